@@ -1,0 +1,72 @@
+/// \file bootstrap.hpp
+/// How ranks find each other: one small interface, and the ways that come with the library.
+#pragma once
+
+#include <devcomm/host/unique_id.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace devcomm::host {
+
+/// What the library needs from the outside: who I am, and an all-gather of small blobs of one size.
+///
+/// *Collective*: every rank calls `all_gather` the same number of times, in the same order, with the
+/// same size. An implementation throws `timeout_error` naming the missing ranks when the limit
+/// passes, `remote_error` when a rank is known to be gone.
+class bootstrap {
+ public:
+  virtual ~bootstrap() = default;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+
+  /// `all` receives `size() * mine.size()` bytes, rank 0's first.
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                          std::chrono::milliseconds limit) = 0;
+};
+
+/// Default limit of every blocking step of start-up; `DEVCOMM_BOOTSTRAP_TIMEOUT` (seconds) changes it.
+[[nodiscard]] std::chrono::milliseconds default_bootstrap_limit();
+
+/// Ranks that are threads of this process: element `i` belongs to rank `i`.
+[[nodiscard]] std::vector<std::shared_ptr<bootstrap>> thread_bootstraps(int size);
+
+/// Ranks that are processes anywhere, over TCP. `id` comes from `unique_id::create` on one rank and
+/// reaches the others by the caller's own means. Rank 0 listens at the id's address. A connection
+/// that does not prove the id's secret is refused and disturbs nobody.
+[[nodiscard]] std::shared_ptr<bootstrap> tcp_bootstrap(const unique_id& id, int rank, int size,
+                                                       std::chrono::milliseconds limit = default_bootstrap_limit());
+
+/// Rank, size and local place as torchrun, mpirun or srun (or a plain shell: `DEVCOMM_RANK`,
+/// `DEVCOMM_SIZE`, `DEVCOMM_ROOT`) set them in the environment.
+struct process_environment {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  std::string launcher;  ///< "torchrun", "mpirun", "srun" or "shell"
+  std::string root;      ///< host:port at which rank 0 listens
+};
+
+/// Whether a launcher's variables are set. Throws `invalid_argument` naming the variable when they
+/// are set but make no sense.
+[[nodiscard]] bool launched_by_environment();
+[[nodiscard]] process_environment read_process_environment();
+
+/// TCP bootstrap from `read_process_environment()`. The secret that admits a connection is
+/// `DEVCOMM_SECRET` where set, else derived from what the launcher gives all ranks alike.
+[[nodiscard]] std::shared_ptr<bootstrap> environment_bootstrap(
+    std::chrono::milliseconds limit = default_bootstrap_limit());
+
+/// The caller's own all-gather, for example `torch.distributed`'s. Gets this rank's bytes and room
+/// for all ranks'; throws to report failure.
+using all_gather_function = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
+[[nodiscard]] std::shared_ptr<bootstrap> callback_bootstrap(int rank, int size, all_gather_function gather);
+
+}  // namespace devcomm::host

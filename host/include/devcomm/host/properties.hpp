@@ -1,0 +1,30 @@
+/// \file properties.hpp
+/// What a communicator can do, and for what it cannot, the reason.
+#pragma once
+
+#include <string>
+
+namespace devcomm::host {
+
+/// An answer that explains itself.
+struct capability {
+  bool available = false;
+  std::string reason;  ///< why not; for what is available, by what means
+};
+
+struct properties {
+  std::string backend;      ///< "cuda" or "simulator"
+  std::string device_name;
+  int multiprocessors = 0;
+  capability lsa;           ///< load/store access to at least one peer
+  capability file_descriptor_handles;
+  capability fabric_handles;
+  capability cuda_ipc;      ///< `register_memory` across processes
+  capability multicast;     ///< NVLink multicast
+  capability network;       ///< GIN
+};
+
+/// One line for each capability.
+[[nodiscard]] std::string to_string(const properties& p);
+
+}  // namespace devcomm::host

@@ -1,0 +1,112 @@
+/// \file backend.hpp
+/// The ports through which the host library reaches devices: CUDA's driver or the simulator.
+#pragma once
+
+#include <devcomm/host/properties.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace devcomm::host::detail {
+
+/// How physical memory travels to another process.
+enum class handle_kind : std::uint32_t { none, file_descriptor, fabric };
+
+/// Physical memory on one device, owned or imported.
+class physical_memory {
+ public:
+  virtual ~physical_memory() = default;
+  [[nodiscard]] virtual std::size_t bytes() const noexcept = 0;
+  /// A new descriptor that the caller closes. Only for `handle_kind::file_descriptor`.
+  [[nodiscard]] virtual int export_descriptor() = 0;
+  /// Opaque bytes to send. Only for `handle_kind::fabric`.
+  [[nodiscard]] virtual std::vector<std::byte> export_fabric() = 0;
+};
+
+/// A span of address space; unmapped and released on destruction.
+class address_range {
+ public:
+  virtual ~address_range() = default;
+  [[nodiscard]] virtual char* base() const noexcept = 0;
+  /// Places `memory`, which must outlive the range, at `offset`, accessible to `devices`.
+  virtual void map(std::size_t offset, physical_memory& memory, std::span<const int> devices) = 0;
+};
+
+/// Zeroed host memory that device code reaches at the same address.
+class host_memory {
+ public:
+  virtual ~host_memory() = default;
+  [[nodiscard]] virtual void* data() const noexcept = 0;
+};
+
+/// Another process's `cudaMalloc` memory, opened here; closed on destruction.
+class opened_memory {
+ public:
+  virtual ~opened_memory() = default;
+  [[nodiscard]] virtual char* data() const noexcept = 0;
+};
+
+struct device_facts {
+  std::string name;
+  int multiprocessors = 0;
+  /// Tells devices of one host apart across processes (`CUDA_VISIBLE_DEVICES` renumbers them).
+  std::string uuid;
+  capability file_descriptor_handles;
+  capability fabric_handles;
+  capability cuda_ipc;
+  capability multicast;
+};
+
+/// One per program: the CUDA backend or the simulator's, whichever is linked.
+class backend {
+ public:
+  virtual ~backend() = default;
+
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Throws `not_supported` with the reason when there is no usable driver or device.
+  [[nodiscard]] virtual int device_count() = 0;
+  [[nodiscard]] virtual device_facts facts(int device) = 0;
+  /// Whether `device` can load and store memory of the device with `peer_uuid` on this host.
+  [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
+  /// Makes `device` current for the calling thread.
+  virtual void make_current(int device) = 0;
+
+  /// Sizes of physical memory and offsets in a range are multiples of this.
+  [[nodiscard]] virtual std::size_t granularity(int device) = 0;
+  [[nodiscard]] virtual std::unique_ptr<physical_memory> create_physical(int device, std::size_t bytes,
+                                                                         handle_kind kind) = 0;
+  [[nodiscard]] virtual std::unique_ptr<physical_memory> import_descriptor(int device, int descriptor,
+                                                                           std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::unique_ptr<physical_memory> import_fabric(int device, std::span<const std::byte> handle,
+                                                                       std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::unique_ptr<address_range> reserve(std::size_t bytes) = 0;
+
+  [[nodiscard]] virtual std::unique_ptr<host_memory> allocate_host(std::size_t bytes) = 0;
+
+  /// Opaque bytes by which another process opens the allocation that contains `pointer`, and the
+  /// pointer's offset in it. Throws `not_supported` for memory that CUDA IPC cannot share.
+  struct exported_pointer {
+    std::vector<std::byte> handle;
+    std::size_t offset = 0;
+  };
+  [[nodiscard]] virtual exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::unique_ptr<opened_memory> open_pointer(int device, std::span<const std::byte> handle) = 0;
+  /// Lets `device` reach `cudaMalloc` memory of `peer_device` in this process.
+  virtual void enable_peer_access(int device, int peer_device) = 0;
+
+  /// Plain device memory for tables; freed by the returned owner.
+  [[nodiscard]] virtual std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) = 0;
+  /// Both are complete on return.
+  virtual void zero(int device, void* destination, std::size_t bytes) = 0;
+  virtual void copy(int device, void* destination, const void* source, std::size_t bytes) = 0;
+};
+
+/// Defined by the library that was linked: `devcomm::host`'s CUDA part, or `devcomm::simulator`.
+[[nodiscard]] backend& current_backend();
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,27 @@
+/// \file assert.hpp
+/// Preconditions of device calls, reported in the caller's terms.
+#pragma once
+
+#include <devcomm/config.hpp>
+
+/// `DEVCOMM_ASSERT(condition, "what the caller broke and what to do")`.
+/// Checked mode: the simulator throws `devcomm::simulator::misuse`; a GPU prints rank-less text with
+/// block and thread and traps. Otherwise compiled out.
+#if !DEVCOMM_CHECKED
+#  define DEVCOMM_ASSERT(condition, message) static_cast<void>(0)
+#elif defined(DEVCOMM_SIMULATOR)
+namespace devcomm::simulator {
+/// Throws `misuse`; defined by the simulator.
+[[noreturn]] void fail_assertion(const char* condition, const char* message, const char* file, int line);
+}  // namespace devcomm::simulator
+#  define DEVCOMM_ASSERT(condition, message) \
+    ((condition) ? static_cast<void>(0)      \
+                 : ::devcomm::simulator::fail_assertion(#condition, message, __FILE__, __LINE__))
+#elif defined(__CUDA_ARCH__)
+#  include <devcomm/detail/arch/trap.cuh>
+#  define DEVCOMM_ASSERT(condition, message) \
+    ((condition) ? static_cast<void>(0)      \
+                 : ::devcomm::detail::arch::fail_assertion(#condition, message, __FILE__, __LINE__))
+#else
+#  define DEVCOMM_ASSERT(condition, message) static_cast<void>(0)
+#endif

@@ -1,0 +1,57 @@
+/// \file config.hpp
+/// Version, integer types and the few macros every header needs.
+#pragma once
+
+#define DEVCOMM_VERSION_MAJOR 0
+#define DEVCOMM_VERSION_MINOR 1
+#define DEVCOMM_VERSION_PATCH 0
+
+#if defined(__CUDACC_RTC__)
+#  include <cuda/std/cstddef>
+#  include <cuda/std/cstdint>
+#else
+#  include <cstddef>
+#  include <cstdint>
+#endif
+
+#if defined(__CUDACC__)
+#  define DEVCOMM_HOST_DEVICE __host__ __device__
+#  define DEVCOMM_DEVICE __device__
+#else
+#  define DEVCOMM_HOST_DEVICE
+#  define DEVCOMM_DEVICE
+#endif
+
+/// Checked mode: preconditions of device calls are tested and reported in the caller's terms.
+/// Always on in the simulator; on GPUs compile with `-DDEVCOMM_CHECKED=1`. One value per program.
+#if !defined(DEVCOMM_CHECKED)
+#  if defined(DEVCOMM_SIMULATOR)
+#    define DEVCOMM_CHECKED 1
+#  else
+#    define DEVCOMM_CHECKED 0
+#  endif
+#endif
+
+namespace devcomm {
+
+#if defined(__CUDACC_RTC__)
+using cuda::std::int32_t;
+using cuda::std::int64_t;
+using cuda::std::size_t;
+using cuda::std::uint16_t;
+using cuda::std::uint32_t;
+using cuda::std::uint64_t;
+using cuda::std::uint8_t;
+using cuda::std::uintptr_t;
+#else
+using std::int32_t;
+using std::int64_t;
+using std::size_t;
+using std::uint16_t;
+using std::uint32_t;
+using std::uint64_t;
+using std::uint8_t;
+using std::uintptr_t;
+#endif
+
+}  // namespace devcomm

@@ -1,0 +1,33 @@
+/// \file arch.cuh
+/// The seam: everything that differs between a GPU and the simulator, as functions.
+///
+/// `detail/arch/` implements them for CUDA with PTX and intrinsics, the simulator with fibers and
+/// compiler built-ins. No other header may use either. Both give these guarantees, in namespace
+/// `devcomm::detail::arch`:
+///
+/// Place. `thread_rank()`, `block_threads()`, `block_rank()`, `grid_blocks()`: linear indices, x
+/// fastest. `lane()`: place in the warp of 32 threads.
+///
+/// Execution. `sync_block()`, `sync_warp(mask)`, `sync_named(barrier, threads)`: every participant
+/// arrives before any leaves, and what each wrote before is visible to all after. `sync_block_or`,
+/// `sync_named_or` also return whether any participant passed true. `any(mask, p)`, `ballot(mask, p)`,
+/// `shuffle(mask, v, lane)`, `active_mask()`: as CUDA's; they order no memory.
+///
+/// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `exchange`, `fetch_add`,
+/// `compare_exchange`, `fence<order, scope>()`: the PTX memory model's strong operations on 4- and
+/// 8-byte integers in global memory. `load16(p)`, `store16(p, v)`, `load16_streaming`,
+/// `store16_streaming`: weak 16-byte accesses, aligned to 16; streaming ones expect no re-use.
+///
+/// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `sleep(ns)`: a hint.
+///
+/// Waiting. A `wait_scope` names, for as long as it lives, what the calling thread waits for;
+/// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs.
+#pragma once
+
+#if defined(DEVCOMM_SIMULATOR)
+#  include <devcomm/simulator/arch.cuh>
+#elif defined(__CUDACC__)
+#  include <devcomm/detail/arch/cuda.cuh>
+#else
+#  error "devcomm's .cuh headers need nvcc, clang -x cuda or NVRTC; for plain C++ link devcomm::simulator"
+#endif

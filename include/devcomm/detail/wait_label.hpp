@@ -1,0 +1,19 @@
+/// \file wait_label.hpp
+/// What a waiting thread waits for, in the terms of the call it made.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/failure.hpp>
+
+namespace devcomm::detail {
+
+struct wait_label {
+  operation what;
+  uint32_t index;     ///< which barrier, channel or signal
+  int32_t rank;       ///< world rank of the waiting thread
+  int32_t peer;       ///< world rank waited for
+  uint64_t expected;  ///< epoch waited for
+  bool has_deadline;  ///< the caller gave a deadline of its own, so waiting forever is no deadlock
+};
+
+}  // namespace devcomm::detail

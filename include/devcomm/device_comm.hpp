@@ -1,0 +1,54 @@
+/// \file device_comm.hpp
+/// The device communicator as kernels receive it: by value.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/failure.hpp>
+#include <devcomm/requirements.hpp>
+#include <devcomm/sym_ptr.hpp>
+#include <devcomm/team.hpp>
+#include <devcomm/window.hpp>
+
+namespace devcomm {
+
+/// Who this rank is, whom it can reach, and where its resources lie. Made by
+/// `host::communicator::create_device_comm`; valid until its owner is destroyed.
+///
+/// *Blocks*: two launches that use one device communicator must not run at the same time on a rank,
+/// unless they use different barriers and buffers of it.
+struct device_comm {
+  /// Changes whenever the layout of anything that enters a kernel changes. The host library refuses
+  /// to make a communicator for a program built with another one.
+  static constexpr uint32_t layout_version = 1;
+
+  uint32_t version;     ///< `layout_version` of the host library that made it
+  uint32_t flags;       ///< `check_launch`
+  int32_t rank;         ///< world rank
+  int32_t size;         ///< ranks in the world
+  int32_t lsa_first;    ///< world rank of LSA member 0
+  int32_t lsa_size;     ///< size of the LSA team
+  window resources;     ///< where barriers and buffers of `requirements` live
+  barrier_handle lsa_barriers;
+  failure_log* failures;        ///< host memory that kernels can write
+  uint64_t timeout;             ///< nanoseconds a wait without a deadline of its own may take
+  uint64_t launch_key;          ///< see `requirements::launch_key`
+
+  /// Compare grid, group and key of a launch with every peer's at the first barrier of each session.
+  static constexpr uint32_t check_launch = 1;
+
+  DEVCOMM_HOST_DEVICE constexpr team world() const { return {rank, size, 0, 1}; }
+  /// The ranks that can load and store each other's memory.
+  DEVCOMM_HOST_DEVICE constexpr team lsa() const { return {rank - lsa_first, lsa_size, lsa_first, 1}; }
+  /// The ranks with the caller's place in each LSA team. *Requires* LSA teams of one size.
+  DEVCOMM_HOST_DEVICE constexpr team rail() const { return outer_factor(world(), lsa_size); }
+
+  /// A buffer that `requirements::add_buffer` placed.
+  template <class T>
+  DEVCOMM_HOST_DEVICE sym_ptr<T> buffer(buffer_handle<T> handle) const {
+    return {resources, handle.offset};
+  }
+};
+
+static_assert(sizeof(device_comm) == 24 + sizeof(window) + 40, "change layout_version with the layout");
+
+}  // namespace devcomm

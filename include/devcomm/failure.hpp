@@ -1,0 +1,59 @@
+/// \file failure.hpp
+/// What a kernel leaves in host-visible memory when a wait fails, and the word that ends all waits.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/status.hpp>
+
+namespace devcomm {
+
+/// The kind of call that was waiting.
+enum class operation : uint32_t { none = 0, lsa_barrier = 1 };
+
+DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
+  switch (op) {
+    case operation::none: return "no operation";
+    case operation::lsa_barrier: return "LSA barrier";
+  }
+  return "unknown operation";
+}
+
+/// What of a launch must agree across ranks; compared at the first meeting of a checked launch.
+struct launch_contract {
+  uint32_t grid_blocks;
+  uint32_t group_threads;
+  uint64_t key;
+};
+
+/// One failed wait. Peers are world ranks. For `status::mismatch` the two contracts are set.
+struct failure_record {
+  uint32_t ready;  ///< stored last, with release: 1 once the record is complete
+  status outcome;
+  operation what;
+  uint32_t index;  ///< which barrier, channel or signal
+  int32_t rank;
+  int32_t peer;
+  uint32_t block;
+  uint32_t thread;
+  uint64_t expected;  ///< epoch waited for
+  uint64_t seen;      ///< epoch last read
+  launch_contract mine;
+  launch_contract theirs;
+};
+
+static_assert(sizeof(failure_record) == 80, "read by the host library");
+
+/// Lives in pinned host memory, one a device communicator; read by the host while kernels run.
+struct failure_log {
+  static constexpr uint32_t capacity = 64;
+
+  uint32_t abort;  ///< nonzero ends every wait of this rank: 1 from the host, 2 from a failed wait
+  uint32_t count;  ///< failures so far; those past `capacity` are counted and not kept
+  uint32_t reserved[2];
+  failure_record records[capacity];
+};
+
+inline constexpr uint32_t abort_by_host = 1;
+inline constexpr uint32_t abort_by_failure = 2;
+
+}  // namespace devcomm

@@ -1,0 +1,23 @@
+/// \file memory_order.hpp
+/// Memory orders and scopes, with the enumerators and values of `cuda::memory_order` and PTX.
+#pragma once
+
+#include <devcomm/config.hpp>
+
+namespace devcomm {
+
+/// Same enumerators and values as `cuda::std::memory_order` (so a `static_cast` converts), without
+/// the seconds that `<cuda/atomic>` adds to a compilation.
+enum class memory_order : int { relaxed = 0, acquire = 2, release = 3, acq_rel = 4 };
+
+/// The threads among which an order holds: one block, one GPU, or all GPUs and the host.
+enum class scope : int { block, device, system };
+
+DEVCOMM_HOST_DEVICE constexpr bool acquires(memory_order order) {
+  return order == memory_order::acquire || order == memory_order::acq_rel;
+}
+DEVCOMM_HOST_DEVICE constexpr bool releases(memory_order order) {
+  return order == memory_order::release || order == memory_order::acq_rel;
+}
+
+}  // namespace devcomm

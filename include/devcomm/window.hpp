@@ -1,0 +1,50 @@
+/// \file window.hpp
+/// A symmetric memory window as kernels receive it: by value.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/config.hpp>
+
+namespace devcomm {
+
+/// The same span of memory on every rank, addressable for load and store on each LSA peer.
+///
+/// Two layouts. *Strided*: one reservation of address space with a slot for each LSA member at a
+/// constant stride, so a peer's address is arithmetic on kernel arguments. *Table*: memory that the
+/// caller allocated and registered lies anywhere on each rank, so addresses come from a table in
+/// device memory, one dependent load. Offsets are in bytes and the same on all ranks.
+struct window {
+  char* base;          ///< strided: slot of LSA member 0; table: null
+  char* const* table;  ///< table: address of each LSA member's memory; strided: null
+  char* local;         ///< this rank's memory
+  uint64_t stride;     ///< bytes from one slot to the next
+  uint64_t bytes;      ///< usable bytes on each rank
+  int32_t lsa_first;   ///< world rank of LSA member 0
+  int32_t lsa_size;    ///< members that can be addressed
+  int32_t lsa_rank;    ///< this rank's place among them
+  uint32_t id;         ///< the same on all ranks; names the window in messages
+
+  /// This rank's memory at `offset`.
+  DEVCOMM_HOST_DEVICE char* local_pointer(uint64_t offset = 0) const {
+    DEVCOMM_ASSERT(offset <= bytes, "window offset is past the window's end");
+    return local + offset;
+  }
+
+  /// Memory of LSA member `member` at `offset`. *Requires* `0 <= member < lsa_size`.
+  DEVCOMM_HOST_DEVICE char* lsa_pointer(int member, uint64_t offset = 0) const {
+    DEVCOMM_ASSERT(member >= 0 && member < lsa_size, "LSA peer is outside the LSA team of this window");
+    DEVCOMM_ASSERT(offset <= bytes, "window offset is past the window's end");
+    char* slot = table == nullptr ? base + static_cast<uint64_t>(member) * stride : table[member];
+    return slot + offset;
+  }
+
+  /// Memory of a world rank at `offset`, or null when it cannot be reached by load and store.
+  DEVCOMM_HOST_DEVICE char* peer_pointer(int world_rank, uint64_t offset = 0) const {
+    const int member = world_rank - lsa_first;
+    return member >= 0 && member < lsa_size ? lsa_pointer(member, offset) : nullptr;
+  }
+};
+
+static_assert(sizeof(window) == 56, "layout enters kernels; change device_comm::layout_version with it");
+
+}  // namespace devcomm
