@@ -1,0 +1,51 @@
+# Install and export: find_package(devcomm) gives devcomm::devcomm, and, as far as they were built,
+# devcomm::host_core, devcomm::host, devcomm::mpi, devcomm::simulator and devcomm_simulate().
+
+include(CMakePackageConfigHelpers)
+
+set(DEVCOMM_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/devcomm")
+
+set_target_properties(devcomm PROPERTIES EXPORT_NAME devcomm)
+set(installed_targets devcomm)
+foreach(part IN ITEMS host_core host mpi simulator)
+  if(TARGET devcomm_${part})
+    set_target_properties(devcomm_${part} PROPERTIES EXPORT_NAME ${part})
+    list(APPEND installed_targets devcomm_${part})
+  endif()
+endforeach()
+
+install(TARGETS ${installed_targets} EXPORT devcomm_targets
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(EXPORT devcomm_targets
+  NAMESPACE devcomm:: FILE devcomm_targets.cmake DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
+if(TARGET devcomm_host_core)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    FILES_MATCHING PATTERN "*.hpp")
+endif()
+if(TARGET devcomm_simulator)
+  # The shim shadows the CUDA toolkit's headers, so it lives apart and devcomm_simulate() adds it.
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/simulator/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.h")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/simulator/shim/"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/devcomm/simulator/shim")
+endif()
+
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/devcomm-config.cmake.in"
+  "${CMAKE_CURRENT_BINARY_DIR}/devcomm-config.cmake"
+  INSTALL_DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/devcomm-config-version.cmake"
+  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${CMAKE_CURRENT_BINARY_DIR}/devcomm-config.cmake"
+  "${CMAKE_CURRENT_BINARY_DIR}/devcomm-config-version.cmake"
+  DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+if(TARGET devcomm_simulator)
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/DevcommSimulate.cmake" DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+endif()
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -1,0 +1,109 @@
+# Tests and examples.
+#
+# devcomm_add_kernel_program(<name> SOURCES <x.cu>... [LIBRARIES <target>...] [CATCH]
+#                            [ARGS <argument>...] [LABELS <label>...] [TIMEOUT <seconds>]
+#                            [SIM_ONLY | GPU_ONLY] [NO_TEST])
+#   One kernel source, two programs, two tests:
+#     <name>_sim  through devcomm_simulate(), label sim
+#     <name>_gpu  with nvcc and devcomm::host, label gpu; reported as skipped without a GPU
+#   A half whose toolchain is missing is left out. CATCH links Catch2's main. NO_TEST builds only.
+#
+# devcomm_add_host_test(<name> SOURCES <x.cpp>... [LIBRARIES <target>...] [LABELS <label>...]
+#                       [ARGS <argument>...] [TIMEOUT <seconds>] [NO_CATCH])
+#   Plain C++ test, label host, linked with Catch2's main unless NO_CATCH.
+#
+# devcomm_register_test(<test> COMMAND <target or program> [<argument>...] [LABELS <label>...]
+#                       [TIMEOUT <seconds>] [GPU])
+#   A test of a program that exists already: a second set of arguments, or a script.
+
+set(DEVCOMM_GPU_TEST_LAUNCHER "${CMAKE_CURRENT_LIST_DIR}/run_gpu_test.sh")
+
+if(DEVCOMM_BUILD_TESTS)
+  find_package(Catch2 3.4 QUIET)
+  if(NOT TARGET Catch2::Catch2WithMain)
+    message(FATAL_ERROR "The tests need Catch2 3.4 or newer (Debian and Ubuntu: libcatch2-dev; Debian 12: "
+      "from bookworm-backports; scripts/test.sh installs it), or pass -DDEVCOMM_BUILD_TESTS=OFF")
+  endif()
+endif()
+
+# Sanitizers slow programs down; every limit grows with them.
+set(DEVCOMM_TEST_TIMEOUT_FACTOR 1)
+if(DEVCOMM_SANITIZE STREQUAL "thread")
+  set(DEVCOMM_TEST_TIMEOUT_FACTOR 5)
+elseif(DEVCOMM_SANITIZE STREQUAL "address")
+  set(DEVCOMM_TEST_TIMEOUT_FACTOR 3)
+endif()
+
+function(devcomm_register_test test)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "TIMEOUT" "COMMAND;LABELS")
+  if(NOT arg_COMMAND)
+    message(FATAL_ERROR "devcomm_register_test(${test}): COMMAND is missing")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  math(EXPR timeout "${arg_TIMEOUT} * ${DEVCOMM_TEST_TIMEOUT_FACTOR}")
+  list(POP_FRONT arg_COMMAND program)
+  if(TARGET ${program})
+    set(program $<TARGET_FILE:${program}>)
+  endif()
+  if(arg_GPU)
+    set(program "${DEVCOMM_GPU_TEST_LAUNCHER}" ${program})
+  endif()
+  add_test(NAME ${test} COMMAND ${program} ${arg_COMMAND})
+  set(environment
+    "TSAN_OPTIONS=halt_on_error=0:exitcode=66:second_deadlock_stack=1"
+    "ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "NCCL_NVLS_ENABLE=0")
+  set_tests_properties(${test} PROPERTIES
+    TIMEOUT ${timeout} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+endfunction()
+
+function(devcomm_add_kernel_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg
+    "CATCH;SIM_ONLY;GPU_ONLY;NO_TEST" "TIMEOUT" "SOURCES;LIBRARIES;ARGS;LABELS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "devcomm_add_kernel_program(${name}): give SOURCES; unknown: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  set(libraries devcomm::devcomm ${arg_LIBRARIES})
+  if(arg_CATCH)
+    list(APPEND libraries Catch2::Catch2WithMain)
+  endif()
+
+  if(NOT arg_GPU_ONLY AND TARGET devcomm::simulator)
+    add_executable(${name}_sim ${arg_SOURCES})
+    devcomm_target_defaults(${name}_sim)
+    target_link_libraries(${name}_sim PRIVATE ${libraries})
+    devcomm_simulate(${name}_sim)
+    if(NOT arg_NO_TEST)
+      devcomm_register_test(${name}_sim COMMAND ${name}_sim ${arg_ARGS}
+        LABELS sim ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
+    endif()
+  endif()
+
+  # Sanitizers are for host code and simulated kernels; GPU programs add nothing there.
+  if(NOT arg_SIM_ONLY AND DEVCOMM_HAVE_NVCC AND TARGET devcomm::host AND NOT DEVCOMM_SANITIZE)
+    add_executable(${name}_gpu ${arg_SOURCES})
+    devcomm_target_defaults(${name}_gpu)
+    target_link_libraries(${name}_gpu PRIVATE ${libraries} devcomm::host CUDA::cudart_static)
+    if(NOT arg_NO_TEST)
+      devcomm_register_test(${name}_gpu GPU COMMAND ${name}_gpu ${arg_ARGS}
+        LABELS gpu ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
+    endif()
+  endif()
+endfunction()
+
+function(devcomm_add_host_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_CATCH" "TIMEOUT" "SOURCES;LIBRARIES;ARGS;LABELS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "devcomm_add_host_test(${name}): give SOURCES; unknown: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  devcomm_target_defaults(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
+  if(NOT arg_NO_CATCH)
+    target_link_libraries(${name} PRIVATE Catch2::Catch2WithMain)
+  endif()
+  devcomm_register_test(${name} COMMAND ${name} ${arg_ARGS} LABELS host ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
+endfunction()

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Runs a GPU test, or exits with 77 (ctest: skipped) on a machine without an NVIDIA GPU.
+set -euo pipefail
+if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
+  echo "skipped: no NVIDIA GPU on this machine (no /dev/nvidia0)"
+  exit 77
+fi
+exec "$@"
