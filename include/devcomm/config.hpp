@@ -22,6 +22,12 @@
 #  define DEVCOMM_DEVICE
 #endif
 
+#if defined(__CUDACC__)
+#  define DEVCOMM_UNROLL _Pragma("unroll")
+#else
+#  define DEVCOMM_UNROLL
+#endif
+
 /// Checked mode: preconditions of device calls are tested and reported in the caller's terms.
 /// Always on in the simulator; on GPUs compile with `-DDEVCOMM_CHECKED=1`. One value per program.
 #if !defined(DEVCOMM_CHECKED)

@@ -21,17 +21,17 @@ struct device_comm {
   /// to make a communicator for a program built with another one.
   static constexpr uint32_t layout_version = 1;
 
-  uint32_t version;     ///< `layout_version` of the host library that made it
-  uint32_t flags;       ///< `check_launch`
-  int32_t rank;         ///< world rank
-  int32_t size;         ///< ranks in the world
-  int32_t lsa_first;    ///< world rank of LSA member 0
-  int32_t lsa_size;     ///< size of the LSA team
-  window resources;     ///< where barriers and buffers of `requirements` live
+  uint32_t version;   ///< `layout_version` of the host library that made it
+  uint32_t flags;     ///< `check_launch`
+  int32_t rank;       ///< world rank
+  int32_t size;       ///< ranks in the world
+  int32_t lsa_first;  ///< world rank of LSA member 0
+  int32_t lsa_size;   ///< size of the LSA team
+  window resources;   ///< where barriers and buffers of `requirements` live
   barrier_handle lsa_barriers;
-  failure_log* failures;        ///< host memory that kernels can write
-  uint64_t timeout;             ///< nanoseconds a wait without a deadline of its own may take
-  uint64_t launch_key;          ///< see `requirements::launch_key`
+  failure_log* failures;  ///< host memory that kernels can write
+  uint64_t timeout;       ///< nanoseconds a wait without a deadline of its own may take
+  uint64_t launch_key;    ///< must agree across ranks when launches are checked
 
   /// Compare grid, group and key of a launch with every peer's at the first barrier of each session.
   static constexpr uint32_t check_launch = 1;
@@ -41,6 +41,14 @@ struct device_comm {
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return {rank - lsa_first, lsa_size, lsa_first, 1}; }
   /// The ranks with the caller's place in each LSA team. *Requires* LSA teams of one size.
   DEVCOMM_HOST_DEVICE constexpr team rail() const { return outer_factor(world(), lsa_size); }
+
+  /// A copy whose launches must agree on `key`; give a hash of the arguments that must be the same on
+  /// all ranks. Compared only where `check_launch` is set.
+  DEVCOMM_HOST_DEVICE constexpr device_comm with_launch_key(uint64_t key) const {
+    device_comm copy = *this;
+    copy.launch_key = key;
+    return copy;
+  }
 
   /// A buffer that `requirements::add_buffer` placed.
   template <class T>

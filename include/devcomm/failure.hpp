@@ -44,12 +44,12 @@ struct failure_record {
 static_assert(sizeof(failure_record) == 80, "read by the host library");
 
 /// Lives in pinned host memory, one a device communicator; read by the host while kernels run.
+/// Record `i` is complete once its `ready` is 1. Failures past `capacity` are not kept.
 struct failure_log {
   static constexpr uint32_t capacity = 64;
 
-  uint32_t abort;  ///< nonzero ends every wait of this rank: 1 from the host, 2 from a failed wait
-  uint32_t count;  ///< failures so far; those past `capacity` are counted and not kept
-  uint32_t reserved[2];
+  uint32_t abort;  ///< nonzero ends every wait of this rank: `abort_by_host` or `abort_by_failure`
+  uint32_t reserved[3];
   failure_record records[capacity];
 };
 

@@ -22,10 +22,18 @@ struct buffer_handle {
   uint64_t count;   ///< elements on each rank
 };
 
-/// Shape of one barrier in the resource window: this rank's epoch, then one arrival flag for each
-/// member, then two launch contracts for each member (of even and odd epochs).
+/// Start of every resource window, before what was asked for.
+struct resource_header {
+  uint32_t failures;  ///< failed waits of this rank so far; hands out places in the failure log
+  uint32_t reserved[31];
+};
+
+/// Shape of one barrier in the resource window: this rank's epoch and the outcome of a failed
+/// wait, then one arrival flag for each member, then two launch contracts for each member (of even and odd
+/// epochs).
 struct barrier_layout {
   static constexpr uint64_t epoch_offset = 0;
+  static constexpr uint64_t outcome_offset = 4;
   static constexpr uint64_t flags_offset = 16;
 
   DEVCOMM_HOST_DEVICE static constexpr uint64_t contracts_offset(uint32_t members) {
@@ -65,15 +73,8 @@ class requirements {
     return {add(count * sizeof(T), alignof(T) > 128 ? alignof(T) : 128, sizeof(T)), count};
   }
 
-  /// Key that all ranks of a checked launch must share; a kernel can also give its own.
-  constexpr requirements& launch_key(uint64_t key) {
-    launch_key_ = key;
-    return *this;
-  }
-
   constexpr uint64_t bytes() const { return bytes_; }
   constexpr uint64_t fingerprint() const { return fingerprint_; }
-  constexpr uint64_t launch_key() const { return launch_key_; }
   constexpr barrier_handle lsa_barriers() const { return lsa_barriers_; }
   constexpr team lsa() const { return lsa_; }
 
@@ -91,9 +92,8 @@ class requirements {
   constexpr void mix(uint64_t word) { fingerprint_ = (fingerprint_ ^ word) * 0x100000001b3u; }
 
   team lsa_;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_ = sizeof(resource_header);
   uint64_t fingerprint_ = 0xcbf29ce484222325u;
-  uint64_t launch_key_ = 0;
   barrier_handle lsa_barriers_{};
 };
 

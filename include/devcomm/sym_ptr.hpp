@@ -17,9 +17,7 @@ struct sym_ptr {
   DEVCOMM_HOST_DEVICE T* local() const { return reinterpret_cast<T*>(memory.local_pointer(offset)); }
 
   /// Address on LSA member `member`. *Requires* `0 <= member < memory.lsa_size`.
-  DEVCOMM_HOST_DEVICE T* lsa(int member) const {
-    return reinterpret_cast<T*>(memory.lsa_pointer(member, offset));
-  }
+  DEVCOMM_HOST_DEVICE T* lsa(int member) const { return reinterpret_cast<T*>(memory.lsa_pointer(member, offset)); }
 
   /// Address on a world rank, or null when that rank cannot be reached by load and store.
   DEVCOMM_HOST_DEVICE T* peer(int world_rank) const {

@@ -18,10 +18,15 @@
 /// 8-byte integers in global memory. `load16(p)`, `store16(p, v)`, `load16_streaming`,
 /// `store16_streaming`: weak 16-byte accesses, aligned to 16; streaming ones expect no re-use.
 ///
+/// Storage. `shared_array<Tag, T, N>()`: `N` uninitialised `T`, one array a block for each `Tag`.
+///
+/// Failure. `fail_assertion(condition, message, file, line)`: prints where and what, ends the kernel.
+///
 /// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `sleep(ns)`: a hint.
 ///
-/// Waiting. A `wait_scope` names, for as long as it lives, what the calling thread waits for;
+/// Waiting. A `wait_scope(const wait_label&)` names, for as long as it lives, what the calling thread waits for;
 /// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs.
+/// `polls_per_check`: looks between two looks at the abort word and the clock.
 #pragma once
 
 #if defined(DEVCOMM_SIMULATOR)

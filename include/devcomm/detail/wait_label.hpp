@@ -13,6 +13,7 @@ struct wait_label {
   int32_t rank;       ///< world rank of the waiting thread
   int32_t peer;       ///< world rank waited for
   uint64_t expected;  ///< epoch waited for
+  uint64_t budget;    ///< nanoseconds the wait may take from when the label is made
   bool has_deadline;  ///< the caller gave a deadline of its own, so waiting forever is no deadlock
 };
 

@@ -13,15 +13,15 @@ struct capability {
 };
 
 struct properties {
-  std::string backend;      ///< "cuda" or "simulator"
+  std::string backend;  ///< "cuda" or "simulator"
   std::string device_name;
   int multiprocessors = 0;
-  capability lsa;           ///< load/store access to at least one peer
+  capability lsa;  ///< load/store access to at least one peer
   capability file_descriptor_handles;
   capability fabric_handles;
-  capability cuda_ipc;      ///< `register_memory` across processes
-  capability multicast;     ///< NVLink multicast
-  capability network;       ///< GIN
+  capability cuda_ipc;   ///< `register_memory` across processes
+  capability multicast;  ///< NVLink multicast
+  capability network;    ///< GIN
 };
 
 /// One line for each capability.

@@ -1,0 +1,61 @@
+/// \file any_group.cuh
+/// One type for every kind of group, for code that must not be a template.
+#pragma once
+
+#include <devcomm/block.cuh>
+#include <devcomm/lanes.cuh>
+#include <devcomm/thread.cuh>
+#include <devcomm/tile.cuh>
+#include <devcomm/warp_span.cuh>
+
+namespace devcomm {
+
+/// Holds any of devcomm's groups and acts as that group does, at the price of a branch a call.
+class any_group {
+ public:
+  DEVCOMM_DEVICE any_group(thread) : kind_(kind::thread) {}
+  DEVCOMM_DEVICE any_group(block) : kind_(kind::block) {}
+  DEVCOMM_DEVICE any_group(const warp_span& span) : kind_(kind::warp_span), span_(span) {}
+  DEVCOMM_DEVICE any_group(const lanes& group) : kind_(kind::lanes), lanes_(group) {}
+  template <int Size>
+  DEVCOMM_DEVICE any_group(tile<Size> group) : kind_(kind::lanes), lanes_(group.mask()) {}
+
+  DEVCOMM_DEVICE uint32_t thread_rank() const {
+    return visit([](const auto& group) { return group.thread_rank(); });
+  }
+  DEVCOMM_DEVICE uint32_t size() const {
+    return visit([](const auto& group) { return group.size(); });
+  }
+  DEVCOMM_DEVICE void sync() const {
+    visit([](const auto& group) { group.sync(); });
+  }
+  DEVCOMM_DEVICE bool any(bool predicate) const {
+    return visit([predicate](const auto& group) { return group.any(predicate); });
+  }
+  template <class T>
+  DEVCOMM_DEVICE T broadcast(const T& value, uint32_t root) const {
+    return visit([&](const auto& group) { return group.broadcast(value, root); });
+  }
+
+ private:
+  enum class kind : uint32_t { thread, lanes, warp_span, block };
+
+  template <class Action>
+  DEVCOMM_DEVICE auto visit(Action action) const {
+    switch (kind_) {
+      case kind::lanes: return action(lanes_);
+      case kind::warp_span: return action(span_);
+      case kind::block: return action(block());
+      case kind::thread: break;
+    }
+    return action(thread());
+  }
+
+  kind kind_;
+  union {
+    lanes lanes_;
+    warp_span span_;
+  };
+};
+
+}  // namespace devcomm

@@ -1,0 +1,39 @@
+/// \file agree.cuh
+/// One outcome for a whole group.
+#pragma once
+
+#include <devcomm/detail/arch.cuh>
+#include <devcomm/group.cuh>
+#include <devcomm/status.hpp>
+
+namespace devcomm::detail {
+
+/// Whether any member of `group` passes true; synchronises the group. `word` is zeroed device memory
+/// of this group's own, used and zeroed again only for groups that lack a member `any`.
+template <class Group>
+DEVCOMM_DEVICE bool any(const Group& group, bool predicate, uint32_t* word) {
+  if constexpr (has_any<Group>) {
+    static_cast<void>(word);
+    return group.any(predicate);
+  } else {
+    if (predicate) arch::store<memory_order::relaxed, scope::device>(word, 1u);
+    group.sync();
+    const bool result = arch::load<memory_order::relaxed, scope::device>(word) != 0;
+    if (!result) return false;
+    group.sync();  // all have read
+    if (group.thread_rank() == 0) arch::store<memory_order::relaxed, scope::device>(word, 0u);
+    group.sync();
+    return true;
+  }
+}
+
+/// The worst outcome among the members of `group`, for all of them; synchronises the group.
+template <class Group>
+DEVCOMM_DEVICE status agree(const Group& group, status mine, uint32_t* word) {
+  if (!any(group, mine != status::success, word)) return status::success;
+  if (any(group, mine == status::mismatch, word)) return status::mismatch;
+  if (any(group, mine == status::aborted, word)) return status::aborted;
+  return status::timeout;
+}
+
+}  // namespace devcomm::detail

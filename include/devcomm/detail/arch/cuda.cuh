@@ -1,0 +1,77 @@
+/// \file cuda.cuh
+/// The seam on GPUs; see detail/arch.cuh for what each function guarantees.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/detail/arch/cuda_memory.cuh>
+#include <devcomm/detail/arch/trap.cuh>
+#include <devcomm/detail/wait_label.hpp>
+
+namespace devcomm::detail::arch {
+
+inline constexpr uint32_t warp_threads = 32;
+inline constexpr uint32_t full_mask = 0xffffffffu;
+
+/// One look in this many also reads the abort word, which lies across PCIe, and the clock.
+inline constexpr uint32_t polls_per_check = 512;
+
+__device__ inline uint32_t thread_rank() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+__device__ inline uint32_t block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+__device__ inline uint32_t block_rank() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+__device__ inline uint32_t grid_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
+__device__ inline uint32_t lane() {
+  uint32_t value;
+  asm("mov.u32 %0, %%laneid;" : "=r"(value));
+  return value;
+}
+
+__device__ inline void sync_block() { __syncthreads(); }
+__device__ inline bool sync_block_or(bool predicate) { return __syncthreads_or(predicate) != 0; }
+__device__ inline void sync_warp(uint32_t mask) { __syncwarp(mask); }
+
+__device__ inline void sync_named(uint32_t barrier, uint32_t threads) {
+  asm volatile("barrier.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
+}
+__device__ inline bool sync_named_or(uint32_t barrier, uint32_t threads, bool predicate) {
+  uint32_t result;
+  asm volatile(
+      "{\n\t.reg .pred p, q;\n\t"
+      "setp.ne.u32 p, %3, 0;\n\t"
+      "barrier.red.or.pred q, %1, %2, p;\n\t"
+      "selp.u32 %0, 1, 0, q;\n\t}"
+      : "=r"(result)
+      : "r"(barrier), "r"(threads), "r"(static_cast<uint32_t>(predicate))
+      : "memory");
+  return result != 0;
+}
+
+__device__ inline bool any(uint32_t mask, bool predicate) { return __any_sync(mask, predicate) != 0; }
+__device__ inline uint32_t ballot(uint32_t mask, bool predicate) { return __ballot_sync(mask, predicate); }
+__device__ inline uint32_t active_mask() { return __activemask(); }
+__device__ inline uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t source_lane) {
+  return __shfl_sync(mask, value, static_cast<int>(source_lane));
+}
+
+template <class Tag, class T, int N>
+__device__ inline T* shared_array() {
+  __shared__ alignas(16) unsigned char storage[sizeof(T) * N];
+  return reinterpret_cast<T*>(storage);
+}
+
+__device__ inline uint64_t global_time() {
+  uint64_t value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
+  return value;
+}
+__device__ inline void sleep(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
+
+/// A GPU has nobody to tell what a thread waits for.
+class wait_scope {
+ public:
+  __device__ explicit wait_scope(const wait_label&) {}
+  __device__ void pause() {}
+};
+
+}  // namespace devcomm::detail::arch

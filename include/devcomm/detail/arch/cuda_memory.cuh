@@ -1,0 +1,192 @@
+/// \file cuda_memory.cuh
+/// Strong and weak memory operations on GPUs, in PTX. Addresses are global: device memory, a peer's,
+/// or pinned host memory.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/memory_order.hpp>
+
+namespace devcomm::detail::arch {
+
+/// Sixteen bytes in registers.
+struct alignas(16) vec16 {
+  uint32_t x, y, z, w;
+};
+
+// One body for every order and scope: the caller names them as constants, so that after inlining a
+// single instruction remains. Orders and scopes are PTX's own words.
+#define DEVCOMM_AT_SCOPE(Scope, MACRO, ...)        \
+  do {                                             \
+    if constexpr (Scope == scope::system) {        \
+      MACRO("sys", __VA_ARGS__);                   \
+    } else if constexpr (Scope == scope::device) { \
+      MACRO("gpu", __VA_ARGS__);                   \
+    } else {                                       \
+      MACRO("cta", __VA_ARGS__);                   \
+    }                                              \
+  } while (false)
+
+#define DEVCOMM_LD(at, order, type, constraint) \
+  asm volatile("ld." order "." at ".global." type " %0, [%1];" : constraint(value) : "l"(address) : "memory")
+#define DEVCOMM_ST(at, order, type, constraint) \
+  asm volatile("st." order "." at ".global." type " [%0], %1;" : : "l"(address), constraint(value) : "memory")
+#define DEVCOMM_RMW(at, operation, order, type, out, in)                           \
+  asm volatile("atom." order "." at ".global." operation "." type " %0, [%1], %2;" \
+               : out(old)                                                          \
+               : "l"(address), in(value)                                           \
+               : "memory")
+#define DEVCOMM_CAS(at, order, type, out, in)                                \
+  asm volatile("atom." order "." at ".global.cas." type " %0, [%1], %2, %3;" \
+               : out(old)                                                    \
+               : "l"(address), in(expected), in(desired)                     \
+               : "memory")
+
+template <memory_order Order, scope Scope, class T>
+__device__ inline T load(const T* address) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong loads take 4- or 8-byte integers");
+  static_assert(!releases(Order), "a load is relaxed or acquires");
+  T value;
+  if constexpr (sizeof(T) == 4 && acquires(Order)) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_LD, "acquire", "u32", "=r");
+  } else if constexpr (sizeof(T) == 4) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_LD, "relaxed", "u32", "=r");
+  } else if constexpr (acquires(Order)) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_LD, "acquire", "u64", "=l");
+  } else {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_LD, "relaxed", "u64", "=l");
+  }
+  return value;
+}
+
+template <memory_order Order, scope Scope, class T>
+__device__ inline void store(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong stores take 4- or 8-byte integers");
+  static_assert(!acquires(Order), "a store is relaxed or releases");
+  if constexpr (sizeof(T) == 4 && releases(Order)) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_ST, "release", "u32", "r");
+  } else if constexpr (sizeof(T) == 4) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_ST, "relaxed", "u32", "r");
+  } else if constexpr (releases(Order)) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_ST, "release", "u64", "l");
+  } else {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_ST, "relaxed", "u64", "l");
+  }
+}
+
+template <memory_order Order, scope Scope, class T>
+__device__ inline T exchange(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  T old;
+  if constexpr (sizeof(T) == 4 && Order == memory_order::relaxed) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "relaxed", "b32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acquire) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "acquire", "b32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::release) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "release", "b32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acq_rel) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "acq_rel", "b32", "=r", "r");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::relaxed) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "relaxed", "b64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acquire) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "acquire", "b64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::release) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "release", "b64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acq_rel) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "acq_rel", "b64", "=l", "l");
+  }
+  return old;
+}
+
+template <memory_order Order, scope Scope, class T>
+__device__ inline T fetch_add(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  T old;
+  if constexpr (sizeof(T) == 4 && Order == memory_order::relaxed) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "relaxed", "u32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acquire) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acquire", "u32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::release) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "release", "u32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acq_rel) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acq_rel", "u32", "=r", "r");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::relaxed) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "relaxed", "u64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acquire) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acquire", "u64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::release) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "release", "u64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acq_rel) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acq_rel", "u64", "=l", "l");
+  }
+  return old;
+}
+
+/// Stores `desired` where `expected` is found; returns whether it did, and what was found in `expected`.
+template <memory_order Order, scope Scope, class T>
+__device__ inline bool compare_exchange(T* address, T& expected, T desired) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  T old;
+  if constexpr (sizeof(T) == 4 && Order == memory_order::relaxed) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "relaxed", "b32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acquire) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "acquire", "b32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::release) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "release", "b32", "=r", "r");
+  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acq_rel) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "acq_rel", "b32", "=r", "r");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::relaxed) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "relaxed", "b64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acquire) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "acquire", "b64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::release) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "release", "b64", "=l", "l");
+  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acq_rel) {
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "acq_rel", "b64", "=l", "l");
+  }
+  const bool exchanged = old == expected;
+  expected = old;
+  return exchanged;
+}
+
+/// PTX has one fence for acquire, release and both.
+template <memory_order Order, scope Scope>
+__device__ inline void fence() {
+  static_assert(Order != memory_order::relaxed, "a relaxed fence orders nothing");
+  if constexpr (Scope == scope::system) {
+    asm volatile("fence.acq_rel.sys;" : : : "memory");
+  } else if constexpr (Scope == scope::device) {
+    asm volatile("fence.acq_rel.gpu;" : : : "memory");
+  } else {
+    asm volatile("fence.acq_rel.cta;" : : : "memory");
+  }
+}
+
+#define DEVCOMM_LD16(instruction)                                           \
+  vec16 value;                                                              \
+  asm volatile(instruction " {%0, %1, %2, %3}, [%4];"                       \
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) \
+               : "l"(address)                                               \
+               : "memory");                                                 \
+  return value
+#define DEVCOMM_ST16(instruction)                                                     \
+  asm volatile(instruction " [%0], {%1, %2, %3, %4};"                                 \
+               :                                                                      \
+               : "l"(address), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w) \
+               : "memory")
+
+__device__ inline vec16 load16(const void* address) { DEVCOMM_LD16("ld.global.v4.u32"); }
+__device__ inline vec16 load16_streaming(const void* address) { DEVCOMM_LD16("ld.global.L1::no_allocate.v4.u32"); }
+__device__ inline void store16(void* address, vec16 value) { DEVCOMM_ST16("st.global.v4.u32"); }
+__device__ inline void store16_streaming(void* address, vec16 value) {
+  DEVCOMM_ST16("st.global.L1::no_allocate.v4.u32");
+}
+
+#undef DEVCOMM_AT_SCOPE
+#undef DEVCOMM_LD
+#undef DEVCOMM_ST
+#undef DEVCOMM_RMW
+#undef DEVCOMM_CAS
+#undef DEVCOMM_LD16
+#undef DEVCOMM_ST16
+
+}  // namespace devcomm::detail::arch

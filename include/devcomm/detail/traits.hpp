@@ -1,0 +1,37 @@
+/// \file traits.hpp
+/// The few type traits the headers use. NVRTC has no standard library of its own, and libcu++'s
+/// `<cuda/std/type_traits>` adds two seconds to an nvcc compilation, so each gets what it has.
+#pragma once
+
+#include <devcomm/config.hpp>
+
+#if defined(__CUDACC_RTC__)
+#  include <cuda/std/type_traits>
+namespace devcomm::detail {
+namespace traits = cuda::std;
+}
+#else
+#  include <type_traits>
+#  include <utility>
+namespace devcomm::detail {
+namespace traits = std;
+}
+#endif
+
+namespace devcomm::detail {
+
+template <class T>
+inline constexpr bool is_trivially_copyable = traits::is_trivially_copyable<T>::value;
+template <class T>
+inline constexpr bool is_arithmetic = traits::is_arithmetic<T>::value;
+template <class T, class U>
+inline constexpr bool is_same = traits::is_same<T, U>::value;
+template <bool Condition, class Then, class Else>
+using conditional_t = typename traits::conditional<Condition, Then, Else>::type;
+template <bool Condition>
+using enable_if_t = typename traits::enable_if<Condition, int>::type;
+template <class... T>
+using void_t = traits::void_t<T...>;
+using traits::declval;
+
+}  // namespace devcomm::detail

@@ -1,0 +1,21 @@
+/// \file devcomm.cuh
+/// Everything for kernels.
+#pragma once
+
+#include <devcomm/any_group.cuh>
+#include <devcomm/block.cuh>
+#include <devcomm/copy.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/group.cuh>
+#include <devcomm/lanes.cuh>
+#include <devcomm/lsa/barrier_session.cuh>
+#include <devcomm/pack.cuh>
+#include <devcomm/reduce_copy.cuh>
+#include <devcomm/reduction.cuh>
+#include <devcomm/thread.cuh>
+#include <devcomm/tile.cuh>
+#include <devcomm/warp_span.cuh>
+
+#if !defined(__CUDACC_RTC__)
+#  include <devcomm/launch.hpp>
+#endif

@@ -1,0 +1,214 @@
+/// \file barrier_session.cuh
+/// Barriers among the ranks of an LSA team, from inside a kernel.
+///
+/// Protocol. Each rank holds, for each barrier, its own epoch and one flag for each member of the
+/// team. To arrive at epoch `e + 1` a rank stores `e + 1` into its flag on every peer; to wait, it
+/// polls its own flags until each is at least `e + 1`. A peer can be ahead by one epoch at most, as
+/// it cannot pass `e + 2` before this rank arrives there, so flags are compared by the sign of their
+/// 32-bit difference and may wrap around. Nothing is ever reset: the epoch outlives the kernel, so
+/// launches and replays of a CUDA graph follow one another as they are.
+///
+/// The release store of a flag in `arrive` pairs with the acquire load of it in `wait`; the group's
+/// own `sync` before the one and after the other extends the order to all its threads.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/detail/agree.cuh>
+#include <devcomm/detail/poll.cuh>
+#include <devcomm/detail/report.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/group.cuh>
+#include <devcomm/memory_order.hpp>
+
+namespace devcomm::lsa {
+
+/// One group's hold on one barrier; usually a block's, with the block's index.
+///
+/// *Collective*: constructor, destructor and every method are called by all threads of the group, on
+/// every rank of the team, in the same order. At most one session uses a barrier at a time on a rank.
+///
+/// *Failure*: a wait without a deadline of its own ends after the communicator's timeout. Its rank
+/// then records who was missing, ends all its other waits, and the session is dead: `state()` tells,
+/// and further calls return at once. The kernel should leave; what it has read is not to be trusted.
+template <class Group>
+class barrier_session {
+  static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
+
+ public:
+  /// Barrier `index` of the communicator's own, see `requirements::lsa_barriers`.
+  DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, uint32_t index)
+      : barrier_session(group, comm, comm.lsa(), comm.lsa_barriers, index) {}
+
+  /// Barrier `index` of `barriers`, which were made for a team of this size. *Requires* that `members`
+  /// is part of the LSA team.
+  DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, team members, barrier_handle barriers,
+                                 uint32_t index)
+      : group_(group), comm_(comm), members_(members), index_(index) {
+    DEVCOMM_ASSERT(index < barriers.count, "barrier index is past the barriers that requirements asked for");
+    DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == barriers.members,
+                   "the barriers were made for a team of another size");
+    DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of an LSA barrier must lie within the LSA team");
+    place_ = barriers.offset + index * barrier_layout::stride(barriers.members);
+    epoch_ = detail::arch::load<memory_order::relaxed, scope::device>(epoch_word());
+    check_launch_ = (comm.flags & device_comm::check_launch) != 0;
+  }
+
+  barrier_session(const barrier_session&) = delete;
+  barrier_session& operator=(const barrier_session&) = delete;
+
+  /// Keeps the epoch for the next session.
+  DEVCOMM_DEVICE ~barrier_session() {
+    if (group_.thread_rank() == 0) detail::arch::store<memory_order::relaxed, scope::device>(epoch_word(), epoch_);
+    group_.sync();
+  }
+
+  /// Tells every peer that this group is here. *Ordering*: with an order that releases, what any
+  /// thread of the group wrote before is visible to threads that acquire by waiting for this arrival.
+  DEVCOMM_DEVICE void arrive(memory_order order = memory_order::release) {
+    DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");
+    if (state_ != status::success) return;
+    arrived_ = true;
+    group_.sync();
+    for (int member = first_member(); member < members_.size; member += static_cast<int>(group_.size())) {
+      if (member == members_.rank) continue;
+      uint32_t* flag = flags_on(member) + members_.rank;
+      if (check_launch_) {
+        contracts_on(member)[members_.rank] = contract();
+        detail::arch::store<memory_order::release, scope::system>(flag, epoch_ + 1);
+      } else if (releases(order)) {
+        detail::arch::store<memory_order::release, scope::system>(flag, epoch_ + 1);
+      } else {
+        detail::arch::store<memory_order::relaxed, scope::system>(flag, epoch_ + 1);
+      }
+    }
+  }
+
+  /// Waits for every peer's arrival. *Ordering*: with an order that acquires, every thread of the
+  /// group sees what those peers wrote before they arrived with release.
+  DEVCOMM_DEVICE void wait(memory_order order = memory_order::acquire) {
+    if (state_ == status::success) finish(look_for_peers(order, comm_.timeout, false));
+  }
+
+  /// `wait`, for at most `limit`. The outcome is the same for all threads of the group. After
+  /// `status::timeout` the epoch has not advanced, nothing is recorded, and the wait may be repeated.
+  [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {
+    if (state_ != status::success) return state_;
+    const status outcome = look_for_peers(order, limit.count, true);
+    if (outcome != status::timeout) finish(outcome);
+    return outcome;
+  }
+
+  /// `arrive` and `wait`.
+  DEVCOMM_DEVICE void sync(memory_order order = memory_order::acq_rel) {
+    arrive(order);
+    wait(order);
+  }
+
+  /// `arrive`, unless an earlier call timed out after it, and `wait_for`.
+  [[nodiscard]] DEVCOMM_DEVICE status sync_for(nanoseconds limit, memory_order order = memory_order::acq_rel) {
+    if (!arrived_) arrive(order);
+    return wait_for(limit, order);
+  }
+
+  /// `status::success`, or why the session is dead; the same for all threads of the group.
+  [[nodiscard]] DEVCOMM_DEVICE status state() const { return state_; }
+
+  /// Epoch of the last completed barrier; wraps around.
+  [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return epoch_; }
+
+ private:
+  DEVCOMM_DEVICE int first_member() const { return static_cast<int>(group_.thread_rank()); }
+  DEVCOMM_DEVICE char* local(uint64_t offset) const { return comm_.resources.local + place_ + offset; }
+  DEVCOMM_DEVICE uint32_t* epoch_word() const {
+    return reinterpret_cast<uint32_t*>(local(barrier_layout::epoch_offset));
+  }
+  DEVCOMM_DEVICE uint32_t* outcome_word() const {
+    return reinterpret_cast<uint32_t*>(local(barrier_layout::outcome_offset));
+  }
+  DEVCOMM_DEVICE uint32_t* flags_on(int member) const {
+    const int peer = members_.world_rank(member) - comm_.lsa_first;
+    return reinterpret_cast<uint32_t*>(comm_.resources.lsa_pointer(peer, place_ + barrier_layout::flags_offset));
+  }
+  /// Contracts of even and odd epochs are apart: a peer one epoch ahead overwrites none that is still
+  /// to be compared.
+  DEVCOMM_DEVICE launch_contract* contracts_on(int member) const {
+    const int peer = members_.world_rank(member) - comm_.lsa_first;
+    const auto size = static_cast<uint32_t>(members_.size);
+    char* all = comm_.resources.lsa_pointer(peer, place_ + barrier_layout::contracts_offset(size));
+    return reinterpret_cast<launch_contract*>(all) + ((epoch_ + 1) % 2 * size);
+  }
+  DEVCOMM_DEVICE launch_contract contract() const {
+    return {detail::arch::grid_blocks(), group_.size(), comm_.launch_key};
+  }
+
+  /// Polls this thread's share of the flags and agrees on the outcome.
+  DEVCOMM_DEVICE status look_for_peers(memory_order order, uint64_t budget, bool own_deadline) {
+    DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
+    const bool acquire = acquires(order) || check_launch_;
+    const uint32_t target = epoch_ + 1;
+    status mine = status::success;
+    for (int member = first_member(); member < members_.size; member += static_cast<int>(group_.size())) {
+      if (member == members_.rank) continue;
+      const uint32_t* flag = flags_on(members_.rank) + member;
+      uint32_t seen = epoch_;
+      const detail::wait_label label{
+          operation::lsa_barrier, index_, comm_.rank, members_.world_rank(member), target, budget, own_deadline};
+      const status outcome = detail::poll(comm_, label, [&] {
+        seen = acquire ? detail::arch::load<memory_order::acquire, scope::system>(flag)
+                       : detail::arch::load<memory_order::relaxed, scope::system>(flag);
+        return static_cast<int32_t>(seen - target) >= 0;
+      });
+      if (outcome != status::success) {
+        mine = outcome;
+        if (!own_deadline || outcome != status::timeout) report(outcome, member, seen, {});
+        break;
+      }
+      if (check_launch_ && !same(contracts_on(members_.rank)[member], contract())) {
+        mine = status::mismatch;
+        report(mine, member, seen, contracts_on(members_.rank)[member]);
+        break;
+      }
+    }
+    return detail::agree(group_, mine, outcome_word());
+  }
+
+  DEVCOMM_DEVICE void finish(status outcome) {
+    if (outcome == status::success) {
+      arrived_ = false;
+      check_launch_ = false;
+      ++epoch_;
+      return;
+    }
+    state_ = outcome;
+    if (group_.thread_rank() == 0 && outcome != status::aborted) detail::abort_waits(comm_);
+  }
+
+  DEVCOMM_DEVICE static bool same(const launch_contract& a, const launch_contract& b) {
+    return a.grid_blocks == b.grid_blocks && a.group_threads == b.group_threads && a.key == b.key;
+  }
+
+  DEVCOMM_DEVICE void report(status outcome, int member, uint32_t seen, launch_contract theirs) const {
+    failure_record record{};
+    record.outcome = outcome;
+    record.what = operation::lsa_barrier;
+    record.index = index_;
+    record.peer = members_.world_rank(member);
+    record.expected = epoch_ + 1;
+    record.seen = seen;
+    record.mine = contract();
+    record.theirs = theirs;
+    detail::report(comm_, record);
+  }
+
+  Group group_;
+  device_comm comm_;
+  team members_;
+  uint64_t place_ = 0;  // bytes from the start of the resource window
+  uint32_t index_;
+  uint32_t epoch_ = 0;
+  status state_ = status::success;
+  bool arrived_ = false;
+  bool check_launch_ = false;
+};
+
+}  // namespace devcomm::lsa
