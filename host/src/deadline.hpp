@@ -1,0 +1,42 @@
+/// \file deadline.hpp
+/// A point in time that a blocking step must not outlive.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+namespace devcomm::host::detail {
+
+/// Fixed when made, so that the steps of one call share one limit.
+class deadline {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  explicit deadline(std::chrono::milliseconds limit)
+      : limit_(std::clamp(limit, std::chrono::milliseconds(0), longest())), when_(clock::now() + limit_) {}
+
+  [[nodiscard]] clock::time_point when() const noexcept { return when_; }
+  [[nodiscard]] bool passed() const noexcept { return clock::now() >= when_; }
+
+  /// Milliseconds left, rounded up, at least 0 and at most `most`; what `poll` takes.
+  [[nodiscard]] int poll_milliseconds(std::chrono::milliseconds most = std::chrono::hours(1)) const noexcept {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(when_ - clock::now());
+    return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), most).count());
+  }
+
+  /// The limit as text: "1500 ms", "60 s".
+  [[nodiscard]] std::string limit_text() const {
+    const auto count = limit_.count();
+    return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";
+  }
+
+ private:
+  /// Keeps the sum with any clock's value in range.
+  static constexpr std::chrono::milliseconds longest() { return std::chrono::hours(24 * 365 * 10); }
+
+  std::chrono::milliseconds limit_;
+  clock::time_point when_;
+};
+
+}  // namespace devcomm::host::detail
