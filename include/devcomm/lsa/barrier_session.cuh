@@ -154,10 +154,11 @@ class barrier_session {
       const detail::wait_label label{
           operation::lsa_barrier, index_, comm_.rank, members_.world_rank(member), target, budget, own_deadline};
       const status outcome = detail::poll(comm_, label, [&] {
-        seen = acquire ? detail::arch::load<memory_order::acquire, scope::system>(flag)
-                       : detail::arch::load<memory_order::relaxed, scope::system>(flag);
+        seen = detail::arch::load<memory_order::relaxed, scope::system>(flag);
         return static_cast<int32_t>(seen - target) >= 0;
       });
+      // Polls are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
+      if (acquire) static_cast<void>(detail::arch::load<memory_order::acquire, scope::system>(flag));
       if (outcome != status::success) {
         mine = outcome;
         if (!own_deadline || outcome != status::timeout) report(outcome, member, seen, {});

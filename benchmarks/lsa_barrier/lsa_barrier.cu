@@ -1,0 +1,170 @@
+/// Time of one LSA barrier: a kernel does many of them, devcomm's and NCCL's turn by turn in one run.
+///
+///     lsa_barrier [--compare nccl]
+///
+/// Prints a table and, with DEVCOMM_JSON=FILE, appends a line of JSON for each row. One process, one
+/// thread a GPU; `DEVCOMM_RANKS` sets the ranks.
+#include "lsa_barrier/nccl_barrier.hpp"
+
+#include <devcomm/devcomm.cuh>
+#include <devcomm/host/run_ranks.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+using namespace devcomm;
+
+namespace {
+
+/// What to measure; a simulated GPU only shows that the benchmark works.
+struct plan {
+  std::vector<unsigned> blocks = {1, 16, 32};
+  unsigned threads = 512;
+  int iterations = 1000;
+  int repetitions = 9;
+};
+
+template <memory_order Order>
+__global__ void barriers(device_comm comm, int iterations) {
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  for (int i = 0; i < iterations; ++i) barrier.sync(Order);
+}
+
+/// Times launches on one rank's stream with events.
+class stopwatch {
+ public:
+  stopwatch() {
+    check_cuda(cudaStreamCreate(&stream_), "cudaStreamCreate");
+    check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
+    check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
+  }
+  stopwatch(const stopwatch&) = delete;
+  stopwatch& operator=(const stopwatch&) = delete;
+  ~stopwatch() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+    cudaStreamDestroy(stream_);
+  }
+
+  /// Milliseconds that `launch` took on the GPU.
+  float time(const std::function<void(cudaStream_t)>& launch) {
+    float elapsed = 0;
+    check_cuda(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+    launch(stream_);
+    check_cuda(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    check_cuda(cudaStreamSynchronize(stream_), "barriers");
+    check_cuda(cudaEventElapsedTime(&elapsed, begin_, end_), "cudaEventElapsedTime");
+    return elapsed;
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+float median(std::vector<float> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Every rank's last time; written by each at its own place, read after a host barrier.
+std::vector<float> latest;
+
+struct result {
+  std::vector<float> times;  // milliseconds a launch, slowest rank
+};
+
+void print(const host::communicator& comm, const plan& shape, const char* implementation, memory_order order,
+           unsigned blocks, const result& measured) {
+  const char* order_name = order == memory_order::relaxed ? "relaxed" : "acq_rel";
+  const double microseconds = median(measured.times) * 1e3 / shape.iterations;
+  const double best = *std::min_element(measured.times.begin(), measured.times.end()) * 1e3 / shape.iterations;
+  std::printf("%-8s %-8s %6d %7u %10.3f %10.3f\n", implementation, order_name, comm.size(), blocks, microseconds,
+              best);
+  if (const char* path = std::getenv("DEVCOMM_JSON")) {
+    if (std::FILE* file = std::fopen(path, "a")) {
+      std::fprintf(file,
+                   "{\"op\": \"lsa_barrier\", \"impl\": \"%s\", \"order\": \"%s\", \"ranks\": %d, \"blocks\": %u, "
+                   "\"threads\": %u, \"us_median\": %.4f, \"us_min\": %.4f}\n",
+                   implementation, order_name, comm.size(), blocks, shape.threads, microseconds, best);
+      std::fclose(file);
+    }
+  }
+}
+
+void measure(host::communicator& comm, bool with_nccl) {
+  const plan shape = comm.properties().backend == "simulator" ? plan{{1, 2}, 32, 20, 2} : plan{};
+  const unsigned most_blocks = shape.blocks.back();
+  const host::device_communicator device_comm =
+      comm.create_device_comm(comm.requirements().lsa_barriers(most_blocks));
+  std::unique_ptr<benchmark::nccl_barrier> nccl;
+  if (with_nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(most_blocks));
+  stopwatch watch;
+
+  const auto take = [&](result& into, const std::function<void(cudaStream_t)>& launch) {
+    comm.barrier();
+    latest[static_cast<std::size_t>(comm.rank())] = watch.time(launch);
+    comm.barrier();
+    into.times.push_back(*std::max_element(latest.begin(), latest.end()));
+    comm.barrier();
+  };
+
+  if (comm.rank() == 0)
+    std::printf("%-8s %-8s %6s %7s %10s %10s\n", "impl", "order", "ranks", "blocks", "us", "us min");
+  for (const memory_order order : {memory_order::acq_rel, memory_order::relaxed}) {
+    const auto kernel =
+        order == memory_order::relaxed ? barriers<memory_order::relaxed> : barriers<memory_order::acq_rel>;
+    for (const unsigned blocks : shape.blocks) {
+      result ours;
+      result theirs;
+      for (int repetition = 0; repetition <= shape.repetitions; ++repetition) {
+        take(ours, [&](cudaStream_t stream) {
+          launch(kernel, {.grid = blocks, .block = shape.threads, .stream = stream}, device_comm.get(),
+                 shape.iterations);
+        });
+        device_comm.check();
+        if (nccl)
+          take(theirs,
+               [&](cudaStream_t stream) { nccl->launch(blocks, shape.threads, shape.iterations, order, stream); });
+        if (repetition == 0) {  // warm-up
+          ours.times.clear();
+          theirs.times.clear();
+        }
+      }
+      if (comm.rank() == 0) {
+        print(comm, shape, "devcomm", order, blocks, ours);
+        if (nccl) print(comm, shape, "nccl", order, blocks, theirs);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool with_nccl = false;
+  if (argc == 3 && std::strcmp(argv[1], "--compare") == 0 && std::strcmp(argv[2], "nccl") == 0) {
+    with_nccl = true;
+  } else if (argc != 1) {
+    std::fprintf(stderr, "usage: %s [--compare nccl]\n", argv[0]);
+    return 2;
+  }
+  if (host::launched_by_environment()) {
+    std::fprintf(stderr, "%s holds all ranks in one process; start it alone\n", argv[0]);
+    return 2;
+  }
+  try {
+    latest.resize(1024);
+    host::run_ranks({}, [with_nccl](host::communicator& comm) { measure(comm, with_nccl); });
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}
