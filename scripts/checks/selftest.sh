@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Each check accepts a good tree and refuses a tree with one fault of the kind it looks for.
+set -euo pipefail
+checks=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fresh_tree() {
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/include/devcomm/detail/arch"
+  cp "$checks/../../.clang-format" "$work/tree/"
+  printf '/// \\file good.hpp\n/// A good header; in a comment, threadIdx is no fault.\n#pragma once\n\nint good();\n' \
+    >"$work/tree/include/devcomm/good.hpp"
+  printf '/// \\file seam.cuh\n#pragma once\n\ninline void trap() { asm volatile("trap;"); }\n' \
+    >"$work/tree/include/devcomm/detail/arch/seam.cuh"
+}
+add_line() { # FILE LINE
+  printf '%s\n' "$2" >>"$work/tree/include/devcomm/$1"
+}
+expect() { # ok|refused CHECK WHAT
+  local result=ok
+  "$checks/$2.sh" "$work/tree" >"$work/log" 2>&1 || result=refused
+  if [ "$result" != "$1" ]; then
+    echo "checks' own test: $2.sh on $3: $result where $1 was expected" >&2
+    cat "$work/log" >&2
+    failed=1
+  fi
+}
+
+fresh_tree
+for check in format seam headers; do expect ok "$check" "a good tree"; done
+
+fresh_tree && add_line good.hpp 'int   badly( int  spaced );'
+expect refused format "a badly spaced line"
+
+for fault in 'inline void f() { asm volatile("bar.sync 0;"); }' 'inline int f() { return threadIdx.x; }' \
+  'inline void f() { __syncthreads(); }' 'inline int f() { return __shfl_xor_sync(1, 2, 3); }' \
+  'inline unsigned f() { return __ballot_sync(1, 2); }' '#if defined(__CUDA_ARCH__)' 'inline void f(int* p) { atomicAdd_system(p, 1); }' \
+  'inline void f() { __threadfence_system(); }' 'inline int f(int* p) { return __ldg(p); }'; do
+  fresh_tree && add_line good.hpp "$fault"
+  expect refused seam "$fault"
+done
+
+fresh_tree && add_line good.hpp '#include <devcomm/host/error.hpp>'
+expect refused headers "an include of the host library"
+fresh_tree && sed -i '/pragma once/d' "$work/tree/include/devcomm/good.hpp"
+expect refused headers "a missing #pragma once"
+fresh_tree && sed -i '1d' "$work/tree/include/devcomm/good.hpp"
+expect refused headers "a missing file comment"
+fresh_tree && for _ in $(seq 250); do add_line good.hpp ''; done
+expect refused headers "a header of 255 lines"
+fresh_tree && touch "$work/tree/include/devcomm/body.inl"
+expect refused headers "an .inl file"
+
+rm -rf "$work/tree" && mkdir "$work/tree"
+for check in format seam headers; do expect refused "$check" "an empty tree"; done
+exit "$failed"

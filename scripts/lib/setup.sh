@@ -1,0 +1,132 @@
+# Sourced by the scripts: installs missing Debian and Ubuntu packages and finds CUDA.
+#
+#   require_packages NAME...   installs by apt what is missing, says what, and does nothing otherwise
+#   find_cuda                  sets cuda_root (empty when there is no toolkit) and gpu_count
+#   say TEXT, fail TEXT        a line of progress; an error with what to do, and exit 1
+
+say() { printf -- '-- %s\n' "$*"; }
+
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+is_installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+os_id() { . /etc/os-release && printf '%s-%s' "${ID:-unknown}" "${VERSION_ID:-}"; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    fail "installing packages needs root: run this as root, or install sudo, or install by hand: ${missing[*]}"
+  fi
+}
+
+# Another apt may hold the lock (an image's first boot, an editor's updater): wait up to 5 minutes.
+apt_get() {
+  local attempt log
+  log=$(mktemp)
+  for attempt in $(seq 1 30); do
+    if as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1; then
+      rm -f "$log"
+      return 0
+    fi
+    grep -q 'Could not get lock\|Unable to lock' "$log" || break
+    [ "$attempt" = 1 ] && say "another apt is running; waiting for it"
+    sleep 10
+  done
+  cat "$log" >&2
+  rm -f "$log"
+  return 1
+}
+
+# Debian 12 has Catch2 2 and CMake 3.25; newer ones come from the backports of the mirror in use.
+add_debian_backports() {
+  apt-get indextargets --format '$(RELEASE)' 'Created-By: Packages' | grep -qx bookworm-backports && return
+  local mirror
+  mirror=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
+    awk '$1 == "bookworm" { print $2; exit }')
+  mirror=${mirror:-http://deb.debian.org/debian}
+  say "adding Debian's bookworm-backports ($mirror) as /etc/apt/sources.list.d/devcomm-backports.list"
+  as_root sh -c "echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bookworm-backports main' \
+    > /etc/apt/sources.list.d/devcomm-backports.list"
+}
+
+require_packages() {
+  local package
+  local from_backports=() plain=()
+  missing=()
+  for package in "$@"; do
+    is_installed "$package" || missing+=("$package")
+  done
+  # A hand-installed CMake of the right age serves as well as the package.
+  if [[ " ${missing[*]} " == *" cmake "* ]] && cmake_is_new_enough; then
+    missing=($(printf '%s\n' "${missing[@]}" | grep -vx cmake || true))
+  fi
+  if [ ${#missing[@]} = 0 ]; then
+    return
+  fi
+  command -v apt-get >/dev/null ||
+    fail "this is neither Debian nor Ubuntu; install these yourself, then run again: ${missing[*]}"
+
+  say "installing by apt: ${missing[*]}"
+  if [ "$(os_id)" = debian-12 ]; then
+    for package in "${missing[@]}"; do
+      case $package in
+        cmake | libcatch2-dev) from_backports+=("$package") ;;
+        *) plain+=("$package") ;;
+      esac
+    done
+    [ ${#from_backports[@]} = 0 ] || add_debian_backports
+  else
+    plain=("${missing[@]}")
+  fi
+  apt_get update || say "apt-get update failed; going on with the package lists that are here"
+  if [ ${#plain[@]} != 0 ]; then
+    apt_get install --no-install-recommends "${plain[@]}" ||
+      fail "apt could not install ${plain[*]}; see its messages above, then run again"
+  fi
+  if [ ${#from_backports[@]} != 0 ]; then
+    apt_get install --no-install-recommends -t bookworm-backports "${from_backports[@]}" ||
+      fail "apt could not install ${from_backports[*]} from bookworm-backports; see its messages above, then run again"
+  fi
+}
+
+cmake_is_new_enough() {
+  command -v cmake >/dev/null || return 1
+  local version
+  version=$(cmake --version | awk 'NR == 1 { print $3 }')
+  [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" = 3.25 ]
+}
+
+# DEVCOMM_CUDA=0 hides the toolkit; CUDA_HOME names one that is not in the usual places.
+find_cuda() {
+  cuda_root=
+  gpu_count=0
+  if [ "${DEVCOMM_CUDA:-1}" = 0 ]; then
+    say "DEVCOMM_CUDA=0: simulator only; GPU parts are left out"
+    return
+  fi
+  local nvcc
+  for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+    if [ -n "$nvcc" ] && [ -x "$nvcc" ]; then
+      cuda_root=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+      break
+    fi
+  done
+  if [ -z "$cuda_root" ]; then
+    say "no CUDA toolkit found (nvcc on PATH, CUDA_HOME, /usr/local/cuda): simulator only; GPU parts are left out"
+    return
+  fi
+  gpu_count=$( (compgen -G '/dev/nvidia[0-9]*' || true) | wc -l)
+  if [ "$gpu_count" = 0 ]; then
+    say "CUDA toolkit in $cuda_root, no GPU: kernels are compiled and not run"
+  else
+    say "CUDA toolkit in $cuda_root, $gpu_count GPUs"
+  fi
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# What including devcomm costs: nvcc's time for an empty kernel, with and without <devcomm/devcomm.cuh>;
+# median of 5, taken in turns. Fails when the difference is 1.5 s or more.
+#
+#   scripts/measure_compile_time.sh [LIMIT_MILLISECONDS]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/lib/setup.sh
+
+limit=${1:-1500}
+find_cuda
+[ -n "$cuda_root" ] || fail "no nvcc; install the CUDA toolkit or set CUDA_HOME"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+echo '__global__ void kernel() {}' >"$work/without.cu"
+printf '#include <devcomm/devcomm.cuh>\n__global__ void kernel() {}\n' >"$work/with.cu"
+
+milliseconds() { # SOURCE
+  local begin end
+  begin=$(date +%s%N)
+  "$cuda_root/bin/nvcc" -std=c++17 -arch=sm_90 -Iinclude -c "$1" -o "$work/out.o"
+  end=$(date +%s%N)
+  echo $(((end - begin) / 1000000))
+}
+median() { sort -n | sed -n 3p; }
+
+milliseconds "$work/with.cu" >/dev/null # fills the file cache
+for _ in 1 2 3 4 5; do
+  milliseconds "$work/without.cu" >>"$work/without.times"
+  milliseconds "$work/with.cu" >>"$work/with.times"
+done
+without=$(median <"$work/without.times")
+with=$(median <"$work/with.times")
+delta=$((with - without))
+echo "empty kernel $without ms, with devcomm.cuh $with ms, difference $delta ms (limit $limit ms)"
+[ "$delta" -lt "$limit" ] || fail "including devcomm.cuh costs $delta ms, over the limit of $limit ms; look at what its headers include"

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Builds and tests devcomm.
+#
+#   scripts/test.sh          everything (what CI runs; 2 cores: see docs/testing.md for the time)
+#   scripts/test.sh quick    source checks, release build and its tests
+#   scripts/test.sh STAGE... only these stages; their names are listed below
+#   DEVCOMM_CUDA=0 scripts/test.sh    without GPU parts
+#
+# Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs what is missing by apt. A stage that
+# fails does not stop the others; the exit status is non-zero when any failed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/lib/setup.sh
+
+all_stages=(checks release thread address tidy compile_time)
+case ${1:-full} in
+  full) stages=("${all_stages[@]}") ;;
+  quick) stages=(checks release) ;;
+  -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) stages=("$@") ;;
+esac
+for stage in "${stages[@]}"; do
+  [[ " ${all_stages[*]} " == *" $stage "* ]] || fail "unknown stage '$stage'; the stages are: ${all_stages[*]}"
+done
+
+packages=(g++ cmake ninja-build libcatch2-dev clang-format-14)
+[[ " ${stages[*]} " == *" thread "* ]] && packages+=(clang libclang-rt-dev)
+[[ " ${stages[*]} " == *" tidy "* ]] && packages+=(clang clang-tidy)
+require_packages "${packages[@]}"
+find_cuda
+cuda_options=(-DDEVCOMM_ENABLE_CUDA=OFF)
+[ -n "$cuda_root" ] && cuda_options=(-DDEVCOMM_ENABLE_CUDA=ON "-DCUDAToolkit_ROOT=$cuda_root")
+
+jobs=$(nproc)
+configure() { # PRESET OPTION...
+  local preset=$1
+  shift
+  cmake --preset "$preset" "$@" >"build/$preset.log" 2>&1 || { cat "build/$preset.log"; return 1; }
+  grep -- '-- devcomm:' "build/$preset.log" || true
+}
+build() { # PRESET
+  cmake --build --preset "$1" -j "$jobs" >"build/$1.log" 2>&1 || { grep -v '^\[[0-9]*/[0-9]*\]' "build/$1.log" | tail -n 200; return 1; }
+}
+run_tests() { # PRESET
+  ctest --preset "$1" -j "$jobs"
+}
+
+stage_checks() { scripts/checks/all.sh; }
+stage_release() { configure release "${cuda_options[@]}" && build release && run_tests release; }
+stage_thread() { configure simulator-thread && build simulator-thread && run_tests simulator-thread; }
+stage_address() { configure simulator-address && build simulator-address && run_tests simulator-address; }
+stage_tidy() { configure clang-tidy && build clang-tidy; }
+stage_compile_time() {
+  if [ -z "$cuda_root" ]; then
+    say "no nvcc: the compile-time budget is left out"
+    return
+  fi
+  CUDA_HOME=$cuda_root scripts/measure_compile_time.sh
+}
+
+mkdir -p build
+summary=()
+failed=0
+for stage in "${stages[@]}"; do
+  say "stage $stage"
+  begin=$SECONDS
+  if "stage_$stage"; then result=ok; else result=FAILED; failed=1; fi
+  summary+=("$(printf '%-13s %-7s %4d s' "$stage" "$result" $((SECONDS - begin)))")
+done
+
+say "stages, $SECONDS s in all"
+printf '   %s\n' "${summary[@]}"
+exit "$failed"
