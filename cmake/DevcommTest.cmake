@@ -87,6 +87,8 @@ function(devcomm_add_kernel_program name)
     add_executable(${name}_gpu ${arg_SOURCES})
     devcomm_target_defaults(${name}_gpu)
     target_link_libraries(${name}_gpu PRIVATE ${libraries} devcomm::host CUDA::cudart_static)
+    # Ranks are threads, and two may share a GPU: each needs a default stream of its own.
+    target_compile_options(${name}_gpu PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--default-stream=per-thread>)
     if(NOT arg_NO_TEST)
       devcomm_register_test(${name}_gpu GPU COMMAND ${name}_gpu ${arg_ARGS}
         LABELS gpu ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})

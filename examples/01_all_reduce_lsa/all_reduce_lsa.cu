@@ -33,8 +33,7 @@ int main() {
     host::run_ranks({}, [](host::communicator& comm) {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 128;
-      const host::device_communicator device_comm =
-          comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+      const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
       const host::symmetric_memory memory = comm.allocate(1 << 20);
 
       const int cases = example::for_each_case([&]<class T>(std::size_t count, std::size_t offset) {

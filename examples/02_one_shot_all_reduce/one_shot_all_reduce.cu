@@ -32,32 +32,31 @@ int main() {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 128;
       constexpr int rounds = 3;
-      const host::device_communicator device_comm =
-          comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+      const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
       const host::symmetric_memory memory = comm.allocate(1 << 20);
+      const auto results = example::device_array(1 << 20);
       cudaStream_t stream = nullptr;
       check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
 
       const int cases = example::for_each_case([&]<class T>(std::size_t count, std::size_t offset) {
         const sym_ptr<T> input = memory.pointer<T>() + static_cast<std::int64_t>(offset);
-        const auto output = example::device_array<T>(count + 1);
+        T* output = reinterpret_cast<T*>(results.get());
 
         check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-        launch(one_shot_all_reduce<T>, {.grid = blocks, .block = threads, .stream = stream}, device_comm.get(),
-               input, output.get(), count);
+        launch(one_shot_all_reduce<T>, {.grid = blocks, .block = threads, .stream = stream}, device_comm.get(), input,
+               output, count);
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t replay = nullptr;
         check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
         check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
 
         for (int round = 0; round < rounds; ++round) {
-          example::fill(input.local(), count,
-                        [&](std::uint64_t i) { return example::value(comm.rank(), i, round); });
-          example::poison(output.get(), count + 1);
+          example::fill(input.local(), count, [&](std::uint64_t i) { return example::value(comm.rank(), i, round); });
+          example::poison(output, count + 1);
           check_cuda(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
           check_cuda(cudaStreamSynchronize(stream), "one_shot_all_reduce");
           device_comm.check();
-          example::expect(output.get(), count, example::type_name<T>(),
+          example::expect(output, count, example::type_name<T>(),
                           [&](std::uint64_t i) { return example::sum_of_values(comm.size(), i, round); });
         }
         check_cuda(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");

@@ -34,27 +34,24 @@ int main() {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 128;
       const auto size = static_cast<std::size_t>(comm.size());
-      const host::device_communicator device_comm =
-          comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+      const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
       const host::symmetric_memory memory = comm.allocate(size * 40016 * sizeof(float));
+      const auto inputs = example::device_array(size * 40016 * sizeof(float));
 
       const int cases = example::for_each_case([&]<class T>(std::size_t count, std::size_t offset) {
         const sym_ptr<T> receive = memory.pointer<T>() + static_cast<std::int64_t>(offset);
-        const auto send = example::device_array<T>(size * count + 1);
-        example::fill(send.get(), size * count, [&](std::uint64_t i) {
-          return element(comm.rank(), static_cast<int>(i / count), i % count);
-        });
+        T* send = reinterpret_cast<T*>(inputs.get());
+        example::fill(send, size * count,
+                      [&](std::uint64_t i) { return element(comm.rank(), static_cast<int>(i / count), i % count); });
         example::poison(receive.local(), size * count);
         comm.barrier();  // nobody sends before all have poisoned
 
-        const T* source = send.get();
-        launch(all_to_all<T>, {.grid = blocks, .block = threads}, device_comm.get(), source, receive, count);
+        launch(all_to_all<T>, {.grid = blocks, .block = threads}, device_comm.get(), send, receive, count);
         check_cuda(cudaDeviceSynchronize(), "all_to_all");
         device_comm.check();
 
-        example::expect(receive.local(), size * count, example::type_name<T>(), [&](std::uint64_t i) {
-          return element(static_cast<int>(i / count), comm.rank(), i % count);
-        });
+        example::expect(receive.local(), size * count, example::type_name<T>(),
+                        [&](std::uint64_t i) { return element(static_cast<int>(i / count), comm.rank(), i % count); });
       });
 
       if (comm.rank() == 0) {

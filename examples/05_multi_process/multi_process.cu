@@ -51,10 +51,9 @@ int main() {
                       [&](std::uint64_t rank) { return static_cast<float>(number_of(static_cast<int>(rank))); });
     }
 
-    std::printf(
-        "multi_process: rank %d of %d (process %d, started by %s, device %d): correct, peers reached by %s\n",
-        comm.rank(), comm.size(), static_cast<int>(getpid()), environment.launcher.c_str(), comm.device(),
-        memory.how().c_str());
+    std::printf("multi_process: rank %d of %d (process %d, started by %s, device %d): correct, peers reached by %s\n",
+                comm.rank(), comm.size(), static_cast<int>(getpid()), environment.launcher.c_str(), comm.device(),
+                memory.how().c_str());
     comm.barrier();  // nobody frees memory that a peer still uses
   });
 }

@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 #include <devcomm/launch.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -30,12 +31,19 @@ inline float value(int rank, std::uint64_t element, int round = 0) {
   return static_cast<float>(static_cast<int>(x % 17) - 8);
 }
 
-/// Device memory of the current device, freed with its owner.
-template <class T>
-std::unique_ptr<T, void (*)(T*)> device_array(std::size_t count) {
+/// Device memory of the current device, freed with its owner. `cudaFree` waits for all kernels of the
+/// device, so examples free only when they are done.
+inline std::unique_ptr<std::byte, void (*)(std::byte*)> device_array(std::size_t bytes) {
   void* memory = nullptr;
-  devcomm::check_cuda(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc");
-  return {static_cast<T*>(memory), [](T* p) { cudaFree(p); }};
+  devcomm::check_cuda(cudaMalloc(&memory, bytes), "cudaMalloc");
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { cudaFree(p); }};
+}
+
+/// Copies between host and device, complete on return. (`cudaMemcpy` from pageable memory may return
+/// before the data has arrived, which matters to kernels on other streams.)
+inline void copy_now(void* destination, const void* source, std::size_t bytes) {
+  devcomm::check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, cudaStreamPerThread), "copy");
+  devcomm::check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "copy");
 }
 
 /// Fills `count` elements of device memory with `of(i)`.
@@ -43,13 +51,14 @@ template <class T>
 void fill(T* device, std::size_t count, const std::function<float(std::uint64_t)>& of) {
   std::vector<T> host(count);
   for (std::size_t i = 0; i < count; ++i) host[i] = static_cast<T>(of(i));
-  devcomm::check_cuda(cudaMemcpy(device, host.data(), count * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+  copy_now(device, host.data(), count * sizeof(T));
 }
 
 /// Overwrites device memory with bytes that are NaN in every floating-point type.
 template <class T>
 void poison(T* device, std::size_t count) {
-  devcomm::check_cuda(cudaMemset(device, 0xff, count * sizeof(T)), "cudaMemset");
+  devcomm::check_cuda(cudaMemsetAsync(device, 0xff, count * sizeof(T), cudaStreamPerThread), "poison");
+  devcomm::check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "poison");
 }
 
 /// Throws, naming the first wrong element, unless `device[i] == of(i)` for all `count` elements.
@@ -57,7 +66,7 @@ template <class T>
 void expect(const T* device, std::size_t count, const std::string& what,
             const std::function<float(std::uint64_t)>& of) {
   std::vector<T> host(count);
-  devcomm::check_cuda(cudaMemcpy(host.data(), device, count * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  copy_now(host.data(), device, count * sizeof(T));
   for (std::size_t i = 0; i < count; ++i) {
     const float got = static_cast<float>(host[i]);
     const float wanted = of(i);
