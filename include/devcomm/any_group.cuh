@@ -20,25 +20,53 @@ class any_group {
   template <int Size>
   DEVCOMM_DEVICE any_group(tile<Size> group) : kind_(kind::lanes), lanes_(group.mask()) {}
 
-  DEVCOMM_DEVICE uint32_t thread_rank() const {
-    return visit([](const auto& group) { return group.thread_rank(); });
-  }
-  DEVCOMM_DEVICE uint32_t size() const {
-    return visit([](const auto& group) { return group.size(); });
-  }
-  DEVCOMM_DEVICE void sync() const {
-    visit([](const auto& group) { group.sync(); });
-  }
-  DEVCOMM_DEVICE bool any(bool predicate) const {
-    return visit([predicate](const auto& group) { return group.any(predicate); });
-  }
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return visit(rank_action{}); }
+  DEVCOMM_DEVICE uint32_t size() const { return visit(size_action{}); }
+  DEVCOMM_DEVICE void sync() const { visit(sync_action{}); }
+  DEVCOMM_DEVICE bool any(bool predicate) const { return visit(any_action{predicate}); }
   template <class T>
   DEVCOMM_DEVICE T broadcast(const T& value, uint32_t root) const {
-    return visit([&](const auto& group) { return group.broadcast(value, root); });
+    return visit(broadcast_action<T>{value, root});
   }
 
  private:
   enum class kind : uint32_t { thread, lanes, warp_span, block };
+
+  // Named, as NVRTC takes a generic lambda for a host function (CUDA 13.0).
+  struct rank_action {
+    template <class Group>
+    DEVCOMM_DEVICE uint32_t operator()(const Group& group) const {
+      return group.thread_rank();
+    }
+  };
+  struct size_action {
+    template <class Group>
+    DEVCOMM_DEVICE uint32_t operator()(const Group& group) const {
+      return group.size();
+    }
+  };
+  struct sync_action {
+    template <class Group>
+    DEVCOMM_DEVICE void operator()(const Group& group) const {
+      group.sync();
+    }
+  };
+  struct any_action {
+    bool predicate;
+    template <class Group>
+    DEVCOMM_DEVICE bool operator()(const Group& group) const {
+      return group.any(predicate);
+    }
+  };
+  template <class T>
+  struct broadcast_action {
+    const T& value;
+    uint32_t root;
+    template <class Group>
+    DEVCOMM_DEVICE T operator()(const Group& group) const {
+      return group.broadcast(value, root);
+    }
+  };
 
   template <class Action>
   DEVCOMM_DEVICE auto visit(Action action) const {

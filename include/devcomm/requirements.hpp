@@ -52,34 +52,34 @@ struct barrier_layout {
 class requirements {
  public:
   /// `lsa` is the communicator's LSA team.
-  explicit constexpr requirements(team lsa) : lsa_(lsa) {}
+  DEVCOMM_HOST_DEVICE explicit constexpr requirements(team lsa) : lsa_(lsa) {}
 
   /// Makes `count` barriers of the LSA team the communicator's own: a session that names only an
   /// index uses them. Usually one for each block. *Requires* that it is called at most once.
-  constexpr requirements& lsa_barriers(uint32_t count) {
+  DEVCOMM_HOST_DEVICE constexpr requirements& lsa_barriers(uint32_t count) {
     lsa_barriers_ = add_barriers(lsa_, count);
     return *this;
   }
 
   /// `count` further barriers for any team within the LSA team.
-  constexpr barrier_handle add_barriers(team members, uint32_t count) {
+  DEVCOMM_HOST_DEVICE constexpr barrier_handle add_barriers(team members, uint32_t count) {
     const auto size = static_cast<uint32_t>(members.size);
     return {add(barrier_layout::stride(size) * count, 128, size), count, size};
   }
 
   /// `count` elements of `T` on every rank, aligned to at least 128 bytes.
   template <class T>
-  constexpr buffer_handle<T> add_buffer(uint64_t count) {
+  DEVCOMM_HOST_DEVICE constexpr buffer_handle<T> add_buffer(uint64_t count) {
     return {add(count * sizeof(T), alignof(T) > 128 ? alignof(T) : 128, sizeof(T)), count};
   }
 
-  constexpr uint64_t bytes() const { return bytes_; }
-  constexpr uint64_t fingerprint() const { return fingerprint_; }
-  constexpr barrier_handle lsa_barriers() const { return lsa_barriers_; }
-  constexpr team lsa() const { return lsa_; }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return bytes_; }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t fingerprint() const { return fingerprint_; }
+  DEVCOMM_HOST_DEVICE constexpr barrier_handle lsa_barriers() const { return lsa_barriers_; }
+  DEVCOMM_HOST_DEVICE constexpr team lsa() const { return lsa_; }
 
  private:
-  constexpr uint64_t add(uint64_t bytes, uint64_t alignment, uint64_t kind) {
+  DEVCOMM_HOST_DEVICE constexpr uint64_t add(uint64_t bytes, uint64_t alignment, uint64_t kind) {
     const uint64_t offset = (bytes_ + alignment - 1) / alignment * alignment;
     bytes_ = offset + bytes;
     mix(offset);
@@ -89,7 +89,7 @@ class requirements {
   }
 
   /// FNV-1a, a word at a time.
-  constexpr void mix(uint64_t word) { fingerprint_ = (fingerprint_ ^ word) * 0x100000001b3u; }
+  DEVCOMM_HOST_DEVICE constexpr void mix(uint64_t word) { fingerprint_ = (fingerprint_ ^ word) * 0x100000001b3u; }
 
   team lsa_;
   uint64_t bytes_ = sizeof(resource_header);

@@ -1,0 +1,12 @@
+// Whoever gives a deadline looks at whether it passed.
+#include <devcomm/devcomm.cuh>
+
+__global__ void kernel(devcomm::device_comm comm, bool* met) {
+  devcomm::lsa::barrier_session barrier{devcomm::block{}, comm, 0};
+#if defined(CORRECTED)
+  *met = barrier.sync_for(devcomm::milliseconds(5)) == devcomm::status::success;
+#else
+  barrier.sync_for(devcomm::milliseconds(5));
+  *met = true;
+#endif
+}

@@ -1,0 +1,2 @@
+// Linking this program is the test.
+int main() { return 0; }
