@@ -1,0 +1,142 @@
+#include <devcomm/devcomm.cuh>
+
+#include "support/ranks.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <cstring>
+#include <string>
+
+using namespace devcomm;
+
+namespace {
+
+constexpr std::size_t guard = 64;  // elements before and after a range that must stay as they were
+
+template <class T>
+T element(std::uint64_t i, int source = 0) {
+  return static_cast<T>(static_cast<float>((i * 7 + static_cast<std::uint64_t>(source) * 3) % 11) - 5.0f);
+}
+
+template <class T, class Group>
+__global__ void copy_range(T* to, const T* from, std::uint64_t count) {
+  copy(Group{}, to, from, count);
+}
+
+template <class T>
+struct pointers {
+  T* at[4];
+};
+
+template <class T, class Operator>
+__global__ void reduce_range(pointers<const T> from, int sources, pointers<T> to, int destinations,
+                             std::uint64_t count) {
+  reduce_copy<T>(
+      block{}, sources, [&](int s) { return from.at[s]; }, destinations, [&](int d) { return to.at[d]; }, count,
+      Operator{});
+}
+
+/// Copies `count` elements from and to ranges that begin `from_skew` and `to_skew` elements past a
+/// 16-byte boundary, and checks every byte around them.
+template <class T, class Group>
+void check_copy(std::size_t count, std::size_t from_skew, std::size_t to_skew, unsigned threads) {
+  INFO("count " << count << ", skews " << from_skew << " and " << to_skew << ", size of T " << sizeof(T));
+  std::vector<T> source(count + from_skew);
+  for (std::size_t i = 0; i < count; ++i) source[from_skew + i] = element<T>(i);
+  std::vector<T> expected(2 * guard + count + to_skew);
+  std::memset(static_cast<void*>(expected.data()), 0x5a, expected.size() * sizeof(T));
+  const test::device_array<T> from(source);
+  const test::device_array<T> to(expected);
+  launch(copy_range<T, Group>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, to.get() + guard + to_skew,
+         from.get() + from_skew, count);
+  test::finish("copy_range");
+  for (std::size_t i = 0; i < count; ++i) expected[guard + to_skew + i] = element<T>(i);
+  const auto got = to.read();
+  REQUIRE(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(T)) == 0);
+}
+
+template <class T, class Operator, class Reference>
+void check_reduce(int sources, int destinations, std::size_t count, std::size_t from_skew, std::size_t to_skew,
+                  Reference reference) {
+  INFO("count " << count << ", " << sources << " sources, " << destinations << " destinations, skews " << from_skew
+                << " and " << to_skew << ", size of T " << sizeof(T));
+  const std::size_t room = 2 * guard + count + 16;
+  std::vector<T> inputs(room * static_cast<std::size_t>(sources));
+  std::vector<T> outputs(room * static_cast<std::size_t>(destinations));
+  std::memset(static_cast<void*>(outputs.data()), 0x5a, outputs.size() * sizeof(T));
+  const auto begin = [&](int which, std::size_t skew) {
+    return static_cast<std::size_t>(which) * room / 16 * 16 + skew;
+  };
+  for (int s = 0; s < sources; ++s) {
+    for (std::size_t i = 0; i < count; ++i) inputs[begin(s, from_skew) + i] = element<T>(i, s);
+  }
+  const test::device_array<T> in(inputs);
+  const test::device_array<T> out(outputs);
+  pointers<const T> from{};
+  pointers<T> to{};
+  for (int s = 0; s < sources; ++s) from.at[s] = in.get() + begin(s, from_skew);
+  for (int d = 0; d < destinations; ++d) to.at[d] = out.get() + begin(d, guard + to_skew);
+  launch(reduce_range<T, Operator>, {.grid = 1, .block = 64, .stream = cudaStreamPerThread}, from, sources, to,
+         destinations, count);
+  test::finish("reduce_range");
+  for (int d = 0; d < destinations; ++d) {
+    for (std::size_t i = 0; i < count; ++i) {
+      float total = static_cast<float>(element<T>(i, 0));
+      for (int s = 1; s < sources; ++s) total = reference(total, static_cast<float>(element<T>(i, s)));
+      outputs[begin(d, guard + to_skew) + i] = static_cast<T>(total);
+    }
+  }
+  const auto got = out.read();
+  REQUIRE(std::memcmp(got.data(), outputs.data(), outputs.size() * sizeof(T)) == 0);
+}
+
+const std::vector<std::size_t> counts = {0, 1, 2, 7, 15, 16, 17, 255, 1000, 4099};
+
+}  // namespace
+
+TEST_CASE("copy moves every element and no other, at any size and alignment") {
+  for (const std::size_t count : counts) {
+    for (const std::size_t from : {0, 1, 5}) {
+      for (const std::size_t to : {0, 1, 5}) {
+        check_copy<char, block>(count, from, to, 64);
+        check_copy<__half, block>(count, from, to, 64);
+        check_copy<float, warp>(count, from, to, 32);
+        check_copy<double, block>(count, from, to, 96);
+        check_copy<float, thread>(count, from, to, 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("reduce_copy reduces every element and touches no other") {
+  const auto add = [](float a, float b) { return a + b; };
+  for (const std::size_t count : counts) {
+    for (const std::size_t from : {0, 3}) {
+      for (const std::size_t to : {0, 3, 4}) {
+        check_reduce<float, sum>(3, 1, count, from, to, add);
+        check_reduce<__half, sum>(4, 2, count, from, to, add);
+        check_reduce<__nv_bfloat16, sum>(2, 3, count, from, to, add);
+        check_reduce<double, sum>(1, 1, count, from, to, add);
+        check_reduce<int, sum>(4, 4, count, from, to, add);
+      }
+    }
+  }
+}
+
+TEST_CASE("each operator reduces as its name says") {
+  check_reduce<float, product>(3, 1, 777, 1, 1, [](float a, float b) { return a * b; });
+  check_reduce<__half, minimum>(3, 1, 777, 1, 1, [](float a, float b) { return b < a ? b : a; });
+  check_reduce<__nv_bfloat16, maximum>(3, 1, 777, 1, 1, [](float a, float b) { return a < b ? b : a; });
+  check_reduce<int, maximum>(3, 1, 777, 1, 1, [](float a, float b) { return a < b ? b : a; });
+}
+
+TEST_CASE("small floating-point types accumulate in float") {
+  STATIC_REQUIRE(std::is_same_v<accumulator_t<__half>, float>);
+  STATIC_REQUIRE(std::is_same_v<accumulator_t<__nv_bfloat16>, float>);
+  STATIC_REQUIRE(std::is_same_v<accumulator_t<float>, float>);
+  STATIC_REQUIRE(std::is_same_v<accumulator_t<double>, double>);
+  STATIC_REQUIRE(std::is_same_v<accumulator_t<signed char>, signed char>);
+}

@@ -1,0 +1,77 @@
+/// \file ranks.hpp
+/// What tests of kernels need: ranks as threads, device arrays, and checks that threads other than
+/// Catch2's own may make.
+#pragma once
+
+#include <devcomm/host/run_ranks.hpp>
+#include <devcomm/launch.hpp>
+
+#include <cuda_runtime.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace test {
+
+/// The numbers of ranks every law is tried with.
+inline const std::vector<int> rank_counts = {1, 2, 3, 4, 7, 8};
+
+/// Throws `what` unless `condition` holds. Catch2's macros belong to the main thread alone.
+inline void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+/// Runs `body` on `ranks` ranks, threads of this process; throws what a rank throws.
+inline void on_ranks(int ranks, const std::function<void(devcomm::host::communicator&)>& body,
+                     devcomm::host::communicator_options options = {}) {
+  devcomm::host::run_options run;
+  run.ranks = ranks;
+  run.communicator = options;
+  devcomm::host::run_ranks(run, body);
+}
+
+/// A launch on a stream of the caller's own, and a wait for it that throws what went wrong.
+inline void finish(const char* what) { devcomm::check_cuda(cudaStreamSynchronize(cudaStreamPerThread), what); }
+
+/// `count` elements of device memory with copies in and out; each copy is complete on return.
+template <class T>
+class device_array {
+ public:
+  explicit device_array(std::size_t count, int byte = 0) : count_(count) {
+    devcomm::check_cuda(cudaMalloc(reinterpret_cast<void**>(&data_), bytes() + 1), "cudaMalloc");
+    devcomm::check_cuda(cudaMemsetAsync(data_, byte, bytes(), cudaStreamPerThread), "cudaMemsetAsync");
+    finish("cudaMemsetAsync");
+  }
+  explicit device_array(const std::vector<T>& values) : device_array(values.size()) { write(values); }
+  device_array(const device_array&) = delete;
+  device_array& operator=(const device_array&) = delete;
+  ~device_array() { cudaFree(data_); }
+
+  [[nodiscard]] T* get() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return count_; }
+
+  void write(const std::vector<T>& values) {
+    devcomm::check_cuda(cudaMemcpyAsync(data_, values.data(), bytes(), cudaMemcpyDefault, cudaStreamPerThread),
+                        "cudaMemcpyAsync");
+    finish("cudaMemcpyAsync");
+  }
+  [[nodiscard]] std::vector<T> read() const {
+    std::vector<T> values(count_);
+    devcomm::check_cuda(cudaMemcpyAsync(values.data(), data_, bytes(), cudaMemcpyDefault, cudaStreamPerThread),
+                        "cudaMemcpyAsync");
+    finish("cudaMemcpyAsync");
+    return values;
+  }
+
+ private:
+  [[nodiscard]] std::size_t bytes() const { return count_ * sizeof(T); }
+
+  T* data_ = nullptr;
+  std::size_t count_;
+};
+
+}  // namespace test
