@@ -70,6 +70,9 @@ class backend {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// Throws `not_supported` with the reason when there is no usable driver or device.
   [[nodiscard]] virtual int device_count() = 0;
+  /// Makes sure that there are `count` devices where they can be had for the asking (the simulator);
+  /// elsewhere does nothing, and ranks share the devices that there are.
+  virtual void provide_devices(int count) { static_cast<void>(count); }
   [[nodiscard]] virtual device_facts facts(int device) = 0;
   /// Whether `device` can load and store memory of the device with `peer_uuid` on this host.
   [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;

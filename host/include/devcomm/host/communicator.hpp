@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,6 +86,9 @@ struct communicator_options {
   /// Compare the launches of all ranks at the first barrier of each session; `DEVCOMM_CHECK_LAUNCH`
   /// (0 or 1) overrides. Always on in the simulator.
   bool check_launch = false;
+  /// `device_comm::layout_version` of the headers that the program was compiled with; leave it alone.
+  /// The library refuses a program built with another layout than its own.
+  std::uint32_t layout_version = device_comm::layout_version;
 };
 
 /// *Collective* (constructor, `allocate`, `register_memory`, `create_device_comm`, `split`, `barrier`):
@@ -138,6 +142,7 @@ class communicator {
 
  private:
   class state;
+  explicit communicator(std::unique_ptr<state> s);
   std::unique_ptr<state> state_;
 };
 

@@ -1,0 +1,110 @@
+#include "agreement.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+
+namespace devcomm::host::detail {
+namespace {
+
+/// Whether a failure began on the rank that reports it.
+enum class outcome : std::uint32_t { success = 0, own_failure = 1, consequence = 2 };
+
+/// Precedes each rank's part.
+struct verdict {
+  outcome result = outcome::success;
+  std::int32_t culprit = -1;
+  std::array<char, 504> text{};
+
+  void set(outcome what, int who, const char* why) noexcept {
+    result = what;
+    culprit = who;
+    const std::size_t length = std::min(std::strlen(why), text.size() - 1);
+    std::memcpy(text.data(), why, length);
+    text[length] = '\0';
+  }
+};
+
+/// The rank to name: the first whose failure began with itself, else the first that failed.
+const verdict* find_failure(const std::vector<verdict>& verdicts, int& reporter) {
+  const verdict* found = nullptr;
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    const verdict& each = verdicts[i];
+    if (each.result == outcome::success) continue;
+    if (found == nullptr || (each.result == outcome::own_failure && found->result != outcome::own_failure)) {
+      found = &each;
+      reporter = static_cast<int>(i);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string call_text(const std::string& call, int rank, int size) {
+  return call + " (rank " + std::to_string(rank) + " of " + std::to_string(size) + ")";
+}
+
+agreement::agreement(std::shared_ptr<bootstrap> ranks, std::chrono::milliseconds limit)
+    : ranks_(std::move(ranks)), limit_(limit), rank_(ranks_->rank()), size_(ranks_->size()) {}
+
+std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::size_t bytes,
+                                               const std::function<void(std::span<std::byte>)>& work) const {
+  const std::size_t part = sizeof(verdict) + bytes;
+  const auto count = static_cast<std::size_t>(size_);
+  std::vector<std::byte> mine(part);
+  std::vector<std::byte> all(part * count);
+
+  verdict own;
+  std::exception_ptr failure;
+  try {
+    work(std::span(mine).subspan(sizeof(verdict)));
+  } catch (const remote_error& e) {
+    failure = std::current_exception();
+    own.set(outcome::consequence, e.rank(), e.what());
+  } catch (const timeout_error& e) {
+    failure = std::current_exception();
+    own.set(outcome::consequence, rank_, e.what());
+  } catch (const std::exception& e) {
+    failure = std::current_exception();
+    own.set(outcome::own_failure, rank_, e.what());
+  } catch (...) {
+    failure = std::current_exception();
+    own.set(outcome::own_failure, rank_, "an exception that is not a std::exception");
+  }
+  std::memcpy(mine.data(), &own, sizeof own);
+
+  try {
+    ranks_->all_gather(mine, all, limit_);
+  } catch (const timeout_error& e) {
+    if (failure) std::rethrow_exception(failure);
+    throw timeout_error(call_text(call, rank_, size_) + ": " + e.what());
+  } catch (const remote_error& e) {
+    if (failure) std::rethrow_exception(failure);
+    throw remote_error(call_text(call, rank_, size_) + ": " + e.what(), e.rank());
+  } catch (...) {
+    if (failure) std::rethrow_exception(failure);
+    throw;
+  }
+  if (failure) std::rethrow_exception(failure);
+
+  std::vector<verdict> verdicts(count);
+  std::vector<std::byte> parts(bytes * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(&verdicts[i], all.data() + i * part, sizeof(verdict));
+    verdicts[i].text.back() = '\0';
+    if (bytes != 0) std::memcpy(parts.data() + i * bytes, all.data() + i * part + sizeof(verdict), bytes);
+  }
+  int reporter = -1;
+  if (const verdict* found = find_failure(verdicts, reporter)) {
+    throw remote_error(call_text(call, rank_, size_) + ": rank " + std::to_string(reporter) +
+                           " failed: " + found->text.data(),
+                       found->culprit);
+  }
+  return parts;
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,77 @@
+#include "device_communicator_state.hpp"
+#include "split.hpp"
+#include "symmetric_memory_state.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <utility>
+
+namespace devcomm::host {
+
+class communicator::state : public detail::rank_context {
+ public:
+  using rank_context::rank_context;
+};
+
+namespace {
+
+std::shared_ptr<bootstrap> require(std::shared_ptr<bootstrap> ranks) {
+  if (ranks) return ranks;
+  throw invalid_argument("communicator: the bootstrap is null; give one, for example thread_bootstraps' or "
+                         "environment_bootstrap's");
+}
+
+}  // namespace
+
+communicator::communicator(std::shared_ptr<bootstrap> ranks, communicator_options options)
+    : state_(std::make_unique<state>("communicator", require(std::move(ranks)), options)) {}
+communicator::communicator(std::unique_ptr<state> s) : state_(std::move(s)) {}
+communicator::communicator(communicator&&) noexcept = default;
+communicator& communicator::operator=(communicator&&) noexcept = default;
+communicator::~communicator() = default;
+
+int communicator::rank() const noexcept { return state_->rank(); }
+int communicator::size() const noexcept { return state_->size(); }
+int communicator::device() const noexcept { return state_->device; }
+team communicator::world() const noexcept { return world_team(rank(), size()); }
+team communicator::lsa() const noexcept { return state_->lsa; }
+team communicator::rail() const noexcept { return outer_factor(world(), state_->lsa.size); }
+const properties& communicator::properties() const noexcept { return state_->properties; }
+
+symmetric_memory communicator::allocate(std::size_t bytes) {
+  return symmetric_memory(
+      std::make_unique<symmetric_memory::state>(detail::allocate_window(*state_, "allocate", bytes)));
+}
+
+symmetric_memory communicator::register_memory(void* local, std::size_t bytes) {
+  return symmetric_memory(std::make_unique<symmetric_memory::state>(
+      detail::register_window(*state_, "register_memory", local, bytes)));
+}
+
+requirements communicator::requirements() const { return devcomm::requirements(state_->lsa); }
+
+device_communicator communicator::create_device_comm(const devcomm::requirements& needs) {
+  return device_communicator(
+      std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs));
+}
+
+std::unique_ptr<communicator> communicator::split(int color, int key) {
+  const detail::child_bootstrap start = detail::plan_child(*state_, "split", color, key);
+  std::unique_ptr<communicator> child;
+  // Ranks that fail early wait here for those that wait for them inside.
+  state_->agree.with_limit(2 * state_->agree.limit()).together("split", [&] {
+    if (start) child.reset(new communicator(std::make_unique<state>("split", start(), *state_)));
+  });
+  return child;
+}
+
+void communicator::barrier() {
+  state_->agree.together("barrier", [&] { state_->watched->require_peers("barrier"); });
+}
+
+void communicator::abort() noexcept { state_->watched->abort(); }
+bool communicator::aborted() const noexcept { return state_->watched->aborted(); }
+int communicator::dead_rank() const noexcept { return state_->watched->lost_rank(); }
+void communicator::check() const { state_->watched->check(); }
+
+}  // namespace devcomm::host

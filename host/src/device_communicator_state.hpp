@@ -1,0 +1,32 @@
+/// \file device_communicator_state.hpp
+/// What a `device_communicator` owns.
+#pragma once
+
+#include <devcomm/host/communicator.hpp>
+
+#include "held_window.hpp"
+
+#include <memory>
+#include <string>
+
+namespace devcomm::host {
+
+class device_communicator::state {
+ public:
+  /// *Collective*.
+  state(detail::rank_context& context, const std::string& call, const devcomm::requirements& needs);
+  ~state();
+  state(const state&) = delete;
+  state& operator=(const state&) = delete;
+
+  [[nodiscard]] const device_comm& get() const noexcept { return comm_; }
+  [[nodiscard]] failure_log& log() const noexcept { return *comm_.failures; }
+
+ private:
+  device_comm comm_{};
+  std::shared_ptr<detail::health> watched_;
+  std::unique_ptr<detail::host_memory> log_;
+  detail::held_window resources_;
+};
+
+}  // namespace devcomm::host

@@ -1,0 +1,55 @@
+/// \file health.hpp
+/// Whether one rank's kernels may go on waiting, and what their waits reported.
+#pragma once
+
+#include <devcomm/failure.hpp>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace devcomm::host::detail {
+
+/// One a rank of a communicator. Aborts reach the failure logs of its device communicators, those
+/// that exist and those made later. Every member may be called from any thread.
+class health {
+ public:
+  explicit health(int rank, int size) : rank_(rank), size_(size) {}
+
+  /// Ends all waits because this rank's owner asked for it.
+  void abort() noexcept;
+  /// Ends all waits because `rank` is gone; `text` says how it went. The first loss is kept.
+  void lose(int rank, const std::string& text) noexcept;
+
+  /// From here until `detach`, an abort is stored in `log` too.
+  void attach(failure_log* log);
+  void detach(failure_log* log) noexcept;
+
+  [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
+  /// World rank of the first lost peer, or -1.
+  [[nodiscard]] int lost_rank() const noexcept { return lost_rank_.load(std::memory_order_acquire); }
+  /// Throws `remote_error` when a peer is lost.
+  void require_peers(const std::string& call) const;
+  /// Throws `remote_error` when a peer is lost, `kernel_error` when a wait failed or `abort` was called.
+  void check() const;
+
+ private:
+  void store_abort() noexcept;
+
+  const int rank_;
+  const int size_;
+  std::atomic<bool> aborted_{false};
+  std::atomic<int> lost_rank_{-1};
+  mutable std::mutex mutex_;
+  std::string lost_text_;            // guarded by mutex_
+  std::vector<failure_log*> logs_;   // guarded by mutex_
+};
+
+/// The complete records of `log`, oldest first; safe while kernels write it.
+[[nodiscard]] std::vector<failure_record> read_failures(failure_log& log);
+
+/// Throws `kernel_error` with a sentence for each record of `logs`, if there is one.
+void throw_failures(const std::string& call, const std::vector<failure_log*>& logs);
+
+}  // namespace devcomm::host::detail

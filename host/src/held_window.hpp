@@ -1,0 +1,34 @@
+/// \file held_window.hpp
+/// A window of one rank with everything that keeps it usable.
+#pragma once
+
+#include <devcomm/window.hpp>
+
+#include "backend.hpp"
+#include "rank_context.hpp"
+#include "shared_window.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace devcomm::host::detail {
+
+struct held_window {
+  devcomm::window window{};
+  std::size_t bytes = 0;
+  std::string how;
+  std::shared_ptr<shared_window> space;                ///< strided: the memory and its mappings
+  std::vector<std::shared_ptr<opened_memory>> opened;  ///< table: memory of other processes
+  std::unique_ptr<opened_memory> table;                ///< table: on the device
+};
+
+/// *Collective*: zeroed memory of `bytes` on every rank, mapped for the LSA team.
+[[nodiscard]] held_window allocate_window(rank_context& context, const std::string& call, std::size_t bytes);
+
+/// *Collective*: a window over memory that the caller allocated.
+[[nodiscard]] held_window register_window(rank_context& context, const std::string& call, void* local,
+                                          std::size_t bytes);
+
+}  // namespace devcomm::host::detail
