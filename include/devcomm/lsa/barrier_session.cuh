@@ -71,14 +71,12 @@ class barrier_session {
     group_.sync();
     for (int member = first_member(); member < members_.size; member += static_cast<int>(group_.size())) {
       if (member == members_.rank) continue;
-      uint32_t* flag = flags_on(member) + members_.rank;
-      if (check_launch_) {
-        contracts_on(member)[members_.rank] = contract();
-        detail::arch::store<memory_order::release, scope::system>(flag, epoch_ + 1);
-      } else if (releases(order)) {
-        detail::arch::store<memory_order::release, scope::system>(flag, epoch_ + 1);
+      if (check_launch_) *contract_slot(member, members_.rank) = contract();
+      uint32_t* theirs = flag(member, members_.rank);
+      if (check_launch_ || releases(order)) {
+        detail::arch::store<memory_order::release, scope::system>(theirs, epoch_ + 1);
       } else {
-        detail::arch::store<memory_order::relaxed, scope::system>(flag, epoch_ + 1);
+        detail::arch::store<memory_order::relaxed, scope::system>(theirs, epoch_ + 1);
       }
     }
   }
@@ -118,24 +116,26 @@ class barrier_session {
 
  private:
   DEVCOMM_DEVICE int first_member() const { return static_cast<int>(group_.thread_rank()); }
-  DEVCOMM_DEVICE char* local(uint64_t offset) const { return comm_.resources.local + place_ + offset; }
-  DEVCOMM_DEVICE uint32_t* epoch_word() const {
-    return reinterpret_cast<uint32_t*>(local(barrier_layout::epoch_offset));
+  /// This barrier on a member of the team. The resource window is always strided.
+  DEVCOMM_DEVICE char* record_on(int member) const {
+    const auto peer = static_cast<uint64_t>(members_.world_rank(member) - comm_.lsa_first);
+    return comm_.resources.base + peer * comm_.resources.stride + place_;
   }
-  DEVCOMM_DEVICE uint32_t* outcome_word() const {
-    return reinterpret_cast<uint32_t*>(local(barrier_layout::outcome_offset));
+  DEVCOMM_DEVICE uint32_t* word(uint64_t offset) const {
+    return reinterpret_cast<uint32_t*>(comm_.resources.local + place_ + offset);
   }
-  DEVCOMM_DEVICE uint32_t* flags_on(int member) const {
-    const int peer = members_.world_rank(member) - comm_.lsa_first;
-    return reinterpret_cast<uint32_t*>(comm_.resources.lsa_pointer(peer, place_ + barrier_layout::flags_offset));
+  DEVCOMM_DEVICE uint32_t* epoch_word() const { return word(barrier_layout::epoch_offset); }
+  DEVCOMM_DEVICE uint32_t* outcome_word() const { return word(barrier_layout::outcome_offset); }
+  /// The flag on member `owner` that member `writer` stores to.
+  DEVCOMM_DEVICE uint32_t* flag(int owner, int writer) const {
+    return reinterpret_cast<uint32_t*>(record_on(owner) + barrier_layout::flags_offset) + writer;
   }
-  /// Contracts of even and odd epochs are apart: a peer one epoch ahead overwrites none that is still
-  /// to be compared.
-  DEVCOMM_DEVICE launch_contract* contracts_on(int member) const {
-    const int peer = members_.world_rank(member) - comm_.lsa_first;
+  /// The contract on member `owner` that member `writer` stores to. Even and odd epochs are apart: a
+  /// peer one epoch ahead overwrites none that is still to be compared.
+  DEVCOMM_DEVICE launch_contract* contract_slot(int owner, int writer) const {
     const auto size = static_cast<uint32_t>(members_.size);
-    char* all = comm_.resources.lsa_pointer(peer, place_ + barrier_layout::contracts_offset(size));
-    return reinterpret_cast<launch_contract*>(all) + ((epoch_ + 1) % 2 * size);
+    char* all = record_on(owner) + barrier_layout::contracts_offset(size);
+    return reinterpret_cast<launch_contract*>(all) + (epoch_ + 1) % 2 * size + writer;
   }
   DEVCOMM_DEVICE launch_contract contract() const {
     return {detail::arch::grid_blocks(), group_.size(), comm_.launch_key};
@@ -149,26 +149,24 @@ class barrier_session {
     status mine = status::success;
     for (int member = first_member(); member < members_.size; member += static_cast<int>(group_.size())) {
       if (member == members_.rank) continue;
-      const uint32_t* flag = flags_on(members_.rank) + member;
+      const uint32_t* arrival = flag(members_.rank, member);
       uint32_t seen = epoch_;
       const detail::wait_label label{
           operation::lsa_barrier, index_, comm_.rank, members_.world_rank(member), target, budget, own_deadline};
-      const status outcome = detail::poll(comm_, label, [&] {
-        seen = detail::arch::load<memory_order::relaxed, scope::system>(flag);
+      mine = detail::poll(comm_, label, [&] {
+        seen = detail::arch::load<memory_order::relaxed, scope::system>(arrival);
         return static_cast<int32_t>(seen - target) >= 0;
       });
       // Polls are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
-      if (acquire) static_cast<void>(detail::arch::load<memory_order::acquire, scope::system>(flag));
-      if (outcome != status::success) {
-        mine = outcome;
-        if (!own_deadline || outcome != status::timeout) report(outcome, member, seen, {});
-        break;
+      if (acquire) static_cast<void>(detail::arch::load<memory_order::acquire, scope::system>(arrival));
+      launch_contract theirs{};
+      if (mine == status::success && check_launch_) {
+        theirs = *contract_slot(members_.rank, member);
+        if (!same(theirs, contract())) mine = status::mismatch;
       }
-      if (check_launch_ && !same(contracts_on(members_.rank)[member], contract())) {
-        mine = status::mismatch;
-        report(mine, member, seen, contracts_on(members_.rank)[member]);
-        break;
-      }
+      if (mine == status::success) continue;
+      if (!own_deadline || mine != status::timeout) report(mine, member, seen, theirs);
+      break;
     }
     return detail::agree(group_, mine, outcome_word());
   }
