@@ -49,7 +49,7 @@ stage_checks() { scripts/checks/all.sh; }
 stage_release() { configure release "${cuda_options[@]}" && build release && run_tests release; }
 stage_thread() { configure simulator-thread && build simulator-thread && run_tests simulator-thread; }
 stage_address() { configure simulator-address && build simulator-address && run_tests simulator-address; }
-stage_tidy() { configure clang-tidy && build clang-tidy; }
+stage_tidy() { configure clang-tidy "${cuda_options[@]}" && build clang-tidy; }
 stage_compile_time() {
   if [ -z "$cuda_root" ]; then
     say "no nvcc: the compile-time budget is left out"

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Builds tests/package/consumer against an installation (find) or the sources (fetch) and, in simulator
+# mode, runs it. A GPU consumer is built only.
+#
+#   package_test.sh find|fetch sim|gpu
+set -euo pipefail
+way=$1
+mode=$2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+rm -rf "$WORK"
+mkdir -p "$WORK"
+options=(-DCMAKE_BUILD_TYPE=Release "-DCONSUMER_MODE=$mode")
+if [ "$way" = find ]; then
+  "$CMAKE" --install "$BUILD_DIR" --prefix "$WORK/prefix" >"$WORK/install.log"
+  # The installation must stand alone: move it, so that paths into the build folder would break.
+  mv "$WORK/prefix" "$WORK/moved"
+  if grep -rlF -e "$SOURCE_DIR" -e "$BUILD_DIR" "$WORK/moved" --include='*.cmake'; then
+    echo "the files above name folders of the build; they break on another machine" >&2
+    exit 1
+  fi
+  options+=("-DCMAKE_PREFIX_PATH=$WORK/moved")
+
+  if "$CMAKE" -S "$here/consumer" -B "$WORK/none" -G "$GENERATOR" "${options[@]}" -DCONSUMER_COMPONENT=no_such_part \
+    >"$WORK/none.log" 2>&1; then
+    echo "find_package(devcomm COMPONENTS no_such_part) succeeded" >&2
+    exit 1
+  fi
+  grep -q 'was built without devcomm::no_such_part' "$WORK/none.log" || {
+    cat "$WORK/none.log" >&2
+    exit 1
+  }
+else
+  options+=("-DFETCHCONTENT_SOURCE_DIR_DEVCOMM=$SOURCE_DIR")
+fi
+
+"$CMAKE" -S "$here/consumer" -B "$WORK/build" -G "$GENERATOR" "${options[@]}"
+"$CMAKE" --build "$WORK/build" -j 2
+if [ "$mode" = sim ]; then
+  "$WORK/build/consumer"
+fi
