@@ -20,13 +20,13 @@ class any_group {
   template <int Size>
   DEVCOMM_DEVICE any_group(tile<Size> group) : kind_(kind::lanes), lanes_(group.mask()) {}
 
-  DEVCOMM_DEVICE uint32_t thread_rank() const { return visit(rank_action{}); }
-  DEVCOMM_DEVICE uint32_t size() const { return visit(size_action{}); }
-  DEVCOMM_DEVICE void sync() const { visit(sync_action{}); }
-  DEVCOMM_DEVICE bool any(bool predicate) const { return visit(any_action{predicate}); }
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return visit<uint32_t>(rank_action{}); }
+  DEVCOMM_DEVICE uint32_t size() const { return visit<uint32_t>(size_action{}); }
+  DEVCOMM_DEVICE void sync() const { visit<void>(sync_action{}); }
+  DEVCOMM_DEVICE bool any(bool predicate) const { return visit<bool>(any_action{predicate}); }
   template <class T>
   DEVCOMM_DEVICE T broadcast(const T& value, uint32_t root) const {
-    return visit(broadcast_action<T>{value, root});
+    return visit<T>(broadcast_action<T>{value, root});
   }
 
  private:
@@ -68,8 +68,8 @@ class any_group {
     }
   };
 
-  template <class Action>
-  DEVCOMM_DEVICE auto visit(Action action) const {
+  template <class Result, class Action>
+  DEVCOMM_DEVICE Result visit(Action action) const {
     switch (kind_) {
       case kind::lanes: return action(lanes_);
       case kind::warp_span: return action(span_);

@@ -64,9 +64,8 @@ DEVCOMM_DEVICE void reduce_copy_packs(const Sources& sources, int source_count, 
 ///
 /// *Collective* over `group`; does not synchronise it. *Requires* at least one source.
 template <class T, class Group, class Sources, class Destinations, class Operator>
-DEVCOMM_DEVICE void reduce_copy(const Group& group, int source_count, const Sources& sources,
-                                int destination_count, const Destinations& destinations, uint64_t count,
-                                Operator op) {
+DEVCOMM_DEVICE void reduce_copy(const Group& group, int source_count, const Sources& sources, int destination_count,
+                                const Destinations& destinations, uint64_t count, Operator op) {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
   DEVCOMM_ASSERT(source_count >= 1, "reduce_copy needs at least one source");
   const uint64_t rank = group.thread_rank();
@@ -88,8 +87,8 @@ DEVCOMM_DEVICE void reduce_copy(const Group& group, int source_count, const Sour
                                          range.head + p * per_pack, threads * per_pack, op);
   }
   for (; p < range.packs; p += threads) {
-    detail::reduce_copy_packs<1, T>(sources, source_count, destinations, destination_count,
-                                    range.head + p * per_pack, 0, op);
+    detail::reduce_copy_packs<1, T>(sources, source_count, destinations, destination_count, range.head + p * per_pack,
+                                    0, op);
   }
   const uint64_t done = range.head + range.packs * per_pack;
   for (uint64_t i = done + rank; i < count; i += threads) {

@@ -16,9 +16,7 @@ class warp_span {
  public:
   /// `barrier`: a hardware barrier, 1 to 15. 0 is the block's own.
   DEVCOMM_DEVICE warp_span(uint32_t first_warp, uint32_t warps, uint32_t barrier)
-      : first_(first_warp * detail::arch::warp_threads),
-        size_(warps * detail::arch::warp_threads),
-        barrier_(barrier) {
+      : first_(first_warp * detail::arch::warp_threads), size_(warps * detail::arch::warp_threads), barrier_(barrier) {
     DEVCOMM_ASSERT(barrier >= 1 && barrier < static_cast<uint32_t>(barriers),
                    "a warp_span needs a named barrier from 1 to 15");
     DEVCOMM_ASSERT(warps > 0 && first_ + size_ <= detail::arch::block_threads(),

@@ -56,7 +56,7 @@ __device__ inline uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t sourc
 
 template <class Tag, class T, int N>
 __device__ inline T* shared_array() {
-  __shared__ alignas(16) unsigned char storage[sizeof(T) * N];
+  alignas(16) __shared__ unsigned char storage[sizeof(T) * N];
   return reinterpret_cast<T*>(storage);
 }
 
