@@ -1,0 +1,282 @@
+#include <devcomm/host/error.hpp>
+#include <devcomm/simulator/simulator.hpp>
+
+#include "host_port.hpp"
+
+#include <backend.hpp>
+#include <unique_fd.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace devcomm::simulator {
+namespace {
+
+using host::capability;
+using host::not_supported;
+using host::system_error;
+using host::detail::unique_fd;
+
+[[noreturn]] void fail(const char* call) {
+  throw system_error(std::string("simulator: ") + call + " failed: " + std::strerror(errno));
+}
+
+std::size_t page() {
+  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+struct stat status_of(int descriptor) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) fail("fstat");
+  return status;
+}
+
+/// A memfd of a process of this host, as bytes: both fabric handles and CUDA IPC are played by it.
+struct remote_descriptor {
+  std::int64_t pid;
+  std::int64_t descriptor;
+  std::uint64_t inode;
+  std::uint64_t bytes;
+};
+
+std::vector<std::byte> export_by_name(int descriptor, std::size_t bytes) {
+  const remote_descriptor name{::getpid(), descriptor, status_of(descriptor).st_ino, bytes};
+  const auto raw = std::as_bytes(std::span(&name, 1));
+  return {raw.begin(), raw.end()};
+}
+
+remote_descriptor parse_name(std::span<const std::byte> handle) {
+  remote_descriptor name{};
+  if (handle.size() != sizeof name) {
+    throw system_error("simulator: a memory handle of " + std::to_string(handle.size()) + " bytes is not one of the " +
+                       "simulator's; link all ranks with the simulator");
+  }
+  std::memcpy(&name, handle.data(), sizeof name);
+  return name;
+}
+
+unique_fd open_by_name(const remote_descriptor& name) {
+  const std::string path = "/proc/" + std::to_string(name.pid) + "/fd/" + std::to_string(name.descriptor);
+  unique_fd opened(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!opened || status_of(opened.get()).st_ino != name.inode) {
+    throw system_error("simulator: memory of process " + std::to_string(name.pid) + " cannot be opened (" +
+                       (opened ? "it was freed" : std::strerror(errno)) +
+                       "); all ranks must run as one user, and keep their memory until all are done");
+  }
+  return opened;
+}
+
+class memfd final : public host::detail::physical_memory {
+ public:
+  memfd(unique_fd descriptor, std::size_t bytes) : descriptor_(std::move(descriptor)), bytes_(bytes) {}
+
+  [[nodiscard]] int get() const noexcept { return descriptor_.get(); }
+  [[nodiscard]] std::size_t bytes() const noexcept override { return bytes_; }
+  [[nodiscard]] int export_descriptor() override {
+    const int copy = ::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) fail("fcntl");
+    return copy;
+  }
+  [[nodiscard]] std::vector<std::byte> export_fabric() override { return export_by_name(descriptor_.get(), bytes_); }
+
+ private:
+  unique_fd descriptor_;
+  std::size_t bytes_;
+};
+
+/// Address space without memory, until some is mapped into it.
+class reservation final : public host::detail::address_range {
+ public:
+  explicit reservation(std::size_t bytes)
+      : bytes_(bytes),
+        base_(static_cast<char*>(
+            ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    if (base_ == MAP_FAILED) fail("mmap");
+  }
+  ~reservation() override { ::munmap(base_, bytes_); }
+  reservation(const reservation&) = delete;
+  reservation& operator=(const reservation&) = delete;
+
+  [[nodiscard]] char* base() const noexcept override { return base_; }
+  void map(std::size_t offset, host::detail::physical_memory& memory, std::span<const int>) override {
+    const auto& from = dynamic_cast<memfd&>(memory);
+    if (::mmap(base_ + offset, from.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, from.get(), 0) ==
+        MAP_FAILED) {
+      fail("mmap");
+    }
+  }
+
+ private:
+  std::size_t bytes_;
+  char* base_;
+};
+
+/// Pages of its own; `opened_memory` and `host_memory` alike.
+template <class Port>
+class pages final : public Port {
+ public:
+  explicit pages(std::size_t bytes) : bytes_(bytes), data_(::operator new(bytes, std::align_val_t(page()))) {
+    std::memset(data_, 0, bytes);
+  }
+  ~pages() override { ::operator delete(data_, bytes_, std::align_val_t(page())); }
+  pages(const pages&) = delete;
+  pages& operator=(const pages&) = delete;
+
+  [[nodiscard]] decltype(std::declval<const Port&>().data()) data() const noexcept override {
+    return static_cast<decltype(std::declval<const Port&>().data())>(data_);
+  }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+/// Another process's allocation, mapped once however many ranks of this process open it.
+class mapped_allocation {
+ public:
+  explicit mapped_allocation(const remote_descriptor& name) : range_(name.bytes) {
+    memfd memory(open_by_name(name), name.bytes);
+    range_.map(0, memory, {});
+  }
+  [[nodiscard]] char* data() const noexcept { return range_.base(); }
+
+ private:
+  reservation range_;
+};
+
+class opened_allocation final : public host::detail::opened_memory {
+ public:
+  explicit opened_allocation(std::shared_ptr<mapped_allocation> mapping) : mapping_(std::move(mapping)) {}
+  [[nodiscard]] char* data() const noexcept override { return mapping_->data(); }
+
+ private:
+  std::shared_ptr<mapped_allocation> mapping_;
+};
+
+class simulator_backend final : public host::detail::backend {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "simulator"; }
+  [[nodiscard]] int device_count() override { return detail::device_count(); }
+  void provide_devices(int count) override {
+    if (count > detail::device_count()) set_device_count(count);
+  }
+
+  [[nodiscard]] host::detail::device_facts facts(int device) override {
+    host::detail::device_facts f;
+    f.name = "simulated GPU " + std::to_string(device);
+    f.multiprocessors = detail::multiprocessors();
+    f.uuid = uuid_prefix + std::to_string(device);
+    f.file_descriptor_handles = {true, "shared memory of this host"};
+    f.fabric_handles = {true, "shared memory of this host, opened through /proc"};
+    f.cuda_ipc = {true, "shared memory of this host, opened through /proc"};
+    f.multicast = {false, "the simulator has no NVLink switch"};
+    return f;
+  }
+  [[nodiscard]] capability peer_access(int, const std::string& peer_uuid) override {
+    if (peer_uuid.rfind(uuid_prefix, 0) == 0) return {true, "simulated"};
+    return {false, "it is not a simulated GPU"};
+  }
+  void make_current(int device) override { detail::make_device_current(device); }
+
+  [[nodiscard]] std::size_t granularity(int) override { return page(); }
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(int, std::size_t bytes,
+                                                                               host::detail::handle_kind kind) override {
+    // Other processes may hold what is exported, so their ranks may answer kernels that wait here.
+    if (kind != host::detail::handle_kind::none) detail::note_shared_memory();
+    unique_fd descriptor(::memfd_create("devcomm", MFD_CLOEXEC));
+    if (!descriptor) fail("memfd_create");
+    if (::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) fail("ftruncate");
+    return std::make_unique<memfd>(std::move(descriptor), bytes);
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_descriptor(int, int descriptor,
+                                                                                 std::size_t bytes) override {
+    return import(unique_fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), bytes);
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_fabric(int, std::span<const std::byte> handle,
+                                                                             std::size_t bytes) override {
+    return import(open_by_name(parse_name(handle)), bytes);
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::address_range> reserve(std::size_t bytes) override {
+    return std::make_unique<reservation>(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::host_memory> allocate_host(std::size_t bytes) override {
+    return std::make_unique<pages<host::detail::host_memory>>(bytes);
+  }
+
+  [[nodiscard]] exported_pointer export_pointer(int, void* pointer, std::size_t bytes) override {
+    const auto found = detail::find_allocation(pointer);
+    const auto* const at = static_cast<char*>(pointer);
+    if (!found || found->descriptor < 0) {
+      throw not_supported("register_memory: the pointer is not cudaMalloc memory, which CUDA IPC needs; allocate "
+                          "with cudaMalloc, or use communicator::allocate");
+    }
+    const auto offset = static_cast<std::size_t>(at - found->base);
+    if (bytes > found->bytes - offset) {
+      throw host::invalid_argument("register_memory: " + std::to_string(bytes) + " bytes run past the end of the " +
+                                   "allocation, which has " + std::to_string(found->bytes - offset) +
+                                   " left; register less or allocate more");
+    }
+    detail::note_shared_memory();
+    return {export_by_name(found->descriptor, found->bytes), offset};
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::opened_memory> open_pointer(int,
+                                                                          std::span<const std::byte> handle) override {
+    detail::note_shared_memory();
+    const std::lock_guard lock(mutex_);
+    std::erase_if(opened_, [](const auto& entry) { return entry.second.expired(); });
+    auto& entry = opened_[std::vector<std::byte>(handle.begin(), handle.end())];
+    std::shared_ptr<mapped_allocation> mapping = entry.lock();
+    if (!mapping) entry = mapping = std::make_shared<mapped_allocation>(parse_name(handle));
+    return std::make_unique<opened_allocation>(std::move(mapping));
+  }
+  void enable_peer_access(int, int) override {}
+
+  [[nodiscard]] std::unique_ptr<host::detail::opened_memory> allocate_device(int, std::size_t bytes) override {
+    return std::make_unique<pages<host::detail::opened_memory>>(bytes);
+  }
+  void zero(int, void* destination, std::size_t bytes) override {
+    // Whole pages of shared memory become zeros by being given back.
+    const bool whole = reinterpret_cast<std::uintptr_t>(destination) % page() == 0 && bytes % page() == 0;
+    if (whole && ::madvise(destination, bytes, MADV_REMOVE) == 0) return;
+    std::memset(destination, 0, bytes);
+  }
+  void copy(int, void* destination, const void* source, std::size_t bytes) override {
+    std::memcpy(destination, source, bytes);
+  }
+
+ private:
+  static constexpr const char* uuid_prefix = "simulated-";
+
+  [[nodiscard]] static std::unique_ptr<memfd> import(unique_fd descriptor, std::size_t bytes) {
+    if (!descriptor) fail("fcntl");
+    if (status_of(descriptor.get()).st_size < static_cast<off_t>(bytes)) {
+      throw system_error("simulator: memory from another process is smaller than it said; link all ranks with "
+                         "one version of devcomm");
+    }
+    detail::note_shared_memory();
+    return std::make_unique<memfd>(std::move(descriptor), bytes);
+  }
+
+  std::mutex mutex_;
+  std::map<std::vector<std::byte>, std::weak_ptr<mapped_allocation>> opened_;
+};
+
+}  // namespace
+}  // namespace devcomm::simulator
+
+devcomm::host::detail::backend& devcomm::host::detail::current_backend() {
+  static devcomm::simulator::simulator_backend the_backend;
+  return the_backend;
+}

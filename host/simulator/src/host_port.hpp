@@ -1,0 +1,29 @@
+/// \file host_port.hpp
+/// What the host library's simulator backend asks of the runtime.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+namespace devcomm::simulator::detail {
+
+[[nodiscard]] int device_count();
+[[nodiscard]] int multiprocessors();
+/// Makes `device` the calling thread's, as `cudaSetDevice` does.
+void make_device_current(int device);
+
+/// Memory from `cudaMalloc` and its relatives.
+struct allocation {
+  int device;
+  char* base;
+  std::size_t bytes;
+  int descriptor;  ///< of the memfd that holds it, from offset 0; -1 where there is none
+};
+/// The allocation that contains `pointer`.
+[[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
+
+/// From now on other processes may change memory that kernels here wait on, so that waiting
+/// kernels are no deadlock.
+void note_shared_memory();
+
+}  // namespace devcomm::simulator::detail
