@@ -25,6 +25,12 @@ class deadline {
     return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), most).count());
   }
 
+  /// The sooner of this one and `limit` from now.
+  [[nodiscard]] deadline within(std::chrono::milliseconds limit) const {
+    deadline other(limit);
+    return other.when_ < when_ ? other : *this;
+  }
+
   /// The limit as text: "1500 ms", "60 s".
   [[nodiscard]] std::string limit_text() const {
     const auto count = limit_.count();

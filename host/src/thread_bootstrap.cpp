@@ -2,6 +2,7 @@
 #include <devcomm/host/error.hpp>
 
 #include "deadline.hpp"
+#include "gather_arguments.hpp"
 #include "rank_list.hpp"
 
 #include <condition_variable>
@@ -60,10 +61,8 @@ class room {
     if (broken_rank_ >= 0) throw remote_error(call + ": " + broken_, broken_rank_);
 
     const std::shared_ptr<meeting> round = current_;
-    std::string bad_arguments;
-    if (all.size() != size_ * mine.size()) {
-      bad_arguments = "room for " + std::to_string(all.size()) + " bytes is not " + std::to_string(size_) +
-                      " times " + std::to_string(mine.size()) + "; pass size() * mine.size() bytes";
+    const std::string bad_arguments = detail::problem_of_arguments(mine.size(), all.size(), size_);
+    if (!bad_arguments.empty()) {
       round->offender = rank;
       round->offence = bad_arguments;
     }
@@ -127,8 +126,7 @@ class room {
     round.gave_up_after = after;
     round.given_up_for = round.missing();
     fail_for_good(rank, "rank " + std::to_string(rank) + " gave up after " + after + " waiting for " +
-                            detail::rank_list(round.given_up_for) +
-                            "; start all ranks within the limit or raise it");
+                            detail::rank_list(round.given_up_for) + "; start all ranks within the limit or raise it");
     finish(round);
   }
 
@@ -139,9 +137,9 @@ class room {
   }
 
   [[nodiscard]] static std::string timeout_text(const meeting& round, int rank) {
-    const std::string who =
-        round.gave_up == rank ? "waited " + round.gave_up_after
-                              : "rank " + std::to_string(round.gave_up) + " gave up after " + round.gave_up_after;
+    const std::string who = round.gave_up == rank
+                                ? "waited " + round.gave_up_after
+                                : "rank " + std::to_string(round.gave_up) + " gave up after " + round.gave_up_after;
     return who + " for " + detail::rank_list(round.given_up_for) +
            ", which did not take part; see what holds them up, or raise the limit";
   }
@@ -172,8 +170,7 @@ class thread_bootstrap final : public bootstrap {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return room_->size(); }
 
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                  std::chrono::milliseconds limit) override {
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
     room_->all_gather(rank_, mine, all, limit);
   }
 
