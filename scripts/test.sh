@@ -24,7 +24,7 @@ for stage in "${stages[@]}"; do
 done
 
 packages=(g++ cmake ninja-build libcatch2-dev clang-format-14)
-[[ " ${stages[*]} " == *" thread "* ]] && packages+=(clang libclang-rt-dev)
+[[ " ${stages[*]} " =~ " thread "|" address " ]] && packages+=(clang libclang-rt-dev)
 [[ " ${stages[*]} " == *" tidy "* ]] && packages+=(clang clang-tidy)
 require_packages "${packages[@]}"
 find_cuda
