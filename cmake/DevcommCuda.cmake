@@ -38,7 +38,7 @@ if(DEVCOMM_HAVE_CUDA AND (DEVCOMM_BUILD_TESTS OR DEVCOMM_BUILD_EXAMPLES OR DEVCO
     enable_language(CUDA)
     set(DEVCOMM_HAVE_NVCC ON)
   elseif(NOT DEVCOMM_ENABLE_CUDA STREQUAL "AUTO")
-    message(FATAL_ERROR "The CUDA toolkit in ${CUDAToolkit_ROOT_DIR} has no nvcc; install it, or pass "
+    message(FATAL_ERROR "The CUDA toolkit in ${CUDAToolkit_BIN_DIR}/.. has no nvcc; install it, or pass "
       "-DDEVCOMM_ENABLE_CUDA=OFF for the simulator only")
   endif()
 endif()
