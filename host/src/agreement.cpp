@@ -100,9 +100,9 @@ std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::siz
   }
   int reporter = -1;
   if (const verdict* found = find_failure(verdicts, reporter)) {
-    throw remote_error(call_text(call, rank_, size_) + ": rank " + std::to_string(reporter) +
-                           " failed: " + found->text.data(),
-                       found->culprit);
+    throw remote_error(
+        call_text(call, rank_, size_) + ": rank " + std::to_string(reporter) + " failed: " + found->text.data(),
+        found->culprit);
   }
   return parts;
 }

@@ -68,8 +68,7 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
     rounded = (bytes + context.granularity - 1) / context.granularity * context.granularity;
     offer mine;
     mine.bytes = bytes;
-    std::unique_ptr<physical_memory> memory =
-        context.devices.create_physical(context.device, rounded, context.handle);
+    std::unique_ptr<physical_memory> memory = context.devices.create_physical(context.device, rounded, context.handle);
     if (context.handle == handle_kind::file_descriptor) {
       context.process->links().forget_memory(number - 1);
       const unique_fd descriptor(memory->export_descriptor());
@@ -102,7 +101,8 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
         return context.devices.import_descriptor(context.device, descriptor.get(), rounded);
       }
       const offer& theirs = offers[static_cast<std::size_t>(peer)];
-      const auto handle = std::span(theirs.fabric).first(std::min<std::size_t>(theirs.fabric_bytes, theirs.fabric.size()));
+      const auto handle =
+          std::span(theirs.fabric).first(std::min<std::size_t>(theirs.fabric_bytes, theirs.fabric.size()));
       return context.devices.import_fabric(context.device, handle, rounded);
     });
     made.window.base = space->base();

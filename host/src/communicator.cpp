@@ -17,15 +17,16 @@ namespace {
 
 std::shared_ptr<bootstrap> require(std::shared_ptr<bootstrap> ranks) {
   if (ranks) return ranks;
-  throw invalid_argument("communicator: the bootstrap is null; give one, for example thread_bootstraps' or "
-                         "environment_bootstrap's");
+  throw invalid_argument(
+      "communicator: the bootstrap is null; give one, for example thread_bootstraps' or "
+      "environment_bootstrap's");
 }
 
 }  // namespace
 
 communicator::communicator(std::shared_ptr<bootstrap> ranks, communicator_options options)
     : state_(std::make_unique<state>("communicator", require(std::move(ranks)), options)) {}
-communicator::communicator(std::unique_ptr<state> s) : state_(std::move(s)) {}
+communicator::communicator() noexcept = default;
 communicator::communicator(communicator&&) noexcept = default;
 communicator& communicator::operator=(communicator&&) noexcept = default;
 communicator::~communicator() = default;
@@ -44,15 +45,14 @@ symmetric_memory communicator::allocate(std::size_t bytes) {
 }
 
 symmetric_memory communicator::register_memory(void* local, std::size_t bytes) {
-  return symmetric_memory(std::make_unique<symmetric_memory::state>(
-      detail::register_window(*state_, "register_memory", local, bytes)));
+  return symmetric_memory(
+      std::make_unique<symmetric_memory::state>(detail::register_window(*state_, "register_memory", local, bytes)));
 }
 
 requirements communicator::requirements() const { return devcomm::requirements(state_->lsa); }
 
 device_communicator communicator::create_device_comm(const devcomm::requirements& needs) {
-  return device_communicator(
-      std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs));
+  return device_communicator(std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs));
 }
 
 std::unique_ptr<communicator> communicator::split(int color, int key) {
@@ -60,7 +60,9 @@ std::unique_ptr<communicator> communicator::split(int color, int key) {
   std::unique_ptr<communicator> child;
   // Ranks that fail early wait here for those that wait for them inside.
   state_->agree.with_limit(2 * state_->agree.limit()).together("split", [&] {
-    if (start) child.reset(new communicator(std::make_unique<state>("split", start(), *state_)));
+    if (!start) return;
+    child.reset(new communicator);
+    child->state_ = std::make_unique<state>("split", start(), *state_);
   });
   return child;
 }

@@ -42,8 +42,8 @@ class health {
   std::atomic<bool> aborted_{false};
   std::atomic<int> lost_rank_{-1};
   mutable std::mutex mutex_;
-  std::string lost_text_;            // guarded by mutex_
-  std::vector<failure_log*> logs_;   // guarded by mutex_
+  std::string lost_text_;           // guarded by mutex_
+  std::vector<failure_log*> logs_;  // guarded by mutex_
 };
 
 /// The complete records of `log`, oldest first; safe while kernels write it.

@@ -239,8 +239,8 @@ void peer_links::accept_strangers() {
 void peer_links::admit(stranger& from) {
   message hello{};
   const ssize_t got = ::recv(from.socket.get(), &hello, sizeof hello, MSG_DONTWAIT);
-  const bool right = got == static_cast<ssize_t>(sizeof hello) && hello.kind == message_kind::hello &&
-                     hello.token == address_.token;
+  const bool right =
+      got == static_cast<ssize_t>(sizeof hello) && hello.kind == message_kind::hello && hello.token == address_.token;
   const std::lock_guard lock(mutex_);
   const auto to = std::find_if(links_.begin(), links_.end(),
                                [&](const link& l) { return l.place == hello.place && !l.socket && !l.closed; });
@@ -363,17 +363,17 @@ unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline
   const link* const from = link_of(rank);
   std::unique_lock lock(mutex_);
   const auto here = [&] { return inbox_.find({number, rank}); };
-  const bool done =
-      changed_.wait_until(lock, until.when(), [&] { return here() != inbox_.end() || from == nullptr || from->closed; });
+  const bool done = changed_.wait_until(lock, until.when(),
+                                        [&] { return here() != inbox_.end() || from == nullptr || from->closed; });
   if (const auto found = here(); found != inbox_.end()) {
     unique_fd descriptor = std::move(found->second);
     inbox_.erase(found);
     return descriptor;
   }
   if (done) {
-    throw remote_error("links between processes: the process of rank " + std::to_string(rank) +
-                           " ended before its memory arrived",
-                       rank);
+    throw remote_error(
+        "links between processes: the process of rank " + std::to_string(rank) + " ended before its memory arrived",
+        rank);
   }
   throw timeout_error("links between processes: waited " + until.limit_text() + " for memory of rank " +
                       std::to_string(rank) + "; look at what holds that process up");

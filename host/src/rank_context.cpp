@@ -19,15 +19,14 @@ std::string text_of(const std::array<char, N>& text) {
 
 }  // namespace
 
-rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks,
-                           const communicator_options& given)
+rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given)
     : rank_context(call, std::move(ranks), given, nullptr) {}
 
 rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const rank_context& parent)
     : rank_context(call, std::move(ranks), parent.options, &parent) {}
 
-rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks,
-                           const communicator_options& given, const rank_context* parent)
+rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given,
+                           const rank_context* parent)
     : devices(current_backend()), options(given), agree(std::move(ranks), given.limit) {
   peers = agree.gather(call, [&] { return introduce_self(given, parent); });
   require_agreement(peers, call, rank());

@@ -58,8 +58,7 @@ communicator_options apply_environment(communicator_options options, const envir
     throw invalid_argument("communicator: lsa_size is " + std::to_string(options.lsa_size) +
                            "; give 0 (as many as can reach each other) or a divisor of the size");
   }
-  if (options.kernel_timeout.count() <= 0 ||
-      options.kernel_timeout > std::chrono::duration<double>(most_seconds)) {
+  if (options.kernel_timeout.count() <= 0 || options.kernel_timeout > std::chrono::duration<double>(most_seconds)) {
     throw invalid_argument("communicator: kernel_timeout is " + std::to_string(options.kernel_timeout.count()) +
                            " ms; give a time above 0 and up to 1000000000 s");
   }

@@ -84,7 +84,8 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
       return mine;
     }
     const introduction& me = parent.peers[static_cast<std::size_t>(parent.rank())];
-    const bool one_host = all([&](int member) { return parent.peers[static_cast<std::size_t>(member)].host == me.host; });
+    const bool one_host =
+        all([&](int member) { return parent.peers[static_cast<std::size_t>(member)].host == me.host; });
     const std::string id = unique_id::create(one_host ? "127.0.0.1" : outside_address()).to_string();
     if (id.size() >= mine.id.size()) {
       throw invalid_argument("split: DEVCOMM_ADDRESS is longer than " + std::to_string(mine.id.size() / 2) +

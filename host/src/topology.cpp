@@ -29,7 +29,7 @@ std::string host_identity() {
   if (boot.empty()) {
     throw system_error("communicator: /proc/sys/kernel/random/boot_id cannot be read; mount /proc");
   }
-  struct stat space{};
+  struct stat space {};
   if (::stat("/proc/self/ns/net", &space) != 0) {
     throw system_error("communicator: /proc/self/ns/net cannot be read; mount /proc");
   }
@@ -124,8 +124,8 @@ std::vector<int> ranks_of_host(const std::vector<introduction>& ranks, int rank)
   return ranks_like(ranks, rank, [](const introduction& a, const introduction& b) { return a.host == b.host; });
 }
 
-std::vector<link_peer> processes_of_host(const std::vector<introduction>& ranks,
-                                         const std::vector<device_card>& cards, int rank) {
+std::vector<link_peer> processes_of_host(const std::vector<introduction>& ranks, const std::vector<device_card>& cards,
+                                         int rank) {
   std::vector<link_peer> processes;
   for (const int each : ranks_of_host(ranks, rank)) {
     std::vector<int> together = ranks_of_process(ranks, each);

@@ -25,9 +25,9 @@ struct introduction {
   std::int64_t pid = 0;
   std::int32_t lsa_size = 0;
   std::int32_t check_launch = 0;
-  std::int32_t handle = 0;    ///< `handle_kind` asked for
-  std::int32_t island = 0;    ///< ranks of different islands never share an LSA team
-  std::uint64_t identity = 0; ///< random; rank 0's names the communicator
+  std::int32_t handle = 0;     ///< `handle_kind` asked for
+  std::int32_t island = 0;     ///< ranks of different islands never share an LSA team
+  std::uint64_t identity = 0;  ///< random; rank 0's names the communicator
 };
 
 /// What a rank tells about its device second.
@@ -37,7 +37,7 @@ struct device_card {
   std::uint32_t file_descriptors = 0;
   std::uint32_t fabric = 0;
   std::int32_t device = -1;  ///< as its process counts
-  link_address links{};  ///< of the process's first rank
+  link_address links{};      ///< of the process's first rank
 };
 
 /// How far apart two ranks are, as one of them sees it.

@@ -38,7 +38,7 @@ std::size_t page() {
 }
 
 struct stat status_of(int descriptor) {
-  struct stat status{};
+  struct stat status {};
   if (::fstat(descriptor, &status) != 0) fail("fstat");
   return status;
 }
@@ -101,8 +101,8 @@ class reservation final : public host::detail::address_range {
  public:
   explicit reservation(std::size_t bytes)
       : bytes_(bytes),
-        base_(static_cast<char*>(
-            ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+        base_(
+            static_cast<char*>(::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
     if (base_ == MAP_FAILED) fail("mmap");
   }
   ~reservation() override { ::munmap(base_, bytes_); }
@@ -191,8 +191,8 @@ class simulator_backend final : public host::detail::backend {
   void make_current(int device) override { detail::make_device_current(device); }
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }
-  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(int, std::size_t bytes,
-                                                                               host::detail::handle_kind kind) override {
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(
+      int, std::size_t bytes, host::detail::handle_kind kind) override {
     // Other processes may hold what is exported, so their ranks may answer kernels that wait here.
     if (kind != host::detail::handle_kind::none) detail::note_shared_memory();
     unique_fd descriptor(::memfd_create("devcomm", MFD_CLOEXEC));
@@ -219,8 +219,9 @@ class simulator_backend final : public host::detail::backend {
     const auto found = detail::find_allocation(pointer);
     const auto* const at = static_cast<char*>(pointer);
     if (!found || found->descriptor < 0) {
-      throw not_supported("register_memory: the pointer is not cudaMalloc memory, which CUDA IPC needs; allocate "
-                          "with cudaMalloc, or use communicator::allocate");
+      throw not_supported(
+          "register_memory: the pointer is not cudaMalloc memory, which CUDA IPC needs; allocate "
+          "with cudaMalloc, or use communicator::allocate");
     }
     const auto offset = static_cast<std::size_t>(at - found->base);
     if (bytes > found->bytes - offset) {
@@ -236,7 +237,7 @@ class simulator_backend final : public host::detail::backend {
     detail::note_shared_memory();
     const std::lock_guard lock(mutex_);
     std::erase_if(opened_, [](const auto& entry) { return entry.second.expired(); });
-    auto& entry = opened_[std::vector<std::byte>(handle.begin(), handle.end())];
+    auto& entry = opened_[std::string(reinterpret_cast<const char*>(handle.data()), handle.size())];
     std::shared_ptr<mapped_allocation> mapping = entry.lock();
     if (!mapping) entry = mapping = std::make_shared<mapped_allocation>(parse_name(handle));
     return std::make_unique<opened_allocation>(std::move(mapping));
@@ -262,15 +263,16 @@ class simulator_backend final : public host::detail::backend {
   [[nodiscard]] static std::unique_ptr<memfd> import(unique_fd descriptor, std::size_t bytes) {
     if (!descriptor) fail("fcntl");
     if (status_of(descriptor.get()).st_size < static_cast<off_t>(bytes)) {
-      throw system_error("simulator: memory from another process is smaller than it said; link all ranks with "
-                         "one version of devcomm");
+      throw system_error(
+          "simulator: memory from another process is smaller than it said; link all ranks with "
+          "one version of devcomm");
     }
     detail::note_shared_memory();
     return std::make_unique<memfd>(std::move(descriptor), bytes);
   }
 
   std::mutex mutex_;
-  std::map<std::vector<std::byte>, std::weak_ptr<mapped_allocation>> opened_;
+  std::map<std::string, std::weak_ptr<mapped_allocation>> opened_;
 };
 
 }  // namespace

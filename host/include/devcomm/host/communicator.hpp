@@ -142,7 +142,7 @@ class communicator {
 
  private:
   class state;
-  explicit communicator(std::unique_ptr<state> s);
+  communicator() noexcept;
   std::unique_ptr<state> state_;
 };
 

@@ -12,7 +12,7 @@ struct run_options {
   /// Ranks when this process is to hold them all; 0 takes one for each device. `DEVCOMM_RANKS`
   /// overrides.
   int ranks = 0;
-  communicator_options communicator;
+  communicator_options communicator = {};
 };
 
 /// Under torchrun, mpirun, srun or `DEVCOMM_RANK` this process is one rank; otherwise it holds all of

@@ -1,0 +1,264 @@
+#include <devcomm/host/communicator.hpp>
+
+#include "rank_harness.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <cstdlib>
+#include <thread>
+
+using namespace devcomm;
+using namespace devcomm_test;
+
+namespace {
+
+/// Sets an environment variable for the length of a test.
+class scoped_variable {
+ public:
+  scoped_variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~scoped_variable() { ::unsetenv(name_); }
+  scoped_variable(const scoped_variable&) = delete;
+  scoped_variable& operator=(const scoped_variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+}  // namespace
+
+TEST_CASE("a limit on LSA teams cuts the world into teams of that size") {
+  const int limit = GENERATE(1, 2, 4, 8);
+  const bool by_environment = GENERATE(false, true);
+  CAPTURE(limit, by_environment);
+  const scoped_variable variable(by_environment ? "DEVCOMM_LSA_SIZE" : "DEVCOMM_TEST_UNUSED",
+                                 std::to_string(limit).c_str());
+  const auto ends = on_threads(8, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = by_environment ? 0 : limit});
+    const int first = comm.rank() / limit * limit;
+    require(comm.lsa() == team{comm.rank() - first, limit, first, 1}, "LSA teams are runs of the limit's size");
+    require(comm.rail() == outer_factor(comm.world(), limit), "rails run across them");
+    const auto memory = comm.allocate(64);
+    memory.window().local[0] = static_cast<char>(comm.rank() + 1);
+    comm.barrier();
+    for (int peer = 0; peer < 8; ++peer) {
+      const char* const at = memory.window().peer_pointer(peer);
+      require((at != nullptr) == comm.lsa().contains(peer), "only team members have an address");
+      require(at == nullptr || *at == peer + 1, "and it is theirs");
+    }
+    require(comm.properties().lsa.available == (limit > 1), "the properties agree");
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(8));
+}
+
+TEST_CASE("a limit that does not divide the ranks fails on all of them and says so") {
+  const auto ends =
+      on_threads(8, [](auto bootstrap) { host::communicator comm(std::move(bootstrap), {.lsa_size = 3}); });
+  for (const std::string& end : ends) {
+    CHECK(end.find("invalid_argument: communicator") == 0);
+    CHECK(end.find("an LSA team of 3 does not divide 8 ranks") != std::string::npos);
+  }
+}
+
+TEST_CASE("malformed variables are named with what they should be") {
+  struct bad {
+    const char* name;
+    const char* value;
+  };
+  const bad each = GENERATE(bad{"DEVCOMM_LSA_SIZE", "four"}, bad{"DEVCOMM_LSA_SIZE", "0"}, bad{"DEVCOMM_LSA_SIZE", ""},
+                            bad{"DEVCOMM_LSA_SIZE", "2 "}, bad{"DEVCOMM_TIMEOUT", "-1"}, bad{"DEVCOMM_TIMEOUT", "nan"},
+                            bad{"DEVCOMM_TIMEOUT", "1s"}, bad{"DEVCOMM_TIMEOUT", "1e300"},
+                            bad{"DEVCOMM_CHECK_LAUNCH", "yes"}, bad{"DEVCOMM_MEMORY_HANDLE", "fd"});
+  CAPTURE(each.name, each.value);
+  const scoped_variable variable(each.name, each.value);
+  const auto ends = on_threads(2, [](auto bootstrap) { host::communicator comm(std::move(bootstrap)); });
+  for (const std::string& end : ends) {
+    CHECK(end.find("invalid_argument: " + std::string(each.name) + " is \"" + each.value + "\"; set it to") == 0);
+  }
+}
+
+TEST_CASE("DEVCOMM_TIMEOUT overrides the option") {
+  const scoped_variable variable("DEVCOMM_TIMEOUT", "0.25");
+  const auto ends = on_threads(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    require(comm.create_device_comm(comm.requirements()).get().timeout == 250000000u, "seconds become nanoseconds");
+  });
+  CHECK(ends == all_ok(1));
+}
+
+TEST_CASE("options that must agree fail on all ranks and name the one that differs") {
+  const auto sizes = on_threads(4, [](auto bootstrap) {
+    const int size = bootstrap->rank() == 2 ? 4 : 2;
+    host::communicator comm(std::move(bootstrap), {.lsa_size = size});
+  });
+  for (const std::string& end : sizes) {
+    CHECK(end.find("invalid_argument: communicator") == 0);
+    CHECK(end.find("rank 2 was given lsa_size 4 and rank 0 2") != std::string::npos);
+  }
+}
+
+TEST_CASE("a program built with another layout is refused on all ranks") {
+  const auto ends = on_threads(3, [](auto bootstrap) {
+    host::communicator_options options;
+    if (bootstrap->rank() == 1) options.layout_version = 99;
+    host::communicator comm(std::move(bootstrap), options);
+  });
+  for (const std::string& end : ends) {
+    CHECK(end.find("not_supported: communicator") == 0);
+    CHECK(end.find("rank 1 was built with layout version 99") != std::string::npos);
+  }
+}
+
+TEST_CASE("a device that does not exist fails on all ranks") {
+  const auto ends = on_threads(3, [](auto bootstrap) {
+    const int device = bootstrap->rank() == 1 ? 1000 : -1;
+    host::communicator comm(std::move(bootstrap), {.device = device});
+  });
+  CHECK(ends[1].find("invalid_argument: communicator (rank 1 of 3): there is no device 1000") == 0);
+  CHECK(ends[0].find("remote_error(1): communicator (rank 0 of 3): rank 1 failed") == 0);
+  CHECK(ends[2].find("remote_error(1): communicator (rank 2 of 3): rank 1 failed") == 0);
+}
+
+TEST_CASE("a null bootstrap is refused") { CHECK_THROWS_AS(host::communicator(nullptr), host::invalid_argument); }
+
+TEST_CASE("ranks take devices in turn, and two ranks may share one") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    const int rank = bootstrap->rank();
+    auto again = bootstrap;
+    {
+      host::communicator comm(std::move(bootstrap));
+      require(comm.device() == rank, "rank i of a host takes device i");
+      comm.barrier();
+    }
+    host::communicator comm(std::move(again), {.device = 0});
+    require(comm.device() == 0 && comm.lsa().size == 2, "ranks that share a device are LSA peers");
+    const auto memory = comm.allocate(8);
+    memory.window().local[0] = static_cast<char>(rank + 1);
+    comm.barrier();
+    require(*memory.window().lsa_pointer(1 - rank) == 2 - rank, "and reach each other");
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("split gives each color its ranks, ordered by key and then by rank") {
+  const auto ends = on_threads(7, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const int rank = comm.rank();
+    const int color = rank == 6 ? -1 : rank % 2;
+    const auto child = comm.split(color, -rank);
+    require((child == nullptr) == (color < 0), "a negative color gets nothing");
+    if (child) {
+      require(child->size() == 3, "each color has three ranks");
+      require(child->rank() == 2 - rank / 2, "the largest rank has the smallest key");
+      require(child->device() == comm.device(), "a rank keeps its device");
+      const auto memory = child->allocate(16);
+      memory.window().local[0] = static_cast<char>(rank + 1);
+      child->barrier();
+      for (int i = 0; i < 3; ++i)
+        require(*memory.window().lsa_pointer(i) == 2 * (2 - i) + color + 1, "members are in order");
+      child->barrier();
+    }
+    const auto all = comm.split(0, 0);
+    require(all->rank() == rank && all->size() == 7, "equal keys keep the parent's order");
+    all->barrier();
+  });
+  CHECK(ends == all_ok(7));
+}
+
+TEST_CASE("children keep to the LSA teams that their parent was limited to") {
+  const auto ends = on_threads(8, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 4});
+    const auto child = comm.split(comm.rank() % 2, 0);
+    require(child->size() == 4 && child->lsa().size == 2, "two of each parent team make a team");
+    const auto grandchild = child->split(0, 0);
+    require(grandchild->lsa().size == 2, "and so do grandchildren");
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(8));
+}
+
+TEST_CASE("properties say why for everything that is missing") {
+  const auto ends = on_threads(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const host::properties& p = comm.properties();
+    require(p.backend == "simulator", "the simulator names itself");
+    for (const auto* each :
+         {&p.lsa, &p.file_descriptor_handles, &p.fabric_handles, &p.cuda_ipc, &p.multicast, &p.network}) {
+      require(!each->reason.empty(), "every answer explains itself");
+    }
+    require(!p.lsa.available && p.lsa.reason == "there is only one rank", "one rank has no peer");
+    require(to_string(p).find("LSA: no (there is only one rank)\n") != std::string::npos,
+            "the text has a line for each");
+  });
+  CHECK(ends == all_ok(1));
+}
+
+TEST_CASE("multicast that the environment forbids is reported with the variable") {
+  const char* const name = GENERATE("DEVCOMM_NVLS_ENABLE", "NCCL_NVLS_ENABLE");
+  const char* const before = std::getenv("NCCL_NVLS_ENABLE");
+  const std::string saved = before == nullptr ? "" : before;
+  ::unsetenv("NCCL_NVLS_ENABLE");
+  {
+    const scoped_variable variable(name, "0");
+    const auto ends = on_threads(1, [&](auto bootstrap) {
+      host::communicator comm(std::move(bootstrap));
+      require(!comm.properties().multicast.available, "it is off");
+      require(comm.properties().multicast.reason == std::string(name) + " is 0", "and the reason names the variable");
+    });
+    CHECK(ends == all_ok(1));
+  }
+  if (before != nullptr) ::setenv("NCCL_NVLS_ENABLE", saved.c_str(), 1);
+}
+
+TEST_CASE("a rank that leaves with an error leaves nobody waiting") {
+  const auto ends = on_threads(3, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    require(comm.rank() != 1, "rank 1 gives up");
+    comm.barrier();
+  });
+  CHECK(ends[1] == "error: rank 1 gives up");
+  CHECK(ends[0].find("remote_error(1): barrier (rank 0 of 3)") == 0);
+  CHECK(ends[2].find("remote_error(1): barrier (rank 2 of 3)") == 0);
+}
+
+TEST_CASE("a rank that never comes is named when the limit passes") {
+  const auto ends = on_threads(3, [](auto bootstrap) {
+    auto keep = bootstrap;
+    host::communicator comm(std::move(bootstrap), {.limit = std::chrono::milliseconds(200)});
+    if (comm.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      return;
+    }
+    comm.barrier();
+  });
+  CHECK(ends[2] == "ok");
+  for (int rank : {0, 1}) {
+    CHECK(ends[static_cast<std::size_t>(rank)].find("timeout_error: barrier") == 0);
+    CHECK(ends[static_cast<std::size_t>(rank)].find("rank 2") != std::string::npos);
+  }
+}
+
+TEST_CASE("a hundred communicators leave no descriptor, mapping or thread behind") {
+  const auto round = [] {
+    return on_threads(3, [](auto bootstrap) {
+      host::communicator comm(std::move(bootstrap));
+      const auto memory = comm.allocate(4096);
+      const auto device = comm.create_device_comm(comm.requirements());
+      const auto child = comm.split(comm.rank() == 0 ? -1 : 1, 0);
+      try {
+        static_cast<void>(comm.allocate(comm.rank() == 0 ? 0 : 1));
+      } catch (const host::error&) {
+      }
+      comm.barrier();
+    });
+  };
+  REQUIRE(round() == all_ok(3));
+  const holdings before = count_holdings();
+  for (int i = 0; i < 100; ++i) REQUIRE(round() == all_ok(3));
+  const holdings after = count_holdings();
+  CHECK(after.descriptors == before.descriptors);
+  CHECK(after.mappings == before.mappings);
+  CHECK(after.threads == before.threads);
+}

@@ -1,0 +1,146 @@
+#include <devcomm/host/communicator.hpp>
+
+#include "rank_harness.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <atomic>
+
+using namespace devcomm;
+using namespace devcomm_test;
+
+TEST_CASE("a device communicator says who a rank is, and its resources are zeros on all ranks") {
+  const int ranks = GENERATE(1, 2, 3, 4, 7, 8);
+  const auto ends = on_threads(ranks, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.kernel_timeout = std::chrono::milliseconds(1500)});
+    auto needs = comm.requirements();
+    needs.lsa_barriers(4);
+    const auto buffer = needs.add_buffer<float>(1001);
+    const host::device_communicator device = comm.create_device_comm(needs);
+    const device_comm& d = device.get();
+    require(d.version == device_comm::layout_version, "the version is the library's");
+    require(d.rank == comm.rank() && d.size == ranks, "rank and size are the communicator's");
+    require(d.lsa() == comm.lsa() && d.world() == comm.world() && d.rail() == comm.rail(),
+            "teams are the communicator's");
+    require(d.lsa_barriers.count == 4 && d.lsa_barriers.members == static_cast<uint32_t>(ranks),
+            "barriers are as asked");
+    require(d.timeout == 1500000000u, "the timeout is in nanoseconds");
+    require((d.flags & device_comm::check_launch) != 0, "the simulator checks launches");
+    require(d.failures->abort == 0, "nothing is aborted");
+    require(d.resources.bytes >= needs.bytes(), "the window holds what was asked for");
+    for (std::size_t i = 0; i < needs.bytes(); ++i) require(d.resources.local[i] == 0, "resources start as zeros");
+    comm.barrier();
+    *d.buffer(buffer).local() = static_cast<float>(comm.rank());
+    comm.barrier();
+    for (int peer = 0; peer < ranks; ++peer) {
+      require(*d.buffer(buffer).lsa(peer) == static_cast<float>(peer), "a buffer lies at one offset on all ranks");
+    }
+    require(device.failures().empty(), "no wait has failed");
+    device.check();
+    comm.check();
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(ranks));
+}
+
+TEST_CASE("requirements that differ fail on all ranks and name the one that differs") {
+  const auto ends = on_threads(4, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    auto needs = comm.requirements();
+    needs.lsa_barriers(comm.rank() == 3 ? 2 : 1);
+    static_cast<void>(comm.create_device_comm(needs));
+  });
+  for (const std::string& end : ends) {
+    CHECK(end.find("invalid_argument: create_device_comm") == 0);
+    CHECK(end.find("the requirements of rank 3") != std::string::npos);
+  }
+}
+
+TEST_CASE("requirements of one size in another order differ") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    auto needs = comm.requirements();
+    if (comm.rank() == 0) {
+      static_cast<void>(needs.add_buffer<int>(32));
+      static_cast<void>(needs.add_buffer<double>(32));
+    } else {
+      static_cast<void>(needs.add_buffer<double>(32));
+      static_cast<void>(needs.add_buffer<int>(32));
+    }
+    static_cast<void>(comm.create_device_comm(needs));
+  });
+  for (const std::string& end : ends) CHECK(end.find("the requirements of rank 1") != std::string::npos);
+}
+
+TEST_CASE("requirements of another LSA team are refused") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    static_cast<void>(comm.create_device_comm(requirements(team{0, 64, 0, 1})));
+  });
+  for (const std::string& end : ends)
+    CHECK(end.find("the requirements were made for another LSA team") != std::string::npos);
+}
+
+TEST_CASE("abort reaches every device communicator of the rank, those made later too, and no other rank's") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const auto before = comm.create_device_comm(comm.requirements());
+    comm.barrier();
+    if (comm.rank() == 1) comm.abort();
+    const auto after = comm.create_device_comm(comm.requirements());
+    const uint32_t expected = comm.rank() == 1 ? abort_by_host : 0;
+    for (const auto* each : {&before, &after}) {
+      require(std::atomic_ref(each->get().failures->abort).load() == expected,
+              "the abort word is as the rank's health");
+    }
+    require(comm.aborted() == (comm.rank() == 1), "only the rank that aborted is aborted");
+    comm.barrier();
+    comm.check();
+  });
+  CHECK(ends[0] == "ok");
+  CHECK(ends[1].find("kernel_error: check (rank 1 of 2): abort() was called") == 0);
+}
+
+TEST_CASE("check throws a sentence for each complete record, oldest first") {
+  const auto ends = on_threads(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const auto device = comm.create_device_comm(comm.requirements());
+    failure_log& log = *device.get().failures;
+    const auto record = [&](std::size_t place, uint32_t block, uint32_t ready) {
+      log.records[place] = {ready, status::timeout, operation::lsa_barrier, 3, 0, 1, block, 0, 5, 4, {}, {}};
+    };
+    record(0, 7, 1);
+    record(1, 8, 0);  // still being written
+    record(2, 9, 1);
+    const auto found = device.failures();
+    require(found.size() == 2 && found[0].block == 7 && found[1].block == 9, "incomplete records are not shown");
+    try {
+      device.check();
+    } catch (const host::kernel_error&) {
+      comm.check();
+    }
+  });
+  CHECK(ends[0] ==
+        "kernel_error: check (rank 0 of 1): a kernel's wait failed:"
+        "\n  rank 0, block 7: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout"
+        "\n  rank 0, block 9: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout");
+}
+
+TEST_CASE("a failed wait is described as a sentence") {
+  failure_record r{1, status::timeout, operation::lsa_barrier, 3, 2, 1, 3, 40, 5, 4, {16, 256, 0}, {8, 256, 0}};
+  CHECK(host::describe(r) ==
+        "rank 2, block 3: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout");
+  r.outcome = status::aborted;
+  CHECK(host::describe(r) ==
+        "rank 2, block 3: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: aborted");
+  r.outcome = status::mismatch;
+  CHECK(host::describe(r) ==
+        "rank 2, block 3: LSA barrier 3: launch mismatch: rank 1 launched 8 blocks of 256 threads where rank 2 "
+        "launched 16 of 256");
+  r.mine = {8, 256, 11};
+  r.theirs = {8, 256, 12};
+  CHECK(
+      host::describe(r) ==
+      "rank 2, block 3: LSA barrier 3: launch mismatch: rank 1 launched with key 12 where rank 2 launched with key 11");
+}

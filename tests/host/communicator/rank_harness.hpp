@@ -1,0 +1,50 @@
+/// \file rank_harness.hpp
+/// Runs a test's body on ranks that are threads or forked processes, and brings home how each ended.
+#pragma once
+
+#include <devcomm/host/bootstrap.hpp>
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace devcomm_test {
+
+using rank_body = std::function<void(std::shared_ptr<devcomm::host::bootstrap>)>;
+
+/// How a rank ended: "ok", "<class of host error>: <text>", "error: <text>", "signal 9" or "exit 3".
+using outcomes = std::vector<std::string>;
+
+[[nodiscard]] outcomes on_threads(int ranks, const rank_body& body);
+
+/// Forks; `inside` is left out for ranks of 1 process each, else the number of ranks (threads) in
+/// each process. A process that takes longer than `limit_seconds` is killed.
+[[nodiscard]] outcomes on_processes(int ranks, const rank_body& body, int inside = 1, int limit_seconds = 60);
+
+/// A list of `ranks` times "ok".
+[[nodiscard]] outcomes all_ok(int ranks);
+
+/// Thrown by `require`; the text names the broken law.
+class broken : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// For bodies: Catch2's macros are for the main thread only.
+inline void require(bool holds, const std::string& law) {
+  if (!holds) throw broken(law);
+}
+
+/// What the running process holds.
+struct holdings {
+  std::size_t descriptors;
+  std::size_t mappings;  ///< lines of /proc/self/maps that concern memory of windows or reservations
+  std::size_t threads;
+
+  friend bool operator==(const holdings&, const holdings&) = default;
+};
+[[nodiscard]] holdings count_holdings();
+
+}  // namespace devcomm_test

@@ -1,0 +1,93 @@
+#include <devcomm/host/run_ranks.hpp>
+
+#include "rank_harness.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+using namespace devcomm;
+using devcomm_test::require;
+
+namespace {
+
+template <class Error, class Body>
+std::string text_of(Body body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("run_ranks runs the body once for each rank, each on its own thread and device") {
+  std::mutex mutex;
+  std::set<int> ranks;
+  std::set<int> devices;
+  host::run_ranks({.ranks = 5}, [&](host::communicator& comm) {
+    require(comm.size() == 5, "all ranks are there");
+    comm.barrier();
+    const std::lock_guard lock(mutex);
+    ranks.insert(comm.rank());
+    devices.insert(comm.device());
+  });
+  CHECK(ranks == std::set<int>{0, 1, 2, 3, 4});
+  CHECK(devices.size() == 5);
+}
+
+TEST_CASE("the simulator makes as many devices as there are ranks") {
+  std::atomic<int> largest{0};
+  host::run_ranks({.ranks = 12}, [&](host::communicator& comm) {
+    if (comm.rank() == 11) largest = comm.device();
+  });
+  CHECK(largest == 11);
+}
+
+TEST_CASE("DEVCOMM_RANKS overrides the number of ranks, and must make sense") {
+  ::setenv("DEVCOMM_RANKS", "3", 1);
+  std::atomic<int> size{0};
+  host::run_ranks({.ranks = 5}, [&](host::communicator& comm) { size = comm.size(); });
+  CHECK(size == 3);
+  ::setenv("DEVCOMM_RANKS", "many", 1);
+  CHECK(text_of<host::invalid_argument>([] { host::run_ranks({}, [](host::communicator&) {}); }) ==
+        "DEVCOMM_RANKS is \"many\"; set it to a number of ranks from 1, or unset it");
+  ::unsetenv("DEVCOMM_RANKS");
+}
+
+TEST_CASE("the first error of a rank is rethrown with its rank, and the others are aborted") {
+  std::atomic<int> aborted{0};
+  const std::string text = text_of<host::remote_error>([&] {
+    host::run_ranks({.ranks = 4}, [&](host::communicator& comm) {
+      if (comm.rank() == 2) throw std::runtime_error("the cat sat on the keyboard");
+      while (!comm.aborted()) std::this_thread::yield();
+      ++aborted;
+      comm.check();
+    });
+  });
+  CHECK(text == "run_ranks: rank 2 failed: the cat sat on the keyboard");
+  CHECK(aborted == 3);
+}
+
+TEST_CASE("an error of this library keeps its class, and the cause wins over what follows from it") {
+  const std::string text = text_of<host::invalid_argument>([] {
+    host::run_ranks({.ranks = 4},
+                    [](host::communicator& comm) { static_cast<void>(comm.allocate(comm.rank() == 1 ? 0 : 8)); });
+  });
+  CHECK(text.find("allocate (rank 1 of 4): 0 bytes") == 0);
+}
+
+TEST_CASE("an error at start-up of one rank ends the run with that error") {
+  host::run_options options{.ranks = 2};
+  options.communicator.lsa_size = 3;
+  CHECK(text_of<host::invalid_argument>([&] {
+          host::run_ranks(options, [](host::communicator&) {});
+        }).find("an LSA team of 3 does not divide 2 ranks") != std::string::npos);
+}
