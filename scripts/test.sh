@@ -9,7 +9,7 @@
 # Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs what is missing by apt. A stage that
 # fails does not stop the others; the exit status is non-zero when any failed.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
 all_stages=(checks release thread address tidy compile_time)
@@ -23,11 +23,19 @@ for stage in "${stages[@]}"; do
   [[ " ${all_stages[*]} " == *" $stage "* ]] || fail "unknown stage '$stage'; the stages are: ${all_stages[*]}"
 done
 
-packages=(g++ cmake ninja-build libcatch2-dev clang-format-14)
-[[ " ${stages[*]} " =~ " thread "|" address " ]] && packages+=(clang libclang-rt-dev)
-[[ " ${stages[*]} " == *" tidy "* ]] && packages+=(clang clang-tidy)
-require_packages "${packages[@]}"
 find_cuda
+wanted() { [[ " ${stages[*]} " == *" $1 "* ]]; }
+packages=(g++ cmake ninja-build)
+if wanted checks; then packages+=(clang-format-14 shellcheck); fi
+if wanted release || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
+if wanted thread || wanted address || wanted tidy; then packages+=(clang libclang-rt-dev); fi
+if wanted tidy; then packages+=(libcatch2-dev clang-tidy); fi
+# The test of the device headers under clang -x cuda needs Clang 16 or newer.
+if wanted release && [ -n "$cuda_root" ]; then
+  if [ "$(os_id)" = debian-12 ]; then packages+=(clang-19); else packages+=(clang-18); fi
+fi
+mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+require_packages "${packages[@]}"
 cuda_options=(-DDEVCOMM_ENABLE_CUDA=OFF)
 [ -n "$cuda_root" ] && cuda_options=(-DDEVCOMM_ENABLE_CUDA=ON "-DCUDAToolkit_ROOT=$cuda_root")
 

@@ -14,6 +14,8 @@ fresh_tree() {
     >"$work/tree/include/devcomm/good.hpp"
   printf '/// \\file seam.cuh\n#pragma once\n\ninline void trap() { asm volatile("trap;"); }\n' \
     >"$work/tree/include/devcomm/detail/arch/seam.cuh"
+  mkdir "$work/tree/scripts"
+  printf '#!/usr/bin/env bash\necho "$HOME"\n' >"$work/tree/scripts/good.sh"
 }
 add_line() { # FILE LINE
   printf '%s\n' "$2" >>"$work/tree/include/devcomm/$1"
@@ -29,7 +31,7 @@ expect() { # ok|refused CHECK WHAT
 }
 
 fresh_tree
-for check in format seam headers; do expect ok "$check" "a good tree"; done
+for check in format seam headers shell; do expect ok "$check" "a good tree"; done
 
 fresh_tree && add_line good.hpp 'int   badly( int  spaced );'
 expect refused format "a badly spaced line"
@@ -53,6 +55,10 @@ expect refused headers "a header of 255 lines"
 fresh_tree && touch "$work/tree/include/devcomm/body.inl"
 expect refused headers "an .inl file"
 
+# shellcheck disable=SC2016 # the fault is the point
+fresh_tree && printf '#!/usr/bin/env bash\nfiles=$(ls)\nrm ${files[@]/x}\n' >"$work/tree/scripts/bad.sh"
+expect refused shell "an unquoted expansion"
+
 rm -rf "$work/tree" && mkdir "$work/tree"
-for check in format seam headers; do expect refused "$check" "an empty tree"; done
+for check in format seam headers shell; do expect refused "$check" "an empty tree"; done
 exit "$failed"

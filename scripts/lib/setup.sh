@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts: installs missing Debian and Ubuntu packages and finds CUDA.
 #
 #   require_packages NAME...   installs by apt what is missing, says what, and does nothing otherwise
@@ -47,10 +48,14 @@ apt_get() {
 
 # Debian 12 has Catch2 2 and CMake 3.25; newer ones come from the backports of the mirror in use.
 add_debian_backports() {
-  apt-get indextargets --format '$(RELEASE)' 'Created-By: Packages' | grep -qx bookworm-backports && return
+  # shellcheck disable=SC2016 # apt's own placeholders
+  if apt-get indextargets --format '$(RELEASE)' 'Created-By: Packages' | grep -x bookworm-backports >/dev/null; then
+    return
+  fi
   local mirror
+  # shellcheck disable=SC2016
   mirror=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
-    awk '$1 == "bookworm" { print $2; exit }')
+    awk '$1 == "bookworm" && !found { print $2; found = 1 }')
   mirror=${mirror:-http://deb.debian.org/debian}
   say "adding Debian's bookworm-backports ($mirror) as /etc/apt/sources.list.d/devcomm-backports.list"
   as_root sh -c "echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bookworm-backports main' \
@@ -66,7 +71,7 @@ require_packages() {
   done
   # A hand-installed CMake of the right age serves as well as the package.
   if [[ " ${missing[*]} " == *" cmake "* ]] && cmake_is_new_enough; then
-    missing=($(printf '%s\n' "${missing[@]}" | grep -vx cmake || true))
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | grep -vx cmake)
   fi
   if [ ${#missing[@]} = 0 ]; then
     return
