@@ -47,7 +47,7 @@ configure() { # PRESET OPTION...
   grep -- '-- devcomm:' "build/$preset.log" || true
 }
 build() { # PRESET
-  cmake --build --preset "$1" -j "$jobs" >"build/$1.log" 2>&1 || { grep -v '^\[[0-9]*/[0-9]*\]' "build/$1.log" | tail -n 200; return 1; }
+  cmake --build --preset "$1" -j "$jobs" -- -k 0 >"build/$1.log" 2>&1 || { grep -v '^\[[0-9]*/[0-9]*\]' "build/$1.log" | tail -n 200; return 1; }
 }
 run_tests() { # PRESET
   ctest --preset "$1" -j "$jobs"
