@@ -11,9 +11,9 @@ function(devcomm_target_defaults target)
   endif()
 
   set_target_properties(${target} PROPERTIES
-    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
+    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF CUDA_STANDARD_REQUIRED OFF
     POSITION_INDEPENDENT_CODE ON)
-  # CMake 3.25 silently drops CUDA_STANDARD 20, so CUDA sources get the flag itself.
+  # CMake 3.25 knows no CUDA_STANDARD 20 (which follows CXX_STANDARD), so CUDA sources get the flag itself.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
 
   set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
