@@ -37,7 +37,7 @@ class address_range {
   virtual void map(std::size_t offset, physical_memory& memory, std::span<const int> devices) = 0;
 };
 
-/// Zeroed host memory that device code reaches at the same address.
+/// Zeroed host memory that code of any device reaches at the same address.
 class host_memory {
  public:
   virtual ~host_memory() = default;
@@ -89,7 +89,7 @@ class backend {
                                                                        std::size_t bytes) = 0;
   [[nodiscard]] virtual std::unique_ptr<address_range> reserve(std::size_t bytes) = 0;
 
-  [[nodiscard]] virtual std::unique_ptr<host_memory> allocate_host(std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::unique_ptr<host_memory> allocate_host(int device, std::size_t bytes) = 0;
 
   /// Opaque bytes by which another process opens the allocation that contains `pointer`, and the
   /// pointer's offset in it. Throws `not_supported` for memory that CUDA IPC cannot share.

@@ -23,7 +23,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
       throw invalid_argument(start + "the requirements were made for another LSA team; start from " +
                              "requirements() of this communicator");
     }
-    log_ = context.devices.allocate_host(sizeof(failure_log));
+    log_ = context.devices.allocate_host(context.device, sizeof(failure_log));
     comm_.failures = new (log_->data()) failure_log{};
     return request{needs.fingerprint(), needs.bytes()};
   });

@@ -211,7 +211,7 @@ class simulator_backend final : public host::detail::backend {
   [[nodiscard]] std::unique_ptr<host::detail::address_range> reserve(std::size_t bytes) override {
     return std::make_unique<reservation>(bytes);
   }
-  [[nodiscard]] std::unique_ptr<host::detail::host_memory> allocate_host(std::size_t bytes) override {
+  [[nodiscard]] std::unique_ptr<host::detail::host_memory> allocate_host(int, std::size_t bytes) override {
     return std::make_unique<pages<host::detail::host_memory>>(bytes);
   }
 

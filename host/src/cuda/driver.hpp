@@ -1,0 +1,70 @@
+/// \file driver.hpp
+/// The CUDA driver, looked up at run time: programs that link this library start without one.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+namespace devcomm::host::cuda {
+
+/// Entry points of the driver, with the types that its header declares. Named without the `cu`.
+struct driver_functions {
+  decltype(&cuInit) init;
+  decltype(&cuGetErrorName) get_error_name;
+  decltype(&cuGetErrorString) get_error_string;
+  decltype(&cuDeviceGetCount) device_get_count;
+  decltype(&cuDeviceGet) device_get;
+  decltype(&cuDeviceGetName) device_get_name;
+  decltype(&cuDeviceGetUuid) device_get_uuid;
+  decltype(&cuDeviceGetAttribute) device_get_attribute;
+  decltype(&cuDeviceCanAccessPeer) device_can_access_peer;
+  decltype(&cuDevicePrimaryCtxRetain) device_primary_ctx_retain;
+  decltype(&cuCtxSetCurrent) ctx_set_current;
+  decltype(&cuCtxPushCurrent) ctx_push_current;
+  decltype(&cuCtxPopCurrent) ctx_pop_current;
+  decltype(&cuCtxEnablePeerAccess) ctx_enable_peer_access;
+  decltype(&cuMemGetAllocationGranularity) mem_get_allocation_granularity;
+  decltype(&cuMemCreate) mem_create;
+  decltype(&cuMemRelease) mem_release;
+  decltype(&cuMemExportToShareableHandle) mem_export;
+  decltype(&cuMemImportFromShareableHandle) mem_import;
+  decltype(&cuMemAddressReserve) mem_address_reserve;
+  decltype(&cuMemAddressFree) mem_address_free;
+  decltype(&cuMemMap) mem_map;
+  decltype(&cuMemUnmap) mem_unmap;
+  decltype(&cuMemSetAccess) mem_set_access;
+  decltype(&cuMemHostAlloc) mem_host_alloc;
+  decltype(&cuMemFreeHost) mem_free_host;
+  decltype(&cuMemAlloc) mem_alloc;
+  decltype(&cuMemFree) mem_free;
+  decltype(&cuMemGetAddressRange) mem_get_address_range;
+  decltype(&cuPointerGetAttribute) pointer_get_attribute;
+  decltype(&cuIpcGetMemHandle) ipc_get_mem_handle;
+  decltype(&cuIpcOpenMemHandle) ipc_open_mem_handle;
+  decltype(&cuIpcCloseMemHandle) ipc_close_mem_handle;
+  decltype(&cuStreamCreate) stream_create;
+  decltype(&cuStreamDestroy) stream_destroy;
+  decltype(&cuStreamSynchronize) stream_synchronize;
+  decltype(&cuMemsetD8Async) memset_d8_async;
+  decltype(&cuMemcpyHtoDAsync) memcpy_htod_async;
+};
+
+/// The initialised driver. Throws `not_supported` with the reason when there is none that works.
+[[nodiscard]] const driver_functions& driver();
+
+/// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
+[[nodiscard]] std::string error_text(CUresult code);
+
+/// Throws `system_error` naming `call` and the driver's error, unless `code` is success.
+void check(CUresult code, const char* call);
+
+/// For destructors: prints what `check` would throw. Silent while the driver shuts down.
+void report(CUresult code, const char* call) noexcept;
+
+// Newer than the oldest toolkit whose header this is compiled with.
+inline constexpr auto attribute_fabric_supported = static_cast<CUdevice_attribute>(128);
+inline constexpr auto attribute_multicast_supported = static_cast<CUdevice_attribute>(132);
+inline constexpr auto handle_type_fabric = static_cast<CUmemAllocationHandleType>(8);
+
+}  // namespace devcomm::host::cuda
