@@ -1,5 +1,5 @@
 # Install and export: find_package(devcomm) gives devcomm::devcomm, and, as far as they were built,
-# devcomm::host_core, devcomm::host, devcomm::mpi, devcomm::simulator and devcomm_simulate().
+# devcomm::host_core, devcomm::host, devcomm::simulator with devcomm_simulate(), and devcomm::mpi.
 
 include(CMakePackageConfigHelpers)
 
@@ -7,7 +7,7 @@ set(DEVCOMM_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/devcomm")
 
 set_target_properties(devcomm PROPERTIES EXPORT_NAME devcomm)
 set(installed_targets devcomm)
-foreach(part IN ITEMS host_core host mpi simulator)
+foreach(part IN ITEMS host_core host simulator)
   if(TARGET devcomm_${part})
     set_target_properties(devcomm_${part} PROPERTIES EXPORT_NAME ${part})
     list(APPEND installed_targets devcomm_${part})
@@ -20,6 +20,16 @@ install(TARGETS ${installed_targets} EXPORT devcomm_targets
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT devcomm_targets
   NAMESPACE devcomm:: FILE devcomm_targets.cmake DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+
+# Apart, so that only who asks for the component mpi needs an MPI library.
+if(TARGET devcomm_mpi)
+  set_target_properties(devcomm_mpi PROPERTIES EXPORT_NAME mpi)
+  install(TARGETS devcomm_mpi EXPORT devcomm_mpi_targets
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+  install(EXPORT devcomm_mpi_targets
+    NAMESPACE devcomm:: FILE devcomm_mpi_targets.cmake DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+endif()
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")

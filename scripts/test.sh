@@ -30,6 +30,7 @@ if wanted checks; then packages+=(clang-format-14 shellcheck); fi
 if wanted release || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
 if wanted thread || wanted address || wanted tidy; then packages+=(clang libclang-rt-dev); fi
 if wanted tidy; then packages+=(libcatch2-dev clang-tidy); fi
+if wanted release; then packages+=(libopenmpi-dev openmpi-bin); fi
 # The test of the device headers under clang -x cuda needs Clang 16 or newer.
 if wanted release && [ -n "$cuda_root" ]; then
   if [ "$(os_id)" = debian-12 ]; then packages+=(clang-19); else packages+=(clang-18); fi
@@ -54,7 +55,7 @@ run_tests() { # PRESET
 }
 
 stage_checks() { scripts/checks/all.sh; }
-stage_release() { configure release "${cuda_options[@]}" && build release && run_tests release; }
+stage_release() { configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON && build release && run_tests release; }
 stage_thread() { configure simulator-thread && build simulator-thread && run_tests simulator-thread; }
 stage_address() { configure simulator-address && build simulator-address && run_tests simulator-address; }
 stage_tidy() { configure clang-tidy "${cuda_options[@]}" && build clang-tidy; }
