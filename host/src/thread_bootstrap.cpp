@@ -26,9 +26,7 @@ struct meeting {
   std::string sizes_differ;  ///< set when over and the parts are not of one size
   int offender = -1;         ///< rank whose arguments made the call impossible
   std::string offence;
-  std::vector<int> given_up_for;  ///< ranks that were missing when one rank's limit passed
-  int gave_up = -1;               ///< that rank
-  std::string gave_up_after;
+  std::string gave_up;  ///< set when over because one rank's limit passed
 
   [[nodiscard]] std::vector<int> missing() const {
     std::vector<int> ranks;
@@ -84,7 +82,7 @@ class room {
                               "before it took part; look for its own error");
       throw remote_error(call + ": " + broken_, gone);
     }
-    if (round->gave_up >= 0) throw timeout_error(call + ": " + timeout_text(*round, rank));
+    if (!round->gave_up.empty()) throw timeout_error(call + ": " + round->gave_up);
     if (round->offender >= 0) {
       throw remote_error(call + ": rank " + std::to_string(round->offender) + " failed: " + round->offence,
                          round->offender);
@@ -122,11 +120,9 @@ class room {
 
   /// The meeting can never be complete: all who wait in it hear so now, latecomers when they come.
   void give_up(meeting& round, int rank, const std::string& after) {
-    round.gave_up = rank;
-    round.gave_up_after = after;
-    round.given_up_for = round.missing();
-    fail_for_good(rank, "rank " + std::to_string(rank) + " gave up after " + after + " waiting for " +
-                            detail::rank_list(round.given_up_for) + "; start all ranks within the limit or raise it");
+    round.gave_up = "rank " + std::to_string(rank) + " gave up after " + after + " waiting for " +
+                    detail::rank_list(round.missing()) + " to take part; see what holds them up, or raise the limit";
+    fail_for_good(rank, round.gave_up);
     finish(round);
   }
 
@@ -134,14 +130,6 @@ class room {
     if (broken_rank_ >= 0) return;
     broken_rank_ = rank;
     broken_ = std::move(text);
-  }
-
-  [[nodiscard]] static std::string timeout_text(const meeting& round, int rank) {
-    const std::string who = round.gave_up == rank
-                                ? "waited " + round.gave_up_after
-                                : "rank " + std::to_string(round.gave_up) + " gave up after " + round.gave_up_after;
-    return who + " for " + detail::rank_list(round.given_up_for) +
-           ", which did not take part; see what holds them up, or raise the limit";
   }
 
   [[nodiscard]] int gone_and_missing(const meeting& round) const {

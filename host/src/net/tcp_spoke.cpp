@@ -62,24 +62,25 @@ class tcp_spoke final : public bootstrap {
 
   void join(const unique_id& id, const std::string& call, const deadline& until) {
     std::vector<socket_address> addresses;
-    std::string problem = "rank 0 does not answer";
+    attempt last{attempt::outcome::again, "rank 0 does not answer"};
     std::optional<deadline> patience;
     for (std::chrono::milliseconds pause(10);; pause = std::min(2 * pause, longest_pause)) {
-      if (addresses.empty()) addresses = resolve(id.host(), id.port(), until, problem);
+      if (addresses.empty()) addresses = resolve(id.host(), id.port(), until, last.problem);
       for (const socket_address& address : addresses) {
-        const attempt got = try_address(address, id, call, until);
+        attempt got = try_address(address, id, call, until);
         if (got.what == attempt::outcome::joined) return;
-        problem = got.problem;
-        if (got.what != attempt::outcome::stranger) continue;
-        if (!patience) patience = until.within(stranger_limit);
-        if (patience->passed()) {
-          throw invalid_argument(call + ": the listener at " + root_ + " " + problem);
-        }
+        // A try that the end of the limit cut short tells less than the one before.
+        if (until.passed() && got.what == attempt::outcome::again) break;
+        last = std::move(got);
+        if (last.what == attempt::outcome::stranger && !patience) patience = until.within(stranger_limit);
+      }
+      if (last.what == attempt::outcome::stranger && patience->passed()) {
+        throw invalid_argument(call + ": the listener at " + root_ + " " + last.problem);
       }
       if (until.passed()) {
         throw timeout_error(call + ": could not join rank 0 at " + root_ + " within " + until.limit_text() + ": " +
-                            problem + "; start rank 0, check the address, and that no rank " + std::to_string(rank_) +
-                            " has joined already");
+                            last.problem + "; start rank 0, check the address, and that no rank " +
+                            std::to_string(rank_) + " has joined already");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(until.poll_milliseconds(pause)));
     }

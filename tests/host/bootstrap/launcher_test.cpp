@@ -1,0 +1,324 @@
+// What launchers set, read from tables instead of the process's environment.
+#include "job_harness.hpp"
+
+#include "launcher.hpp"
+#include "net/socket.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <cstdlib>
+#include <map>
+
+#include <unistd.h>
+
+using namespace devcomm_test;
+namespace host = devcomm::host;
+namespace detail = devcomm::host::detail;
+
+namespace {
+
+using table = std::map<std::string, std::string>;
+
+detail::environment from(const table& variables) {
+  return [variables](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+table with(table base, const table& changes) {
+  for (const auto& [name, value] : changes) base[name] = value;
+  return base;
+}
+table without(table base, const std::string& name) {
+  base.erase(name);
+  return base;
+}
+
+host::process_environment read(const table& variables) { return detail::read_launcher(from(variables)).value(); }
+
+std::string why_refused(const table& variables) {
+  const outcome o = outcome_of([&] { static_cast<void>(detail::read_launcher(from(variables))); });
+  return o.kind == "invalid_argument" ? o.text : "accepted or " + o.kind;
+}
+
+bool refuses(const table& variables, const std::string& name, const std::string& value) {
+  return why_refused(with(variables, {{name, value}})).starts_with(name + " is \"" + value + "\"");
+}
+
+const table shell = {{"DEVCOMM_RANK", "2"}, {"DEVCOMM_SIZE", "4"}, {"DEVCOMM_ROOT", "10.0.0.1:4000"}};
+const table torchrun = {{"RANK", "9"},
+                        {"WORLD_SIZE", "16"},
+                        {"LOCAL_RANK", "1"},
+                        {"LOCAL_WORLD_SIZE", "8"},
+                        {"MASTER_ADDR", "node0"},
+                        {"MASTER_PORT", "29500"},
+                        {"TORCHELASTIC_RUN_ID", "none"}};
+const table mpirun = {{"OMPI_COMM_WORLD_RANK", "3"},
+                      {"OMPI_COMM_WORLD_SIZE", "4"},
+                      {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                      {"PMIX_NAMESPACE", "1234567"}};
+const table srun = {{"SLURM_PROCID", "5"},
+                    {"SLURM_NTASKS", "7"},
+                    {"SLURM_STEP_NUM_TASKS", "7"},
+                    {"SLURM_LOCALID", "1"},
+                    {"SLURM_NODEID", "1"},
+                    {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
+                    {"SLURM_STEP_NODELIST", "gpu[07-08]"},
+                    {"SLURM_JOB_ID", "77"},
+                    {"SLURM_STEP_ID", "0"}};
+
+std::uint16_t port_in(const std::string& root) { return detail::parse_endpoint(root, "root").port; }
+
+}  // namespace
+
+TEST_CASE("without a launcher's variables there is no launcher") {
+  CHECK_FALSE(detail::read_launcher(from({})));
+  CHECK_FALSE(detail::read_launcher(from({{"DEVCOMM_ROOT", "a:1"}, {"MASTER_ADDR", "x"}})));
+  // RANK alone is a name for many things, and the script of sbatch is no step.
+  CHECK_FALSE(detail::read_launcher(from({{"RANK", "1"}})));
+  CHECK_FALSE(detail::read_launcher(from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}})));
+}
+
+TEST_CASE("a plain shell gives rank, size and root") {
+  const auto p = read(shell);
+  CHECK(p.launcher == "shell");
+  CHECK(p.rank == 2);
+  CHECK(p.size == 4);
+  CHECK(p.root == "10.0.0.1:4000");
+  const auto local = read(with(shell, {{"DEVCOMM_LOCAL_RANK", "1"}, {"DEVCOMM_LOCAL_SIZE", "2"}}));
+  CHECK(local.local_rank == 1);
+  CHECK(local.local_size == 2);
+  CHECK(read(with(shell, {{"DEVCOMM_ROOT", "[::1]:80"}})).root == "[::1]:80");
+}
+
+TEST_CASE("one rank of a plain shell needs no root") {
+  const auto p = read({{"DEVCOMM_RANK", "0"}, {"DEVCOMM_SIZE", "1"}});
+  CHECK(p.root.starts_with("127.0.0.1:"));
+}
+
+TEST_CASE("a plain shell's mistakes are named") {
+  CHECK(why_refused(without(shell, "DEVCOMM_ROOT")).starts_with("DEVCOMM_ROOT is not set"));
+  CHECK(why_refused(without(shell, "DEVCOMM_SIZE")).starts_with("DEVCOMM_SIZE is not set"));
+  CHECK(why_refused(without(shell, "DEVCOMM_RANK")).starts_with("DEVCOMM_RANK is not set"));
+  for (const std::string bad : {"", "-1", "4", "two", "1 ", "+1", "0x1", "99999999999"}) {
+    CAPTURE(bad);
+    CHECK(refuses(shell, "DEVCOMM_RANK", bad));
+  }
+  for (const std::string bad : {"0", "-4", "", "4.0", "1048577"}) {
+    CAPTURE(bad);
+    CHECK(refuses(shell, "DEVCOMM_SIZE", bad));
+  }
+  for (const std::string bad : {"", "host", "host:", "host:0", "host:70000", ":80", "::1:80", "a b:80"}) {
+    CAPTURE(bad);
+    CHECK(refuses(shell, "DEVCOMM_ROOT", bad));
+  }
+  CHECK(refuses(with(shell, {{"DEVCOMM_LOCAL_SIZE", "2"}}), "DEVCOMM_LOCAL_RANK", "2"));
+  CHECK(refuses(shell, "DEVCOMM_LOCAL_SIZE", "5"));
+}
+
+TEST_CASE("torchrun's variables give all, and a port beside torch's own") {
+  const auto p = read(torchrun);
+  CHECK(p.launcher == "torchrun");
+  CHECK(p.rank == 9);
+  CHECK(p.size == 16);
+  CHECK(p.local_rank == 1);
+  CHECK(p.local_size == 8);
+  CHECK(p.root.starts_with("node0:"));
+  CHECK(port_in(p.root) != 29500);
+  // The same for all ranks of the job, another for another job.
+  CHECK(read(with(torchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).root == p.root);
+  CHECK(read(with(torchrun, {{"TORCHELASTIC_RUN_ID", "other"}})).root != p.root);
+  CHECK(read(with(torchrun, {{"MASTER_ADDR", "::1"}})).root.starts_with("[::1]:"));
+  CHECK(read(with(torchrun, {{"DEVCOMM_ROOT", "h:9"}})).root == "h:9");
+}
+
+TEST_CASE("torchrun's derived port is never torch's own") {
+  for (int port = 20000; port <= 32767; ++port) {
+    const table variables = with(torchrun, {{"MASTER_PORT", std::to_string(port)}});
+    REQUIRE(port_in(read(variables).root) != port);
+  }
+}
+
+TEST_CASE("torch's variables without local ones count as alone on the host") {
+  const auto p = read(without(without(torchrun, "LOCAL_RANK"), "LOCAL_WORLD_SIZE"));
+  CHECK(p.local_rank == 0);
+  CHECK(p.local_size == 1);
+}
+
+TEST_CASE("torchrun's mistakes are named") {
+  CHECK(why_refused(without(torchrun, "MASTER_ADDR")).starts_with("MASTER_ADDR is not set"));
+  CHECK(why_refused(without(torchrun, "MASTER_PORT")).starts_with("MASTER_PORT is not set"));
+  CHECK(refuses(torchrun, "MASTER_ADDR", "a b"));
+  CHECK(refuses(torchrun, "MASTER_PORT", "0"));
+  CHECK(refuses(torchrun, "RANK", "16"));
+  CHECK(refuses(torchrun, "WORLD_SIZE", "many"));
+  CHECK(refuses(torchrun, "LOCAL_RANK", "8"));
+  CHECK(refuses(torchrun, "LOCAL_WORLD_SIZE", "17"));
+}
+
+TEST_CASE("mpirun's variables give all on one host") {
+  const auto p = read(mpirun);
+  CHECK(p.launcher == "mpirun");
+  CHECK(p.rank == 3);
+  CHECK(p.size == 4);
+  CHECK(p.local_rank == 3);
+  CHECK(p.local_size == 4);
+  CHECK(p.root.starts_with("127.0.0.1:"));
+  CHECK(read(with(mpirun, {{"OMPI_COMM_WORLD_RANK", "0"}})).root == p.root);
+  CHECK(read(with(mpirun, {{"PMIX_NAMESPACE", "7654321"}})).root != p.root);
+  CHECK(
+      read(with(without(mpirun, "PMIX_NAMESPACE"), {{"OMPI_MCA_ess_base_jobid", "5"}})).root.starts_with("127.0.0.1:"));
+}
+
+TEST_CASE("mpirun on several hosts asks for a root") {
+  const table two_hosts = with(mpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  CHECK(why_refused(two_hosts).starts_with("DEVCOMM_ROOT is not set, and mpirun started 4 ranks on more than one"));
+  CHECK(read(with(two_hosts, {{"DEVCOMM_ROOT", "h:9"}})).root == "h:9");
+  CHECK(why_refused(without(mpirun, "PMIX_NAMESPACE")).starts_with("DEVCOMM_ROOT is not set"));
+  CHECK(why_refused(without(mpirun, "OMPI_COMM_WORLD_SIZE")).starts_with("OMPI_COMM_WORLD_SIZE is not set"));
+  CHECK(refuses(mpirun, "OMPI_COMM_WORLD_RANK", "4"));
+  CHECK(refuses(mpirun, "OMPI_COMM_WORLD_LOCAL_RANK", "x"));
+}
+
+TEST_CASE("srun's variables give all, and the first node is the root") {
+  const auto p = read(srun);
+  CHECK(p.launcher == "srun");
+  CHECK(p.rank == 5);
+  CHECK(p.size == 7);
+  CHECK(p.local_rank == 1);
+  CHECK(p.local_size == 3);
+  CHECK(p.root.starts_with("gpu07:"));
+  CHECK(read(with(srun, {{"SLURM_PROCID", "0"}, {"SLURM_NODEID", "0"}})).root == p.root);
+  CHECK(read(with(srun, {{"SLURM_STEP_ID", "1"}})).root != p.root);
+  const auto one =
+      read(with(srun, {{"SLURM_STEP_NODELIST", "gpu3"}, {"SLURM_STEP_TASKS_PER_NODE", "7"}, {"SLURM_NODEID", "0"}}));
+  CHECK(one.root.starts_with("127.0.0.1:"));
+  CHECK(one.local_size == 7);
+  CHECK(read(with(srun, {{"DEVCOMM_ROOT", "h:9"}})).root == "h:9");
+}
+
+TEST_CASE("a step's own size goes before the allocation's") {
+  CHECK(read(with(srun, {{"SLURM_NTASKS", "100"}})).size == 7);
+  CHECK(read(without(srun, "SLURM_STEP_NUM_TASKS")).size == 7);
+}
+
+TEST_CASE("srun falls back to what older Slurms set") {
+  const table old = without(srun, "SLURM_STEP_TASKS_PER_NODE");
+  CHECK(read(with(old, {{"SLURM_NTASKS_PER_NODE", "4"}})).local_size == 4);
+  CHECK(read(old).local_size == 7);
+  const table no_list = without(srun, "SLURM_STEP_NODELIST");
+  CHECK(read(with(no_list, {{"SLURM_JOB_NODELIST", "a,b"}})).root.starts_with("a:"));
+  CHECK(read(with(no_list, {{"SLURM_LAUNCH_NODE_IPADDR", "10.1.1.1"}})).root.starts_with("10.1.1.1:"));
+  CHECK(why_refused(no_list).starts_with("DEVCOMM_ROOT is not set"));
+}
+
+TEST_CASE("srun's mistakes are named") {
+  CHECK(refuses(srun, "SLURM_PROCID", "7"));
+  CHECK(refuses(srun, "SLURM_STEP_NUM_TASKS", "0"));
+  CHECK(refuses(srun, "SLURM_NODEID", "2"));
+  CHECK(refuses(srun, "SLURM_LOCALID", "3"));
+  for (const std::string bad :
+       {"", ",", "x", "0", "2(x", "2(x)", "2(x0)", "2(y3)", "1,,1", "1(x99999999)", "-1", "2)"}) {
+    CAPTURE(bad);
+    CHECK(refuses(srun, "SLURM_STEP_TASKS_PER_NODE", bad));
+  }
+  for (const std::string bad : {"", "gpu[", "gpu]", "gpu[[1]]", "gpu[1", "gpu[a-b]", "a b", "[", ","}) {
+    CAPTURE(bad);
+    CHECK(refuses(srun, "SLURM_STEP_NODELIST", bad));
+  }
+}
+
+TEST_CASE("first_node reads Slurm's lists") {
+  const struct {
+    std::string list;
+    std::string first;
+  } cases[] = {{"a", "a"},
+               {"a,b", "a"},
+               {"gpu[1-3]", "gpu1"},
+               {"gpu[007,009-011]", "gpu007"},
+               {"gpu[3,1]-ib", "gpu3-ib"},
+               {"rack[2-3]n[05-09]", "rack2n05"},
+               {"login,gpu[1-2]", "login"},
+               {"a.b-c_d[9]", "a.b-c_d9"}};
+  for (const auto& c : cases) {
+    CAPTURE(c.list);
+    CHECK(detail::first_node(c.list, "X") == c.first);
+  }
+  CHECK(detail::single_node("gpu3"));
+  CHECK_FALSE(detail::single_node("gpu[3-4]"));
+  CHECK_FALSE(detail::single_node("a,b"));
+}
+
+TEST_CASE("tasks_per_node reads Slurm's lists") {
+  CHECK(detail::tasks_per_node("4", "X") == std::vector<int>{4});
+  CHECK(detail::tasks_per_node("2(x3),1", "X") == std::vector<int>{2, 2, 2, 1});
+  CHECK(detail::tasks_per_node("1,2,3(x2)", "X") == std::vector<int>{1, 2, 3, 3});
+}
+
+TEST_CASE("the launcher closest to the process speaks for it") {
+  CHECK(read(with(with(srun, mpirun), torchrun)).launcher == "torchrun");
+  CHECK(read(with(srun, mpirun)).launcher == "mpirun");
+  CHECK(read(with(with(srun, torchrun), shell)).launcher == "shell");
+}
+
+TEST_CASE("the secret is given, or one for each job") {
+  const auto secret = [](const table& variables) { return detail::launcher_secret(from(variables), read(variables)); };
+  const table given = with(shell, {{"DEVCOMM_SECRET", "00112233445566778899AABBccddeeff"}});
+  CHECK(secret(given)[15] == std::byte{0xff});
+  CHECK(secret(given)[10] == std::byte{0xaa});
+  CHECK(secret(shell) == secret(with(shell, {{"DEVCOMM_RANK", "0"}})));
+  CHECK(secret(shell) != secret(with(shell, {{"DEVCOMM_SIZE", "5"}})));
+  CHECK(secret(torchrun) != secret(with(torchrun, {{"TORCHELASTIC_RUN_ID", "x"}})));
+  CHECK(secret(mpirun) != secret(with(mpirun, {{"PMIX_NAMESPACE", "x"}})));
+  CHECK(secret(srun) != secret(with(srun, {{"SLURM_JOB_ID", "78"}})));
+  for (const std::string bad : {"", "0011", "zz112233445566778899aabbccddeeff", "00112233445566778899aabbccddeeff0"}) {
+    CAPTURE(bad);
+    const outcome o = outcome_of([&] { static_cast<void>(secret(with(shell, {{"DEVCOMM_SECRET", bad}}))); });
+    CHECK(o.kind == "invalid_argument");
+    CHECK(o.says("DEVCOMM_SECRET"));
+    CHECK((bad.empty() || !o.says(bad)));
+  }
+}
+
+TEST_CASE("derived ports keep clear of the kernel's and the well-known ones") {
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint16_t port = detail::port_of_job(std::to_string(i));
+    REQUIRE(port >= 20000);
+    REQUIRE(port <= 32767);
+  }
+}
+
+TEST_CASE("environment_bootstrap starts a job from the process's variables") {
+  const auto outcomes = on_processes(3, [](int rank) {
+    ::setenv("OMPI_COMM_WORLD_RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    ::setenv("OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "3", 1);
+    ::setenv("PMIX_NAMESPACE", std::to_string(::getppid()).c_str(), 1);
+    if (!host::launched_by_environment()) throw std::runtime_error("not launched");
+    // Twice: a program may make more than one.
+    for (int i = 0; i < 2; ++i) {
+      const auto job = host::environment_bootstrap(10s);
+      if (job->rank() != rank || job->size() != 3) throw std::runtime_error("wrong place");
+      gather_and_check(*job, 10, 1);
+    }
+  });
+  CHECK(first_failure(outcomes) == "");
+}
+
+TEST_CASE("without a launcher environment_bootstrap says how to start") {
+  const auto outcomes = on_processes(1, [](int) {
+    for (const char* const name : {"DEVCOMM_RANK", "DEVCOMM_SIZE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_ID"}) {
+      ::unsetenv(name);
+    }
+    if (host::launched_by_environment()) throw std::runtime_error("launched");
+    static_cast<void>(host::environment_bootstrap(1s));
+  });
+  CHECK(outcomes[0].kind == "invalid_argument");
+  CHECK(outcomes[0].says("torchrun"));
+}

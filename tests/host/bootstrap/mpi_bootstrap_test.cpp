@@ -1,0 +1,69 @@
+// Run by mpirun. Exits with 1 and says so when a law is broken on any rank; no Catch2, since each rank
+// is a process.
+#include "job_harness.hpp"
+
+#include <devcomm/host/error.hpp>
+#include <devcomm/host/mpi_bootstrap.hpp>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+using namespace devcomm_test;
+namespace host = devcomm::host;
+
+namespace {
+
+void require(bool holds, const std::string& law, const std::string& seen = "") {
+  if (holds) return;
+  std::fprintf(stderr, "broken: %s: %s\n", law.c_str(), seen.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+void check_gathering(host::bootstrap& job) {
+  unsigned seed = 0;
+  for (const std::size_t bytes : {0, 1, 33, 100'000}) gather_and_check(job, bytes, ++seed);
+  const outcome sizes = outcome_of([&] { gather_and_check(job, job.rank() == 1 ? 16 : 8, 1, 5s); });
+  if (job.size() > 1) require(sizes.kind == "invalid_argument", "different sizes are an error of all", sizes.text);
+  const outcome arguments = outcome_of([&] {
+    std::vector<std::byte> mine(8);
+    std::vector<std::byte> all(job.rank() == 0 ? 1 : 8 * static_cast<std::size_t>(job.size()));
+    job.all_gather(mine, all, 5s);
+  });
+  require(arguments.kind == (job.rank() == 0 ? "invalid_argument" : "remote_error"),
+          "wrong arguments of one rank are its error, and the others hear of it", arguments.text);
+  gather_and_check(job, 8, ++seed);
+}
+
+void check_missing_rank(host::bootstrap& job) {
+  const bool late = job.rank() == 1;
+  if (late) std::this_thread::sleep_for(1500ms);
+  const outcome o = outcome_of([&] { gather_and_check(job, 8, 1, 500ms); });
+  if (late) {
+    require(o.kind == "remote_error", "who comes too late hears who gave up", o.kind + ": " + o.text);
+  } else {
+    require(o.kind == "timeout_error" || o.kind == "remote_error", "a missing rank ends the wait", o.text);
+    require(o.kind == "remote_error" || o.says("rank 1"), "a timeout names the missing rank", o.text);
+    require(o.took < 1400ms, "the limit holds");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const outcome early = outcome_of([] { static_cast<void>(host::mpi_bootstrap(MPI_COMM_WORLD, 1s)); });
+  MPI_Init(&argc, &argv);
+  require(early.kind == "invalid_argument", "MPI must be initialised first", early.text);
+  const outcome o = outcome_of([] {
+    const auto job = host::mpi_bootstrap(MPI_COMM_WORLD, 10s);
+    check_gathering(*job);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (job->size() > 1) check_missing_rank(*job);
+  });
+  require(o.ok(), "no error", o.kind + ": " + o.text);
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Finalize();
+  return 0;
+}
