@@ -7,7 +7,7 @@
 
 using namespace devcomm;
 
-__global__ void sum(device_comm comm, sym_ptr<int> number, int* result) {
+__global__ void sum_numbers(device_comm comm, sym_ptr<int> number, int* result) {
   extern __shared__ int dynamic_numbers[];
   __shared__ int fixed_sum;
   lsa::barrier_session barrier{block{}, comm, 0};
@@ -34,7 +34,7 @@ int main() {
     check_cuda(cudaMemcpy(number.local(), &mine, sizeof mine, cudaMemcpyHostToDevice), "cudaMemcpy");
 
     const std::size_t shared_bytes = static_cast<std::size_t>(comm.size()) * sizeof(int);
-    launch(sum, {dim3(1), dim3(64), shared_bytes}, device_comm.get(), number, number.local() + 1);
+    launch(sum_numbers, {dim3(1), dim3(64), shared_bytes}, device_comm.get(), number, number.local() + 1);
     check_cuda(cudaDeviceSynchronize(), "sum");
 
     int result = 0;
