@@ -282,7 +282,8 @@ bool peer_links::read_link(link& from) {
       changed_.notify_all();
     } else if (what.kind == message_kind::farewell) {
       std::erase(from.ranks, what.rank);
-      if (what.culprit < 0) continue;
+      // What befell a rank with a link of its own is learnt there, first hand.
+      if (what.culprit < 0 || (what.culprit != what.rank && link_of(what.culprit) != nullptr)) continue;
       lock.unlock();
       const std::string who = "rank " + std::to_string(what.rank);
       lost_(what.culprit, what.culprit == what.rank

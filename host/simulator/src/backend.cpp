@@ -127,10 +127,10 @@ class reservation final : public host::detail::address_range {
 template <class Port>
 class pages final : public Port {
  public:
-  explicit pages(std::size_t bytes) : bytes_(bytes), data_(::operator new(bytes, std::align_val_t(page()))) {
+  explicit pages(std::size_t bytes) : data_(::operator new(bytes, std::align_val_t(page()))) {
     std::memset(data_, 0, bytes);
   }
-  ~pages() override { ::operator delete(data_, bytes_, std::align_val_t(page())); }
+  ~pages() override { ::operator delete(data_, std::align_val_t(page())); }
   pages(const pages&) = delete;
   pages& operator=(const pages&) = delete;
 
@@ -139,7 +139,6 @@ class pages final : public Port {
   }
 
  private:
-  std::size_t bytes_;
   void* data_;
 };
 
