@@ -37,6 +37,8 @@ if wanted release && [ -n "$cuda_root" ]; then
 fi
 mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
 require_packages "${packages[@]}"
+# The toolkit brings the CCCL headers; without one the distribution's serve for cuda::atomic_ref.
+if [ -z "$cuda_root" ]; then optional_package libcu++-dev "tests of kernels with cuda::atomic_ref are"; fi
 cuda_options=(-DDEVCOMM_ENABLE_CUDA=OFF)
 [ -n "$cuda_root" ] && cuda_options=(-DDEVCOMM_ENABLE_CUDA=ON "-DCUDAToolkit_ROOT=$cuda_root")
 

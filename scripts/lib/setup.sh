@@ -2,6 +2,7 @@
 # Sourced by the scripts: installs missing Debian and Ubuntu packages and finds CUDA.
 #
 #   require_packages NAME...   installs by apt what is missing, says what, and does nothing otherwise
+#   optional_package NAME WHAT installs one package, or says that WHAT is left out without it
 #   find_cuda                  sets cuda_root (empty when there is no toolkit) and gpu_count
 #   say TEXT, fail TEXT        a line of progress; an error with what to do, and exit 1
 
@@ -99,6 +100,15 @@ require_packages() {
   if [ ${#from_backports[@]} != 0 ]; then
     apt_get install --no-install-recommends -t bookworm-backports "${from_backports[@]}" ||
       fail "apt could not install ${from_backports[*]} from bookworm-backports; see its messages above, then run again"
+  fi
+}
+
+optional_package() {
+  if is_installed "$1"; then return; fi
+  if apt-cache show "$1" >/dev/null 2>&1; then
+    require_packages "$1"
+  else
+    say "no package $1 here: $2 left out"
   fi
 }
 
