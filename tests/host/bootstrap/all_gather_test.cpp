@@ -23,7 +23,7 @@ TEST_CASE("all_gather gives every rank all bytes in rank order") {
   CAPTURE(to_string(w), ranks);
   const auto outcomes = run_job(w, ranks, [](const shared_bootstrap& job) {
     unsigned seed = 0;
-    for (const std::size_t bytes : {0, 1, 7, 64, 4096, 100'000}) gather_and_check(*job, bytes, ++seed);
+    for (const std::size_t bytes : {0U, 1U, 7U, 64U, 4096U, 100'000U}) gather_and_check(*job, bytes, ++seed);
     for (int i = 0; i < 50; ++i) gather_and_check(*job, 9, ++seed);
   });
   REQUIRE(first_failure(outcomes) == "");

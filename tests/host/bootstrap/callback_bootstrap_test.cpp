@@ -36,7 +36,7 @@ TEST_CASE("callback_bootstrap gathers through the caller's function") {
     const auto job = host::callback_bootstrap(
         rank, 4,
         [inner](std::span<const std::byte> mine, std::span<std::byte> all) { inner->all_gather(mine, all, 5s); });
-    for (const std::size_t bytes : {0, 1, 33, 5000}) gather_and_check(*job, bytes, 3);
+    for (const std::size_t bytes : {0U, 1U, 33U, 5000U}) gather_and_check(*job, bytes, 3);
   });
   REQUIRE(first_failure(outcomes) == "");
 }

@@ -70,7 +70,7 @@ const std::size_t frame_overhead = frame_stream::head_bytes + sizeof(digest);
 
 TEST_CASE("frames arrive whole and in order, however they are cut") {
   const auto data = recorded({"one", "", std::string(900, 'x')});
-  for (const std::size_t chunk : {1, 3, 31, 57, 100000}) {
+  for (const std::size_t chunk : {1U, 3U, 31U, 57U, 100'000U}) {
     CAPTURE(chunk);
     const taken got = receive(data, 1000, chunk);
     CHECK(got.problem.empty());

@@ -24,7 +24,7 @@ void require(bool holds, const std::string& law, const std::string& seen = "") {
 
 void check_gathering(host::bootstrap& job) {
   unsigned seed = 0;
-  for (const std::size_t bytes : {0, 1, 33, 100'000}) gather_and_check(job, bytes, ++seed);
+  for (const std::size_t bytes : {0U, 1U, 33U, 100'000U}) gather_and_check(job, bytes, ++seed);
   const outcome sizes = outcome_of([&] { gather_and_check(job, job.rank() == 1 ? 16 : 8, 1, 5s); });
   if (job.size() > 1) require(sizes.kind == "invalid_argument", "different sizes are an error of all", sizes.text);
   const outcome arguments = outcome_of([&] {
