@@ -15,8 +15,7 @@ namespace devcomm::simulator {
 [[noreturn]] void fail_assertion(const char* condition, const char* message, const char* file, int line);
 }  // namespace devcomm::simulator
 #  define DEVCOMM_ASSERT(condition, message) \
-    ((condition) ? static_cast<void>(0)      \
-                 : ::devcomm::simulator::fail_assertion(#condition, message, __FILE__, __LINE__))
+    ((condition) ? static_cast<void>(0) : ::devcomm::simulator::fail_assertion(#condition, message, __FILE__, __LINE__))
 #elif defined(__CUDA_ARCH__)
 #  include <devcomm/detail/arch/trap.cuh>
 #  define DEVCOMM_ASSERT(condition, message) \

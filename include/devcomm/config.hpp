@@ -24,8 +24,11 @@
 
 #if defined(__CUDACC__)
 #  define DEVCOMM_UNROLL _Pragma("unroll")
+#  define DEVCOMM_UNROLL_BY(n) DEVCOMM_PRAGMA(unroll n)
+#  define DEVCOMM_PRAGMA(text) _Pragma(#  text)
 #else
 #  define DEVCOMM_UNROLL
+#  define DEVCOMM_UNROLL_BY(n)
 #endif
 
 /// Checked mode: preconditions of device calls are tested and reported in the caller's terms.

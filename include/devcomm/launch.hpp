@@ -25,8 +25,8 @@ struct launch_config {
 class cuda_error : public std::runtime_error {
  public:
   cuda_error(cudaError_t code, const char* call)
-      : std::runtime_error(std::string(call) + " failed: " + cudaGetErrorName(code) + " (" +
-                           cudaGetErrorString(code) + ")"),
+      : std::runtime_error(std::string(call) + " failed: " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) +
+                           ")"),
         code_(code) {}
 
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }

@@ -28,21 +28,37 @@ struct resource_header {
   uint32_t reserved[31];
 };
 
-/// Shape of one barrier in the resource window: this rank's epoch and the outcome of a failed
-/// wait, then one arrival flag for each member, then two launch contracts for each member (of even and odd
-/// epochs).
+/// Where the parts of `count` barriers of `members` ranks lie, in bytes from the handle's offset.
+///
+/// First the arrival flags of all barriers side by side: on Hopper a release fence under way on many
+/// multiprocessors at once is faster the fewer lines the stores around it touch. Then what only this
+/// rank uses, and the launch contracts of checked launches.
 struct barrier_layout {
-  static constexpr uint64_t epoch_offset = 0;
-  static constexpr uint64_t outcome_offset = 4;
-  static constexpr uint64_t flags_offset = 16;
+  uint32_t count;
+  uint32_t members;
 
-  DEVCOMM_HOST_DEVICE static constexpr uint64_t contracts_offset(uint32_t members) {
-    return (flags_offset + sizeof(uint32_t) * members + 15) / 16 * 16;
+  /// The flag of barrier `index` that member `writer` stores to.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t flag(uint32_t index, uint32_t writer) const {
+    return (uint64_t{index} * members + writer) * sizeof(uint32_t);
   }
-  /// Bytes from one barrier to the next; whole 128-byte lines, so that barriers share none.
-  DEVCOMM_HOST_DEVICE static constexpr uint64_t stride(uint32_t members) {
-    return (contracts_offset(members) + 2 * sizeof(launch_contract) * members + 127) / 128 * 128;
+  /// This rank's epoch of barrier `index`.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t epoch(uint32_t index) const {
+    return own() + uint64_t{index} * 2 * sizeof(uint32_t);
   }
+  /// The word by which a group without a vote of its own agrees on an outcome.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return epoch(index) + sizeof(uint32_t); }
+  /// The contract of barrier `index` that member `writer` stores to for an even or odd `epoch`.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t contract(uint32_t index, uint32_t writer, uint32_t epoch) const {
+    return contracts() + ((uint64_t{index} * 2 + epoch % 2) * members + writer) * sizeof(launch_contract);
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
+    return lines(contracts() + uint64_t{2} * count * members * sizeof(launch_contract));
+  }
+
+ private:
+  DEVCOMM_HOST_DEVICE static constexpr uint64_t lines(uint64_t bytes) { return (bytes + 127) / 128 * 128; }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t own() const { return lines(flag(count, 0)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t contracts() const { return lines(epoch(count)); }
 };
 
 /// Collects resources and fixes their places. Every rank must ask for the same things in the same
@@ -64,7 +80,7 @@ class requirements {
   /// `count` further barriers for any team within the LSA team.
   DEVCOMM_HOST_DEVICE constexpr barrier_handle add_barriers(team members, uint32_t count) {
     const auto size = static_cast<uint32_t>(members.size);
-    return {add(barrier_layout::stride(size) * count, 128, size), count, size};
+    return {add(barrier_layout{count, size}.bytes(), 128, size), count, size};
   }
 
   /// `count` elements of `T` on every rank, aligned to at least 128 bytes.

@@ -9,6 +9,8 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <string>
 #include <type_traits>
 
@@ -92,21 +94,39 @@ TEST_CASE("requirements never overlap and are aligned") {
     CHECK(offset % 128 == 0);
     end = offset + bytes;
   };
-  take(needs.lsa_barriers().offset, 3 * barrier_layout::stride(7));
+  take(needs.lsa_barriers().offset, barrier_layout{3, 7}.bytes());
   take(small.offset, 5);
-  take(barriers.offset, 9 * barrier_layout::stride(2));
+  take(barriers.offset, barrier_layout{9, 2}.bytes());
   take(large.offset, 8000);
   CHECK(needs.bytes() == end);
   CHECK(needs.lsa_barriers().members == 7);
 }
 
-TEST_CASE("a barrier's flags and contracts fit between it and the next") {
-  for (std::uint32_t members = 1; members <= 72; ++members) {
-    const std::uint64_t flags_end = barrier_layout::flags_offset + 4 * members;
-    CHECK(barrier_layout::contracts_offset(members) >= flags_end);
-    CHECK(barrier_layout::contracts_offset(members) % alignof(launch_contract) == 0);
-    CHECK(barrier_layout::stride(members) >= barrier_layout::contracts_offset(members) + 2 * 16 * members);
-    CHECK(barrier_layout::stride(members) % 128 == 0);
+TEST_CASE("the words of a set of barriers are apart and within its bytes") {
+  for (std::uint32_t members = 1; members <= 72; members += 7) {
+    for (std::uint32_t count = 1; count <= 33; count += 8) {
+      const barrier_layout layout{count, members};
+      std::map<std::uint64_t, std::uint64_t> taken;  // offset to end
+      const auto take = [&](std::uint64_t offset, std::uint64_t bytes, std::uint64_t alignment) {
+        const auto next = taken.lower_bound(offset);
+        bool free = next == taken.end() || offset + bytes <= next->first;
+        free = free && (next == taken.begin() || std::prev(next)->second <= offset);
+        if (!free || offset % alignment != 0 || offset + bytes > layout.bytes()) {
+          FAIL(members << " members, " << count << " barriers: " << bytes << " bytes at " << offset);
+        }
+        taken[offset] = offset + bytes;
+      };
+      for (std::uint32_t index = 0; index < count; ++index) {
+        take(layout.epoch(index), 4, 4);
+        take(layout.outcome(index), 4, 4);
+        for (std::uint32_t member = 0; member < members; ++member) {
+          take(layout.flag(index, member), 4, 4);
+          take(layout.contract(index, member, 6), sizeof(launch_contract), alignof(launch_contract));
+          take(layout.contract(index, member, 7), sizeof(launch_contract), alignof(launch_contract));
+        }
+      }
+      CHECK(layout.bytes() % 128 == 0);
+    }
   }
 }
 

@@ -51,16 +51,16 @@ void require_none(const std::vector<std::uint32_t>& stale, const std::string& wh
 /// Sets every epoch and flag of the communicator's own barriers, as if that many barriers had passed.
 void set_epochs(const device_comm& comm, std::uint32_t epoch) {
   const barrier_handle barriers = comm.lsa_barriers;
-  for (std::uint32_t index = 0; index < barriers.count; ++index) {
-    char* record = comm.resources.local + barriers.offset + index * barrier_layout::stride(barriers.members);
-    const std::vector<std::uint32_t> flags(barriers.members, epoch);
-    check_cuda(
-        cudaMemcpyAsync(record + barrier_layout::epoch_offset, &epoch, 4, cudaMemcpyDefault, cudaStreamPerThread),
-        "set_epochs");
-    check_cuda(cudaMemcpyAsync(record + barrier_layout::flags_offset, flags.data(), 4 * flags.size(), cudaMemcpyDefault,
+  const barrier_layout layout{barriers.count, barriers.members};
+  const auto set = [&](std::uint64_t place) {
+    check_cuda(cudaMemcpyAsync(comm.resources.local + barriers.offset + place, &epoch, sizeof epoch, cudaMemcpyDefault,
                                cudaStreamPerThread),
                "set_epochs");
     test::finish("set_epochs");
+  };
+  for (std::uint32_t index = 0; index < barriers.count; ++index) {
+    set(layout.epoch(index));
+    for (std::uint32_t member = 0; member < barriers.members; ++member) set(layout.flag(index, member));
   }
 }
 
@@ -184,22 +184,25 @@ struct foreign_block {
   __device__ void sync() const { __syncthreads(); }
 };
 
+constexpr unsigned group_barriers = 23;
+
 /// Each kind of group in turn, with a barrier for each group.
 __global__ void meet_in_groups(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* stale) {
   const unsigned warp_index = threadIdx.x / 32;
   const auto meet = [&](const auto& group, std::uint32_t index) {
     lsa::barrier_session barrier{group, comm, index};
-    return count_stale_words(group, barrier, comm.lsa(), comm, board + static_cast<std::int64_t>(index) * 64, 2);
+    return count_stale_words(group, barrier, comm.lsa(), comm, board + static_cast<std::int64_t>(index) * threads, 2);
   };
   std::uint32_t count = 0;
+  // Groups of one kind may be done before others of the next begin, so no two share a barrier.
   count += meet(block{}, 0);
-  count += meet(foreign_block{}, 0);
-  count += meet(any_group(block{}), 0);
-  count += meet(warp{}, 1 + warp_index);
-  count += meet(tile<8>{}, 1 + threadIdx.x / 8);
-  count += meet(lanes(threadIdx.x % 2 == 0 ? 0x55555555u : 0xaaaaaaaau), 1 + warp_index * 2 + threadIdx.x % 2);
-  count += meet(warp_span(warp_index, 1, 1 + warp_index), 1 + warp_index);
-  if (threadIdx.x % 16 == 0) count += meet(thread{}, 1 + threadIdx.x / 16);
+  count += meet(foreign_block{}, 1);
+  count += meet(any_group(block{}), 2);
+  count += meet(warp{}, 3 + warp_index);
+  count += meet(tile<8>{}, 5 + threadIdx.x / 8);
+  count += meet(lanes(threadIdx.x % 2 == 0 ? 0x55555555u : 0xaaaaaaaau), 13 + warp_index * 2 + threadIdx.x % 2);
+  count += meet(warp_span(warp_index, 1, 1 + warp_index), 17 + warp_index);
+  if (threadIdx.x % 16 == 0) count += meet(thread{}, 19 + threadIdx.x / 16);
   stale[threadIdx.x] = count;
 }
 
@@ -209,8 +212,8 @@ TEST_CASE("every kind of group can hold a barrier") {
   for (const int ranks : {1, 3, 4}) {
     INFO(ranks << " ranks");
     test::on_ranks(ranks, [](host::communicator& comm) {
-      const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(16));
-      const auto board = comm.allocate(16 * 64 * sizeof(std::uint32_t));
+      const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(group_barriers));
+      const auto board = comm.allocate(group_barriers * threads * sizeof(std::uint32_t));
       const test::device_array<std::uint32_t> stale(threads, 0xff);
       launch(meet_in_groups, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
              board.pointer<std::uint32_t>(), stale.get());

@@ -137,8 +137,8 @@ void reuse_epoch(host::communicator& ranks_comm, const host::device_communicator
   test::finish("exchange");
   const barrier_handle barriers = comm.get().lsa_barriers;
   for (unsigned index = 0; index < blocks; ++index) {
-    char* record = comm.get().resources.local + barriers.offset + index * barrier_layout::stride(barriers.members);
-    check_cuda(cudaMemsetAsync(record + barrier_layout::epoch_offset, 0, 4, cudaStreamPerThread), "cudaMemsetAsync");
+    const std::uint64_t place = barriers.offset + barrier_layout{barriers.count, barriers.members}.epoch(index);
+    check_cuda(cudaMemsetAsync(comm.get().resources.local + place, 0, 4, cudaStreamPerThread), "cudaMemsetAsync");
   }
   test::finish("cudaMemsetAsync");
   ranks_comm.barrier();

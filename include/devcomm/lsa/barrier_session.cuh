@@ -43,14 +43,14 @@ class barrier_session {
   /// is part of the LSA team.
   DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, team members, barrier_handle barriers,
                                  uint32_t index)
-      : group_(group), comm_(comm), members_(members), index_(index) {
+      : group_(group), comm_(comm), members_(members), barriers_(barriers), index_(index) {
     DEVCOMM_ASSERT(index < barriers.count, "barrier index is past the barriers that requirements asked for");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == barriers.members,
                    "the barriers were made for a team of another size");
     DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of an LSA barrier must lie within the LSA team");
-    place_ = barriers.offset + index * barrier_layout::stride(barriers.members);
     epoch_ = detail::arch::load<memory_order::relaxed, scope::device>(epoch_word());
     check_launch_ = (comm.flags & device_comm::check_launch) != 0;
+    first_peer_ = peer(static_cast<int>(group.thread_rank()));
   }
 
   barrier_session(const barrier_session&) = delete;
@@ -69,16 +69,14 @@ class barrier_session {
     if (state_ != status::success) return;
     arrived_ = true;
     group_.sync();
-    for (int member = first_member(); member < members_.size; member += static_cast<int>(group_.size())) {
-      if (member == members_.rank) continue;
-      if (check_launch_) *contract_slot(member, members_.rank) = contract();
-      uint32_t* theirs = flag(member, members_.rank);
+    for_each_peer([&](const peer_flags& peer) {
+      if (check_launch_) *contract_slot(peer.member, members_.rank) = contract();
       if (check_launch_ || releases(order)) {
-        detail::arch::store<memory_order::release, scope::system>(theirs, epoch_ + 1);
+        detail::arch::store<memory_order::release, scope::system>(peer.theirs, epoch_ + 1);
       } else {
-        detail::arch::store<memory_order::relaxed, scope::system>(theirs, epoch_ + 1);
+        detail::arch::store<memory_order::relaxed, scope::system>(peer.theirs, epoch_ + 1);
       }
-    }
+    });
   }
 
   /// Waits for every peer's arrival. *Ordering*: with an order that acquires, every thread of the
@@ -115,27 +113,50 @@ class barrier_session {
   [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return epoch_; }
 
  private:
-  DEVCOMM_DEVICE int first_member() const { return static_cast<int>(group_.thread_rank()); }
-  /// This barrier on a member of the team. The resource window is always strided.
-  DEVCOMM_DEVICE char* record_on(int member) const {
-    const auto peer = static_cast<uint64_t>(members_.world_rank(member) - comm_.lsa_first);
-    return comm_.resources.base + peer * comm_.resources.stride + place_;
+  /// A peer as one thread of the group sees it.
+  struct peer_flags {
+    int member;        // of the team; `members_.size` when the thread has no peer
+    uint32_t* theirs;  // stored to when this rank arrives
+    uint32_t* ours;    // polled until the peer has arrived
+  };
+
+  /// The `i`-th peer, not counting this rank.
+  DEVCOMM_DEVICE peer_flags peer(int i) const {
+    const int member = i < members_.rank ? i : i + 1;
+    if (member >= members_.size) return {members_.size, nullptr, nullptr};
+    return {member, flag(member, members_.rank), flag(members_.rank, member)};
   }
-  DEVCOMM_DEVICE uint32_t* word(uint64_t offset) const {
-    return reinterpret_cast<uint32_t*>(comm_.resources.local + place_ + offset);
+
+  /// Calls `action` with each of this thread's peers. Nearly always that is one or none, worked out once
+  /// by the constructor, so that the path from the last arrival to the next is short.
+  template <class Action>
+  DEVCOMM_DEVICE void for_each_peer(Action action) const {
+    if (first_peer_.member >= members_.size) return;
+    action(first_peer_);
+    const auto threads = static_cast<int>(group_.size());
+    for (int i = static_cast<int>(group_.thread_rank()) + threads; i < members_.size - 1; i += threads) action(peer(i));
   }
-  DEVCOMM_DEVICE uint32_t* epoch_word() const { return word(barrier_layout::epoch_offset); }
-  DEVCOMM_DEVICE uint32_t* outcome_word() const { return word(barrier_layout::outcome_offset); }
+
+  DEVCOMM_DEVICE barrier_layout layout() const { return {barriers_.count, barriers_.members}; }
+  /// This team's barriers on one of its members. The resource window is always strided.
+  DEVCOMM_DEVICE char* barriers_on(int member) const {
+    const auto place = static_cast<uint64_t>(members_.world_rank(member) - comm_.lsa_first);
+    return comm_.resources.base + place * comm_.resources.stride + barriers_.offset;
+  }
+  DEVCOMM_DEVICE uint32_t* own_word(uint64_t place) const {
+    return reinterpret_cast<uint32_t*>(comm_.resources.local + barriers_.offset + place);
+  }
+  DEVCOMM_DEVICE uint32_t* epoch_word() const { return own_word(layout().epoch(index_)); }
+  DEVCOMM_DEVICE uint32_t* outcome_word() const { return own_word(layout().outcome(index_)); }
   /// The flag on member `owner` that member `writer` stores to.
   DEVCOMM_DEVICE uint32_t* flag(int owner, int writer) const {
-    return reinterpret_cast<uint32_t*>(record_on(owner) + barrier_layout::flags_offset) + writer;
+    return reinterpret_cast<uint32_t*>(barriers_on(owner) + layout().flag(index_, static_cast<uint32_t>(writer)));
   }
   /// The contract on member `owner` that member `writer` stores to. Even and odd epochs are apart: a
   /// peer one epoch ahead overwrites none that is still to be compared.
   DEVCOMM_DEVICE launch_contract* contract_slot(int owner, int writer) const {
-    const auto size = static_cast<uint32_t>(members_.size);
-    char* all = record_on(owner) + barrier_layout::contracts_offset(size);
-    return reinterpret_cast<launch_contract*>(all) + (epoch_ + 1) % 2 * size + writer;
+    const uint64_t place = layout().contract(index_, static_cast<uint32_t>(writer), epoch_ + 1);
+    return reinterpret_cast<launch_contract*>(barriers_on(owner) + place);
   }
   DEVCOMM_DEVICE launch_contract contract() const {
     return {detail::arch::grid_blocks(), group_.size(), comm_.launch_key};
@@ -147,27 +168,25 @@ class barrier_session {
     const bool acquire = acquires(order) || check_launch_;
     const uint32_t target = epoch_ + 1;
     status mine = status::success;
-    for (int member = first_member(); member < members_.size; member += static_cast<int>(group_.size())) {
-      if (member == members_.rank) continue;
-      const uint32_t* arrival = flag(members_.rank, member);
+    for_each_peer([&](const peer_flags& peer) {
+      if (mine != status::success) return;
       uint32_t seen = epoch_;
       const detail::wait_label label{
-          operation::lsa_barrier, index_, comm_.rank, members_.world_rank(member), target, budget, own_deadline};
+          operation::lsa_barrier, index_, comm_.rank, members_.world_rank(peer.member), target, budget, own_deadline};
       mine = detail::poll(comm_, label, [&] {
-        seen = detail::arch::load<memory_order::relaxed, scope::system>(arrival);
+        seen = detail::arch::load<memory_order::relaxed, scope::system>(peer.ours);
         return static_cast<int32_t>(seen - target) >= 0;
       });
       // Polls are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
-      if (acquire) static_cast<void>(detail::arch::load<memory_order::acquire, scope::system>(arrival));
+      if (acquire) static_cast<void>(detail::arch::load<memory_order::acquire, scope::system>(peer.ours));
       launch_contract theirs{};
       if (mine == status::success && check_launch_) {
-        theirs = *contract_slot(members_.rank, member);
+        theirs = *contract_slot(members_.rank, peer.member);
         if (!same(theirs, contract())) mine = status::mismatch;
       }
-      if (mine == status::success) continue;
-      if (!own_deadline || mine != status::timeout) report(mine, member, seen, theirs);
-      break;
-    }
+      if (mine == status::success || (own_deadline && mine == status::timeout)) return;
+      report(mine, peer.member, seen, theirs);
+    });
     return detail::agree(group_, mine, outcome_word());
   }
 
@@ -202,7 +221,8 @@ class barrier_session {
   Group group_;
   device_comm comm_;
   team members_;
-  uint64_t place_ = 0;  // bytes from the start of the resource window
+  barrier_handle barriers_;
+  peer_flags first_peer_{};
   uint32_t index_;
   uint32_t epoch_ = 0;
   status state_ = status::success;
