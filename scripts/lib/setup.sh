@@ -20,13 +20,7 @@ is_installed() {
 os_id() { . /etc/os-release && printf '%s-%s' "${ID:-unknown}" "${VERSION_ID:-}"; }
 
 as_root() {
-  if [ "$(id -u)" = 0 ]; then
-    "$@"
-  elif command -v sudo >/dev/null; then
-    sudo "$@"
-  else
-    fail "installing packages needs root: run this as root, or install sudo, or install by hand: ${missing[*]}"
-  fi
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
 # Another apt may hold the lock (an image's first boot, an editor's updater): wait up to 5 minutes.
@@ -80,6 +74,11 @@ require_packages() {
   command -v apt-get >/dev/null ||
     fail "this is neither Debian nor Ubuntu; install these yourself, then run again: ${missing[*]}"
 
+  if [ "$(id -u)" != 0 ]; then
+    # Asks for the password, if one is needed, where the user sees it.
+    { command -v sudo >/dev/null && sudo -v; } ||
+      fail "installing packages needs root: run this as root or with sudo, or install by hand: ${missing[*]}"
+  fi
   say "installing by apt: ${missing[*]}"
   if [ "$(os_id)" = debian-12 ]; then
     for package in "${missing[@]}"; do
