@@ -19,6 +19,20 @@ struct verdict {
   std::int32_t culprit = -1;
   std::array<char, 504> text{};
 
+  void set(const std::exception_ptr& failure, int rank) noexcept {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const remote_error& e) {
+      set(outcome::consequence, e.rank(), e.what());
+    } catch (const timeout_error& e) {
+      set(outcome::consequence, rank, e.what());
+    } catch (const std::exception& e) {
+      set(outcome::own_failure, rank, e.what());
+    } catch (...) {
+      set(outcome::own_failure, rank, "an exception that is not a std::exception");
+    }
+  }
+
   void set(outcome what, int who, const char* why) noexcept {
     result = what;
     culprit = who;
@@ -42,6 +56,28 @@ const verdict* find_failure(const std::vector<verdict>& verdicts, int& reporter)
   return found;
 }
 
+/// The error that `work` throws, if it does; those of this library with `start`, the call and the
+/// rank, in front.
+template <class Work>
+std::exception_ptr failure_of(Work&& work, const std::string& start) {
+  try {
+    work();
+  } catch (const remote_error& e) {
+    return std::make_exception_ptr(remote_error(start + e.what(), e.rank()));
+  } catch (const timeout_error& e) {
+    return std::make_exception_ptr(timeout_error(start + e.what()));
+  } catch (const invalid_argument& e) {
+    return std::make_exception_ptr(invalid_argument(start + e.what()));
+  } catch (const not_supported& e) {
+    return std::make_exception_ptr(not_supported(start + e.what()));
+  } catch (const system_error& e) {
+    return std::make_exception_ptr(system_error(start + e.what()));
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::string call_text(const std::string& call, int rank, int size) {
@@ -53,43 +89,20 @@ agreement::agreement(std::shared_ptr<bootstrap> ranks, std::chrono::milliseconds
 
 std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::size_t bytes,
                                                const std::function<void(std::span<std::byte>)>& work) const {
+  const std::string start = call_text(call, rank_, size_) + ": ";
   const std::size_t part = sizeof(verdict) + bytes;
   const auto count = static_cast<std::size_t>(size_);
   std::vector<std::byte> mine(part);
   std::vector<std::byte> all(part * count);
 
   verdict own;
-  std::exception_ptr failure;
-  try {
-    work(std::span(mine).subspan(sizeof(verdict)));
-  } catch (const remote_error& e) {
-    failure = std::current_exception();
-    own.set(outcome::consequence, e.rank(), e.what());
-  } catch (const timeout_error& e) {
-    failure = std::current_exception();
-    own.set(outcome::consequence, rank_, e.what());
-  } catch (const std::exception& e) {
-    failure = std::current_exception();
-    own.set(outcome::own_failure, rank_, e.what());
-  } catch (...) {
-    failure = std::current_exception();
-    own.set(outcome::own_failure, rank_, "an exception that is not a std::exception");
-  }
+  const std::exception_ptr failure = failure_of([&] { work(std::span(mine).subspan(sizeof(verdict))); }, start);
+  if (failure) own.set(failure, rank_);
   std::memcpy(mine.data(), &own, sizeof own);
 
-  try {
-    ranks_->all_gather(mine, all, limit_);
-  } catch (const timeout_error& e) {
-    if (failure) std::rethrow_exception(failure);
-    throw timeout_error(call_text(call, rank_, size_) + ": " + e.what());
-  } catch (const remote_error& e) {
-    if (failure) std::rethrow_exception(failure);
-    throw remote_error(call_text(call, rank_, size_) + ": " + e.what(), e.rank());
-  } catch (...) {
-    if (failure) std::rethrow_exception(failure);
-    throw;
-  }
+  const std::exception_ptr loss = failure_of([&] { ranks_->all_gather(mine, all, limit_); }, start);
   if (failure) std::rethrow_exception(failure);
+  if (loss) std::rethrow_exception(loss);
 
   std::vector<verdict> verdicts(count);
   std::vector<std::byte> parts(bytes * count);
@@ -100,9 +113,7 @@ std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::siz
   }
   int reporter = -1;
   if (const verdict* found = find_failure(verdicts, reporter)) {
-    throw remote_error(
-        call_text(call, rank_, size_) + ": rank " + std::to_string(reporter) + " failed: " + found->text.data(),
-        found->culprit);
+    throw remote_error(start + "rank " + std::to_string(reporter) + " failed: " + found->text.data(), found->culprit);
   }
   return parts;
 }

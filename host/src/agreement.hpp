@@ -21,7 +21,8 @@ namespace devcomm::host::detail {
 /// one rank's error never leaves the others waiting.
 ///
 /// *Collective*: every step. When work failed anywhere, every rank throws: a rank whose own work
-/// failed that error, the others `remote_error` naming the culprit with its text.
+/// failed that error, with the call and its rank in front; the others `remote_error` naming the
+/// culprit with its text.
 class agreement {
  public:
   agreement(std::shared_ptr<bootstrap> ranks, std::chrono::milliseconds limit);

@@ -53,16 +53,15 @@ const char* name_of(handle_kind kind) {
 held_window allocate_window(rank_context& context, const std::string& call, std::size_t bytes) {
   const std::uint64_t number = ++context.windows;
   const team lsa = context.lsa;
-  const std::string start = call_text(call, context.rank(), context.size()) + ": ";
   const deadline until(context.agree.limit());
   std::shared_ptr<shared_window> space;
   std::size_t rounded = 0;
 
   const std::vector<offer> offers = context.agree.gather(call, [&] {
-    context.watched->require_peers(call);
-    if (bytes == 0) throw invalid_argument(start + "0 bytes; ask for at least 1");
+    context.watched->require_peers();
+    if (bytes == 0) throw invalid_argument("0 bytes; ask for at least 1");
     if (bytes > std::numeric_limits<std::size_t>::max() / 4 / static_cast<std::size_t>(lsa.size)) {
-      throw invalid_argument(start + std::to_string(bytes) + " bytes on each of " + std::to_string(lsa.size) +
+      throw invalid_argument(std::to_string(bytes) + " bytes on each of " + std::to_string(lsa.size) +
                              " ranks do not fit an address space; ask for less");
     }
     rounded = (bytes + context.granularity - 1) / context.granularity * context.granularity;
@@ -78,7 +77,7 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
     } else if (context.handle == handle_kind::fabric) {
       const std::vector<std::byte> exported = memory->export_fabric();
       if (exported.size() > mine.fabric.size()) {
-        throw system_error(start + "a fabric handle of " + std::to_string(exported.size()) +
+        throw system_error("a fabric handle of " + std::to_string(exported.size()) +
                            " bytes is larger than the library expects");
       }
       mine.fabric_bytes = static_cast<std::uint32_t>(exported.size());

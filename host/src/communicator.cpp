@@ -68,7 +68,7 @@ std::unique_ptr<communicator> communicator::split(int color, int key) {
 }
 
 void communicator::barrier() {
-  state_->agree.together("barrier", [&] { state_->watched->require_peers("barrier"); });
+  state_->agree.together("barrier", [&] { state_->watched->require_peers(); });
 }
 
 void communicator::abort() noexcept { state_->watched->abort(); }

@@ -17,11 +17,11 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     std::uint64_t fingerprint;
     std::uint64_t bytes;
   };
-  const std::string start = call_text(call, context.rank(), context.size()) + ": ";
   const auto requests = context.agree.gather(call, [&] {
     if (needs.lsa() != context.lsa) {
-      throw invalid_argument(start + "the requirements were made for another LSA team; start from " +
-                             "requirements() of this communicator");
+      throw invalid_argument(
+          "the requirements were made for another LSA team; start from "
+          "requirements() of this communicator");
     }
     log_ = context.devices.allocate_host(context.device, sizeof(failure_log));
     comm_.failures = new (log_->data()) failure_log{};
@@ -29,9 +29,9 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   });
   for (std::size_t i = 1; i < requests.size(); ++i) {
     if (requests[i].fingerprint == requests[0].fingerprint && requests[i].bytes == requests[0].bytes) continue;
-    throw invalid_argument(start + "the requirements of rank " + std::to_string(i) + " (" +
-                           std::to_string(requests[i].bytes) + " bytes) differ from those of rank 0 (" +
-                           std::to_string(requests[0].bytes) +
+    throw invalid_argument(call_text(call, context.rank(), context.size()) + ": the requirements of rank " +
+                           std::to_string(i) + " (" + std::to_string(requests[i].bytes) +
+                           " bytes) differ from those of rank 0 (" + std::to_string(requests[0].bytes) +
                            " bytes); ask for the same resources in the same order on every rank");
   }
   resources_ = detail::allocate_window(context, call, needs.bytes());

@@ -62,10 +62,10 @@ void health::store_abort() noexcept {
   }
 }
 
-void health::require_peers(const std::string& call) const {
+void health::require_peers() const {
   const std::lock_guard lock(mutex_);
   const int lost = lost_rank_.load(std::memory_order_relaxed);
-  if (lost >= 0) throw remote_error(call_text(call, rank_, size_) + ": " + lost_text_, lost);
+  if (lost >= 0) throw remote_error(lost_text_, lost);
 }
 
 void health::check() const {

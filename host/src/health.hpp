@@ -30,7 +30,7 @@ class health {
   /// World rank of the first lost peer, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return lost_rank_.load(std::memory_order_acquire); }
   /// Throws `remote_error` when a peer is lost.
-  void require_peers(const std::string& call) const;
+  void require_peers() const;
   /// Throws `remote_error` when a peer is lost, `kernel_error` when a wait failed or `abort` was called.
   void check() const;
 

@@ -196,7 +196,7 @@ void peer_links::read_all() {
       listener_.reset();
       strangers_.clear();
     }
-    polled.push_back({strangers_.size() < most_strangers ? listener_.get() : -1, POLLIN, 0});
+    polled.push_back({listener_.get(), POLLIN, 0});
     int patience = -1;
     for (const stranger& s : strangers_) {
       polled.push_back({s.socket.get(), POLLIN, 0});
@@ -232,6 +232,8 @@ void peer_links::accept_strangers() {
   ucred who{};
   if (!s.socket || !same_user(s.socket.get(), who)) return;
   s.pid = who.pid;
+  // Ours speak at once, so the one that has been silent longest is the one to drop.
+  if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
   strangers_.push_back(std::move(s));
 }
 

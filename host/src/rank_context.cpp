@@ -104,9 +104,8 @@ void rank_context::choose_device() {
     device = static_cast<int>(place % count);
   }
   if (device < 0 || device >= count) {
-    throw invalid_argument(call_text("communicator", rank(), size()) + ": there is no device " +
-                           std::to_string(device) + "; this process sees " + std::to_string(count) +
-                           " devices, from 0");
+    throw invalid_argument("there is no device " + std::to_string(device) + "; this process sees " +
+                           std::to_string(count) + " devices, from 0");
   }
 }
 
@@ -192,9 +191,9 @@ void rank_context::choose_handle() {
   } else if (wanted != handle_kind::file_descriptor && every([&](int peer) { return card(peer).fabric != 0; })) {
     handle = handle_kind::fabric;
   } else {
-    throw not_supported(call_text("communicator", rank(), size()) +
-                        ": the devices of one LSA team share no kind of memory handle; give all processes "
-                        "devices of one kind, or set DEVCOMM_LSA_SIZE=1");
+    throw not_supported(
+        "the devices of one LSA team share no kind of memory handle; give all processes "
+        "devices of one kind, or set DEVCOMM_LSA_SIZE=1");
   }
 }
 

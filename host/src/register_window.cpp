@@ -38,19 +38,18 @@ std::shared_ptr<opened_memory> open_once(backend& devices, int device, std::span
 held_window register_window(rank_context& context, const std::string& call, void* local, std::size_t bytes) {
   const std::uint64_t number = ++context.windows;
   const team lsa = context.lsa;
-  const std::string start = call_text(call, context.rank(), context.size()) + ": ";
 
   const std::vector<registration> all = context.agree.gather(call, [&] {
-    context.watched->require_peers(call);
-    if (local == nullptr) throw invalid_argument(start + "the pointer is null; give memory from cudaMalloc");
-    if (bytes == 0) throw invalid_argument(start + "0 bytes; register at least 1");
+    context.watched->require_peers();
+    if (local == nullptr) throw invalid_argument("the pointer is null; give memory from cudaMalloc");
+    if (bytes == 0) throw invalid_argument("0 bytes; register at least 1");
     registration mine;
     mine.bytes = bytes;
     mine.pointer = reinterpret_cast<std::uintptr_t>(local);
     if (context.handle == handle_kind::none) return mine;
     const backend::exported_pointer exported = context.devices.export_pointer(context.device, local, bytes);
     if (exported.handle.size() > mine.handle.size()) {
-      throw system_error(start + "an IPC handle of " + std::to_string(exported.handle.size()) +
+      throw system_error("an IPC handle of " + std::to_string(exported.handle.size()) +
                          " bytes is larger than the library expects");
     }
     mine.offset = exported.offset;
@@ -60,9 +59,9 @@ held_window register_window(rank_context& context, const std::string& call, void
   });
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i].bytes == all[0].bytes) continue;
-    throw invalid_argument(start + "rank " + std::to_string(i) + " registers " + std::to_string(all[i].bytes) +
-                           " bytes and rank 0 " + std::to_string(all[0].bytes) +
-                           "; register the same size on every rank");
+    throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
+                           " registers " + std::to_string(all[i].bytes) + " bytes and rank 0 " +
+                           std::to_string(all[0].bytes) + "; register the same size on every rank");
   }
 
   held_window made;

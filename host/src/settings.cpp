@@ -55,16 +55,15 @@ communicator_options apply_environment(communicator_options options, const envir
     options.check_launch = *text == "1";
   }
   if (options.lsa_size < 0) {
-    throw invalid_argument("communicator: lsa_size is " + std::to_string(options.lsa_size) +
+    throw invalid_argument("lsa_size is " + std::to_string(options.lsa_size) +
                            "; give 0 (as many as can reach each other) or a divisor of the size");
   }
   if (options.kernel_timeout.count() <= 0 || options.kernel_timeout > std::chrono::duration<double>(most_seconds)) {
-    throw invalid_argument("communicator: kernel_timeout is " + std::to_string(options.kernel_timeout.count()) +
+    throw invalid_argument("kernel_timeout is " + std::to_string(options.kernel_timeout.count()) +
                            " ms; give a time above 0 and up to 1000000000 s");
   }
   if (options.limit.count() <= 0) {
-    throw invalid_argument("communicator: limit is " + std::to_string(options.limit.count()) +
-                           " ms; give a time above 0");
+    throw invalid_argument("limit is " + std::to_string(options.limit.count()) + " ms; give a time above 0");
   }
   return options;
 }

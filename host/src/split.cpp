@@ -44,7 +44,7 @@ std::vector<int> members_of_child(const std::vector<choice>& choices, int rank) 
 std::string outside_address() {
   if (const char* const given = std::getenv("DEVCOMM_ADDRESS")) return given;
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) throw system_error(std::string("split: getifaddrs failed: ") + std::strerror(errno));
+  if (::getifaddrs(&list) != 0) throw system_error(std::string("getifaddrs failed: ") + std::strerror(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
   for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
     if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
@@ -54,7 +54,7 @@ std::string outside_address() {
     std::array<char, INET_ADDRSTRLEN> text{};
     if (::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size()) != nullptr) return text.data();
   }
-  throw not_supported("split: this host has no network address for ranks on other hosts; set DEVCOMM_ADDRESS");
+  throw not_supported("this host has no network address for ranks on other hosts; set DEVCOMM_ADDRESS");
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ std::string outside_address() {
 child_bootstrap plan_child(rank_context& parent, const std::string& call, int color, int key) {
   const std::uint64_t number = ++parent.children;
   const auto choices = parent.agree.gather(call, [&] {
-    parent.watched->require_peers(call);
+    parent.watched->require_peers();
     return choice{color, key};
   });
   const std::vector<int> members = members_of_child(choices, parent.rank());
@@ -88,7 +88,7 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
         all([&](int member) { return parent.peers[static_cast<std::size_t>(member)].host == me.host; });
     const std::string id = unique_id::create(one_host ? "127.0.0.1" : outside_address()).to_string();
     if (id.size() >= mine.id.size()) {
-      throw invalid_argument("split: DEVCOMM_ADDRESS is longer than " + std::to_string(mine.id.size() / 2) +
+      throw invalid_argument("DEVCOMM_ADDRESS is longer than " + std::to_string(mine.id.size() / 2) +
                              " characters; give a host name or address");
     }
     std::copy(id.begin(), id.end(), mine.id.begin());

@@ -27,11 +27,11 @@ std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   if (boot.empty()) {
-    throw system_error("communicator: /proc/sys/kernel/random/boot_id cannot be read; mount /proc");
+    throw system_error("/proc/sys/kernel/random/boot_id cannot be read; mount /proc");
   }
   struct stat space {};
   if (::stat("/proc/self/ns/net", &space) != 0) {
-    throw system_error("communicator: /proc/self/ns/net cannot be read; mount /proc");
+    throw system_error("/proc/self/ns/net cannot be read; mount /proc");
   }
   return boot + "/" + std::to_string(space.st_ino);
 }
@@ -146,8 +146,7 @@ handle_kind common_handle(const device_card& a, const device_card& b, handle_kin
 
 int choose_lsa_size(const std::vector<reach>& reaches, int ranks, int most) {
   if (most != 0 && (most > ranks || ranks % most != 0)) {
-    throw invalid_argument("communicator: an LSA team of " + std::to_string(most) + " does not divide " +
-                           std::to_string(ranks) +
+    throw invalid_argument("an LSA team of " + std::to_string(most) + " does not divide " + std::to_string(ranks) +
                            " ranks; set DEVCOMM_LSA_SIZE or lsa_size to a divisor, or leave it out");
   }
   const auto fits = [&](int size) {

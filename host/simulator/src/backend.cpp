@@ -219,12 +219,12 @@ class simulator_backend final : public host::detail::backend {
     const auto* const at = static_cast<char*>(pointer);
     if (!found || found->descriptor < 0) {
       throw not_supported(
-          "register_memory: the pointer is not cudaMalloc memory, which CUDA IPC needs; allocate "
+          "the pointer is not cudaMalloc memory, which CUDA IPC needs; allocate "
           "with cudaMalloc, or use communicator::allocate");
     }
     const auto offset = static_cast<std::size_t>(at - found->base);
     if (bytes > found->bytes - offset) {
-      throw host::invalid_argument("register_memory: " + std::to_string(bytes) + " bytes run past the end of the " +
+      throw host::invalid_argument(std::to_string(bytes) + " bytes run past the end of the " +
                                    "allocation, which has " + std::to_string(found->bytes - offset) +
                                    " left; register less or allocate more");
     }

@@ -127,7 +127,12 @@ std::unique_ptr<detail::physical_memory> create_physical(int device, std::size_t
   const on_device scope(device);
   const CUmemAllocationProp wanted = allocation_properties(device, kind);
   CUmemGenericAllocationHandle handle = 0;
-  check(driver().mem_create(&handle, bytes, &wanted, 0), "cuMemCreate");
+  const CUresult code = driver().mem_create(&handle, bytes, &wanted, 0);
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) {
+    throw system_error("device " + std::to_string(device) + " has no " + std::to_string(bytes) +
+                       " bytes left; ask for less, or free memory there");
+  }
+  check(code, "cuMemCreate");
   return std::make_unique<physical>(device, handle, bytes);
 }
 

@@ -90,12 +90,12 @@ detail::backend::exported_pointer export_pointer(int device, void* pointer, std:
   const CUresult known =
       driver().pointer_get_attribute(&sharable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
   if (known == CUDA_ERROR_INVALID_VALUE) {
-    throw invalid_argument("register_memory: the pointer is not CUDA memory; give memory from cudaMalloc");
+    throw invalid_argument("the pointer is not CUDA memory; give memory from cudaMalloc");
   }
   check(known, "cuPointerGetAttribute");
   if (sharable == 0) {
     throw not_supported(
-        "register_memory: CUDA IPC cannot share this memory with other processes: it is host memory, or comes from "
+        "CUDA IPC cannot share this memory with other processes: it is host memory, or comes from "
         "an asynchronous pool or the virtual memory interface; allocate with cudaMalloc (in PyTorch leave "
         "expandable_segments off), or use communicator::allocate");
   }
@@ -104,7 +104,7 @@ detail::backend::exported_pointer export_pointer(int device, void* pointer, std:
   check(driver().mem_get_address_range(&base, &size, address), "cuMemGetAddressRange");
   const std::size_t offset = address - base;
   if (bytes > size - offset) {
-    throw invalid_argument("register_memory: " + std::to_string(bytes) +
+    throw invalid_argument(std::to_string(bytes) +
                            " bytes run past the end of the allocation, "
                            "which has " +
                            std::to_string(size - offset) + " left; register less or allocate more");

@@ -212,6 +212,26 @@ TEST_CASE("after a death, collective calls fail by name instead of waiting") {
   for (int rank : {0, 1}) CHECK(ends[static_cast<std::size_t>(rank)].find("remote_error(2): allocate") == 0);
 }
 
+TEST_CASE("a process killed at any moment of a collective call leaves nobody waiting, and is named") {
+  const int moment = GENERATE(0, 1, 2, 3, 5, 8, 13, 21);
+  CAPTURE(moment);
+  const auto ends = on_processes(3, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    comm.barrier();
+    std::thread killer;
+    if (comm.rank() == 2) {
+      killer = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(moment));
+        ::raise(SIGKILL);
+      });
+    }
+    for (;;) static_cast<void>(comm.create_device_comm(comm.requirements()));
+  });
+  CHECK(ends[2] == "signal 9");
+  CAPTURE(ends);
+  for (int rank : {0, 1}) CHECK(ends[static_cast<std::size_t>(rank)].find("remote_error(2): create_device_comm") == 0);
+}
+
 TEST_CASE("memory that CUDA IPC cannot share is refused by name across processes") {
   const auto ends = on_processes(2, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
@@ -219,7 +239,8 @@ TEST_CASE("memory that CUDA IPC cannot share is refused by name across processes
     static_cast<void>(comm.register_memory(bytes, sizeof bytes));
   });
   for (const std::string& end : ends) {
-    CHECK(end.find("not_supported: register_memory: the pointer is not cudaMalloc memory") == 0);
+    CHECK(end.find("not_supported: register_memory (rank ") == 0);
+    CHECK(end.find("the pointer is not cudaMalloc memory") != std::string::npos);
   }
 }
 

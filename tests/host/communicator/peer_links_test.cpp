@@ -1,0 +1,229 @@
+#include <peer_links.hpp>
+
+#include <devcomm/host/error.hpp>
+
+#include "rank_harness.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace devcomm::host;
+using namespace devcomm::host::detail;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Losses that a side was told of.
+class losses {
+ public:
+  peer_links::loss_handler handler() {
+    return [this](int rank, const std::string& text) {
+      const std::lock_guard lock(mutex_);
+      all_.emplace_back(rank, text);
+    };
+  }
+  std::vector<std::pair<int, std::string>> wait_for(std::size_t count) {
+    for (int i = 0; i < 1000; ++i) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (all_.size() >= count) return all_;
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<int, std::string>> all_;
+};
+
+/// Two ends in this process: a holds ranks 0 and 1, b holds rank 2.
+struct pair_of_links {
+  losses lost_by_a;
+  losses lost_by_b;
+  std::unique_ptr<peer_links> a = std::make_unique<peer_links>(lost_by_a.handler());
+  std::unique_ptr<peer_links> b = std::make_unique<peer_links>(lost_by_b.handler());
+
+  [[nodiscard]] std::vector<link_peer> peers() const { return {{a->address(), {0, 1}}, {b->address(), {2}}}; }
+
+  void connect() {
+    auto other = std::async(std::launch::async, [&] { b->connect(peers(), 1, 5s); });
+    a->connect(peers(), 0, 5s);
+    other.get();
+  }
+};
+
+unique_fd memory_with(char content) {
+  unique_fd fd(::memfd_create("devcomm-test", MFD_CLOEXEC));
+  REQUIRE(::write(fd.get(), &content, 1) == 1);
+  return fd;
+}
+
+char content_of(const unique_fd& fd) {
+  char content = 0;
+  REQUIRE(::pread(fd.get(), &content, 1, 0) == 1);
+  return content;
+}
+
+/// What anybody on this host can do who has learnt the name of the socket.
+unique_fd knock(const link_address& at) {
+  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un where{};
+  where.sun_family = AF_UNIX;
+  std::string name = "devcomm-";
+  for (const std::uint8_t byte : at.name) {
+    name += "0123456789abcdef"[byte >> 4];
+    name += "0123456789abcdef"[byte & 15];
+  }
+  std::memcpy(where.sun_path + 1, name.data(), name.size());
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&where), bytes) == 0);
+  return fd;
+}
+
+template <class Error, class Body>
+std::string text_of(Body body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("memory arrives for the window and rank it was sent for, in any order") {
+  pair_of_links ends;
+  ends.connect();
+  const deadline until(5s);
+  ends.a->send_memory(2, 7, 0, memory_with('x').get(), until);
+  ends.a->send_memory(2, 7, 1, memory_with('y').get(), until);
+  ends.b->send_memory(0, 7, 2, memory_with('z').get(), until);
+  CHECK(content_of(ends.b->take_memory(7, 1, until)) == 'y');
+  CHECK(content_of(ends.b->take_memory(7, 0, until)) == 'x');
+  CHECK(content_of(ends.a->take_memory(7, 2, until)) == 'z');
+}
+
+TEST_CASE("memory that never comes is named when the limit passes, and forgotten memory is gone") {
+  pair_of_links ends;
+  ends.connect();
+  ends.a->send_memory(2, 3, 0, memory_with('x').get(), deadline(5s));
+  ends.a->send_memory(2, 4, 0, memory_with('y').get(), deadline(5s));
+  CHECK(content_of(ends.b->take_memory(4, 0, deadline(5s))) == 'y');
+  ends.b->forget_memory(3);
+  const std::string text =
+      text_of<timeout_error>([&] { static_cast<void>(ends.b->take_memory(3, 0, deadline(20ms))); });
+  CHECK(text.find("waited 20 ms for memory of rank 0") != std::string::npos);
+}
+
+TEST_CASE("more descriptors than a socket holds are sent all the same") {
+  pair_of_links ends;
+  ends.connect();
+  const unique_fd memory = memory_with('x');
+  for (std::uint64_t i = 0; i < 300; ++i) ends.a->send_memory(2, i, 0, memory.get(), deadline(5s));
+  for (std::uint64_t i = 0; i < 300; ++i) static_cast<void>(ends.b->take_memory(i, 0, deadline(5s)));
+}
+
+TEST_CASE("an end without farewell is a loss of every rank there, reported once") {
+  pair_of_links ends;
+  ends.connect();
+  ends.a.reset();
+  const auto lost = ends.lost_by_b.wait_for(1);
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].first == 0);
+  CHECK(lost[0].second == "the process (pid " + std::to_string(::getpid()) +
+                              ") of ranks 0 and 1 ended without destroying its communicator");
+  CHECK(text_of<remote_error>([&] {
+          static_cast<void>(ends.b->take_memory(1, 1, deadline(5s)));
+        }).find("the process of rank 1 ended") != std::string::npos);
+  const unique_fd memory = memory_with('x');
+  CHECK(text_of<remote_error>([&] {
+          ends.b->send_memory(1, 1, 2, memory.get(), deadline(5s));
+        }).find("the process of ranks 0 and 1 is gone") != std::string::npos);
+}
+
+TEST_CASE("a rank that said farewell is not missed, the others of its process are") {
+  pair_of_links ends;
+  ends.connect();
+  ends.a->farewell(0, -1);
+  ends.a.reset();
+  const auto lost = ends.lost_by_b.wait_for(1);
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].first == 1);
+  ends.b.reset();
+
+  pair_of_links peaceful;
+  peaceful.connect();
+  peaceful.a->farewell(0, -1);
+  peaceful.a->farewell(1, -1);
+  peaceful.a.reset();
+  std::this_thread::sleep_for(50ms);
+  CHECK(peaceful.lost_by_b.wait_for(0).empty());
+}
+
+TEST_CASE("strangers that are silent, wrong, short, long or gone disturb nobody") {
+  pair_of_links ends;
+  std::vector<unique_fd> strangers;
+  for (int i = 0; i < 5; ++i) strangers.push_back(knock(ends.a->address()));
+  const std::vector<char> wrong(40, 'w');
+  const std::vector<char> lengthy(4096, 'l');
+  REQUIRE(::send(strangers[1].get(), wrong.data(), wrong.size(), MSG_NOSIGNAL) > 0);
+  REQUIRE(::send(strangers[2].get(), wrong.data(), 1, MSG_NOSIGNAL) > 0);
+  REQUIRE(::send(strangers[3].get(), lengthy.data(), lengthy.size(), MSG_NOSIGNAL) > 0);
+  strangers[4].reset();
+  ends.connect();
+  ends.b->send_memory(0, 1, 2, memory_with('z').get(), deadline(5s));
+  CHECK(content_of(ends.a->take_memory(1, 2, deadline(5s))) == 'z');
+  CHECK(ends.lost_by_a.wait_for(0).empty());
+  CHECK(ends.lost_by_b.wait_for(0).empty());
+}
+
+TEST_CASE("a hundred silent strangers do not keep the right one out") {
+  pair_of_links ends;
+  std::vector<unique_fd> strangers;
+  auto flood = std::async(std::launch::async, [&] {
+    for (int i = 0; i < 100; ++i) strangers.push_back(knock(ends.a->address()));
+  });
+  flood.get();
+  ends.connect();
+  CHECK(ends.lost_by_a.wait_for(0).empty());
+}
+
+TEST_CASE("a process that never connects is named when the limit passes") {
+  losses lost;
+  peer_links a(lost.handler());
+  peer_links b(lost.handler());
+  const std::vector<link_peer> peers = {{a.address(), {0}}, {b.address(), {1, 2}}};
+  CHECK(text_of<timeout_error>([&] {
+          a.connect(peers, 0, 50ms);
+        }).find("for the process of ranks 1 and 2 to connect") != std::string::npos);
+}
+
+TEST_CASE("links leave no descriptor or thread behind") {
+  const auto before = devcomm_test::count_holdings();
+  for (int i = 0; i < 20; ++i) {
+    pair_of_links ends;
+    ends.connect();
+    ends.a->send_memory(2, 1, 0, memory_with('x').get(), deadline(5s));  // never taken
+  }
+  const auto after = devcomm_test::count_holdings();
+  CHECK(after.descriptors == before.descriptors);
+  CHECK(after.threads == before.threads);
+}
