@@ -57,5 +57,6 @@ install(FILES
   DESTINATION "${DEVCOMM_PACKAGE_DIR}")
 if(TARGET devcomm_simulator)
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/DevcommSimulate.cmake" DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+  install(PROGRAMS "${PROJECT_SOURCE_DIR}/cmake/devcomm_link_shared.sh" DESTINATION "${DEVCOMM_PACKAGE_DIR}")
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
