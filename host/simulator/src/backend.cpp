@@ -70,7 +70,10 @@ remote_descriptor parse_name(std::span<const std::byte> handle) {
 unique_fd open_by_name(const remote_descriptor& name) {
   const std::string path = "/proc/" + std::to_string(name.pid) + "/fd/" + std::to_string(name.descriptor);
   unique_fd opened(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!opened || status_of(opened.get()).st_ino != name.inode) {
+  const auto same = [&](const struct stat& file) {
+    return file.st_ino == name.inode && static_cast<std::uint64_t>(file.st_size) >= name.bytes;
+  };
+  if (!opened || !same(status_of(opened.get()))) {
     throw system_error("simulator: memory of process " + std::to_string(name.pid) + " cannot be opened (" +
                        (opened ? "it was freed" : std::strerror(errno)) +
                        "); all ranks must run as one user, and keep their memory until all are done");
@@ -80,8 +83,11 @@ unique_fd open_by_name(const remote_descriptor& name) {
 
 class memfd final : public host::detail::physical_memory {
  public:
-  memfd(unique_fd descriptor, std::size_t bytes) : descriptor_(std::move(descriptor)), bytes_(bytes) {}
+  memfd(int device, unique_fd descriptor, std::size_t bytes)
+      : device_(device), descriptor_(std::move(descriptor)), bytes_(bytes) {}
 
+  /// Whose memory it plays; of another process's memory, the device that imported it.
+  [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int get() const noexcept { return descriptor_.get(); }
   [[nodiscard]] std::size_t bytes() const noexcept override { return bytes_; }
   [[nodiscard]] int export_descriptor() override {
@@ -92,6 +98,7 @@ class memfd final : public host::detail::physical_memory {
   [[nodiscard]] std::vector<std::byte> export_fabric() override { return export_by_name(descriptor_.get(), bytes_); }
 
  private:
+  int device_;
   unique_fd descriptor_;
   std::size_t bytes_;
 };
@@ -105,48 +112,74 @@ class reservation final : public host::detail::address_range {
             static_cast<char*>(::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
     if (base_ == MAP_FAILED) fail("mmap");
   }
-  ~reservation() override { ::munmap(base_, bytes_); }
+  ~reservation() override {
+    for (char* each : mapped_) detail::forget_device_range(each);
+    ::munmap(base_, bytes_);
+  }
   reservation(const reservation&) = delete;
   reservation& operator=(const reservation&) = delete;
 
   [[nodiscard]] char* base() const noexcept override { return base_; }
   void map(std::size_t offset, host::detail::physical_memory& memory, std::span<const int>) override {
     const auto& from = dynamic_cast<memfd&>(memory);
+    mapped_.reserve(mapped_.size() + 1);
     if (::mmap(base_ + offset, from.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, from.get(), 0) ==
         MAP_FAILED) {
       fail("mmap");
     }
+    mapped_.push_back(base_ + offset);
+    detail::note_device_range(from.device(), base_ + offset, from.bytes());
   }
 
  private:
   std::size_t bytes_;
   char* base_;
+  std::vector<char*> mapped_;
 };
 
-/// Pages of its own; `opened_memory` and `host_memory` alike.
-template <class Port>
-class pages final : public Port {
+/// Zeroed, and freed on destruction.
+class aligned_bytes {
  public:
-  explicit pages(std::size_t bytes) : data_(::operator new(bytes, std::align_val_t(page()))) {
-    std::memset(data_, 0, bytes);
-  }
-  ~pages() override { ::operator delete(data_, std::align_val_t(page())); }
-  pages(const pages&) = delete;
-  pages& operator=(const pages&) = delete;
+  explicit aligned_bytes(std::size_t bytes) : data_(::operator new(bytes, alignment)) { std::memset(data_, 0, bytes); }
+  ~aligned_bytes() { ::operator delete(data_, alignment); }
+  aligned_bytes(const aligned_bytes&) = delete;
+  aligned_bytes& operator=(const aligned_bytes&) = delete;
 
-  [[nodiscard]] decltype(std::declval<const Port&>().data()) data() const noexcept override {
-    return static_cast<decltype(std::declval<const Port&>().data())>(data_);
-  }
+  [[nodiscard]] void* get() const noexcept { return data_; }
 
  private:
+  static constexpr std::align_val_t alignment{4096};
   void* data_;
+};
+
+class plain_host_memory final : public host::detail::host_memory {
+ public:
+  explicit plain_host_memory(std::size_t bytes) : bytes_(bytes) {}
+  [[nodiscard]] void* data() const noexcept override { return bytes_.get(); }
+
+ private:
+  aligned_bytes bytes_;
+};
+
+class plain_device_memory final : public host::detail::opened_memory {
+ public:
+  plain_device_memory(int device, std::size_t bytes) : bytes_(bytes) {
+    detail::note_device_range(device, bytes_.get(), bytes);
+  }
+  ~plain_device_memory() override { detail::forget_device_range(bytes_.get()); }
+  plain_device_memory(const plain_device_memory&) = delete;
+  plain_device_memory& operator=(const plain_device_memory&) = delete;
+  [[nodiscard]] char* data() const noexcept override { return static_cast<char*>(bytes_.get()); }
+
+ private:
+  aligned_bytes bytes_;
 };
 
 /// Another process's allocation, mapped once however many ranks of this process open it.
 class mapped_allocation {
  public:
-  explicit mapped_allocation(const remote_descriptor& name) : range_(name.bytes) {
-    memfd memory(open_by_name(name), name.bytes);
+  mapped_allocation(int device, const remote_descriptor& name) : range_(name.bytes) {
+    memfd memory(device, open_by_name(name), name.bytes);
     range_.map(0, memory, {});
   }
   [[nodiscard]] char* data() const noexcept { return range_.base(); }
@@ -191,27 +224,28 @@ class simulator_backend final : public host::detail::backend {
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(
-      int, std::size_t bytes, host::detail::handle_kind kind) override {
+      int device, std::size_t bytes, host::detail::handle_kind kind) override {
     // Other processes may hold what is exported, so their ranks may answer kernels that wait here.
     if (kind != host::detail::handle_kind::none) detail::note_shared_memory();
     unique_fd descriptor(::memfd_create("devcomm", MFD_CLOEXEC));
     if (!descriptor) fail("memfd_create");
     if (::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) fail("ftruncate");
-    return std::make_unique<memfd>(std::move(descriptor), bytes);
+    return std::make_unique<memfd>(device, std::move(descriptor), bytes);
   }
-  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_descriptor(int, int descriptor,
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_descriptor(int device, int descriptor,
                                                                                  std::size_t bytes) override {
-    return import(unique_fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), bytes);
+    return import(device, unique_fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), bytes);
   }
-  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_fabric(int, std::span<const std::byte> handle,
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_fabric(int device,
+                                                                             std::span<const std::byte> handle,
                                                                              std::size_t bytes) override {
-    return import(open_by_name(parse_name(handle)), bytes);
+    return import(device, open_by_name(parse_name(handle)), bytes);
   }
   [[nodiscard]] std::unique_ptr<host::detail::address_range> reserve(std::size_t bytes) override {
     return std::make_unique<reservation>(bytes);
   }
   [[nodiscard]] std::unique_ptr<host::detail::host_memory> allocate_host(int, std::size_t bytes) override {
-    return std::make_unique<pages<host::detail::host_memory>>(bytes);
+    return std::make_unique<plain_host_memory>(bytes);
   }
 
   [[nodiscard]] exported_pointer export_pointer(int, void* pointer, std::size_t bytes) override {
@@ -231,20 +265,20 @@ class simulator_backend final : public host::detail::backend {
     detail::note_shared_memory();
     return {export_by_name(found->descriptor, found->bytes), offset};
   }
-  [[nodiscard]] std::unique_ptr<host::detail::opened_memory> open_pointer(int,
+  [[nodiscard]] std::unique_ptr<host::detail::opened_memory> open_pointer(int device,
                                                                           std::span<const std::byte> handle) override {
     detail::note_shared_memory();
     const std::lock_guard lock(mutex_);
     std::erase_if(opened_, [](const auto& entry) { return entry.second.expired(); });
     auto& entry = opened_[std::string(reinterpret_cast<const char*>(handle.data()), handle.size())];
     std::shared_ptr<mapped_allocation> mapping = entry.lock();
-    if (!mapping) entry = mapping = std::make_shared<mapped_allocation>(parse_name(handle));
+    if (!mapping) entry = mapping = std::make_shared<mapped_allocation>(device, parse_name(handle));
     return std::make_unique<opened_allocation>(std::move(mapping));
   }
   void enable_peer_access(int, int) override {}
 
-  [[nodiscard]] std::unique_ptr<host::detail::opened_memory> allocate_device(int, std::size_t bytes) override {
-    return std::make_unique<pages<host::detail::opened_memory>>(bytes);
+  [[nodiscard]] std::unique_ptr<host::detail::opened_memory> allocate_device(int device, std::size_t bytes) override {
+    return std::make_unique<plain_device_memory>(device, bytes);
   }
   void zero(int, void* destination, std::size_t bytes) override {
     // Whole pages of shared memory become zeros by being given back.
@@ -259,7 +293,7 @@ class simulator_backend final : public host::detail::backend {
  private:
   static constexpr const char* uuid_prefix = "simulated-";
 
-  [[nodiscard]] static std::unique_ptr<memfd> import(unique_fd descriptor, std::size_t bytes) {
+  [[nodiscard]] static std::unique_ptr<memfd> import(int device, unique_fd descriptor, std::size_t bytes) {
     if (!descriptor) fail("fcntl");
     if (status_of(descriptor.get()).st_size < static_cast<off_t>(bytes)) {
       throw system_error(
@@ -267,7 +301,7 @@ class simulator_backend final : public host::detail::backend {
           "one version of devcomm");
     }
     detail::note_shared_memory();
-    return std::make_unique<memfd>(std::move(descriptor), bytes);
+    return std::make_unique<memfd>(device, std::move(descriptor), bytes);
   }
 
   std::mutex mutex_;

@@ -22,6 +22,11 @@ struct allocation {
 /// The allocation that contains `pointer`.
 [[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
 
+/// Device memory that the runtime has not allocated itself, such as a window: copies and messages
+/// take it for what it is.
+void note_device_range(int device, void* base, std::size_t bytes);
+void forget_device_range(void* base);
+
 /// From now on other processes may change memory that kernels here wait on, so that waiting
 /// kernels are no deadlock.
 void note_shared_memory();

@@ -1,0 +1,150 @@
+// Windows and registered memory as a device's copy engine sees them; the same laws in the simulator and
+// on GPUs, for ranks that are threads and ranks that are processes.
+#include <devcomm/host/communicator.hpp>
+
+#include <cuda_runtime.h>
+
+#include "rank_harness.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+using namespace devcomm;
+using namespace devcomm_test;
+
+namespace {
+
+void require_cuda(cudaError_t code, const std::string& call) {
+  require(code == cudaSuccess, call + ": " + cudaGetErrorName(code));
+}
+
+std::vector<char> pattern_of(int rank, std::size_t bytes) {
+  std::vector<char> pattern(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) pattern[i] = static_cast<char>(rank * 31 + static_cast<int>(i % 127) + 1);
+  return pattern;
+}
+
+/// Where `w` says that a member's memory lies; the table of registered memory is on the device.
+char* address_of(const window& w, int member) {
+  if (w.table == nullptr) return w.base + static_cast<std::size_t>(member) * w.stride;
+  char* address = nullptr;
+  require_cuda(cudaMemcpy(&address, w.table + member, sizeof address, cudaMemcpyDeviceToHost), "reading the table");
+  return address;
+}
+
+/// Every peer finds what each rank wrote to its own part.
+void exchange_patterns(host::communicator& comm, const window& w) {
+  const auto own = pattern_of(comm.rank(), w.bytes);
+  require_cuda(cudaMemcpy(w.local, own.data(), own.size(), cudaMemcpyHostToDevice), "writing the own part");
+  comm.barrier();
+  std::vector<char> found(w.bytes);
+  for (int member = 0; member < w.lsa_size; ++member) {
+    const int peer = comm.lsa().world_rank(member);
+    require_cuda(cudaMemcpy(found.data(), address_of(w, member), found.size(), cudaMemcpyDeviceToHost),
+                 "reading rank " + std::to_string(peer));
+    require(found == pattern_of(peer, w.bytes), "the memory of rank " + std::to_string(peer) + " is not what it wrote");
+  }
+  comm.barrier();
+}
+
+void require_zeros(const window& w) {
+  std::vector<char> found(w.bytes, 'x');
+  require_cuda(cudaMemcpy(found.data(), w.local, found.size(), cudaMemcpyDeviceToHost), "reading the own part");
+  require(found == std::vector<char>(w.bytes), "a new window holds zeros");
+}
+
+class device_buffer {
+ public:
+  explicit device_buffer(std::size_t bytes) { require_cuda(cudaMalloc(&data_, bytes), "cudaMalloc"); }
+  ~device_buffer() { static_cast<void>(cudaFree(data_)); }
+  device_buffer(const device_buffer&) = delete;
+  device_buffer& operator=(const device_buffer&) = delete;
+  [[nodiscard]] char* data() const { return static_cast<char*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+constexpr std::size_t window_bytes = 3000001;
+
+void use_windows(std::shared_ptr<host::bootstrap> bootstrap) {
+  host::communicator comm(std::move(bootstrap));
+  for (int i = 0; i < 2; ++i) {
+    const auto memory = comm.allocate(window_bytes);
+    require_zeros(memory.window());
+    exchange_patterns(comm, memory.window());
+  }
+}
+
+/// Two parts of one allocation, so that processes open it once for both.
+void use_registered(std::shared_ptr<host::bootstrap> bootstrap, const std::string& how) {
+  host::communicator comm(std::move(bootstrap));
+  const device_buffer buffer(1 << 16);
+  const auto first = comm.register_memory(buffer.data() + 256, 1000);
+  const auto second = comm.register_memory(buffer.data() + 8192, 777);
+  require(comm.lsa().size == 1 || first.how() == how, "the way is reported: " + first.how());
+  exchange_patterns(comm, first.window());
+  exchange_patterns(comm, second.window());
+  exchange_patterns(comm, first.window());
+}
+
+}  // namespace
+
+// Processes come first (--order decl): a process that has used CUDA must not fork.
+TEST_CASE("windows of processes") {
+  const int ranks = GENERATE(2, 4);
+  CHECK(on_processes(ranks, use_windows) == all_ok(ranks));
+}
+
+TEST_CASE("windows of processes that hold two ranks each") { CHECK(on_processes(4, use_windows, 2) == all_ok(4)); }
+
+TEST_CASE("registered memory of processes") {
+  const int ranks = GENERATE(2, 4);
+  CHECK(on_processes(ranks, [](auto bootstrap) { use_registered(std::move(bootstrap), "CUDA IPC"); }) == all_ok(ranks));
+}
+
+TEST_CASE("registered memory of processes that hold two ranks each") {
+  CHECK(on_processes(
+            4, [](auto bootstrap) { use_registered(std::move(bootstrap), "CUDA IPC"); }, 2) == all_ok(4));
+}
+
+TEST_CASE("memory that is not cudaMalloc's is refused by name across processes") {
+  const auto ends = on_processes(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const auto memory = comm.allocate(4096);
+    static_cast<void>(comm.register_memory(memory.data(), 4096));
+  });
+  for (const std::string& end : ends) {
+    CAPTURE(end);
+    CHECK(end.find("not_supported: register_memory (rank ") == 0);
+    CHECK(end.find("use communicator::allocate") != std::string::npos);
+  }
+}
+
+TEST_CASE("a registration past the end of its allocation is refused by name across processes") {
+  const auto ends = on_processes(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const device_buffer buffer(4096);
+    static_cast<void>(comm.register_memory(buffer.data(), std::size_t{1} << 40));
+  });
+  for (const std::string& end : ends) {
+    CAPTURE(end);
+    CHECK(end.find("invalid_argument: register_memory (rank ") == 0);
+    CHECK(end.find("run past the end of the allocation") != std::string::npos);
+  }
+}
+
+TEST_CASE("windows of threads") {
+  const int ranks = GENERATE(1, 2, 3, 8);
+  CHECK(on_threads(ranks, use_windows) == all_ok(ranks));
+}
+
+TEST_CASE("registered memory of threads") {
+  const int ranks = GENERATE(1, 2, 3, 8);
+  CHECK(on_threads(ranks, [](auto bootstrap) { use_registered(std::move(bootstrap), "same process"); }) ==
+        all_ok(ranks));
+}
