@@ -1,0 +1,86 @@
+# devcomm_simulate(<target> [CCCL <folder>])
+#
+# Compiles the .cu sources that <target> has when this is called as C++ for the simulator, and links
+# devcomm::simulator. Each is compiled through a generated .cpp file that includes it, so the same
+# source may belong to a CUDA target as well. The last link step defines the symbols behind
+# `extern __shared__`; an executable that links a library of simulated kernels must call this too.
+#
+# Headers of CCCL (<cuda/atomic> and its like), which kernels may use, are taken from CCCL when given,
+# from DEVCOMM_CCCL_INCLUDE_DIR, or from a CUDA toolkit; without them kernels do without.
+
+set(DEVCOMM_SIMULATE_DIR "${CMAKE_CURRENT_LIST_DIR}")
+
+find_path(DEVCOMM_CCCL_INCLUDE_DIR cuda/std/version
+  HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_PATH
+  PATHS /usr/local/cuda/include /usr/include
+  PATH_SUFFIXES cccl include/cccl
+  DOC "Folder of CCCL's headers, for kernels that use <cuda/atomic>")
+mark_as_advanced(DEVCOMM_CCCL_INCLUDE_DIR)
+
+function(devcomm_simulate target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CCCL" "")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "devcomm_simulate(${target}): unknown ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT TARGET devcomm::simulator)
+    message(FATAL_ERROR "devcomm_simulate(${target}): devcomm was built without its simulator "
+      "(DEVCOMM_BUILD_SIMULATOR)")
+  endif()
+
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(source_dir ${target} SOURCE_DIR)
+  set(new_sources "")
+  set(wrappers "")
+  foreach(source IN LISTS sources)
+    if(source MATCHES "\\.cu$")
+      get_filename_component(path "${source}" ABSOLUTE BASE_DIR "${source_dir}")
+      get_filename_component(name "${source}" NAME)
+      string(SHA1 tag "${path}")
+      string(SUBSTRING "${tag}" 0 8 tag)
+      set(wrapper "${CMAKE_CURRENT_BINARY_DIR}/simulated/${target}/${name}.${tag}.cpp")
+      file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${path}\"\n" @ONLY)
+      list(APPEND new_sources "${wrapper}")
+      list(APPEND wrappers "${wrapper}")
+    else()
+      list(APPEND new_sources "${source}")
+    endif()
+  endforeach()
+  set_property(TARGET ${target} PROPERTY SOURCES ${new_sources})
+  foreach(wrapper IN LISTS wrappers)
+    # The prelude comes first, and without warnings about what CUDA's language allows.
+    set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS
+      -include devcomm/simulator/prelude.hpp -Wno-unknown-pragmas
+      # nvcc does not guess at these, and GCC guesses wrongly in loops that a kernel unrolls.
+      -Wno-uninitialized $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  endforeach()
+
+  get_target_property(shim devcomm::simulator DEVCOMM_SHIM_DIR)
+  if(NOT shim)
+    # Installed beside the headers.
+    get_filename_component(prefix "${DEVCOMM_SIMULATE_DIR}" ABSOLUTE)
+    find_path(DEVCOMM_SHIM_INCLUDE_DIR cuda_runtime_api.h
+      HINTS "${prefix}/../../../include/devcomm/simulator/shim" "${prefix}/../../../../include/devcomm/simulator/shim"
+      NO_DEFAULT_PATH REQUIRED)
+    mark_as_advanced(DEVCOMM_SHIM_INCLUDE_DIR)
+    set(shim "${DEVCOMM_SHIM_INCLUDE_DIR}")
+  endif()
+  target_compile_definitions(${target} PRIVATE DEVCOMM_SIMULATOR)
+  target_include_directories(${target} SYSTEM BEFORE PRIVATE "${shim}")
+  set(cccl "${DEVCOMM_CCCL_INCLUDE_DIR}")
+  if(arg_CCCL)
+    set(cccl "${arg_CCCL}")
+  endif()
+  if(cccl)
+    target_include_directories(${target} SYSTEM PRIVATE "${cccl}")
+    # Its host atomics need no CUDA compiler; only its check for one does.
+    target_compile_definitions(${target} PRIVATE CCCL_DISABLE_CTK_COMPATIBILITY_CHECK)
+  endif()
+  target_link_libraries(${target} PRIVATE devcomm::simulator)
+
+  get_target_property(type ${target} TYPE)
+  if(NOT type MATCHES "STATIC_LIBRARY|OBJECT_LIBRARY|INTERFACE_LIBRARY")
+    set_target_properties(${target} PROPERTIES
+      CXX_LINKER_LAUNCHER "${DEVCOMM_SIMULATE_DIR}/devcomm_link_shared.sh"
+      LINK_DEPENDS "${DEVCOMM_SIMULATE_DIR}/devcomm_link_shared.sh")
+  endif()
+endfunction()

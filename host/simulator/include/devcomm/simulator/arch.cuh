@@ -1,0 +1,151 @@
+/// \file arch.cuh
+/// The seam in the simulator; see devcomm/detail/arch.cuh for what each function guarantees.
+///
+/// Memory operations are compiler built-ins in the calling file, so that ThreadSanitizer sees them
+/// with their orders; each strong one is a point at which another thread may go on.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/memory_order.hpp>
+#include <devcomm/simulator/detail/built_in_variables.hpp>
+#include <devcomm/simulator/detail/execution.hpp>
+
+namespace devcomm::detail::arch {
+
+namespace sim = ::devcomm::simulator::detail;
+
+inline constexpr uint32_t warp_threads = 32;
+inline constexpr uint32_t full_mask = 0xffffffffu;
+
+/// Every look is followed by one at the abort word and the clock: the runtime then knows all that a
+/// waiting thread depends on.
+inline constexpr uint32_t polls_per_check = 1;
+
+/// Sixteen bytes in registers.
+struct alignas(16) vec16 {
+  uint32_t x, y, z, w;
+};
+
+inline uint32_t thread_rank() { return sim::thread_rank(); }
+inline uint32_t block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+inline uint32_t block_rank() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+inline uint32_t grid_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
+inline uint32_t lane() { return sim::thread_rank() % warp_threads; }
+
+inline void sync_block() { sim::block_barrier(0, 0, false); }
+inline bool sync_block_or(bool predicate) { return sim::block_barrier(0, 0, predicate) != 0; }
+inline void sync_warp(uint32_t mask) { sim::warp_meet(sim::warp_operation::sync, mask, 0, 0); }
+inline void sync_named(uint32_t barrier, uint32_t threads) { sim::block_barrier(barrier, threads, false); }
+inline bool sync_named_or(uint32_t barrier, uint32_t threads, bool predicate) {
+  return sim::block_barrier(barrier, threads, predicate) != 0;
+}
+
+inline uint32_t ballot(uint32_t mask, bool predicate) {
+  return static_cast<uint32_t>(sim::warp_meet(sim::warp_operation::ballot, mask, predicate ? 1 : 0, 0));
+}
+inline bool any(uint32_t mask, bool predicate) { return ballot(mask, predicate) != 0; }
+__attribute__((noinline)) inline uint32_t active_mask() { return sim::converged_lanes(__builtin_return_address(0)); }
+inline uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t source_lane) {
+  return static_cast<uint32_t>(sim::warp_meet(sim::warp_operation::shuffle, mask, value, source_lane % warp_threads));
+}
+
+/// `N` elements of shared memory that belong to `Tag`.
+template <class Tag, class T, int N>
+inline T* shared_array() {
+  static thread_local struct alignas(16) {
+    unsigned char bytes[sizeof(T) * N];
+  } storage;
+  return reinterpret_cast<T*>(storage.bytes);
+}
+
+constexpr int built_in_order(memory_order order) {
+  return order == memory_order::acquire   ? __ATOMIC_ACQUIRE
+         : order == memory_order::release ? __ATOMIC_RELEASE
+         : order == memory_order::acq_rel ? __ATOMIC_ACQ_REL
+                                          : __ATOMIC_RELAXED;
+}
+
+template <memory_order Order, scope, class T>
+inline T load(const T* address) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong loads take 4- or 8-byte integers");
+  static_assert(!releases(Order), "a load is relaxed or acquires");
+  const T value = __atomic_load_n(address, built_in_order(Order));
+  sim::looked(address, sizeof(T), static_cast<uint64_t>(value));
+  return value;
+}
+
+template <memory_order Order, scope, class T>
+inline void store(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong stores take 4- or 8-byte integers");
+  static_assert(!acquires(Order), "a store is relaxed or releases");
+  __atomic_store_n(address, value, built_in_order(Order));
+  sim::wrote();
+}
+
+template <memory_order Order, scope, class T>
+inline T exchange(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  const T old = __atomic_exchange_n(address, value, built_in_order(Order));
+  sim::wrote();
+  return old;
+}
+
+template <memory_order Order, scope, class T>
+inline T fetch_add(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  return __atomic_fetch_add(address, value, built_in_order(Order));  // hooked by the prelude
+}
+
+/// Stores `desired` where `expected` is found; returns whether it did, and what was found in `expected`.
+template <memory_order Order, scope, class T>
+inline bool compare_exchange(T* address, T& expected, T desired) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  constexpr int on_failure = acquires(Order) ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED;
+  const bool success =
+      __atomic_compare_exchange_n(address, &expected, desired, false, built_in_order(Order), on_failure);
+  if (success) {
+    sim::wrote();
+  } else {
+    sim::looked(address, sizeof(T), static_cast<uint64_t>(expected));
+  }
+  return success;
+}
+
+template <memory_order Order, scope>
+inline void fence() {
+  static_assert(Order != memory_order::relaxed, "a relaxed fence orders nothing");
+  __atomic_thread_fence(built_in_order(Order));
+}
+
+inline void check_pack(const void* address) {
+  if (reinterpret_cast<uintptr_t>(address) % 16 != 0) {
+    sim::fail_misuse("a 16-byte access to an address that is no multiple of 16");
+  }
+}
+inline vec16 load16(const void* address) {
+  check_pack(address);
+  vec16 value;
+  __builtin_memcpy(&value, __builtin_assume_aligned(address, 16), sizeof value);
+  return value;
+}
+inline vec16 load16_streaming(const void* address) { return load16(address); }
+inline void store16(void* address, vec16 value) {
+  check_pack(address);
+  __builtin_memcpy(__builtin_assume_aligned(address, 16), &value, sizeof value);
+}
+inline void store16_streaming(void* address, vec16 value) { store16(address, value); }
+
+inline uint64_t global_time() { return sim::clock_now(); }
+inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
+
+class wait_scope {
+ public:
+  explicit wait_scope(const wait_label& label) { sim::begin_wait(label); }
+  ~wait_scope() { sim::end_wait(); }
+  wait_scope(const wait_scope&) = delete;
+  wait_scope& operator=(const wait_scope&) = delete;
+  void pause() { sim::pause_wait(); }
+};
+
+}  // namespace devcomm::detail::arch

@@ -1,0 +1,60 @@
+/// \file execution.hpp
+/// What code inside a simulated kernel asks of the runtime. The shim and the seam are written with
+/// these; kernels call neither directly. On a host thread the ones marked (host) do nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace devcomm::detail {
+struct wait_label;
+}
+
+namespace devcomm::simulator::detail {
+
+/// Whether the caller is a simulated thread.
+[[nodiscard]] bool in_kernel() noexcept;
+/// Linear index of the calling thread in its block, x fastest.
+[[nodiscard]] uint32_t thread_rank() noexcept;
+
+/// (host) A point at which another thread may go on instead.
+void preempt();
+/// (host) Follows a strong load of 1, 2, 4 or 8 bytes: `value` is what it found. A thread that keeps
+/// finding the same sleeps until that memory changes.
+void looked(const void* address, std::size_t bytes, uint64_t value);
+/// (host) Follows a strong operation that changed memory.
+void wrote();
+
+/// Meets the other threads of the block at `barrier` (0 to 15). `threads` arrivals complete it; 0
+/// means all threads of the block that have not exited. Returns how many passed true.
+uint32_t block_barrier(uint32_t barrier, uint32_t threads, bool predicate);
+/// Meets all threads of a cooperative launch.
+void grid_barrier();
+
+enum class warp_operation : uint8_t { sync, ballot, shuffle, match };
+/// Meets the lanes of `mask`. `sync`: nothing; `ballot`: the mask of lanes with `value` nonzero;
+/// `shuffle`: `value` of lane `source`; `match`: the mask of lanes with an equal `value`.
+uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint32_t source);
+/// The lanes of the warp that come to this call, as many as can without waiting for each other.
+uint32_t converged_lanes(const void* place);
+
+/// Simulated nanoseconds; each call takes a little time.
+uint64_t clock_now();
+/// (host) Lets others run until the clock has advanced by `nanoseconds`.
+void sleep_for(uint64_t nanoseconds);
+
+/// While it lives, strong loads of the calling thread name what it waits for.
+void begin_wait(const devcomm::detail::wait_label& label);
+void end_wait();
+/// Ends one look that found nothing.
+void pause_wait();
+
+/// Bytes of dynamic shared memory of the running launch.
+[[nodiscard]] std::size_t dynamic_shared_bytes() noexcept;
+/// Whether the running launch is cooperative.
+[[nodiscard]] bool cooperative_launch() noexcept;
+
+/// Throws `misuse`: what the calling thread did wrong.
+[[noreturn]] void fail_misuse(const char* message);
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,90 @@
+/// \file atomics.hpp
+/// `atomicAdd` and its like: relaxed, as in CUDA; the scope suffixes change nothing here.
+#pragma once
+
+#include <devcomm/simulator/detail/execution.hpp>
+#include <devcomm/simulator/device/warp.hpp>
+
+#include <cstdint>
+
+namespace devcomm::simulator::detail {
+
+template <class T>
+struct bits_of;
+template <>
+struct bits_of<float> {
+  using type = uint32_t;
+};
+template <>
+struct bits_of<double> {
+  using type = uint64_t;
+};
+
+/// Replaces `*p` by `next(*p)`; returns what it was. An update that changes nothing is a look.
+template <class Bits, class T, class Next>
+T update(T* p, Next next) {
+  auto* word = reinterpret_cast<Bits*>(p);
+  Bits seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+  Bits wanted;
+  do {
+    wanted = static_cast<Bits>(to_bits<T>(next(from_bits<T>(seen))));
+  } while (!__atomic_compare_exchange_n(word, &seen, wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  if (wanted == seen) {
+    looked(p, sizeof(T), static_cast<uint64_t>(seen));
+  } else {
+    wrote();
+  }
+  return from_bits<T>(seen);
+}
+
+}  // namespace devcomm::simulator::detail
+
+#define DEVCOMM_SIMULATOR_RMW(name, T, Bits, expression)                      \
+  inline T name(T* p, T v) {                                                  \
+    return devcomm::simulator::detail::update<Bits>(p, [v](T old) -> T {      \
+      static_cast<void>(old);                                                 \
+      return static_cast<T>(expression);                                      \
+    });                                                                       \
+  }                                                                           \
+  inline T name##_block(T* p, T v) { return name(p, v); }                     \
+  inline T name##_system(T* p, T v) { return name(p, v); }
+
+#define DEVCOMM_SIMULATOR_INTEGER_RMW(name, expression)                                     \
+  DEVCOMM_SIMULATOR_RMW(name, int, uint32_t, expression)                                    \
+  DEVCOMM_SIMULATOR_RMW(name, unsigned int, uint32_t, expression)                           \
+  DEVCOMM_SIMULATOR_RMW(name, unsigned long long, uint64_t, expression)
+
+DEVCOMM_SIMULATOR_RMW(atomicAdd, int, uint32_t, static_cast<unsigned>(old) + static_cast<unsigned>(v))
+DEVCOMM_SIMULATOR_RMW(atomicAdd, unsigned int, uint32_t, old + v)
+DEVCOMM_SIMULATOR_RMW(atomicAdd, unsigned long long, uint64_t, old + v)
+DEVCOMM_SIMULATOR_RMW(atomicAdd, float, uint32_t, old + v)
+DEVCOMM_SIMULATOR_RMW(atomicAdd, double, uint64_t, old + v)
+DEVCOMM_SIMULATOR_RMW(atomicSub, int, uint32_t, static_cast<unsigned>(old) - static_cast<unsigned>(v))
+DEVCOMM_SIMULATOR_RMW(atomicSub, unsigned int, uint32_t, old - v)
+DEVCOMM_SIMULATOR_INTEGER_RMW(atomicExch, v)
+DEVCOMM_SIMULATOR_RMW(atomicExch, float, uint32_t, v)
+DEVCOMM_SIMULATOR_INTEGER_RMW(atomicMin, old < v ? old : v)
+DEVCOMM_SIMULATOR_INTEGER_RMW(atomicMax, old > v ? old : v)
+DEVCOMM_SIMULATOR_RMW(atomicMin, long long, uint64_t, old < v ? old : v)
+DEVCOMM_SIMULATOR_RMW(atomicMax, long long, uint64_t, old > v ? old : v)
+DEVCOMM_SIMULATOR_INTEGER_RMW(atomicAnd, old & v)
+DEVCOMM_SIMULATOR_INTEGER_RMW(atomicOr, old | v)
+DEVCOMM_SIMULATOR_INTEGER_RMW(atomicXor, old ^ v)
+DEVCOMM_SIMULATOR_RMW(atomicInc, unsigned int, uint32_t, old >= v ? 0u : old + 1u)
+DEVCOMM_SIMULATOR_RMW(atomicDec, unsigned int, uint32_t, old == 0u || old > v ? v : old - 1u)
+
+#undef DEVCOMM_SIMULATOR_INTEGER_RMW
+#undef DEVCOMM_SIMULATOR_RMW
+
+#define DEVCOMM_SIMULATOR_CAS(T, Bits)                                                             \
+  inline T atomicCAS(T* p, T expected, T desired) {                                                \
+    return devcomm::simulator::detail::update<Bits>(                                               \
+        p, [=](T old) -> T { return old == expected ? desired : old; });                           \
+  }                                                                                                \
+  inline T atomicCAS_block(T* p, T expected, T desired) { return atomicCAS(p, expected, desired); } \
+  inline T atomicCAS_system(T* p, T expected, T desired) { return atomicCAS(p, expected, desired); }
+DEVCOMM_SIMULATOR_CAS(int, uint32_t)
+DEVCOMM_SIMULATOR_CAS(unsigned int, uint32_t)
+DEVCOMM_SIMULATOR_CAS(unsigned short, uint16_t)
+DEVCOMM_SIMULATOR_CAS(unsigned long long, uint64_t)
+#undef DEVCOMM_SIMULATOR_CAS

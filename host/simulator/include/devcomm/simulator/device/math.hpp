@@ -1,0 +1,99 @@
+/// \file math.hpp
+/// Mathematical and bit functions of CUDA that the C++ library lacks or names differently. The fast
+/// ones are exact here; a GPU's differ in the last bits.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+using std::isfinite;
+using std::isinf;
+using std::isnan;
+
+// CUDA's min and max mix signed and unsigned arguments as C does.
+#define DEVCOMM_SIMULATOR_MIN_MAX(A, B, R)                                                       \
+  inline R min(A a, B b) { return static_cast<R>(a) < static_cast<R>(b) ? static_cast<R>(a) : static_cast<R>(b); } \
+  inline R max(A a, B b) { return static_cast<R>(a) > static_cast<R>(b) ? static_cast<R>(a) : static_cast<R>(b); }
+DEVCOMM_SIMULATOR_MIN_MAX(int, int, int)
+DEVCOMM_SIMULATOR_MIN_MAX(unsigned, unsigned, unsigned)
+DEVCOMM_SIMULATOR_MIN_MAX(int, unsigned, unsigned)
+DEVCOMM_SIMULATOR_MIN_MAX(unsigned, int, unsigned)
+DEVCOMM_SIMULATOR_MIN_MAX(long, long, long)
+DEVCOMM_SIMULATOR_MIN_MAX(unsigned long, unsigned long, unsigned long)
+DEVCOMM_SIMULATOR_MIN_MAX(long, unsigned long, unsigned long)
+DEVCOMM_SIMULATOR_MIN_MAX(unsigned long, long, unsigned long)
+DEVCOMM_SIMULATOR_MIN_MAX(long long, long long, long long)
+DEVCOMM_SIMULATOR_MIN_MAX(unsigned long long, unsigned long long, unsigned long long)
+DEVCOMM_SIMULATOR_MIN_MAX(long long, unsigned long long, unsigned long long)
+DEVCOMM_SIMULATOR_MIN_MAX(unsigned long long, long long, unsigned long long)
+#undef DEVCOMM_SIMULATOR_MIN_MAX
+inline float min(float a, float b) { return std::fmin(a, b); }
+inline float max(float a, float b) { return std::fmax(a, b); }
+inline double min(double a, double b) { return std::fmin(a, b); }
+inline double max(double a, double b) { return std::fmax(a, b); }
+inline double min(float a, double b) { return std::fmin(static_cast<double>(a), b); }
+inline double max(float a, double b) { return std::fmax(static_cast<double>(a), b); }
+inline double min(double a, float b) { return std::fmin(a, static_cast<double>(b)); }
+inline double max(double a, float b) { return std::fmax(a, static_cast<double>(b)); }
+
+inline float rsqrtf(float x) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x))); }
+inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float __log2f(float x) { return std::log2(x); }
+inline float __sinf(float x) { return std::sin(x); }
+inline float __cosf(float x) { return std::cos(x); }
+inline float __powf(float x, float y) { return std::pow(x, y); }
+inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __frsqrt_rn(float x) { return rsqrtf(x); }
+inline float __fsqrt_rn(float x) { return std::sqrt(x); }
+
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned __brev(unsigned x) {
+  unsigned r = 0;
+  for (int i = 0; i < 32; ++i) r |= (x >> i & 1u) << (31 - i);
+  return r;
+}
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} * b) >> 32); }
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  unsigned r = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned s = selector >> (4 * i);
+    unsigned byte = static_cast<unsigned>(bytes >> (8 * (s & 7u))) & 0xffu;
+    if ((s & 8u) != 0) byte = (byte & 0x80u) != 0 ? 0xffu : 0u;
+    r |= byte << (8 * i);
+  }
+  return r;
+}
+
+namespace devcomm::simulator::detail {
+template <class To, class From>
+To same_bits(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  To result;
+  __builtin_memcpy(&result, &value, sizeof(To));
+  return result;
+}
+}  // namespace devcomm::simulator::detail
+inline int __float_as_int(float x) { return devcomm::simulator::detail::same_bits<int>(x); }
+inline unsigned __float_as_uint(float x) { return devcomm::simulator::detail::same_bits<unsigned>(x); }
+inline float __int_as_float(int x) { return devcomm::simulator::detail::same_bits<float>(x); }
+inline float __uint_as_float(unsigned x) { return devcomm::simulator::detail::same_bits<float>(x); }
+inline long long __double_as_longlong(double x) { return devcomm::simulator::detail::same_bits<long long>(x); }
+inline double __longlong_as_double(long long x) { return devcomm::simulator::detail::same_bits<double>(x); }
+inline float __int2float_rn(int x) { return static_cast<float>(x); }
+inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
+inline int __float2int_rz(float x) { return static_cast<int>(x); }

@@ -1,0 +1,57 @@
+/// \file threads.hpp
+/// CUDA's barriers, fences, clocks and plain accesses with a cache hint, for the simulator.
+#pragma once
+
+#include <devcomm/simulator/detail/execution.hpp>
+#include <devcomm/simulator/detail/traits.hpp>
+
+#include <cstdint>
+#include <cstdio>
+
+inline constexpr int warpSize = 32;
+
+inline void __syncthreads() { devcomm::simulator::detail::block_barrier(0, 0, false); }
+inline int __syncthreads_count(int predicate) {
+  return static_cast<int>(devcomm::simulator::detail::block_barrier(0, 0, predicate != 0));
+}
+inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
+inline int __syncthreads_and(int predicate) { return __syncthreads_count(predicate == 0) == 0; }
+
+inline void __threadfence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  devcomm::simulator::detail::preempt();
+}
+inline void __threadfence_block() { __threadfence(); }
+inline void __threadfence_system() { __threadfence(); }
+
+inline long long clock64() { return static_cast<long long>(devcomm::simulator::detail::clock_now()); }
+inline long clock() { return static_cast<long>(devcomm::simulator::detail::clock_now()); }
+inline unsigned long long __globaltimer() { return devcomm::simulator::detail::clock_now(); }
+inline void __nanosleep(unsigned nanoseconds) { devcomm::simulator::detail::sleep_for(nanoseconds); }
+
+/// Ends the launch with an error.
+[[noreturn]] inline void __trap() { devcomm::simulator::detail::fail_misuse("__trap"); }
+
+// Cache hints change nothing here.
+#define DEVCOMM_SIMULATOR_LOAD(name)                                      \
+  template <class T, class = devcomm::simulator::detail::loadable<T>>     \
+  inline T name(const T* p) {                                             \
+    return *p;                                                            \
+  }
+DEVCOMM_SIMULATOR_LOAD(__ldg)
+DEVCOMM_SIMULATOR_LOAD(__ldca)
+DEVCOMM_SIMULATOR_LOAD(__ldcg)
+DEVCOMM_SIMULATOR_LOAD(__ldcs)
+DEVCOMM_SIMULATOR_LOAD(__ldlu)
+DEVCOMM_SIMULATOR_LOAD(__ldcv)
+#undef DEVCOMM_SIMULATOR_LOAD
+#define DEVCOMM_SIMULATOR_STORE(name)                                     \
+  template <class T, class = devcomm::simulator::detail::loadable<T>>     \
+  inline void name(T* p, T value) {                                       \
+    *p = value;                                                           \
+  }
+DEVCOMM_SIMULATOR_STORE(__stwb)
+DEVCOMM_SIMULATOR_STORE(__stcg)
+DEVCOMM_SIMULATOR_STORE(__stcs)
+DEVCOMM_SIMULATOR_STORE(__stwt)
+#undef DEVCOMM_SIMULATOR_STORE

@@ -1,0 +1,25 @@
+/// \file prelude.hpp
+/// Included by the build before everything else in a simulated kernel's file: CUDA's words, and the
+/// hook behind `cuda::atomic_ref`.
+#pragma once
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__  // the C++ library has an attribute of this name
+#define __restrict__ __restrict
+#define __align__(n) __attribute__((aligned(n)))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __constant__
+
+// A block is an OS thread. No initialiser may run on first use, as shared memory has none.
+#if defined(__clang__)
+#  define __shared__ __attribute__((require_constant_initialization)) thread_local
+#else
+#  define __shared__ thread_local
+#endif
+
+#include <cuda_runtime.h>
+#include <devcomm/simulator/detail/atomic_hook.hpp>

@@ -1,0 +1,60 @@
+/// \file simulator.hpp
+/// Settings of the simulation and what is known of its failures. Host code.
+///
+/// Settings count from the next launch on; the number of devices and of multiprocessors must be set
+/// before the first call of the CUDA runtime. Each has an environment variable that gives its first
+/// value; see docs/simulator.md.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace devcomm::simulator {
+
+/// A kernel broke a precondition. Ends its launch; the next synchronisation returns
+/// `cudaErrorAssert`, and `last_failure()` has the text.
+class misuse : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+/// Simulated GPUs; 8 unless `DEVCOMM_SIM_DEVICES` says otherwise.
+void set_device_count(int devices);
+/// Multiprocessors of each GPU; 32 unless `DEVCOMM_SIM_MULTIPROCESSORS` says otherwise.
+void set_multiprocessors(int count);
+
+/// Starts the sequence of scheduling choices anew; 1 unless `DEVCOMM_SIM_SEED` says otherwise. Call it
+/// while no kernel runs.
+void set_seed(std::uint64_t seed);
+[[nodiscard]] std::uint64_t seed();
+
+/// Bytes of stack of each simulated thread (`DEVCOMM_SIM_STACK`).
+void set_stack_bytes(std::size_t bytes);
+/// A thread that runs this long without reaching a point where another could go on ends the program
+/// with its name; 0 waits forever (`DEVCOMM_SIM_WATCHDOG_MS`, 30 s).
+void set_watchdog(std::chrono::milliseconds limit);
+/// How long waiting kernels are left alone while a host thread outside the runtime might still help
+/// them, before they count as deadlocked (`DEVCOMM_SIM_GRACE_MS`, 10 s).
+void set_grace(std::chrono::milliseconds limit);
+/// Kernels run while a host thread waits for some of them. When none does for this long, they run
+/// anyway (`DEVCOMM_SIM_BACKGROUND_MS`, 500 ms).
+void set_background_start(std::chrono::milliseconds delay);
+
+/// Text of the latest failure: a broken precondition, a deadlock, or an exception, and the launches
+/// that could not end because of it. Empty when there was none since `clear_failure`.
+[[nodiscard]] std::string last_failure();
+void clear_failure();
+
+struct statistics {
+  std::uint64_t steps;       ///< scheduling choices so far
+  std::uint64_t switches;    ///< of which another thread of the same block went on
+  std::uint64_t handoffs;    ///< of which another block went on
+  std::uint64_t trace_hash;  ///< of all choices since the seed was set: equal for equal schedules
+  std::uint64_t time;        ///< simulated nanoseconds
+};
+[[nodiscard]] statistics get_statistics();
+
+}  // namespace devcomm::simulator

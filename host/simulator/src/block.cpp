@@ -1,0 +1,176 @@
+#include "block.hpp"
+
+#include "context.hpp"
+#include "engine.hpp"
+#include "failure.hpp"
+#include "grid.hpp"
+#include "scheduler.hpp"
+#include "shared_memory.hpp"
+#include "thread_variables.hpp"
+#include "warp.hpp"
+
+#include <devcomm/simulator/simulator.hpp>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+namespace devcomm::simulator::detail {
+
+__thread block* this_block = nullptr;
+__thread fiber* this_fiber = nullptr;
+
+block::block(grid& owner, uint64_t block_rank, int sm) : launch(owner), rank(block_rank), multiprocessor(sm) {}
+
+block::~block() {
+  for (warp& w : warps) {
+    for (warp_cells* group : w.groups) delete group;
+  }
+}
+
+void block::start() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 262144 + shared_memory::thread_local_bytes());
+  const int error = pthread_create(&thread_, &attributes, &block::thread_main, this);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) {
+    std::fprintf(stderr,
+                 "devcomm simulator: cannot start a thread for block %llu (%s); raise the limit of threads, or "
+                 "lower DEVCOMM_SIM_MULTIPROCESSORS\n",
+                 static_cast<unsigned long long>(rank), error == EAGAIN ? "limit reached" : "out of memory");
+    std::abort();
+  }
+  started = true;
+}
+
+void block::join() { pthread_join(thread_, nullptr); }
+
+void* block::thread_main(void* self) {
+  static_cast<block*>(self)->run();
+  return nullptr;
+}
+
+namespace {
+
+/// Runs `part` of a CUDA thread's life; what it throws ends the launch.
+template <class Part>
+void guarded(fiber& f, Part part) {
+  std::string failure;
+  int error = 0;
+  try {
+    part();
+    return;
+  } catch (const misuse& broken) {
+    failure = broken.what();
+    error = 710;  // cudaErrorAssert
+  } catch (const std::exception& thrown) {
+    failure = std::string("uncaught exception: ") + thrown.what();
+    error = 719;  // cudaErrorLaunchFailure
+  } catch (...) {
+    failure = "uncaught exception of unknown type";
+    error = 719;
+  }
+  const sanitizer::unobserved hidden;
+  the_engine().record_failure(describe_thread(f) + ": " + failure, false);
+  fail_grid(f.home->launch, error);
+}
+
+/// The first function on every fiber's stack.
+void fiber_main() {
+  if (sanitizer::address()) note_root_stack();
+  fiber& f = *this_fiber;
+  block& b = *f.home;
+  grid& g = b.launch;
+  guarded(f, [&] { g.call->run(); });
+  if (!b.stack_intact(f)) die_of_overflow(f);
+  sanitizer::release(*g.completion);
+  guarded(f, [&] {
+    b.suspend(f, fiber_state::finished);
+    b.exited(f);
+  });
+  if (g.failed || b.live == 0) leave_fibers();
+  the_engine().reschedule();
+  std::abort();  // a finished fiber is never chosen
+}
+
+}  // namespace
+
+void block::prepare() {
+  const launch_shape& shape = launch.shape;
+  const uint32_t threads = shape.threads();
+  set_block_variables(shape.grid, shape.block, rank);
+  shared_memory::poison(shape.dynamic_bytes);
+  stacks_.allocate(threads, the_engine().config.stack_bytes);
+  fibers.resize(threads);
+  runnable.reserve(threads);
+  warps.resize((threads + 31) / 32);
+  live = threads;
+  sanitizer::become(launch.identity);
+  for (uint32_t i = 0; i < threads; ++i) fibers[i].identity = sanitizer::new_identity();
+  sanitizer::become(root_identity);
+  for (uint32_t i = 0; i < threads; ++i) {
+    fiber& f = fibers[i];
+    f.home = this;
+    f.rank = i;
+    f.index = {i % shape.block.x, i / shape.block.x % shape.block.y, i / (shape.block.x * shape.block.y)};
+    f.context = make_context(stacks_.top(i), &fiber_main);
+    f.slot = i;
+    runnable.push_back(&f);
+    warps[i / 32].live |= 1u << (i % 32);
+  }
+}
+
+void block::run() {
+  this_block = this;
+  root_identity = sanitizer::identity();
+  my_turn.await();
+  engine& e = the_engine();
+  {
+    const sanitizer::unobserved hidden;
+    if (!launch.failed) {
+      prepare();
+      enter_fibers(e.choose_fiber(*this));
+      this_fiber = nullptr;
+      if (!launch.failed) check_shared_memory(*this);
+      clean_up();
+    }
+    if (ready) e.remove_ready_block(*this);
+    finished = true;
+    e.finished_blocks.push_back(this);
+  }
+  e.conductor_turn.give();
+}
+
+void block::clean_up() {
+  engine& e = the_engine();
+  for (fiber& f : fibers) {
+    if (f.state == fiber_state::polling || f.state == fiber_state::sleeping) e.remove_waiting(f);
+    sanitizer::drop_identity(f.identity);
+  }
+  shared_memory::unpoison();
+  stacks_.release();
+}
+
+void block::wake(fiber& f) {
+  f.state = fiber_state::runnable;
+  f.slot = static_cast<uint32_t>(runnable.size());
+  runnable.push_back(&f);
+  if (!ready) the_engine().add_ready_block(*this);
+}
+
+void block::suspend(fiber& f, fiber_state why) {
+  f.state = why;
+  fiber* last = runnable.back();
+  runnable.pop_back();
+  if (last != &f) {
+    runnable[f.slot] = last;
+    last->slot = f.slot;
+  }
+  if (runnable.empty()) the_engine().remove_ready_block(*this);
+  if (converging > 0) warps_after_suspend(*this, f);
+}
+
+}  // namespace devcomm::simulator::detail

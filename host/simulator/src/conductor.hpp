@@ -1,0 +1,46 @@
+/// \file conductor.hpp
+/// The OS thread that starts launches and copies, ends them, and decides what a standstill means.
+#pragma once
+
+#include "engine.hpp"
+#include "task.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace devcomm::simulator::detail {
+
+class conductor {
+ public:
+  explicit conductor(engine& e) : engine_(e) {}
+  /// Never returns.
+  void run();
+
+ private:
+  void start_tasks();
+  void start_blocks();
+  void start_blocks(grid& g);
+  void join_blocks();
+  void end_grids();
+  void wake_hosts();
+  [[nodiscard]] bool wanted();
+  void sleep();
+  void run_blocks();
+  void standstill();
+  void wait_for_help();
+  void report_deadlock();
+
+  engine& engine_;
+  uint64_t idle_since_ = 0;   ///< real time; 0: not idle
+  uint64_t idle_checked_ = 0; ///< real time of the latest look at the other threads
+  uint64_t idle_step_ = 0;
+  uint64_t real_base_ = 0;
+  bool in_background_ = false;
+  bool help_possible_ = false;
+};
+
+/// Whether some thread of the process other than the simulator's runs, or may wake by itself: all
+/// others wait in the CUDA runtime or, without a limit, for each other.
+[[nodiscard]] bool others_may_help();
+
+}  // namespace devcomm::simulator::detail

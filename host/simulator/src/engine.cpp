@@ -1,0 +1,73 @@
+#include "engine.hpp"
+
+#include "conductor.hpp"
+#include "host_port.hpp"
+
+#include <pthread.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+void* conduct(void*) {
+  conductor(the_engine()).run();
+  return nullptr;
+}
+
+}  // namespace
+
+engine& the_engine() {
+  static auto& only = *new engine;
+  return only;
+}
+
+engine::engine() : config(settings_from_environment()), random(config.seed) {}
+
+void engine::poke() {
+  last_call_ = real_time();
+  __atomic_fetch_add(&event_, 1u, __ATOMIC_RELEASE);
+  if (!conductor_started_) {
+    conductor_started_ = true;
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, &conduct, nullptr) != 0) {
+      std::fprintf(stderr, "devcomm simulator: cannot start its thread: raise the limit of threads or memory\n");
+      std::abort();
+    }
+    pthread_detach(thread);
+  }
+  futex_wake(&event_, 1);
+}
+
+void engine::add_ready(task& t) {
+  ++t.references;
+  ready_tasks_.push_back(&t);
+  conductor_wanted = true;
+  poke();
+}
+
+void engine::host_wait(condition& c) { wait(c, never); }
+void engine::host_wait_steps(condition& c, uint64_t allowed) { wait(c, steps + allowed); }
+
+void engine::wait(condition& c, uint64_t until_step) {
+  if (c.holds()) return;
+  waiter w{&c, until_step, {}};
+  waiters_.push_back(&w);
+  conductor_wanted = true;
+  poke();
+  lock.unlock();
+  w.satisfied.await();
+  lock.lock();
+  --returning_;
+}
+
+void note_shared_memory() {
+  const engine_guard hold;
+  engine& e = the_engine();
+  if (e.shared_with_processes) return;
+  e.shared_with_processes = true;
+  e.real_offset = e.now - real_time();  // wraps; the sum does again
+}
+
+}  // namespace devcomm::simulator::detail

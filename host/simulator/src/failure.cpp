@@ -1,0 +1,60 @@
+#include "failure.hpp"
+
+#include "engine.hpp"
+#include "grid.hpp"
+
+#include <devcomm/simulator/simulator.hpp>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace devcomm::simulator {
+
+void fail_assertion(const char* condition, const char* message, const char* file, int line) {
+  throw misuse(std::string(message) + " [" + condition + "] at " + file + ":" + std::to_string(line));
+}
+
+namespace detail {
+
+std::string describe_block(const block& b) {
+  for (const fiber& f : b.fibers) {
+    if (f.label != nullptr) return "rank " + std::to_string(f.label->rank) + ", block " + std::to_string(b.rank);
+  }
+  return "device " + std::to_string(b.launch.device) + ", block " + std::to_string(b.rank);
+}
+
+std::string describe_thread(const fiber& f) {
+  return describe_block(*f.home) + ", thread " + std::to_string(f.rank);
+}
+
+void fail_misuse(const char* message) { throw misuse(message); }
+
+void engine::record_failure(const std::string& text, bool consequence) {
+  const std::string line = text + " (seed " + std::to_string(config.seed) + ")";
+  failure_text_ = consequence && !failure_text_.empty() ? failure_text_ + "\nthen " + line : line;
+  std::fprintf(stderr, "devcomm simulator: %s\n", line.c_str());
+}
+
+void die_of_overflow(const fiber& f) {
+  std::fprintf(stderr,
+               "devcomm simulator: %s used more than its stack of %zu bytes (seed %" PRIu64
+               "); set DEVCOMM_SIM_STACK to more\n",
+               describe_thread(f).c_str(), f.home->stack_bytes(), the_engine().config.seed);
+  std::abort();
+}
+
+void die_of_watchdog(const block* running, uint64_t nanoseconds) {
+  const std::string who = running != nullptr ? describe_block(*running) : std::string("the runtime");
+  std::fprintf(stderr,
+               "devcomm simulator: %s has run for %.1f s without reaching a point where another thread could go on "
+               "(seed %" PRIu64
+               "). A loop that polls plain or volatile memory never does: poll with devcomm's waits, atomics or "
+               "cuda::atomic_ref. For long computations set DEVCOMM_SIM_WATCHDOG_MS\n",
+               who.c_str(), static_cast<double>(nanoseconds) * 1e-9, the_engine().config.seed);
+  std::abort();
+}
+
+}  // namespace detail
+}  // namespace devcomm::simulator

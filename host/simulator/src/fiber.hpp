@@ -1,0 +1,83 @@
+/// \file fiber.hpp
+/// One CUDA thread.
+#pragma once
+
+#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/simulator/detail/execution.hpp>
+#include <vector_types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace devcomm::simulator::detail {
+
+class block;
+
+inline constexpr uint64_t never = ~uint64_t{0};
+
+enum class fiber_state : uint8_t {
+  runnable,
+  at_barrier,     ///< of the block or the grid
+  at_warp,        ///< waits for the other lanes of a warp operation
+  at_converge,    ///< asked which lanes are here
+  polling,        ///< waits for memory to change
+  sleeping,
+  finished,
+};
+
+/// Memory that a fiber has looked at and what it found.
+struct watch {
+  const void* address;
+  uint64_t value;
+  uint32_t bytes;
+};
+
+/// The memory that a fiber looks at again and again.
+struct watch_list {
+  static constexpr uint32_t capacity = 12;
+  watch entries[capacity];
+  uint32_t count = 0;
+  uint32_t repeats = 0;     ///< looks in a row that found what they found before
+  uint32_t patience = 0;    ///< times it was let look again although nothing had changed
+  bool overflowed = false;  ///< looks at more places than fit: never sleeps
+};
+
+/// What `__cxa_get_globals` points at: the exceptions in flight of one thread.
+struct exception_state {
+  void* caught;
+  unsigned uncaught;
+};
+
+struct fiber {
+  void* context = nullptr;  ///< stack pointer while switched out
+  block* home = nullptr;
+  uint3 index{};
+  uint32_t rank = 0;
+  fiber_state state = fiber_state::runnable;
+  uint32_t slot = 0;     ///< place in the block's runnable list, or in the engine's list of waiting fibers
+  uint32_t quantum = 1;  ///< preemption points left before it has to yield
+  exception_state exceptions{};
+
+  void* identity = nullptr;  ///< ThreadSanitizer's
+  void* fake_stack = nullptr;  ///< AddressSanitizer's
+
+  // Waiting for memory or time.
+  watch_list watches;
+  const devcomm::detail::wait_label* label = nullptr;
+  uint64_t wake_time = never;     ///< looks again at this time at the latest
+  uint64_t wait_start = 0;        ///< when the wait began
+  uint64_t deadline = never;      ///< of a labelled wait, once it has looked at the clock
+  bool paused = false;            ///< the labelled wait has looked in vain before
+  bool reads_clock = false;       ///< read the clock since its last look
+
+  // At a barrier or in a warp operation.
+  uint32_t barrier = 0;
+  uint32_t threads = 0;
+  uint32_t mask = 0;
+  uint32_t source = 0;
+  uint64_t value = 0;  ///< given, then the result
+  warp_operation operation = warp_operation::sync;
+  const void* place = nullptr;
+};
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,140 @@
+#include "memory.hpp"
+
+#include "engine.hpp"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+constexpr size_t page = 4096;
+
+struct record {
+  memory_kind kind;
+  int device;
+  size_t bytes;
+  int descriptor;
+  size_t mapped;  ///< with the guards; 0: not ours to unmap
+};
+
+std::map<char*, record>& table() {
+  static auto& only = *new std::map<char*, record>;
+  return only;
+}
+
+size_t whole_pages(size_t bytes) { return (bytes + page - 1) / page * page; }
+
+/// Programs with many allocations need many descriptors.
+int make_memory_file() {
+  int file = memfd_create("devcomm-device", MFD_CLOEXEC);
+  if (file >= 0) return file;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return -1;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return -1;
+  return memfd_create("devcomm-device", MFD_CLOEXEC);
+}
+
+const std::pair<char* const, record>* find(const void* pointer) {
+  auto& all = table();
+  auto* const at = static_cast<char*>(const_cast<void*>(pointer));
+  auto next = all.upper_bound(at);
+  if (next == all.begin()) return nullptr;
+  --next;
+  return at < next->first + next->second.bytes ? &*next : nullptr;
+}
+
+}  // namespace
+
+void* allocate(memory_kind kind, int device, size_t bytes) {
+  if (kind == memory_kind::device && allocated_bytes(device) + bytes > device_memory_bytes) return nullptr;
+  const size_t data = whole_pages(bytes);
+  const int file = make_memory_file();
+  if (file < 0) return nullptr;
+  if (ftruncate(file, static_cast<off_t>(data)) != 0) {
+    close(file);
+    return nullptr;
+  }
+  // Pages without access on both sides end what runs out of bounds.
+  const size_t mapped = data + 2 * page;
+  void* const range = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) {
+    close(file);
+    return nullptr;
+  }
+  auto* const base = static_cast<char*>(range) + page;
+  if (mmap(base, data, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+    munmap(range, mapped);
+    close(file);
+    return nullptr;
+  }
+  for (size_t i = 0; i < data; i += 8) *reinterpret_cast<volatile uint64_t*>(base + i) = ~uint64_t{0};
+  sanitizer::poison(base + bytes, data - bytes);
+  table()[base] = {kind, device, bytes, file, mapped};
+  return base;
+}
+
+bool release(memory_kind kind, void* pointer) {
+  auto& all = table();
+  const auto found = all.find(static_cast<char*>(pointer));
+  if (found == all.end() || found->second.kind != kind || found->second.mapped == 0) return false;
+  const record r = found->second;
+  all.erase(found);
+  sanitizer::unpoison(pointer, whole_pages(r.bytes));
+  munmap(static_cast<char*>(pointer) - page, r.mapped);
+  close(r.descriptor);
+  return true;
+}
+
+memory_kind kind_of(const void* pointer, int* device) {
+  const auto* found = find(pointer);
+  if (found == nullptr) return memory_kind::unknown;
+  if (device != nullptr) *device = found->second.device;
+  return found->second.kind;
+}
+
+size_t allocated_bytes(int device) {
+  size_t total = 0;
+  for (const auto& entry : table()) {
+    if (entry.second.kind == memory_kind::device && entry.second.device == device) total += entry.second.bytes;
+  }
+  return total;
+}
+
+std::string describe_address(const void* address) {
+  char text[160];
+  const auto* found = find(address);
+  if (found == nullptr) {
+    std::snprintf(text, sizeof text, "address %p", address);
+  } else {
+    std::snprintf(text, sizeof text, "byte %td of the %zu at %p (%s %d)", static_cast<const char*>(address) - found->first,
+                  found->second.bytes, static_cast<void*>(found->first),
+                  found->second.kind == memory_kind::pinned ? "pinned memory of device" : "device",
+                  found->second.device);
+  }
+  return text;
+}
+
+std::optional<allocation> find_allocation(const void* pointer) {
+  const engine_guard hold;
+  const auto* found = find(pointer);
+  if (found == nullptr || found->second.kind != memory_kind::device || found->second.mapped == 0) return std::nullopt;
+  return allocation{found->second.device, found->first, found->second.bytes, found->second.descriptor};
+}
+
+void note_device_range(int device, void* base, std::size_t bytes) {
+  const engine_guard hold;
+  table()[static_cast<char*>(base)] = {memory_kind::device, device, bytes, -1, 0};
+}
+
+void forget_device_range(void* base) {
+  const engine_guard hold;
+  table().erase(static_cast<char*>(base));
+}
+
+}  // namespace devcomm::simulator::detail

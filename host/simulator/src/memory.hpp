@@ -1,0 +1,28 @@
+/// \file memory.hpp
+/// Memory of the simulated devices and pinned host memory.
+#pragma once
+
+#include "host_port.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace devcomm::simulator::detail {
+
+enum class memory_kind { unknown, device, pinned };
+
+// All of these are called with the engine's lock.
+
+/// Fresh memory filled with bytes that are NaN in every floating-point type; null when there is none.
+[[nodiscard]] void* allocate(memory_kind kind, int device, size_t bytes);
+/// Whether `pointer` was the start of an allocation of that kind.
+bool release(memory_kind kind, void* pointer);
+[[nodiscard]] memory_kind kind_of(const void* pointer, int* device = nullptr);
+[[nodiscard]] size_t allocated_bytes(int device);
+
+/// "byte 128 of 4096 allocated on device 2 (0x7f...)".
+[[nodiscard]] std::string describe_address(const void* address);
+
+inline constexpr size_t device_memory_bytes = size_t{64} << 30;
+
+}  // namespace devcomm::simulator::detail

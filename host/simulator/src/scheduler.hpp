@@ -1,0 +1,18 @@
+/// \file scheduler.hpp
+/// Switching among the fibers of a block.
+#pragma once
+
+#include "block.hpp"
+
+namespace devcomm::simulator::detail {
+
+/// From the block's root context to `f`; returns when the block leaves its fibers.
+void enter_fibers(fiber& f);
+
+/// Remembers the root stack for AddressSanitizer; called first on a fiber that the root entered.
+void note_root_stack();
+
+/// From the running fiber to the block's root context, never to come back.
+[[noreturn]] void leave_fibers();
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,110 @@
+#include "settings.hpp"
+
+#include "engine.hpp"
+#include "sanitizer.hpp"
+
+#include <devcomm/simulator/simulator.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace devcomm::simulator {
+namespace detail {
+namespace {
+
+/// A whole number from the environment, or `otherwise`; a value that is none ends the program, as
+/// simulating something else than was asked for helps nobody.
+uint64_t number(const char* name, uint64_t otherwise, uint64_t least) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return otherwise;
+  char* end = nullptr;
+  const uint64_t value = std::strtoull(text, &end, 0);
+  if (*end != '\0' || *text == '-' || value < least) {
+    std::fprintf(stderr, "devcomm simulator: %s is '%s'; give a whole number of at least %llu\n", name, text,
+                 static_cast<unsigned long long>(least));
+    std::_Exit(2);
+  }
+  return value;
+}
+
+constexpr uint64_t millisecond = 1000000;
+
+}  // namespace
+
+settings settings_from_environment() {
+  const bool sanitized = sanitizer::thread() || sanitizer::address();
+  settings s{};
+  s.seed = number("DEVCOMM_SIM_SEED", 1, 0);
+  s.devices = static_cast<int>(number("DEVCOMM_SIM_DEVICES", 8, 1));
+  s.multiprocessors = static_cast<int>(number("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1));
+  s.stack_bytes = number("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384) / 4096 * 4096;
+  s.watchdog = number("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0) * millisecond;
+  s.grace = number("DEVCOMM_SIM_GRACE_MS", 10000, 0) * millisecond;
+  s.background_start = number("DEVCOMM_SIM_BACKGROUND_MS", 500, 0) * millisecond;
+  return s;
+}
+
+}  // namespace detail
+
+using detail::engine_guard;
+using detail::the_engine;
+
+void set_device_count(int devices) {
+  const engine_guard hold;
+  the_engine().config.devices = devices;
+}
+
+void set_multiprocessors(int count) {
+  const engine_guard hold;
+  the_engine().config.multiprocessors = count;
+}
+
+void set_seed(std::uint64_t seed) {
+  const engine_guard hold;
+  the_engine().config.seed = seed;
+  the_engine().random = detail::random_choice(seed);
+  the_engine().trace = 0;
+}
+
+std::uint64_t seed() {
+  const engine_guard hold;
+  return the_engine().config.seed;
+}
+
+void set_stack_bytes(std::size_t bytes) {
+  const engine_guard hold;
+  the_engine().config.stack_bytes = (bytes + 4095) / 4096 * 4096;
+}
+
+void set_watchdog(std::chrono::milliseconds limit) {
+  const engine_guard hold;
+  the_engine().config.watchdog = static_cast<uint64_t>(limit.count()) * 1000000u;
+}
+
+void set_grace(std::chrono::milliseconds limit) {
+  const engine_guard hold;
+  the_engine().config.grace = static_cast<uint64_t>(limit.count()) * 1000000u;
+}
+
+void set_background_start(std::chrono::milliseconds delay) {
+  const engine_guard hold;
+  the_engine().config.background_start = static_cast<uint64_t>(delay.count()) * 1000000u;
+}
+
+std::string last_failure() {
+  const engine_guard hold;
+  return the_engine().failure_text();
+}
+
+void clear_failure() {
+  const engine_guard hold;
+  the_engine().forget_failures();
+}
+
+statistics get_statistics() {
+  const engine_guard hold;
+  const detail::engine& e = the_engine();
+  return {e.steps, e.switches, e.handoffs, e.trace, e.now};
+}
+
+}  // namespace devcomm::simulator

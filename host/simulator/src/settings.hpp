@@ -1,0 +1,22 @@
+/// \file settings.hpp
+/// What can be set from outside, with the first values taken from the environment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace devcomm::simulator::detail {
+
+struct settings {
+  uint64_t seed;
+  int devices;
+  int multiprocessors;
+  size_t stack_bytes;
+  uint64_t watchdog;          ///< nanoseconds of real time; 0: none
+  uint64_t grace;             ///< nanoseconds of real time
+  uint64_t background_start;  ///< nanoseconds of real time
+};
+
+[[nodiscard]] settings settings_from_environment();
+
+}  // namespace devcomm::simulator::detail

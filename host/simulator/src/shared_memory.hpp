@@ -1,0 +1,32 @@
+/// \file shared_memory.hpp
+/// Dynamic shared memory of the block that the calling OS thread runs.
+///
+/// `extern __shared__ T name[]` compiles to an undefined thread-local symbol. The link step of
+/// devcomm_simulate() defines every such symbol as an alias of one thread-local array and describes it
+/// by `devcomm_simulator_dynamic_shared`; a program without such symbols has none.
+#pragma once
+
+#include <cstddef>
+
+namespace devcomm::simulator::detail {
+
+class block;
+
+namespace shared_memory {
+
+/// Bytes of it that every OS thread holds.
+[[nodiscard]] size_t thread_local_bytes();
+/// Fills the first `bytes` with a pattern that is NaN in every floating-point type; what lies behind
+/// is watched.
+void poison(size_t bytes);
+/// Gives the memory back to the OS thread.
+void unpoison();
+/// Whether nothing was written behind the first `bytes`.
+[[nodiscard]] bool intact(size_t bytes);
+
+}  // namespace shared_memory
+
+/// Fails the launch of `b` when it wrote behind its dynamic shared memory.
+void check_shared_memory(block& b);
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,154 @@
+/// What to do when every thread of every launch waits.
+///
+/// First, look again; then let threads that poll look for themselves. Then time: when nobody outside
+/// can help, simulated time jumps to the next moment that some thread waits for, or there is none and
+/// the launches are deadlocked. While another thread of the process might still launch, abort or
+/// write, simulated time passes with real time instead, and deadlock is declared only after the grace
+/// period. While memory is shared with other processes, it never is.
+#include "conductor.hpp"
+#include "failure.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+/// Threads that were here before `main`, such as a sanitizer's own.
+struct early_threads {
+  early_threads();
+  static constexpr int capacity = 16;
+  long ids[capacity];
+  int count = 0;
+};
+
+template <class Visit>
+void for_each_thread(Visit visit) {
+  DIR* folder = opendir("/proc/self/task");
+  if (folder == nullptr) return;
+  while (const dirent* entry = readdir(folder)) {
+    const long id = std::strtol(entry->d_name, nullptr, 10);
+    if (id > 0) visit(id);
+  }
+  closedir(folder);
+}
+
+void* nothing(void*) { return nullptr; }
+
+early_threads::early_threads() {
+  if (sanitizer::thread()) {  // which starts a thread of its own with the program's first
+    pthread_t first;
+    if (pthread_create(&first, nullptr, &nothing, nullptr) == 0) pthread_join(first, nullptr);
+  }
+  for_each_thread([&](long id) {
+    if (id != getpid() && count < capacity) ids[count++] = id;
+  });
+}
+
+const early_threads early;
+
+/// Whether the thread is in a futex wait without a limit.
+bool waits_for_others(long id) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/task/%ld/syscall", id);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  char text[256];
+  const ssize_t bytes = read(file, text, sizeof text - 1);
+  close(file);
+  if (bytes <= 0) return false;
+  text[bytes] = '\0';
+  long number = -1;
+  unsigned long arguments[4] = {};
+  const int found = std::sscanf(text, "%ld %lx %lx %lx %lx", &number, &arguments[0], &arguments[1], &arguments[2],
+                                &arguments[3]);
+  if (found != 5 || number != SYS_futex) return false;
+  const unsigned long command = arguments[1] & FUTEX_CMD_MASK;
+  return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && arguments[3] == 0;
+}
+
+}  // namespace
+
+bool others_may_help() {
+  const auto self = static_cast<long>(syscall(SYS_gettid));
+  bool possible = false;
+  for_each_thread([&](long id) {
+    if (possible || id == self) return;
+    for (int i = 0; i < early.count; ++i) {
+      if (early.ids[i] == id) return;
+    }
+    possible = !waits_for_others(id);
+  });
+  return possible;
+}
+
+void conductor::standstill() {
+  engine& e = engine_;
+  if (e.peek() || e.wake_patient()) return;
+  const uint64_t now = real_time();
+  if (idle_since_ == 0 || idle_step_ != e.steps) {
+    idle_since_ = real_base_ = now;
+    idle_step_ = e.steps;
+    idle_checked_ = 0;
+  }
+  // A host thread that only asked whether something is done goes on, and may help.
+  bool asked = false;
+  for (engine::waiter* w : e.waiters_) {
+    if (w->until_step == never) continue;
+    w->until_step = e.steps;
+    asked = true;
+  }
+  if (!e.shared_with_processes) {
+    if (idle_checked_ == 0 || now - idle_checked_ > 5000000) {
+      idle_checked_ = now;
+      help_possible_ = e.returning_ > 0 || asked || e.lock.contended() || others_may_help();
+    }
+    if (!help_possible_ || now - idle_since_ > e.config.grace) {
+      const uint64_t next = e.next_wake_time();
+      if (next == never) {
+        report_deadlock();
+      } else {
+        e.now = std::max(e.now, next);
+        e.peek();
+      }
+      return;
+    }
+  }
+  wait_for_help();
+}
+
+void conductor::wait_for_help() {
+  engine& e = engine_;
+  const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
+  // At first at full speed: another process's rank is often about to arrive.
+  const uint64_t idle = real_time() - idle_since_;
+  const timespec limit = to_timespec(idle < 200000 ? 1000 : std::min<uint64_t>(idle / 4, 1000000));
+  e.lock.unlock();
+  futex_wait(&e.event_, seen, &limit);
+  e.lock.lock();
+  const uint64_t now = real_time();
+  if (!e.shared_with_processes) e.now += now - real_base_;
+  e.follow_real_time();
+  real_base_ = now;
+}
+
+void conductor::report_deadlock() {
+  engine& e = engine_;
+  e.record_failure(describe_deadlock(), !e.failure_text().empty() && e.failed_since_idle);
+  for (grid* g : e.grids) fail_grid(*g, 702);  // cudaErrorLaunchTimeout
+}
+
+void fail_grid(grid& g, int error) {
+  if (g.failed) return;
+  g.failed = true;
+  g.error = error;
+  the_engine().failed_since_idle = true;
+  the_engine().conductor_wanted = true;
+}
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,78 @@
+#include "task.hpp"
+
+#include "engine.hpp"
+#include "stream.hpp"
+
+namespace devcomm::simulator::detail {
+namespace {
+
+uint64_t unfinished = 0;
+
+void drop(task* t) {
+  if (t != nullptr && --t->references == 0) delete t;
+}
+
+}  // namespace
+
+task_ref::task_ref(task* t) : task_(t) {
+  if (t != nullptr) ++t->references;
+}
+task_ref::task_ref(const task_ref& other) : task_ref(other.task_) {}
+task_ref::~task_ref() { drop(task_); }
+
+uint64_t unfinished_tasks() { return unfinished; }
+
+task_ref make_task(stream_state& stream, const operation_ref& work) {
+  const task_ref t(new task);
+  t->work = work;
+  t->stream = &stream;
+  t->device = stream.device;
+  t->blockers = 1;  // until submitted
+  ++unfinished;
+  return t;
+}
+
+void comes_after(task& later, const task_ref& earlier) {
+  if (!earlier || earlier.get() == &later) return;
+  later.before.push_back(earlier);  // also when done: it orders memory
+  if (earlier->done) return;
+  earlier->after.push_back(task_ref(&later));
+  ++later.blockers;
+}
+
+void submit(const task_ref& t) {
+  sanitizer::release(t->submitted);
+  if (--t->blockers == 0) the_engine().add_ready(*t.get());
+}
+
+void finish_task(task& t, int error) {
+  const task_ref keep(&t);
+  engine& e = the_engine();
+  t.done = true;
+  t.error = error;
+  t.end_time = e.now;
+  --unfinished;
+  if (error != 0 && t.stream->error == 0) t.stream->error = error;
+  t.work = operation_ref();
+  t.before.clear();
+  const std::vector<task_ref> after = std::move(t.after);
+  t.after.clear();
+  for (const task_ref& next : after) {
+    if (--next->blockers == 0) e.add_ready(*next.get());
+  }
+  // What hosts wait for may hold now.
+  e.conductor_wanted = true;
+}
+
+void* identity_of(task& t) {
+  if (!sanitizer::thread()) return nullptr;
+  void* const self = sanitizer::identity();
+  void* const id = sanitizer::new_identity();
+  sanitizer::become(id);
+  sanitizer::acquire(t.submitted);
+  for (const task_ref& earlier : t.before) sanitizer::acquire(earlier->completed);
+  sanitizer::become(self);
+  return id;
+}
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,176 @@
+/// Operations among the lanes of a warp.
+#include "engine.hpp"
+#include "failure.hpp"
+#include "warp.hpp"
+
+#include <devcomm/simulator/detail/execution.hpp>
+
+#include <string>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+template <class Visit>
+void for_each_lane(uint32_t mask, Visit visit) {
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) visit(static_cast<uint32_t>(__builtin_ctz(rest)));
+}
+
+bool here(const fiber& f, uint32_t mask) { return f.state == fiber_state::at_warp && f.mask == mask; }
+
+/// Whether every lane of `mask` that lives has arrived, apart from `last`.
+bool complete(block& b, uint32_t warp_index, uint32_t mask, const fiber* last) {
+  bool all = true;
+  for_each_lane(mask & b.warps[warp_index].live, [&](uint32_t lane) {
+    const fiber& f = b.lane(warp_index, lane);
+    if (&f != last && !here(f, mask)) all = false;
+  });
+  return all;
+}
+
+uint64_t result_of(block& b, uint32_t warp_index, const fiber& f, uint32_t lanes, const uint64_t (&given)[32]) {
+  uint64_t result = 0;
+  switch (f.operation) {
+    case warp_operation::sync: break;
+    case warp_operation::ballot:
+      for_each_lane(lanes, [&](uint32_t lane) { result |= uint64_t{given[lane] != 0} << lane; });
+      break;
+    case warp_operation::match:
+      for_each_lane(lanes, [&](uint32_t lane) { result |= uint64_t{given[lane] == f.value} << lane; });
+      break;
+    case warp_operation::shuffle:
+      if ((lanes >> f.source & 1) == 0) {
+        fail_misuse(("lane " + std::to_string(f.rank % 32) + " reads by shuffle from lane " +
+                     std::to_string(f.source) + ", which takes no part: " + describe_thread(b.lane(warp_index, f.rank % 32)))
+                        .c_str());
+      }
+      result = given[f.source];
+      break;
+  }
+  return result;
+}
+
+/// All lanes have arrived: gives each its result, and wakes all but `last`.
+void finish(block& b, uint32_t warp_index, uint32_t mask, fiber* last) {
+  const uint32_t lanes = mask & b.warps[warp_index].live;
+  uint64_t given[32] = {};
+  const fiber* first = nullptr;
+  for_each_lane(lanes, [&](uint32_t lane) {
+    const fiber& f = b.lane(warp_index, lane);
+    given[lane] = f.value;
+    if (first == nullptr) first = &f;
+    if (f.operation != first->operation) {
+      fail_misuse("lanes of one mask meet in different warp operations, such as a vote and a shuffle");
+    }
+  });
+  for_each_lane(lanes, [&](uint32_t lane) {
+    fiber& f = b.lane(warp_index, lane);
+    f.value = result_of(b, warp_index, f, lanes, given);
+  });
+  for_each_lane(lanes, [&](uint32_t lane) {
+    fiber& f = b.lane(warp_index, lane);
+    if (&f != last) b.wake(f);
+  });
+}
+
+warp_cells& cells_of(warp& w, uint32_t mask) {
+  for (warp_cells* group : w.groups) {
+    if (group->mask == mask) return *group;
+  }
+  const sanitizer::unobserved hidden;
+  w.groups.push_back(new warp_cells{mask, false, {}});
+  return *w.groups.back();
+}
+
+/// Lets the lanes go that wait to know who is here, once nobody of the warp can join them.
+void release_converged(block& b, uint32_t warp_index) {
+  const uint32_t live = b.warps[warp_index].live;
+  bool someone_runs = false;
+  bool someone_asks = false;
+  for_each_lane(live, [&](uint32_t lane) {
+    const fiber& f = b.lane(warp_index, lane);
+    someone_runs |= f.state == fiber_state::runnable;
+    someone_asks |= f.state == fiber_state::at_converge;
+  });
+  if (someone_runs || !someone_asks) return;
+  for_each_lane(live, [&](uint32_t lane) {
+    fiber& f = b.lane(warp_index, lane);
+    if (f.state != fiber_state::at_converge) return;
+    uint32_t together = 0;
+    for_each_lane(live, [&](uint32_t other) {
+      const fiber& o = b.lane(warp_index, other);
+      if (o.state == fiber_state::at_converge && o.place == f.place) together |= 1u << other;
+    });
+    for_each_lane(together, [&](uint32_t other) {
+      fiber& o = b.lane(warp_index, other);
+      o.value = together;
+      b.wake(o);
+      --b.converging;
+    });
+  });
+}
+
+}  // namespace
+
+uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint32_t source) {
+  fiber& f = *this_fiber;
+  block& b = *f.home;
+  const uint32_t warp_index = f.rank / 32;
+  if ((mask >> (f.rank % 32) & 1) == 0) fail_misuse("the calling lane is not in the mask of its warp operation");
+  warp& w = b.warps[warp_index];
+  f.operation = operation;
+  f.mask = mask;
+  f.value = value;
+  f.source = source;
+  sanitizer::cell* cell = nullptr;
+  if (operation == warp_operation::sync && sanitizer::thread()) {
+    warp_cells& group = cells_of(w, mask);
+    cell = &group.cells[group.odd];
+    sanitizer::release(*cell);
+  }
+  if (complete(b, warp_index, mask, &f)) {
+    if (cell != nullptr) {
+      warp_cells& group = cells_of(w, mask);
+      group.odd = !group.odd;
+    }
+    finish(b, warp_index, mask, &f);
+    preempt();
+  } else {
+    b.suspend(f, fiber_state::at_warp);
+    the_engine().reschedule();
+  }
+  if (cell != nullptr) sanitizer::acquire(*cell);
+  return f.value;
+}
+
+uint32_t converged_lanes(const void* place) {
+  fiber& f = *this_fiber;
+  block& b = *f.home;
+  f.place = place;
+  ++b.converging;
+  b.suspend(f, fiber_state::at_converge);
+  the_engine().reschedule();
+  return static_cast<uint32_t>(f.value);
+}
+
+void warps_after_suspend(block& b, const fiber& f) {
+  if (b.converging > 0) release_converged(b, f.rank / 32);
+}
+
+void warps_after_exit(block& b, const fiber& gone) {
+  const uint32_t warp_index = gone.rank / 32;
+  for_each_lane(b.warps[warp_index].live, [&](uint32_t lane) {
+    const fiber& f = b.lane(warp_index, lane);
+    if (f.state != fiber_state::at_warp || (f.mask >> (gone.rank % 32) & 1) == 0) return;
+    if (complete(b, warp_index, f.mask, nullptr)) finish(b, warp_index, f.mask, nullptr);
+  });
+  warps_after_suspend(b, gone);
+}
+
+void block::exited(fiber& f) {
+  --live;
+  warps[f.rank / 32].live &= ~(1u << (f.rank % 32));
+  warps_after_exit(*this, f);
+  barriers_after_exit(*this);
+}
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,15 @@
+/// \file warp.hpp
+/// What the end or a wait of one thread means for others of its block.
+#pragma once
+
+#include "block.hpp"
+
+namespace devcomm::simulator::detail {
+
+/// `f` waits for something other than its warp.
+void warps_after_suspend(block& b, const fiber& f);
+/// `gone` has exited.
+void warps_after_exit(block& b, const fiber& gone);
+void barriers_after_exit(block& b);
+
+}  // namespace devcomm::simulator::detail
