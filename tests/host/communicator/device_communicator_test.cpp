@@ -6,6 +6,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <atomic>
+#include <memory>
 
 using namespace devcomm;
 using namespace devcomm_test;
@@ -100,6 +101,20 @@ TEST_CASE("abort reaches every device communicator of the rank, those made later
   });
   CHECK(ends[0] == "ok");
   CHECK(ends[1].find("kernel_error: check (rank 1 of 2): abort() was called") == 0);
+}
+
+TEST_CASE("a device communicator that is gone is forgotten") {
+  const auto ends = on_threads(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    auto gone = std::make_unique<host::device_communicator>(comm.create_device_comm(comm.requirements()));
+    failure_log& log = *gone->get().failures;
+    log.records[0] = {1, status::timeout, operation::lsa_barrier, 0, 0, 0, 0, 0, 1, 0, {}, {}};
+    gone.reset();
+    const auto kept = comm.create_device_comm(comm.requirements());
+    comm.check();
+    comm.abort();  // writes to the logs that are left, which AddressSanitizer watches
+  });
+  CHECK(ends == all_ok(1));
 }
 
 TEST_CASE("check throws a sentence for each complete record, oldest first") {

@@ -69,7 +69,7 @@ class device_buffer {
   void* data_ = nullptr;
 };
 
-constexpr std::size_t window_bytes = 3000001;
+constexpr std::size_t window_bytes = 300001;
 
 void use_windows(std::shared_ptr<host::bootstrap> bootstrap) {
   host::communicator comm(std::move(bootstrap));

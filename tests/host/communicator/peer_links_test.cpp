@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -176,6 +177,51 @@ TEST_CASE("a rank that said farewell is not missed, the others of its process ar
   peaceful.a.reset();
   std::this_thread::sleep_for(50ms);
   CHECK(peaceful.lost_by_b.wait_for(0).empty());
+}
+
+TEST_CASE("a farewell because of a rank is a loss of that rank, unless its end will be seen here") {
+  losses lost_by_a;
+  losses lost_by_b;
+  losses lost_by_c;
+  auto a = std::make_unique<peer_links>(lost_by_a.handler());
+  auto b = std::make_unique<peer_links>(lost_by_b.handler());
+  auto c = std::make_unique<peer_links>(lost_by_c.handler());
+  const std::vector<link_peer> peers = {{a->address(), {0}}, {b->address(), {1}}, {c->address(), {2}}};
+  auto first = std::async(std::launch::async, [&] { a->connect(peers, 0, 5s); });
+  auto second = std::async(std::launch::async, [&] { c->connect(peers, 2, 5s); });
+  b->connect(peers, 1, 5s);
+  first.get();
+  second.get();
+
+  a->farewell(0, 2);  // rank 2 has a link of its own
+  a->farewell(0, 7);  // rank 7 is on another host
+  REQUIRE(lost_by_b.wait_for(1).size() == 1);
+  CHECK(lost_by_b.wait_for(1)[0] == std::pair<int, std::string>(7, "rank 0 left because rank 7 was lost"));
+  c.reset();
+  REQUIRE(lost_by_b.wait_for(2).size() == 2);
+  CHECK(lost_by_b.wait_for(2)[1].first == 2);
+  CHECK(lost_by_b.wait_for(2)[1].second.find("ended without destroying its communicator") != std::string::npos);
+}
+
+TEST_CASE("a connection that knows everything but the token is not let in") {
+  pair_of_links ends;
+  struct {
+    std::uint32_t kind = 0x64636c31;  // of a greeting
+    std::int32_t rank = 0;
+    std::int32_t culprit = -1;
+    std::uint32_t place = 1;
+    std::uint64_t number = 0;
+    std::array<std::uint8_t, 16> token{};
+  } greeting;
+  greeting.token = ends.a->address().token;
+  greeting.token[15] ^= 1;
+  const unique_fd stranger = knock(ends.a->address());
+  REQUIRE(::send(stranger.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting);
+  ends.connect();
+  char byte = 0;
+  CHECK(::recv(stranger.get(), &byte, 1, 0) == 0);  // closed by the other side
+  ends.b->send_memory(0, 1, 2, memory_with('z').get(), deadline(5s));
+  CHECK(content_of(ends.a->take_memory(1, 2, deadline(5s))) == 'z');
 }
 
 TEST_CASE("strangers that are silent, wrong, short, long or gone disturb nobody") {

@@ -5,7 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include <cstring>
+#include <unistd.h>
 
 using namespace devcomm;
 using namespace devcomm_test;
@@ -83,6 +83,25 @@ TEST_CASE("windows differ in id and do not overlap") {
     for (int i = 0; i < 2; ++i) {
       for (std::size_t k = 0; k < 4096; ++k) require(b.window().lsa_pointer(i)[k] == 0, "a write stays in its window");
     }
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("what runs far past the end of a slot meets no memory") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const auto memory = comm.allocate(5000);
+    int pipe[2];
+    require(::pipe(pipe) == 0, "a pipe");
+    const auto readable = [&](const char* at) { return ::write(pipe[1], at, 1) == 1; };
+    for (int member = 0; member < 2; ++member) {
+      const char* const slot = memory.window().lsa_pointer(member);
+      require(readable(slot) && readable(slot + 4999), "a slot is there from its first to its last byte");
+      require(!readable(slot + memory.window().stride - 1), "before the next slot there is nothing");
+    }
+    ::close(pipe[0]);
+    ::close(pipe[1]);
     comm.barrier();
   });
   CHECK(ends == all_ok(2));
