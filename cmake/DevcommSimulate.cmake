@@ -8,8 +8,6 @@
 # Headers of CCCL (<cuda/atomic> and its like), which kernels may use, are taken from CCCL when given,
 # from DEVCOMM_CCCL_INCLUDE_DIR, or from a CUDA toolkit; without them kernels do without.
 
-set(DEVCOMM_SIMULATE_DIR "${CMAKE_CURRENT_LIST_DIR}")
-
 find_path(DEVCOMM_CCCL_INCLUDE_DIR cuda/std/version
   HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_PATH
   PATHS /usr/local/cuda/include /usr/include
@@ -27,6 +25,8 @@ function(devcomm_simulate target)
       "(DEVCOMM_BUILD_SIMULATOR)")
   endif()
 
+  # Of this file, also when a project calls this from outside the directory that added devcomm.
+  set(simulate_dir "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
   get_target_property(sources ${target} SOURCES)
   get_target_property(source_dir ${target} SOURCE_DIR)
   set(new_sources "")
@@ -57,7 +57,7 @@ function(devcomm_simulate target)
   get_target_property(shim devcomm::simulator DEVCOMM_SHIM_DIR)
   if(NOT shim)
     # Installed beside the headers.
-    get_filename_component(prefix "${DEVCOMM_SIMULATE_DIR}" ABSOLUTE)
+    get_filename_component(prefix "${simulate_dir}" ABSOLUTE)
     find_path(DEVCOMM_SHIM_INCLUDE_DIR cuda_runtime_api.h
       HINTS "${prefix}/../../../include/devcomm/simulator/shim" "${prefix}/../../../../include/devcomm/simulator/shim"
       NO_DEFAULT_PATH REQUIRED)
@@ -72,15 +72,13 @@ function(devcomm_simulate target)
   endif()
   if(cccl)
     target_include_directories(${target} SYSTEM PRIVATE "${cccl}")
-    # Its host atomics need no CUDA compiler; only its check for one does.
-    target_compile_definitions(${target} PRIVATE CCCL_DISABLE_CTK_COMPATIBILITY_CHECK)
   endif()
   target_link_libraries(${target} PRIVATE devcomm::simulator)
 
   get_target_property(type ${target} TYPE)
   if(NOT type MATCHES "STATIC_LIBRARY|OBJECT_LIBRARY|INTERFACE_LIBRARY")
     set_target_properties(${target} PROPERTIES
-      CXX_LINKER_LAUNCHER "${DEVCOMM_SIMULATE_DIR}/devcomm_link_shared.sh"
-      LINK_DEPENDS "${DEVCOMM_SIMULATE_DIR}/devcomm_link_shared.sh")
+      CXX_LINKER_LAUNCHER "${simulate_dir}/devcomm_link_shared.sh"
+      LINK_DEPENDS "${simulate_dir}/devcomm_link_shared.sh")
   endif()
 endfunction()

@@ -34,7 +34,8 @@ object=$output.shared_memory.o
   echo "extern const struct description devcomm_simulator_dynamic_shared;"
   echo "const struct description devcomm_simulator_dynamic_shared = {start, $bytes};"
   for symbol in $symbols; do
-    echo "__asm__(\".globl $symbol\\n.type $symbol, @tls_object\\n.set $symbol, devcomm_dynamic_shared\");"
+    printf '__asm__(".globl %s\\n.type %s, %%tls_object\\n.set %s, devcomm_dynamic_shared");\n' \
+      "$symbol" "$symbol" "$symbol"
   done
 } > "$source"
 "$1" -x c -O1 -fPIC -c "$source" -o "$object"

@@ -87,6 +87,7 @@ void fiber_main() {
   guarded(f, [&] { g.call->run(); });
   if (!b.stack_intact(f)) die_of_overflow(f);
   sanitizer::release(*g.completion);
+  if (g.failed) leave_fibers();
   guarded(f, [&] {
     b.suspend(f, fiber_state::finished);
     b.exited(f);
@@ -108,7 +109,10 @@ void block::prepare() {
   runnable.reserve(threads);
   warps.resize((threads + 31) / 32);
   live = threads;
+  // To ThreadSanitizer, the OS thread has written its thread-local variables when it started.
+  sanitizer::release(started_cell_);
   sanitizer::become(launch.identity);
+  sanitizer::acquire(started_cell_);
   for (uint32_t i = 0; i < threads; ++i) fibers[i].identity = sanitizer::new_identity();
   sanitizer::become(root_identity);
   for (uint32_t i = 0; i < threads; ++i) {
@@ -125,6 +129,7 @@ void block::prepare() {
 
 void block::run() {
   this_block = this;
+  thread_id = syscall(SYS_gettid);
   root_identity = sanitizer::identity();
   my_turn.await();
   engine& e = the_engine();

@@ -66,6 +66,7 @@ class block {
   uint32_t live = 0;         ///< fibers that have not exited
   uint32_t converging = 0;   ///< fibers that asked which lanes are here
   bool started = false;
+  long thread_id = 0;  ///< the system's, once it has run
 
   /// Body of the OS thread.
   void run();
@@ -90,6 +91,7 @@ class block {
 
   pthread_t thread_{};
   stack_set stacks_;
+  sanitizer::cell started_cell_{};
 };
 
 /// The block and fiber that the calling OS thread runs; null on host threads.

@@ -77,14 +77,13 @@ void conductor::start_tasks() {
       }
       void* const id = identity_of(*t);
       if (const launch_shape* shape = t->work.what->shape()) {
-        static uint64_t launches = 0;
         auto* g = new grid;
         g->owner = t;
         ++t->references;
         g->call = t->work.what->call();
         g->shape = *shape;
         g->device = t->device;
-        g->number = ++launches;
+        g->number = ++e.launches;
         g->live = shape->blocks() * shape->threads();
         g->completion = &t->completed;
         g->identity = id;
@@ -120,6 +119,7 @@ void conductor::start_blocks(grid& g) {
 void conductor::join_blocks() {
   for (block* b : engine_.finished_blocks) {
     b->join();
+    engine_.ended_threads_[engine_.ended_++ % engine::ended_kept] = b->thread_id;
     grid& g = b->launch;
     resources::give_back(g.device, b->multiprocessor, g.shape);
     g.running.erase(std::find(g.running.begin(), g.running.end(), b));

@@ -27,6 +27,10 @@ class conductor {
   void sleep();
   void run_blocks();
   void standstill();
+  /// Whether some thread of the process other than the simulator's runs, or may wake by itself: all
+  /// others wait in the CUDA runtime or, without a limit, for each other.
+  [[nodiscard]] bool others_may_help() const;
+  [[nodiscard]] bool is_known(long thread) const;
   void wait_for_help();
   void report_deadlock();
 
@@ -38,9 +42,5 @@ class conductor {
   bool in_background_ = false;
   bool help_possible_ = false;
 };
-
-/// Whether some thread of the process other than the simulator's runs, or may wake by itself: all
-/// others wait in the CUDA runtime or, without a limit, for each other.
-[[nodiscard]] bool others_may_help();
 
 }  // namespace devcomm::simulator::detail

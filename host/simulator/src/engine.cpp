@@ -52,7 +52,7 @@ void engine::host_wait_steps(condition& c, uint64_t allowed) { wait(c, steps + a
 
 void engine::wait(condition& c, uint64_t until_step) {
   if (c.holds()) return;
-  waiter w{&c, until_step, {}};
+  waiter w{&c, until_step, syscall(SYS_gettid), {}};
   waiters_.push_back(&w);
   conductor_wanted = true;
   poke();

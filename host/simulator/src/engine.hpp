@@ -73,6 +73,7 @@ class engine {
   settings config;
   random_choice random;
   uint64_t trace = 0;
+  uint64_t launches = 0;  ///< since the seed was set
   uint64_t steps = 0;
   uint64_t switches = 0;
   uint64_t handoffs = 0;
@@ -105,11 +106,15 @@ class engine {
   struct waiter {
     condition* what;
     uint64_t until_step;
+    long thread;
     turn satisfied;
   };
   void wait(condition& c, uint64_t until_step);
 
   std::vector<waiter*> waiters_;
+  static constexpr int ended_kept = 64;
+  long ended_threads_[ended_kept] = {};  ///< of the blocks joined last, which the system may still list
+  uint32_t ended_ = 0;
   std::vector<task*> ready_tasks_;
   uint32_t returning_ = 0;  ///< host threads that are satisfied and not yet back
   uint32_t event_ = 0;      ///< futex: changes when the conductor has something new to look at

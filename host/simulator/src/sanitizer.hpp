@@ -89,4 +89,14 @@ class unobserved {
   unobserved& operator=(const unobserved&) = delete;
 };
 
+/// Adds to a list of the runtime's, from any identity.
+template <class List, class T>
+void append(List& list, T value) {
+  if (list.size() == list.capacity()) {
+    const unobserved hidden;
+    list.reserve(list.empty() ? 16 : 2 * list.size());
+  }
+  list.push_back(value);
+}
+
 }  // namespace devcomm::simulator::detail::sanitizer

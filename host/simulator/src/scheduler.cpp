@@ -122,7 +122,7 @@ void engine::hand_over(block& self, block* next) {
 void engine::add_ready_block(block& b) {
   b.ready = true;
   b.ready_slot = static_cast<uint32_t>(ready_blocks.size());
-  ready_blocks.push_back(&b);
+  sanitizer::append(ready_blocks, &b);
 }
 
 void engine::remove_ready_block(block& b) {

@@ -64,6 +64,7 @@ void set_seed(std::uint64_t seed) {
   the_engine().config.seed = seed;
   the_engine().random = detail::random_choice(seed);
   the_engine().trace = 0;
+  the_engine().launches = 0;
 }
 
 std::uint64_t seed() {

@@ -68,22 +68,36 @@ bool waits_for_others(long id) {
   const int found = std::sscanf(text, "%ld %lx %lx %lx %lx", &number, &arguments[0], &arguments[1], &arguments[2],
                                 &arguments[3]);
   if (found != 5 || number != SYS_futex) return false;
-  const unsigned long command = arguments[1] & FUTEX_CMD_MASK;
+  const unsigned long command = arguments[1] & static_cast<unsigned long>(FUTEX_CMD_MASK);
   return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && arguments[3] == 0;
 }
 
 }  // namespace
 
-bool others_may_help() {
-  const auto self = static_cast<long>(syscall(SYS_gettid));
-  bool possible = false;
-  for_each_thread([&](long id) {
-    if (possible || id == self) return;
-    for (int i = 0; i < early.count; ++i) {
-      if (early.ids[i] == id) return;
+/// Threads that may still be on their way into a wait: those of blocks, which have all given the baton
+/// away, and of hosts that wait for what the simulation does.
+bool conductor::is_known(long thread) const {
+  if (thread == static_cast<long>(syscall(SYS_gettid))) return true;
+  for (int i = 0; i < early.count; ++i) {
+    if (early.ids[i] == thread) return true;
+  }
+  for (const engine::waiter* w : engine_.waiters_) {
+    if (w->thread == thread) return true;
+  }
+  for (const grid* g : engine_.grids) {
+    for (const block* b : g->running) {
+      if (b->thread_id == thread) return true;
     }
-    possible = !waits_for_others(id);
-  });
+  }
+  for (const long ended : engine_.ended_threads_) {
+    if (ended == thread) return true;
+  }
+  return false;
+}
+
+bool conductor::others_may_help() const {
+  bool possible = false;
+  for_each_thread([&](long id) { possible = possible || (!is_known(id) && !waits_for_others(id)); });
   return possible;
 }
 

@@ -1,6 +1,5 @@
 /// Operations among the lanes of a warp.
 #include "engine.hpp"
-#include "failure.hpp"
 #include "warp.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
@@ -27,7 +26,7 @@ bool complete(block& b, uint32_t warp_index, uint32_t mask, const fiber* last) {
   return all;
 }
 
-uint64_t result_of(block& b, uint32_t warp_index, const fiber& f, uint32_t lanes, const uint64_t (&given)[32]) {
+uint64_t result_of(const fiber& f, uint32_t lanes, const uint64_t (&given)[32]) {
   uint64_t result = 0;
   switch (f.operation) {
     case warp_operation::sync: break;
@@ -39,8 +38,8 @@ uint64_t result_of(block& b, uint32_t warp_index, const fiber& f, uint32_t lanes
       break;
     case warp_operation::shuffle:
       if ((lanes >> f.source & 1) == 0) {
-        fail_misuse(("lane " + std::to_string(f.rank % 32) + " reads by shuffle from lane " +
-                     std::to_string(f.source) + ", which takes no part: " + describe_thread(b.lane(warp_index, f.rank % 32)))
+        fail_misuse(("thread " + std::to_string(f.rank) + " reads by shuffle from lane " + std::to_string(f.source) +
+                     ", which takes no part")
                         .c_str());
       }
       result = given[f.source];
@@ -64,7 +63,7 @@ void finish(block& b, uint32_t warp_index, uint32_t mask, fiber* last) {
   });
   for_each_lane(lanes, [&](uint32_t lane) {
     fiber& f = b.lane(warp_index, lane);
-    f.value = result_of(b, warp_index, f, lanes, given);
+    f.value = result_of(f, lanes, given);
   });
   for_each_lane(lanes, [&](uint32_t lane) {
     fiber& f = b.lane(warp_index, lane);

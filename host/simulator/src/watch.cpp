@@ -165,7 +165,7 @@ void sleep_for(uint64_t nanoseconds) {
 
 void engine::add_waiting(fiber& f) {
   f.slot = static_cast<uint32_t>(waiting.size());
-  waiting.push_back(&f);
+  sanitizer::append(waiting, &f);
 }
 
 void engine::remove_waiting(fiber& f) {

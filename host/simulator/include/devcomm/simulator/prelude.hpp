@@ -21,5 +21,10 @@
 #  define __shared__ thread_local
 #endif
 
+// CCCL's headers work without a CUDA compiler, and need not know the shim's small types.
+#define CCCL_DISABLE_CTK_COMPATIBILITY_CHECK
+#define CCCL_DISABLE_FP16_SUPPORT
+#define CCCL_DISABLE_BF16_SUPPORT
+
 #include <cuda_runtime.h>
 #include <devcomm/simulator/detail/atomic_hook.hpp>

@@ -1,0 +1,90 @@
+/// Static and dynamic shared memory.
+#include "support.hpp"
+
+using namespace simulator_test;
+
+extern __shared__ float dynamic_floats[];
+extern __shared__ unsigned char dynamic_bytes[];
+
+__global__ void reverse(float* out, int count) {
+  const int i = static_cast<int>(threadIdx.x);
+  dynamic_floats[i] = static_cast<float>(i) + 1000.0f * static_cast<float>(blockIdx.x);
+  __syncthreads();
+  out[static_cast<int>(blockIdx.x) * count + i] = dynamic_floats[count - 1 - i];
+}
+
+/// Two names for one array, as in CUDA.
+__global__ void two_names(unsigned* out) {
+  if (threadIdx.x == 0) dynamic_floats[0] = 1.0f;
+  __syncthreads();
+  if (threadIdx.x == 1) *out = static_cast<unsigned>(dynamic_bytes[3]) << 8 | dynamic_bytes[2];
+}
+
+__global__ void sum_of_fresh(unsigned* nan_count, int count) {
+  unsigned nans = 0;
+  for (int i = 0; i < count; ++i) nans += dynamic_floats[i] != dynamic_floats[i] ? 1u : 0u;
+  *nan_count = nans;
+}
+
+__global__ void write_behind(int place) { dynamic_bytes[place] = 1; }
+
+template <int N>
+__global__ void own_counter(int* out) {
+  __shared__ int counter;
+  __shared__ __align__(16) float pad[N];
+  if (threadIdx.x == 0) counter = 0;
+  __syncthreads();
+  atomicAdd(&counter, 1);
+  pad[threadIdx.x % N] = 1.0f;
+  __syncthreads();
+  if (threadIdx.x == 0) out[blockIdx.x] = counter * static_cast<int>(pad[N - 1]);
+}
+
+TEST_CASE("blocks have dynamic shared memory of their own") {
+  const shared_array<float> out(4 * 64);
+  REQUIRE(run(reverse, {.grid = 4, .block = 64, .shared_bytes = 64 * sizeof(float)}, out.get(), 64) == cudaSuccess);
+  for (int b = 0; b < 4; ++b) {
+    for (int i = 0; i < 64; ++i) {
+      CHECK(out[static_cast<std::size_t>(b * 64 + i)] == static_cast<float>(63 - i) + 1000.0f * static_cast<float>(b));
+    }
+  }
+}
+
+TEST_CASE("all names of dynamic shared memory are one array") {
+  const shared_array<unsigned> out(1);
+  REQUIRE(run(two_names, {.block = 32, .shared_bytes = 64}, out.get()) == cudaSuccess);
+  CHECK(out[0] == 0x3f80u);
+}
+
+TEST_CASE("fresh dynamic shared memory is NaN, in every block") {
+  const shared_array<unsigned> out(1);
+  for (int round = 0; round < 3; ++round) {
+    REQUIRE(run(sum_of_fresh, {.shared_bytes = 400}, out.get(), 100) == cudaSuccess);
+    CHECK(out[0] == 100u);
+  }
+}
+
+TEST_CASE("blocks have static shared memory of their own") {
+  const shared_array<int> out(5);
+  REQUIRE(run(own_counter<8>, {.grid = 5, .block = 96}, out.get()) == cudaSuccess);
+  for (std::size_t i = 0; i < 5; ++i) CHECK(out[i] == 96);
+}
+
+TEST_CASE("dynamic shared memory is limited as on a GPU") {
+  devcomm::launch_config config{.shared_bytes = 49153};
+  CHECK_THROWS_AS(devcomm::launch(write_behind, config, 0), devcomm::cuda_error);
+  REQUIRE(cudaGetLastError() == cudaErrorInvalidValue);
+  REQUIRE(cudaFuncSetAttribute(write_behind, cudaFuncAttributeMaxDynamicSharedMemorySize, 232448) == cudaSuccess);
+  config.shared_bytes = 232448;
+  CHECK(run(write_behind, config, 232447) == cudaSuccess);
+  CHECK(cudaFuncSetAttribute(write_behind, cudaFuncAttributeMaxDynamicSharedMemorySize, 232449) ==
+        cudaErrorInvalidValue);
+  static_cast<void>(cudaGetLastError());
+}
+
+#if !defined(__SANITIZE_ADDRESS__)  // which ends the program at the write itself
+TEST_CASE("a write behind dynamic shared memory fails the launch") {
+  CHECK(run(write_behind, {.shared_bytes = 100}, 100) == cudaErrorLaunchFailure);
+  CHECK(contains(devcomm::simulator::last_failure(), "wrote behind its 100 bytes of dynamic shared memory"));
+}
+#endif
