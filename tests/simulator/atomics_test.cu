@@ -40,9 +40,8 @@ __global__ void locked_increments(int* lock, int* counter, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     while (atomicCAS(lock, 0, 1) != 0) {
     }
-    __threadfence();
-    ++*counter;
-    __threadfence();
+    const int seen = atomicAdd(counter, 0);
+    atomicExch(counter, seen + 1);
     atomicExch(lock, 0);
   }
 }

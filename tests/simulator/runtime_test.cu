@@ -10,6 +10,7 @@ using namespace simulator_test;
 namespace {
 
 __global__ void write_value(int* p, int value) { *p = value; }
+__global__ void exchange_value(int* p, int value) { atomicExch(p, value); }
 __global__ void append(int* log, int value) {
   const int place = log[0]++;
   log[1 + place] = value;
@@ -138,7 +139,7 @@ TEST_CASE("a query answers while work is left, and lets it go on") {
 TEST_CASE("work runs in the end though no host thread waits for it") {
   const shared_array<int> done(1);
   devcomm::simulator::set_background_start(std::chrono::milliseconds(20));
-  devcomm::launch(write_value, {}, done.get(), 3);
+  devcomm::launch(exchange_value, {}, done.get(), 3);
   for (int i = 0; i < 500 && __atomic_load_n(&done[0], __ATOMIC_ACQUIRE) == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -120,7 +120,7 @@ class coalesced_group : public detail::lane_set {
  public:
   using detail::lane_set::lane_set;
 };
-__attribute__((noinline)) inline coalesced_group coalesced_threads() {
+DEVCOMM_SIMULATOR_CONVERGENT inline coalesced_group coalesced_threads() {
   return coalesced_group(devcomm::simulator::detail::converged_lanes(__builtin_return_address(0)));
 }
 

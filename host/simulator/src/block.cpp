@@ -80,7 +80,7 @@ void guarded(fiber& f, Part part) {
 
 /// The first function on every fiber's stack.
 void fiber_main() {
-  if (sanitizer::address()) note_root_stack();
+  finish_first_switch();
   fiber& f = *this_fiber;
   block& b = *f.home;
   grid& g = b.launch;

@@ -52,8 +52,14 @@ void enter_fibers(fiber& f) {
   this_fiber = nullptr;
 }
 
-void note_root_stack() {
-  if (root_bottom == nullptr) __sanitizer_finish_switch_fiber(nullptr, &root_bottom, &root_size);
+void finish_first_switch() {
+  if (!sanitizer::address()) return;
+  const void* bottom = nullptr;
+  size_t size = 0;
+  __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
+  if (root_bottom != nullptr) return;
+  root_bottom = bottom;  // the block's first fiber comes from the root
+  root_size = size;
 }
 
 void leave_fibers() {

@@ -9,8 +9,8 @@ namespace devcomm::simulator::detail {
 /// From the block's root context to `f`; returns when the block leaves its fibers.
 void enter_fibers(fiber& f);
 
-/// Remembers the root stack for AddressSanitizer; called first on a fiber that the root entered.
-void note_root_stack();
+/// The first call on each fiber: tells AddressSanitizer that the switch is done.
+void finish_first_switch();
 
 /// From the running fiber to the block's root context, never to come back.
 [[noreturn]] void leave_fibers();

@@ -89,6 +89,10 @@ std::vector<stream_state*> streams_of(int device) {
   return found;
 }
 
+void forget_task(stream_state& stream) {
+  if (--stream.tasks == 0 && stream.destroyed) delete &stream;
+}
+
 task_ref enqueue(stream_state& stream, const operation_ref& work) {
   task_ref t = make_task(stream, work);
   comes_after(*t.get(), stream.tail);
@@ -166,7 +170,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags) {
   return cudaSuccess;
 }
 
-// What the stream still has to do is done later; the memory stays, as its tasks refer to it.
+// What the stream still has to do is done later.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const engine_guard hold;
   stream_state* s = find_stream(stream);
@@ -182,6 +186,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
       break;
     }
   }
+  s->destroyed = true;
+  ++s->tasks;  // not before this function is done with it
+  s->tail = task_ref();
+  s->extra.clear();
+  forget_task(*s);
   return cudaSuccess;
 }
 

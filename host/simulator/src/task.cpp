@@ -9,7 +9,10 @@ namespace {
 uint64_t unfinished = 0;
 
 void drop(task* t) {
-  if (t != nullptr && --t->references == 0) delete t;
+  if (t == nullptr || --t->references != 0) return;
+  stream_state& stream = *t->stream;
+  delete t;
+  forget_task(stream);
 }
 
 }  // namespace
@@ -26,6 +29,7 @@ task_ref make_task(stream_state& stream, const operation_ref& work) {
   const task_ref t(new task);
   t->work = work;
   t->stream = &stream;
+  ++stream.tasks;
   t->device = stream.device;
   t->blockers = 1;  // until submitted
   ++unfinished;

@@ -45,7 +45,7 @@ inline uint32_t ballot(uint32_t mask, bool predicate) {
   return static_cast<uint32_t>(sim::warp_meet(sim::warp_operation::ballot, mask, predicate ? 1 : 0, 0));
 }
 inline bool any(uint32_t mask, bool predicate) { return ballot(mask, predicate) != 0; }
-__attribute__((noinline)) inline uint32_t active_mask() { return sim::converged_lanes(__builtin_return_address(0)); }
+DEVCOMM_SIMULATOR_CONVERGENT inline uint32_t active_mask() { return sim::converged_lanes(__builtin_return_address(0)); }
 inline uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t source_lane) {
   return static_cast<uint32_t>(sim::warp_meet(sim::warp_operation::shuffle, mask, value, source_lane % warp_threads));
 }

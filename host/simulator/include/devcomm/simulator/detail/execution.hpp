@@ -35,6 +35,13 @@ enum class warp_operation : uint8_t { sync, ballot, shuffle, match };
 /// Meets the lanes of `mask`. `sync`: nothing; `ballot`: the mask of lanes with `value` nonzero;
 /// `shuffle`: `value` of lane `source`; `match`: the mask of lanes with an equal `value`.
 uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint32_t source);
+/// Marks functions that a compiler must call once for each place in the source that calls them.
+#if defined(__clang__)
+#  define DEVCOMM_SIMULATOR_CONVERGENT __attribute__((noinline, convergent, nomerge))
+#else
+#  define DEVCOMM_SIMULATOR_CONVERGENT __attribute__((noinline, noclone, noipa))
+#endif
+
 /// The lanes of the warp that come to this call, as many as can without waiting for each other.
 uint32_t converged_lanes(const void* place);
 

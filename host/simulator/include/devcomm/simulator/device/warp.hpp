@@ -93,6 +93,6 @@ inline void __syncwarp(unsigned mask = 0xffffffffu) {
   warp_meet(warp_operation::sync, mask, 0, 0);
 }
 /// As many lanes as come to this call without waiting for each other.
-__attribute__((noinline)) inline unsigned __activemask() {
+DEVCOMM_SIMULATOR_CONVERGENT inline unsigned __activemask() {
   return devcomm::simulator::detail::converged_lanes(__builtin_return_address(0));
 }
