@@ -44,8 +44,9 @@ long double value_of(std::uint16_t b) {
   const int exponent = (b & 0x7fff) >> f::mantissa;
   const int fraction = b & ((1 << f::mantissa) - 1);
   const long double magnitude =
-      exponent == 0 ? std::ldexp(static_cast<long double>(fraction), 1 - f::bias - f::mantissa)
-                    : std::ldexp(static_cast<long double>(fraction + (1 << f::mantissa)), exponent - f::bias - f::mantissa);
+      exponent == 0
+          ? std::ldexp(static_cast<long double>(fraction), 1 - f::bias - f::mantissa)
+          : std::ldexp(static_cast<long double>(fraction + (1 << f::mantissa)), exponent - f::bias - f::mantissa);
   return (b & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
@@ -128,11 +129,13 @@ void check_arithmetic() {
     // A reference only where a long double holds the result exactly.
     const auto exact = [](long double sum, long double u, long double v) { return sum - u == v && sum - v == u; };
     if (x + y != 0 && exact(x + y, x, y) && bits(p + q) != nearest<T>(x + y)) FAIL("sum of " << a << " and " << b);
-    if (x - y != 0 && exact(x - y, x, -y) && bits(p - q) != nearest<T>(x - y)) FAIL("difference of " << a << " and " << b);
+    if (x - y != 0 && exact(x - y, x, -y) && bits(p - q) != nearest<T>(x - y))
+      FAIL("difference of " << a << " and " << b);
     if (bits(p * q) != nearest<T>(x * y)) FAIL("product of " << a << " and " << b);
     if (y != 0 && bits(p / q) != nearest<T>(x / y)) FAIL("quotient of " << a << " and " << b);
     const long double sum = x * y + z;
-    if (sum != 0 && exact(sum, x * y, z) && bits(__hfma(p, q, from<T>(c))) != nearest<T>(sum)) FAIL("fused " << a << ", " << b << ", " << c);
+    if (sum != 0 && exact(sum, x * y, z) && bits(__hfma(p, q, from<T>(c))) != nearest<T>(sum))
+      FAIL("fused " << a << ", " << b << ", " << c);
     if (__hlt(p, q) != (x < y) || __heq(p, q) != (x == y)) FAIL("comparison of " << a << " and " << b);
   }
 }
@@ -172,7 +175,8 @@ TEST_CASE("doubles and integers round once") {
   CHECK(bits(__half(2049)) == bits(__half(2048.0f)));
   CHECK(bits(__half(2051)) == bits(__half(2052.0f)));
   CHECK(bits(__half(-7)) == bits(__half(-7.0f)));
-  CHECK(bits(__nv_bfloat16((1ll << 62) + (1ll << 54) + 1)) == bits(__nv_bfloat16(std::ldexp(1.0f, 62) + std::ldexp(1.0f, 55))));
+  CHECK(bits(__nv_bfloat16((1ll << 62) + (1ll << 54) + 1)) ==
+        bits(__nv_bfloat16(std::ldexp(1.0f, 62) + std::ldexp(1.0f, 55))));
 }
 
 TEST_CASE("arithmetic rounds once") {

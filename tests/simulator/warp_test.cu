@@ -26,7 +26,9 @@ void check_shuffles(int width) {
   REQUIRE(run(shuffle_all<T>, {.block = 32}, out.get(), width) == cudaSuccess);
   for (int lane = 0; lane < 32; ++lane) {
     const int first = lane / width * width;
-    const auto at = [&](int row) { return static_cast<float>(out[static_cast<std::size_t>(32 * row + lane)]) - 100.0f; };
+    const auto at = [&](int row) {
+      return static_cast<float>(out[static_cast<std::size_t>(32 * row + lane)]) - 100.0f;
+    };
     CHECK(at(0) == static_cast<float>(first + 3 % width));
     CHECK(at(1) == static_cast<float>(lane - 2 < first ? lane : lane - 2));
     CHECK(at(2) == static_cast<float>(lane + 5 >= first + width ? lane : lane + 5));

@@ -13,8 +13,8 @@
 #include <devcomm/simulator/detail/built_in_variables.hpp>
 #include <devcomm/simulator/detail/launch.hpp>
 #include <devcomm/simulator/device/atomics.hpp>
-#include <devcomm/simulator/device/threads.hpp>
 #include <devcomm/simulator/device/math.hpp>
+#include <devcomm/simulator/device/threads.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 
 #include <memory>
@@ -40,9 +40,9 @@ cudaError_t cudaHostAlloc(T** pointer, std::size_t bytes, unsigned int flags) {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  return devcomm::simulator::detail::launch(
-      *config, std::make_unique<devcomm::simulator::detail::kernel_call_of<Parameters...>>(
-                   kernel, static_cast<Arguments&&>(arguments)...));
+  return devcomm::simulator::detail::launch(*config,
+                                            std::make_unique<devcomm::simulator::detail::kernel_call_of<Parameters...>>(
+                                                kernel, static_cast<Arguments&&>(arguments)...));
 }
 
 namespace devcomm::simulator::detail {

@@ -2,18 +2,18 @@
 /// CUDA's small vectors, for the simulator.
 #pragma once
 
-#define DEVCOMM_SIMULATOR_VECTORS(T, name, align2, align4)           \
-  struct name##1 {                                                   \
-    T x;                                                             \
-  };                                                                 \
-  struct alignas(align2) name##2 {                                   \
-    T x, y;                                                          \
-  };                                                                 \
-  struct name##3 {                                                   \
-    T x, y, z;                                                       \
-  };                                                                 \
-  struct alignas(align4) name##4 {                                   \
-    T x, y, z, w;                                                    \
+#define DEVCOMM_SIMULATOR_VECTORS(T, name, align2, align4) \
+  struct name##1 {                                         \
+    T x;                                                   \
+  };                                                       \
+  struct alignas(align2) name##2 {                         \
+    T x, y;                                                \
+  };                                                       \
+  struct name##3 {                                         \
+    T x, y, z;                                             \
+  };                                                       \
+  struct alignas(align4) name##4 {                         \
+    T x, y, z, w;                                          \
   };
 
 DEVCOMM_SIMULATOR_VECTORS(signed char, char, 2, 4)

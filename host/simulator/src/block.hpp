@@ -63,8 +63,8 @@ class block {
   std::vector<fiber*> runnable;
   std::vector<warp> warps;
   named_barrier barriers[16];
-  uint32_t live = 0;         ///< fibers that have not exited
-  uint32_t converging = 0;   ///< fibers that asked which lanes are here
+  uint32_t live = 0;        ///< fibers that have not exited
+  uint32_t converging = 0;  ///< fibers that asked which lanes are here
   bool started = false;
   long thread_id = 0;  ///< the system's, once it has run
 

@@ -35,8 +35,8 @@ class conductor {
   void report_deadlock();
 
   engine& engine_;
-  uint64_t idle_since_ = 0;   ///< real time; 0: not idle
-  uint64_t idle_checked_ = 0; ///< real time of the latest look at the other threads
+  uint64_t idle_since_ = 0;    ///< real time; 0: not idle
+  uint64_t idle_checked_ = 0;  ///< real time of the latest look at the other threads
   uint64_t idle_step_ = 0;
   uint64_t real_base_ = 0;
   bool in_background_ = false;

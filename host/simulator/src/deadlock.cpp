@@ -39,9 +39,8 @@ std::string describe_wait(const fiber& f) {
       }
       const named_barrier& barrier = b.barriers[f.barrier];
       const uint32_t all = barrier.threads == 0 ? b.live : barrier.threads;
-      const std::string what = f.barrier == 0 && barrier.threads == 0
-                                   ? std::string("in __syncthreads")
-                                   : "at named barrier " + std::to_string(f.barrier);
+      const std::string what = f.barrier == 0 && barrier.threads == 0 ? std::string("in __syncthreads")
+                                                                      : "at named barrier " + std::to_string(f.barrier);
       return what + ", " + std::to_string(barrier.arrived) + " of " + std::to_string(all) + " arrived";
     }
     case fiber_state::at_warp:
@@ -75,9 +74,10 @@ void describe_threads(const block& b, std::string& text, size_t& lines) {
     size_t last = first;
     while (last + 1 < count && describe_wait(b.fibers[last + 1]) == what) ++last;
     if (b.fibers[first].state != fiber_state::finished && lines++ < lines_kept) {
-      text += "\n  " + describe_block(b) + ", thread" +
-              (first == last ? " " + std::to_string(first) : "s " + std::to_string(first) + ".." + std::to_string(last)) +
-              ": " + what;
+      text +=
+          "\n  " + describe_block(b) + ", thread" +
+          (first == last ? " " + std::to_string(first) : "s " + std::to_string(first) + ".." + std::to_string(last)) +
+          ": " + what;
     }
     first = last + 1;
   }
@@ -97,7 +97,8 @@ std::string describe_deadlock() {
     const uint64_t missing = g->shape.blocks() - g->next_block;
     if (missing > 0) {
       text += "\n  device " + std::to_string(g->device) + ": " + std::to_string(missing) + " of " +
-              std::to_string(g->shape.blocks()) + " blocks have not started, as the GPU is full; blocks that wait for "
+              std::to_string(g->shape.blocks()) +
+              " blocks have not started, as the GPU is full; blocks that wait for "
               "each other need a cooperative launch";
     }
   }

@@ -77,11 +77,11 @@ class engine {
   uint64_t steps = 0;
   uint64_t switches = 0;
   uint64_t handoffs = 0;
-  uint64_t now = 0;                ///< simulated nanoseconds
-  uint64_t step_limit = never;     ///< the conductor gets the baton back at this step
-  bool conductor_wanted = false;   ///< the conductor gets the baton back at the next step
+  uint64_t now = 0;               ///< simulated nanoseconds
+  uint64_t step_limit = never;    ///< the conductor gets the baton back at this step
+  bool conductor_wanted = false;  ///< the conductor gets the baton back at the next step
   bool shared_with_processes = false;
-  uint64_t real_offset = 0;        ///< simulated minus real time, while shared
+  uint64_t real_offset = 0;  ///< simulated minus real time, while shared
   /// While memory is shared with other processes, simulated time is real.
   void follow_real_time() {
     if (shared_with_processes) now = now > real_time() + real_offset ? now : real_time() + real_offset;
@@ -92,8 +92,8 @@ class engine {
 
   std::vector<block*> ready_blocks;
   std::vector<fiber*> waiting;
-  std::vector<grid*> grids;            ///< launches that run, oldest first
-  std::vector<block*> finished_blocks; ///< to be joined by the conductor
+  std::vector<grid*> grids;             ///< launches that run, oldest first
+  std::vector<block*> finished_blocks;  ///< to be joined by the conductor
 
   /// Nanoseconds of simulated time that one scheduling step takes.
   static constexpr uint64_t step_time = 20;

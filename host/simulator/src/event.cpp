@@ -118,7 +118,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     return keep(cudaErrorInvalidResourceHandle);
   }
   if (!a.recorded->done || !b.recorded->done) return cudaErrorNotReady;
-  *milliseconds = static_cast<float>(static_cast<double>(static_cast<int64_t>(b.recorded->end_time - a.recorded->end_time)) * 1e-6);
+  *milliseconds =
+      static_cast<float>(static_cast<double>(static_cast<int64_t>(b.recorded->end_time - a.recorded->end_time)) * 1e-6);
   return cudaSuccess;
 }
 }

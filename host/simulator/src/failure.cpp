@@ -25,9 +25,7 @@ std::string describe_block(const block& b) {
   return "device " + std::to_string(b.launch.device) + ", block " + std::to_string(b.rank);
 }
 
-std::string describe_thread(const fiber& f) {
-  return describe_block(*f.home) + ", thread " + std::to_string(f.rank);
-}
+std::string describe_thread(const fiber& f) { return describe_block(*f.home) + ", thread " + std::to_string(f.rank); }
 
 void fail_misuse(const char* message) { throw misuse(message); }
 

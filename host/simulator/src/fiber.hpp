@@ -2,9 +2,9 @@
 /// One CUDA thread.
 #pragma once
 
+#include <vector_types.h>
 #include <devcomm/detail/wait_label.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
-#include <vector_types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +17,10 @@ inline constexpr uint64_t never = ~uint64_t{0};
 
 enum class fiber_state : uint8_t {
   runnable,
-  at_barrier,     ///< of the block or the grid
-  at_warp,        ///< waits for the other lanes of a warp operation
-  at_converge,    ///< asked which lanes are here
-  polling,        ///< waits for memory to change
+  at_barrier,   ///< of the block or the grid
+  at_warp,      ///< waits for the other lanes of a warp operation
+  at_converge,  ///< asked which lanes are here
+  polling,      ///< waits for memory to change
   sleeping,
   finished,
 };
@@ -58,17 +58,17 @@ struct fiber {
   uint32_t quantum = 1;  ///< preemption points left before it has to yield
   exception_state exceptions{};
 
-  void* identity = nullptr;  ///< ThreadSanitizer's
+  void* identity = nullptr;    ///< ThreadSanitizer's
   void* fake_stack = nullptr;  ///< AddressSanitizer's
 
   // Waiting for memory or time.
   watch_list watches;
   const devcomm::detail::wait_label* label = nullptr;
-  uint64_t wake_time = never;     ///< looks again at this time at the latest
-  uint64_t wait_start = 0;        ///< when the wait began
-  uint64_t deadline = never;      ///< of a labelled wait, once it has looked at the clock
-  bool paused = false;            ///< the labelled wait has looked in vain before
-  bool reads_clock = false;       ///< read the clock since its last look
+  uint64_t wake_time = never;  ///< looks again at this time at the latest
+  uint64_t wait_start = 0;     ///< when the wait began
+  uint64_t deadline = never;   ///< of a labelled wait, once it has looked at the clock
+  bool paused = false;         ///< the labelled wait has looked in vain before
+  bool reads_clock = false;    ///< read the clock since its last look
 
   // At a barrier or in a warp operation.
   uint32_t barrier = 0;

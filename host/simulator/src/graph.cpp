@@ -84,9 +84,7 @@ void abandon_capture(stream_state& stream) {
   }
 }
 
-void comes_before_device_end(stream_state& stream) {
-  legacy_stream(stream.device).extra.push_back(stream.tail);
-}
+void comes_before_device_end(stream_state& stream) { legacy_stream(stream.device).extra.push_back(stream.tail); }
 
 }  // namespace devcomm::simulator::detail
 
@@ -136,7 +134,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   const engine_guard hold;
   const stream_state* s = find_stream(stream);
   if (s == nullptr) return keep(cudaErrorInvalidResourceHandle);
-  *status = s->recording == nullptr     ? cudaStreamCaptureStatusNone
+  *status = s->recording == nullptr ? cudaStreamCaptureStatusNone
             : s->recording->invalid ? cudaStreamCaptureStatusInvalidated
                                     : cudaStreamCaptureStatusActive;
   return cudaSuccess;

@@ -5,8 +5,8 @@
 #include "block.hpp"
 #include "sanitizer.hpp"
 
-#include <devcomm/simulator/detail/kernel_call.hpp>
 #include <vector_types.h>
+#include <devcomm/simulator/detail/kernel_call.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -112,10 +112,10 @@ std::string describe_address(const void* address) {
   if (found == nullptr) {
     std::snprintf(text, sizeof text, "address %p", address);
   } else {
-    std::snprintf(text, sizeof text, "byte %td of the %zu at %p (%s %d)", static_cast<const char*>(address) - found->first,
-                  found->second.bytes, static_cast<void*>(found->first),
-                  found->second.kind == memory_kind::pinned ? "pinned memory of device" : "device",
-                  found->second.device);
+    std::snprintf(
+        text, sizeof text, "byte %td of the %zu at %p (%s %d)", static_cast<const char*>(address) - found->first,
+        found->second.bytes, static_cast<void*>(found->first),
+        found->second.kind == memory_kind::pinned ? "pinned memory of device" : "device", found->second.device);
   }
   return text;
 }

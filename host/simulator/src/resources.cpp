@@ -38,8 +38,8 @@ device_room& room_of(int device) {
 uint32_t blocks_at_once(const launch_shape& shape) {
   const uint32_t threads = whole_warps(shape.threads());
   if (threads == 0 || threads > threads_per_block) return 0;
-  return std::min({blocks_per_multiprocessor, threads_per_multiprocessor / threads,
-                   shared_per_multiprocessor / shared_of(shape)});
+  return std::min(
+      {blocks_per_multiprocessor, threads_per_multiprocessor / threads, shared_per_multiprocessor / shared_of(shape)});
 }
 
 int take(int device, const launch_shape& shape) {

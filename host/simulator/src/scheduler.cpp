@@ -14,9 +14,7 @@ namespace devcomm::simulator::detail {
 namespace {
 
 /// The C++ runtime keeps exceptions in flight by OS thread; each fiber has its own.
-exception_state& exceptions_of_os_thread() {
-  return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals());
-}
+exception_state& exceptions_of_os_thread() { return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals()); }
 
 void load(fiber& f) {
   this_fiber = &f;

@@ -65,8 +65,8 @@ bool waits_for_others(long id) {
   text[bytes] = '\0';
   long number = -1;
   unsigned long arguments[4] = {};
-  const int found = std::sscanf(text, "%ld %lx %lx %lx %lx", &number, &arguments[0], &arguments[1], &arguments[2],
-                                &arguments[3]);
+  const int found =
+      std::sscanf(text, "%ld %lx %lx %lx %lx", &number, &arguments[0], &arguments[1], &arguments[2], &arguments[3]);
   if (found != 5 || number != SYS_futex) return false;
   const unsigned long command = arguments[1] & static_cast<unsigned long>(FUTEX_CMD_MASK);
   return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && arguments[3] == 0;

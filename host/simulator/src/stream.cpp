@@ -13,7 +13,7 @@ namespace {
 
 struct registry {
   std::vector<stream_state*> live;
-  std::map<int, stream_state*> legacy;                         // by device
+  std::map<int, stream_state*> legacy;                           // by device
   std::map<std::pair<uint64_t, int>, stream_state*> per_thread;  // by thread and device
   uint64_t threads = 0;
 };
@@ -141,7 +141,9 @@ using namespace devcomm::simulator::detail;
 
 extern "C" {
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0); }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   return cudaStreamCreateWithPriority(stream, flags, 0);
 }

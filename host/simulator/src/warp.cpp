@@ -1,6 +1,6 @@
 /// Operations among the lanes of a warp.
-#include "engine.hpp"
 #include "warp.hpp"
+#include "engine.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 

@@ -90,7 +90,8 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
     if (++list.repeats >= spins_before_sleep) {
       // A loop that also reads the clock may end by itself.
       f->wake_time = never;
-      if (f->reads_clock) f->wake_time = the_engine().now + std::max<uint64_t>(1000, (the_engine().now - f->wait_start) / 8);
+      if (f->reads_clock)
+        f->wake_time = the_engine().now + std::max<uint64_t>(1000, (the_engine().now - f->wait_start) / 8);
       f->reads_clock = false;
       sleep_on_memory(*f);
       return;

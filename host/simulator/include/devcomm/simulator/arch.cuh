@@ -53,9 +53,7 @@ inline uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t source_lane) {
 /// `N` elements of shared memory that belong to `Tag`.
 template <class Tag, class T, int N>
 inline T* shared_array() {
-  static thread_local struct alignas(16) {
-    unsigned char bytes[sizeof(T) * N];
-  } storage;
+  static thread_local struct alignas(16) { unsigned char bytes[sizeof(T) * N]; } storage;
   return reinterpret_cast<T*>(storage.bytes);
 }
 

@@ -43,15 +43,14 @@ T changed(T old) {
 
 }  // namespace devcomm::simulator::detail
 
-#define __atomic_load(pointer, result, order)  \
-  (__atomic_load((pointer), (result), (order)), \
-   ::devcomm::simulator::detail::looked_at((pointer), *(result)))
+#define __atomic_load(pointer, result, order) \
+  (__atomic_load((pointer), (result), (order)), ::devcomm::simulator::detail::looked_at((pointer), *(result)))
 #define __atomic_store(pointer, value, order) \
   (__atomic_store((pointer), (value), (order)), ::devcomm::simulator::detail::wrote())
 #define __atomic_exchange(pointer, value, result, order) \
   (__atomic_exchange((pointer), (value), (result), (order)), ::devcomm::simulator::detail::wrote())
-#define __atomic_compare_exchange(pointer, expected, desired, weak, success, failure)                           \
-  ::devcomm::simulator::detail::exchanged(                                                                      \
+#define __atomic_compare_exchange(pointer, expected, desired, weak, success, failure)                       \
+  ::devcomm::simulator::detail::exchanged(                                                                  \
       __atomic_compare_exchange((pointer), (expected), (desired), (weak), (success), (failure)), (pointer), \
       *(expected))
 #define __atomic_fetch_add(pointer, value, order) \

@@ -2,8 +2,8 @@
 /// How the shim's launch templates reach the runtime.
 #pragma once
 
-#include <devcomm/simulator/detail/kernel_call.hpp>
 #include <driver_types.h>
+#include <devcomm/simulator/detail/kernel_call.hpp>
 
 #include <cstddef>
 #include <memory>

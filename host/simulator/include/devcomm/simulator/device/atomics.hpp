@@ -39,19 +39,19 @@ T update(T* p, Next next) {
 
 }  // namespace devcomm::simulator::detail
 
-#define DEVCOMM_SIMULATOR_RMW(name, T, Bits, expression)                      \
-  inline T name(T* p, T v) {                                                  \
-    return devcomm::simulator::detail::update<Bits>(p, [v](T old) -> T {      \
-      static_cast<void>(old);                                                 \
-      return static_cast<T>(expression);                                      \
-    });                                                                       \
-  }                                                                           \
-  inline T name##_block(T* p, T v) { return name(p, v); }                     \
+#define DEVCOMM_SIMULATOR_RMW(name, T, Bits, expression)                 \
+  inline T name(T* p, T v) {                                             \
+    return devcomm::simulator::detail::update<Bits>(p, [v](T old) -> T { \
+      static_cast<void>(old);                                            \
+      return static_cast<T>(expression);                                 \
+    });                                                                  \
+  }                                                                      \
+  inline T name##_block(T* p, T v) { return name(p, v); }                \
   inline T name##_system(T* p, T v) { return name(p, v); }
 
-#define DEVCOMM_SIMULATOR_INTEGER_RMW(name, expression)                                     \
-  DEVCOMM_SIMULATOR_RMW(name, int, uint32_t, expression)                                    \
-  DEVCOMM_SIMULATOR_RMW(name, unsigned int, uint32_t, expression)                           \
+#define DEVCOMM_SIMULATOR_INTEGER_RMW(name, expression)           \
+  DEVCOMM_SIMULATOR_RMW(name, int, uint32_t, expression)          \
+  DEVCOMM_SIMULATOR_RMW(name, unsigned int, uint32_t, expression) \
   DEVCOMM_SIMULATOR_RMW(name, unsigned long long, uint64_t, expression)
 
 DEVCOMM_SIMULATOR_RMW(atomicAdd, int, uint32_t, static_cast<unsigned>(old) + static_cast<unsigned>(v))
@@ -67,7 +67,7 @@ DEVCOMM_SIMULATOR_INTEGER_RMW(atomicMin, old < v ? old : v)
 DEVCOMM_SIMULATOR_INTEGER_RMW(atomicMax, old > v ? old : v)
 DEVCOMM_SIMULATOR_RMW(atomicMin, long long, uint64_t, old < v ? old : v)
 DEVCOMM_SIMULATOR_RMW(atomicMax, long long, uint64_t, old > v ? old : v)
-DEVCOMM_SIMULATOR_INTEGER_RMW(atomicAnd, old & v)
+DEVCOMM_SIMULATOR_INTEGER_RMW(atomicAnd, old& v)
 DEVCOMM_SIMULATOR_INTEGER_RMW(atomicOr, old | v)
 DEVCOMM_SIMULATOR_INTEGER_RMW(atomicXor, old ^ v)
 DEVCOMM_SIMULATOR_RMW(atomicInc, unsigned int, uint32_t, old >= v ? 0u : old + 1u)
@@ -76,12 +76,11 @@ DEVCOMM_SIMULATOR_RMW(atomicDec, unsigned int, uint32_t, old == 0u || old > v ? 
 #undef DEVCOMM_SIMULATOR_INTEGER_RMW
 #undef DEVCOMM_SIMULATOR_RMW
 
-#define DEVCOMM_SIMULATOR_CAS(T, Bits)                                                             \
-  inline T atomicCAS(T* p, T expected, T desired) {                                                \
-    return devcomm::simulator::detail::update<Bits>(                                               \
-        p, [=](T old) -> T { return old == expected ? desired : old; });                           \
-  }                                                                                                \
-  inline T atomicCAS_block(T* p, T expected, T desired) { return atomicCAS(p, expected, desired); } \
+#define DEVCOMM_SIMULATOR_CAS(T, Bits)                                                                               \
+  inline T atomicCAS(T* p, T expected, T desired) {                                                                  \
+    return devcomm::simulator::detail::update<Bits>(p, [=](T old) -> T { return old == expected ? desired : old; }); \
+  }                                                                                                                  \
+  inline T atomicCAS_block(T* p, T expected, T desired) { return atomicCAS(p, expected, desired); }                  \
   inline T atomicCAS_system(T* p, T expected, T desired) { return atomicCAS(p, expected, desired); }
 DEVCOMM_SIMULATOR_CAS(int, uint32_t)
 DEVCOMM_SIMULATOR_CAS(unsigned int, uint32_t)

@@ -12,7 +12,7 @@ using std::isinf;
 using std::isnan;
 
 // CUDA's min and max mix signed and unsigned arguments as C does.
-#define DEVCOMM_SIMULATOR_MIN_MAX(A, B, R)                                                       \
+#define DEVCOMM_SIMULATOR_MIN_MAX(A, B, R)                                                                         \
   inline R min(A a, B b) { return static_cast<R>(a) < static_cast<R>(b) ? static_cast<R>(a) : static_cast<R>(b); } \
   inline R max(A a, B b) { return static_cast<R>(a) > static_cast<R>(b) ? static_cast<R>(a) : static_cast<R>(b); }
 DEVCOMM_SIMULATOR_MIN_MAX(int, int, int)

@@ -37,29 +37,29 @@ T larger(T a, T b) {
 }  // namespace devcomm::simulator::detail
 
 // Each for one number, and under the second name for a pair of them.
-#define DEVCOMM_SIMULATOR_BINARY(name, name2, expression)                                              \
-  template <class T, class = devcomm::simulator::detail::small<T>>                                     \
-  inline T name(T a, T b) {                                                                            \
-    return expression;                                                                                 \
-  }                                                                                                    \
-  template <class T, class = devcomm::simulator::detail::small<T>>                                     \
-  inline devcomm::simulator::detail::small_pair<T> name2(devcomm::simulator::detail::small_pair<T> a,  \
+#define DEVCOMM_SIMULATOR_BINARY(name, name2, expression)                                               \
+  template <class T, class = devcomm::simulator::detail::small<T>>                                      \
+  inline T name(T a, T b) {                                                                             \
+    return expression;                                                                                  \
+  }                                                                                                     \
+  template <class T, class = devcomm::simulator::detail::small<T>>                                      \
+  inline devcomm::simulator::detail::small_pair<T> name2(devcomm::simulator::detail::small_pair<T> a,   \
                                                          devcomm::simulator::detail::small_pair<T> b) { \
-    return {name(a.x, b.x), name(a.y, b.y)};                                                           \
+    return {name(a.x, b.x), name(a.y, b.y)};                                                            \
   }
-#define DEVCOMM_SIMULATOR_UNARY(name, name2, expression)                                                  \
-  template <class T, class = devcomm::simulator::detail::small<T>>                                        \
-  inline T name(T a) {                                                                                    \
-    return expression;                                                                                    \
-  }                                                                                                       \
-  template <class T, class = devcomm::simulator::detail::small<T>>                                        \
-  inline devcomm::simulator::detail::small_pair<T> name2(devcomm::simulator::detail::small_pair<T> a) {   \
-    return {name(a.x), name(a.y)};                                                                        \
+#define DEVCOMM_SIMULATOR_UNARY(name, name2, expression)                                                \
+  template <class T, class = devcomm::simulator::detail::small<T>>                                      \
+  inline T name(T a) {                                                                                  \
+    return expression;                                                                                  \
+  }                                                                                                     \
+  template <class T, class = devcomm::simulator::detail::small<T>>                                      \
+  inline devcomm::simulator::detail::small_pair<T> name2(devcomm::simulator::detail::small_pair<T> a) { \
+    return {name(a.x), name(a.y)};                                                                      \
   }
-#define DEVCOMM_SIMULATOR_COMPARE(name, operation)                     \
-  template <class T, class = devcomm::simulator::detail::small<T>>     \
-  inline bool name(T a, T b) {                                         \
-    return a operation b;                                              \
+#define DEVCOMM_SIMULATOR_COMPARE(name, operation)                 \
+  template <class T, class = devcomm::simulator::detail::small<T>> \
+  inline bool name(T a, T b) {                                     \
+    return a operation b;                                          \
   }
 
 DEVCOMM_SIMULATOR_BINARY(__hadd, __hadd2, a + b)

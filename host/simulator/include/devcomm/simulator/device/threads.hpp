@@ -33,10 +33,10 @@ inline void __nanosleep(unsigned nanoseconds) { devcomm::simulator::detail::slee
 [[noreturn]] inline void __trap() { devcomm::simulator::detail::fail_misuse("__trap"); }
 
 // Cache hints change nothing here.
-#define DEVCOMM_SIMULATOR_LOAD(name)                                      \
-  template <class T, class = devcomm::simulator::detail::loadable<T>>     \
-  inline T name(const T* p) {                                             \
-    return *p;                                                            \
+#define DEVCOMM_SIMULATOR_LOAD(name)                                  \
+  template <class T, class = devcomm::simulator::detail::loadable<T>> \
+  inline T name(const T* p) {                                         \
+    return *p;                                                        \
   }
 DEVCOMM_SIMULATOR_LOAD(__ldg)
 DEVCOMM_SIMULATOR_LOAD(__ldca)
@@ -45,10 +45,10 @@ DEVCOMM_SIMULATOR_LOAD(__ldcs)
 DEVCOMM_SIMULATOR_LOAD(__ldlu)
 DEVCOMM_SIMULATOR_LOAD(__ldcv)
 #undef DEVCOMM_SIMULATOR_LOAD
-#define DEVCOMM_SIMULATOR_STORE(name)                                     \
-  template <class T, class = devcomm::simulator::detail::loadable<T>>     \
-  inline void name(T* p, T value) {                                       \
-    *p = value;                                                           \
+#define DEVCOMM_SIMULATOR_STORE(name)                                 \
+  template <class T, class = devcomm::simulator::detail::loadable<T>> \
+  inline void name(T* p, T value) {                                   \
+    *p = value;                                                       \
   }
 DEVCOMM_SIMULATOR_STORE(__stwb)
 DEVCOMM_SIMULATOR_STORE(__stcg)

@@ -33,7 +33,8 @@ T shuffle_from(unsigned mask, T value, int source) {
 
 /// First lane of the caller's segment of `width` lanes.
 inline int segment(int width) {
-  if (width <= 0 || width > 32 || (width & (width - 1)) != 0) fail_misuse("the width of a shuffle must be 1, 2, 4, 8, 16 or 32");
+  if (width <= 0 || width > 32 || (width & (width - 1)) != 0)
+    fail_misuse("the width of a shuffle must be 1, 2, 4, 8, 16 or 32");
   return own_lane() & ~(width - 1);
 }
 
