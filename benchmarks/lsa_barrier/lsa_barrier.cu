@@ -85,8 +85,7 @@ void print(const host::communicator& comm, const plan& shape, const char* implem
   const char* order_name = order == memory_order::relaxed ? "relaxed" : "acq_rel";
   const double microseconds = median(measured.times) * 1e3 / shape.iterations;
   const double best = *std::min_element(measured.times.begin(), measured.times.end()) * 1e3 / shape.iterations;
-  std::printf("%-8s %-8s %6d %7u %10.3f %10.3f\n", implementation, order_name, comm.size(), blocks, microseconds,
-              best);
+  std::printf("%-8s %-8s %6d %7u %10.3f %10.3f\n", implementation, order_name, comm.size(), blocks, microseconds, best);
   if (const char* path = std::getenv("DEVCOMM_JSON")) {
     if (std::FILE* file = std::fopen(path, "a")) {
       std::fprintf(file,
@@ -101,8 +100,7 @@ void print(const host::communicator& comm, const plan& shape, const char* implem
 void measure(host::communicator& comm, bool with_nccl) {
   const plan shape = comm.properties().backend == "simulator" ? plan{{1, 2}, 32, 20, 2} : plan{};
   const unsigned most_blocks = shape.blocks.back();
-  const host::device_communicator device_comm =
-      comm.create_device_comm(comm.requirements().lsa_barriers(most_blocks));
+  const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(most_blocks));
   std::unique_ptr<benchmark::nccl_barrier> nccl;
   if (with_nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(most_blocks));
   stopwatch watch;

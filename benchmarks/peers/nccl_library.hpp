@@ -31,8 +31,8 @@ class nccl_library {
     int version = 0;
     check(get_version(&version), "ncclGetVersion");
     if (version != NCCL_VERSION_CODE) {
-      throw std::runtime_error(std::string("built for NCCL ") + std::to_string(NCCL_VERSION_CODE) + ", but " +
-                               path + " is " + std::to_string(version) +
+      throw std::runtime_error(std::string("built for NCCL ") + std::to_string(NCCL_VERSION_CODE) + ", but " + path +
+                               " is " + std::to_string(version) +
                                ": name the matching library in DEVCOMM_NCCL_LIBRARY");
     }
   }
@@ -40,8 +40,7 @@ class nccl_library {
   nccl_library& operator=(const nccl_library&) = delete;
 
   void check(ncclResult_t result, const char* call) const {
-    if (result != ncclSuccess)
-      throw std::runtime_error(std::string(call) + " failed: " + get_error_string(result));
+    if (result != ncclSuccess) throw std::runtime_error(std::string(call) + " failed: " + get_error_string(result));
   }
 
   decltype(&ncclGetVersion) get_version = nullptr;

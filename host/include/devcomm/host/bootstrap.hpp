@@ -40,8 +40,8 @@ class bootstrap {
 /// Ranks that are processes anywhere, over TCP. `id` comes from `unique_id::create` on one rank and
 /// reaches the others by the caller's own means. Rank 0 listens at the id's address. A connection
 /// that does not prove the id's secret is refused and disturbs nobody.
-[[nodiscard]] std::shared_ptr<bootstrap> tcp_bootstrap(
-    const unique_id& id, int rank, int size, std::chrono::milliseconds limit = default_bootstrap_limit());
+[[nodiscard]] std::shared_ptr<bootstrap> tcp_bootstrap(const unique_id& id, int rank, int size,
+                                                       std::chrono::milliseconds limit = default_bootstrap_limit());
 
 /// Rank, size and local place as torchrun, mpirun or srun (or a plain shell: `DEVCOMM_RANK`,
 /// `DEVCOMM_SIZE`, `DEVCOMM_ROOT`) set them in the environment.

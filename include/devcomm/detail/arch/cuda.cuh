@@ -15,9 +15,7 @@ inline constexpr uint32_t full_mask = 0xffffffffu;
 /// One look in this many also reads the abort word, which lies across PCIe, and the clock.
 inline constexpr uint32_t polls_per_check = 512;
 
-__device__ inline uint32_t thread_rank() {
-  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-}
+__device__ inline uint32_t thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 __device__ inline uint32_t block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
 __device__ inline uint32_t block_rank() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
 __device__ inline uint32_t grid_blocks() { return gridDim.x * gridDim.y * gridDim.z; }

@@ -12,8 +12,8 @@ namespace devcomm::detail::arch {
 /// Prints what the caller broke, where, and by which thread; then traps.
 __device__ __noinline__ inline void fail_assertion(const char* condition, const char* message, const char* file,
                                                    int line) {
-  printf("%s:%d: block (%u, %u, %u) thread (%u, %u, %u): %s [%s]\n", file, line, blockIdx.x, blockIdx.y,
-         blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, message, condition);
+  printf("%s:%d: block (%u, %u, %u) thread (%u, %u, %u): %s [%s]\n", file, line, blockIdx.x, blockIdx.y, blockIdx.z,
+         threadIdx.x, threadIdx.y, threadIdx.z, message, condition);
   __trap();
 }
 
