@@ -210,7 +210,7 @@ TEST_CASE("a grid larger than the GPU runs in waves") {
   CHECK(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
 }
 
-TEST_CASE("4,096 threads sum a million floats in seconds") {
+TEST_CASE("4096 threads sum a million floats in seconds") {
   constexpr std::size_t count = 1 << 20;
   const shared_array<float> in(count);
   const shared_array<float> out(8 * 4);

@@ -28,6 +28,21 @@ __global__ void sum_of_fresh(unsigned* nan_count, int count) {
 
 __global__ void write_behind(int place) { dynamic_bytes[place] = 1; }
 
+/// Counts what of its shared array is not NaN, then writes to it.
+template <int N>
+__global__ void count_numbers(int* out) {
+  __shared__ float fresh[N];
+  __shared__ double also[2];
+  int numbers = 0;
+  for (int i = 0; i < N; ++i) numbers += fresh[i] == fresh[i] ? 1 : 0;
+  for (double& d : also) {
+    numbers += d == d ? 1 : 0;
+    d = 1.0;
+  }
+  for (float& f : fresh) f = 1.0f;
+  out[blockIdx.x] = numbers;
+}
+
 template <int N>
 __global__ void own_counter(int* out) {
   __shared__ int counter;
@@ -62,6 +77,13 @@ TEST_CASE("fresh dynamic shared memory is NaN, in every block") {
     REQUIRE(run(sum_of_fresh, {.shared_bytes = 400}, out.get(), 100) == cudaSuccess);
     CHECK(out[0] == 100u);
   }
+}
+
+TEST_CASE("fresh static shared memory is NaN, in every block") {
+  const shared_array<int> out(40);
+  for (std::size_t i = 0; i < 40; ++i) out[i] = 1;
+  REQUIRE(run(count_numbers<17>, {.grid = 40}, out.get()) == cudaSuccess);
+  for (std::size_t i = 0; i < 40; ++i) CHECK(out[i] == 0);
 }
 
 TEST_CASE("blocks have static shared memory of their own") {

@@ -6,6 +6,7 @@
 #include "grid.hpp"
 #include "scheduler.hpp"
 #include "shared_memory.hpp"
+#include "static_shared.hpp"
 #include "thread_variables.hpp"
 #include "warp.hpp"
 
@@ -103,6 +104,7 @@ void block::prepare() {
   const launch_shape& shape = launch.shape;
   const uint32_t threads = shape.threads();
   set_block_variables(shape.grid, shape.block, rank);
+  poison_static_shared();
   shared_memory::poison(shape.dynamic_bytes);
   stacks_.allocate(threads, the_engine().config.stack_bytes);
   fibers.resize(threads);

@@ -15,6 +15,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -52,17 +53,24 @@ early_threads::early_threads() {
 
 const early_threads early;
 
-/// Whether the thread is in a futex wait without a limit.
-bool waits_for_others(long id) {
+/// Reads a small file of /proc about a thread; whether there was something.
+template <size_t Size>
+bool read_about(long id, const char* name, char (&text)[Size]) {
   char path[64];
-  std::snprintf(path, sizeof path, "/proc/self/task/%ld/syscall", id);
+  std::snprintf(path, sizeof path, "/proc/self/task/%ld/%s", id, name);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
-  char text[256];
   const ssize_t bytes = read(file, text, sizeof text - 1);
   close(file);
   if (bytes <= 0) return false;
   text[bytes] = '\0';
+  return true;
+}
+
+/// Whether the thread is in a futex wait without a limit.
+bool waits_for_others(long id) {
+  char text[256];
+  if (!read_about(id, "syscall", text)) return false;
   long number = -1;
   unsigned long arguments[4] = {};
   const int found =
@@ -70,6 +78,14 @@ bool waits_for_others(long id) {
   if (found != 5 || number != SYS_futex) return false;
   const unsigned long command = arguments[1] & static_cast<unsigned long>(FUTEX_CMD_MASK);
   return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && arguments[3] == 0;
+}
+
+/// How often the thread has gone to sleep.
+uint64_t sleeps_of(long id) {
+  char text[4096];
+  if (!read_about(id, "status", text)) return 0;
+  const char* line = std::strstr(text, "\nvoluntary_ctxt_switches:");
+  return line == nullptr ? 0 : std::strtoull(line + 25, nullptr, 10);
 }
 
 }  // namespace
@@ -95,10 +111,20 @@ bool conductor::is_known(long thread) const {
   return false;
 }
 
+/// One look at all threads is not enough: a thread seen waiting may be woken by one that is seen
+/// later, when that waits too. In two looks, it has slept once more.
 bool conductor::others_may_help() const {
   bool possible = false;
-  for_each_thread([&](long id) { possible = possible || (!is_known(id) && !waits_for_others(id)); });
-  return possible;
+  uint64_t sleeps[2] = {};
+  for (uint64_t& sum : sleeps) {
+    for_each_thread([&](long id) {
+      if (possible || is_known(id)) return;
+      possible = !waits_for_others(id);
+      sum += (sleeps_of(id) + 1) * static_cast<uint64_t>(id);
+    });
+  }
+  // A thread that queues for the engine's lock looks as if it waited for others.
+  return possible || sleeps[0] != sleeps[1] || engine_.lock.contended();
 }
 
 void conductor::standstill() {
@@ -120,7 +146,7 @@ void conductor::standstill() {
   if (!e.shared_with_processes) {
     if (idle_checked_ == 0 || now - idle_checked_ > 5000000) {
       idle_checked_ = now;
-      help_possible_ = e.returning_ > 0 || asked || e.lock.contended() || others_may_help();
+      help_possible_ = e.returning_ > 0 || asked || others_may_help();
     }
     if (!help_possible_ || now - idle_since_ > e.config.grace) {
       const uint64_t next = e.next_wake_time();

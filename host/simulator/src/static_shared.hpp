@@ -1,0 +1,14 @@
+/// \file static_shared.hpp
+/// Static shared memory: the `__shared__` variables of all kernels, which are thread-local.
+#pragma once
+
+namespace devcomm::simulator::detail {
+
+/// Fills every `__shared__` variable of the calling OS thread with bytes that are NaN in every
+/// floating-point type, as a GPU leaves there what an earlier block left.
+///
+/// The variables are found by name in the program's symbol table: those that are local to a function
+/// and thread-local. A program without symbols keeps its zeros.
+void poison_static_shared();
+
+}  // namespace devcomm::simulator::detail
