@@ -99,8 +99,8 @@ const std::vector<std::size_t> counts = {0, 1, 2, 7, 15, 16, 17, 255, 1000, 4099
 
 TEST_CASE("copy moves every element and no other, at any size and alignment") {
   for (const std::size_t count : counts) {
-    for (const std::size_t from : {0, 1, 5}) {
-      for (const std::size_t to : {0, 1, 5}) {
+    for (const std::size_t from : {0u, 1u, 5u}) {
+      for (const std::size_t to : {0u, 1u, 5u}) {
         check_copy<char, block>(count, from, to, 64);
         check_copy<__half, block>(count, from, to, 64);
         check_copy<float, warp>(count, from, to, 32);
@@ -114,8 +114,8 @@ TEST_CASE("copy moves every element and no other, at any size and alignment") {
 TEST_CASE("reduce_copy reduces every element and touches no other") {
   const auto add = [](float a, float b) { return a + b; };
   for (const std::size_t count : counts) {
-    for (const std::size_t from : {0, 3}) {
-      for (const std::size_t to : {0, 3, 4}) {
+    for (const std::size_t from : {0u, 3u}) {
+      for (const std::size_t to : {0u, 3u, 4u}) {
         check_reduce<float, sum>(3, 1, count, from, to, add);
         check_reduce<__half, sum>(4, 2, count, from, to, add);
         check_reduce<__nv_bfloat16, sum>(2, 3, count, from, to, add);
