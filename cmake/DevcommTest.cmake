@@ -52,7 +52,7 @@ function(devcomm_register_test test)
   endif()
   add_test(NAME ${test} COMMAND ${program} ${arg_COMMAND})
   set(environment
-    "TSAN_OPTIONS=halt_on_error=0:exitcode=66:second_deadlock_stack=1"
+    "TSAN_OPTIONS=halt_on_error=0:exitcode=66:second_deadlock_stack=1:atexit_sleep_ms=0"
     "ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1"
     "UBSAN_OPTIONS=print_stacktrace=1"
     "NCCL_NVLS_ENABLE=0")

@@ -150,6 +150,30 @@ TEST_CASE("a host thread's write wakes a waiting kernel") {
   helper.join();
 }
 
+TEST_CASE("a kernel is deadlocked after the grace period though a host thread might help") {
+  const shared_array<unsigned> words(2);
+  sim::set_grace(std::chrono::milliseconds(100));
+  std::thread helper([] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(run(wait_for_flag, {}, words.get(), words.get() + 1) == cudaErrorLaunchTimeout);
+  const auto took = std::chrono::steady_clock::now() - start;
+  CHECK(took >= std::chrono::milliseconds(100));
+  CHECK(took < std::chrono::milliseconds(1500));
+  helper.join();
+  sim::set_grace(std::chrono::seconds(10));
+}
+
+TEST_CASE("simulated time keeps to real time while a host thread might help") {
+  const shared_array<unsigned> flag(1);
+  const shared_array<std::uint64_t> took(1);
+  std::thread helper([] { std::this_thread::sleep_for(std::chrono::milliseconds(600)); });
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(run(labelled_wait, {}, flag.get(), std::uint64_t{200000000}, true, took.get()) == cudaSuccess);
+  CHECK(std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(150));
+  CHECK(took[0] >= 200000000u);
+  helper.join();
+}
+
 TEST_CASE("a deadlock ends the launch at once, and says who polls what") {
   const shared_array<unsigned> words(2);
   const auto start = std::chrono::steady_clock::now();
@@ -203,9 +227,12 @@ TEST_CASE("sleeping and spinning take simulated time") {
 
 TEST_CASE("a grid larger than the GPU runs in waves") {
   const shared_array<unsigned> total(1);
-  REQUIRE(run(count_threads, {.grid = 3000, .block = 64}, total.get()) == cudaSuccess);
-  CHECK(total[0] == 3000u * 64u);
-  CHECK_THROWS_AS(devcomm::launch(count_threads, {.grid = 3000, .block = 64, .cooperative = true}, total.get()),
+  int multiprocessors = 0;
+  REQUIRE(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0) == cudaSuccess);
+  const auto blocks = static_cast<unsigned>(multiprocessors) * 32 + 100;
+  REQUIRE(run(count_threads, {.grid = blocks, .block = 32}, total.get()) == cudaSuccess);
+  CHECK(total[0] == blocks * 32);
+  CHECK_THROWS_AS(devcomm::launch(count_threads, {.grid = blocks, .block = 32, .cooperative = true}, total.get()),
                   devcomm::cuda_error);
   CHECK(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
 }
