@@ -31,7 +31,7 @@ inline constexpr bool
 
 /// Whether `Group` can take part in devcomm's calls: `thread_rank()`, `size()` and `sync()`, as
 /// CUDA's cooperative groups have. A group that also has `any(bool)`, returning whether any member
-/// passed true and synchronising as `sync` does, saves a look at memory after each wait.
+/// passed true to all of them, saves a look at memory after each wait.
 template <class Group>
 inline constexpr bool is_group = detail::has_group_members<Group>;
 

@@ -8,13 +8,23 @@
 
 namespace devcomm::detail {
 
+/// Whether `Group::any` is a barrier that orders memory. The votes of a warp are none.
+template <class Group>
+inline constexpr bool any_synchronises = false;
+template <>
+inline constexpr bool any_synchronises<block> = true;
+template <>
+inline constexpr bool any_synchronises<warp_span> = true;
+
 /// Whether any member of `group` passes true; synchronises the group. `word` is zeroed device memory
 /// of this group's own, used and zeroed again only for groups that lack a member `any`.
 template <class Group>
 DEVCOMM_DEVICE bool any(const Group& group, bool predicate, uint32_t* word) {
   if constexpr (has_any<Group>) {
     static_cast<void>(word);
-    return group.any(predicate);
+    const bool result = group.any(predicate);
+    if constexpr (!any_synchronises<Group>) group.sync();
+    return result;
   } else {
     if (predicate) arch::store<memory_order::relaxed, scope::device>(word, 1u);
     group.sync();
