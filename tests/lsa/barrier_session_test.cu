@@ -245,7 +245,7 @@ __global__ void arrive_then_wait(device_comm comm, sym_ptr<std::uint32_t> board,
 __global__ void try_to_meet(device_comm comm, status* outcomes, std::uint32_t* epoch, nanoseconds limit) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   outcomes[blockIdx.x * blockDim.x + threadIdx.x] = barrier.sync_for(limit);
-  if (threadIdx.x == 0) *epoch = barrier.epoch();
+  if (blockIdx.x == 0 && threadIdx.x == 0) *epoch = barrier.epoch();
 }
 
 /// The same, repeated until it succeeds.
@@ -254,7 +254,7 @@ __global__ void insist_to_meet(device_comm comm, status* outcomes, std::uint32_t
   status outcome = status::timeout;
   while (outcome == status::timeout) outcome = barrier.sync_for(limit);
   outcomes[blockIdx.x * blockDim.x + threadIdx.x] = outcome;
-  if (threadIdx.x == 0) *epoch = barrier.epoch();
+  if (blockIdx.x == 0 && threadIdx.x == 0) *epoch = barrier.epoch();
 }
 
 }  // namespace
