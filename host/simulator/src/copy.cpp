@@ -121,9 +121,6 @@ cudaError_t drop(memory_kind kind, void* pointer) {
 }
 
 }  // namespace
-}  // namespace devcomm::simulator::detail
-
-using namespace devcomm::simulator::detail;
 
 extern "C" {
 
@@ -216,3 +213,5 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
   return keep(fill(find_stream(stream), pointer, value, bytes, false));
 }
 }
+
+}  // namespace devcomm::simulator::detail

@@ -37,10 +37,6 @@ int multiprocessors() {
 }
 void make_device_current(int device) { device_of_thread = device; }
 
-}  // namespace devcomm::simulator::detail
-
-using namespace devcomm::simulator::detail;
-
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -152,3 +148,5 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 }
+
+}  // namespace devcomm::simulator::detail

@@ -64,10 +64,6 @@ cudaError_t keep(cudaError_t error) {
   return error;
 }
 
-}  // namespace devcomm::simulator::detail
-
-using namespace devcomm::simulator::detail;
-
 extern "C" {
 
 cudaError_t cudaGetLastError() {
@@ -85,3 +81,5 @@ const char* cudaGetErrorString(cudaError_t error) {
   return t != nullptr ? t->text : "unrecognized error code";
 }
 }
+
+}  // namespace devcomm::simulator::detail

@@ -27,9 +27,6 @@ class event_done final : public condition {
 };
 
 }  // namespace
-}  // namespace devcomm::simulator::detail
-
-using namespace devcomm::simulator::detail;
 
 extern "C" {
 
@@ -123,3 +120,5 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   return cudaSuccess;
 }
 }
+
+}  // namespace devcomm::simulator::detail

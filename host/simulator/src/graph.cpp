@@ -86,10 +86,6 @@ void abandon_capture(stream_state& stream) {
 
 void comes_before_device_end(stream_state& stream) { legacy_stream(stream.device).extra.push_back(stream.tail); }
 
-}  // namespace devcomm::simulator::detail
-
-using namespace devcomm::simulator::detail;
-
 extern "C" {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
@@ -196,3 +192,5 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 }
+
+}  // namespace devcomm::simulator::detail

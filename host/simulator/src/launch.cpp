@@ -120,10 +120,6 @@ cudaError_t occupancy(int* blocks, const void* function, int threads, std::size_
   return cudaSuccess;
 }
 
-}  // namespace devcomm::simulator::detail
-
-using namespace devcomm::simulator::detail;
-
 extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   const engine_guard hold;
   stream_state* s = find_stream(stream);
@@ -131,3 +127,5 @@ extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t func
   if (function == nullptr) return keep(cudaErrorInvalidValue);
   return keep(give(*s, std::make_unique<host_function>(function, argument)));
 }
+
+}  // namespace devcomm::simulator::detail

@@ -15,8 +15,6 @@ __attribute__((weak)) void __tsan_destroy_fiber(void*);
 __attribute__((weak)) void __tsan_switch_to_fiber(void*, unsigned);
 __attribute__((weak)) void __tsan_acquire(void*);
 __attribute__((weak)) void __tsan_release(void*);
-__attribute__((weak)) void __tsan_read_range(void*, unsigned long);
-__attribute__((weak)) void __tsan_write_range(void*, unsigned long);
 __attribute__((weak)) void AnnotateIgnoreReadsBegin(const char*, int);
 __attribute__((weak)) void AnnotateIgnoreReadsEnd(const char*, int);
 __attribute__((weak)) void AnnotateIgnoreWritesBegin(const char*, int);
@@ -55,13 +53,6 @@ inline void drop_identity(void* id) {
 inline void become(void* id) {
   constexpr unsigned no_sync = 1;
   if (thread()) __tsan_switch_to_fiber(id, no_sync);
-}
-
-inline void read(const void* p, size_t bytes) {
-  if (thread()) __tsan_read_range(const_cast<void*>(p), bytes);
-}
-inline void write(void* p, size_t bytes) {
-  if (thread()) __tsan_write_range(p, bytes);
 }
 
 inline void poison(const void* p, size_t bytes) {

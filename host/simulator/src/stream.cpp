@@ -135,10 +135,6 @@ int synchronize_device(int device) {
   return error;
 }
 
-}  // namespace devcomm::simulator::detail
-
-using namespace devcomm::simulator::detail;
-
 extern "C" {
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
@@ -223,3 +219,5 @@ cudaError_t cudaDeviceSynchronize() {
   return keep(synchronize_device(current_device()));
 }
 }
+
+}  // namespace devcomm::simulator::detail

@@ -26,7 +26,7 @@ task_ref::~task_ref() { drop(task_); }
 uint64_t unfinished_tasks() { return unfinished; }
 
 task_ref make_task(stream_state& stream, const operation_ref& work) {
-  const task_ref t(new task);
+  task_ref t(new task);
   t->work = work;
   t->stream = &stream;
   ++stream.tasks;
@@ -40,7 +40,7 @@ void comes_after(task& later, const task_ref& earlier) {
   if (!earlier || earlier.get() == &later) return;
   later.before.push_back(earlier);  // also when done: it orders memory
   if (earlier->done) return;
-  earlier->after.push_back(task_ref(&later));
+  earlier->after.emplace_back(&later);
   ++later.blockers;
 }
 
