@@ -65,12 +65,12 @@ class barrier_session {
   /// Tells every peer that this group is here. *Ordering*: with an order that releases, what any
   /// thread of the group wrote before is visible to threads that acquire by waiting for this arrival.
   DEVCOMM_DEVICE void arrive(memory_order order = memory_order::release) {
-    DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");
     if (state_ != status::success) return;
+    DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");
     arrived_ = true;
     group_.sync();
     for_each_peer([&](const peer_flags& peer) {
-      if (check_launch_) *contract_slot(peer.member, members_.rank) = contract();
+      if (check_launch_) store_contract(contract_slot(peer.member, members_.rank));
       if (check_launch_ || releases(order)) {
         detail::arch::store<memory_order::release, scope::system>(peer.theirs, epoch_ + 1);
       } else {
@@ -158,6 +158,23 @@ class barrier_session {
     const uint64_t place = layout().contract(index_, static_cast<uint32_t>(writer), epoch_ + 1);
     return reinterpret_cast<launch_contract*>(barriers_on(owner) + place);
   }
+  // Contracts are strong and relaxed: a launch that follows a timeout arrives at the same epoch again, and
+  // stores the same contract while the late peer may be reading it.
+  DEVCOMM_DEVICE void store_contract(launch_contract* slot) const {
+    uint64_t words[2];
+    const launch_contract mine = contract();
+    __builtin_memcpy(words, &mine, sizeof words);
+    auto* to = reinterpret_cast<uint64_t*>(slot);
+    for (int i = 0; i < 2; ++i) detail::arch::store<memory_order::relaxed, scope::system>(to + i, words[i]);
+  }
+  DEVCOMM_DEVICE static launch_contract load_contract(const launch_contract* slot) {
+    uint64_t words[2];
+    const auto* from = reinterpret_cast<const uint64_t*>(slot);
+    for (int i = 0; i < 2; ++i) words[i] = detail::arch::load<memory_order::relaxed, scope::system>(from + i);
+    launch_contract theirs;
+    __builtin_memcpy(&theirs, words, sizeof words);
+    return theirs;
+  }
   DEVCOMM_DEVICE launch_contract contract() const {
     return {detail::arch::grid_blocks(), group_.size(), comm_.launch_key};
   }
@@ -181,7 +198,7 @@ class barrier_session {
       if (acquire) static_cast<void>(detail::arch::load<memory_order::acquire, scope::system>(peer.ours));
       launch_contract theirs{};
       if (mine == status::success && check_launch_) {
-        theirs = *contract_slot(members_.rank, peer.member);
+        theirs = load_contract(contract_slot(members_.rank, peer.member));
         if (!same(theirs, contract())) mine = status::mismatch;
       }
       if (mine == status::success || (own_deadline && mine == status::timeout)) return;
