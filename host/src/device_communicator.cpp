@@ -45,6 +45,10 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   comm_.resources = resources_.window;
   comm_.lsa_barriers = needs.lsa_barriers();
   comm_.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
+  context.agree.together(call, [&] {
+    auto* header = reinterpret_cast<resource_header*>(comm_.resources.local);
+    context.devices.copy(context.device, &header->comm, &comm_, sizeof comm_);
+  });
   watched_->attach(comm_.failures);
 }
 

@@ -17,9 +17,11 @@
 #if defined(__CUDACC__)
 #  define DEVCOMM_HOST_DEVICE __host__ __device__
 #  define DEVCOMM_DEVICE __device__
+#  define DEVCOMM_NOINLINE __noinline__
 #else
 #  define DEVCOMM_HOST_DEVICE
 #  define DEVCOMM_DEVICE
+#  define DEVCOMM_NOINLINE __attribute__((noinline))
 #endif
 
 #if defined(__CUDACC__)

@@ -59,4 +59,15 @@ struct device_comm {
 
 static_assert(sizeof(device_comm) == 24 + sizeof(window) + 40, "change layout_version with the layout");
 
+/// Start of every rank's resource window.
+///
+/// Rare paths read the communicator here: a kernel parameter that any path of a loop uses is fetched on
+/// every turn of it.
+struct resource_header {
+  device_comm comm;   ///< as the host made it: without a launch key
+  uint32_t failures;  ///< failed waits of this rank so far; hands out places in the failure log
+};
+
+static_assert(sizeof(resource_header) <= resource_header_bytes, "requirements start after it");
+
 }  // namespace devcomm

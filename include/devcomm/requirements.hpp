@@ -22,11 +22,8 @@ struct buffer_handle {
   uint64_t count;   ///< elements on each rank
 };
 
-/// Start of every resource window, before what was asked for.
-struct resource_header {
-  uint32_t failures;  ///< failed waits of this rank so far; hands out places in the failure log
-  uint32_t reserved[31];
-};
+/// Bytes at the start of every resource window that the library keeps for itself, see `resource_header`.
+inline constexpr uint64_t resource_header_bytes = 256;
 
 /// Where the parts of `count` barriers of `members` ranks lie, in bytes from the handle's offset.
 ///
@@ -108,7 +105,7 @@ class requirements {
   DEVCOMM_HOST_DEVICE constexpr void mix(uint64_t word) { fingerprint_ = (fingerprint_ ^ word) * 0x100000001b3u; }
 
   team lsa_;
-  uint64_t bytes_ = sizeof(resource_header);
+  uint64_t bytes_ = resource_header_bytes;
   uint64_t fingerprint_ = 0xcbf29ce484222325u;
   barrier_handle lsa_barriers_{};
 };

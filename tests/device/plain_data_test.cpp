@@ -88,7 +88,7 @@ TEST_CASE("requirements never overlap and are aligned") {
   const auto barriers = needs.add_barriers(team{0, 2, 0, 3}, 9);
   const auto large = needs.add_buffer<double>(1000);
 
-  std::uint64_t end = sizeof(resource_header);
+  std::uint64_t end = resource_header_bytes;
   const auto take = [&](std::uint64_t offset, std::uint64_t bytes) {
     CHECK(offset >= end);
     CHECK(offset % 128 == 0);

@@ -158,6 +158,7 @@ TEST_CASE("teams within the LSA team meet at barriers of their own") {
   for (const int factor : {1, 2, 3, 6}) {
     INFO("factor " << factor);
     test::on_ranks(6, [factor](host::communicator& comm) {
+      if (comm.size() % factor != 0) return;  // DEVCOMM_RANKS asks for another number
       const team inner = inner_factor(comm.lsa(), factor);
       const team outer = outer_factor(comm.lsa(), factor);
       auto needs = comm.requirements();
@@ -248,7 +249,18 @@ __global__ void try_to_meet(device_comm comm, status* outcomes, std::uint32_t* e
   if (blockIdx.x == 0 && threadIdx.x == 0) *epoch = barrier.epoch();
 }
 
-/// The same, repeated until it succeeds.
+/// Each thread's view of a barrier without a deadline, and of another one after it.
+__global__ void meet_and_agree(device_comm comm, status* outcomes) {
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  barrier.sync();
+  const status first = barrier.agree();
+  barrier.sync();
+  const status second = barrier.agree();
+  const bool repeated = barrier.sync_for(milliseconds(20000)) == second && first == second;
+  outcomes[blockIdx.x * blockDim.x + threadIdx.x] = repeated ? first : status::timeout;
+}
+
+/// `try_to_meet`, repeated until it succeeds.
 __global__ void insist_to_meet(device_comm comm, status* outcomes, std::uint32_t* epoch, nanoseconds limit) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   status outcome = status::timeout;
@@ -365,6 +377,38 @@ TEST_CASE("launches that differ between ranks are a mismatch that names both") {
             thrown = true;
           }
           test::require(thrown, "check did not throw");
+        },
+        options);
+  }
+}
+
+TEST_CASE("a group agrees that a session is dead, and its calls go on to return") {
+  host::communicator_options options;
+  options.check_launch = true;
+  for (const bool differ : {true, false}) {
+    INFO((differ ? "different keys" : "one key"));
+    test::on_ranks(
+        3,
+        [differ](host::communicator& comm) {
+          constexpr unsigned blocks = 2;
+          const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+          const test::device_array<status> outcomes(blocks * threads, 0xff);
+          const auto key = static_cast<std::uint64_t>(differ ? comm.rank() : 5);
+          launch(meet_and_agree, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
+                 device_comm.get().with_launch_key(key), outcomes.get());
+          test::finish("meet_and_agree");
+          const auto seen = outcomes.read();
+          for (unsigned block = 0; block < blocks; ++block) {
+            const status expected = seen[block * threads];
+            // The block that finds the difference second may be told of an abort instead.
+            const bool plausible =
+                differ ? expected == status::mismatch || expected == status::aborted : expected == status::success;
+            test::require(plausible, std::string("outcome is ") + to_string(expected));
+            for (unsigned thread = 1; thread < threads; ++thread)
+              test::require(seen[block * threads + thread] == expected, "the threads of a block disagree");
+          }
+          test::require(device_comm.failures().empty() != differ, "records of a failure");
+          comm.barrier();
         },
         options);
   }

@@ -3,6 +3,8 @@
 # kernel without a mistake, in none.
 # usage: expect_race.sh PROGRAM NAME SEEDS
 set -uo pipefail
+# A mutant may end in deadlock while another rank's host waits with a time limit: be told soon.
+export DEVCOMM_SIM_GRACE_MS=${DEVCOMM_SIM_GRACE_MS:-500}
 program=$1 name=$2 seeds=$3
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT

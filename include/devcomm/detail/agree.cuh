@@ -37,13 +37,14 @@ DEVCOMM_DEVICE bool any(const Group& group, bool predicate, uint32_t* word) {
   }
 }
 
-/// The worst outcome among the members of `group`, for all of them; synchronises the group.
+/// One of the outcomes of the members of `group`, for all of them; synchronises the group. A mismatch comes
+/// first, then `prior`, which is `status::timeout` or `status::aborted`.
 template <class Group>
-DEVCOMM_DEVICE status agree(const Group& group, status mine, uint32_t* word) {
+DEVCOMM_DEVICE status agree(const Group& group, status mine, status prior, uint32_t* word) {
   if (!any(group, mine != status::success, word)) return status::success;
   if (any(group, mine == status::mismatch, word)) return status::mismatch;
-  if (any(group, mine == status::aborted, word)) return status::aborted;
-  return status::timeout;
+  if (any(group, mine == prior, word)) return prior;
+  return prior == status::timeout ? status::aborted : status::timeout;
 }
 
 }  // namespace devcomm::detail

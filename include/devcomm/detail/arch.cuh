@@ -26,7 +26,7 @@
 ///
 /// Waiting. A `wait_scope(const wait_label&)` names, for as long as it lives, what the calling thread waits for;
 /// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs.
-/// `polls_per_check`: looks between two looks at the abort word and the clock.
+/// `looks_per_round`, `rounds_per_check`: how often a wait looks between two looks at the abort word and the clock.
 #pragma once
 
 #if defined(DEVCOMM_SIMULATOR)

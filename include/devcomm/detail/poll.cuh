@@ -3,36 +3,64 @@
 #pragma once
 
 #include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/wait_label.hpp>
 #include <devcomm/device_comm.hpp>
 
 namespace devcomm::detail {
 
-/// Calls `look`, which returns whether what is waited for has happened, until it does, the budget of
-/// `label` is spent, or this rank's waits are aborted.
-///
-/// The abort word and the clock are looked at once in `arch::polls_per_check` looks, and the looks
-/// between are unrolled: a few cycles more in the loop delay the moment at which an arrival is seen by a
-/// whole look. A long wait sleeps between looks to leave the memory system to others.
-template <class Look>
-DEVCOMM_DEVICE status poll(const device_comm& comm, const wait_label& label, Look look) {
+/// How long a wait may take.
+struct deadline {
+  bool own;         ///< given by the caller: then running out of it is no failure
+  uint64_t budget;  ///< nanoseconds, when `own`; otherwise it is the communicator's timeout
+
+  DEVCOMM_DEVICE uint64_t nanoseconds(const resource_header& home) const { return own ? budget : home.comm.timeout; }
+};
+
+/// How a long wait goes on.
+struct wait_progress {
+  uint64_t start;   ///< global time of the first check; 0 before it
+  uint32_t rounds;  ///< of looks until the next check
+  status outcome;   ///< `status::success` while the wait goes on
+};
+
+/// Looks at the abort word and the clock. A long wait sleeps here, to leave the memory system to others.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(const resource_header* home, deadline limit,
+                                                                wait_progress progress) {
   constexpr uint64_t patience = 200000;  // nanoseconds of busy looking
   constexpr uint32_t nap = 500;          // nanoseconds
+  if (arch::load<memory_order::relaxed, scope::system>(&home->comm.failures->abort) != 0) {
+    progress.outcome = status::aborted;
+    return progress;
+  }
+  const uint64_t now = arch::global_time();
+  if (progress.start == 0) progress.start = now;
+  const uint64_t waited = now - progress.start;
+  if (waited >= limit.nanoseconds(*home)) progress.outcome = status::timeout;
+  progress.rounds = waited > patience ? 1 : arch::rounds_per_check;
+  if (waited > patience) arch::sleep(nap);
+  return progress;
+}
+
+/// Calls `look`, which returns whether what is waited for has happened, until it does. When `limit` is
+/// reached or the rank's waits are aborted first, calls `fail` with the reason. `label` returns the
+/// `wait_label`; only the simulator calls it.
+///
+/// The loop is as tight as it can be, as a few cycles more delay the moment at which an arrival is seen by a
+/// whole look: looks come in unrolled rounds, and the checks, once in `arch::rounds_per_check` rounds, are
+/// kept out of line.
+template <class Label, class Look, class Fail>
+DEVCOMM_DEVICE void poll(const resource_header* home, deadline limit, Label label, Look look, Fail fail) {
   arch::wait_scope waiting(label);
-  uint64_t start = 0;
-  for (uint32_t looks = arch::polls_per_check;;) {
-    DEVCOMM_UNROLL_BY(8)
-    for (uint32_t i = 0; i < looks; ++i) {
-      if (look()) return status::success;
+  wait_progress progress{0, arch::rounds_per_check, status::success};
+  for (;;) {
+    DEVCOMM_UNROLL
+    for (int i = 0; i < arch::looks_per_round; ++i) {
+      if (look()) return;
       waiting.pause();
     }
-    if (arch::load<memory_order::relaxed, scope::system>(&comm.failures->abort) != 0) return status::aborted;
-    const uint64_t now = arch::global_time();
-    if (start == 0) start = now;
-    if (now - start >= label.budget) return status::timeout;
-    if (now - start > patience) {
-      looks = 1;
-      arch::sleep(nap);
-    }
+    if (--progress.rounds != 0) continue;
+    progress = check_wait(home, limit, progress);
+    if (progress.outcome != status::success) return fail(progress.outcome);
   }
 }
 

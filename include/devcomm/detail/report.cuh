@@ -1,30 +1,45 @@
 /// \file report.cuh
-/// Leaves a failed wait where the host finds it.
+/// What a failed wait leaves behind.
 #pragma once
 
 #include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/contract.cuh>
 #include <devcomm/device_comm.hpp>
 
 namespace devcomm::detail {
 
-/// Writes `record` into the failure log, if there is room. *Ordering*: the record is complete when
-/// the host reads `ready` as 1 with acquire.
-DEVCOMM_DEVICE inline void report(const device_comm& comm, failure_record record) {
-  auto* header = reinterpret_cast<resource_header*>(comm.resources.local);
-  const uint32_t place = arch::fetch_add<memory_order::relaxed, scope::device>(&header->failures, 1u);
+/// What a failed wait waited for.
+struct awaited {
+  operation what;
+  uint32_t index;     ///< which barrier, channel or signal
+  int32_t peer;       ///< world rank
+  uint32_t expected;  ///< epoch waited for
+  uint32_t seen;      ///< epoch last read
+};
+
+/// Ends every wait of this rank, and writes a record into the failure log if there is room. `mine` and `theirs` are the
+/// contracts of a mismatch, or null. *Ordering*: the record is complete when the host reads `ready` as 1 with acquire.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
+                                                   const launch_contract* mine, const launch_contract* theirs) {
+  if (outcome != status::aborted)
+    arch::store<memory_order::relaxed, scope::system>(&home->comm.failures->abort, abort_by_failure);
+  const uint32_t place = arch::fetch_add<memory_order::relaxed, scope::device>(&home->failures, 1u);
   if (place >= failure_log::capacity) return;
-  record.ready = 0;
-  record.rank = comm.rank;
+  failure_record record{};
+  record.outcome = outcome;
+  record.what = wait.what;
+  record.index = wait.index;
+  record.rank = home->comm.rank;
+  record.peer = wait.peer;
   record.block = arch::block_rank();
   record.thread = arch::thread_rank();
-  failure_record* slot = &comm.failures->records[place];
+  record.expected = wait.expected;
+  record.seen = wait.seen;
+  if (mine != nullptr) record.mine = load_contract(mine);
+  if (theirs != nullptr) record.theirs = load_contract(theirs);
+  failure_record* slot = &home->comm.failures->records[place];
   *slot = record;
   arch::store<memory_order::release, scope::system>(&slot->ready, 1u);
-}
-
-/// Ends every wait of this rank with `status::aborted`.
-DEVCOMM_DEVICE inline void abort_waits(const device_comm& comm) {
-  arch::store<memory_order::relaxed, scope::system>(&comm.failures->abort, abort_by_failure);
 }
 
 }  // namespace devcomm::detail

@@ -14,6 +14,7 @@
 
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
+#include <devcomm/detail/barrier_memory.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
@@ -24,12 +25,15 @@ namespace devcomm::lsa {
 
 /// One group's hold on one barrier; usually a block's, with the block's index.
 ///
-/// *Collective*: constructor, destructor and every method are called by all threads of the group, on
-/// every rank of the team, in the same order. At most one session uses a barrier at a time on a rank.
+/// *Collective*: constructor, destructor and every method but `epoch` are called by all threads of the
+/// group, on every rank of the team, in the same order. At most one session uses a barrier at a time on a
+/// rank.
 ///
-/// *Failure*: a wait without a deadline of its own ends after the communicator's timeout. Its rank
-/// then records who was missing, ends all its other waits, and the session is dead: `state()` tells,
-/// and further calls return at once. The kernel should leave; what it has read is not to be trusted.
+/// *Failure*: a wait without a deadline of its own ends after the communicator's timeout. The thread that
+/// waited records who was missing and ends all other waits of its rank; what has been read is not to be
+/// trusted. From then on the session's calls return as soon as the group has synchronised. The group is
+/// not told of it, as that would cost every barrier: a kernel that would act on what it read, or loop for
+/// long, asks `agree` first. The host's `device_communicator::check` throws in any case.
 template <class Group>
 class barrier_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -43,14 +47,25 @@ class barrier_session {
   /// is part of the LSA team.
   DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, team members, barrier_handle barriers,
                                  uint32_t index)
-      : group_(group), comm_(comm), members_(members), barriers_(barriers), index_(index) {
+      : group_(group),
+        home_(reinterpret_cast<resource_header*>(comm.resources.local)),
+        members_(members),
+        barriers_(barriers),
+        index_(index),
+        first_(static_cast<int>(group.thread_rank())),
+        step_(static_cast<int>(group.size())) {
     DEVCOMM_ASSERT(index < barriers.count, "barrier index is past the barriers that requirements asked for");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == barriers.members,
                    "the barriers were made for a team of another size");
     DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of an LSA barrier must lie within the LSA team");
-    epoch_ = detail::arch::load<memory_order::relaxed, scope::device>(epoch_word());
+    const detail::barrier_memory memory{comm, members, barriers, index};
+    epoch_ = detail::arch::load<memory_order::relaxed, scope::device>(memory.epoch());
+    if (first_ < members.size - 1) first_peer_ = detail::nth_peer_flags(memory, first_);
     check_launch_ = (comm.flags & device_comm::check_launch) != 0;
-    first_peer_ = peer(static_cast<int>(group.thread_rank()));
+    if (check_launch_)
+      detail::show_launch(memory, epoch_ + 1, first_, step_,
+                          {detail::arch::grid_blocks(), group.size(), comm.launch_key});
+    usual_ = has_one_peer() && !check_launch_;
   }
 
   barrier_session(const barrier_session&) = delete;
@@ -58,46 +73,58 @@ class barrier_session {
 
   /// Keeps the epoch for the next session.
   DEVCOMM_DEVICE ~barrier_session() {
-    if (group_.thread_rank() == 0) detail::arch::store<memory_order::relaxed, scope::device>(epoch_word(), epoch_);
+    if (first_ == 0) detail::arch::store<memory_order::relaxed, scope::device>(memory().epoch(), epoch_);
     group_.sync();
   }
 
   /// Tells every peer that this group is here. *Ordering*: with an order that releases, what any
   /// thread of the group wrote before is visible to threads that acquire by waiting for this arrival.
   DEVCOMM_DEVICE void arrive(memory_order order = memory_order::release) {
-    if (state_ != status::success) return;
-    DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");
-    arrived_ = true;
-    group_.sync();
-    for_each_peer([&](const peer_flags& peer) {
-      if (check_launch_) store_contract(contract_slot(peer.member, members_.rank));
-      if (check_launch_ || releases(order)) {
-        detail::arch::store<memory_order::release, scope::system>(peer.theirs, epoch_ + 1);
-      } else {
-        detail::arch::store<memory_order::relaxed, scope::system>(peer.theirs, epoch_ + 1);
-      }
-    });
+    begin();
+    if (usual_) {
+      store_flag(first_peer_, order);
+    } else {
+      store_all(order);
+    }
   }
 
   /// Waits for every peer's arrival. *Ordering*: with an order that acquires, every thread of the
   /// group sees what those peers wrote before they arrived with release.
   DEVCOMM_DEVICE void wait(memory_order order = memory_order::acquire) {
-    if (state_ == status::success) finish(look_for_peers(order, comm_.timeout, false));
+    DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
+    if (usual_) {
+      poll_flag(first_peer_, order, timeout());
+    } else {
+      poll_all(order, timeout());
+    }
+    group_.sync();
+    advance();
   }
 
   /// `wait`, for at most `limit`. The outcome is the same for all threads of the group. After
   /// `status::timeout` the epoch has not advanced, nothing is recorded, and the wait may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {
-    if (state_ != status::success) return state_;
-    const status outcome = look_for_peers(order, limit.count, true);
-    if (outcome != status::timeout) finish(outcome);
+    DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
+    status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
+    if (mine == status::success) mine = poll_all(order, {true, limit.count});
+    const status outcome = detail::agree(group_, mine, status::aborted, memory().outcome());
+    if (outcome == status::success) advance();
+    if (outcome == status::aborted || outcome == status::mismatch) die(outcome);
     return outcome;
   }
 
   /// `arrive` and `wait`.
   DEVCOMM_DEVICE void sync(memory_order order = memory_order::acq_rel) {
-    arrive(order);
-    wait(order);
+    begin();
+    if (usual_) {  // one branch for both halves: from the last arrival to the next, cycles count
+      store_flag(first_peer_, order);
+      poll_flag(first_peer_, order, timeout());
+    } else {
+      store_all(order);
+      poll_all(order, timeout());
+    }
+    group_.sync();
+    advance();
   }
 
   /// `arrive`, unless an earlier call timed out after it, and `wait_for`.
@@ -106,143 +133,114 @@ class barrier_session {
     return wait_for(limit, order);
   }
 
-  /// `status::success`, or why the session is dead; the same for all threads of the group.
-  [[nodiscard]] DEVCOMM_DEVICE status state() const { return state_; }
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
+  /// synchronises the group.
+  [[nodiscard]] DEVCOMM_DEVICE status agree() {
+    const status outcome = detail::agree(group_, mine_, status::timeout, memory().outcome());
+    if (outcome != status::success) die(outcome);
+    return outcome;
+  }
 
-  /// Epoch of the last completed barrier; wraps around.
+  /// Epoch of the last barrier this session completed; wraps around.
   [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return epoch_; }
 
  private:
-  /// A peer as one thread of the group sees it.
-  struct peer_flags {
-    int member;        // of the team; `members_.size` when the thread has no peer
-    uint32_t* theirs;  // stored to when this rank arrives
-    uint32_t* ours;    // polled until the peer has arrived
-  };
-
-  /// The `i`-th peer, not counting this rank.
-  DEVCOMM_DEVICE peer_flags peer(int i) const {
-    const int member = i < members_.rank ? i : i + 1;
-    if (member >= members_.size) return {members_.size, nullptr, nullptr};
-    return {member, flag(member, members_.rank), flag(members_.rank, member)};
-  }
-
-  /// Calls `action` with each of this thread's peers. Nearly always that is one or none, worked out once
-  /// by the constructor, so that the path from the last arrival to the next is short.
+  /// For the paths that are not the usual one.
+  DEVCOMM_DEVICE detail::barrier_memory memory() const { return {home_->comm, members_, barriers_, index_}; }
+  DEVCOMM_DEVICE bool has_one_peer() const { return first_ < members_.size - 1 && first_ + step_ >= members_.size - 1; }
+  /// Calls `action` with each of this thread's peers while it returns true.
   template <class Action>
   DEVCOMM_DEVICE void for_each_peer(Action action) const {
-    if (first_peer_.member >= members_.size) return;
-    action(first_peer_);
-    const auto threads = static_cast<int>(group_.size());
-    for (int i = static_cast<int>(group_.thread_rank()) + threads; i < members_.size - 1; i += threads) action(peer(i));
-  }
-
-  DEVCOMM_DEVICE barrier_layout layout() const { return {barriers_.count, barriers_.members}; }
-  /// This team's barriers on one of its members. The resource window is always strided.
-  DEVCOMM_DEVICE char* barriers_on(int member) const {
-    const auto place = static_cast<uint64_t>(members_.world_rank(member) - comm_.lsa_first);
-    return comm_.resources.base + place * comm_.resources.stride + barriers_.offset;
-  }
-  DEVCOMM_DEVICE uint32_t* own_word(uint64_t place) const {
-    return reinterpret_cast<uint32_t*>(comm_.resources.local + barriers_.offset + place);
-  }
-  DEVCOMM_DEVICE uint32_t* epoch_word() const { return own_word(layout().epoch(index_)); }
-  DEVCOMM_DEVICE uint32_t* outcome_word() const { return own_word(layout().outcome(index_)); }
-  /// The flag on member `owner` that member `writer` stores to.
-  DEVCOMM_DEVICE uint32_t* flag(int owner, int writer) const {
-    return reinterpret_cast<uint32_t*>(barriers_on(owner) + layout().flag(index_, static_cast<uint32_t>(writer)));
-  }
-  /// The contract on member `owner` that member `writer` stores to. Even and odd epochs are apart: a
-  /// peer one epoch ahead overwrites none that is still to be compared.
-  DEVCOMM_DEVICE launch_contract* contract_slot(int owner, int writer) const {
-    const uint64_t place = layout().contract(index_, static_cast<uint32_t>(writer), epoch_ + 1);
-    return reinterpret_cast<launch_contract*>(barriers_on(owner) + place);
-  }
-  // Contracts are strong and relaxed: a launch that follows a timeout arrives at the same epoch again, and
-  // stores the same contract while the late peer may be reading it.
-  DEVCOMM_DEVICE void store_contract(launch_contract* slot) const {
-    uint64_t words[2];
-    const launch_contract mine = contract();
-    __builtin_memcpy(words, &mine, sizeof words);
-    auto* to = reinterpret_cast<uint64_t*>(slot);
-    for (int i = 0; i < 2; ++i) detail::arch::store<memory_order::relaxed, scope::system>(to + i, words[i]);
-  }
-  DEVCOMM_DEVICE static launch_contract load_contract(const launch_contract* slot) {
-    uint64_t words[2];
-    const auto* from = reinterpret_cast<const uint64_t*>(slot);
-    for (int i = 0; i < 2; ++i) words[i] = detail::arch::load<memory_order::relaxed, scope::system>(from + i);
-    launch_contract theirs;
-    __builtin_memcpy(&theirs, words, sizeof words);
-    return theirs;
-  }
-  DEVCOMM_DEVICE launch_contract contract() const {
-    return {detail::arch::grid_blocks(), group_.size(), comm_.launch_key};
-  }
-
-  /// Polls this thread's share of the flags and agrees on the outcome.
-  DEVCOMM_DEVICE status look_for_peers(memory_order order, uint64_t budget, bool own_deadline) {
-    DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
-    const bool acquire = acquires(order) || check_launch_;
-    const uint32_t target = epoch_ + 1;
-    status mine = status::success;
-    for_each_peer([&](const peer_flags& peer) {
-      if (mine != status::success) return;
-      uint32_t seen = epoch_;
-      const detail::wait_label label{
-          operation::lsa_barrier, index_, comm_.rank, members_.world_rank(peer.member), target, budget, own_deadline};
-      mine = detail::poll(comm_, label, [&] {
-        seen = detail::arch::load<memory_order::relaxed, scope::system>(peer.ours);
-        return static_cast<int32_t>(seen - target) >= 0;
-      });
-      // Polls are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
-      if (acquire) static_cast<void>(detail::arch::load<memory_order::acquire, scope::system>(peer.ours));
-      launch_contract theirs{};
-      if (mine == status::success && check_launch_) {
-        theirs = load_contract(contract_slot(members_.rank, peer.member));
-        if (!same(theirs, contract())) mine = status::mismatch;
-      }
-      if (mine == status::success || (own_deadline && mine == status::timeout)) return;
-      report(mine, peer.member, seen, theirs);
-    });
-    return detail::agree(group_, mine, outcome_word());
-  }
-
-  DEVCOMM_DEVICE void finish(status outcome) {
-    if (outcome == status::success) {
-      arrived_ = false;
-      check_launch_ = false;
-      ++epoch_;
-      return;
+    DEVCOMM_UNROLL_BY(1)
+    for (int i = first_; i < members_.size - 1; i += step_) {
+      if (!action(detail::find_peer_flags(home_, members_, barriers_, index_, i))) return;
     }
-    state_ = outcome;
-    if (group_.thread_rank() == 0 && outcome != status::aborted) detail::abort_waits(comm_);
   }
 
-  DEVCOMM_DEVICE static bool same(const launch_contract& a, const launch_contract& b) {
-    return a.grid_blocks == b.grid_blocks && a.group_threads == b.group_threads && a.key == b.key;
+  /// The communicator's timeout.
+  DEVCOMM_DEVICE static constexpr detail::deadline timeout() { return {false, 0}; }
+
+  DEVCOMM_DEVICE void begin() {
+    DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");
+    arrived_ = true;
+    group_.sync();
+  }
+  DEVCOMM_DEVICE void advance() {
+    arrived_ = false;
+    ++epoch_;
+  }
+  DEVCOMM_DEVICE void die(status outcome) {
+    mine_ = outcome;
+    usual_ = false;
   }
 
-  DEVCOMM_DEVICE void report(status outcome, int member, uint32_t seen, launch_contract theirs) const {
-    failure_record record{};
-    record.outcome = outcome;
-    record.what = operation::lsa_barrier;
-    record.index = index_;
-    record.peer = members_.world_rank(member);
-    record.expected = epoch_ + 1;
-    record.seen = seen;
-    record.mine = contract();
-    record.theirs = theirs;
-    detail::report(comm_, record);
+  DEVCOMM_DEVICE void store_flag(const detail::peer_flags& peer, memory_order order) const {
+    if (releases(order)) {
+      detail::arch::store<memory_order::release, scope::system>(peer.theirs, epoch_ + 1);
+    } else {
+      detail::arch::store<memory_order::relaxed, scope::system>(peer.theirs, epoch_ + 1);
+    }
+  }
+  DEVCOMM_DEVICE void store_all(memory_order order) const {
+    if (mine_ != status::success) return;
+    for_each_peer([&](const detail::peer_flags& peer) {
+      store_flag(peer, order);
+      return true;
+    });
+  }
+
+  /// Waits for one peer. A failure ends the session, unless it is a deadline of the caller's own.
+  DEVCOMM_DEVICE status poll_flag(const detail::peer_flags& peer, memory_order order, detail::deadline limit) {
+    const uint32_t target = epoch_ + 1;
+    uint32_t seen = epoch_;
+    const auto label = [&]() -> detail::wait_label {
+      return {operation::lsa_barrier,    index_,   home_->comm.rank, members_.world_rank(peer.member), target,
+              limit.nanoseconds(*home_), limit.own};
+    };
+    status outcome = status::success;
+    const auto look = [&] {
+      seen = detail::arch::load<memory_order::relaxed, scope::system>(peer.ours);
+      return static_cast<int32_t>(seen - target) >= 0;
+    };
+    detail::poll(home_, limit, label, look, [&](status failure) {
+      outcome = failure;
+      if (failure == status::timeout && limit.own) return;
+      detail::report(home_, failure, {operation::lsa_barrier, index_, members_.world_rank(peer.member), target, seen},
+                     nullptr, nullptr);
+      die(failure);
+    });
+    // Looks are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
+    if (acquires(order)) static_cast<void>(detail::arch::load<memory_order::acquire, scope::system>(peer.ours));
+    return outcome;
+  }
+  /// Waits for all of this thread's peers, and compares launches where that is due.
+  DEVCOMM_DEVICE status poll_all(memory_order order, detail::deadline limit) {
+    status mine = mine_;
+    if (mine != status::success) return mine;
+    for_each_peer([&](const detail::peer_flags& peer) {
+      mine = poll_flag(peer, order, limit);
+      return mine == status::success;
+    });
+    if (check_launch_ && mine == status::success) {
+      mine = detail::compare_launches(home_, members_, barriers_, index_, epoch_ + 1, first_, step_);
+      check_launch_ = false;
+      usual_ = has_one_peer();
+      if (mine != status::success) die(mine);
+    }
+    return mine;
   }
 
   Group group_;
-  device_comm comm_;
+  resource_header* home_;
   team members_;
   barrier_handle barriers_;
-  peer_flags first_peer_{};
   uint32_t index_;
+  int first_;  // first peer of this thread, and the distance to its next
+  int step_;
+  detail::peer_flags first_peer_{};
   uint32_t epoch_ = 0;
-  status state_ = status::success;
+  status mine_ = status::success;  // why this thread knows the session to be dead
+  bool usual_ = false;             // this thread has one peer and nothing else to do
   bool arrived_ = false;
   bool check_launch_ = false;
 };

@@ -5,15 +5,15 @@
 #include <devcomm/config.hpp>
 #include <devcomm/detail/arch/cuda_memory.cuh>
 #include <devcomm/detail/arch/trap.cuh>
-#include <devcomm/detail/wait_label.hpp>
 
 namespace devcomm::detail::arch {
 
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
 
-/// One look in this many also reads the abort word, which lies across PCIe, and the clock.
-inline constexpr uint32_t polls_per_check = 512;
+inline constexpr int looks_per_round = 4;
+/// After this many rounds of looks a wait reads the abort word, which lies across PCIe, and the clock.
+inline constexpr uint32_t rounds_per_check = 128;
 
 __device__ inline uint32_t thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 __device__ inline uint32_t block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
@@ -68,7 +68,8 @@ __device__ inline void sleep(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
 /// A GPU has nobody to tell what a thread waits for.
 class wait_scope {
  public:
-  __device__ explicit wait_scope(const wait_label&) {}
+  template <class Label>
+  __device__ explicit wait_scope(const Label&) {}
   __device__ void pause() {}
 };
 

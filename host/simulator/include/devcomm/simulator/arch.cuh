@@ -20,7 +20,8 @@ inline constexpr uint32_t full_mask = 0xffffffffu;
 
 /// Every look is followed by one at the abort word and the clock: the runtime then knows all that a
 /// waiting thread depends on.
-inline constexpr uint32_t polls_per_check = 1;
+inline constexpr int looks_per_round = 1;
+inline constexpr uint32_t rounds_per_check = 1;
 
 /// Sixteen bytes in registers.
 struct alignas(16) vec16 {
@@ -139,11 +140,17 @@ inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 
 class wait_scope {
  public:
-  explicit wait_scope(const wait_label& label) { sim::begin_wait(label); }
+  template <class Label>
+  explicit wait_scope(const Label& label) : label_(label()) {
+    sim::begin_wait(label_);
+  }
   ~wait_scope() { sim::end_wait(); }
   wait_scope(const wait_scope&) = delete;
   wait_scope& operator=(const wait_scope&) = delete;
   void pause() { sim::pause_wait(); }
+
+ private:
+  wait_label label_;  // looked at while the wait lasts
 };
 
 }  // namespace devcomm::detail::arch

@@ -1,0 +1,56 @@
+/// \file contract.cuh
+/// What the launches of peers must have in common, as the ranks tell each other.
+#pragma once
+
+#include <devcomm/detail/arch.cuh>
+#include <devcomm/failure.hpp>
+
+namespace devcomm::detail {
+
+/// Which member is the `i`-th when `self` is left out.
+DEVCOMM_DEVICE constexpr int nth_peer(int i, int self) { return i < self ? i : i + 1; }
+
+// A launch that follows a timeout arrives at the same epoch again, and stores the same contract while the
+// late peer may be reading it: so the words are strong.
+
+DEVCOMM_DEVICE inline void store_contract(launch_contract* slot, launch_contract mine) {
+  auto* words = reinterpret_cast<uint64_t*>(slot);
+  const uint64_t shape = uint64_t{mine.group_threads} << 32 | mine.grid_blocks;
+  arch::store<memory_order::relaxed, scope::system>(words, shape);
+  arch::store<memory_order::relaxed, scope::system>(words + 1, mine.key);
+}
+
+DEVCOMM_DEVICE inline launch_contract load_contract(const launch_contract* slot) {
+  const auto* words = reinterpret_cast<const uint64_t*>(slot);
+  const auto shape = arch::load<memory_order::relaxed, scope::system>(words);
+  const auto key = arch::load<memory_order::relaxed, scope::system>(words + 1);
+  return {static_cast<uint32_t>(shape), static_cast<uint32_t>(shape >> 32), key};
+}
+
+/// Shows this rank's contract to one thread's peers, the `first` of them, the one `step` places on, and so
+/// on, and keeps it in this rank's own slot. `slot` is the place on member 0, `stride` the bytes from one
+/// member's to the next's. *Ordering*: releases; a relaxed store of the flags may follow.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void show_contract(char* slot, int64_t stride, int self, int members, int first,
+                                                          int step, launch_contract mine) {
+  if (first == 0) store_contract(reinterpret_cast<launch_contract*>(slot + self * stride), mine);
+  DEVCOMM_UNROLL_BY(1)
+  for (int i = first; i < members - 1; i += step)
+    store_contract(reinterpret_cast<launch_contract*>(slot + nth_peer(i, self) * stride), mine);
+  arch::fence<memory_order::release, scope::system>();
+}
+
+/// The first of one thread's peers whose contract is not this rank's, or -1. `slots` holds what each member
+/// showed. *Ordering*: acquires; relaxed loads of the flags may come before.
+DEVCOMM_DEVICE inline int first_difference(const launch_contract* slots, int self, int members, int first, int step) {
+  arch::fence<memory_order::acquire, scope::system>();
+  const launch_contract mine = load_contract(slots + self);
+  DEVCOMM_UNROLL_BY(1)
+  for (int i = first; i < members - 1; i += step) {
+    const launch_contract theirs = load_contract(slots + nth_peer(i, self));
+    const bool same = theirs.grid_blocks == mine.grid_blocks && theirs.group_threads == mine.group_threads;
+    if (!same || theirs.key != mine.key) return nth_peer(i, self);
+  }
+  return -1;
+}
+
+}  // namespace devcomm::detail
