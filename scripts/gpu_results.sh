@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Runs examples, tests, faults and benchmarks on this machine's GPUs and keeps what they print.
+#
+#   scripts/gpu_results.sh                    builds, then runs on 1, 2, 3, 4 and 8 ranks where there are as many GPUs
+#   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
+#   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
+#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults or benchmarks
+#
+# Each log starts with date, machine and commit, and names every command before its output. The exit status
+# is non-zero when a command failed. DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
+# the one that the loader finds is taken.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+. scripts/lib/setup.sh
+
+bin='' out='' parts=(examples tests faults benchmarks)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
+    --out) out=${2:?--out needs a folder} && shift 2 ;;
+    --only) parts=("${2:?--only needs a part}") && shift 2 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    *) fail "unknown argument '$1'; see --help" ;;
+  esac
+done
+
+command -v nvidia-smi >/dev/null || fail "no nvidia-smi: this script is for a machine with NVIDIA GPUs"
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
+model=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo "${DEVCOMM_COMMIT:-unknown}")
+out=${out:-docs/results/$(date -u +%F)-${gpus}x$(tr -cd '[:alnum:]' <<<"${model#NVIDIA }")}
+mkdir -p "$out"
+
+if [ -z "$bin" ]; then
+  find_cuda
+  [ -n "$cuda_root" ] || fail "no CUDA toolkit found; set CUDA_HOME, or give programs built elsewhere with --bin"
+  bin=build/gpu-results/bin
+  say "building (log: build/gpu-results.log)"
+  mkdir -p build
+  { cmake -S . -B build/gpu-results -G Ninja -DCMAKE_BUILD_TYPE=Release -DDEVCOMM_ENABLE_CUDA=ON \
+    -DDEVCOMM_BUILD_SIMULATOR=OFF -DCMAKE_CUDA_ARCHITECTURES=native "-DCUDAToolkit_ROOT=$cuda_root" &&
+    cmake --build build/gpu-results; } >build/gpu-results.log 2>&1 || fail "the build failed, see build/gpu-results.log"
+fi
+
+failed=0
+log=''
+start_log() { # NAME TITLE
+  log=$out/$1.log
+  {
+    echo "# $2"
+    echo "# date:    $(date -u +'%F %T') UTC"
+    echo "# machine: $gpus x $model, driver $driver"
+    echo "# commit:  $commit"
+  } >"$log"
+  say "$2 ($log)"
+}
+run() { # [NAME=VALUE...] PROGRAM [ARGUMENT...]
+  printf '\n$ %s\n' "${*//$bin\//}" >>"$log"
+  local status=0
+  timeout -k 5 "${limit:-120}" env "$@" >>"$log" 2>&1 || status=$?
+  [ "$status" = 0 ] || { failed=1 && echo "   failed with status $status: ${*//$bin\//}"; }
+  echo "[exit status $status]" >>"$log"
+}
+
+rank_counts=()
+for n in 1 2 3 4 8; do [ "$n" -le "$gpus" ] && rank_counts+=("$n"); done
+# Nothing here needs NVLink multicast, and on a shared machine it is not for everyone to take.
+export NCCL_NVLS_ENABLE=0
+
+part_examples() {
+  start_log examples "Examples: one process, a process for each rank, launchers"
+  for n in "${rank_counts[@]}"; do
+    for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa; do
+      run DEVCOMM_RANKS="$n" "$bin/example_${name}_gpu"
+    done
+    run examples/05_multi_process/run.sh "$bin/example_05_multi_process_gpu" "$n"
+  done
+  local most=${rank_counts[-1]}
+  if command -v torchrun >/dev/null; then
+    run torchrun --no-python --nproc-per-node "$most" "$bin/example_05_multi_process_gpu"
+  fi
+  if command -v mpirun >/dev/null; then
+    run OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n "$most" --oversubscribe \
+      "$bin/example_05_multi_process_gpu"
+  fi
+}
+
+part_tests() {
+  start_log tests "Tests that run on GPUs"
+  local program
+  for program in "$bin"/*_test_gpu "$bin"/two_units_gpu "$bin"/*_test; do
+    [ -x "$program" ] && run "$program"
+  done
+}
+
+part_faults() {
+  start_log faults "A rank that misbehaves"
+  local most=${rank_counts[-1]}
+  if [ "$most" -lt 2 ]; then
+    echo "needs 2 GPUs" >>"$log"
+    return
+  fi
+  for n in 2 "$most"; do
+    run DEVCOMM_RANKS="$n" "$bin/faults_gpu" absent_rank
+    run DEVCOMM_RANKS="$n" "$bin/faults_gpu" different_grid
+    run tests/faults/run.sh "$bin/faults_gpu" "$n"
+  done
+}
+
+part_benchmarks() {
+  start_log lsa_barrier "LSA barrier against NCCL's, in one run"
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] && run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu" --compare nccl
+  done
+}
+
+for part in "${parts[@]}"; do
+  case $part in
+    examples) part_examples ;;
+    tests) part_tests ;;
+    faults) part_faults ;;
+    benchmarks) part_benchmarks ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults benchmarks" ;;
+  esac
+done
+if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi
+exit "$failed"
