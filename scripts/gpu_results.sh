@@ -68,12 +68,16 @@ for n in 1 2 3 4 8; do [ "$n" -le "$gpus" ] && rank_counts+=("$n"); done
 # Nothing here needs NVLink multicast, and on a shared machine it is not for everyone to take.
 export NCCL_NVLS_ENABLE=0
 
+run_examples() { # RANKS
+  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa; do
+    run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
+  done
+}
+
 part_examples() {
   start_log examples "Examples: one process, a process for each rank, launchers"
   for n in "${rank_counts[@]}"; do
-    for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa; do
-      run DEVCOMM_RANKS="$n" "$bin/example_${name}_gpu"
-    done
+    run_examples "$n"
     run examples/05_multi_process/run.sh "$bin/example_05_multi_process_gpu" "$n"
   done
   local most=${rank_counts[-1]}
@@ -84,13 +88,17 @@ part_examples() {
     run OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n "$most" --oversubscribe \
       "$bin/example_05_multi_process_gpu"
   fi
+  if [ "$gpus" -gt 1 ] && [ "$gpus" -lt 8 ]; then
+    start_log examples_shared_gpus "Examples: 8 ranks, several on a GPU; for correctness only"
+    run_examples 8
+  fi
 }
 
 part_tests() {
   start_log tests "Tests that run on GPUs"
   local program
-  for program in "$bin"/*_test_gpu "$bin"/two_units_gpu "$bin"/*_test; do
-    [ -x "$program" ] && run "$program"
+  for program in "$bin"/*_test_gpu "$bin"/two_units_gpu "$bin"/cuda_backend_test; do
+    [ -x "$program" ] && run "$program" --order decl
   done
 }
 

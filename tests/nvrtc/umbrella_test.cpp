@@ -44,7 +44,46 @@ extern "C" __global__ void meet(devcomm::device_comm comm, devcomm::sym_ptr<floa
 }
 )";
 
+/// Something of every header, so that each template is instantiated.
+const std::string all_headers_kernel = R"(
+#include <devcomm/devcomm.cuh>
+using namespace devcomm;
+
+template <class Group>
+__device__ double everything(Group group, const device_comm& comm, sym_ptr<float> data, unsigned index) {
+  lsa::barrier_session<Group> barrier{group, comm, index};
+  double result = group.broadcast(3.0, 0);
+  barrier.arrive();
+  barrier.wait();
+  if (barrier.sync_for(milliseconds(5)) != status::success || barrier.agree() != status::success) return -1;
+  copy(group, data.local(), data.lsa(0), 100);
+  auto source = [&](int rank) { return data.lsa(rank); };
+  auto destination = [&](int) { return data.local(); };
+  reduce_copy<float>(group, comm.lsa_size, source, 1, destination, 100, sum{});
+  return result;
+}
+
+extern "C" __global__ void all_headers(device_comm comm, sym_ptr<float> data, double* results) {
+  double total = everything(block{}, comm, data, 0);
+  total += everything(warp{}, comm, data, 1 + threadIdx.x / 32);
+  total += everything(tile<8>{}, comm, data, 33 + threadIdx.x / 8);
+  total += everything(thread{}, comm, data, 200 + threadIdx.x);
+  total += everything(lanes(0xffffu), comm, data, 0);
+  total += everything(warp_span(0, 2, 1), comm, data, 0);
+  total += everything(any_group(block{}), comm, data, 0);
+  const pack<float> values = load_pack(data.local());
+  store_pack(data.local(), values);
+  results[threadIdx.x] = total;
+}
+)";
+
 }  // namespace
+
+TEST_CASE("NVRTC compiles every header's templates") {
+  const compilation result = compile(all_headers_kernel);
+  INFO(result.log);
+  REQUIRE(result.succeeded);
+}
 
 TEST_CASE("NVRTC compiles a kernel that meets at a barrier") {
   const compilation result = compile(barrier_kernel);

@@ -17,12 +17,17 @@ struct awaited {
   uint32_t seen;      ///< epoch last read
 };
 
-/// Ends every wait of this rank, and writes a record into the failure log if there is room. `mine` and `theirs` are the
-/// contracts of a mismatch, or null. *Ordering*: the record is complete when the host reads `ready` as 1 with acquire.
+/// Ends every wait of this rank, and writes a record into the failure log if there is room; a wait that was
+/// ended by an earlier failure leaves none. `mine` and `theirs` are the contracts of a mismatch, or null.
+/// *Ordering*: the record is complete when the host reads `ready` as 1 with acquire.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
                                                    const launch_contract* mine, const launch_contract* theirs) {
-  if (outcome != status::aborted)
-    arch::store<memory_order::relaxed, scope::system>(&home->comm.failures->abort, abort_by_failure);
+  uint32_t* abort = &home->comm.failures->abort;
+  if (outcome != status::aborted) {
+    arch::store<memory_order::relaxed, scope::system>(abort, abort_by_failure);
+  } else if (arch::load<memory_order::relaxed, scope::system>(abort) == abort_by_failure) {
+    return;  // a consequence of a failure that is on record
+  }
   const uint32_t place = arch::fetch_add<memory_order::relaxed, scope::device>(&home->failures, 1u);
   if (place >= failure_log::capacity) return;
   failure_record record{};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/copy_bytes.hpp>
 #include <devcomm/detail/traits.hpp>
 
 namespace devcomm::detail {
@@ -13,10 +14,10 @@ DEVCOMM_DEVICE T shuffle(uint32_t mask, const T& value, uint32_t source_lane) {
   static_assert(is_trivially_copyable<T>, "only trivially copyable values travel between lanes");
   constexpr int words = (sizeof(T) + 3) / 4;
   uint32_t raw[words] = {};
-  __builtin_memcpy(raw, &value, sizeof(T));
+  copy_bytes(raw, &value, sizeof(T));
   for (int i = 0; i < words; ++i) raw[i] = arch::shuffle(mask, raw[i], source_lane);
   T result;
-  __builtin_memcpy(&result, raw, sizeof(T));
+  copy_bytes(&result, raw, sizeof(T));
   return result;
 }
 
