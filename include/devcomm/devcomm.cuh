@@ -4,11 +4,14 @@
 
 #include <devcomm/any_group.cuh>
 #include <devcomm/block.cuh>
+#include <devcomm/collective/all_reduce_ll.cuh>
+#include <devcomm/collective/vectors.cuh>
 #include <devcomm/copy.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/group.cuh>
 #include <devcomm/lanes.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
+#include <devcomm/lsa/ll_session.cuh>
 #include <devcomm/pack.cuh>
 #include <devcomm/reduce_copy.cuh>
 #include <devcomm/reduction.cuh>

@@ -4,6 +4,7 @@
 
 #include <devcomm/config.hpp>
 #include <devcomm/failure.hpp>
+#include <devcomm/ll_channels.hpp>
 #include <devcomm/team.hpp>
 
 namespace devcomm {
@@ -78,6 +79,13 @@ class requirements {
   DEVCOMM_HOST_DEVICE constexpr barrier_handle add_barriers(team members, uint32_t count) {
     const auto size = static_cast<uint32_t>(members.size);
     return {add(barrier_layout{count, size}.bytes(), 128, size), count, size};
+  }
+
+  /// `count` LL channels for any team within the LSA team, usually one for each block. In one round each member
+  /// can send `packets` packets of 8 bytes to each. Takes `32 * count * members * packets` bytes on every rank.
+  DEVCOMM_HOST_DEVICE constexpr ll_handle add_ll_channels(team members, uint32_t count, uint32_t packets) {
+    const auto size = static_cast<uint32_t>(members.size);
+    return {add(ll_layout{count, size, packets}.bytes(), 128, uint64_t{packets} << 32 | size), count, size, packets, 0};
   }
 
   /// `count` elements of `T` on every rank, aligned to at least 128 bytes.

@@ -104,7 +104,7 @@ TEST_CASE("dynamic shared memory is limited as on a GPU") {
   static_cast<void>(cudaGetLastError());
 }
 
-#if !defined(__SANITIZE_ADDRESS__)  // which ends the program at the write itself
+#if !defined(SIMULATOR_TEST_UNDER_ADDRESS_SANITIZER)  // which ends the program at the write itself
 TEST_CASE("a write behind dynamic shared memory fails the launch") {
   CHECK(run(write_behind, {.shared_bytes = 100}, 100) == cudaErrorLaunchFailure);
   CHECK(contains(devcomm::simulator::last_failure(), "wrote behind its 100 bytes of dynamic shared memory"));

@@ -14,6 +14,15 @@
 #include <string>
 #include <vector>
 
+// GCC's word for a build under AddressSanitizer; Clang has another.
+#if defined(__SANITIZE_ADDRESS__)
+#  define SIMULATOR_TEST_UNDER_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#  if __has_feature(address_sanitizer)
+#    define SIMULATOR_TEST_UNDER_ADDRESS_SANITIZER 1
+#  endif
+#endif
+
 namespace simulator_test {
 
 /// `count` elements of pinned memory, which kernels and the test both use; zeroed.

@@ -181,6 +181,26 @@ __device__ inline void store16_streaming(void* address, vec16 value) {
   DEVCOMM_ST16("st.global.L1::no_allocate.v4.u32");
 }
 
+/// Two halves of eight bytes.
+struct alignas(16) halves {
+  uint64_t low, high;
+};
+
+__device__ inline halves load_halves(const void* address) {
+  halves value;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(value.low), "=l"(value.high)
+               : "l"(address)
+               : "memory");
+  return value;
+}
+__device__ inline void store_halves(void* address, halves value) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
+               :
+               : "l"(address), "l"(value.low), "l"(value.high)
+               : "memory");
+}
+
 #undef DEVCOMM_AT_SCOPE
 #undef DEVCOMM_LD
 #undef DEVCOMM_ST

@@ -135,6 +135,26 @@ inline void store16(void* address, vec16 value) {
 }
 inline void store16_streaming(void* address, vec16 value) { store16(address, value); }
 
+/// Two halves of eight bytes; another thread may go on between them.
+struct alignas(16) halves {
+  uint64_t low, high;
+};
+
+inline halves load_halves(const void* address) {
+  check_pack(address);
+  const auto* words = static_cast<const uint64_t*>(address);
+  halves value{};
+  value.low = load<memory_order::relaxed, scope::system>(words);
+  value.high = load<memory_order::relaxed, scope::system>(words + 1);
+  return value;
+}
+inline void store_halves(void* address, halves value) {
+  check_pack(address);
+  auto* words = static_cast<uint64_t*>(address);
+  store<memory_order::relaxed, scope::system>(words, value.low);
+  store<memory_order::relaxed, scope::system>(words + 1, value.high);
+}
+
 inline uint64_t global_time() { return sim::clock_now(); }
 inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 

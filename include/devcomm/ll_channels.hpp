@@ -1,0 +1,42 @@
+/// \file ll_channels.hpp
+/// Where LL channels keep their packets and epochs.
+#pragma once
+
+#include <devcomm/config.hpp>
+
+namespace devcomm {
+
+/// `count` independent LL channels of one team. Plain data; pass it to the kernel.
+struct ll_handle {
+  uint64_t offset;   ///< bytes from the start of the resource window
+  uint32_t count;    ///< channels, indexed from 0
+  uint32_t members;  ///< size of the team they were made for
+  uint32_t packets;  ///< that each member can send to each in one round
+  uint32_t reserved;
+};
+
+/// Where the parts of LL channels lie, in bytes from the handle's offset: this rank's epochs, then for each
+/// channel two halves, for odd and even rounds, in which every sender has its row of packets.
+struct ll_layout {
+  uint32_t count;
+  uint32_t members;
+  uint32_t packets;
+
+  static constexpr uint64_t packet_bytes = 16;
+
+  /// This rank's epoch of channel `index`.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t epoch(uint32_t index) const { return own(index); }
+  /// The word by which a group without a vote of its own agrees on an outcome.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return own(index) + sizeof(uint32_t); }
+  /// The first packet that member `sender` writes on channel `index` in a round of an even or odd `epoch`.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t row(uint32_t index, uint32_t epoch, uint32_t sender) const {
+    return lines(own(count)) + ((uint64_t{index} * 2 + epoch % 2) * members + sender) * packets * packet_bytes;
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return row(count, 0, 0); }
+
+ private:
+  DEVCOMM_HOST_DEVICE static constexpr uint64_t lines(uint64_t bytes) { return (bytes + 127) / 128 * 128; }
+  DEVCOMM_HOST_DEVICE static constexpr uint64_t own(uint32_t index) { return uint64_t{index} * 2 * sizeof(uint32_t); }
+};
+
+}  // namespace devcomm
