@@ -18,6 +18,8 @@ struct split_range {
   template <class T>
   DEVCOMM_DEVICE static split_range of(const T* first, uint64_t count) {
     constexpr uint64_t per_pack = 16 / sizeof(T);
+    // A struct may be aligned to less than its size: then no pack ever starts on 16 bytes.
+    if (reinterpret_cast<uintptr_t>(first) % sizeof(T) != 0) return {count, 0, 0};
     const uint64_t misaligned = reinterpret_cast<uintptr_t>(first) % 16 / sizeof(T);
     const uint64_t before = misaligned == 0 ? 0 : per_pack - misaligned;
     const uint64_t head = before < count ? before : count;

@@ -78,20 +78,21 @@ class requirements {
   /// `count` further barriers for any team within the LSA team.
   DEVCOMM_HOST_DEVICE constexpr barrier_handle add_barriers(team members, uint32_t count) {
     const auto size = static_cast<uint32_t>(members.size);
-    return {add(barrier_layout{count, size}.bytes(), 128, size), count, size};
+    return {add(barrier_layout{count, size}.bytes(), 128, {size, count}), count, size};
   }
 
   /// `count` LL channels for any team within the LSA team, usually one for each block. In one round each member
   /// can send `packets` packets of 8 bytes to each. Takes `32 * count * members * packets` bytes on every rank.
   DEVCOMM_HOST_DEVICE constexpr ll_handle add_ll_channels(team members, uint32_t count, uint32_t packets) {
     const auto size = static_cast<uint32_t>(members.size);
-    return {add(ll_layout{count, size, packets}.bytes(), 128, uint64_t{packets} << 32 | size), count, size, packets, 0};
+    return {add(ll_layout{count, size, packets}.bytes(), 128, {size, count, packets}), count, size, packets, 0};
   }
 
   /// `count` elements of `T` on every rank, aligned to at least 128 bytes.
   template <class T>
   DEVCOMM_HOST_DEVICE constexpr buffer_handle<T> add_buffer(uint64_t count) {
-    return {add(count * sizeof(T), alignof(T) > 128 ? alignof(T) : 128, sizeof(T)), count};
+    const uint64_t bytes = count <= most_bytes / sizeof(T) ? count * sizeof(T) : most_bytes;
+    return {add(bytes, alignof(T) > 128 ? alignof(T) : 128, {sizeof(T)}), count};
   }
 
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return bytes_; }
@@ -100,12 +101,24 @@ class requirements {
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return lsa_; }
 
  private:
-  DEVCOMM_HOST_DEVICE constexpr uint64_t add(uint64_t bytes, uint64_t alignment, uint64_t kind) {
+  /// What was asked for, beside its place and size.
+  struct shape {
+    uint64_t first;
+    uint64_t second = 0;
+    uint64_t third = 0;
+  };
+
+  /// Sums that would overflow end here, and no window is that large: creation then fails for want of memory.
+  static constexpr uint64_t most_bytes = uint64_t{1} << 60;
+
+  DEVCOMM_HOST_DEVICE constexpr uint64_t add(uint64_t bytes, uint64_t alignment, shape what) {
     const uint64_t offset = (bytes_ + alignment - 1) / alignment * alignment;
-    bytes_ = offset + bytes;
+    bytes_ = bytes < most_bytes && offset < most_bytes - bytes ? offset + bytes : most_bytes;
     mix(offset);
     mix(bytes);
-    mix(kind);
+    mix(what.first);
+    mix(what.second);
+    mix(what.third);
     return offset;
   }
 

@@ -30,6 +30,8 @@ struct tile {
 
   /// The lanes as CUDA's warp functions name them.
   DEVCOMM_DEVICE static uint32_t mask() {
+    DEVCOMM_ASSERT(detail::arch::thread_rank() - thread_rank() + Size <= detail::arch::block_threads(),
+                   "the block ends within the tile");
     if constexpr (Size == 32) return detail::arch::full_mask;
     return ((1u << (Size % 32)) - 1u) << first_lane();
   }

@@ -140,3 +140,33 @@ TEST_CASE("small floating-point types accumulate in float") {
   STATIC_REQUIRE(std::is_same_v<accumulator_t<double>, double>);
   STATIC_REQUIRE(std::is_same_v<accumulator_t<signed char>, signed char>);
 }
+
+namespace {
+
+struct complex_number {
+  float re, im;
+};
+
+__global__ void copy_complex(complex_number* to, const complex_number* from, std::uint64_t count) {
+  copy(block{}, to, from, count);
+}
+
+}  // namespace
+
+TEST_CASE("copy takes structs that are aligned to less than their size") {
+  constexpr std::size_t count = 21;
+  for (const std::size_t skew : {0u, 1u, 2u, 3u}) {
+    INFO("skew of " << skew << " floats");
+    std::vector<float> values(2 * count + skew);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    const test::device_array<float> from(values);
+    const test::device_array<float> to(values.size(), 0xff);
+    launch(copy_complex, {.grid = 1, .block = 64, .stream = cudaStreamPerThread},
+           reinterpret_cast<complex_number*>(to.get() + skew),
+           reinterpret_cast<const complex_number*>(from.get() + skew), count);
+    test::finish("copy_complex");
+    const auto got = to.read();
+    REQUIRE(std::vector<float>(got.begin() + static_cast<std::ptrdiff_t>(skew), got.end()) ==
+            std::vector<float>(values.begin() + static_cast<std::ptrdiff_t>(skew), values.end()));
+  }
+}

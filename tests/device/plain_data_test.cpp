@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <type_traits>
 
@@ -100,6 +101,36 @@ TEST_CASE("requirements never overlap and are aligned") {
   take(large.offset, 8000);
   CHECK(needs.bytes() == end);
   CHECK(needs.lsa_barriers().members == 7);
+}
+
+TEST_CASE("requirements that differ in any number have different fingerprints") {
+  const auto fingerprint_of = [](auto&& ask) {
+    requirements needs(world_team(0, 4));
+    ask(needs);
+    return needs.fingerprint();
+  };
+  const std::set<std::uint64_t> all = {
+      fingerprint_of([](requirements&) {}),
+      fingerprint_of([](requirements& needs) { needs.lsa_barriers(1); }),
+      fingerprint_of([](requirements& needs) { needs.lsa_barriers(2); }),
+      fingerprint_of([](requirements& needs) {
+        static_cast<void>(needs.add_barriers(team{0, 2, 0, 1}, 2));
+      }),
+      fingerprint_of([](requirements& needs) { static_cast<void>(needs.add_buffer<float>(2)); }),
+      fingerprint_of([](requirements& needs) { static_cast<void>(needs.add_buffer<double>(1)); }),
+      fingerprint_of([](requirements& needs) { static_cast<void>(needs.add_ll_channels(needs.lsa(), 1, 64)); }),
+      fingerprint_of([](requirements& needs) { static_cast<void>(needs.add_ll_channels(needs.lsa(), 2, 32)); }),
+  };
+  CHECK(all.size() == 8);
+}
+
+TEST_CASE("requirements past any memory stay past it") {
+  requirements needs(world_team(0, 4));
+  static_cast<void>(needs.add_buffer<double>((std::uint64_t{1} << 61) + 1));
+  const std::uint64_t huge = std::uint64_t{1} << 60;
+  CHECK(needs.bytes() == huge);
+  static_cast<void>(needs.add_buffer<char>(100));
+  CHECK(needs.bytes() == huge);
 }
 
 TEST_CASE("the words of a set of barriers are apart and within its bytes") {

@@ -16,6 +16,14 @@ inline constexpr bool any_synchronises<block> = true;
 template <>
 inline constexpr bool any_synchronises<warp_span> = true;
 
+/// Whether the first 32 threads of `Group` are the lanes of a warp, in order.
+template <class Group>
+inline constexpr bool starts_with_warp = false;
+template <>
+inline constexpr bool starts_with_warp<block> = true;
+template <>
+inline constexpr bool starts_with_warp<warp_span> = true;
+
 /// Whether any member of `group` passes true; synchronises the group. `word` is zeroed device memory
 /// of this group's own, used and zeroed again only for groups that lack a member `any`.
 template <class Group>
@@ -29,12 +37,28 @@ DEVCOMM_DEVICE bool any(const Group& group, bool predicate, uint32_t* word) {
     if (predicate) arch::store<memory_order::relaxed, scope::device>(word, 1u);
     group.sync();
     const bool result = arch::load<memory_order::relaxed, scope::device>(word) != 0;
-    if (!result) return false;
     group.sync();  // all have read
+    if (!result) return false;
     if (group.thread_rank() == 0) arch::store<memory_order::relaxed, scope::device>(word, 0u);
     group.sync();
     return true;
   }
+}
+
+/// Synchronises `group`, and tells each of its first `count` members whether any of those passes true. What
+/// others pass and are told may be left out. Where those members are lanes of a warp it costs next to nothing.
+template <class Group>
+DEVCOMM_DEVICE bool any_of_first(const Group& group, int count, bool predicate, uint32_t* word) {
+  if constexpr (starts_with_warp<Group>) {
+    if (count <= static_cast<int>(arch::warp_threads)) {
+      group.sync();
+      const int size = static_cast<int>(group.size());
+      const int voters = count < size ? count : size;
+      if (static_cast<int>(group.thread_rank()) >= voters) return false;
+      return arch::any(arch::full_mask >> (static_cast<int>(arch::warp_threads) - voters), predicate);
+    }
+  }
+  return any(group, predicate, word);
 }
 
 /// One of the outcomes of the members of `group`, for all of them; synchronises the group. A mismatch comes

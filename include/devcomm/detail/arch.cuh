@@ -23,6 +23,7 @@
 /// Storage. `shared_array<Tag, T, N>()`: `N` uninitialised `T`, one array a block for each `Tag`.
 ///
 /// Failure. `fail_assertion(condition, message, file, line)`: prints where and what, ends the kernel.
+/// `unwinding()`: whether the thread is leaving a kernel that something has ended.
 ///
 /// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `sleep(ns)`: a hint.
 ///

@@ -62,6 +62,15 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline peer_flags find_peer_flags(const resource
   return nth_peer_flags({home->comm, members, barriers, index}, i);
 }
 
+/// Tells a peer of an arrival.
+DEVCOMM_DEVICE inline void store_flag(uint32_t* flag, uint32_t epoch, memory_order order) {
+  if (releases(order)) {
+    arch::store<memory_order::release, scope::system>(flag, epoch);
+  } else {
+    arch::store<memory_order::relaxed, scope::system>(flag, epoch);
+  }
+}
+
 /// Shows this launch to one thread's peers, which compare it once this rank arrives at `epoch`.
 DEVCOMM_DEVICE inline void show_launch(const barrier_memory& memory, uint32_t epoch, int first, int step,
                                        launch_contract mine) {

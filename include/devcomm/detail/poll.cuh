@@ -46,15 +46,15 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(const resource_h
 /// `wait_label`; only the simulator calls it.
 ///
 /// The loop is as tight as it can be, as a few cycles more delay the moment at which an arrival is seen by a
-/// whole look: looks come in unrolled rounds, and the checks, once in `arch::rounds_per_check` rounds, are
+/// whole look: looks come in rounds of `Unroll`, and the checks, once in `arch::rounds_per_check` rounds, are
 /// kept out of line.
-template <class Label, class Look, class Fail>
+template <int Unroll = arch::looks_per_round, class Label, class Look, class Fail>
 DEVCOMM_DEVICE void poll(const resource_header* home, deadline limit, Label label, Look look, Fail fail) {
   arch::wait_scope waiting(label);
   wait_progress progress{0, arch::rounds_per_check, status::success};
   for (;;) {
     DEVCOMM_UNROLL
-    for (int i = 0; i < arch::looks_per_round; ++i) {
+    for (int i = 0; i < Unroll; ++i) {
       if (look()) return;
       waiting.pause();
     }

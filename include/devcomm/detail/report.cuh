@@ -21,7 +21,8 @@ struct awaited {
 /// ended by an earlier failure leaves none. `mine` and `theirs` are the contracts of a mismatch, or null.
 /// *Ordering*: the record is complete when the host reads `ready` as 1 with acquire.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
-                                                   const launch_contract* mine, const launch_contract* theirs) {
+                                                   const launch_contract* mine = nullptr,
+                                                   const launch_contract* theirs = nullptr) {
   uint32_t* abort = &home->comm.failures->abort;
   if (outcome != status::aborted) {
     arch::store<memory_order::relaxed, scope::system>(abort, abort_by_failure);

@@ -1,15 +1,14 @@
 /// \file barrier_session.cuh
 /// Barriers among the ranks of an LSA team, from inside a kernel.
 ///
-/// Protocol. Each rank holds, for each barrier, its own epoch and one flag for each member of the
-/// team. To arrive at epoch `e + 1` a rank stores `e + 1` into its flag on every peer; to wait, it
-/// polls its own flags until each is at least `e + 1`. A peer can be ahead by one epoch at most, as
-/// it cannot pass `e + 2` before this rank arrives there, so flags are compared by the sign of their
-/// 32-bit difference and may wrap around. Nothing is ever reset: the epoch outlives the kernel, so
-/// launches and replays of a CUDA graph follow one another as they are.
+/// Protocol. Each rank holds, for each barrier, its own epoch and one flag for each member of the team. To
+/// arrive at epoch `e + 1` a rank stores `e + 1` into its flag on every peer; to wait, it polls its own flags
+/// until each is at least `e + 1`. A peer can be ahead by one epoch at most, as it cannot pass `e + 2` before
+/// this rank arrives there, so flags are compared by the sign of their 32-bit difference and may wrap around.
+/// Nothing is ever reset: the epoch outlives the kernel, so launches and graph replays need nothing between.
 ///
-/// The release store of a flag in `arrive` pairs with the acquire load of it in `wait`; the group's
-/// own `sync` before the one and after the other extends the order to all its threads.
+/// The release store of a flag pairs with its acquire load; the group's own `sync` before the one and after
+/// the other extends the order to all its threads.
 #pragma once
 
 #include <devcomm/assert.hpp>
@@ -30,10 +29,11 @@ namespace devcomm::lsa {
 /// rank.
 ///
 /// *Failure*: a wait without a deadline of its own ends after the communicator's timeout. The thread that
-/// waited records who was missing and ends all other waits of its rank; what has been read is not to be
-/// trusted. From then on the session's calls return as soon as the group has synchronised. The group is
-/// not told of it, as that would cost every barrier: a kernel that would act on what it read, or loop for
-/// long, asks `agree` first. The host's `device_communicator::check` throws in any case.
+/// waited records who was missing and ends the device communicator's other waits on this rank; what has been
+/// read is not to be trusted. From then on the session, and every later one of the device communicator, is
+/// dead: it arrives nowhere, and its calls return as soon as the group has synchronised. The group is not told
+/// of it, as that would cost every barrier: a kernel that would act on what it read, or loop for long, asks
+/// `agree` first. The host's `device_communicator::check` throws in any case.
 template <class Group>
 class barrier_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -58,6 +58,8 @@ class barrier_session {
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == barriers.members,
                    "the barriers were made for a team of another size");
     DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of an LSA barrier must lie within the LSA team");
+    DEVCOMM_ASSERT(members.contains(comm.rank) && members.world_rank(members.rank) == comm.rank,
+                   "the caller is not the member that its team says");
     const detail::barrier_memory memory{comm, members, barriers, index};
     epoch_ = detail::arch::load<memory_order::relaxed, scope::device>(memory.epoch());
     if (first_ < members.size - 1) first_peer_ = detail::nth_peer_flags(memory, first_);
@@ -66,13 +68,17 @@ class barrier_session {
       detail::show_launch(memory, epoch_ + 1, first_, step_,
                           {detail::arch::grid_blocks(), group.size(), comm.launch_key});
     usual_ = has_one_peer() && !check_launch_;
+    if (detail::arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0) die(status::aborted);
   }
 
   barrier_session(const barrier_session&) = delete;
   barrier_session& operator=(const barrier_session&) = delete;
 
-  /// Keeps the epoch for the next session.
-  DEVCOMM_DEVICE ~barrier_session() {
+  /// Keeps the epoch for the next session. *Requires* that no arrival is left without its wait, but after a
+  /// `status::timeout`: then the peers may be told of this arrival and not of what is written after it.
+  DEVCOMM_DEVICE ~barrier_session() noexcept(false) {
+    if (detail::arch::unwinding()) return;
+    DEVCOMM_ASSERT(!arrived_ || timed_out_ || mine_ != status::success, "a session ended between arrive and wait");
     if (first_ == 0) detail::arch::store<memory_order::relaxed, scope::device>(memory().epoch(), epoch_);
     group_.sync();
   }
@@ -81,35 +87,32 @@ class barrier_session {
   /// thread of the group wrote before is visible to threads that acquire by waiting for this arrival.
   DEVCOMM_DEVICE void arrive(memory_order order = memory_order::release) {
     begin();
-    if (usual_) {
-      store_flag(first_peer_, order);
-    } else {
-      store_all(order);
-    }
+    usual_ ? store_flag(first_peer_, order) : store_all(order);
   }
 
   /// Waits for every peer's arrival. *Ordering*: with an order that acquires, every thread of the
   /// group sees what those peers wrote before they arrived with release.
   DEVCOMM_DEVICE void wait(memory_order order = memory_order::acquire) {
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
-    if (usual_) {
-      poll_flag(first_peer_, order, timeout());
-    } else {
-      poll_all(order, timeout());
-    }
+    usual_ ? poll_flag(first_peer_, order, timeout()) : poll_all(order, timeout());
     group_.sync();
     advance();
   }
 
-  /// `wait`, for at most `limit`. The outcome is the same for all threads of the group. After
-  /// `status::timeout` the epoch has not advanced, nothing is recorded, and the wait may be repeated.
+  /// `wait`, for `limit` and a little more: the clock is looked at once in some 500 looks, or 0.1 ms. The
+  /// outcome is the same for all threads of the group. After `status::timeout` the epoch has not advanced,
+  /// nothing is recorded, and the wait may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (mine == status::success) mine = poll_all(order, {true, limit.count});
-    const status outcome = detail::agree(group_, mine, status::aborted, memory().outcome());
+    const status outcome = detail::agree(group_, mine, status::aborted, outcome_word());
+    timed_out_ = outcome == status::timeout;
     if (outcome == status::success) advance();
-    if (outcome == status::aborted || outcome == status::mismatch) die(outcome);
+    if (outcome == status::aborted || outcome == status::mismatch) {
+      die(outcome);
+      arrived_ = false;
+    }
     return outcome;
   }
 
@@ -136,25 +139,26 @@ class barrier_session {
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
   /// synchronises the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
-    const status outcome = detail::agree(group_, mine_, status::timeout, memory().outcome());
+    const status outcome = detail::agree(group_, mine_, status::timeout, outcome_word());
     if (outcome != status::success) die(outcome);
     return outcome;
   }
 
-  /// Epoch of the last barrier this session completed; wraps around.
+  /// Epoch of the last barrier that this session went through; wraps around.
   [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return epoch_; }
 
  private:
   /// For the paths that are not the usual one.
   DEVCOMM_DEVICE detail::barrier_memory memory() const { return {home_->comm, members_, barriers_, index_}; }
+  DEVCOMM_DEVICE uint32_t* outcome_word() const { return memory().outcome(); }
   DEVCOMM_DEVICE bool has_one_peer() const { return first_ < members_.size - 1 && first_ + step_ >= members_.size - 1; }
   /// Calls `action` with each of this thread's peers while it returns true.
   template <class Action>
   DEVCOMM_DEVICE void for_each_peer(Action action) const {
+    bool more = true;
     DEVCOMM_UNROLL_BY(1)
-    for (int i = first_; i < members_.size - 1; i += step_) {
-      if (!action(detail::find_peer_flags(home_, members_, barriers_, index_, i))) return;
-    }
+    for (int i = first_; more && i < members_.size - 1; i += step_)
+      more = action(detail::find_peer_flags(home_, members_, barriers_, index_, i));
   }
 
   /// The communicator's timeout.
@@ -163,7 +167,8 @@ class barrier_session {
   DEVCOMM_DEVICE void begin() {
     DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");
     arrived_ = true;
-    group_.sync();
+    const bool dead = detail::any_of_first(group_, members_.size - 1, mine_ != status::success, outcome_word());
+    if (dead && mine_ == status::success) die(status::aborted);
   }
   DEVCOMM_DEVICE void advance() {
     arrived_ = false;
@@ -175,11 +180,7 @@ class barrier_session {
   }
 
   DEVCOMM_DEVICE void store_flag(const detail::peer_flags& peer, memory_order order) const {
-    if (releases(order)) {
-      detail::arch::store<memory_order::release, scope::system>(peer.theirs, epoch_ + 1);
-    } else {
-      detail::arch::store<memory_order::relaxed, scope::system>(peer.theirs, epoch_ + 1);
-    }
+    detail::store_flag(peer.theirs, epoch_ + 1, order);
   }
   DEVCOMM_DEVICE void store_all(memory_order order) const {
     if (mine_ != status::success) return;
@@ -193,9 +194,10 @@ class barrier_session {
   DEVCOMM_DEVICE status poll_flag(const detail::peer_flags& peer, memory_order order, detail::deadline limit) {
     const uint32_t target = epoch_ + 1;
     uint32_t seen = epoch_;
+    const int rank = members_.world_rank(peer.member);
     const auto label = [&]() -> detail::wait_label {
-      return {operation::lsa_barrier,    index_,   home_->comm.rank, members_.world_rank(peer.member), target,
-              limit.nanoseconds(*home_), limit.own};
+      const uint64_t budget = limit.nanoseconds(*home_);
+      return {operation::lsa_barrier, index_, home_->comm.rank, rank, target, budget, limit.own};
     };
     status outcome = status::success;
     const auto look = [&] {
@@ -205,8 +207,7 @@ class barrier_session {
     detail::poll(home_, limit, label, look, [&](status failure) {
       outcome = failure;
       if (failure == status::timeout && limit.own) return;
-      detail::report(home_, failure, {operation::lsa_barrier, index_, members_.world_rank(peer.member), target, seen},
-                     nullptr, nullptr);
+      detail::report(home_, failure, {operation::lsa_barrier, index_, rank, target, seen});
       die(failure);
     });
     // Looks are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
@@ -242,6 +243,7 @@ class barrier_session {
   status mine_ = status::success;  // why this thread knows the session to be dead
   bool usual_ = false;             // this thread has one peer and nothing else to do
   bool arrived_ = false;
+  bool timed_out_ = false;
   bool check_launch_ = false;
 };
 

@@ -51,7 +51,8 @@ namespace devcomm::lsa {
 /// round each member sends at least one packet to each member, itself included, and each receives at least
 /// one from each; which packets is the caller's affair, the same on all ranks.
 ///
-/// *Failure*: as for `barrier_session`; after it, `receive` returns zeros at once.
+/// *Failure*: as for `barrier_session`; after it, `receive` returns zeros at once, and from the next round on
+/// the whole group sends nothing.
 template <class Group>
 class ll_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -72,6 +73,8 @@ class ll_session {
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == channels.members,
                    "the channels were made for a team of another size");
     DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of an LL channel must lie within the LSA team");
+    DEVCOMM_ASSERT(members.contains(comm.rank) && members.world_rank(members.rank) == comm.rank,
+                   "the caller is not the member that its team says");
     const ll_layout layout{channels.count, channels.members, channels.packets};
     char* own = comm.resources.local + channels.offset;
     own_ = reinterpret_cast<uint32_t*>(own + layout.epoch(index));
@@ -80,13 +83,15 @@ class ll_session {
     const auto first = static_cast<uint64_t>(members.world_rank(0) - comm.lsa_first);
     theirs_ = comm.resources.base + first * comm.resources.stride + channels.offset +
               layout.row(index, 0, static_cast<uint32_t>(members.rank));
+    if (detail::arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0) failure_ = status::aborted;
   }
 
   ll_session(const ll_session&) = delete;
   ll_session& operator=(const ll_session&) = delete;
 
   /// Keeps the epoch for the next session.
-  DEVCOMM_DEVICE ~ll_session() {
+  DEVCOMM_DEVICE ~ll_session() noexcept(false) {
+    if (detail::arch::unwinding()) return;
     if (group_.thread_rank() == 0) detail::arch::store<memory_order::relaxed, scope::device>(own_, epoch_ - 1);
     group_.sync();
   }
@@ -98,6 +103,7 @@ class ll_session {
 
   /// Sends 8 bytes to `member` as packet `packet` of this round. *Ordering*: none for anything else.
   DEVCOMM_DEVICE void send(int member, uint32_t packet, uint64_t data) const {
+    if (failure_ != status::success) return;
     DEVCOMM_ASSERT(member >= 0 && member < members_.size, "LL peer is outside the channel's team");
     DEVCOMM_ASSERT(packet < packets_, "LL packet is past the channel's capacity");
     const uint64_t flag = uint64_t{epoch_} << 32;
@@ -138,10 +144,10 @@ class ll_session {
       const int peer = members_.world_rank(missing(first, Members, packet, Packets));
       return {operation::ll_channel, index_, home_->comm.rank, peer, epoch_, home_->comm.timeout, false};
     };
-    detail::poll(home_, {false, 0}, label, look, [&](status failure) {
+    detail::poll<1>(home_, {false, 0}, label, look, [&](status failure) {
       failure_ = failure;
       const int peer = members_.world_rank(missing(first, Members, packet, Packets));
-      detail::report(home_, failure, {operation::ll_channel, index_, peer, epoch_, epoch_ - 1}, nullptr, nullptr);
+      detail::report(home_, failure, {operation::ll_channel, index_, peer, epoch_, epoch_ - 1});
     });
     if (failure_ != status::success) return clear(data);
     DEVCOMM_UNROLL
@@ -154,7 +160,8 @@ class ll_session {
 
   /// Ends the round: packets may be sent again.
   DEVCOMM_DEVICE void next_round() {
-    group_.sync();
+    const bool dead = detail::any(group_, failure_ != status::success, own_ + 1);
+    if (dead && failure_ == status::success) failure_ = status::aborted;
     ++epoch_;
   }
 

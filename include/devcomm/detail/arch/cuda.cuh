@@ -58,6 +58,8 @@ __device__ inline T* shared_array() {
   return reinterpret_cast<T*>(storage);
 }
 
+__device__ constexpr bool unwinding() { return false; }
+
 __device__ inline uint64_t global_time() {
   uint64_t value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));

@@ -11,6 +11,8 @@
 #include <devcomm/simulator/detail/built_in_variables.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 
+#include <exception>
+
 namespace devcomm::detail::arch {
 
 namespace sim = ::devcomm::simulator::detail;
@@ -154,6 +156,8 @@ inline void store_halves(void* address, halves value) {
   store<memory_order::relaxed, scope::system>(words, value.low);
   store<memory_order::relaxed, scope::system>(words + 1, value.high);
 }
+
+inline bool unwinding() { return std::uncaught_exceptions() > 0; }
 
 inline uint64_t global_time() { return sim::clock_now(); }
 inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
