@@ -13,10 +13,10 @@
 /// `sync_named_or` also return whether any participant passed true. `any(mask, p)`, `ballot(mask, p)`,
 /// `shuffle(mask, v, lane)`, `active_mask()`: as CUDA's; they order no memory.
 ///
-/// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `exchange`, `fetch_add`,
-/// `compare_exchange`, `fence<order, scope>()`: the PTX memory model's strong operations on 4- and
-/// 8-byte integers in global memory. `load16(p)`, `store16(p, v)`, `load16_streaming`,
-/// `store16_streaming`: weak 16-byte accesses, aligned to 16; streaming ones expect no re-use.
+/// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `fetch_add`, `fence<order, scope>()`:
+/// the PTX memory model's strong operations on 4- and 8-byte integers in global memory. `load16(p)`,
+/// `store16(p, v)`, `load16_streaming`, `store16_streaming`: weak 16-byte accesses, aligned to 16;
+/// streaming ones expect no re-use.
 /// `load_halves(p)`, `store_halves(p, v)`: strong relaxed accesses at system scope to 16 bytes, aligned to 16,
 /// as two halves: each is whole, and one may be seen before the other.
 ///

@@ -35,11 +35,6 @@ struct alignas(16) vec16 {
                : out(old)                                                          \
                : "l"(address), in(value)                                           \
                : "memory")
-#define DEVCOMM_CAS(at, order, type, out, in)                                \
-  asm volatile("atom." order "." at ".global.cas." type " %0, [%1], %2, %3;" \
-               : out(old)                                                    \
-               : "l"(address), in(expected), in(desired)                     \
-               : "memory")
 
 template <memory_order Order, scope Scope, class T>
 __device__ inline T load(const T* address) {
@@ -74,30 +69,6 @@ __device__ inline void store(T* address, T value) {
 }
 
 template <memory_order Order, scope Scope, class T>
-__device__ inline T exchange(T* address, T value) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
-  T old;
-  if constexpr (sizeof(T) == 4 && Order == memory_order::relaxed) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "relaxed", "b32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acquire) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "acquire", "b32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::release) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "release", "b32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acq_rel) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "acq_rel", "b32", "=r", "r");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::relaxed) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "relaxed", "b64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acquire) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "acquire", "b64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::release) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "release", "b64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acq_rel) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "exch", "acq_rel", "b64", "=l", "l");
-  }
-  return old;
-}
-
-template <memory_order Order, scope Scope, class T>
 __device__ inline T fetch_add(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   T old;
@@ -119,33 +90,6 @@ __device__ inline T fetch_add(T* address, T value) {
     DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acq_rel", "u64", "=l", "l");
   }
   return old;
-}
-
-/// Stores `desired` where `expected` is found; returns whether it did, and what was found in `expected`.
-template <memory_order Order, scope Scope, class T>
-__device__ inline bool compare_exchange(T* address, T& expected, T desired) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
-  T old;
-  if constexpr (sizeof(T) == 4 && Order == memory_order::relaxed) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "relaxed", "b32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acquire) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "acquire", "b32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::release) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "release", "b32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acq_rel) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "acq_rel", "b32", "=r", "r");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::relaxed) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "relaxed", "b64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acquire) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "acquire", "b64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::release) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "release", "b64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acq_rel) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "acq_rel", "b64", "=l", "l");
-  }
-  const bool exchanged = old == expected;
-  expected = old;
-  return exchanged;
 }
 
 /// PTX has one fence for acquire, release and both.
@@ -205,7 +149,6 @@ __device__ inline void store_halves(void* address, halves value) {
 #undef DEVCOMM_LD
 #undef DEVCOMM_ST
 #undef DEVCOMM_RMW
-#undef DEVCOMM_CAS
 #undef DEVCOMM_LD16
 #undef DEVCOMM_ST16
 

@@ -85,32 +85,9 @@ inline void store(T* address, T value) {
 }
 
 template <memory_order Order, scope, class T>
-inline T exchange(T* address, T value) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
-  const T old = __atomic_exchange_n(address, value, built_in_order(Order));
-  sim::wrote();
-  return old;
-}
-
-template <memory_order Order, scope, class T>
 inline T fetch_add(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   return __atomic_fetch_add(address, value, built_in_order(Order));  // hooked by the prelude
-}
-
-/// Stores `desired` where `expected` is found; returns whether it did, and what was found in `expected`.
-template <memory_order Order, scope, class T>
-inline bool compare_exchange(T* address, T& expected, T desired) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
-  constexpr int on_failure = acquires(Order) ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED;
-  const bool success =
-      __atomic_compare_exchange_n(address, &expected, desired, false, built_in_order(Order), on_failure);
-  if (success) {
-    sim::wrote();
-  } else {
-    sim::looked(address, sizeof(T), static_cast<uint64_t>(expected));
-  }
-  return success;
 }
 
 template <memory_order Order, scope>
