@@ -21,7 +21,6 @@ enum class handle_kind : std::uint32_t { none, file_descriptor, fabric };
 class physical_memory {
  public:
   virtual ~physical_memory() = default;
-  [[nodiscard]] virtual std::size_t bytes() const noexcept = 0;
   /// A new descriptor that the caller closes. Only for `handle_kind::file_descriptor`.
   [[nodiscard]] virtual int export_descriptor() = 0;
   /// Opaque bytes to send. Only for `handle_kind::fabric`.

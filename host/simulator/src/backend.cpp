@@ -89,7 +89,7 @@ class memfd final : public host::detail::physical_memory {
   /// Whose memory it plays; of another process's memory, the device that imported it.
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int get() const noexcept { return descriptor_.get(); }
-  [[nodiscard]] std::size_t bytes() const noexcept override { return bytes_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] int export_descriptor() override {
     const int copy = ::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0);
     if (copy < 0) fail("fcntl");

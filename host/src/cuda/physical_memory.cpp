@@ -31,7 +31,7 @@ class physical final : public detail::physical_memory {
   physical& operator=(const physical&) = delete;
 
   [[nodiscard]] CUmemGenericAllocationHandle get() const noexcept { return handle_; }
-  [[nodiscard]] std::size_t bytes() const noexcept override { return bytes_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
   [[nodiscard]] int export_descriptor() override {
     const on_device scope(device_);
