@@ -25,8 +25,11 @@ void send_at_once(int fd, const std::vector<std::byte>& data) {
 
 }  // namespace
 
-doorkeeper::doorkeeper(unique_fd listener, int size, secret_view secret, admission why_not)
-    : listener_(std::move(listener)), size_(size), secret_(secret.begin(), secret.end()), why_not_(std::move(why_not)) {
+doorkeeper::doorkeeper(unique_fd listener, int size, secret_view secret)
+    : listener_(std::move(listener)),
+      size_(size),
+      secret_(secret.begin(), secret.end()),
+      addresses_(static_cast<std::size_t>(size)) {
   if (::listen(listener_.get(), std::clamp(2 * size, 128, 4096)) != 0) {
     throw system_error(std::string("tcp_bootstrap on rank 0: cannot listen: ") + std::strerror(errno) +
                        "; is another rank 0 or another job there? Choose another port");
@@ -131,25 +134,33 @@ doorkeeper::progress doorkeeper::judge(stranger& s, std::vector<guest>& guests) 
     send_at_once(s.connection.get(), answer.encode(seen, secret_));
     return progress::done;
   }
-  const std::string claim = "rank " + std::to_string(s.said.rank) + " of " + std::to_string(s.said.size);
-  if (s.said.size != static_cast<std::uint32_t>(size_)) {
-    answer.text =
-        "it is " + claim + ", but rank 0 was started for " + std::to_string(size_) + "; start all ranks with one size";
-  } else if (s.said.rank == 0 || s.said.rank >= s.said.size) {
-    answer.text = "it claims " + claim + "; ranks that join rank 0 count from 1 up to size - 1";
-  } else {
-    answer.text = why_not_(static_cast<int>(s.said.rank));
-  }
+  answer.text = why_not(s.said);
   answer.outcome = answer.text.empty() ? verdict::code::accepted : verdict::code::refused;
   send_at_once(s.connection.get(), answer.encode(seen, secret_));
   if (!answer.text.empty()) {
     refuse(s, answer.text);
     return progress::done;
   }
+  addresses_[s.said.rank] = s.address;
   guests.push_back({static_cast<int>(s.said.rank), s.address,
                     std::make_unique<frame_stream>(std::exchange(s.connection, unique_fd()), seen.key_of_root(secret_),
                                                    seen.key_of_rank(secret_))});
   return progress::done;
+}
+
+std::string doorkeeper::why_not(const hello& said) const {
+  const std::string rank = "rank " + std::to_string(said.rank);
+  const std::string claim = rank + " of " + std::to_string(said.size);
+  if (said.size != static_cast<std::uint32_t>(size_)) {
+    return "it is " + claim + ", but rank 0 was started for " + std::to_string(size_) +
+           "; start all ranks with one size";
+  }
+  if (said.rank == 0 || said.rank >= said.size) {
+    return "it claims " + claim + "; ranks that join rank 0 count from 1 up to size - 1";
+  }
+  const std::string& address = addresses_[said.rank];
+  if (address.empty()) return {};
+  return rank + " has already joined from " + address + "; give every process a rank of its own";
 }
 
 void doorkeeper::refuse(const stranger& s, const std::string& why) {

@@ -11,7 +11,6 @@
 
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,15 +28,14 @@ class doorkeeper {
     std::string address;
     std::unique_ptr<frame_stream> stream;
   };
-  /// Why a proven rank cannot come in, or empty.
-  using admission = std::function<std::string(int rank)>;
 
   /// `listener` is bound. Throws `system_error` when it cannot listen.
-  doorkeeper(unique_fd listener, int size, secret_view secret, admission why_not);
+  doorkeeper(unique_fd listener, int size, secret_view secret);
 
   /// Adds what to poll for.
   void add_to(std::vector<pollfd>& entries) const;
-  /// Goes on with what `add_to` added at `first`, now polled. Returns the ranks that came in.
+  /// Goes on with what `add_to` added at `first`, now polled. Returns the ranks that came in; each rank
+  /// comes in once.
   [[nodiscard]] std::vector<guest> serve(const std::vector<pollfd>& entries, std::size_t first);
 
   /// "refused so far: ..." or empty.
@@ -63,12 +61,14 @@ class doorkeeper {
   [[nodiscard]] progress advance(stranger& s, std::vector<guest>& guests);
   [[nodiscard]] progress hear(stranger& s);
   [[nodiscard]] progress judge(stranger& s, std::vector<guest>& guests);
+  /// Why the rank that `said` names cannot come in, or empty.
+  [[nodiscard]] std::string why_not(const hello& said) const;
   void refuse(const stranger& s, const std::string& why);
 
   unique_fd listener_;
   int size_;
   std::vector<std::byte> secret_;
-  admission why_not_;
+  std::vector<std::string> addresses_;  ///< by rank, of those that came in
   std::vector<stranger> strangers_;
   std::vector<std::string> first_refusals_;
   std::size_t refused_ = 0;

@@ -49,8 +49,7 @@ class tcp_hub final : public bootstrap {
     if (size == 1) return;
     if (!listener) listener = bind_for(id.host(), id.port(), call);
     const deadline until(limit);
-    admit_all(doorkeeper(std::move(listener), size, id.secret(), [this](int rank) { return why_not(rank); }), call,
-              until);
+    admit_all(doorkeeper(std::move(listener), size, id.secret()), call, until);
     round(call, {}, {}, until);
   }
 
@@ -63,13 +62,6 @@ class tcp_hub final : public bootstrap {
 
  private:
   using kind = round_failure::kind;
-
-  [[nodiscard]] std::string why_not(int rank) const {
-    const peer& p = peers_[static_cast<std::size_t>(rank)];
-    if (p.stream == nullptr) return {};
-    return "rank " + std::to_string(rank) + " has already joined from " + p.address +
-           "; give every process a rank of its own";
-  }
 
   void admit_all(doorkeeper door, const std::string& call, const deadline& until) {
     since_told_ = deadline::clock::now();

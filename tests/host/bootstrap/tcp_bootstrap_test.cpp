@@ -1,6 +1,7 @@
 // Joining over TCP: who gets in, who does not, and that strangers disturb nobody.
 #include "job_harness.hpp"
 
+#include "net/doorkeeper.hpp"
 #include "net/frame_stream.hpp"
 #include "net/handshake.hpp"
 #include "net/socket.hpp"
@@ -11,6 +12,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <future>
@@ -390,6 +392,31 @@ TEST_CASE("a second process with one rank is refused, and the first stays") {
   CHECK(second.took < 2s);
   const outcome last = outcome_of([&] { gather_and_check(*host::tcp_bootstrap(id, 2, 3, 10s), 10, 1); });
   CHECK(first_failure({root.get(), first.get(), last}) == "");
+}
+
+TEST_CASE("of two processes that prove one rank at the same moment, one comes in") {
+  const auto id = host::unique_id::create();
+  host::detail::doorkeeper door(host::detail::bind_for("127.0.0.1", id.port(), "test"), 3, id.secret());
+  const auto serve = [&] {
+    std::vector<pollfd> entries;
+    door.add_to(entries);
+    REQUIRE(::poll(entries.data(), entries.size(), 5000) > 0);
+    return door.serve(entries, 0);
+  };
+  std::array<unique_fd, 2> twins;
+  std::vector<host::detail::digest> proofs;
+  const hello said = hello_for(1, 3);
+  for (unique_fd& fd : twins) {
+    fd = knock(id);
+    say(fd, said.encode());
+    for (int step = 0; step < 2; ++step) CHECK(serve().empty());  // it comes, and is heard
+    proofs.push_back(transcript(said, hear_challenge(fd)).rank_proof(id.secret()));
+  }
+  for (std::size_t i = 0; i < twins.size(); ++i) say(twins[i], proofs[i]);
+  CHECK(serve().size() == 1);
+  CHECK(hear_verdict(twins[0]).outcome == verdict::code::accepted);
+  CHECK(hear_verdict(twins[1]).outcome == verdict::code::refused);
+  CHECK(door.refusals().find("rank 1 has already joined from 127.0.0.1:") != std::string::npos);
 }
 
 TEST_CASE("a rank of another size is refused, and rank 0 names it when it times out") {
