@@ -206,6 +206,20 @@ TEST_CASE("a deadline passes in simulated time") {
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
+TEST_CASE("a deadline that never comes leaves a deadlock, found at once") {
+  const shared_array<unsigned> flag(1);
+  const shared_array<std::uint64_t> took(1);
+  for (const std::uint64_t budget : {~std::uint64_t{0}, ~std::uint64_t{0} - 1, std::uint64_t{1} << 63}) {
+    CAPTURE(budget);
+    CHECK(run(labelled_wait, {}, flag.get(), budget, true, took.get()) == cudaErrorLaunchTimeout);
+    CHECK(contains(sim::last_failure(), "LSA barrier 3: waits for rank 2 to reach epoch 7, saw 0"));
+  }
+  // The clock goes on from where it was.
+  CHECK(run(labelled_wait, {}, flag.get(), std::uint64_t{1000000}, true, took.get()) == cudaSuccess);
+  CHECK(took[0] >= 1000000u);
+  CHECK(took[0] < 2000000u);
+}
+
 TEST_CASE("a broken precondition ends the launch with its text and place") {
   CHECK(run(broken, {.grid = 2, .block = 64}, 37) == cudaErrorAssert);
   const std::string text = sim::last_failure();

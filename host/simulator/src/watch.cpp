@@ -16,6 +16,8 @@ namespace {
 
 constexpr uint32_t spins_before_sleep = 16;
 constexpr uint32_t look_again = 600;
+/// Deadlines past it (292 years) never come, so that the clock cannot wrap around.
+constexpr uint64_t end_of_time = never / 2;
 
 template <class T>
 uint64_t read(const void* p) {
@@ -146,7 +148,7 @@ uint64_t clock_now() {
   fiber* f = this_fiber;
   if (f == nullptr) return now;
   if (f->label != nullptr) {
-    if (f->deadline == never) f->deadline = now + f->label->budget;
+    if (f->deadline == never && f->label->budget <= end_of_time - now) f->deadline = now + f->label->budget;
   } else {
     f->reads_clock = true;
     preempt();
