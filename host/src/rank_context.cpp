@@ -77,9 +77,10 @@ introduction rank_context::introduce_self(const communicator_options& given, con
   int island = 0;
   if (parent == nullptr) {
     const environment variables = process_variables();
-    options = apply_environment(given, variables);
+    communicator_options defaults = given;
+    if (properties.backend == "simulator") defaults.check_launch = true;
+    options = apply_environment(defaults, variables);
     wanted = wanted_handle(variables);
-    if (properties.backend == "simulator") options.check_launch = true;
   } else {
     // A limit on the parent's teams stands for hosts of that size, so its children keep to them.
     const bool limited = parent->options.lsa_size != 0;

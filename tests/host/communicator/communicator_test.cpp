@@ -88,6 +88,24 @@ TEST_CASE("DEVCOMM_TIMEOUT overrides the option") {
   CHECK(ends == all_ok(1));
 }
 
+TEST_CASE("DEVCOMM_CHECK_LAUNCH has the last word on checked launches, in children too") {
+  const auto [value, option, checked] = GENERATE(table<const char*, bool, bool>(
+      {{nullptr, false, true}, {"0", false, false}, {"0", true, false}, {"1", false, true}, {"1", true, true}}));
+  CAPTURE(value == nullptr ? "unset" : value, option);
+  const scoped_variable variable(value == nullptr ? "DEVCOMM_TEST_UNUSED" : "DEVCOMM_CHECK_LAUNCH",
+                                 value == nullptr ? "" : value);
+  const auto ends = on_threads(2, [option = option, checked = checked](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.check_launch = option});
+    const auto child = comm.split(0, comm.rank());
+    for (host::communicator* each : {&comm, child.get()}) {
+      const auto device = each->create_device_comm(each->requirements());
+      require(((device.get().flags & device_comm::check_launch) != 0) == checked, "launches are checked or not");
+    }
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
+
 TEST_CASE("options that must agree fail on all ranks and name the one that differs") {
   const auto sizes = on_threads(4, [](auto bootstrap) {
     const int size = bootstrap->rank() == 2 ? 4 : 2;
