@@ -65,7 +65,7 @@ std::vector<failure_record> device_communicator::failures() const { return detai
 
 void device_communicator::check() const {
   const device_comm& comm = state_->get();
-  detail::throw_failures(call_text("check", comm.rank, comm.size), {&state_->log()});
+  detail::throw_failures(call_text("check", comm.rank, comm.size), detail::sentences(state_->log()));
 }
 
 }  // namespace devcomm::host

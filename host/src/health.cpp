@@ -10,16 +10,8 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// Sentences of all failed waits in `logs`, one a line; empty when there is none.
-std::string sentences(const std::vector<failure_log*>& logs) {
-  std::string text;
-  for (failure_log* log : logs) {
-    const auto records = read_failures(*log);
-    for (const failure_record& record : records) text += "\n  " + describe(record);
-    if (records.size() == failure_log::capacity) text += "\n  (the log is full; later failures were not kept)";
-  }
-  return text;
-}
+/// Of the failures of destroyed device communicators, the first ones are kept.
+constexpr std::size_t most_past_bytes = std::size_t{1} << 16;
 
 }  // namespace
 
@@ -52,6 +44,14 @@ void health::attach(failure_log* log) {
 void health::detach(failure_log* log) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(logs_, log);
+  try {
+    const std::string text = sentences(*log);
+    const bool room = past_failures_.size() < most_past_bytes;
+    if (room) past_failures_ += text;
+    past_incomplete_ = past_incomplete_ || (!room && !text.empty());
+  } catch (...) {
+    past_incomplete_ = true;  // no memory for the story
+  }
 }
 
 void health::store_abort() noexcept {
@@ -73,14 +73,21 @@ void health::check() const {
   const int lost = lost_rank_.load(std::memory_order_relaxed);
   if (lost >= 0) {
     throw remote_error(call_text("check", rank_, size_) + ": " + lost_text_ +
-                           "; destroy this communicator and start again without that rank" + sentences(logs_),
+                           "; destroy this communicator and start again without that rank" + all_sentences(),
                        lost);
   }
-  throw_failures(call_text("check", rank_, size_), logs_);
+  throw_failures(call_text("check", rank_, size_), all_sentences());
   if (aborted()) {
     throw kernel_error(call_text("check", rank_, size_) +
                        ": abort() was called; destroy this communicator and make a new one to go on");
   }
+}
+
+std::string health::all_sentences() const {
+  std::string text = past_failures_;
+  if (past_incomplete_) text += "\n  (of destroyed device communicators, later failures were not kept)";
+  for (failure_log* log : logs_) text += sentences(*log);
+  return text;
 }
 
 std::vector<failure_record> read_failures(failure_log& log) {
@@ -91,9 +98,16 @@ std::vector<failure_record> read_failures(failure_log& log) {
   return records;
 }
 
-void throw_failures(const std::string& call, const std::vector<failure_log*>& logs) {
-  const std::string text = sentences(logs);
-  if (!text.empty()) throw kernel_error(call + ": a kernel's wait failed:" + text);
+std::string sentences(failure_log& log) {
+  std::string text;
+  const auto records = read_failures(log);
+  for (const failure_record& record : records) text += "\n  " + describe(record);
+  if (records.size() == failure_log::capacity) text += "\n  (the log is full; later failures were not kept)";
+  return text;
+}
+
+void throw_failures(const std::string& call, const std::string& sentences) {
+  if (!sentences.empty()) throw kernel_error(call + ": a kernel's wait failed:" + sentences);
 }
 
 }  // namespace devcomm::host::detail

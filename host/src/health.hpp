@@ -24,6 +24,7 @@ class health {
 
   /// From here until `detach`, an abort is stored in `log` too.
   void attach(failure_log* log);
+  /// `check` goes on to throw what `log` holds by now.
   void detach(failure_log* log) noexcept;
 
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
@@ -36,6 +37,8 @@ class health {
 
  private:
   void store_abort() noexcept;
+  /// Of all device communicators there were. Called with `mutex_`.
+  [[nodiscard]] std::string all_sentences() const;
 
   const int rank_;
   const int size_;
@@ -44,12 +47,17 @@ class health {
   mutable std::mutex mutex_;
   std::string lost_text_;           // guarded by mutex_
   std::vector<failure_log*> logs_;  // guarded by mutex_
+  std::string past_failures_;       // of detached logs, a sentence a line; guarded by mutex_
+  bool past_incomplete_ = false;    // guarded by mutex_
 };
 
 /// The complete records of `log`, oldest first; safe while kernels write it.
 [[nodiscard]] std::vector<failure_record> read_failures(failure_log& log);
 
-/// Throws `kernel_error` with a sentence for each record of `logs`, if there is one.
-void throw_failures(const std::string& call, const std::vector<failure_log*>& logs);
+/// A line for each record of `log`.
+[[nodiscard]] std::string sentences(failure_log& log);
+
+/// Throws `kernel_error` with `sentences`, if there are any.
+void throw_failures(const std::string& call, const std::string& sentences);
 
 }  // namespace devcomm::host::detail

@@ -49,7 +49,8 @@ static_assert(sizeof(failure_record) == 80, "read by the host library");
 struct failure_log {
   static constexpr uint32_t capacity = 64;
 
-  uint32_t abort;  ///< nonzero ends every wait of this rank: `abort_by_host` or `abort_by_failure`
+  /// Nonzero ends every wait of this device communicator on this rank: `abort_by_host` or `abort_by_failure`.
+  uint32_t abort;
   uint32_t reserved[3];
   failure_record records[capacity];
 };

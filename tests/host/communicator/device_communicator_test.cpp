@@ -6,7 +6,6 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <atomic>
-#include <memory>
 
 using namespace devcomm;
 using namespace devcomm_test;
@@ -104,16 +103,46 @@ TEST_CASE("abort reaches every device communicator of the rank, those made later
   CHECK(ends[1].find("kernel_error: check (rank 1 of 2): abort() was called") == 0);
 }
 
-TEST_CASE("a device communicator that is gone is forgotten") {
+TEST_CASE("failures outlive their device communicator, whose log is left alone") {
   const auto ends = on_threads(1, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
-    auto gone = std::make_unique<host::device_communicator>(comm.create_device_comm(comm.requirements()));
-    failure_log& log = *gone->get().failures;
-    log.records[0] = {1, status::timeout, operation::lsa_barrier, 0, 0, 0, 0, 0, 1, 0, {}, {}};
-    gone.reset();
+    for (const uint32_t block : {7u, 8u}) {
+      const auto gone = comm.create_device_comm(comm.requirements());
+      gone.get().failures->records[0] = {1, status::timeout, operation::lsa_barrier, 3, 0, 1, block, 0, 5, 4, {}, {}};
+    }
     const auto kept = comm.create_device_comm(comm.requirements());
-    comm.check();
+    kept.check();
     comm.abort();  // writes to the logs that are left, which AddressSanitizer watches
+    comm.check();
+  });
+  CHECK(ends[0] ==
+        "kernel_error: check (rank 0 of 1): a kernel's wait failed:"
+        "\n  rank 0, block 7: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout"
+        "\n  rank 0, block 8: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout");
+}
+
+TEST_CASE("of very many failures of destroyed device communicators the first are kept, and check says so") {
+  const auto ends = on_threads(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    for (uint32_t round = 0; round < 40; ++round) {
+      const auto gone = comm.create_device_comm(comm.requirements());
+      for (failure_record& record : gone.get().failures->records) {
+        record = {1, status::timeout, operation::lsa_barrier, 3, 0, 1, round, 0, 5, 4, {}, {}};
+      }
+    }
+    comm.check();
+  });
+  CHECK(ends[0].size() < 100000);
+  CHECK(ends[0].find("rank 0, block 0: ") != std::string::npos);
+  CHECK(ends[0].find("rank 0, block 39: ") == std::string::npos);
+  CHECK(ends[0].find("later failures were not kept") != std::string::npos);
+}
+
+TEST_CASE("without failures, device communicators that are gone leave nothing for check") {
+  const auto ends = on_threads(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    for (int i = 0; i < 3; ++i) static_cast<void>(comm.create_device_comm(comm.requirements()));
+    comm.check();
   });
   CHECK(ends == all_ok(1));
 }

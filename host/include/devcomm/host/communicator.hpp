@@ -84,7 +84,7 @@ struct communicator_options {
   /// Limit of every blocking step on the host.
   std::chrono::milliseconds limit = default_bootstrap_limit();
   /// Compare the launches of all ranks at the first barrier of each session; `DEVCOMM_CHECK_LAUNCH`
-  /// (0 or 1) overrides. Always on in the simulator.
+  /// (0 or 1) overrides. On by default in the simulator.
   bool check_launch = false;
   /// `device_comm::layout_version` of the headers that the program was compiled with; leave it alone.
   /// The library refuses a program built with another layout than its own.
@@ -137,7 +137,8 @@ class communicator {
   /// World rank of a process of this host that ended without destroying its communicator, or -1. Its
   /// end aborts this communicator.
   [[nodiscard]] int dead_rank() const noexcept;
-  /// Throws `remote_error` when a peer died, `kernel_error` when a wait failed or `abort` was called.
+  /// Throws `remote_error` when a peer died, `kernel_error` when a wait failed or `abort` was called; also
+  /// for failures of device communicators that have been destroyed since.
   void check() const;
 
  private:
