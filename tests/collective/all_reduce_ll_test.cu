@@ -42,20 +42,54 @@ T element(int rank, std::uint64_t i, int round = 0) {
 
 constexpr unsigned most_blocks = 3;
 
+/// Device memory for all cases of a rank. Freeing would wait for all kernels of the device, also for those of
+/// a rank that shares it and waits for this one.
+struct buffers {
+  test::device_array<std::byte> input{1 << 16};
+  test::device_array<std::byte> output{1 << 16};
+
+  template <class T>
+  T* write_input(const std::vector<T>& values) {
+    return write(input, values);
+  }
+  template <class T>
+  T* write_output(const std::vector<T>& values) {
+    return write(output, values);
+  }
+  template <class T>
+  std::vector<T> read_output(std::size_t count) const {
+    const auto bytes = output.read();
+    std::vector<T> values(count);
+    std::memcpy(static_cast<void*>(values.data()), bytes.data(), count * sizeof(T));
+    return values;
+  }
+
+ private:
+  template <class T>
+  static T* write(test::device_array<std::byte>& to, const std::vector<T>& values) {
+    std::vector<std::byte> bytes(to.size());
+    test::require(values.size() * sizeof(T) <= bytes.size(), "the test's buffers are too small");
+    std::memcpy(bytes.data(), static_cast<const void*>(values.data()), values.size() * sizeof(T));
+    to.write(bytes);
+    return reinterpret_cast<T*>(to.get());
+  }
+};
+
 /// Reduces `count` elements with input and output so many elements past a 16-byte boundary, and checks
 /// every element and the ones around the output.
 template <class T>
 void check_sum(host::communicator& comm, const host::device_communicator& device_comm, ll_handle channels,
-               unsigned blocks, std::size_t count, std::size_t input_skew, std::size_t output_skew, int round) {
+               buffers& memory, unsigned blocks, std::size_t count, std::size_t input_skew, std::size_t output_skew,
+               int round) {
   constexpr std::size_t guard = 16;
   std::vector<T> input(count + input_skew);
   for (std::size_t i = 0; i < count; ++i) input[input_skew + i] = element<T>(comm.rank(), i, round);
   std::vector<T> expected(2 * guard + count + output_skew);
   std::memset(static_cast<void*>(expected.data()), 0x5a, expected.size() * sizeof(T));
-  const test::device_array<T> from(input);
-  const test::device_array<T> to(expected);
+  const T* from = memory.write_input(input);
+  T* to = memory.write_output(expected);
   launch(all_reduce<T, sum>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
-         channels, from.get() + input_skew, to.get() + guard + output_skew, count);
+         channels, from + input_skew, to + guard + output_skew, count);
   test::finish("all_reduce");
   device_comm.check();
   for (std::size_t i = 0; i < count; ++i) {
@@ -63,7 +97,7 @@ void check_sum(host::communicator& comm, const host::device_communicator& device
     for (int rank = 0; rank < comm.size(); ++rank) total += static_cast<float>(element<T>(rank, i, round));
     expected[guard + output_skew + i] = static_cast<T>(total);
   }
-  const auto got = to.read();
+  const auto got = memory.read_output<T>(expected.size());
   test::require(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(T)) == 0,
                 "rank " + std::to_string(comm.rank()) + ": wrong result for " + std::to_string(count) +
                     " elements of " + std::to_string(sizeof(T)) + " bytes on " + std::to_string(blocks) + " blocks");
@@ -71,12 +105,13 @@ void check_sum(host::communicator& comm, const host::device_communicator& device
 }
 
 template <class T>
-void check_sizes(host::communicator& comm, const host::device_communicator& device_comm, ll_handle channels) {
+void check_sizes(host::communicator& comm, const host::device_communicator& device_comm, ll_handle channels,
+                 buffers& memory) {
   int round = 0;
   for (const std::size_t count : {1u, 7u, 64u, 1000u, 4099u}) {
     const auto blocks = 1 + static_cast<unsigned>(round) % most_blocks;
-    check_sum<T>(comm, device_comm, channels, blocks, count, 0, 0, round++);
-    check_sum<T>(comm, device_comm, channels, blocks, count, 1, 3, round++);
+    check_sum<T>(comm, device_comm, channels, memory, blocks, count, 0, 0, round++);
+    check_sum<T>(comm, device_comm, channels, memory, blocks, count, 1, 3, round++);
   }
 }
 
@@ -92,12 +127,13 @@ TEST_CASE("all_reduce_ll sums vectors of any size, alignment and type, in one ro
         auto needs = comm.requirements();
         const auto channels = needs.add_ll_channels(comm.lsa(), most_blocks, collective::all_reduce_ll_packets(packs));
         const auto device_comm = comm.create_device_comm(needs);
-        check_sizes<float>(comm, device_comm, channels);
-        check_sizes<__half>(comm, device_comm, channels);
-        check_sizes<__nv_bfloat16>(comm, device_comm, channels);
-        check_sizes<int>(comm, device_comm, channels);
-        check_sizes<signed char>(comm, device_comm, channels);
-        check_sizes<double>(comm, device_comm, channels);
+        buffers memory;
+        check_sizes<float>(comm, device_comm, channels, memory);
+        check_sizes<__half>(comm, device_comm, channels, memory);
+        check_sizes<__nv_bfloat16>(comm, device_comm, channels, memory);
+        check_sizes<int>(comm, device_comm, channels, memory);
+        check_sizes<signed char>(comm, device_comm, channels, memory);
+        check_sizes<double>(comm, device_comm, channels, memory);
       });
     }
   }

@@ -6,6 +6,38 @@
 #include <devcomm/pack.cuh>
 #include <devcomm/reduction.cuh>
 
+namespace devcomm::detail {
+
+/// Receives the two packets of pack `p` from all members, `AtOnce` at a time, and reduces in their order.
+template <int AtOnce, class T, class Group, class Operator>
+DEVCOMM_DEVICE pack<T> receive_and_reduce(lsa::ll_session<Group>& channel, uint64_t p, Operator op) {
+  using accumulator = accumulator_t<T>;
+  const int members = channel.members().size;
+  accumulator total[pack<T>::size];
+  DEVCOMM_UNROLL_BY(1)
+  for (int first = 0; first < members; first += AtOnce) {
+    uint64_t words[AtOnce][2];
+    channel.receive(first, static_cast<uint32_t>(2 * p), words);
+    DEVCOMM_UNROLL
+    for (int i = 0; i < AtOnce; ++i) {
+      if (first + i >= members) break;
+      pack<T> value;
+      copy_bytes(&value, words[i], 16);
+      DEVCOMM_UNROLL
+      for (int e = 0; e < pack<T>::size; ++e) {
+        const auto element = static_cast<accumulator>(value[e]);
+        total[e] = first + i == 0 ? element : op(total[e], element);
+      }
+    }
+  }
+  pack<T> result;
+  DEVCOMM_UNROLL
+  for (int e = 0; e < pack<T>::size; ++e) result[e] = static_cast<T>(total[e]);
+  return result;
+}
+
+}  // namespace devcomm::detail
+
 namespace devcomm::collective {
 
 /// LL packets that a channel needs for messages of `packs` packs in one round.
@@ -27,7 +59,6 @@ DEVCOMM_HOST_DEVICE constexpr uint32_t all_reduce_ll_packets(uint32_t packs) { r
 template <class T, class Group, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_ll(lsa::ll_session<Group>& channel, uint64_t packs, const Produce& produce,
                                   const Consume& consume, Operator op) {
-  constexpr int at_once = 8;  // members whose packets are on their way at a time
   const uint64_t threads = channel.group().size();
   const uint64_t rank = channel.group().thread_rank();
   const team ranks = channel.members();
@@ -40,34 +71,13 @@ DEVCOMM_DEVICE void all_reduce_ll(lsa::ll_session<Group>& channel, uint64_t pack
       uint64_t words[2];
       const pack<T> value = produce(begin + p);
       detail::copy_bytes(words, &value, 16);
-      for (int i = 1; i <= ranks.size; ++i) {  // itself last, and not all to one rank at first
-        const int member = ranks.rank + i < ranks.size ? ranks.rank + i : ranks.rank + i - ranks.size;
-        channel.send(member, static_cast<uint32_t>(2 * p), words[0]);
-        channel.send(member, static_cast<uint32_t>(2 * p + 1), words[1]);
-      }
+      channel.send_to_all(static_cast<uint32_t>(2 * p), words);
     }
     for (uint64_t p = rank; p < count; p += threads) {
-      using accumulator = accumulator_t<T>;
-      accumulator total[pack<T>::size];
-      for (int first = 0; first < ranks.size; first += at_once) {
-        uint64_t words[at_once][2];
-        channel.receive(first, static_cast<uint32_t>(2 * p), words);
-        DEVCOMM_UNROLL
-        for (int i = 0; i < at_once; ++i) {
-          if (first + i >= ranks.size) break;
-          pack<T> value;
-          detail::copy_bytes(&value, words[i], 16);
-          DEVCOMM_UNROLL
-          for (int e = 0; e < pack<T>::size; ++e) {
-            const auto element = static_cast<accumulator>(value[e]);
-            total[e] = first + i == 0 ? element : op(total[e], element);
-          }
-        }
-      }
-      pack<T> result;
-      DEVCOMM_UNROLL
-      for (int e = 0; e < pack<T>::size; ++e) result[e] = static_cast<T>(total[e]);
-      consume(begin + p, result);
+      // Few ranks get short code: it is fetched anew by every launch.
+      consume(begin + p, ranks.size <= 2   ? detail::receive_and_reduce<2, T>(channel, p, op)
+                         : ranks.size <= 4 ? detail::receive_and_reduce<4, T>(channel, p, op)
+                                           : detail::receive_and_reduce<8, T>(channel, p, op));
     }
     channel.next_round();
   }

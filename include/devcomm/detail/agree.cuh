@@ -45,22 +45,6 @@ DEVCOMM_DEVICE bool any(const Group& group, bool predicate, uint32_t* word) {
   }
 }
 
-/// Synchronises `group`, and tells each of its first `count` members whether any of those passes true. What
-/// others pass and are told may be left out. Where those members are lanes of a warp it costs next to nothing.
-template <class Group>
-DEVCOMM_DEVICE bool any_of_first(const Group& group, int count, bool predicate, uint32_t* word) {
-  if constexpr (starts_with_warp<Group>) {
-    if (count <= static_cast<int>(arch::warp_threads)) {
-      group.sync();
-      const int size = static_cast<int>(group.size());
-      const int voters = count < size ? count : size;
-      if (static_cast<int>(group.thread_rank()) >= voters) return false;
-      return arch::any(arch::full_mask >> (static_cast<int>(arch::warp_threads) - voters), predicate);
-    }
-  }
-  return any(group, predicate, word);
-}
-
 /// One of the outcomes of the members of `group`, for all of them; synchronises the group. A mismatch comes
 /// first, then `prior`, which is `status::timeout` or `status::aborted`.
 template <class Group>

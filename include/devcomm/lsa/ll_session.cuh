@@ -103,40 +103,50 @@ class ll_session {
 
   /// Sends 8 bytes to `member` as packet `packet` of this round. *Ordering*: none for anything else.
   DEVCOMM_DEVICE void send(int member, uint32_t packet, uint64_t data) const {
-    if (failure_ != status::success) return;
     DEVCOMM_ASSERT(member >= 0 && member < members_.size, "LL peer is outside the channel's team");
     DEVCOMM_ASSERT(packet < packets_, "LL packet is past the channel's capacity");
-    const uint64_t flag = uint64_t{epoch_} << 32;
-    detail::arch::store_halves(theirs_ + member * stride_ + half() + place(packet),
-                               {flag | static_cast<uint32_t>(data), flag | data >> 32});
+    if (failure_ != status::success) return;
+    detail::arch::store_halves(theirs_ + member * stride_ + half() + place(packet), halves_of(data));
+  }
+
+  /// Sends the same to every member, this rank included, as the `Packets` packets from `packet` on.
+  template <int Packets>
+  DEVCOMM_DEVICE void send_to_all(uint32_t packet, const uint64_t (&data)[Packets]) const {
+    DEVCOMM_ASSERT(packet + Packets <= packets_, "LL packet is past the channel's capacity");
+    if (failure_ != status::success) return;
+    char* first = theirs_ + half() + place(packet);
+    int member = members_.rank;
+    DEVCOMM_UNROLL_BY(1)
+    for (int sent = 0; sent < members_.size; ++sent) {  // itself last, and not all ranks to one at first
+      member = member + 1 < members_.size ? member + 1 : 0;
+      DEVCOMM_UNROLL
+      for (int p = 0; p < Packets; ++p)
+        detail::arch::store_halves(first + member * stride_ + place(p), halves_of(data[p]));
+    }
   }
 
   /// What `Members` members, from `first` on, sent as the `Packets` packets from `packet` on of this round; waits
-  /// until all of it has arrived. Members past the team's size are left out: their data is zero. *Ordering*:
-  /// none for anything else.
+  /// until all of it has arrived. In the place of members past the team's size it is the last one's again.
+  /// *Ordering*: none for anything else. *Requires* that `first` is a member.
   template <int Members, int Packets>
   DEVCOMM_DEVICE void receive(int first, uint32_t packet, uint64_t (&data)[Members][Packets]) {
     DEVCOMM_ASSERT(packet + Packets <= packets_, "LL packet is past the channel's capacity");
     if (failure_ != status::success) return clear(data);
     detail::arch::halves raw[Members][Packets];
-    const char* row = mine_ + half() + static_cast<uint64_t>(first) * row_bytes() + place(packet);
+    const char* row = mine_ + half() + place(packet);
+    const int last = members_.size - 1;
     const auto look = [&] {
       DEVCOMM_UNROLL
       for (int m = 0; m < Members; ++m) {  // all on their way before the first is looked at
+        const auto member = static_cast<uint64_t>(first + m < last ? first + m : last);
         DEVCOMM_UNROLL
-        for (int p = 0; p < Packets; ++p) {
-          if (first + m >= members_.size) continue;
-          raw[m][p] = detail::arch::load_halves(row + static_cast<uint64_t>(m) * row_bytes() + place(p));
-        }
+        for (int p = 0; p < Packets; ++p) raw[m][p] = detail::arch::load_halves(row + member * row_bytes() + place(p));
       }
       bool all = true;
       DEVCOMM_UNROLL
       for (int m = 0; m < Members; ++m) {
         DEVCOMM_UNROLL
-        for (int p = 0; p < Packets; ++p) {
-          if (first + m >= members_.size) continue;
-          all = all & detail::has_flag(raw[m][p], epoch_);
-        }
+        for (int p = 0; p < Packets; ++p) all = all & detail::has_flag(raw[m][p], epoch_);
       }
       return all;
     };
@@ -153,8 +163,7 @@ class ll_session {
     DEVCOMM_UNROLL
     for (int m = 0; m < Members; ++m) {
       DEVCOMM_UNROLL
-      for (int p = 0; p < Packets; ++p)
-        data[m][p] = first + m < members_.size ? (raw[m][p].low & 0xffffffffu) | raw[m][p].high << 32 : 0;
+      for (int p = 0; p < Packets; ++p) data[m][p] = (raw[m][p].low & 0xffffffffu) | raw[m][p].high << 32;
     }
   }
 
@@ -174,6 +183,10 @@ class ll_session {
   }
 
  private:
+  DEVCOMM_DEVICE detail::arch::halves halves_of(uint64_t data) const {
+    const uint64_t flag = uint64_t{epoch_} << 32;
+    return {flag | static_cast<uint32_t>(data), flag | data >> 32};
+  }
   DEVCOMM_DEVICE uint64_t row_bytes() const { return uint64_t{packets_} * ll_layout::packet_bytes; }
   /// From the rows of even rounds to those of this one.
   DEVCOMM_DEVICE uint64_t half() const { return epoch_ % 2 * static_cast<uint64_t>(members_.size) * row_bytes(); }
