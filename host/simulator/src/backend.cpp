@@ -81,10 +81,29 @@ unique_fd open_by_name(const remote_descriptor& name) {
   return opened;
 }
 
+/// Part of a simulated GPU's memory, given back on destruction.
+class device_share {
+ public:
+  device_share(int device, std::size_t bytes) : device_(device), bytes_(bytes) {
+    if (!detail::take_device_memory(device, bytes)) {
+      throw system_error("simulated GPU " + std::to_string(device) + " has no " + std::to_string(bytes) +
+                         " bytes left; ask for less, or free memory there");
+    }
+  }
+  ~device_share() { detail::return_device_memory(device_, bytes_); }
+  device_share(const device_share&) = delete;
+  device_share& operator=(const device_share&) = delete;
+
+ private:
+  int device_;
+  std::size_t bytes_;
+};
+
 class memfd final : public host::detail::physical_memory {
  public:
-  memfd(int device, unique_fd descriptor, std::size_t bytes)
-      : device_(device), descriptor_(std::move(descriptor)), bytes_(bytes) {}
+  /// `share` is the device's part that it plays; null for memory of another process.
+  memfd(int device, unique_fd descriptor, std::size_t bytes, std::unique_ptr<device_share> share)
+      : device_(device), descriptor_(std::move(descriptor)), bytes_(bytes), share_(std::move(share)) {}
 
   /// Whose memory it plays; of another process's memory, the device that imported it.
   [[nodiscard]] int device() const noexcept { return device_; }
@@ -101,6 +120,7 @@ class memfd final : public host::detail::physical_memory {
   int device_;
   unique_fd descriptor_;
   std::size_t bytes_;
+  std::unique_ptr<device_share> share_;
 };
 
 /// Address space without memory, until some is mapped into it.
@@ -163,7 +183,7 @@ class plain_host_memory final : public host::detail::host_memory {
 
 class plain_device_memory final : public host::detail::opened_memory {
  public:
-  plain_device_memory(int device, std::size_t bytes) : bytes_(bytes) {
+  plain_device_memory(int device, std::size_t bytes) : share_(device, bytes), bytes_(bytes) {
     detail::note_device_range(device, bytes_.get(), bytes);
   }
   ~plain_device_memory() override { detail::forget_device_range(bytes_.get()); }
@@ -172,6 +192,7 @@ class plain_device_memory final : public host::detail::opened_memory {
   [[nodiscard]] char* data() const noexcept override { return static_cast<char*>(bytes_.get()); }
 
  private:
+  device_share share_;
   aligned_bytes bytes_;
 };
 
@@ -179,7 +200,7 @@ class plain_device_memory final : public host::detail::opened_memory {
 class mapped_allocation {
  public:
   mapped_allocation(int device, const remote_descriptor& name) : range_(name.bytes) {
-    memfd memory(device, open_by_name(name), name.bytes);
+    memfd memory(device, open_by_name(name), name.bytes, nullptr);
     range_.map(0, memory, {});
   }
   [[nodiscard]] char* data() const noexcept { return range_.base(); }
@@ -227,10 +248,11 @@ class simulator_backend final : public host::detail::backend {
       int device, std::size_t bytes, host::detail::handle_kind kind) override {
     // Other processes may hold what is exported, so their ranks may answer kernels that wait here.
     if (kind != host::detail::handle_kind::none) detail::note_shared_memory();
+    auto share = std::make_unique<device_share>(device, bytes);
     unique_fd descriptor(::memfd_create("devcomm", MFD_CLOEXEC));
     if (!descriptor) fail("memfd_create");
     if (::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) fail("ftruncate");
-    return std::make_unique<memfd>(device, std::move(descriptor), bytes);
+    return std::make_unique<memfd>(device, std::move(descriptor), bytes, std::move(share));
   }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_descriptor(int device, int descriptor,
                                                                                  std::size_t bytes) override {
@@ -301,7 +323,7 @@ class simulator_backend final : public host::detail::backend {
           "one version of devcomm");
     }
     detail::note_shared_memory();
-    return std::make_unique<memfd>(device, std::move(descriptor), bytes);
+    return std::make_unique<memfd>(device, std::move(descriptor), bytes, nullptr);
   }
 
   std::mutex mutex_;

@@ -27,6 +27,10 @@ struct allocation {
 void note_device_range(int device, void* base, std::size_t bytes);
 void forget_device_range(void* base);
 
+/// Takes `bytes` of the device's memory without an address; false when so many are not left.
+[[nodiscard]] bool take_device_memory(int device, std::size_t bytes);
+void return_device_memory(int device, std::size_t bytes);
+
 /// From now on other processes may change memory that kernels here wait on, so that waiting
 /// kernels are no deadlock.
 void note_shared_memory();

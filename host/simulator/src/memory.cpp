@@ -19,11 +19,17 @@ struct record {
   int device;
   size_t bytes;
   int descriptor;
-  size_t mapped;  ///< with the guards; 0: not ours to unmap
+  size_t mapped;  ///< with the guards; 0: noted only, not ours to count or unmap
 };
 
 std::map<char*, record>& table() {
   static auto& only = *new std::map<char*, record>;
+  return only;
+}
+
+/// By device: what was taken of its memory without an address.
+std::map<int, size_t>& taken() {
+  static auto& only = *new std::map<int, size_t>;
   return only;
 }
 
@@ -52,7 +58,7 @@ const std::pair<char* const, record>* find(const void* pointer) {
 }  // namespace
 
 void* allocate(memory_kind kind, int device, size_t bytes) {
-  if (kind == memory_kind::device && allocated_bytes(device) + bytes > device_memory_bytes) return nullptr;
+  if (kind == memory_kind::device && bytes > device_memory_bytes - allocated_bytes(device)) return nullptr;
   const size_t data = whole_pages(bytes);
   const int file = make_memory_file();
   if (file < 0) return nullptr;
@@ -99,9 +105,9 @@ memory_kind kind_of(const void* pointer, int* device) {
 }
 
 size_t allocated_bytes(int device) {
-  size_t total = 0;
-  for (const auto& entry : table()) {
-    if (entry.second.kind == memory_kind::device && entry.second.device == device) total += entry.second.bytes;
+  size_t total = taken()[device];
+  for (const auto& [base, r] : table()) {
+    if (r.kind == memory_kind::device && r.device == device && r.mapped != 0) total += r.bytes;
   }
   return total;
 }
@@ -135,6 +141,18 @@ void note_device_range(int device, void* base, std::size_t bytes) {
 void forget_device_range(void* base) {
   const engine_guard hold;
   table().erase(static_cast<char*>(base));
+}
+
+bool take_device_memory(int device, std::size_t bytes) {
+  const engine_guard hold;
+  if (bytes > device_memory_bytes - allocated_bytes(device)) return false;
+  taken()[device] += bytes;
+  return true;
+}
+
+void return_device_memory(int device, std::size_t bytes) {
+  const engine_guard hold;
+  taken()[device] -= bytes;
 }
 
 }  // namespace devcomm::simulator::detail

@@ -18,6 +18,7 @@ enum class memory_kind { unknown, device, pinned };
 /// Whether `pointer` was the start of an allocation of that kind.
 bool release(memory_kind kind, void* pointer);
 [[nodiscard]] memory_kind kind_of(const void* pointer, int* device = nullptr);
+/// By `allocate` and `take_device_memory`; at most `device_memory_bytes`.
 [[nodiscard]] size_t allocated_bytes(int device);
 
 /// "byte 128 of 4096 allocated on device 2 (0x7f...)".

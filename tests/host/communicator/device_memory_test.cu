@@ -112,6 +112,33 @@ TEST_CASE("registered memory of processes that hold two ranks each") {
             4, [](auto bootstrap) { use_registered(std::move(bootstrap), "CUDA IPC"); }, 2) == all_ok(4));
 }
 
+#if defined(DEVCOMM_SIMULATOR)  // nobody else uses a simulated GPU
+TEST_CASE("a window takes of its own rank's GPU what was asked for, and gives it back") {
+  const bool processes = GENERATE(true, false);
+  const auto body = [](std::shared_ptr<host::bootstrap> bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const auto free_bytes = [] {
+      std::size_t free = 0;
+      std::size_t total = 0;
+      require_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+      return free;
+    };
+    constexpr std::size_t window_bytes = std::size_t{1} << 30;
+    const std::size_t before = free_bytes();
+    {
+      const auto memory = comm.allocate(window_bytes);
+      require(before - free_bytes() == window_bytes, "a window takes as much as was asked for");
+      void* refused = nullptr;
+      require(cudaMalloc(&refused, before - window_bytes + 1) == cudaErrorMemoryAllocation, "cudaMalloc has the rest");
+    }
+    comm.barrier();  // a process keeps its ranks' parts until the last of them lets go
+    require(free_bytes() == before, "a window gives back what it took");
+    comm.barrier();
+  };
+  CHECK((processes ? on_processes(3, body) : on_threads(3, body)) == all_ok(3));
+}
+#endif
+
 TEST_CASE("memory that is not cudaMalloc's is refused by name across processes") {
   const auto ends = on_processes(2, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
@@ -147,4 +174,24 @@ TEST_CASE("registered memory of threads") {
   const int ranks = GENERATE(1, 2, 3, 8);
   CHECK(on_threads(ranks, [](auto bootstrap) { use_registered(std::move(bootstrap), "same process"); }) ==
         all_ok(ranks));
+}
+
+TEST_CASE("a window larger than its GPU's memory fails by name, and all can go on") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    std::size_t free = 0;
+    std::size_t total = 0;
+    require_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    try {
+      static_cast<void>(comm.allocate(total + 1));
+    } catch (const host::system_error&) {
+      exchange_patterns(comm, comm.allocate(4096).window());
+      throw;
+    }
+  });
+  for (const std::string& end : ends) {
+    CAPTURE(end);
+    CHECK(end.find("system_error: allocate (rank ") == 0);
+    CHECK(end.find(" bytes left; ask for less, or free memory there") != std::string::npos);
+  }
 }
