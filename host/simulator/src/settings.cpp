@@ -5,28 +5,37 @@
 
 #include <devcomm/simulator/simulator.hpp>
 
+#include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace devcomm::simulator {
 namespace detail {
 namespace {
 
-/// A whole number from the environment, or `otherwise`; a value that is none ends the program, as
-/// simulating something else than was asked for helps nobody.
-uint64_t number(const char* name, uint64_t otherwise, uint64_t least) {
+/// A whole number from the environment, or `otherwise`; a value that is none, or out of range, ends the
+/// program, as simulating something else than was asked for helps nobody.
+uint64_t number(const char* name, uint64_t otherwise, uint64_t least, uint64_t most) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0') return otherwise;
   char* end = nullptr;
+  errno = 0;
   const uint64_t value = std::strtoull(text, &end, 0);
-  if (*end != '\0' || *text == '-' || value < least) {
-    std::fprintf(stderr, "devcomm simulator: %s is '%s'; give a whole number of at least %llu\n", name, text,
-                 static_cast<unsigned long long>(least));
+  const bool whole = end != text && *end == '\0' && std::strchr(text, '-') == nullptr && errno == 0;
+  if (!whole || value < least || value > most) {
+    std::fprintf(stderr, "devcomm simulator: %s is '%s'; give a whole number from %" PRIu64 " to %" PRIu64 "\n", name,
+                 text, least, most);
     std::_Exit(2);
   }
   return value;
 }
 
+constexpr uint64_t any = ~uint64_t{0};
+constexpr uint64_t most_units = 65536;              // devices, or multiprocessors of one
+constexpr uint64_t most_stack = uint64_t{1} << 30;  // bytes
+constexpr uint64_t most_milliseconds = 1000000000;  // eleven days
 constexpr uint64_t millisecond = 1000000;
 
 }  // namespace
@@ -34,13 +43,13 @@ constexpr uint64_t millisecond = 1000000;
 settings settings_from_environment() {
   const bool sanitized = sanitizer::thread() || sanitizer::address();
   settings s{};
-  s.seed = number("DEVCOMM_SIM_SEED", 1, 0);
-  s.devices = static_cast<int>(number("DEVCOMM_SIM_DEVICES", 8, 1));
-  s.multiprocessors = static_cast<int>(number("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1));
-  s.stack_bytes = number("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384) / 4096 * 4096;
-  s.watchdog = number("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0) * millisecond;
-  s.grace = number("DEVCOMM_SIM_GRACE_MS", 10000, 0) * millisecond;
-  s.background_start = number("DEVCOMM_SIM_BACKGROUND_MS", 500, 0) * millisecond;
+  s.seed = number("DEVCOMM_SIM_SEED", 1, 0, any);
+  s.devices = static_cast<int>(number("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
+  s.multiprocessors = static_cast<int>(number("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
+  s.stack_bytes = number("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
+  s.watchdog = number("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, most_milliseconds) * millisecond;
+  s.grace = number("DEVCOMM_SIM_GRACE_MS", 10000, 0, most_milliseconds) * millisecond;
+  s.background_start = number("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, most_milliseconds) * millisecond;
   return s;
 }
 
