@@ -55,7 +55,8 @@ function(devcomm_register_test test)
     "TSAN_OPTIONS=halt_on_error=0:exitcode=66:second_deadlock_stack=1:atexit_sleep_ms=0"
     "ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1"
     "UBSAN_OPTIONS=print_stacktrace=1"
-    "NCCL_NVLS_ENABLE=0")
+    # Multicast is left to others on a shared machine.
+    "NCCL_NVLS_ENABLE=0" "NVSHMEM_DISABLE_NVLS=1" "TORCH_SYMM_MEM_DISABLE_MULTICAST=1")
   set_tests_properties(${test} PROPERTIES
     TIMEOUT ${timeout} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endfunction()

@@ -66,7 +66,7 @@ run() { # [NAME=VALUE...] PROGRAM [ARGUMENT...]
 rank_counts=()
 for n in 1 2 3 4 8; do [ "$n" -le "$gpus" ] && rank_counts+=("$n"); done
 # Nothing here needs NVLink multicast, and on a shared machine it is not for everyone to take.
-export NCCL_NVLS_ENABLE=0
+export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 run_examples() { # RANKS
   for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa; do
