@@ -19,7 +19,10 @@ case ${1:-full} in
   -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) stages=("$@") ;;
 esac
+sets_alone="'quick' and 'full' stand alone; with other stages, name them all: scripts/test.sh checks release thread"
+case ${1:-} in quick | full) [ $# = 1 ] || fail "$sets_alone" ;; esac
 for stage in "${stages[@]}"; do
+  case $stage in quick | full) fail "$sets_alone" ;; esac
   [[ " ${all_stages[*]} " == *" $stage "* ]] || fail "unknown stage '$stage'; the stages are: ${all_stages[*]}"
 done
 
