@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds tests/package/consumer against an installation (find) or the sources (fetch) and, in simulator
-# mode, runs it. A GPU consumer is built only.
+# mode, runs it. A GPU consumer is built only. With an installation, the same for the project of that mode
+# that docs/testing.md shows.
 #
 #   package_test.sh find|fetch sim|gpu
 set -euo pipefail
@@ -38,4 +39,16 @@ fi
 "$CMAKE" --build "$WORK/build" -j 2
 if [ "$mode" = sim ]; then
   "$WORK/build/consumer"
+fi
+
+[ "$way" = find ] || exit 0
+block=$([ "$mode" = sim ] && echo 1 || echo 2)
+mkdir "$WORK/documented"
+awk -v wanted="$block" '/^## Package/ { here = 1 } here && /^```$/ { inside = 0 } inside && block == wanted { print }
+  here && /^```cmake$/ { inside = 1; ++block }' "$SOURCE_DIR/docs/testing.md" >"$WORK/documented/CMakeLists.txt"
+cp "$here/consumer/consumer.cu" "$WORK/documented/all_reduce.cu"
+"$CMAKE" -S "$WORK/documented" -B "$WORK/documented/build" -G "$GENERATOR" "-DCMAKE_PREFIX_PATH=$WORK/moved"
+"$CMAKE" --build "$WORK/documented/build" -j 2
+if [ "$mode" = sim ]; then
+  "$WORK/documented/build/all_reduce"
 fi
