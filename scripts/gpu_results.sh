@@ -121,6 +121,10 @@ part_benchmarks() {
   for n in "${rank_counts[@]}"; do
     [ "$n" -ge 2 ] && run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu" --compare nccl
   done
+  start_log all_reduce_ll "One-shot LL all-reduce"
+  for n in "${rank_counts[@]}"; do
+    run DEVCOMM_RANKS="$n" "$bin/benchmark_all_reduce_ll_gpu"
+  done
 }
 
 for part in "${parts[@]}"; do
