@@ -42,7 +42,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(const resource_h
 }
 
 /// Calls `look`, which returns whether what is waited for has happened, until it does. When `limit` is
-/// reached or the rank's waits are aborted first, calls `fail` with the reason. `label` returns the
+/// reached or the waits of its device communicator are aborted first, calls `fail` with the reason. `label` returns the
 /// `wait_label`; only the simulator calls it.
 ///
 /// The loop is as tight as it can be, as a few cycles more delay the moment at which an arrival is seen by a

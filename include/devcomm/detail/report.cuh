@@ -17,9 +17,9 @@ struct awaited {
   uint32_t seen;      ///< epoch last read
 };
 
-/// ends every wait of this device communicator on this rank, and writes a record into the failure log if there is room; a wait that was
-/// ended by an earlier failure leaves none. `mine` and `theirs` are the contracts of a mismatch, or null.
-/// *Ordering*: the record is complete when the host reads `ready` as 1 with acquire.
+/// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
+/// is room; a wait that an earlier failure has ended leaves none. `mine` and `theirs` are the contracts of a
+/// mismatch, or null. *Ordering*: the record is complete when the host reads `ready` as 1 with acquire.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
                                                    const launch_contract* mine = nullptr,
                                                    const launch_contract* theirs = nullptr) {
