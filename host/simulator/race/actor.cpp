@@ -1,5 +1,7 @@
 #include "actor.hpp"
 
+#include <algorithm>
+
 namespace devcomm::simulator::race {
 namespace {
 
@@ -99,22 +101,27 @@ void variable::change(actor& a, bool acquires, bool releases) {
 
 void meeting::release(actor& a) {
   const stamp s = a.publish();
-  acquired_base_ = acquired_ = clock_reference();
-  if (s.base && !(s.base == released_base_)) {
+  acquired_.clear();
+  const bool joined = !s.base || std::find(released_.begin(), released_.end(), s.base) != released_.end();
+  if (!joined) {
     join(told_, s.base);
-    released_base_ = s.base;
+    if (released_.size() == kept) released_.clear();
+    released_.push_back(s.base);
   }
   if (s.group != 0) raise(told_, s.group, s.width, s.lane, s.epoch);
 }
 
 void meeting::acquire(actor& a) {
-  if (acquired_ && a.known == acquired_base_) {
-    a.known = acquired_;
-    return;
+  for (const auto& [before, after] : acquired_) {
+    if (before == a.known) {
+      a.known = after;
+      return;
+    }
   }
-  acquired_base_ = a.known;
+  const clock_reference before = a.known;
   a.acquire(told_);
-  acquired_ = a.known;
+  if (acquired_.size() == kept) acquired_.clear();
+  acquired_.emplace_back(before, a.known);
 }
 
 }  // namespace devcomm::simulator::race

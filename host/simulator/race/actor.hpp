@@ -4,7 +4,9 @@
 
 #include "clock.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace devcomm::simulator::race {
@@ -57,10 +59,10 @@ class meeting {
 
  private:
   clock_reference told_;
-  // Most that meet know the same: what was joined last, and what a clock became.
-  clock_reference released_base_;
-  clock_reference acquired_base_;
-  clock_reference acquired_;
+  // Most that meet know the same: what was joined already, and what a clock became.
+  static constexpr size_t kept = 16;
+  std::vector<clock_reference> released_;
+  std::vector<std::pair<clock_reference, clock_reference>> acquired_;
 };
 
 }  // namespace devcomm::simulator::race

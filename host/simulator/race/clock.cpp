@@ -17,17 +17,19 @@ void group_epochs::destroy(group_epochs* e) { std::free(e); }
 
 epochs_reference larger(const epochs_reference& a, const epochs_reference& b) {
   if (a == b) return a;
-  const uint32_t width = std::max(a->width(), b->width());
-  bool a_has_all = true;
-  bool b_has_all = true;
-  for (uint32_t i = 0; i < width; ++i) {
-    a_has_all &= (*a)[i] >= (*b)[i];
-    b_has_all &= (*b)[i] >= (*a)[i];
+  const uint32_t width = a->width();
+  const uint32_t* const x = a->values();
+  const uint32_t* const y = b->values();
+  uint32_t x_lacks = 0;
+  uint32_t y_lacks = 0;
+  for (uint32_t i = 0; i < width; ++i) {  // without branches: compilers make vectors of it
+    x_lacks |= static_cast<uint32_t>(x[i] < y[i]);
+    y_lacks |= static_cast<uint32_t>(y[i] < x[i]);
   }
-  if (a_has_all) return a;
-  if (b_has_all) return b;
+  if (x_lacks == 0) return a;
+  if (y_lacks == 0) return b;
   epochs_reference both = group_epochs::make(width);
-  for (uint32_t i = 0; i < width; ++i) both->set(i, std::max((*a)[i], (*b)[i]));
+  for (uint32_t i = 0; i < width; ++i) both->set(i, std::max(x[i], y[i]));
   return both;
 }
 
@@ -98,9 +100,9 @@ void raise(clock_reference& c, uint32_t group, uint32_t width, uint32_t lane, ui
   auto at = find(c->entries, group);
   if (at == c->entries.end() || at->group != group) {
     at = c->entries.insert(at, {group, group_epochs::make(width)});
-  } else if (!at->epochs.alone() || at->epochs->width() <= lane) {
-    epochs_reference copy = group_epochs::make(std::max(width, at->epochs->width()));
-    for (uint32_t i = 0; i < at->epochs->width(); ++i) copy->set(i, (*at->epochs)[i]);
+  } else if (!at->epochs.alone()) {
+    epochs_reference copy = group_epochs::make(width);
+    for (uint32_t i = 0; i < width; ++i) copy->set(i, (*at->epochs)[i]);
     at->epochs = copy;
   }
   at->epochs->set(lane, epoch);

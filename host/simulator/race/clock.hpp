@@ -24,20 +24,20 @@ class group_epochs {
   [[nodiscard]] uint32_t operator[](uint32_t lane) const { return lane < width_ ? values()[lane] : 0; }
   void set(uint32_t lane, uint32_t epoch) { values()[lane] = epoch; }
 
-  uint32_t references = 0;
-
- private:
-  explicit group_epochs(uint32_t width) : width_(width) {}
   // The epochs follow the object in memory.
   [[nodiscard]] uint32_t* values() { return reinterpret_cast<uint32_t*>(this + 1); }
   [[nodiscard]] const uint32_t* values() const { return reinterpret_cast<const uint32_t*>(this + 1); }
 
+  uint32_t references = 0;
+
+ private:
+  explicit group_epochs(uint32_t width) : width_(width) {}
   uint32_t width_;
 };
 
 using epochs_reference = reference<group_epochs>;
 
-/// The larger epoch of each lane; one of the two itself where that has them all.
+/// The larger epoch of each lane of two of one group; one of the two itself where that has them all.
 [[nodiscard]] epochs_reference larger(const epochs_reference& a, const epochs_reference& b);
 
 class clock {

@@ -76,8 +76,9 @@ std::string detector::describe(const record& r) const {
 }
 
 void detector::report(const record& earlier, const record& now, uintptr_t address) {
-  const auto pair = std::minmax(earlier.code(), now.code());
-  if (!reported.insert({pair.first, pair.second}).second) return;
+  const uint64_t a = earlier.code();
+  const uint64_t b = now.code();
+  if (!reported.insert({std::min(a, b), std::max(a, b)}).second) return;
   ++reports;
   const uintptr_t shared_bytes = earlier.bytes() & now.bytes();
   const auto first = address / 4 * 4 + static_cast<unsigned>(__builtin_ctzll(shared_bytes));
