@@ -61,6 +61,35 @@ TEST_CASE("clocks that know the same share one object") {
   CHECK(same == more);
 }
 
+TEST_CASE("versions that grew apart are joined lane by lane, whatever their common past") {
+  clock_reference past;
+  raise(past, 1, 4, 0, 1);
+  clock_reference a = past;
+  clock_reference b = past;
+  raise(a, 1, 4, 1, 5);
+  raise(b, 1, 4, 2, 6);
+  raise(b, 1, 4, 2, 7);
+  clock_reference both = a;
+  join(both, b);
+  CHECK(both->of(1, 0) == 1);
+  CHECK(both->of(1, 1) == 5);
+  CHECK(both->of(1, 2) == 7);
+
+  // One that is changed in place after another went on from it is no longer behind that other.
+  clock_reference alone;
+  raise(alone, 1, 4, 0, 1);
+  {
+    clock_reference next = alone;
+    raise(next, 1, 4, 1, 1);
+    const clock_reference kept = next;
+    raise(alone, 1, 4, 3, 9);
+    join(next, alone);
+    CHECK(next->of(1, 3) == 9);
+    CHECK(next->of(1, 1) == 1);
+    CHECK(kept->of(1, 3) == 0);
+  }
+}
+
 TEST_CASE("dropped groups are forgotten, in this clock only") {
   clock_reference a;
   raise(a, 1, 1, 0, 1);

@@ -29,6 +29,7 @@ stamp actor::publish() {
 }
 
 void actor::acquire(const stamp& s) {
+  met = 0;
   join(known, s.base);
   const bool own = s.group == group && s.lane == lane;
   if (s.group != 0 && !own) raise(known, s.group, s.width, s.lane, s.epoch);
@@ -99,6 +100,8 @@ void variable::change(actor& a, bool acquires, bool releases) {
   published_ = both;
 }
 
+uint64_t meeting::meetings = 0;
+
 void meeting::release(actor& a) {
   const stamp s = a.publish();
   acquired_.clear();
@@ -109,9 +112,15 @@ void meeting::release(actor& a) {
     released_.push_back(s.base);
   }
   if (s.group != 0) raise(told_, s.group, s.width, s.lane, s.epoch);
+  a.met = number_;
 }
 
 void meeting::acquire(actor& a) {
+  if (a.met == number_) {  // all that it knows is told here
+    a.met = 0;
+    if (told_) a.known = told_;
+    return;
+  }
   for (const auto& [before, after] : acquired_) {
     if (before == a.known) {
       a.known = after;

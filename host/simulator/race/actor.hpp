@@ -21,6 +21,7 @@ struct actor {
   bool host = true;       ///< runs without the baton
   int ignored = 0;        ///< depth of requests to leave its accesses alone
   uint64_t stamps = 0;
+  uint64_t met = 0;  ///< the meeting that it has come to, if it has learnt nothing since
 
   stamp fence;                 ///< published by each strong store after a release fence
   std::vector<stamp> pending;  ///< found by relaxed loads; joined by an acquire fence
@@ -28,7 +29,10 @@ struct actor {
   /// Its clock with its own epoch; what it does from now on is not told by it.
   [[nodiscard]] stamp publish();
   void acquire(const stamp& s);
-  void acquire(const clock_reference& c) { join(known, c); }
+  void acquire(const clock_reference& c) {
+    met = 0;
+    join(known, c);
+  }
   /// A relaxed load found what `s` was published with.
   void note(const stamp& s);
   void acquire_fence();
@@ -58,6 +62,9 @@ class meeting {
   [[nodiscard]] clock_reference& told() { return told_; }
 
  private:
+  static uint64_t meetings;
+
+  uint64_t number_ = ++meetings;
   clock_reference told_;
   // Most that meet know the same: what was joined already, and what a clock became.
   static constexpr size_t kept = 16;

@@ -122,39 +122,38 @@ bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, i
 }  // namespace devcomm::simulator::race
 
 // NOLINTBEGIN(bugprone-macro-parentheses)
-#define DEVCOMM_RACE_CHANGE(bits, T, name, expression)                                                     \
-  T __tsan_atomic##bits##_##name(volatile T* p, T v, int order) {                                          \
+#define DEVCOMM_RACE_CHANGE(bits, T, name, expression)                                                      \
+  T __tsan_atomic##bits##_##name(volatile T* p, T v, int order) {                                           \
     return devcomm::simulator::race::atomic_change(p, order, __builtin_return_address(0), [v](T old) -> T { \
-      static_cast<void>(old);                                                                              \
-      return static_cast<T>(expression);                                                                   \
-    });                                                                                                    \
+      static_cast<void>(old);                                                                               \
+      return static_cast<T>(expression);                                                                    \
+    });                                                                                                     \
   }
-#define DEVCOMM_RACE_ATOMICS(bits, T)                                                                       \
-  T __tsan_atomic##bits##_load(const volatile T* p, int order) {                                            \
-    return devcomm::simulator::race::atomic_load(p, order, __builtin_return_address(0));                    \
-  }                                                                                                         \
-  void __tsan_atomic##bits##_store(volatile T* p, T v, int order) {                                         \
-    devcomm::simulator::race::atomic_store(p, v, order, __builtin_return_address(0));                       \
-  }                                                                                                         \
-  DEVCOMM_RACE_CHANGE(bits, T, exchange, v)                                                                 \
-  DEVCOMM_RACE_CHANGE(bits, T, fetch_add, old + v)                                                          \
-  DEVCOMM_RACE_CHANGE(bits, T, fetch_sub, old - v)                                                          \
-  DEVCOMM_RACE_CHANGE(bits, T, fetch_and, old& v)                                                           \
-  DEVCOMM_RACE_CHANGE(bits, T, fetch_or, old | v)                                                           \
-  DEVCOMM_RACE_CHANGE(bits, T, fetch_xor, old ^ v)                                                          \
-  DEVCOMM_RACE_CHANGE(bits, T, fetch_nand, ~(old & v))                                                      \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T v, int order, int fail) { \
-    return devcomm::simulator::race::atomic_compare_exchange(p, *expected, v, order, fail,                  \
-                                                             __builtin_return_address(0));                  \
-  }                                                                                                         \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* expected, T v, int order, int fail) {   \
-    return devcomm::simulator::race::atomic_compare_exchange(p, *expected, v, order, fail,                  \
-                                                             __builtin_return_address(0));                  \
-  }                                                                                                         \
-  T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T v, int order, int fail) {       \
-    devcomm::simulator::race::atomic_compare_exchange(p, expected, v, order, fail,                          \
-                                                      __builtin_return_address(0));                         \
-    return expected;                                                                                        \
+#define DEVCOMM_RACE_ATOMICS(bits, T)                                                                            \
+  T __tsan_atomic##bits##_load(const volatile T* p, int order) {                                                 \
+    return devcomm::simulator::race::atomic_load(p, order, __builtin_return_address(0));                         \
+  }                                                                                                              \
+  void __tsan_atomic##bits##_store(volatile T* p, T v, int order) {                                              \
+    devcomm::simulator::race::atomic_store(p, v, order, __builtin_return_address(0));                            \
+  }                                                                                                              \
+  DEVCOMM_RACE_CHANGE(bits, T, exchange, v)                                                                      \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_add, old + v)                                                               \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_sub, old - v)                                                               \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_and, old& v)                                                                \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_or, old | v)                                                                \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_xor, old ^ v)                                                               \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_nand, ~(old & v))                                                           \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T v, int order, int fail) {      \
+    return devcomm::simulator::race::atomic_compare_exchange(p, *expected, v, order, fail,                       \
+                                                             __builtin_return_address(0));                       \
+  }                                                                                                              \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* expected, T v, int order, int fail) {        \
+    return devcomm::simulator::race::atomic_compare_exchange(p, *expected, v, order, fail,                       \
+                                                             __builtin_return_address(0));                       \
+  }                                                                                                              \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T v, int order, int fail) {            \
+    devcomm::simulator::race::atomic_compare_exchange(p, expected, v, order, fail, __builtin_return_address(0)); \
+    return expected;                                                                                             \
   }
 // NOLINTEND(bugprone-macro-parentheses)
 

@@ -13,10 +13,34 @@ epochs_reference group_epochs::make(uint32_t width) {
   return epochs_reference(new (memory) group_epochs(width));
 }
 
+uint64_t group_epochs::lines = 0;
+
+epochs_reference group_epochs::raised(uint32_t lane, uint32_t epoch) {
+  epochs_reference next = make(width_);
+  for (uint32_t i = 0; i < width_; ++i) next->values()[i] = values()[i];
+  next->values()[lane] = epoch;
+  if (!continued_) {
+    next->line_ = line_;
+    next->version_ = version_ + 1;
+    continued_ = true;
+  }
+  return next;
+}
+
+void group_epochs::raise(uint32_t lane, uint32_t epoch) {
+  values()[lane] = epoch;
+  if (continued_) {  // the next version does not know of this
+    line_ = ++lines;
+    continued_ = false;
+  }
+  ++version_;
+}
+
 void group_epochs::destroy(group_epochs* e) { std::free(e); }
 
 epochs_reference larger(const epochs_reference& a, const epochs_reference& b) {
   if (a == b) return a;
+  if (a->line_ == b->line_) return a->version_ >= b->version_ ? a : b;
   const uint32_t width = a->width();
   const uint32_t* const x = a->values();
   const uint32_t* const y = b->values();
@@ -29,7 +53,7 @@ epochs_reference larger(const epochs_reference& a, const epochs_reference& b) {
   if (x_lacks == 0) return a;
   if (y_lacks == 0) return b;
   epochs_reference both = group_epochs::make(width);
-  for (uint32_t i = 0; i < width; ++i) both->set(i, std::max(x[i], y[i]));
+  for (uint32_t i = 0; i < width; ++i) both->values()[i] = std::max(x[i], y[i]);
   return both;
 }
 
@@ -98,14 +122,12 @@ void raise(clock_reference& c, uint32_t group, uint32_t width, uint32_t lane, ui
     c = copy;
   }
   auto at = find(c->entries, group);
-  if (at == c->entries.end() || at->group != group) {
-    at = c->entries.insert(at, {group, group_epochs::make(width)});
-  } else if (!at->epochs.alone()) {
-    epochs_reference copy = group_epochs::make(width);
-    for (uint32_t i = 0; i < width; ++i) copy->set(i, (*at->epochs)[i]);
-    at->epochs = copy;
+  if (at == c->entries.end() || at->group != group) at = c->entries.insert(at, {group, group_epochs::make(width)});
+  if (at->epochs.alone()) {
+    at->epochs->raise(lane, epoch);
+  } else {
+    at->epochs = at->epochs->raised(lane, epoch);
   }
-  at->epochs->set(lane, epoch);
 }
 
 void join(clock_reference& c, const stamp& s) {

@@ -15,6 +15,9 @@
 namespace devcomm::simulator::race {
 
 /// How far each thread of one group is known: 0 is nothing.
+///
+/// Versions descend from each other, in lines: in one line, a later version knows all that an earlier one
+/// does, so that most comparisons look at two numbers and not at each thread.
 class group_epochs {
  public:
   [[nodiscard]] static reference<group_epochs> make(uint32_t width);
@@ -22,17 +25,27 @@ class group_epochs {
 
   [[nodiscard]] uint32_t width() const { return width_; }
   [[nodiscard]] uint32_t operator[](uint32_t lane) const { return lane < width_ ? values()[lane] : 0; }
-  void set(uint32_t lane, uint32_t epoch) { values()[lane] = epoch; }
-
-  // The epochs follow the object in memory.
-  [[nodiscard]] uint32_t* values() { return reinterpret_cast<uint32_t*>(this + 1); }
-  [[nodiscard]] const uint32_t* values() const { return reinterpret_cast<const uint32_t*>(this + 1); }
+  /// A copy with a later epoch of one lane: the next version in this one's line, or the first of a new line.
+  [[nodiscard]] reference<group_epochs> raised(uint32_t lane, uint32_t epoch);
+  /// The same in place, for who alone refers to it.
+  void raise(uint32_t lane, uint32_t epoch);
 
   uint32_t references = 0;
 
  private:
-  explicit group_epochs(uint32_t width) : width_(width) {}
+  friend reference<group_epochs> larger(const reference<group_epochs>& a, const reference<group_epochs>& b);
+
+  explicit group_epochs(uint32_t width) : width_(width), line_(++lines) {}
+  // The epochs follow the object in memory.
+  [[nodiscard]] uint32_t* values() { return reinterpret_cast<uint32_t*>(this + 1); }
+  [[nodiscard]] const uint32_t* values() const { return reinterpret_cast<const uint32_t*>(this + 1); }
+
+  static uint64_t lines;
+
   uint32_t width_;
+  uint64_t line_;
+  uint32_t version_ = 0;
+  bool continued_ = false;  ///< another object is the next version
 };
 
 using epochs_reference = reference<group_epochs>;

@@ -22,17 +22,17 @@ using devcomm::simulator::race::record;
 
 #define DEVCOMM_RACE_HOOK(name, bytes, kind) \
   void name(void* address) { plain(address, bytes, kind, __builtin_return_address(0)); }
-#define DEVCOMM_RACE_HOOKS(bytes)                                                         \
-  DEVCOMM_RACE_HOOK(__tsan_read##bytes, bytes, 0)                                         \
-  DEVCOMM_RACE_HOOK(__tsan_write##bytes, bytes, record::write)                            \
-  DEVCOMM_RACE_HOOK(__tsan_unaligned_read##bytes, bytes, 0)                               \
-  DEVCOMM_RACE_HOOK(__tsan_unaligned_write##bytes, bytes, record::write)                  \
-  DEVCOMM_RACE_HOOK(__tsan_volatile_read##bytes, bytes, 0)                                \
-  DEVCOMM_RACE_HOOK(__tsan_volatile_write##bytes, bytes, record::write)                   \
-  DEVCOMM_RACE_HOOK(__tsan_unaligned_volatile_read##bytes, bytes, 0)                      \
-  DEVCOMM_RACE_HOOK(__tsan_unaligned_volatile_write##bytes, bytes, record::write)         \
-  /* A write conflicts with all that the read before it does. */                          \
-  DEVCOMM_RACE_HOOK(__tsan_read_write##bytes, bytes, record::write)                       \
+#define DEVCOMM_RACE_HOOKS(bytes)                                                 \
+  DEVCOMM_RACE_HOOK(__tsan_read##bytes, bytes, 0)                                 \
+  DEVCOMM_RACE_HOOK(__tsan_write##bytes, bytes, record::write)                    \
+  DEVCOMM_RACE_HOOK(__tsan_unaligned_read##bytes, bytes, 0)                       \
+  DEVCOMM_RACE_HOOK(__tsan_unaligned_write##bytes, bytes, record::write)          \
+  DEVCOMM_RACE_HOOK(__tsan_volatile_read##bytes, bytes, 0)                        \
+  DEVCOMM_RACE_HOOK(__tsan_volatile_write##bytes, bytes, record::write)           \
+  DEVCOMM_RACE_HOOK(__tsan_unaligned_volatile_read##bytes, bytes, 0)              \
+  DEVCOMM_RACE_HOOK(__tsan_unaligned_volatile_write##bytes, bytes, record::write) \
+  /* A write conflicts with all that the read before it does. */                  \
+  DEVCOMM_RACE_HOOK(__tsan_read_write##bytes, bytes, record::write)               \
   DEVCOMM_RACE_HOOK(__tsan_unaligned_read_write##bytes, bytes, record::write)
 
 extern "C" {

@@ -23,7 +23,8 @@ cell& page::at(uintptr_t address) {
 }
 
 void page::watch(uintptr_t begin, uintptr_t end) {
-  for (uintptr_t a = begin / 4 * 4; a < end; a += 4) watched_[a % bytes / 4 / 64] |= uint64_t{1} << (a % bytes / 4 % 64);
+  for (uintptr_t a = begin / 4 * 4; a < end; a += 4)
+    watched_[a % bytes / 4 / 64] |= uint64_t{1} << (a % bytes / 4 % 64);
 }
 
 bool page::forget(uintptr_t begin, uintptr_t end) {

@@ -5,6 +5,7 @@
 #include <race_port.hpp>
 
 #include <cxxabi.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -36,8 +37,7 @@ std::string where(const record& r) {
 
 std::string detector::what_did(const record& r) {
   const access_size& size = size_of(r.code());
-  const uint64_t bytes =
-      size.code == r.code() ? size.bytes : static_cast<uint64_t>(__builtin_popcountll(r.bytes()));
+  const uint64_t bytes = size.code == r.code() ? size.bytes : static_cast<uint64_t>(__builtin_popcountll(r.bytes()));
   const char* kind = r.is_atomic() ? (r.writes() ? "atomic change" : "atomic read") : (r.writes() ? "write" : "read");
   return std::string(kind) + " of " + std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
 }
@@ -115,6 +115,8 @@ detector::detector() {
     exit_status = static_cast<int>(status);
   }
   std::atexit(&at_end);
+  // Each block's thread would get an arena of its own for what all of them share.
+  mallopt(M_ARENA_MAX, 2);
 }
 
 }  // namespace devcomm::simulator::race
