@@ -1,5 +1,6 @@
 #include "detector.hpp"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -25,6 +26,15 @@ guard::guard() {
 guard::~guard() {
   holding = false;
   __atomic_store_n(&locked, false, __ATOMIC_RELEASE);
+}
+
+void guard::survive_forks() {
+  pthread_atfork(
+      [] {
+        while (__atomic_exchange_n(&locked, true, __ATOMIC_ACQUIRE)) sched_yield();
+      },
+      [] { __atomic_store_n(&locked, false, __ATOMIC_RELEASE); },
+      [] { __atomic_store_n(&locked, false, __ATOMIC_RELEASE); });
 }
 
 bool guard::held() { return holding; }

@@ -52,6 +52,8 @@ class guard {
   guard& operator=(const guard&) = delete;
   /// Whether the calling thread holds it.
   [[nodiscard]] static bool held();
+  /// A child process of a fork finds it free.
+  static void survive_forks();
 };
 
 class detector {

@@ -115,6 +115,7 @@ detector::detector() {
     exit_status = static_cast<int>(status);
   }
   std::atexit(&at_end);
+  guard::survive_forks();
   // Each block's thread would get an arena of its own for what all of them share.
   mallopt(M_ARENA_MAX, 2);
 }
