@@ -7,7 +7,7 @@ set(DEVCOMM_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/devcomm")
 
 set_target_properties(devcomm PROPERTIES EXPORT_NAME devcomm)
 set(installed_targets devcomm)
-foreach(part IN ITEMS host_core host simulator)
+foreach(part IN ITEMS host_core host simulator simulator_race)
   if(TARGET devcomm_${part})
     set_target_properties(devcomm_${part} PROPERTIES EXPORT_NAME ${part})
     list(APPEND installed_targets devcomm_${part})

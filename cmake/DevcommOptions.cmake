@@ -15,11 +15,11 @@ set(DEVCOMM_ENABLE_CUDA AUTO CACHE STRING
 set_property(CACHE DEVCOMM_ENABLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 
 set(DEVCOMM_SANITIZE "" CACHE STRING
-  "Sanitizer for host code and simulated kernels: empty, thread, or address (with undefined)")
-set_property(CACHE DEVCOMM_SANITIZE PROPERTY STRINGS "" thread address)
-if(NOT DEVCOMM_SANITIZE MATCHES "^(thread|address)?$")
+  "Sanitizer for host code and simulated kernels: empty, thread, address (with undefined), or race (kernels only)")
+set_property(CACHE DEVCOMM_SANITIZE PROPERTY STRINGS "" thread address race)
+if(NOT DEVCOMM_SANITIZE MATCHES "^(thread|address|race)?$")
   message(FATAL_ERROR
-    "DEVCOMM_SANITIZE is '${DEVCOMM_SANITIZE}'; it must be empty, 'thread' or 'address'")
+    "DEVCOMM_SANITIZE is '${DEVCOMM_SANITIZE}'; it must be empty, 'thread', 'address' or 'race'")
 endif()
 
 if(PROJECT_IS_TOP_LEVEL)

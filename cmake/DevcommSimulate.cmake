@@ -52,6 +52,11 @@ function(devcomm_simulate target)
       -include devcomm/simulator/prelude.hpp -Wno-unknown-pragmas
       # nvcc does not guess at these, and GCC guesses wrongly in loops that a kernel unrolls.
       -Wno-uninitialized $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+    # Only the compiler's calls of hooks; the detector is behind them, and not the compiler's runtime.
+    if(DEVCOMM_SANITIZE STREQUAL "race")
+      set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS
+        -fsanitize=thread -gdwarf-4 $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+    endif()
   endforeach()
 
   get_target_property(shim devcomm::simulator DEVCOMM_SHIM_DIR)
@@ -72,6 +77,9 @@ function(devcomm_simulate target)
   endif()
   if(cccl)
     target_include_directories(${target} SYSTEM PRIVATE "${cccl}")
+  endif()
+  if(DEVCOMM_SANITIZE STREQUAL "race")
+    target_link_libraries(${target} PRIVATE devcomm::simulator_race)
   endif()
   target_link_libraries(${target} PRIVATE devcomm::simulator)
 

@@ -9,8 +9,9 @@
 #   A half whose toolchain is missing is left out. CATCH links Catch2's main. NO_TEST builds only.
 #
 # devcomm_add_host_test(<name> SOURCES <x.cpp>... [LIBRARIES <target>...] [LABELS <label>...]
-#                       [ARGS <argument>...] [TIMEOUT <seconds>] [NO_CATCH])
-#   Plain C++ test, label host, linked with Catch2's main unless NO_CATCH.
+#                       [ARGS <argument>...] [TIMEOUT <seconds>] [NO_CATCH] [IN_RACE_BUILD])
+#   Plain C++ test, label host, linked with Catch2's main unless NO_CATCH. Builds for the race detector
+#   leave it out unless IN_RACE_BUILD.
 #
 # devcomm_register_test(<test> COMMAND <target or program> [<argument>...] [LABELS <label>...]
 #                       [TIMEOUT <seconds>] [GPU])
@@ -30,7 +31,7 @@ endif()
 set(DEVCOMM_TEST_TIMEOUT_FACTOR 1)
 if(DEVCOMM_SANITIZE STREQUAL "thread")
   set(DEVCOMM_TEST_TIMEOUT_FACTOR 5)
-elseif(DEVCOMM_SANITIZE STREQUAL "address")
+elseif(DEVCOMM_SANITIZE MATCHES "address|race")
   set(DEVCOMM_TEST_TIMEOUT_FACTOR 3)
 endif()
 
@@ -107,7 +108,7 @@ function(devcomm_add_kernel_program name)
 endfunction()
 
 function(devcomm_add_host_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_CATCH" "TIMEOUT" "SOURCES;LIBRARIES;ARGS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_CATCH;IN_RACE_BUILD" "TIMEOUT" "SOURCES;LIBRARIES;ARGS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "devcomm_add_host_test(${name}): give SOURCES; unknown: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -117,6 +118,10 @@ function(devcomm_add_host_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
   if(NOT arg_NO_CATCH)
     target_link_libraries(${name} PRIVATE Catch2::Catch2WithMain)
+  endif()
+  if(DEVCOMM_SANITIZE STREQUAL "race" AND NOT arg_IN_RACE_BUILD)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)  # no simulated kernels, nothing to detect
+    return()
   endif()
   devcomm_register_test(${name} COMMAND ${name} ${arg_ARGS} LABELS host ${arg_LABELS} ${timeout})
 endfunction()

@@ -12,7 +12,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-all_stages=(checks release thread address tidy compile_time)
+all_stages=(checks release race thread address tidy compile_time)
 case ${1:-full} in
   full) stages=("${all_stages[@]}") ;;
   quick) stages=(checks release) ;;
@@ -30,7 +30,7 @@ find_cuda
 wanted() { [[ " ${stages[*]} " == *" $1 "* ]]; }
 packages=(g++ cmake ninja-build)
 if wanted checks; then packages+=(clang-format-14 shellcheck); fi
-if wanted release || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
+if wanted release || wanted race || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
 if wanted thread || wanted address || wanted tidy; then packages+=(clang libclang-rt-dev); fi
 if wanted tidy; then packages+=(libcatch2-dev clang-tidy); fi
 if wanted release; then packages+=(libopenmpi-dev openmpi-bin); fi
@@ -61,6 +61,7 @@ run_tests() { # PRESET
 
 stage_checks() { scripts/checks/all.sh; }
 stage_release() { configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON && build release && run_tests release; }
+stage_race() { configure simulator-race && build simulator-race && run_tests simulator-race; }
 stage_thread() { configure simulator-thread && build simulator-thread && run_tests simulator-thread; }
 stage_address() { configure simulator-address && build simulator-address && run_tests simulator-address; }
 stage_tidy() { configure clang-tidy "${cuda_options[@]}" && build clang-tidy; }

@@ -77,6 +77,11 @@ class backend {
   [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
   /// Makes `device` current for the calling thread.
   virtual void make_current(int device) = 0;
+  /// Messages may call `device` by the world rank that uses it.
+  virtual void name_rank(int device, int rank) {
+    static_cast<void>(device);
+    static_cast<void>(rank);
+  }
 
   /// Sizes of physical memory and offsets in a range are multiples of this.
   [[nodiscard]] virtual std::size_t granularity(int device) = 0;

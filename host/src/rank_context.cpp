@@ -36,6 +36,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
 
   cards = agree.gather(call, [&] {
     choose_device();
+    if (parent == nullptr) devices.name_rank(device, rank());
     device_card mine = describe_device();
     if (local_ranks.front() == rank()) {
       process->open_links();

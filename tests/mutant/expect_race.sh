@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a mutant under several schedules; ThreadSanitizer must report a data race in each, or, for the
+# Runs a mutant under several schedules; a race detector must report a data race in each, or, for the
 # kernel without a mistake, in none.
 # usage: expect_race.sh PROGRAM NAME SEEDS
 set -uo pipefail
@@ -12,7 +12,7 @@ failed=0
 for ((seed = 1; seed <= seeds; ++seed)); do
   status=0
   DEVCOMM_SIM_SEED=$seed "$program" "$name" >"$output" 2>&1 || status=$?
-  reports=$(grep -c 'WARNING: ThreadSanitizer: data race' "$output")
+  reports=$(grep -cE '(WARNING: ThreadSanitizer|devcomm simulator): data race' "$output")
   if [[ $name == none ]]; then
     if ((status != 0 || reports != 0)); then
       echo "seed $seed: $reports reports and status $status for a kernel without a mistake"
@@ -25,7 +25,7 @@ for ((seed = 1; seed <= seeds; ++seed)); do
     failed=1
   else
     echo "seed $seed: $reports reports"
-    ((seed == 1)) && grep -m 1 -A 30 'WARNING: ThreadSanitizer: data race' "$output"
+    ((seed == 1)) && grep -E -m 1 -A 30 '(WARNING: ThreadSanitizer|devcomm simulator): data race' "$output"
   fi
 done
 exit "$failed"

@@ -2,6 +2,7 @@
 #include <devcomm/simulator/simulator.hpp>
 
 #include "host_port.hpp"
+#include "sanitizer.hpp"
 
 #include <backend.hpp>
 #include <unique_fd.hpp>
@@ -242,6 +243,9 @@ class simulator_backend final : public host::detail::backend {
     return {false, "it is not a simulated GPU"};
   }
   void make_current(int device) override { detail::make_device_current(device); }
+  void name_rank(int device, int rank) override {
+    if (detail::sanitizer::exact()) detail::sanitizer::exact_port().name_rank(device, rank);
+  }
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(
@@ -306,9 +310,11 @@ class simulator_backend final : public host::detail::backend {
     // Whole pages of shared memory become zeros by being given back.
     const bool whole = reinterpret_cast<std::uintptr_t>(destination) % page() == 0 && bytes % page() == 0;
     if (whole && ::madvise(destination, bytes, MADV_REMOVE) == 0) return;
+    const detail::sanitizer::unobserved ordered_by_the_call;
     std::memset(destination, 0, bytes);
   }
   void copy(int, void* destination, const void* source, std::size_t bytes) override {
+    const detail::sanitizer::unobserved ordered_by_the_call;
     std::memcpy(destination, source, bytes);
   }
 

@@ -18,16 +18,19 @@ uint32_t complete(block& b, uint32_t index) {
   named_barrier& barrier = b.barriers[index];
   const uint32_t predicates = barrier.predicates;
   uint32_t waiting = barrier.arrived;
+  sanitizer::cell& cell = barrier.cells[barrier.odd];
   for (fiber& f : b.fibers) {
     if (waiting == 0) break;
     if (f.state != fiber_state::at_barrier || f.barrier != index) continue;
     f.value = predicates;
+    sanitizer::acquire_as(f.identity, cell);
     b.wake(f);
     --waiting;
   }
   barrier.arrived = 0;
   barrier.predicates = 0;
   barrier.threads = 0;
+  sanitizer::clear(cell);
   barrier.odd = !barrier.odd;
   return predicates;
 }
@@ -55,6 +58,7 @@ uint32_t block_barrier(uint32_t index, uint32_t threads, bool predicate) {
   engine& e = the_engine();
   uint32_t result = 0;
   if (barrier.arrived + 1 == needed(b, barrier)) {
+    sanitizer::acquire_as(f.identity, cell);
     result = complete(b, index);
     preempt();
   } else {
@@ -65,7 +69,7 @@ uint32_t block_barrier(uint32_t index, uint32_t threads, bool predicate) {
     e.reschedule();
     result = static_cast<uint32_t>(f.value);
   }
-  sanitizer::acquire(cell);
+  sanitizer::acquire_unless_done(cell);
   return result;
 }
 
@@ -77,6 +81,7 @@ void grid_barrier() {
   sanitizer::cell& cell = g.cells[g.odd];
   sanitizer::release(cell);
   if (g.arrived + 1 == g.live) {
+    sanitizer::acquire_as(f.identity, cell);
     complete_grid_barrier(g);
     preempt();
   } else {
@@ -85,15 +90,19 @@ void grid_barrier() {
     b.suspend(f, fiber_state::at_barrier);
     the_engine().reschedule();
   }
-  sanitizer::acquire(cell);
+  sanitizer::acquire_unless_done(cell);
 }
 
 void complete_grid_barrier(grid& g) {
+  sanitizer::cell& cell = g.cells[g.odd];
   for (block* b : g.running) {
     for (fiber& f : b->fibers) {
-      if (f.state == fiber_state::at_barrier && f.barrier == of_grid) b->wake(f);
+      if (f.state != fiber_state::at_barrier || f.barrier != of_grid) continue;
+      sanitizer::acquire_as(f.identity, cell);
+      b->wake(f);
     }
   }
+  sanitizer::clear(cell);
   g.arrived = 0;
   g.odd = !g.odd;
 }

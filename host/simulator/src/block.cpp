@@ -111,12 +111,21 @@ void block::prepare() {
   runnable.reserve(threads);
   warps.resize((threads + 31) / 32);
   live = threads;
-  // To ThreadSanitizer, the OS thread has written its thread-local variables when it started.
-  sanitizer::release(started_cell_);
-  sanitizer::become(launch.identity);
-  sanitizer::acquire(started_cell_);
-  for (uint32_t i = 0; i < threads; ++i) fibers[i].identity = sanitizer::new_identity();
-  sanitizer::become(root_identity);
+  if (sanitizer::exact()) {
+    const race_port& detector = sanitizer::exact_port();
+    const uint32_t group = detector.new_block(launch.identity, rank, threads);
+    for (uint32_t i = 0; i < threads; ++i) fibers[i].identity = detector.new_thread(launch.identity, group, i);
+    shared_ = static_shared_memory();
+    if (shape.dynamic_bytes > 0) shared_.push_back({shared_memory::start(), shape.dynamic_bytes, ""});
+    for (const memory_span& s : shared_) detector.watch(s.base, s.bytes, "shared memory", -1, s.name);
+  } else {
+    // To ThreadSanitizer, the OS thread has written its thread-local variables when it started.
+    sanitizer::release(started_cell_);
+    sanitizer::become(launch.identity);
+    sanitizer::acquire(started_cell_);
+    for (uint32_t i = 0; i < threads; ++i) fibers[i].identity = sanitizer::new_identity();
+    sanitizer::become(root_identity);
+  }
   for (uint32_t i = 0; i < threads; ++i) {
     fiber& f = fibers[i];
     f.home = this;
@@ -157,6 +166,7 @@ void block::clean_up() {
     if (f.state == fiber_state::polling || f.state == fiber_state::sleeping) e.remove_waiting(f);
     sanitizer::drop_identity(f.identity);
   }
+  for (const memory_span& s : shared_) sanitizer::forget(s.base, s.bytes);
   shared_memory::unpoison();
   stacks_.release();
 }

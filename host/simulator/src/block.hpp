@@ -6,6 +6,7 @@
 #include "futex.hpp"
 #include "sanitizer.hpp"
 #include "stack.hpp"
+#include "static_shared.hpp"
 
 #include <pthread.h>
 
@@ -22,14 +23,15 @@ struct named_barrier {
   uint32_t threads = 0;  ///< that complete it, as the first arrival said; 0: all that live
   uint32_t predicates = 0;
   bool odd = false;
-  sanitizer::cell cells[2]{};  ///< of even and odd rounds, so that no round tells of the next
+  sanitizer::cell cells[2];  ///< of even and odd rounds, so that no round tells of the next
 };
 
 /// Lanes that synchronise by one mask. Masks have cells of their own, so that disjoint groups of a
 /// warp are not ordered by each other.
 struct warp_cells {
+  explicit warp_cells(uint32_t lanes) : mask(lanes) {}
   uint32_t mask;
-  bool odd;
+  bool odd = false;
   sanitizer::cell cells[2];
 };
 
@@ -81,6 +83,9 @@ class block {
   [[nodiscard]] size_t stack_bytes() const { return stacks_.bytes(); }
   [[nodiscard]] bool stack_intact(const fiber& f) const { return stacks_.intact(f.rank); }
 
+  /// What the race detector watches of shared memory.
+  [[nodiscard]] const std::vector<memory_span>& watched_shared() const { return shared_; }
+
   void* root_context = nullptr;
   void* root_identity = nullptr;
 
@@ -91,7 +96,8 @@ class block {
 
   pthread_t thread_{};
   stack_set stacks_;
-  sanitizer::cell started_cell_{};
+  sanitizer::cell started_cell_;
+  std::vector<memory_span> shared_;  ///< memory, once it is watched
 };
 
 /// The block and fiber that the calling OS thread runs; null on host threads.

@@ -71,11 +71,12 @@ void conductor::start_tasks() {
     for (task* t : ready) {
       const task_ref keep(t);
       --t->references;  // the list's
+      void* const id = identity_of(*t);
       if (t->stream->error != 0 && !t->work.what->runs_after_failure()) {
+        finish_order(*t, id);
         finish_task(*t, t->stream->error);
         continue;
       }
-      void* const id = identity_of(*t);
       if (const launch_shape* shape = t->work.what->shape()) {
         auto* g = new grid;
         g->owner = t;
@@ -93,9 +94,8 @@ void conductor::start_tasks() {
       void* const self = sanitizer::identity();
       sanitizer::become(id);
       const int error = t->work.what->run(*t);
-      sanitizer::release(t->completed);
       sanitizer::become(self);
-      sanitizer::drop_identity(id);
+      finish_order(*t, id);
       finish_task(*t, error);
     }
   }
@@ -145,8 +145,8 @@ void conductor::end_grids() {
       continue;
     }
     e.grids.erase(e.grids.begin() + static_cast<std::ptrdiff_t>(i));
-    sanitizer::drop_identity(g.identity);
     task* t = g.owner;
+    finish_order(*t, g.identity);
     finish_task(*t, g.error);
     const task_ref keep(t);
     --t->references;

@@ -45,7 +45,7 @@ struct grid {
   uint64_t arrived = 0;
   uint64_t live = 0;  ///< threads that have not exited
   bool odd = false;
-  sanitizer::cell cells[2]{};
+  sanitizer::cell cells[2];
 
   sanitizer::cell* completion = nullptr;  ///< released by every thread at its end
   void* identity = nullptr;               ///< ThreadSanitizer's; parent of the threads' identities

@@ -82,6 +82,7 @@ void* allocate(memory_kind kind, int device, size_t bytes) {
   for (size_t i = 0; i < data; i += 8) *reinterpret_cast<volatile uint64_t*>(base + i) = ~uint64_t{0};
   sanitizer::poison(base + bytes, data - bytes);
   table()[base] = {kind, device, bytes, file, mapped};
+  sanitizer::watch(base, bytes, kind == memory_kind::pinned ? "pinned memory" : "device memory", device);
   return base;
 }
 
@@ -92,6 +93,7 @@ bool release(memory_kind kind, void* pointer) {
   const record r = found->second;
   all.erase(found);
   sanitizer::unpoison(pointer, whole_pages(r.bytes));
+  sanitizer::forget(pointer, r.bytes);
   munmap(static_cast<char*>(pointer) - page, r.mapped);
   close(r.descriptor);
   return true;
@@ -136,11 +138,15 @@ std::optional<allocation> find_allocation(const void* pointer) {
 void note_device_range(int device, void* base, std::size_t bytes) {
   const engine_guard hold;
   table()[static_cast<char*>(base)] = {memory_kind::device, device, bytes, -1, 0};
+  sanitizer::watch(base, bytes, "window memory", device);
 }
 
 void forget_device_range(void* base) {
   const engine_guard hold;
-  table().erase(static_cast<char*>(base));
+  const auto found = table().find(static_cast<char*>(base));
+  if (found == table().end()) return;
+  sanitizer::forget(base, found->second.bytes);
+  table().erase(found);
 }
 
 bool take_device_memory(int device, std::size_t bytes) {

@@ -1,10 +1,12 @@
 /// \file sanitizer.hpp
-/// What the runtime tells ThreadSanitizer and AddressSanitizer. Every call does nothing in a program
-/// without the sanitizer, so one build of the runtime serves all.
+/// What the runtime tells devcomm's race detector, ThreadSanitizer and AddressSanitizer. Every call does
+/// nothing in a program without the sanitizer, so one build of the runtime serves all.
 ///
-/// ThreadSanitizer's view: each simulated thread is a thread of its own; switching orders nothing.
+/// A race detector's view: each simulated thread is a thread of its own; switching orders nothing.
 /// Barriers, stream order and host synchronisation order what they promise and no more.
 #pragma once
+
+#include "race_port.hpp"
 
 #include <cstddef>
 
@@ -27,32 +29,87 @@ __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, s
 
 namespace devcomm::simulator::detail::sanitizer {
 
-/// A point in memory through which an order between simulated threads is announced.
-struct cell {
-  char byte;
-};
-
+/// devcomm's own race detector, which knows more of the simulation than ThreadSanitizer.
+inline bool exact() { return &devcomm_simulator_race_port != nullptr; }
+inline const race_port& exact_port() { return devcomm_simulator_race_port; }
 inline bool thread() { return __tsan_switch_to_fiber != nullptr; }
 inline bool address() { return __asan_poison_memory_region != nullptr; }
+/// Whether somebody wants to know what is ordered.
+inline bool orders() { return exact() || thread(); }
+
+/// A point in memory through which an order between simulated threads is announced.
+struct cell {
+  void* word = nullptr;  ///< the detector's
+
+  cell() = default;
+  ~cell() {
+    if (word != nullptr) exact_port().clear(&word);
+  }
+  cell(const cell&) = delete;
+  cell& operator=(const cell&) = delete;
+};
 
 inline void release(cell& c) {
-  if (thread()) __tsan_release(&c);
+  if (exact()) {
+    exact_port().release(&c.word);
+  } else if (thread()) {
+    __tsan_release(&c);
+  }
 }
 inline void acquire(cell& c) {
-  if (thread()) __tsan_acquire(&c);
+  if (exact()) {
+    exact_port().acquire(&c.word);
+  } else if (thread()) {
+    __tsan_acquire(&c);
+  }
+}
+/// Who completes a round of a barrier acquires for all that met in it, and then clears the cell: so no
+/// round tells of another. ThreadSanitizer's threads acquire for themselves.
+inline void acquire_as(void* id, cell& c) {
+  if (exact()) exact_port().acquire_as(id, &c.word);
+}
+inline void clear(cell& c) {
+  if (exact()) exact_port().clear(&c.word);
+}
+/// After a round that its completer has acquired for all.
+inline void acquire_unless_done(cell& c) {
+  if (!exact()) acquire(c);
 }
 
-/// ThreadSanitizer's identity of the running thread; null without it.
-inline void* identity() { return thread() ? __tsan_get_current_fiber() : nullptr; }
-/// A new identity, ordered after what the running one has done so far.
-inline void* new_identity() { return thread() ? __tsan_create_fiber(0) : nullptr; }
+/// The detector's identity of the running thread; null without one.
+inline void* identity() {
+  if (exact()) return exact_port().identity();
+  return thread() ? __tsan_get_current_fiber() : nullptr;
+}
+/// A new identity; ThreadSanitizer orders it after what the running one has done so far.
+inline void* new_identity() {
+  if (exact()) return exact_port().new_identity();
+  return thread() ? __tsan_create_fiber(0) : nullptr;
+}
 inline void drop_identity(void* id) {
-  if (id != nullptr) __tsan_destroy_fiber(id);
+  if (id == nullptr) return;
+  if (exact()) {
+    exact_port().drop_identity(id);
+  } else {
+    __tsan_destroy_fiber(id);
+  }
 }
 /// The calling thread becomes `id`; orders nothing.
 inline void become(void* id) {
   constexpr unsigned no_sync = 1;
-  if (thread()) __tsan_switch_to_fiber(id, no_sync);
+  if (exact()) {
+    exact_port().become(id);
+  } else if (thread()) {
+    __tsan_switch_to_fiber(id, no_sync);
+  }
+}
+
+/// Memory of a device that kernels share, from here to `forget`.
+inline void watch(const void* p, size_t bytes, const char* kind, int device) {
+  if (exact()) exact_port().watch(p, bytes, kind, device, "");
+}
+inline void forget(const void* p, size_t bytes) {
+  if (exact()) exact_port().forget(p, bytes);
 }
 
 inline void poison(const void* p, size_t bytes) {
@@ -62,16 +119,18 @@ inline void unpoison(const void* p, size_t bytes) {
   if (address()) __asan_unpoison_memory_region(p, bytes);
 }
 
-/// While it lives, ThreadSanitizer ignores this identity's accesses: the runtime's own memory is
+/// While it lives, race detectors ignore this identity's accesses: the runtime's own memory is
 /// guarded by the baton, of which it knows nothing.
 class unobserved {
  public:
   unobserved() {
+    if (exact()) exact_port().ignore(1);
     if (!thread()) return;
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
     AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
   }
   ~unobserved() {
+    if (exact()) exact_port().ignore(-1);
     if (!thread()) return;
     AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);

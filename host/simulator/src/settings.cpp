@@ -41,7 +41,7 @@ constexpr uint64_t millisecond = 1000000;
 }  // namespace
 
 settings settings_from_environment() {
-  const bool sanitized = sanitizer::thread() || sanitizer::address();
+  const bool sanitized = sanitizer::orders() || sanitizer::address();
   settings s{};
   s.seed = number("DEVCOMM_SIM_SEED", 1, 0, any);
   s.devices = static_cast<int>(number("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
@@ -52,6 +52,8 @@ settings settings_from_environment() {
   s.background_start = number("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, most_milliseconds) * millisecond;
   return s;
 }
+
+uint64_t seed_for_race() { return the_engine().config.seed; }
 
 }  // namespace detail
 

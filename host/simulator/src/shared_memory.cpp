@@ -51,6 +51,8 @@ void poison(size_t bytes) {
   sanitizer::poison(start + bytes, array()->bytes - bytes);
 }
 
+char* start() { return array() == nullptr ? nullptr : array()->start(); }
+
 void unpoison() {
   if (array() != nullptr) sanitizer::unpoison(array()->start(), array()->bytes);
 }

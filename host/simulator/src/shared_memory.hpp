@@ -19,6 +19,8 @@ namespace shared_memory {
 /// Fills the first `bytes` with a pattern that is NaN in every floating-point type; what lies behind
 /// is watched.
 void poison(size_t bytes);
+/// Where the calling OS thread has it; null when the program has none.
+[[nodiscard]] char* start();
 /// Gives the memory back to the OS thread.
 void unpoison();
 /// Whether nothing was written behind the first `bytes`.

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <vector>
 
 namespace devcomm::simulator::detail {
@@ -17,6 +18,7 @@ namespace {
 struct place {
   std::ptrdiff_t from_this_block;  ///< distance from the variable `this_block`, equal in every thread
   size_t bytes;
+  std::string name;
 };
 
 /// The program's file in memory, read-only.
@@ -82,7 +84,7 @@ std::vector<place> find_places() {
         anchored = true;
         anchor = offset;
       } else if (local_to_a_function(name)) {
-        found.push_back({offset, symbol.st_size});
+        found.push_back({offset, symbol.st_size, name});
       }
     }
   }
@@ -91,11 +93,24 @@ std::vector<place> find_places() {
   return found;
 }
 
+const std::vector<place>& places() {
+  static const auto& only = *new std::vector<place>(find_places());
+  return only;
+}
+
 }  // namespace
 
+std::vector<memory_span> static_shared_memory() {
+  std::vector<memory_span> spans;
+  spans.reserve(places().size());
+  for (const place& p : places()) {
+    spans.push_back({reinterpret_cast<char*>(&this_block) + p.from_this_block, p.bytes, p.name.c_str()});
+  }
+  return spans;
+}
+
 void poison_static_shared() {
-  static const auto& places = *new std::vector<place>(find_places());
-  for (const place& p : places) {
+  for (const place& p : places()) {
     // A plain loop: memset would be ThreadSanitizer's.
     auto* bytes = reinterpret_cast<volatile unsigned char*>(&this_block) + p.from_this_block;
     for (size_t i = 0; i < p.bytes; ++i) bytes[i] = 0xff;

@@ -2,6 +2,9 @@
 /// Static shared memory: the `__shared__` variables of all kernels, which are thread-local.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 namespace devcomm::simulator::detail {
 
 /// Fills every `__shared__` variable of the calling OS thread with bytes that are NaN in every
@@ -10,5 +13,14 @@ namespace devcomm::simulator::detail {
 /// The variables are found by name in the program's symbol table: those that are local to a function
 /// and thread-local. A program without symbols keeps its zeros.
 void poison_static_shared();
+
+/// One variable of shared memory.
+struct memory_span {
+  const char* base;
+  size_t bytes;
+  const char* name;  ///< mangled; kept for ever
+};
+/// Those of the calling OS thread.
+[[nodiscard]] std::vector<memory_span> static_shared_memory();
 
 }  // namespace devcomm::simulator::detail

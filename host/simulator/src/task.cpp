@@ -69,14 +69,28 @@ void finish_task(task& t, int error) {
 }
 
 void* identity_of(task& t) {
-  if (!sanitizer::thread()) return nullptr;
+  if (!sanitizer::orders()) return nullptr;
   void* const self = sanitizer::identity();
   void* const id = sanitizer::new_identity();
   sanitizer::become(id);
   sanitizer::acquire(t.submitted);
   for (const task_ref& earlier : t.before) sanitizer::acquire(earlier->completed);
   sanitizer::become(self);
+  if (sanitizer::exact()) {
+    const kernel_call* call = t.work.what->call();
+    sanitizer::exact_port().begin_task(id, t.device, call == nullptr ? nullptr : call->function());
+  }
   return id;
+}
+
+void finish_order(task& t, void* identity) {
+  if (identity == nullptr) return;
+  void* const self = sanitizer::identity();
+  sanitizer::become(identity);
+  sanitizer::release(t.completed);
+  sanitizer::become(self);
+  if (sanitizer::exact()) sanitizer::exact_port().end_task(identity, &t.completed.word);
+  sanitizer::drop_identity(identity);
 }
 
 }  // namespace devcomm::simulator::detail

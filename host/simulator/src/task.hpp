@@ -89,8 +89,8 @@ struct task {
   uint64_t end_time = 0;  ///< simulated
   std::vector<task_ref> before;
   std::vector<task_ref> after;
-  sanitizer::cell submitted{};  ///< released by the host thread that gave the task
-  sanitizer::cell completed{};  ///< released by whoever did the work
+  sanitizer::cell submitted;  ///< released by the host thread that gave the task
+  sanitizer::cell completed;  ///< released by whoever did the work
 };
 
 /// Counts what is unfinished, so that the conductor knows whether to stay awake.
@@ -104,7 +104,9 @@ void submit(const task_ref& t);
 /// The work is done; readies what comes after. With the baton.
 void finish_task(task& t, int error);
 
-/// ThreadSanitizer's identity for the work of `t`, ordered after what comes before it.
+/// A race detector's identity for the work of `t`, ordered after what comes before it.
 [[nodiscard]] void* identity_of(task& t);
+/// What comes after `t` is ordered after what `identity`, which ends, has done.
+void finish_order(task& t, void* identity);
 
 }  // namespace devcomm::simulator::detail

@@ -48,6 +48,15 @@ uint64_t result_of(const fiber& f, uint32_t lanes, const uint64_t (&given)[32]) 
   return result;
 }
 
+warp_cells& cells_of(warp& w, uint32_t mask) {
+  for (warp_cells* group : w.groups) {
+    if (group->mask == mask) return *group;
+  }
+  const sanitizer::unobserved hidden;
+  w.groups.push_back(new warp_cells{mask});
+  return *w.groups.back();
+}
+
 /// All lanes have arrived: gives each its result, and wakes all but `last`.
 void finish(block& b, uint32_t warp_index, uint32_t mask, fiber* last) {
   const uint32_t lanes = mask & b.warps[warp_index].live;
@@ -65,19 +74,16 @@ void finish(block& b, uint32_t warp_index, uint32_t mask, fiber* last) {
     fiber& f = b.lane(warp_index, lane);
     f.value = result_of(f, lanes, given);
   });
+  const bool sync = first != nullptr && first->operation == warp_operation::sync && sanitizer::orders();
+  warp_cells* const group = sync ? &cells_of(b.warps[warp_index], mask) : nullptr;
   for_each_lane(lanes, [&](uint32_t lane) {
     fiber& f = b.lane(warp_index, lane);
+    if (group != nullptr) sanitizer::acquire_as(f.identity, group->cells[group->odd]);
     if (&f != last) b.wake(f);
   });
-}
-
-warp_cells& cells_of(warp& w, uint32_t mask) {
-  for (warp_cells* group : w.groups) {
-    if (group->mask == mask) return *group;
-  }
-  const sanitizer::unobserved hidden;
-  w.groups.push_back(new warp_cells{mask, false, {}});
-  return *w.groups.back();
+  if (group == nullptr) return;
+  sanitizer::clear(group->cells[group->odd]);
+  group->odd = !group->odd;
 }
 
 /// Lets the lanes go that wait to know who is here, once nobody of the warp can join them.
@@ -121,23 +127,19 @@ uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint
   f.value = value;
   f.source = source;
   sanitizer::cell* cell = nullptr;
-  if (operation == warp_operation::sync && sanitizer::thread()) {
+  if (operation == warp_operation::sync && sanitizer::orders()) {
     warp_cells& group = cells_of(w, mask);
     cell = &group.cells[group.odd];
     sanitizer::release(*cell);
   }
   if (complete(b, warp_index, mask, &f)) {
-    if (cell != nullptr) {
-      warp_cells& group = cells_of(w, mask);
-      group.odd = !group.odd;
-    }
     finish(b, warp_index, mask, &f);
     preempt();
   } else {
     b.suspend(f, fiber_state::at_warp);
     the_engine().reschedule();
   }
-  if (cell != nullptr) sanitizer::acquire(*cell);
+  if (cell != nullptr) sanitizer::acquire_unless_done(*cell);
   return f.value;
 }
 

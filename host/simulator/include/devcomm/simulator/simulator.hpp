@@ -48,6 +48,18 @@ void set_background_start(std::chrono::milliseconds delay);
 [[nodiscard]] std::string last_failure();
 void clear_failure();
 
+/// Data races reported so far, one for each pair of places in the program; 0 in a program without the race
+/// detector (`DEVCOMM_SANITIZE=race`). A program that ends with some has exit status 66.
+[[nodiscard]] std::uint64_t race_reports();
+/// Text of the latest.
+[[nodiscard]] std::string last_race();
+/// Forgets all reports, so that each may come again.
+void clear_races();
+/// Exit status of a program with reports, 0 for its own (`DEVCOMM_SIM_RACE_EXIT`).
+void set_race_exit_status(int status);
+/// Whether the race detector is there.
+[[nodiscard]] bool detects_races();
+
 struct statistics {
   std::uint64_t steps;       ///< scheduling choices so far
   std::uint64_t switches;    ///< of which another thread of the same block went on

@@ -1,0 +1,117 @@
+/// \file detector.hpp
+/// The detector's state, and what an access, an atomic operation and a fence do to it.
+#pragma once
+
+#include "actor.hpp"
+#include "pages.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace devcomm::simulator::race {
+
+/// A launch, a copy, a fill, or a thread of the host.
+struct task_facts {
+  int device = -1;               ///< -1: the host
+  const void* kernel = nullptr;  ///< null: a copy or a fill
+  uint32_t chain = 0;            ///< its group
+  uint32_t epoch = 0;            ///< who knows its chain so far knows that it is done
+};
+
+struct group_facts {
+  uint32_t task = 0;   ///< of a block: its launch
+  uint32_t block = 0;  ///< linear index
+  uint32_t width = 0;  ///< 0: a chain
+  // Of a chain: tasks, each after the one before.
+  bool open = false;
+  uint32_t last_epoch = 0;
+  std::vector<std::pair<uint32_t, uint32_t>> tasks;  ///< first epoch, task
+};
+
+/// Memory that is watched, for reports.
+struct span {
+  size_t bytes;
+  const char* kind;
+  int device;  ///< -1: shared memory
+  const char* name;
+};
+
+/// Held around all use of the state. What the detector itself does meanwhile is not looked at.
+class guard {
+ public:
+  guard();
+  ~guard();
+  guard(const guard&) = delete;
+  guard& operator=(const guard&) = delete;
+  /// Whether the calling thread holds it.
+  [[nodiscard]] static bool held();
+  /// A child process of a fork finds it free.
+  static void survive_forks();
+};
+
+class detector {
+ public:
+  detector();
+
+  // --- all of these with the guard ---
+
+  void access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code);
+  /// The variable behind an atomic operation, for which it counts as an access.
+  [[nodiscard]] variable& atomic(actor& a, uintptr_t address, size_t bytes, bool writes, uint64_t code);
+
+  /// Makes `a` the next part of a chain whose end it knows, or of a new one.
+  void join_chain(actor& a, const task_facts& facts);
+  void leave_chain(actor& a);
+  [[nodiscard]] uint32_t new_block(const actor& launch, uint64_t block, uint32_t threads);
+  /// All of the launch or copy `a` is done: `told` comes to know that in one entry.
+  void finish_task(const actor& a, clock_reference& told);
+  /// Forgets of each block what follows from its launch's end.
+  void prune(clock_reference& c) const;
+
+  [[nodiscard]] bool ordered(const record& r, const actor& after) const;
+  void report(const record& earlier, const record& now, uintptr_t address);
+  /// "rank 1, block 0, thread 3, kernel void k<int>(int*)".
+  [[nodiscard]] std::string describe(const record& r) const;
+
+  void watch(uintptr_t base, const span& s);
+  void forget(uintptr_t base, size_t bytes);
+  /// "byte 12 of the 64 of device memory of rank 1 at 0x7f..".
+  [[nodiscard]] std::string describe(uintptr_t address) const;
+  [[nodiscard]] std::string name_of(int device) const;
+
+  page_table memory;
+  std::map<uintptr_t, span> spans;
+  std::unordered_map<uintptr_t, variable> elsewhere;  ///< atomic variables in memory that is not watched
+  std::vector<group_facts> groups{1};                 ///< group 0 is none
+  std::vector<task_facts> tasks;
+  std::map<int, int> ranks;  ///< by device
+
+  std::set<std::pair<uint64_t, uint64_t>> reported;  ///< pairs of code addresses
+  uint64_t reports = 0;
+  std::string last_report;
+  int exit_status = 66;
+
+ private:
+  struct access_size {
+    uint64_t code;
+    uint64_t bytes;
+  };
+  [[nodiscard]] access_size& size_of(uint64_t code) { return sizes_[(code ^ code >> 14) % std::size(sizes_)]; }
+  [[nodiscard]] std::string what_did(const record& r);
+
+  access_size sizes_[1 << 14] = {};  ///< of the accesses at each code address; the latest of those that share a place
+};
+
+[[nodiscard]] detector& the_detector();
+/// Who the calling OS thread is at the moment.
+[[nodiscard]] actor& self();
+void become(actor* a);
+
+}  // namespace devcomm::simulator::race

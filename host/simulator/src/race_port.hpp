@@ -1,0 +1,50 @@
+/// \file race_port.hpp
+/// What the runtime tells the race detector, when that is linked (devcomm_simulator_race).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace devcomm::simulator::detail {
+
+/// Opaque to the runtime.
+struct race_port {
+  // Who runs. Identities are the detector's.
+  void* (*identity)();
+  void (*become)(void* identity);
+  void* (*new_identity)();
+  void (*drop_identity)(void* identity);
+  void (*ignore)(int change);
+
+  // What is ordered. A cell is the detector's word in an object of the runtime's; null at first.
+  void (*release)(void** cell);
+  void (*acquire)(void** cell);
+  void (*acquire_as)(void* identity, void** cell);
+  void (*clear)(void** cell);
+
+  // Work of a stream. `kernel` is null for copies, fills and host functions.
+  void (*begin_task)(void* identity, int device, const void* kernel);
+  void (*end_task)(void* identity, void** cell);
+  /// The calling OS thread runs block `block` of the launch `identity`; its threads are lanes of the group.
+  uint32_t (*new_block)(void* launch, uint64_t block, uint32_t threads);
+  void* (*new_thread)(void* launch, uint32_t group, uint32_t lane);
+
+  // Memory that kernels share. `kind` and `name` ("" for none) outlive it; `device` -1 says that it is
+  // shared memory of a block.
+  void (*watch)(const void* base, size_t bytes, const char* kind, int device, const char* name);
+  void (*forget)(const void* base, size_t bytes);
+
+  // Reports.
+  uint64_t (*reports)();
+  const char* (*last_report)();
+  void (*clear_reports)();
+  void (*set_exit_status)(int status);
+  void (*name_rank)(int device, int rank);
+};
+
+/// What the detector asks of the runtime: the schedule's seed.
+[[nodiscard]] uint64_t seed_for_race();
+
+}  // namespace devcomm::simulator::detail
+
+extern "C" __attribute__((weak)) const devcomm::simulator::detail::race_port devcomm_simulator_race_port;
