@@ -165,11 +165,13 @@ DEVCOMM_RACE_ATOMICS(64, unsigned long)
 DEVCOMM_RACE_ATOMICS(128, devcomm::simulator::race::word128)
 
 void __tsan_atomic_thread_fence(int order) {
-  using namespace devcomm::simulator::race;
+  namespace race = devcomm::simulator::race;
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  const guard hold;
-  if (acquires(order)) self().acquire_fence();
-  if (releases(order)) self().release_fence();
+  static_cast<void>(race::the_detector());
+  race::actor& a = race::self();
+  const race::guard hold;
+  if (race::acquires(order)) a.acquire_fence();
+  if (race::releases(order)) a.release_fence();
 }
 void __tsan_atomic_signal_fence(int) {}
 }

@@ -41,18 +41,21 @@ bool guard::held() { return holding; }
 
 detector& the_detector() {
   static detector* only = nullptr;  // never ends: hosts' destructors still access memory
-  static bool made = false;
-  if (!__atomic_load_n(&made, __ATOMIC_ACQUIRE)) {
-    const guard hold;
-    if (only == nullptr) only = new detector;
-    __atomic_store_n(&made, true, __ATOMIC_RELEASE);
+  detector* d = __atomic_load_n(&only, __ATOMIC_ACQUIRE);
+  if (d != nullptr) return *d;
+  const guard hold;
+  d = only;
+  if (d == nullptr) {
+    d = new detector;
+    __atomic_store_n(&only, d, __ATOMIC_RELEASE);
   }
-  return *only;
+  return *d;
 }
 
 actor& self() {
-  if (current == nullptr) current = new actor;
-  return *current;
+  actor* a = current;
+  if (a == nullptr) current = a = new actor;
+  return *a;
 }
 
 void become(actor* a) { current = a; }

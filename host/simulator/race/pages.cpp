@@ -40,8 +40,9 @@ bool page::forget(uintptr_t begin, uintptr_t end) {
 page*& page_table::place(uintptr_t address) {
   page**& part = parts_[address / part_bytes];
   if (part == nullptr) {
-    void* const memory = mmap(nullptr, pages_per_part * sizeof(page*), PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t bytes = pages_per_part * sizeof(page*);  // NOLINT(bugprone-sizeof-expression): of the pointer
+    void* const memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     __atomic_store_n(&part, static_cast<page**>(memory), __ATOMIC_RELEASE);
   }

@@ -18,7 +18,7 @@ namespace {
 std::string readable(const char* mangled) {
   int status = 0;
   char* const text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
-  const std::string result = status == 0 ? text : mangled;
+  std::string result = status == 0 ? text : mangled;
   std::free(text);
   return result;
 }
