@@ -46,23 +46,25 @@ int main() {
       const auto residual = example::device_array(1 << 18);
       const auto hidden = example::device_array(1 << 18);
 
-      const int cases = example::for_each_case([&]<class T>(std::size_t count, std::size_t offset) {
-        T* in = reinterpret_cast<T*>(partial.get()) + offset;
-        T* added = reinterpret_cast<T*>(residual.get());
-        T* out = reinterpret_cast<T*>(hidden.get()) + offset;
-        example::fill(in, count, [&](std::uint64_t i) { return example::value(comm.rank(), i); });
-        example::fill(added, count, [&](std::uint64_t i) { return example::value(100, i); });
-        example::poison(out, count + 1);
+      const int cases = example::for_each_case(
+          [&]<class T>(std::size_t count, std::size_t offset) {
+            T* in = reinterpret_cast<T*>(partial.get()) + offset;
+            T* added = reinterpret_cast<T*>(residual.get());
+            T* out = reinterpret_cast<T*>(hidden.get()) + offset;
+            example::fill(in, count, [&](std::uint64_t i) { return example::value(comm.rank(), i); });
+            example::fill(added, count, [&](std::uint64_t i) { return example::value(100, i); });
+            example::poison(out, count + 1);
 
-        launch(add_all_reduced<T>, {.grid = blocks, .block = threads}, device_comm.get(), channels,
-               static_cast<const T*>(in), static_cast<const T*>(added), out, count);
-        check_cuda(cudaDeviceSynchronize(), "add_all_reduced");
-        device_comm.check();
+            launch(add_all_reduced<T>, {.grid = blocks, .block = threads}, device_comm.get(), channels,
+                   static_cast<const T*>(in), static_cast<const T*>(added), out, count);
+            check_cuda(cudaDeviceSynchronize(), "add_all_reduced");
+            device_comm.check();
 
-        example::expect(out, count, example::type_name<T>(), [&](std::uint64_t i) {
-          return example::sum_of_values(comm.size(), i) + example::value(100, i);
-        });
-      });
+            example::expect(out, count, example::type_name<T>(), [&](std::uint64_t i) {
+              return example::sum_of_values(comm.size(), i) + example::value(100, i);
+            });
+          },
+          9001);
 
       if (comm.rank() == 0) {
         std::printf("fused_all_reduce_ll: %d cases correct on %d ranks (%s)\n", cases, comm.size(),

@@ -102,9 +102,9 @@ inline const char* type_name<__nv_bfloat16>() {
 /// Calls `body.operator()<T>(count, offset)` for float, half and bfloat16, for no, one, odd and many
 /// elements, and for ranges that start at and between 16-byte boundaries. Offsets are in elements.
 template <class Body>
-int for_each_case(Body body) {
+int for_each_case(Body body, std::size_t many = 40009) {
   int cases = 0;
-  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1023}, std::size_t{40009}}) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1023}, many}) {
     for (const std::size_t offset : {std::size_t{0}, std::size_t{3}}) {
       body.template operator()<float>(count, offset);
       body.template operator()<__half>(count, offset);
