@@ -123,13 +123,14 @@ TEST_CASE("a window takes of its own rank's GPU what was asked for, and gives it
       require_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
       return free;
     };
-    constexpr std::size_t window_bytes = std::size_t{1} << 30;
+    constexpr std::size_t large_window_bytes = std::size_t{1} << 30;
     const std::size_t before = free_bytes();
     {
-      const auto memory = comm.allocate(window_bytes);
-      require(before - free_bytes() == window_bytes, "a window takes as much as was asked for");
+      const auto memory = comm.allocate(large_window_bytes);
+      require(before - free_bytes() == large_window_bytes, "a window takes as much as was asked for");
       void* refused = nullptr;
-      require(cudaMalloc(&refused, before - window_bytes + 1) == cudaErrorMemoryAllocation, "cudaMalloc has the rest");
+      require(cudaMalloc(&refused, before - large_window_bytes + 1) == cudaErrorMemoryAllocation,
+              "cudaMalloc has the rest");
     }
     comm.barrier();  // a process keeps its ranks' parts until the last of them lets go
     require(free_bytes() == before, "a window gives back what it took");
