@@ -5,6 +5,8 @@
 /// Prints microseconds a launch, the median of the replays on the slowest rank, for each size and launch shape,
 /// and the best shape of each size; with DEVCOMM_JSON=FILE a line of JSON for that one. One process, one thread
 /// a GPU; `DEVCOMM_RANKS` sets the ranks.
+#include "common/measure.hpp"
+
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 
@@ -25,14 +27,11 @@ __global__ void all_reduce(device_comm comm, ll_handle channels, const element* 
                            std::uint64_t count) {
   const collective::from_memory<element> source{input, count};
   const collective::to_memory<element> destination{output, count};
-  const std::uint64_t packs = collective::packs_of<element>(count);
-  const std::uint64_t slice = (packs + gridDim.x - 1) / gridDim.x;
-  const std::uint64_t begin = min(blockIdx.x * slice, packs);
-  const std::uint64_t end = min(begin + slice, packs);
+  const collective::slice packs = collective::slice_of_block(collective::packs_of<element>(count));
   lsa::ll_session channel{block{}, comm, channels, blockIdx.x};
   collective::all_reduce_ll<element>(
-      channel, end - begin, [&](std::uint64_t i) { return source(begin + i); },
-      [&](std::uint64_t i, const pack<element>& sums) { destination(begin + i, sums); }, sum{});
+      channel, packs.size(), [&](std::uint64_t i) { return source(packs.begin + i); },
+      [&](std::uint64_t i, const pack<element>& sums) { destination(packs.begin + i, sums); }, sum{});
 }
 
 /// What to measure; a simulated GPU only shows that the benchmark works.
@@ -44,9 +43,6 @@ struct plan {
   int replays = 7;
 };
 
-/// Every rank's last time; written by each at its own place, read after a host barrier.
-std::vector<float> latest;
-
 class bench {
  public:
   bench(host::communicator& comm, const plan& what) : comm_(comm), plan_(what) {
@@ -54,22 +50,16 @@ class bench {
     requirements needs = comm.requirements();
     channels_ = needs.add_ll_channels(comm.lsa(), what.blocks.back(), collective::all_reduce_ll_packets(2048));
     device_comm_ = comm.create_device_comm(needs);
-    check_cuda(cudaStreamCreate(&stream_), "cudaStreamCreate");
-    check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
-    check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&input_), most), "cudaMalloc");
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&output_), most), "cudaMalloc");
-    check_cuda(cudaMemsetAsync(input_, 0, most, stream_), "cudaMemsetAsync");
-    check_cuda(cudaStreamSynchronize(stream_), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(input_, 0, most, watch_.stream()), "cudaMemsetAsync");
+    check_cuda(cudaStreamSynchronize(watch_.stream()), "cudaMemsetAsync");
   }
   bench(const bench&) = delete;
   bench& operator=(const bench&) = delete;
   ~bench() {
     cudaFree(input_);
     cudaFree(output_);
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-    cudaStreamDestroy(stream_);
   }
 
   void run() {
@@ -82,7 +72,7 @@ class bench {
           const std::uint64_t packs = bytes / 16;
           const bool idle = std::uint64_t{blocks} * threads > 2 * packs;
           if (idle && !(blocks == 1 && threads == plan_.threads.front())) continue;
-          const launch_config shape{.grid = blocks, .block = threads, .stream = stream_};
+          const launch_config shape{.grid = blocks, .block = threads, .stream = watch_.stream()};
           const float microseconds = measure(shape, bytes);
           if (comm_.rank() == 0) std::printf(" %ux%u=%.2f", blocks, threads, microseconds);
           if (best == 0 || microseconds < best) {
@@ -99,31 +89,24 @@ class bench {
   float measure(const launch_config& shape, std::uint64_t bytes) {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t replay = nullptr;
-    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    check_cuda(cudaStreamBeginCapture(watch_.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     for (int i = 0; i < plan_.launches; ++i)
       launch(all_reduce, shape, device_comm_->get(), channels_, static_cast<const element*>(input_), output_,
              bytes / sizeof(element));
-    check_cuda(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+    check_cuda(cudaStreamEndCapture(watch_.stream(), &graph), "cudaStreamEndCapture");
     check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
     std::vector<float> times;
     for (int r = 0; r <= plan_.replays; ++r) {
-      comm_.barrier();
-      check_cuda(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-      check_cuda(cudaGraphLaunch(replay, stream_), "cudaGraphLaunch");
-      check_cuda(cudaEventRecord(end_, stream_), "cudaEventRecord");
-      check_cuda(cudaStreamSynchronize(stream_), "all_reduce");
-      float milliseconds = 0;
-      check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
-      latest[static_cast<std::size_t>(comm_.rank())] = milliseconds * 1000 / static_cast<float>(plan_.launches);
-      comm_.barrier();
-      if (r > 0) times.push_back(*std::max_element(latest.begin(), latest.begin() + comm_.size()));  // 0: warm-up
-      comm_.barrier();
+      const float milliseconds = benchmark::slowest(comm_, [&] {
+        return watch_.time(
+            [&](cudaStream_t stream) { check_cuda(cudaGraphLaunch(replay, stream), "cudaGraphLaunch"); });
+      });
+      if (r > 0) times.push_back(milliseconds * 1000 / static_cast<float>(plan_.launches));  // 0: warm-up
     }
     device_comm_->check();
     check_cuda(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
     check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+    return benchmark::median(times);
   }
 
   void print(std::uint64_t bytes, float microseconds, const launch_config& shape) const {
@@ -145,9 +128,7 @@ class bench {
   plan plan_;
   ll_handle channels_{};
   std::optional<host::device_communicator> device_comm_;
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr;
-  cudaEvent_t end_ = nullptr;
+  benchmark::stopwatch watch_;
   element* input_ = nullptr;
   element* output_ = nullptr;
 };
@@ -155,7 +136,6 @@ class bench {
 }  // namespace
 
 int main() {
-  latest.resize(64);
   try {
     host::run_ranks({}, [](host::communicator& comm) {
       plan what;

@@ -4,6 +4,7 @@
 ///
 /// Prints a table and, with DEVCOMM_JSON=FILE, appends a line of JSON for each row. One process, one
 /// thread a GPU; `DEVCOMM_RANKS` sets the ranks.
+#include "common/measure.hpp"
 #include "lsa_barrier/nccl_barrier.hpp"
 
 #include <devcomm/devcomm.cuh>
@@ -35,47 +36,6 @@ __global__ void barriers(device_comm comm, int iterations) {
   for (int i = 0; i < iterations; ++i) barrier.sync(Order);
 }
 
-/// Times launches on one rank's stream with events.
-class stopwatch {
- public:
-  stopwatch() {
-    check_cuda(cudaStreamCreate(&stream_), "cudaStreamCreate");
-    check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
-    check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
-  }
-  stopwatch(const stopwatch&) = delete;
-  stopwatch& operator=(const stopwatch&) = delete;
-  ~stopwatch() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-    cudaStreamDestroy(stream_);
-  }
-
-  /// Milliseconds that `launch` took on the GPU.
-  float time(const std::function<void(cudaStream_t)>& launch) {
-    float elapsed = 0;
-    check_cuda(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-    launch(stream_);
-    check_cuda(cudaEventRecord(end_, stream_), "cudaEventRecord");
-    check_cuda(cudaStreamSynchronize(stream_), "barriers");
-    check_cuda(cudaEventElapsedTime(&elapsed, begin_, end_), "cudaEventElapsedTime");
-    return elapsed;
-  }
-
- private:
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr;
-  cudaEvent_t end_ = nullptr;
-};
-
-float median(std::vector<float> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-/// Every rank's last time; written by each at its own place, read after a host barrier.
-std::vector<float> latest;
-
 struct result {
   std::vector<float> times;  // milliseconds a launch, slowest rank
 };
@@ -83,7 +43,7 @@ struct result {
 void print(const host::communicator& comm, const plan& shape, const char* implementation, memory_order order,
            unsigned blocks, const result& measured) {
   const char* order_name = order == memory_order::relaxed ? "relaxed" : "acq_rel";
-  const double microseconds = median(measured.times) * 1e3 / shape.iterations;
+  const double microseconds = benchmark::median(measured.times) * 1e3 / shape.iterations;
   const double best = *std::min_element(measured.times.begin(), measured.times.end()) * 1e3 / shape.iterations;
   std::printf("%-8s %-8s %6d %7u %10.3f %10.3f\n", implementation, order_name, comm.size(), blocks, microseconds, best);
   if (const char* path = std::getenv("DEVCOMM_JSON")) {
@@ -103,14 +63,10 @@ void measure(host::communicator& comm, bool with_nccl) {
   const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(most_blocks));
   std::unique_ptr<benchmark::nccl_barrier> nccl;
   if (with_nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(most_blocks));
-  stopwatch watch;
+  benchmark::stopwatch watch;
 
   const auto take = [&](result& into, const std::function<void(cudaStream_t)>& launch) {
-    comm.barrier();
-    latest[static_cast<std::size_t>(comm.rank())] = watch.time(launch);
-    comm.barrier();
-    into.times.push_back(*std::max_element(latest.begin(), latest.end()));
-    comm.barrier();
+    into.times.push_back(benchmark::slowest(comm, [&] { return watch.time(launch); }));
   };
 
   if (comm.rank() == 0)
@@ -158,7 +114,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    latest.resize(1024);
     host::run_ranks({}, [with_nccl](host::communicator& comm) { measure(comm, with_nccl); });
     return 0;
   } catch (const std::exception& error) {

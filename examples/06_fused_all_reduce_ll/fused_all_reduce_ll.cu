@@ -16,20 +16,16 @@ __global__ void add_all_reduced(device_comm comm, ll_handle channels, const T* p
   const collective::to_memory<T> results{hidden, count};
 
   // Each block takes a slice of whole packs, on a channel of its own.
-  const std::uint64_t packs = collective::packs_of<T>(count);
-  const std::uint64_t slice = (packs + gridDim.x - 1) / gridDim.x;
-  const std::uint64_t begin = min(blockIdx.x * slice, packs);
-  const std::uint64_t end = min(begin + slice, packs);
-
+  const collective::slice packs = collective::slice_of_block(collective::packs_of<T>(count));
   lsa::ll_session channel{block{}, comm, channels, blockIdx.x};
   collective::all_reduce_ll<T>(
-      channel, end - begin,  //
-      [&](std::uint64_t i) { return partials(begin + i); },
+      channel, packs.size(),  //
+      [&](std::uint64_t i) { return partials(packs.begin + i); },
       [&](std::uint64_t i, pack<T> sums) {
-        const pack<T> added = residuals(begin + i);
+        const pack<T> added = residuals(packs.begin + i);
         for (int e = 0; e < pack<T>::size; ++e)
           sums[e] = static_cast<T>(static_cast<float>(sums[e]) + static_cast<float>(added[e]));
-        results(begin + i, sums);
+        results(packs.begin + i, sums);
       },
       sum{});
 }

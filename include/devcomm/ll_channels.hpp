@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/config.hpp>
+#include <devcomm/detail/lines.hpp>
 
 namespace devcomm {
 
@@ -30,12 +31,12 @@ struct ll_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return own(index) + sizeof(uint32_t); }
   /// The first packet that member `sender` writes on channel `index` in a round of an even or odd `epoch`.
   DEVCOMM_HOST_DEVICE constexpr uint64_t row(uint32_t index, uint32_t epoch, uint32_t sender) const {
-    return lines(own(count)) + ((uint64_t{index} * 2 + epoch % 2) * members + sender) * packets * packet_bytes;
+    return detail::whole_lines(own(count)) +
+           ((uint64_t{index} * 2 + epoch % 2) * members + sender) * packets * packet_bytes;
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return row(count, 0, 0); }
 
  private:
-  DEVCOMM_HOST_DEVICE static constexpr uint64_t lines(uint64_t bytes) { return (bytes + 127) / 128 * 128; }
   DEVCOMM_HOST_DEVICE static constexpr uint64_t own(uint32_t index) { return uint64_t{index} * 2 * sizeof(uint32_t); }
 };
 

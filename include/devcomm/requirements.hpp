@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/config.hpp>
+#include <devcomm/detail/lines.hpp>
 #include <devcomm/failure.hpp>
 #include <devcomm/ll_channels.hpp>
 #include <devcomm/team.hpp>
@@ -50,13 +51,12 @@ struct barrier_layout {
     return contracts() + ((uint64_t{index} * 2 + epoch % 2) * members + writer) * sizeof(launch_contract);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
-    return lines(contracts() + uint64_t{2} * count * members * sizeof(launch_contract));
+    return detail::whole_lines(contracts() + uint64_t{2} * count * members * sizeof(launch_contract));
   }
 
  private:
-  DEVCOMM_HOST_DEVICE static constexpr uint64_t lines(uint64_t bytes) { return (bytes + 127) / 128 * 128; }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t own() const { return lines(flag(count, 0)); }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t contracts() const { return lines(epoch(count)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t own() const { return detail::whole_lines(flag(count, 0)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t contracts() const { return detail::whole_lines(epoch(count)); }
 };
 
 /// Collects resources and fixes their places. Every rank must ask for the same things in the same

@@ -20,16 +20,13 @@ constexpr unsigned threads = 64;
 /// Each block reduces its slice of whole packs on a channel of its own.
 template <class T, class Operator>
 __global__ void all_reduce(device_comm comm, ll_handle channels, const T* input, T* output, std::uint64_t count) {
-  const std::uint64_t packs = collective::packs_of<T>(count);
-  const std::uint64_t slice = (packs + gridDim.x - 1) / gridDim.x;
-  const std::uint64_t begin = blockIdx.x * slice < packs ? blockIdx.x * slice : packs;
-  const std::uint64_t end = begin + slice < packs ? begin + slice : packs;
+  const collective::slice packs = collective::slice_of_block(collective::packs_of<T>(count));
   const collective::from_memory<T> source{input, count};
   const collective::to_memory<T> destination{output, count};
   lsa::ll_session channel{block{}, comm, channels, blockIdx.x};
   collective::all_reduce_ll<T>(
-      channel, end - begin, [&](std::uint64_t i) { return source(begin + i); },
-      [&](std::uint64_t i, const pack<T>& value) { destination(begin + i, value); }, Operator{});
+      channel, packs.size(), [&](std::uint64_t i) { return source(packs.begin + i); },
+      [&](std::uint64_t i, const pack<T>& value) { destination(packs.begin + i, value); }, Operator{});
 }
 
 /// Whole numbers that are small enough for exact sums in every type.

@@ -22,6 +22,23 @@ DEVCOMM_HOST_DEVICE constexpr uint64_t packs_of(uint64_t count) {
   return (count + 16 / sizeof(T) - 1) / (16 / sizeof(T));
 }
 
+/// The packs from `begin` up to, not including, `end`.
+struct slice {
+  uint64_t begin;
+  uint64_t end;
+
+  DEVCOMM_HOST_DEVICE constexpr uint64_t size() const { return end - begin; }
+};
+
+/// The calling block's share of `packs` packs; those of all blocks are of one size but for the last ones.
+DEVCOMM_DEVICE inline slice slice_of_block(uint64_t packs) {
+  const uint64_t blocks = devcomm::detail::arch::grid_blocks();
+  const uint64_t share = (packs + blocks - 1) / blocks;
+  const uint64_t before = devcomm::detail::arch::block_rank() * share;
+  const uint64_t begin = before < packs ? before : packs;
+  return {begin, share < packs - begin ? begin + share : packs};
+}
+
 /// Produces the `count` elements from `data` on, of any alignment. What fills the last pack up is zero.
 template <class T>
 struct from_memory {

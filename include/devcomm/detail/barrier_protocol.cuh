@@ -14,6 +14,7 @@
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
 #include <devcomm/detail/barrier_memory.cuh>
+#include <devcomm/detail/check_team.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
@@ -37,9 +38,7 @@ class barrier_protocol {
     DEVCOMM_ASSERT(index < barriers.count, "barrier index is past the barriers that requirements asked for");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == barriers.members,
                    "the barriers were made for a team of another size");
-    DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of an LSA barrier must lie within the LSA team");
-    DEVCOMM_ASSERT(members.contains(comm.rank) && members.world_rank(members.rank) == comm.rank,
-                   "the caller is not the member that its team says");
+    check_team(members, comm);
     const barrier_memory memory{comm, members, barriers, index};
     epoch_ = arch::load<memory_order::relaxed, scope::device>(memory.epoch());
     if (first_ < members.size - 1) first_peer_ = nth_peer_flags(memory, first_);

@@ -15,6 +15,7 @@
 
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
+#include <devcomm/detail/check_team.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
@@ -33,7 +34,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline int first_missing(const char* row, uint64
                                                          int packets, uint32_t epoch) {
   for (int member = first; member < end; ++member) {
     for (int p = 0; p < packets; ++p) {
-      const char* packet = row + static_cast<uint64_t>(member) * row_bytes + p * 16;
+      const char* packet =
+          row + static_cast<uint64_t>(member) * row_bytes + p * static_cast<int64_t>(ll_layout::packet_bytes);
       if (!has_flag(arch::load_halves(packet), epoch)) return member;
     }
   }
@@ -72,9 +74,7 @@ class ll_session {
     DEVCOMM_ASSERT(index < channels.count, "channel index is past the channels that requirements asked for");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == channels.members,
                    "the channels were made for a team of another size");
-    DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of an LL channel must lie within the LSA team");
-    DEVCOMM_ASSERT(members.contains(comm.rank) && members.world_rank(members.rank) == comm.rank,
-                   "the caller is not the member that its team says");
+    detail::check_team(members, comm);
     const ll_layout layout{channels.count, channels.members, channels.packets};
     char* own = comm.resources.local + channels.offset;
     own_ = reinterpret_cast<uint32_t*>(own + layout.epoch(index));

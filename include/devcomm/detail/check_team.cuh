@@ -1,0 +1,17 @@
+/// \file check_team.cuh
+/// Whether a session's team can be what its caller says.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/device_comm.hpp>
+
+namespace devcomm::detail {
+
+/// In checked mode, names what is wrong with a session's `members`.
+DEVCOMM_DEVICE inline void check_team([[maybe_unused]] const team& members, [[maybe_unused]] const device_comm& comm) {
+  DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of a session must lie within the LSA team");
+  DEVCOMM_ASSERT(members.contains(comm.rank) && members.world_rank(members.rank) == comm.rank,
+                 "the caller is not the member that its team says");
+}
+
+}  // namespace devcomm::detail
