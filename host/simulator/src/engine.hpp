@@ -8,7 +8,7 @@
 
 #include "block.hpp"
 #include "futex.hpp"
-#include "random.hpp"
+#include "schedule.hpp"
 #include "settings.hpp"
 
 #include <cstdint>
@@ -71,7 +71,7 @@ class engine {
   void forget_failures() { failure_text_.clear(); }
 
   settings config;
-  random_choice random;
+  schedule order;
   uint64_t trace = 0;
   uint64_t launches = 0;  ///< since the seed was set
   uint64_t steps = 0;
@@ -99,6 +99,8 @@ class engine {
   static constexpr uint64_t step_time = 20;
 
   engine();
+  /// Starts the sequence of choices anew.
+  void restart();
 
  private:
   friend class conductor;
