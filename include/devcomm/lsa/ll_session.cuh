@@ -84,6 +84,7 @@ class ll_session {
     theirs_ = comm.resources.base + first * comm.resources.stride + channels.offset +
               layout.row(index, 0, static_cast<uint32_t>(members.rank));
     if (detail::arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0) failure_ = status::aborted;
+    detail::arch::begin_session(id());
   }
 
   ll_session(const ll_session&) = delete;
@@ -92,8 +93,10 @@ class ll_session {
   /// Keeps the epoch for the next session.
   DEVCOMM_DEVICE ~ll_session() noexcept(false) {
     if (detail::arch::unwinding()) return;
+    detail::arch::call_session(id(), detail::session_call::end);
     if (group_.thread_rank() == 0) detail::arch::store<memory_order::relaxed, scope::device>(own_, epoch_ - 1);
     group_.sync();
+    detail::arch::leave_session(id());
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
@@ -169,6 +172,7 @@ class ll_session {
 
   /// Ends the round: packets may be sent again.
   DEVCOMM_DEVICE void next_round() {
+    detail::arch::call_session(id(), detail::session_call::next_round);
     const bool dead = detail::any(group_, failure_ != status::success, own_ + 1);
     if (dead && failure_ == status::success) failure_ = status::aborted;
     ++epoch_;
@@ -177,12 +181,22 @@ class ll_session {
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
   /// synchronises the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
+    detail::arch::call_session(id(), detail::session_call::agree);
     const status outcome = detail::agree(group_, failure_, status::timeout, own_ + 1);
     failure_ = outcome;
     return outcome;
   }
 
  private:
+  /// What watches over sessions knows this one by.
+  DEVCOMM_DEVICE auto id() const {
+    return [this]() -> detail::session_id {
+      const device_comm& comm = home_->comm;
+      const auto offset = reinterpret_cast<const char*>(own_) - comm.resources.local;
+      return {operation::ll_channel,        index_, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base,
+              static_cast<uint64_t>(offset)};
+    };
+  }
   DEVCOMM_DEVICE detail::arch::halves halves_of(uint64_t data) const {
     const uint64_t flag = uint64_t{epoch_} << 32;
     return {flag | static_cast<uint32_t>(data), flag | data >> 32};
