@@ -168,6 +168,11 @@ void block::clean_up() {
   for (fiber& f : fibers) {
     if (f.state == fiber_state::polling || f.state == fiber_state::sleeping) e.remove_waiting(f);
     forget_sessions(f);
+    if (f.state != fiber_state::finished) {  // given up: what waits for the launch comes after what it did
+      sanitizer::become(f.identity);
+      sanitizer::release(*launch.completion);
+      sanitizer::become(root_identity);
+    }
     sanitizer::drop_identity(f.identity);
   }
   for (const memory_span& s : shared_) sanitizer::forget(s.base, s.bytes);
