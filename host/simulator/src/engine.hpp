@@ -12,6 +12,8 @@
 #include "settings.hpp"
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +66,9 @@ class engine {
   /// Wakes fibers that might look at something new when asked again; whether there was one.
   bool wake_patient();
   [[nodiscard]] uint64_t next_wake_time() const;
+
+  /// World ranks that communicators have put on a device.
+  std::map<int, std::set<int>> ranks_of_device;
 
   // --- failures (failure.cpp) ---
   void record_failure(const std::string& text, bool consequence);

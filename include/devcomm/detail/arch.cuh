@@ -33,6 +33,10 @@
 /// Waiting. A `wait_scope(const wait_label&)` names, for as long as it lives, what the calling thread waits for;
 /// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs.
 /// `looks_per_round`, `rounds_per_check`: how often a wait looks between two looks at the abort word and the clock.
+///
+/// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
+/// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the
+/// simulator names misuse.
 #pragma once
 
 #if defined(DEVCOMM_SIMULATOR)

@@ -66,6 +66,7 @@ class packet_channel {
     theirs_ = comm.resources.base + first * comm.resources.stride + channels.offset +
               layout.row(index, 0, static_cast<uint32_t>(members.rank));
     if (arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0) failure_ = status::aborted;
+    arch::begin_session(id());
   }
 
   packet_channel(const packet_channel&) = delete;
@@ -74,9 +75,11 @@ class packet_channel {
   /// Keeps the epoch for the next session.
   DEVCOMM_DEVICE ~packet_channel() noexcept(false) {
     if (arch::unwinding()) return;
+    arch::call_session(id(), session_call::end);
     group_.sync();  // all have read it
     if (group_.thread_rank() == 0) arch::store<memory_order::relaxed, scope::device>(own_, epoch_);
     group_.sync();
+    arch::leave_session(id());
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
@@ -87,6 +90,7 @@ class packet_channel {
   /// Starts a round, the first or the next: all packets may be sent. Synchronises the group but for the first
   /// round of a session.
   DEVCOMM_DEVICE void begin_round() {
+    arch::call_session(id(), session_call::begin_round);
     if (began_) {
       const bool dead = any(group_, failure_ != status::success, own_ + 1);
       if (dead && failure_ == status::success) failure_ = status::aborted;
@@ -99,6 +103,7 @@ class packet_channel {
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
   /// synchronises the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
+    arch::call_session(id(), session_call::agree);
     const status outcome = detail::agree(group_, failure_, status::timeout, own_ + 1);
     failure_ = outcome;
     return outcome;
@@ -163,6 +168,14 @@ class packet_channel {
   }
 
  private:
+  /// What watches over sessions knows this one by.
+  DEVCOMM_DEVICE auto id() const {
+    return [this]() -> session_id {
+      const device_comm& comm = home_->comm;
+      const auto offset = static_cast<uint64_t>(reinterpret_cast<const char*>(own_) - comm.resources.local);
+      return {Protocol::what, index_, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset};
+    };
+  }
   /// From the rows of even rounds to those of this one.
   DEVCOMM_DEVICE uint64_t half() const { return epoch_ % 2 * static_cast<uint64_t>(members_.size) * row_bytes(); }
 

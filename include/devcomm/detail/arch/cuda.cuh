@@ -5,6 +5,7 @@
 #include <devcomm/config.hpp>
 #include <devcomm/detail/arch/cuda_memory.cuh>
 #include <devcomm/detail/arch/trap.cuh>
+#include <devcomm/detail/session_id.hpp>
 
 namespace devcomm::detail::arch {
 
@@ -85,5 +86,12 @@ class wait_scope {
   __device__ explicit wait_scope(const Label&) {}
   __device__ void pause() {}
 };
+
+template <class Id>
+__device__ inline void begin_session(const Id&) {}
+template <class Id>
+__device__ inline void call_session(const Id&, session_call) {}
+template <class Id>
+__device__ inline void leave_session(const Id&) {}
 
 }  // namespace devcomm::detail::arch

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <devcomm/config.hpp>
+#include <devcomm/detail/session_id.hpp>
 #include <devcomm/detail/wait_label.hpp>
 #include <devcomm/memory_order.hpp>
 #include <devcomm/simulator/detail/built_in_variables.hpp>
@@ -176,5 +177,18 @@ class wait_scope {
  private:
   wait_label label_;  // looked at while the wait lasts
 };
+
+template <class Id>
+void begin_session(const Id& id) {
+  sim::begin_session(id());
+}
+template <class Id>
+void call_session(const Id& id, session_call call) {
+  sim::call_session(id(), call);
+}
+template <class Id>
+void leave_session(const Id& id) {
+  sim::leave_session(id());
+}
 
 }  // namespace devcomm::detail::arch
