@@ -152,7 +152,7 @@ class ll_session {
     };
     const auto label = [&]() -> detail::wait_label {
       const int peer = members_.world_rank(missing(first, Members, packet, Packets));
-      return {operation::ll_channel, index_, home_->comm.rank, peer, epoch_, home_->comm.timeout, false};
+      return {operation::ll_channel, index_, home_->comm.rank, peer, epoch_, home_->comm.timeout, false, epoch_ - 1};
     };
     detail::poll<1>(home_, {false, 0}, label, look, [&](status failure) {
       failure_ = failure;
