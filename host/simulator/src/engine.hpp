@@ -98,6 +98,8 @@ class engine {
   std::vector<block*> ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
+  uint32_t grid_count = 0;              ///< of them; read by threads without the lock
+  std::vector<long> onlookers;          ///< threads of the host that never help
   std::vector<block*> finished_blocks;  ///< to be joined by the conductor
 
   /// Nanoseconds of simulated time that one scheduling step takes.

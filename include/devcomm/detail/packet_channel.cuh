@@ -156,7 +156,7 @@ class packet_channel {
       return members_.world_rank(first_missing<Protocol>(row, row_bytes(), first, end, packets, epoch_));
     };
     const auto label = [&]() -> wait_label {
-      return {Protocol::what, index_, home_->comm.rank, missing(), epoch_, home_->comm.timeout, false};
+      return {Protocol::what, index_, home_->comm.rank, missing(), epoch_, home_->comm.timeout, false, epoch_ - 1};
     };
     bool arrived = true;
     detail::poll<1>(home_, {false, 0}, label, look, [&](status failure) {
