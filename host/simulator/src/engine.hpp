@@ -8,10 +8,12 @@
 
 #include "block.hpp"
 #include "futex.hpp"
-#include "random.hpp"
+#include "schedule.hpp"
 #include "settings.hpp"
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,13 +67,16 @@ class engine {
   bool wake_patient();
   [[nodiscard]] uint64_t next_wake_time() const;
 
+  /// World ranks that communicators have put on a device.
+  std::map<int, std::set<int>> ranks_of_device;
+
   // --- failures (failure.cpp) ---
   void record_failure(const std::string& text, bool consequence);
   [[nodiscard]] std::string failure_text() const { return failure_text_; }
   void forget_failures() { failure_text_.clear(); }
 
   settings config;
-  random_choice random;
+  schedule order;
   uint64_t trace = 0;
   uint64_t launches = 0;  ///< since the seed was set
   uint64_t steps = 0;
@@ -93,12 +98,16 @@ class engine {
   std::vector<block*> ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
+  uint32_t grid_count = 0;              ///< of them; read by threads without the lock
+  std::vector<long> onlookers;          ///< threads of the host that never help
   std::vector<block*> finished_blocks;  ///< to be joined by the conductor
 
   /// Nanoseconds of simulated time that one scheduling step takes.
   static constexpr uint64_t step_time = 20;
 
   engine();
+  /// Starts the sequence of choices anew.
+  void restart();
 
  private:
   friend class conductor;
