@@ -24,7 +24,7 @@ const operation& operation_named(const std::string& name) {
 
 /// Grids up to which a plan keeps the fastest shape, so that it can serve those who have blocks to spare for nothing
 /// else.
-constexpr unsigned block_budgets[] = {8, 16, 32, 64, 1024};
+constexpr unsigned block_budgets[] = {4, 8, 16, 32, 64, 1024};
 
 /// Whether `a` would be chosen wherever `b` could be: LL carries every type in any memory.
 bool replaces(const row& a, const row& b) {
