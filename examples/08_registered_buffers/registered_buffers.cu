@@ -92,8 +92,9 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       requirements needs = comm.requirements().lsa_barriers(most_blocks);
-      const lamport_handle channels =
-          needs.add_lamport_channels(comm.lsa(), most_blocks, collective::one_shot_room(256));
+      constexpr std::uint32_t packs = 256;  // of each block in one round
+      const ll_handle ll = needs.add_ll_channels(comm.lsa(), most_blocks, lsa::ll_session<block>::packets_for(packs));
+      const lamport_handle lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
       const host::device_communicator device_comm = comm.create_device_comm(needs);
 
       // The framework's tensor: its address differs from rank to rank.
