@@ -11,8 +11,9 @@ namespace devcomm::host {
 using detail::call_text;
 
 device_communicator::state::state(detail::rank_context& context, const std::string& call,
-                                  const devcomm::requirements& needs)
+                                  const devcomm::requirements& needs, code_place made)
     : watched_(context.watched) {
+  const std::uint64_t number = ++context.device_comms;
   struct request {
     std::uint64_t fingerprint;
     std::uint64_t bytes;
@@ -34,7 +35,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
                            " bytes) differ from those of rank 0 (" + std::to_string(requests[0].bytes) +
                            " bytes); ask for the same resources in the same order on every rank");
   }
-  resources_ = detail::allocate_window(context, call, needs.bytes());
+  resources_ = detail::allocate_window(context, call, needs.bytes(),
+                                       "resources of device communicator " + std::to_string(number));
 
   comm_.version = device_comm::layout_version;
   comm_.flags = context.options.check_launch ? device_comm::check_launch : 0;
@@ -50,6 +52,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     context.devices.copy(context.device, &header->comm, &comm_, sizeof comm_);
   });
   watched_->attach(comm_.failures);
+  listed_ =
+      std::make_unique<detail::ledger::entry>(context.made, "device communicator " + std::to_string(number), made);
 }
 
 device_communicator::state::~state() { watched_->detach(comm_.failures); }

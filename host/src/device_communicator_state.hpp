@@ -14,7 +14,7 @@ namespace devcomm::host {
 class device_communicator::state {
  public:
   /// *Collective*.
-  state(detail::rank_context& context, const std::string& call, const devcomm::requirements& needs);
+  state(detail::rank_context& context, const std::string& call, const devcomm::requirements& needs, code_place made);
   ~state();
   state(const state&) = delete;
   state& operator=(const state&) = delete;
@@ -27,6 +27,7 @@ class device_communicator::state {
   std::shared_ptr<detail::health> watched_;
   std::unique_ptr<detail::host_memory> log_;
   detail::held_window resources_;
+  std::unique_ptr<detail::ledger::entry> listed_;
 };
 
 }  // namespace devcomm::host
