@@ -42,7 +42,7 @@ const char* name_of(session_call call) {
     case session_call::sync: return "sync";
     case session_call::wait_for: return "wait_for";
     case session_call::agree: return "agree";
-    case session_call::next_round: return "next_round";
+    case session_call::begin_round: return "begin_round";
     case session_call::end: return "the session's end";
   }
   return "an unknown call";

@@ -18,7 +18,10 @@
 /// `store16(p, v)`, `load16_streaming`, `store16_streaming`: weak 16-byte accesses, aligned to 16;
 /// streaming ones expect no re-use.
 /// `load_halves(p)`, `store_halves(p, v)`: strong relaxed accesses at system scope to 16 bytes, aligned to 16,
-/// as two halves: each is whole, and one may be seen before the other.
+/// as two halves: each is whole, and one may be seen before the other. `load_words`, `store_words`: the same as
+/// four words of 4 bytes.
+///
+/// Launches. `wait_for_prior_launch()`, `allow_dependent_launch()`: see dependent_launch.cuh.
 ///
 /// Storage. `shared_array<Tag, T, N>()`: `N` uninitialised `T`, one array a block for each `Tag`.
 ///

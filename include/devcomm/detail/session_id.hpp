@@ -19,6 +19,6 @@ struct session_id {
 };
 
 /// What all threads of a group call together.
-enum class session_call : uint8_t { arrive, wait, sync, wait_for, agree, next_round, end };
+enum class session_call : uint8_t { arrive, wait, sync, wait_for, agree, begin_round, end };
 
 }  // namespace devcomm::detail
