@@ -151,6 +151,7 @@ void block::run() {
     const sanitizer::unobserved hidden;
     if (!launch.failed) {
       prepare();
+      e.order.started(*this);
       enter_fibers(e.choose_fiber(*this));
       this_fiber = nullptr;
       if (!launch.failed) check_shared_memory(*this);
@@ -184,6 +185,7 @@ void block::wake(fiber& f) {
   f.state = fiber_state::runnable;
   f.slot = static_cast<uint32_t>(runnable.size());
   runnable.push_back(&f);
+  the_engine().order.woken(f, this_fiber);
   if (!ready) the_engine().add_ready_block(*this);
 }
 
@@ -195,6 +197,7 @@ void block::suspend(fiber& f, fiber_state why) {
     runnable[f.slot] = last;
     last->slot = f.slot;
   }
+  the_engine().order.suspended(f);
   if (runnable.empty()) the_engine().remove_ready_block(*this);
   if (converging > 0) warps_after_suspend(*this, f);
 }

@@ -63,6 +63,7 @@ class block {
 
   std::vector<fiber> fibers;
   std::vector<fiber*> runnable;
+  fiber* first = nullptr;  ///< of `runnable`, the one of highest priority; null: not known
   std::vector<warp> warps;
   named_barrier barriers[16];
   uint32_t live = 0;        ///< fibers that have not exited

@@ -37,7 +37,15 @@ engine& the_engine() {
   return only;
 }
 
-engine::engine() : config(settings_from_environment()), random(config.seed) { explain_address_reports(); }
+engine::engine() : config(settings_from_environment()), order(config.schedule, config.seed) {
+  explain_address_reports();
+}
+
+void engine::restart() {
+  order = schedule(config.schedule, config.seed);
+  trace = 0;
+  launches = 0;
+}
 
 void engine::poke() {
   last_call_ = real_time();
@@ -83,5 +91,17 @@ void note_shared_memory() {
   e.shared_with_processes = true;
   e.real_offset = e.now - real_time();  // wraps; the sum does again
 }
+
+void begin_looking_on() {
+  const engine_guard hold;
+  the_engine().onlookers.push_back(syscall(SYS_gettid));
+}
+
+void end_looking_on() {
+  const engine_guard hold;
+  std::erase(the_engine().onlookers, syscall(SYS_gettid));
+}
+
+bool kernels_run() { return __atomic_load_n(&the_engine().grid_count, __ATOMIC_RELAXED) != 0; }
 
 }  // namespace devcomm::simulator::detail

@@ -8,7 +8,7 @@
 
 #include "block.hpp"
 #include "futex.hpp"
-#include "random.hpp"
+#include "schedule.hpp"
 #include "settings.hpp"
 
 #include <cstdint>
@@ -76,7 +76,7 @@ class engine {
   void forget_failures() { failure_text_.clear(); }
 
   settings config;
-  random_choice random;
+  schedule order;
   uint64_t trace = 0;
   uint64_t launches = 0;  ///< since the seed was set
   uint64_t steps = 0;
@@ -98,12 +98,16 @@ class engine {
   std::vector<block*> ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
+  uint32_t grid_count = 0;              ///< of them; read by threads without the lock
+  std::vector<long> onlookers;          ///< threads of the host that never help
   std::vector<block*> finished_blocks;  ///< to be joined by the conductor
 
   /// Nanoseconds of simulated time that one scheduling step takes.
   static constexpr uint64_t step_time = 20;
 
   engine();
+  /// Starts the sequence of choices anew.
+  void restart();
 
  private:
   friend class conductor;

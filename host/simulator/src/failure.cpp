@@ -5,7 +5,6 @@
 
 #include <devcomm/simulator/simulator.hpp>
 
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -39,16 +38,15 @@ std::string describe_thread(const fiber& f) { return describe_block(*f.home) + "
 void fail_misuse(const char* message) { throw misuse(message); }
 
 void engine::record_failure(const std::string& text, bool consequence) {
-  const std::string line = text + " (seed " + std::to_string(config.seed) + ")";
+  const std::string line = text + " (" + how_to_repeat() + ")";
   failure_text_ = consequence && !failure_text_.empty() ? failure_text_ + "\nthen " + line : line;
   std::fprintf(stderr, "devcomm simulator: %s\n", line.c_str());
 }
 
 void die_of_overflow(const fiber& f) {
   std::fprintf(stderr,
-               "devcomm simulator: %s used more than its stack of %zu bytes (seed %" PRIu64
-               "); set DEVCOMM_SIM_STACK to more\n",
-               describe_thread(f).c_str(), f.home->stack_bytes(), the_engine().config.seed);
+               "devcomm simulator: %s used more than its stack of %zu bytes (%s); set DEVCOMM_SIM_STACK to more\n",
+               describe_thread(f).c_str(), f.home->stack_bytes(), how_to_repeat().c_str());
   std::abort();
 }
 
@@ -56,10 +54,9 @@ void die_of_watchdog(const block* running, uint64_t nanoseconds) {
   const std::string who = running != nullptr ? describe_block(*running) : std::string("the runtime");
   std::fprintf(stderr,
                "devcomm simulator: %s has run for %.1f s without reaching a point where another thread could go on "
-               "(seed %" PRIu64
-               "). A loop that polls plain or volatile memory never does: poll with devcomm's waits, atomics or "
+               "(%s). A loop that polls plain or volatile memory never does: poll with devcomm's waits, atomics or "
                "cuda::atomic_ref. For long computations set DEVCOMM_SIM_WATCHDOG_MS\n",
-               who.c_str(), static_cast<double>(nanoseconds) * 1e-9, the_engine().config.seed);
+               who.c_str(), static_cast<double>(nanoseconds) * 1e-9, how_to_repeat().c_str());
   std::abort();
 }
 

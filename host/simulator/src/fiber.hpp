@@ -56,8 +56,11 @@ struct fiber {
   uint3 index{};
   uint32_t rank = 0;
   fiber_state state = fiber_state::runnable;
-  uint32_t slot = 0;     ///< place in the block's runnable list, or in the engine's list of waiting fibers
-  uint32_t quantum = 1;  ///< preemption points left before it has to yield
+  uint32_t slot = 0;      ///< place in the block's runnable list, or in the engine's list of waiting fibers
+  uint32_t quantum = 1;   ///< preemption points left before it has to yield
+  uint32_t granted = 1;   ///< what `quantum` was when it last stopped or began
+  uint32_t alone = 0;     ///< preemption points passed without having to wait (kept by pct schedules)
+  uint64_t priority = 0;  ///< in pct schedules
   exception_state exceptions{};
 
   void* identity = nullptr;    ///< ThreadSanitizer's

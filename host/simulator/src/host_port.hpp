@@ -38,4 +38,10 @@ void return_device_memory(int device, std::size_t bytes);
 /// kernels are no deadlock.
 void note_shared_memory();
 
+/// The calling thread never helps kernels that wait, from `begin_looking_on` to `end_looking_on`.
+void begin_looking_on();
+void end_looking_on();
+/// Whether a launch is running; asked without the engine's lock.
+[[nodiscard]] bool kernels_run();
+
 }  // namespace devcomm::simulator::detail

@@ -34,6 +34,15 @@ uint64_t number(const char* name, uint64_t otherwise, uint64_t least, uint64_t m
   return value;
 }
 
+schedule_choice schedule_from_environment() {
+  const char* text = std::getenv("DEVCOMM_SIM_SCHEDULE");
+  if (text == nullptr || *text == '\0') return {};
+  const auto choice = schedule_choice::parse(text);
+  if (choice) return *choice;
+  std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_SCHEDULE is '%s'; give %s\n", text, schedule_choice::forms);
+  std::_Exit(2);
+}
+
 bool is_picture(std::string_view path) { return path.empty() || path.ends_with(".svg") || path.ends_with(".dot"); }
 
 /// A file name that says what kind of picture it is.
@@ -57,6 +66,7 @@ settings settings_from_environment() {
   const bool sanitized = sanitizer::orders() || sanitizer::address();
   settings s{};
   s.seed = number("DEVCOMM_SIM_SEED", 1, 0, any);
+  s.schedule = schedule_from_environment();
   s.devices = static_cast<int>(number("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
   s.multiprocessors = static_cast<int>(number("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
   s.stack_bytes = number("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
@@ -68,7 +78,12 @@ settings settings_from_environment() {
   return s;
 }
 
-uint64_t seed_for_race() { return the_engine().config.seed; }
+std::string how_to_repeat() {
+  const settings& s = the_engine().config;
+  std::string text = "seed " + std::to_string(s.seed);
+  if (s.schedule.kind != schedule_kind::random) text += ", DEVCOMM_SIM_SCHEDULE=" + s.schedule.text();
+  return text;
+}
 
 }  // namespace detail
 
@@ -88,14 +103,28 @@ void set_multiprocessors(int count) {
 void set_seed(std::uint64_t seed) {
   const engine_guard hold;
   the_engine().config.seed = seed;
-  the_engine().random = detail::random_choice(seed);
-  the_engine().trace = 0;
-  the_engine().launches = 0;
+  the_engine().restart();
 }
 
 std::uint64_t seed() {
   const engine_guard hold;
   return the_engine().config.seed;
+}
+
+void set_schedule(std::string_view text) {
+  const auto choice = detail::schedule_choice::parse(text);
+  if (!choice) {
+    throw std::invalid_argument("devcomm simulator: '" + std::string(text) + "' is no schedule; give " +
+                                detail::schedule_choice::forms);
+  }
+  const engine_guard hold;
+  the_engine().config.schedule = *choice;
+  the_engine().restart();
+}
+
+std::string schedule() {
+  const engine_guard hold;
+  return the_engine().config.schedule.text();
 }
 
 void set_stack_bytes(std::size_t bytes) {

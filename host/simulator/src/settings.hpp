@@ -2,6 +2,8 @@
 /// What can be set from outside, with the first values taken from the environment.
 #pragma once
 
+#include "schedule.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +12,7 @@ namespace devcomm::simulator::detail {
 
 struct settings {
   uint64_t seed;
+  schedule_choice schedule;
   int devices;
   int multiprocessors;
   size_t stack_bytes;
@@ -21,5 +24,8 @@ struct settings {
 };
 
 [[nodiscard]] settings settings_from_environment();
+
+/// "seed 1", and what else a run is repeated with, as variables of the environment.
+[[nodiscard]] std::string how_to_repeat();
 
 }  // namespace devcomm::simulator::detail

@@ -156,7 +156,7 @@ class packet_channel {
       return members_.world_rank(first_missing<Protocol>(row, row_bytes(), first, end, packets, epoch_));
     };
     const auto label = [&]() -> wait_label {
-      return {Protocol::what, index_, home_->comm.rank, missing(), epoch_, home_->comm.timeout, false};
+      return {Protocol::what, index_, home_->comm.rank, missing(), epoch_, home_->comm.timeout, false, epoch_ - 1};
     };
     bool arrived = true;
     detail::poll<1>(home_, {false, 0}, label, look, [&](status failure) {
@@ -172,14 +172,8 @@ class packet_channel {
   DEVCOMM_DEVICE auto id() const {
     return [this]() -> session_id {
       const device_comm& comm = home_->comm;
-      const auto offset = reinterpret_cast<const char*>(own_) - comm.resources.local;
-      return {Protocol::what,
-              index_,
-              comm.rank,
-              group_.thread_rank(),
-              group_.size(),
-              comm.resources.base,
-              static_cast<uint64_t>(offset)};
+      const auto offset = static_cast<uint64_t>(reinterpret_cast<const char*>(own_) - comm.resources.local);
+      return {Protocol::what, index_, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset};
     };
   }
   /// From the rows of even rounds to those of this one.

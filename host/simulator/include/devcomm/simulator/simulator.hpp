@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace devcomm::simulator {
 
@@ -30,6 +31,12 @@ void set_multiprocessors(int count);
 /// while no kernel runs.
 void set_seed(std::uint64_t seed);
 [[nodiscard]] std::uint64_t seed();
+/// Chooses how threads take turns, and starts the sequence of choices anew: `random`, `pct[:DEPTH[:LENGTH]]`,
+/// `slow_rank`, `slow_block`, `starve_warp`, or `mixed`, in which the seed chooses among them
+/// (`DEVCOMM_SIM_SCHEDULE`, random; see docs/simulator.md). Throws `std::invalid_argument` for anything else.
+/// Call it while no kernel runs.
+void set_schedule(std::string_view text);
+[[nodiscard]] std::string schedule();
 
 /// Bytes of stack of each simulated thread (`DEVCOMM_SIM_STACK`).
 void set_stack_bytes(std::size_t bytes);
