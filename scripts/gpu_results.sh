@@ -4,7 +4,7 @@
 #   scripts/gpu_results.sh                    builds, then runs on 1, 2, 3, 4 and 8 ranks where there are as many GPUs
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
-#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults or benchmarks
+#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog or benchmarks
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
@@ -13,7 +13,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults benchmarks)
+bin='' out='' parts=(examples tests faults watchdog benchmarks)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
@@ -69,7 +69,7 @@ for n in 1 2 3 4 8; do [ "$n" -le "$gpus" ] && rank_counts+=("$n"); done
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 run_examples() { # RANKS
-  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce_ll; do
+  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce; do
     run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
   done
 }
@@ -116,6 +116,23 @@ part_faults() {
   done
 }
 
+part_watchdog() {
+  start_log watchdog "A hang as the watchdog tells it, and what the watchdog costs"
+  local most=${rank_counts[-1]}
+  if [ "$most" -lt 2 ]; then
+    echo "needs 2 GPUs" >>"$log"
+    return
+  fi
+  run "$bin/watchdog_test_gpu" --order decl
+  run DEVCOMM_RANKS="$most" "$bin/faults_gpu" absent_rank
+  for n in 2 "$most"; do
+    for _ in 1 2; do
+      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu"
+      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_watchdog_gpu"
+    done
+  done
+}
+
 part_benchmarks() {
   start_log lsa_barrier "LSA barrier against NCCL's, in one run"
   for n in "${rank_counts[@]}"; do
@@ -132,8 +149,9 @@ for part in "${parts[@]}"; do
     examples) part_examples ;;
     tests) part_tests ;;
     faults) part_faults ;;
+    watchdog) part_watchdog ;;
     benchmarks) part_benchmarks ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults benchmarks" ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog benchmarks" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

@@ -3,7 +3,8 @@
 ///     lsa_barrier [--compare nccl]
 ///
 /// Prints a table and, with DEVCOMM_JSON=FILE, appends a line of JSON for each row. One process, one
-/// thread a GPU; `DEVCOMM_RANKS` sets the ranks.
+/// thread a GPU; `DEVCOMM_RANKS` sets the ranks. Compiled with DEVCOMM_WATCHDOG=1 (benchmark_lsa_barrier_watchdog)
+/// it tells what the watchdog costs.
 #include "common/measure.hpp"
 #include "lsa_barrier/nccl_barrier.hpp"
 
@@ -92,7 +93,7 @@ void measure(host::communicator& comm, bool with_nccl) {
         }
       }
       if (comm.rank() == 0) {
-        print(comm, shape, "devcomm", order, blocks, ours);
+        print(comm, shape, DEVCOMM_WATCHDOG ? "watched" : "devcomm", order, blocks, ours);
         if (nccl) print(comm, shape, "nccl", order, blocks, theirs);
       }
     }

@@ -83,6 +83,12 @@ class backend {
     static_cast<void>(rank);
   }
 
+  /// Between the two the calling thread only looks on: kernels that wait get no help from it.
+  virtual void begin_looking_on() {}
+  virtual void end_looking_on() {}
+  /// False when surely no kernel runs on any device of this process.
+  [[nodiscard]] virtual bool may_run_kernels() { return true; }
+
   /// Sizes of physical memory and offsets in a range are multiples of this.
   [[nodiscard]] virtual std::size_t granularity(int device) = 0;
   [[nodiscard]] virtual std::unique_ptr<physical_memory> create_physical(int device, std::size_t bytes,

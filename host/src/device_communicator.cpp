@@ -16,7 +16,10 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   struct request {
     std::uint64_t fingerprint;
     std::uint64_t bytes;
+    std::uint64_t watched;
   };
+  const bool watch = context.options.watchdog;
+  const std::uint64_t number = ++context.device_comms;
   const auto requests = context.agree.gather(call, [&] {
     if (needs.lsa() != context.lsa) {
       throw invalid_argument(
@@ -25,16 +28,30 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     }
     log_ = context.devices.allocate_host(context.device, sizeof(failure_log));
     comm_.failures = new (log_->data()) failure_log{};
-    return request{needs.fingerprint(), needs.bytes()};
+    if (watch) {
+      waits_ = std::make_unique<detail::watched_waits>(
+          context.devices, context.device,
+          detail::watched_name{context.rank(), context.size(), context.peers[0].identity, number});
+    }
+    return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u};
   });
   for (std::size_t i = 1; i < requests.size(); ++i) {
+    if (requests[i].watched != requests[0].watched) {
+      throw invalid_argument(
+          call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
+          (requests[i].watched != 0 ? " watches waits and rank 0 does not" : " watches no waits and rank 0 does") +
+          "; compile the program of all ranks with the same DEVCOMM_WATCHDOG, or set the option "
+          "watchdog alike");
+    }
     if (requests[i].fingerprint == requests[0].fingerprint && requests[i].bytes == requests[0].bytes) continue;
     throw invalid_argument(call_text(call, context.rank(), context.size()) + ": the requirements of rank " +
                            std::to_string(i) + " (" + std::to_string(requests[i].bytes) +
                            " bytes) differ from those of rank 0 (" + std::to_string(requests[0].bytes) +
                            " bytes); ask for the same resources in the same order on every rank");
   }
-  resources_ = detail::allocate_window(context, call, needs.bytes());
+  // What the watchdog needs in device memory lies behind what was asked for.
+  const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
+  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_places) : needs.bytes());
 
   comm_.version = device_comm::layout_version;
   comm_.flags = context.options.check_launch ? device_comm::check_launch : 0;
@@ -46,8 +63,13 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   comm_.lsa_barriers = needs.lsa_barriers();
   comm_.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
   context.agree.together(call, [&] {
-    auto* header = reinterpret_cast<resource_header*>(comm_.resources.local);
-    context.devices.copy(context.device, &header->comm, &comm_, sizeof comm_);
+    resource_header header{};
+    header.comm = comm_;
+    if (watch) {
+      header.waits = waits_->table();
+      header.places = reinterpret_cast<wait_places*>(comm_.resources.local + places);
+    }
+    context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
   });
   watched_->attach(comm_.failures);
 }

@@ -5,6 +5,7 @@
 #include <devcomm/host/communicator.hpp>
 
 #include "held_window.hpp"
+#include "watchdog.hpp"
 
 #include <memory>
 #include <string>
@@ -26,6 +27,7 @@ class device_communicator::state {
   device_comm comm_{};
   std::shared_ptr<detail::health> watched_;
   std::unique_ptr<detail::host_memory> log_;
+  std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched
   detail::held_window resources_;
 };
 

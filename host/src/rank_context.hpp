@@ -45,8 +45,9 @@ struct rank_context {
   host::properties properties;
   std::shared_ptr<health> watched;
   std::shared_ptr<process_ranks> process;
-  std::uint64_t windows = 0;   ///< made so far
-  std::uint64_t children = 0;  ///< splits so far
+  std::uint64_t windows = 0;       ///< made so far
+  std::uint64_t device_comms = 0;  ///< made so far
+  std::uint64_t children = 0;      ///< splits so far
 
  private:
   /// Ranks of different islands never share an LSA team.

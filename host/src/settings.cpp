@@ -84,6 +84,22 @@ int wanted_ranks(const environment& variables, int otherwise) {
   return *ranks;
 }
 
+watchdog_options watchdog_from(const environment& variables) {
+  watchdog_options options;
+  if (const auto text = variables("DEVCOMM_WATCHDOG_AFTER")) {
+    const auto seconds = parse<double>(*text);
+    if (!seconds || !(*seconds >= 0) || *seconds > most_seconds) {
+      reject("DEVCOMM_WATCHDOG_AFTER", *text, "a number of seconds from 0 (only when asked) to 1000000000");
+    }
+    options.after = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(*seconds));
+  }
+  if (const auto text = variables("DEVCOMM_WATCHDOG_SIGNAL")) {
+    if (*text != "0" && *text != "1") reject("DEVCOMM_WATCHDOG_SIGNAL", *text, "0 or 1");
+    options.on_signal = *text == "1";
+  }
+  return options;
+}
+
 std::string multicast_forbidden(const environment& variables) {
   for (const char* name : {"DEVCOMM_NVLS_ENABLE", "NCCL_NVLS_ENABLE"}) {
     if (const auto text = variables(name); text && *text == "0") return std::string(name) + " is 0";

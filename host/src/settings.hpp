@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/host/communicator.hpp>
+#include <devcomm/host/watchdog.hpp>
 
 #include "backend.hpp"
 
@@ -28,6 +29,9 @@ using environment = std::function<std::optional<std::string>(const std::string& 
 
 /// `DEVCOMM_RANKS`, or `otherwise` when it is unset.
 [[nodiscard]] int wanted_ranks(const environment& variables, int otherwise);
+
+/// The watchdog's first options: `DEVCOMM_WATCHDOG_AFTER` and `DEVCOMM_WATCHDOG_SIGNAL`.
+[[nodiscard]] watchdog_options watchdog_from(const environment& variables);
 
 /// Why the environment forbids multicast: "DEVCOMM_NVLS_ENABLE is 0"; empty when it does not.
 [[nodiscard]] std::string multicast_forbidden(const environment& variables);

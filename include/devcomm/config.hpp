@@ -43,6 +43,12 @@
 #  endif
 #endif
 
+/// Watchdog: waits that last show what they wait for in a table that the host library reads and reports,
+/// see docs/diagnosis.md. Off unless compiled with `-DDEVCOMM_WATCHDOG=1`. One value per program.
+#if !defined(DEVCOMM_WATCHDOG)
+#  define DEVCOMM_WATCHDOG 0
+#endif
+
 namespace devcomm {
 
 #if defined(__CUDACC_RTC__)

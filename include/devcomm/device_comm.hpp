@@ -7,6 +7,7 @@
 #include <devcomm/requirements.hpp>
 #include <devcomm/sym_ptr.hpp>
 #include <devcomm/team.hpp>
+#include <devcomm/wait_table.hpp>
 #include <devcomm/window.hpp>
 
 namespace devcomm {
@@ -19,7 +20,7 @@ namespace devcomm {
 struct device_comm {
   /// Changes whenever the layout of anything that enters a kernel changes. The host library refuses
   /// to make a communicator for a program built with another one.
-  static constexpr uint32_t layout_version = 1;
+  static constexpr uint32_t layout_version = 2;
 
   uint32_t version;   ///< `layout_version` of the host library that made it
   uint32_t flags;     ///< `check_launch`
@@ -64,8 +65,10 @@ static_assert(sizeof(device_comm) == 24 + sizeof(window) + 40, "change layout_ve
 /// Rare paths read the communicator here: a kernel parameter that any path of a loop uses is fetched on
 /// every turn of it.
 struct resource_header {
-  device_comm comm;   ///< as the host made it: without a launch key
-  uint32_t failures;  ///< failed waits of this rank so far; hands out places in the failure log
+  device_comm comm;     ///< as the host made it: without a launch key
+  uint32_t failures;    ///< failed waits of this rank so far; hands out places in the failure log
+  wait_table* waits;    ///< host memory that kernels can write; null where waits are not watched
+  wait_places* places;  ///< this rank's
 };
 
 static_assert(sizeof(resource_header) <= resource_header_bytes, "requirements start after it");

@@ -8,6 +8,7 @@
 /// culprit, and go on. Exit status 0 means that it did. Prints what it saw.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
+#include <devcomm/host/watchdog.hpp>
 
 #include "support/ranks.hpp"
 
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <string>
 
 using namespace devcomm;
@@ -23,6 +25,7 @@ using namespace devcomm;
 namespace {
 
 constexpr auto kernel_timeout = std::chrono::milliseconds(1500);
+constexpr auto watchdog_patience = std::chrono::milliseconds(500);
 constexpr unsigned blocks = 4;
 constexpr unsigned threads = 128;
 
@@ -59,8 +62,31 @@ void require_prompt(double seconds) {
                 "the kernel took " + std::to_string(seconds) + " s to give up");
 }
 
+/// What the watchdog reported; printed as it comes.
+class watchdog_reports {
+ public:
+  void listen() {
+    host::set_watchdog({watchdog_patience, false, [this](const std::string& text) {
+                          std::fputs(text.c_str(), stdout);
+                          const std::lock_guard lock(mutex_);
+                          text_ += text;
+                        }});
+  }
+  [[nodiscard]] bool tell(const std::string& part) const {
+    const std::lock_guard lock(mutex_);
+    return text_.find(part) != std::string::npos;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+};
+
+watchdog_reports reports;
+
 void absent_rank(host::communicator& comm) {
   const int culprit = comm.size() - 1;
+  if (comm.rank() == 0) reports.listen();
   const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
   if (comm.rank() != culprit) {
     double seconds = 0;
@@ -72,6 +98,11 @@ void absent_rank(host::communicator& comm) {
       named = named || (record.outcome == status::timeout && record.peer == culprit && record.expected == 1);
     }
     test::require(named, "no record names the absent rank");
+    test::require(reports.tell(" wait at LSA barriers 0..3 for rank " + std::to_string(culprit) + " to reach epoch 1"),
+                  "the watchdog did not tell of the waits");
+    test::require(reports.tell("wait in the end for rank " + std::to_string(culprit) + ", which waits for nobody") ||
+                      reports.tell("waits in the end for rank " + std::to_string(culprit) + ", which waits for nobody"),
+                  "the watchdog did not name the absent rank");
     std::printf("rank %d left after %.2f s: %s\n", comm.rank(), seconds,
                 error_of([&] { device_comm.check(); }).c_str());
   }

@@ -89,6 +89,7 @@ void conductor::start_tasks() {
         g->completion = &t->completed;
         g->identity = id;
         e.grids.push_back(g);
+        __atomic_store_n(&e.grid_count, static_cast<uint32_t>(e.grids.size()), __ATOMIC_RELAXED);
         continue;
       }
       void* const self = sanitizer::identity();
@@ -145,6 +146,7 @@ void conductor::end_grids() {
       continue;
     }
     e.grids.erase(e.grids.begin() + static_cast<std::ptrdiff_t>(i));
+    __atomic_store_n(&e.grid_count, static_cast<uint32_t>(e.grids.size()), __ATOMIC_RELAXED);
     task* t = g.owner;
     finish_order(*t, g.identity);
     finish_task(*t, g.error);

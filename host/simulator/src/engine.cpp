@@ -81,4 +81,16 @@ void note_shared_memory() {
   e.real_offset = e.now - real_time();  // wraps; the sum does again
 }
 
+void begin_looking_on() {
+  const engine_guard hold;
+  the_engine().onlookers.push_back(syscall(SYS_gettid));
+}
+
+void end_looking_on() {
+  const engine_guard hold;
+  std::erase(the_engine().onlookers, syscall(SYS_gettid));
+}
+
+bool kernels_run() { return __atomic_load_n(&the_engine().grid_count, __ATOMIC_RELAXED) != 0; }
+
 }  // namespace devcomm::simulator::detail

@@ -12,6 +12,8 @@
 #include "settings.hpp"
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,9 @@ class engine {
   bool wake_patient();
   [[nodiscard]] uint64_t next_wake_time() const;
 
+  /// World ranks that communicators have put on a device.
+  std::map<int, std::set<int>> ranks_of_device;
+
   // --- failures (failure.cpp) ---
   void record_failure(const std::string& text, bool consequence);
   [[nodiscard]] std::string failure_text() const { return failure_text_; }
@@ -93,6 +98,8 @@ class engine {
   std::vector<block*> ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
+  uint32_t grid_count = 0;              ///< of them; read by threads without the lock
+  std::vector<long> onlookers;          ///< threads of the host that never help
   std::vector<block*> finished_blocks;  ///< to be joined by the conductor
 
   /// Nanoseconds of simulated time that one scheduling step takes.

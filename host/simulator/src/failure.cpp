@@ -17,11 +17,20 @@ void fail_assertion(const char* condition, const char* message, const char* file
 
 namespace detail {
 
-std::string describe_block(const block& b) {
+int rank_of(const block& b) {
   for (const fiber& f : b.fibers) {
-    if (f.label != nullptr) return "rank " + std::to_string(f.label->rank) + ", block " + std::to_string(b.rank);
+    if (f.label != nullptr) return f.label->rank;
   }
-  return "device " + std::to_string(b.launch.device) + ", block " + std::to_string(b.rank);
+  if (b.world_rank >= 0) return b.world_rank;
+  const auto named = the_engine().ranks_of_device.find(b.launch.device);
+  const bool one = named != the_engine().ranks_of_device.end() && named->second.size() == 1;
+  return one ? *named->second.begin() : -1;
+}
+
+std::string describe_block(const block& b) {
+  const int rank = rank_of(b);
+  const std::string who = rank >= 0 ? "rank " + std::to_string(rank) : "device " + std::to_string(b.launch.device);
+  return who + ", block " + std::to_string(b.rank);
 }
 
 std::string describe_thread(const fiber& f) { return describe_block(*f.home) + ", thread " + std::to_string(f.rank); }

@@ -8,10 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace devcomm::simulator::detail {
 
 class block;
+struct session;
 
 inline constexpr uint64_t never = ~uint64_t{0};
 
@@ -81,6 +83,8 @@ struct fiber {
   uint64_t value = 0;  ///< given, then the result
   warp_operation operation = warp_operation::sync;
   const void* place = nullptr;
+
+  std::vector<session*> sessions;  ///< that it is in, oldest first
 };
 
 }  // namespace devcomm::simulator::detail

@@ -12,6 +12,9 @@ namespace devcomm::simulator::detail {
 /// Makes `device` the calling thread's, as `cudaSetDevice` does.
 void make_device_current(int device);
 
+/// Messages may call the device's kernels by the rank that launches them.
+void name_rank_of_device(int device, int rank);
+
 /// Memory from `cudaMalloc` and its relatives.
 struct allocation {
   int device;
@@ -34,5 +37,11 @@ void return_device_memory(int device, std::size_t bytes);
 /// From now on other processes may change memory that kernels here wait on, so that waiting
 /// kernels are no deadlock.
 void note_shared_memory();
+
+/// The calling thread never helps kernels that wait, from `begin_looking_on` to `end_looking_on`.
+void begin_looking_on();
+void end_looking_on();
+/// Whether a launch is running; asked without the engine's lock.
+[[nodiscard]] bool kernels_run();
 
 }  // namespace devcomm::simulator::detail

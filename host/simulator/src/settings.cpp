@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
 
 namespace devcomm::simulator {
 namespace detail {
@@ -39,6 +40,17 @@ schedule_choice schedule_from_environment() {
   const auto choice = schedule_choice::parse(text);
   if (choice) return *choice;
   std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_SCHEDULE is '%s'; give %s\n", text, schedule_choice::forms);
+  std::_Exit(2);
+}
+
+bool is_picture(std::string_view path) { return path.empty() || path.ends_with(".svg") || path.ends_with(".dot"); }
+
+/// A file name that says what kind of picture it is.
+std::string picture_file(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return {};
+  if (is_picture(text)) return text;
+  std::fprintf(stderr, "devcomm simulator: %s is '%s'; give a file name that ends in .svg or .dot\n", name, text);
   std::_Exit(2);
 }
 
@@ -72,6 +84,7 @@ settings settings_from_environment() {
   s.watchdog = number("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, most_milliseconds) * millisecond;
   s.grace = number("DEVCOMM_SIM_GRACE_MS", 10000, 0, most_milliseconds) * millisecond;
   s.background_start = number("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, most_milliseconds) * millisecond;
+  s.deadlock_picture = picture_file("DEVCOMM_SIM_DEADLOCK_PICTURE");
   return s;
 }
 
@@ -157,6 +170,14 @@ void set_grace(std::chrono::milliseconds limit) {
 void set_background_start(std::chrono::milliseconds delay) {
   const engine_guard hold;
   the_engine().config.background_start = static_cast<uint64_t>(delay.count()) * 1000000u;
+}
+
+void set_deadlock_picture(const std::string& path) {
+  if (!detail::is_picture(path)) {
+    throw std::invalid_argument("set_deadlock_picture: '" + path + "' ends neither in .svg nor in .dot");
+  }
+  const engine_guard hold;
+  the_engine().config.deadlock_picture = path;
 }
 
 std::string last_failure() {

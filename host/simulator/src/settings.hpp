@@ -17,9 +17,10 @@ struct settings {
   int devices;
   int multiprocessors;
   size_t stack_bytes;
-  uint64_t watchdog;          ///< nanoseconds of real time; 0: none
-  uint64_t grace;             ///< nanoseconds of real time
-  uint64_t background_start;  ///< nanoseconds of real time
+  uint64_t watchdog;             ///< nanoseconds of real time; 0: none
+  uint64_t grace;                ///< nanoseconds of real time
+  uint64_t background_start;     ///< nanoseconds of real time
+  std::string deadlock_picture;  ///< file; empty for none
 };
 
 [[nodiscard]] settings settings_from_environment();

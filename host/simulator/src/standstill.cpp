@@ -105,6 +105,9 @@ bool conductor::is_known(long thread) const {
       if (b->thread_id == thread) return true;
     }
   }
+  for (const long onlooker : engine_.onlookers) {
+    if (onlooker == thread) return true;
+  }
   for (const long ended : engine_.ended_threads_) {
     if (ended == thread) return true;
   }

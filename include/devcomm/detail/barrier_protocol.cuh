@@ -111,6 +111,14 @@ class barrier_protocol {
     if (first_ == 0) arch::store<memory_order::relaxed, scope::device>(memory().epoch(), epoch_);
   }
 
+  /// What watches over sessions knows this one by.
+  DEVCOMM_DEVICE session_id id() const {
+    const device_comm& comm = home_->comm;
+    return {
+        operation::lsa_barrier, index_,          comm.rank, static_cast<uint32_t>(first_), static_cast<uint32_t>(step_),
+        comm.resources.base,    barriers_.offset};
+  }
+
   DEVCOMM_DEVICE const Group& group() const { return group_; }
   /// Whether this thread knows the session to be dead.
   DEVCOMM_DEVICE bool is_dead() const { return mine_ != status::success; }
@@ -173,7 +181,7 @@ class barrier_protocol {
     const int rank = members_.world_rank(peer.member);
     const auto label = [&]() -> wait_label {
       const uint64_t budget = limit.nanoseconds(*home_);
-      return {operation::lsa_barrier, index_, home_->comm.rank, rank, target, budget, limit.own};
+      return {operation::lsa_barrier, index_, home_->comm.rank, rank, target, budget, limit.own, seen};
     };
     status outcome = status::success;
     const auto look = [&] {

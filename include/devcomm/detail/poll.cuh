@@ -4,6 +4,7 @@
 
 #include <devcomm/detail/arch.cuh>
 #include <devcomm/detail/wait_label.hpp>
+#include <devcomm/detail/wait_note.cuh>
 #include <devcomm/device_comm.hpp>
 
 namespace devcomm::detail {
@@ -43,15 +44,16 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(const resource_h
 
 /// Calls `look`, which returns whether what is waited for has happened, until it does. When `limit` is
 /// reached or the waits of its device communicator are aborted first, calls `fail` with the reason. `label` returns the
-/// `wait_label`; only the simulator calls it.
+/// `wait_label`; only the simulator and the watchdog call it.
 ///
 /// The loop is as tight as it can be, as a few cycles more delay the moment at which an arrival is seen by a
 /// whole look: looks come in rounds of `Unroll`, and the checks, once in `arch::rounds_per_check` rounds, are
 /// kept out of line.
 template <int Unroll = arch::looks_per_round, class Label, class Look, class Fail>
-DEVCOMM_DEVICE void poll(const resource_header* home, deadline limit, Label label, Look look, Fail fail) {
+DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Look look, Fail fail) {
   arch::wait_scope waiting(label);
   wait_progress progress{0, arch::rounds_per_check, status::success};
+  wait_note note(home);
   for (;;) {
     DEVCOMM_UNROLL
     for (int i = 0; i < Unroll; ++i) {
@@ -60,6 +62,7 @@ DEVCOMM_DEVICE void poll(const resource_header* home, deadline limit, Label labe
     }
     if (--progress.rounds != 0) continue;
     progress = check_wait(home, limit, progress);
+    note.renew(label, progress.start);
     if (progress.outcome != status::success) return fail(progress.outcome);
   }
 }

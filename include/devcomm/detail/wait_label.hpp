@@ -15,6 +15,7 @@ struct wait_label {
   uint64_t expected;  ///< epoch waited for
   uint64_t budget;    ///< nanoseconds the wait may take from when the label is made
   bool has_deadline;  ///< the caller gave a deadline of its own, so waiting forever is no deadlock
+  uint64_t seen = 0;  ///< epoch last read
 };
 
 }  // namespace devcomm::detail

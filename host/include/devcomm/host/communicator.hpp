@@ -86,6 +86,9 @@ struct communicator_options {
   /// Compare the launches of all ranks at the first barrier of each session; `DEVCOMM_CHECK_LAUNCH`
   /// (0 or 1) overrides. On by default in the simulator.
   bool check_launch = false;
+  /// Have a table for waits that last, see `watchdog.hpp`. Set when the program is compiled with
+  /// `DEVCOMM_WATCHDOG`; set it yourself where only the files with kernels are. The same on all ranks.
+  bool watchdog = DEVCOMM_WATCHDOG != 0;
   /// `device_comm::layout_version` of the headers that the program was compiled with; leave it alone.
   /// The library refuses a program built with another layout than its own.
   std::uint32_t layout_version = device_comm::layout_version;

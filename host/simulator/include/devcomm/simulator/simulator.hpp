@@ -56,6 +56,10 @@ void set_grace(std::chrono::milliseconds limit);
 /// anyway (`DEVCOMM_SIM_BACKGROUND_MS`, 500 ms).
 void set_background_start(std::chrono::milliseconds delay);
 
+/// Each deadlock is also drawn into this file, which ends in `.svg` (a picture) or `.dot` (for Graphviz); empty for
+/// none. The next one overwrites it (`DEVCOMM_SIM_DEADLOCK_PICTURE`).
+void set_deadlock_picture(const std::string& path);
+
 /// Text of the latest failure: a broken precondition, a deadlock, or an exception, and the launches
 /// that could not end because of it. Empty when there was none since `clear_failure`.
 [[nodiscard]] std::string last_failure();

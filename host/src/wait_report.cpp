@@ -1,0 +1,279 @@
+#include "wait_report.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace devcomm::host::detail {
+namespace {
+
+constexpr std::size_t most_lines = 64;
+
+using number_set = std::set<std::uint64_t>;
+
+/// What one rank waits for from one peer, at all of its blocks.
+struct wait_kind {
+  int rank;
+  int peer;
+  operation what;
+  std::uint64_t expected;
+  std::uint64_t seen;
+
+  [[nodiscard]] auto key() const { return std::tie(rank, peer, what, expected, seen); }
+  friend bool operator<(const wait_kind& a, const wait_kind& b) { return a.key() < b.key(); }
+};
+
+struct wait_places_of_kind {
+  number_set indices, blocks, threads;
+  std::chrono::nanoseconds longest{0};
+};
+
+using wait_kinds = std::map<wait_kind, wait_places_of_kind>;
+
+/// Waits that are told in one sentence: all of `ranks` wait for all of `peers`.
+struct wait_group {
+  number_set ranks, peers;
+  operation what;
+  std::uint64_t expected;
+  std::uint64_t seen;
+  wait_places_of_kind places;
+};
+
+/// "3", "0, 1" or "0, 2..5, 9".
+std::string numbers(const number_set& all) {
+  constexpr std::size_t most = 12;
+  std::string text;
+  std::size_t written = 0;
+  for (auto at = all.begin(); at != all.end();) {
+    if (written++ == most) return text + " and more";
+    const std::uint64_t first = *at;
+    std::uint64_t last = first;
+    while (++at != all.end() && *at == last + 1) last = *at;
+    if (last == first + 1) {  // two in a row are no range
+      --at;
+      last = first;
+    }
+    text += (text.empty() ? "" : ", ") + std::to_string(first) + (last > first ? ".." + std::to_string(last) : "");
+  }
+  return text;
+}
+
+/// "block 3" or "blocks 0..7".
+std::string counted(const char* noun, const number_set& all) {
+  return std::string(noun) + (all.size() > 1 ? "s " : " ") + numbers(all);
+}
+
+std::string seconds(std::chrono::nanoseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
+
+wait_kinds collect(const observed_comm& comm) {
+  wait_kinds kinds;
+  for (const observed_rank& one : comm.ranks) {
+    for (const observed_wait& wait : one.waits) {
+      const wait_record& record = wait.record;
+      wait_places_of_kind& places = kinds[{one.rank, record.peer, record.what, record.expected, record.seen}];
+      places.indices.insert(record.index);
+      places.blocks.insert(record.block);
+      places.threads.insert(record.thread);
+      places.longest = std::max(places.longest, wait.age);
+    }
+  }
+  return kinds;
+}
+
+/// Adds `group` to one of `groups` that `alike` finds like it, or to the end.
+template <class Alike>
+void merge(std::vector<wait_group>& groups, const wait_group& group, Alike alike) {
+  const auto found = std::find_if(groups.begin(), groups.end(), [&](const wait_group& other) {
+    return other.what == group.what && other.expected == group.expected && other.seen == group.seen &&
+           other.places.indices == group.places.indices && other.places.blocks == group.places.blocks && alike(other);
+  });
+  if (found == groups.end()) return groups.push_back(group);
+  found->ranks.insert(group.ranks.begin(), group.ranks.end());
+  found->peers.insert(group.peers.begin(), group.peers.end());
+  found->places.threads.insert(group.places.threads.begin(), group.places.threads.end());
+  found->places.longest = std::max(found->places.longest, group.places.longest);
+}
+
+/// First the peers of a rank together, then the ranks that wait for the same peers.
+std::vector<wait_group> group(const wait_kinds& kinds) {
+  std::vector<wait_group> by_rank;
+  for (const auto& [kind, places] : kinds) {
+    const auto rank = static_cast<std::uint64_t>(kind.rank);
+    merge(by_rank, {{rank}, {static_cast<std::uint64_t>(kind.peer)}, kind.what, kind.expected, kind.seen, places},
+          [&](const wait_group& other) { return other.ranks.contains(rank); });
+  }
+  std::vector<wait_group> groups;
+  for (const wait_group& one : by_rank) {
+    merge(groups, one, [&](const wait_group& other) { return other.peers == one.peers; });
+  }
+  return groups;
+}
+
+/// Who waits for whom among the ranks of one device communicator.
+class wait_graph {
+ public:
+  wait_graph(const observed_comm& comm, const wait_kinds& kinds) : kinds_(kinds) {
+    for (const observed_rank& one : comm.ranks) here_.insert(one.rank);
+    for (const auto& [kind, places] : kinds) peers_[kind.rank].insert(kind.peer);
+  }
+
+  /// "; rank 3 itself waits at LSA barrier 2 for rank 0": what each of `ranks` does, the same told once.
+  [[nodiscard]] std::string own_waits(const number_set& ranks) const {
+    std::map<std::string, number_set> doing;
+    for (const std::uint64_t rank : ranks) doing[own_wait(static_cast<int>(rank))].insert(rank);
+    std::string text;
+    for (const auto& [what, those] : doing) {
+      const bool several = those.size() > 1;
+      text += "; " + counted("rank", those);
+      if (what == nobody || what == elsewhere) {
+        text += what == nobody ? (several ? " wait" : " waits") : (several ? " are" : " is");
+      } else {
+        text += several ? " themselves wait" : " itself waits";
+      }
+      text += what;
+    }
+    return text;
+  }
+
+  /// The ranks that wait for nobody and that others, at last, wait for.
+  [[nodiscard]] std::string culprits() const {
+    std::string text;
+    std::map<int, number_set> victims;
+    for (const auto& [rank, peers] : peers_) {
+      for (const int end : ends_of(rank)) victims[end].insert(static_cast<std::uint64_t>(rank));
+    }
+    for (const auto& [culprit, ranks] : victims) {
+      text += "\n  " + counted("rank", ranks) + (ranks.size() > 1 ? " wait" : " waits") + " in the end for " +
+              rank_name(culprit);
+      text += here_.contains(culprit)
+                  ? ", which waits for nobody: its kernel has not started, is over, or is busy with something else"
+                  : ", which is in another process: ask that one";
+    }
+    return text;
+  }
+
+  /// Ranks that wait for each other, each such set once, by a shortest way round.
+  [[nodiscard]] std::string cycles() const {
+    std::string text;
+    std::set<int> told;
+    for (const auto& [rank, peers] : peers_) {
+      if (told.contains(rank)) continue;
+      const std::vector<int> way = way_back(rank);
+      if (way.empty()) continue;
+      text += "\n  these wait for each other: ";
+      for (const int step : way) text += rank_name(step) + " -> ";
+      text += rank_name(rank);
+      for (const int step : reachable(rank)) {
+        if (reachable(step).contains(rank)) told.insert(step);
+      }
+    }
+    return text;
+  }
+
+ private:
+  static constexpr const char* nobody = " for nobody";
+  static constexpr const char* elsewhere = " in another process";
+
+  /// What follows "rank N itself waits", or one of the two texts above.
+  [[nodiscard]] std::string own_wait(int rank) const {
+    if (!here_.contains(rank)) return elsewhere;
+    const auto first = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& k) { return k.first.rank == rank; });
+    if (first == kinds_.end()) return nobody;
+    const auto& peers = peers_.at(rank);
+    return " at " + counted(to_string(first->first.what), first->second.indices) + " for " +
+           counted("rank", number_set(peers.begin(), peers.end()));
+  }
+
+  /// All that `rank` waits for, at first or second hand.
+  [[nodiscard]] std::set<int> reachable(int rank) const {
+    std::set<int> found;
+    std::vector<int> open{rank};
+    while (!open.empty()) {
+      const auto next = peers_.find(open.back());
+      open.pop_back();
+      if (next == peers_.end()) continue;
+      for (const int peer : next->second) {
+        if (found.insert(peer).second) open.push_back(peer);
+      }
+    }
+    return found;
+  }
+
+  [[nodiscard]] std::set<int> ends_of(int rank) const {
+    std::set<int> ends;
+    for (const int other : reachable(rank)) {
+      if (!peers_.contains(other)) ends.insert(other);
+    }
+    return ends;
+  }
+
+  /// The ranks on a shortest way from `start` to itself, `start` first; empty when there is none.
+  [[nodiscard]] std::vector<int> way_back(int start) const {
+    std::map<int, int> from;
+    std::vector<int> open{start};
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      const int rank = open[i];
+      const auto next = peers_.find(rank);
+      if (next == peers_.end()) continue;
+      for (const int peer : next->second) {
+        if (peer == start) {
+          std::vector<int> way{rank};
+          for (int step = rank; step != start;) way.push_back(step = from.at(step));
+          std::reverse(way.begin(), way.end());
+          return way;
+        }
+        if (from.emplace(peer, rank).second) open.push_back(peer);
+      }
+    }
+    return {};
+  }
+
+  const wait_kinds& kinds_;
+  std::set<int> here_;
+  std::map<int, std::set<int>> peers_;
+};
+
+std::string sentence(const wait_group& group, const wait_graph& graph) {
+  const wait_places_of_kind& at = group.places;
+  const bool one = group.ranks.size() == 1 && at.blocks.size() == 1 && at.threads.size() == 1;
+  return "\n  " + counted("rank", group.ranks) + ", " + counted("block", at.blocks) + ", " +
+         counted("thread", at.threads) + (one ? " waits at " : " wait at ") +
+         counted(to_string(group.what), at.indices) + " for " + counted("rank", group.peers) + " to reach epoch " +
+         std::to_string(group.expected) + " and last saw " + std::to_string(group.seen) + ", for " +
+         seconds(at.longest) + graph.own_waits(group.peers);
+}
+
+}  // namespace
+
+std::string report_waits(const std::vector<observed_comm>& comms) {
+  std::string text;
+  for (const observed_comm& comm : comms) {
+    const wait_kinds kinds = collect(comm);
+    if (kinds.empty()) continue;
+    if (comms.size() > 1) text += "\n" + comm.name + ":";
+    const wait_graph graph(comm, kinds);
+    std::size_t lines = 0;
+    for (const wait_group& one : group(kinds)) {
+      if (lines++ < most_lines) text += sentence(one, graph);
+    }
+    if (lines > most_lines) text += "\n  and " + std::to_string(lines - most_lines) + " more of such lines";
+    for (const observed_rank& one : comm.ranks) {
+      if (one.full)
+        text += "\n  " + rank_name(one.rank) + " has more waits than the " + std::to_string(wait_table::capacity) +
+                " that its table holds";
+    }
+    text += graph.culprits() + graph.cycles();
+  }
+  return text.empty() ? text : text.substr(1);
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,105 @@
+/// \file wait_note.cuh
+/// The entry of a long wait in the table that the host reads.
+///
+/// Nothing is written before the first look at the clock, so waits that go well cost what they cost without a
+/// watchdog. An entry is written anew each time the wait has doubled in length: the peer that is missing may
+/// have changed, or a place have become free.
+#pragma once
+
+#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/device_comm.hpp>
+
+namespace devcomm::detail {
+
+#if DEVCOMM_WATCHDOG
+
+inline constexpr uint32_t no_place = ~0u;
+
+/// A place of the table for the calling thread, or `no_place`. A counter serves as a lock that is only tried.
+DEVCOMM_DEVICE inline uint32_t take_wait_place(wait_places* places, uint32_t number) {
+  constexpr uint32_t tries = 16;
+  for (uint32_t i = 0; i < tries; ++i) {
+    const uint32_t place = (number + i * 61) % wait_table::capacity;
+    uint32_t* holders = &places->holders[place];
+    if (arch::fetch_add<memory_order::acq_rel, scope::device>(holders, 1u) == 0) return place;
+    arch::fetch_add<memory_order::release, scope::device>(holders, ~0u);
+  }
+  return no_place;
+}
+
+/// Writes what a wait waits for, in `place` if it has one already; returns its place.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline uint32_t note_wait(resource_header* home, uint32_t place, wait_label label,
+                                                          uint64_t since, uint64_t now) {
+  wait_table* table = home->waits;
+  uint32_t number = arch::fetch_add<memory_order::relaxed, scope::device>(&home->places->numbers, 1u) + 1;
+  if (number == 0) number = 1;  // 0 says that a place is free
+  if (place == no_place) place = take_wait_place(home->places, number);
+  if (place == no_place) {
+    arch::store<memory_order::relaxed, scope::system>(&table->full, 1u);
+    return place;
+  }
+  const auto put = [](auto* to, auto value) { arch::store<memory_order::relaxed, scope::system>(to, value); };
+  wait_record* record = &table->records[place];
+  put(&record->number, 0u);  // a reader that sees a part of what follows sees this too
+  arch::fence<memory_order::release, scope::system>();
+  put(reinterpret_cast<uint32_t*>(&record->what), static_cast<uint32_t>(label.what));
+  put(&record->index, label.index);
+  put(reinterpret_cast<uint32_t*>(&record->peer), static_cast<uint32_t>(label.peer));
+  put(&record->block, arch::block_rank());
+  put(&record->thread, arch::thread_rank());
+  put(&record->expected, label.expected);
+  put(&record->seen, label.seen);
+  put(&record->since, since);
+  put(&record->noted, now);
+  arch::store<memory_order::release, scope::system>(&record->number, number);
+  return place;
+}
+
+/// Frees a place.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void forget_wait(resource_header* home, uint32_t place) {
+  arch::store<memory_order::release, scope::system>(&home->waits->records[place].number, 0u);
+  arch::fetch_add<memory_order::release, scope::device>(&home->places->holders[place], ~0u);
+}
+
+/// One wait's entry, from when the wait is found to be long to its end.
+class wait_note {
+ public:
+  DEVCOMM_DEVICE explicit wait_note(resource_header* home) : home_(home) {}
+  wait_note(const wait_note&) = delete;
+  wait_note& operator=(const wait_note&) = delete;
+  DEVCOMM_DEVICE ~wait_note() {
+    if (place_ != no_place) forget_wait(home_, place_);
+  }
+
+  /// `label` is what `poll` was given, `since` the time of its first check.
+  template <class Label>
+  DEVCOMM_DEVICE void renew(const Label& label, uint64_t since) {
+    if (home_->waits == nullptr || since == 0) return;
+    const uint64_t now = arch::global_time();
+    if (now < next_) return;
+    place_ = note_wait(home_, place_, label(), since, now);
+    next_ = now + (now - since) + shortest;
+  }
+
+ private:
+  static constexpr uint64_t shortest = 1000000;  // nanoseconds from one writing to the next
+
+  resource_header* home_;
+  uint32_t place_ = no_place;
+  uint64_t next_ = 0;
+};
+
+#else
+
+/// Without a watchdog a wait leaves no note.
+class wait_note {
+ public:
+  DEVCOMM_DEVICE explicit wait_note(resource_header*) {}
+  template <class Label>
+  DEVCOMM_DEVICE void renew(const Label&, uint64_t) {}
+};
+
+#endif
+
+}  // namespace devcomm::detail

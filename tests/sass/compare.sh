@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Code of the examples' kernels with a diagnosis that is compiled in as disabled, and from headers that never had it:
+# must be the same to the last byte. With the diagnosis on it must differ, or this test compares nothing.
+# usage: compare.sh NVCC SOURCE_DIR WORK_DIR
+set -euo pipefail
+nvcc=$1 source=$2 work=$3
+rm -rf "$work"
+mkdir -p "$work"
+
+# The hooks are lines of their own, so that headers without them are easily had.
+cp -r "$source/include" "$work/stripped"
+hooks=(
+  '^ *wait_note note\(home\);$'
+  '^ *note\.renew\(label, progress\.start\);$'
+)
+for hook in "${hooks[@]}"; do
+  files=$(grep -rlE "$hook" "$work/stripped") || {
+    echo "no line of the headers is '$hook'; keep compare.sh in step with the hooks" >&2
+    exit 1
+  }
+  xargs sed -i -E "/$hook/d" <<<"$files"
+done
+[ "$(diff -r "$source/include" "$work/stripped" | grep -c '^<')" -ge "${#hooks[@]}" ]
+
+build() { # NAME INCLUDE_DIR [OPTION...]
+  "$nvcc" -std=c++20 -O3 -arch=sm_90 -cubin -I"$2" -I"$source/host/include" -I"$source/examples" "${@:3}" \
+    "$source/tests/sass/kernels.cu" -o "$work/$1.cubin"
+}
+pids=()
+build without "$work/stripped" & pids+=($!)
+build off "$source/include" & pids+=($!)
+for pid in "${pids[@]}"; do wait "$pid"; done
+build on "$source/include" -DDEVCOMM_WATCHDOG=1
+
+show() { # what differs, where the toolkit has a disassembler
+  if command -v nvdisasm >/dev/null; then
+    diff <(nvdisasm "$work/without.cubin") <(nvdisasm "$work/off.cubin") | head -n 40
+  fi
+}
+if ! cmp "$work/without.cubin" "$work/off.cubin"; then
+  echo "the hooks change the code of kernels although they are off" >&2
+  show >&2 || true
+  exit 1
+fi
+if cmp -s "$work/off.cubin" "$work/on.cubin"; then
+  echo "the code is the same with the watchdog on: nothing was compared" >&2
+  exit 1
+fi
+echo "same code: $(wc -c <"$work/off.cubin") bytes"

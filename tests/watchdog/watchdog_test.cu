@@ -1,0 +1,189 @@
+// What the watchdog says of waits that last, while they last.
+#include <devcomm/devcomm.cuh>
+#include <devcomm/host/error.hpp>
+#include <devcomm/host/watchdog.hpp>
+
+#include "support/ranks.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+using namespace devcomm;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr unsigned threads = 64;
+
+__global__ void meet(device_comm comm) {
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  barrier.sync();
+}
+
+/// Each rank begins with another barrier.
+__global__ void meet_crosswise(device_comm comm) {
+  const unsigned first = static_cast<unsigned>(comm.rank);
+  lsa::barrier_session one{block{}, comm, first};
+  one.sync();
+  lsa::barrier_session other{block{}, comm, 1 - first};
+  other.sync();
+}
+
+__global__ void exchange(device_comm comm, ll_handle channels) {
+  lsa::ll_session session{block{}, comm, channels, 0};
+  const std::uint64_t data[1] = {threadIdx.x};
+  session.send_to_all(threadIdx.x, data);
+  std::uint64_t received[2][1];
+  session.receive(0, threadIdx.x, received);
+  session.next_round();
+}
+
+/// Collects the watchdog's reports while it lives.
+class reports {
+ public:
+  explicit reports(host::watchdog_options options) {
+    options.print = [this](const std::string& text) {
+      const std::lock_guard lock(mutex_);
+      text_ += text;
+    };
+    host::set_watchdog(options);
+  }
+  ~reports() { host::set_watchdog({0ms, false, {}}); }
+  reports(const reports&) = delete;
+  reports& operator=(const reports&) = delete;
+
+  [[nodiscard]] std::string text() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+  /// Waits until `part` has been reported. Naps, as a thread that waits for others cannot help kernels.
+  void await(const std::string& part) const {
+    const auto limit = std::chrono::steady_clock::now() + 20s;
+    while (text().find(part) == std::string::npos) {
+      if (std::chrono::steady_clock::now() > limit) throw std::runtime_error("no report of '" + part + "': " + text());
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+};
+
+/// All ranks but the last launch `meet`; the last does so after `before` has returned on its thread.
+void meet_late(int ranks, unsigned blocks, const std::function<void()>& before) {
+  test::on_ranks(ranks, [&](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+    comm.barrier();
+    if (comm.rank() == ranks - 1) before();
+    launch(meet, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
+    test::finish("meet");
+    device_comm.check();
+    comm.barrier();
+    test::require(host::describe_waits().empty(), "a wait is told of that is over: " + host::describe_waits());
+  });
+}
+
+void require_part(const std::string& text, const std::string& part) {
+  test::require(text.find(part) != std::string::npos, "'" + part + "' is missing in: " + text);
+}
+
+}  // namespace
+
+TEST_CASE("the watchdog reports who waits for a late rank, with block, barrier and epoch") {
+  const reports seen({100ms, false, {}});
+  meet_late(3, 2, [&] { seen.await("rank 2"); });
+  const std::string text = seen.text();
+  require_part(text, "devcomm watchdog: who waits for whom, the longest for ");
+  require_part(
+      text,
+      "ranks 0, 1, blocks 0, 1, thread 1 wait at LSA barriers 0, 1 for rank 2 to reach epoch 1 and last saw 0, for ");
+  require_part(text, "; rank 2 waits for nobody");
+  require_part(text, "ranks 0, 1 wait in the end for rank 2, which waits for nobody");
+}
+
+TEST_CASE("the watchdog shows ranks that wait for each other") {
+  const reports seen({100ms, false, {}});
+  bool told = false;
+  try {
+    test::on_ranks(2, [&](host::communicator& comm) {
+      const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+      comm.barrier();
+      std::jthread rescuer([&] {
+        seen.await("wait for each other");
+        comm.abort();
+      });
+      launch(meet_crosswise, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
+      test::finish("meet_crosswise");
+      device_comm.check();
+    });
+  } catch (const host::kernel_error&) {
+    told = true;  // the waits were aborted
+  }
+  REQUIRE(told);
+  const std::string text = seen.text();
+  require_part(text, "waits at LSA barrier 0 for rank 1 to reach epoch 1");
+  require_part(text, "; rank 1 itself waits at LSA barrier 1 for rank 0");
+  require_part(text, "these wait for each other: rank 0 -> rank 1 -> rank 0");
+}
+
+TEST_CASE("the watchdog names the peer whose packets are missing") {
+  const reports seen({100ms, false, {}});
+  test::on_ranks(2, [&](host::communicator& comm) {
+    devcomm::requirements needs = comm.requirements();
+    const ll_handle channels = needs.add_ll_channels(comm.lsa(), 1, threads);
+    const auto device_comm = comm.create_device_comm(needs);
+    comm.barrier();
+    if (comm.rank() == 0) seen.await("LL channel");
+    launch(exchange, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels);
+    test::finish("exchange");
+    device_comm.check();
+    comm.barrier();
+  });
+  require_part(seen.text(), "threads 0..63 wait at LL channel 0 for rank 0 to reach epoch 1 and last saw 0, for ");
+}
+
+namespace {
+volatile std::sig_atomic_t handled_before = 0;
+}
+
+TEST_CASE("SIGUSR1 asks for a report, and the handler of before is called too") {
+  std::signal(SIGUSR1, [](int) { handled_before = handled_before + 1; });
+  const reports seen({0ms, true, {}});
+  meet_late(2, 1, [&] {
+    while (host::describe_waits().empty()) std::this_thread::sleep_for(5ms);
+    test::require(seen.text().empty(), "a report came that nobody asked for: " + seen.text());
+    ::kill(::getpid(), SIGUSR1);
+    seen.await("rank 0, block 0, thread 0 waits at LSA barrier 0 for rank 1 to reach epoch 1");
+  });
+  REQUIRE(handled_before == 1);
+}
+
+TEST_CASE("a debugger's call writes the waits to stderr") {
+  const reports quiet({0ms, false, {}});
+  std::string text;
+  meet_late(2, 1, [&] {
+    while (host::describe_waits().empty()) std::this_thread::sleep_for(5ms);
+    std::FILE* const file = std::tmpfile();
+    const int before = ::dup(STDERR_FILENO);
+    ::dup2(::fileno(file), STDERR_FILENO);
+    devcomm_print_waits();
+    ::dup2(before, STDERR_FILENO);
+    ::close(before);
+    std::rewind(file);
+    char line[1024] = {};
+    while (std::fgets(line, sizeof line, file) != nullptr) text += line;
+    std::fclose(file);
+  });
+  require_part(text, "rank 0, block 0, thread 0 waits at LSA barrier 0 for rank 1 to reach epoch 1 and last saw 0");
+}
