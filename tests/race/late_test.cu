@@ -18,7 +18,6 @@ namespace {
 constexpr auto relaxed = memory_order::relaxed;
 constexpr auto acquire = memory_order::acquire;
 constexpr auto release = memory_order::release;
-constexpr auto acq_rel = memory_order::acq_rel;
 
 template <memory_order Order = relaxed, class T>
 T load(const T* p) {
