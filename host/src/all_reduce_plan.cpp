@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -25,6 +26,8 @@ std::optional<T> named(const std::array<T, N>& all, const std::string& name) {
     if (name == to_string(value)) return value;
   return std::nullopt;
 }
+
+constexpr unsigned most_blocks = 65535;  // of a row; also tells a negative number, which reads as a large one
 
 /// Vectors that cross each rank's links.
 double traffic(all_reduce_algorithm algorithm, int ranks) {
@@ -73,8 +76,8 @@ std::string sentence(const all_reduce_plan& plan, const all_reduce_request& requ
                      const std::string& table) {
   std::ostringstream text;
   text << to_string(plan.algorithm) << " " << to_string(plan.protocol) << ", " << plan.blocks << " x " << plan.threads
-       << ", about " << static_cast<double>(static_cast<int>(plan.microseconds * 100)) / 100 << " us: the fastest in "
-       << table << " for " << row.ranks << " ranks and " << row.bytes << " bytes";
+       << ", about " << std::floor(plan.microseconds * 100) / 100 << " us: the fastest in " << table << " for "
+       << row.ranks << " ranks and " << row.bytes << " bytes";
   if (request.most_blocks != 0) text << " in at most " << request.most_blocks << " blocks";
   if (!request.lamport) text << ", of those that carry every type";
   if (!request.in_windows) text << ", for any memory";
@@ -121,8 +124,8 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
     const auto which = named(algorithms, algorithm);
     const auto how = named(protocols, protocol);
     const bool whole = !words.fail() && !(words >> rest) && which && how;
-    if (!whole || row.ranks < 1 || row.bytes == 0 || row.blocks == 0 || row.threads == 0 || row.threads > 1024 ||
-        !(row.microseconds > 0)) {
+    if (!whole || row.ranks < 1 || row.bytes == 0 || row.blocks == 0 || row.blocks > most_blocks || row.threads == 0 ||
+        row.threads > 1024 || !(row.microseconds > 0)) {
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
           "\" is no row of a plan; write: ranks bytes one_shot|two_shot|direct ll|lamport|simple blocks "
