@@ -39,12 +39,15 @@ engine& the_engine() {
 
 engine::engine() : config(settings_from_environment()), order(config.schedule, config.seed) {
   explain_address_reports();
+  sanitizer::set_late(config.late_stores, config.seed, &steps);
 }
 
 void engine::restart() {
   order = schedule(config.schedule, config.seed);
   trace = 0;
   launches = 0;
+  last_peek_ = steps;
+  sanitizer::set_late(shared_with_processes ? 0 : config.late_stores, config.seed, &steps);
 }
 
 void engine::poke() {
@@ -89,6 +92,7 @@ void note_shared_memory() {
   engine& e = the_engine();
   if (e.shared_with_processes) return;
   e.shared_with_processes = true;
+  sanitizer::set_late(0, 0, nullptr);   // other processes would see them come and go
   e.real_offset = e.now - real_time();  // wraps; the sum does again
 }
 

@@ -8,6 +8,7 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -47,6 +48,21 @@ int make_memory_file() {
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return -1;
   return memfd_create("devcomm-device", MFD_CLOEXEC);
+}
+
+/// Gives memory back and keeps its addresses for a while without access, so that what still uses them faults,
+/// and finds no other allocation there.
+void retire(void* range, size_t bytes) {
+  constexpr size_t kept = 256;
+  static auto& retired = *new std::deque<std::pair<void*, size_t>>;
+  if (mmap(range, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    munmap(range, bytes);
+    return;
+  }
+  retired.emplace_back(range, bytes);
+  if (retired.size() <= kept) return;
+  munmap(retired.front().first, retired.front().second);
+  retired.pop_front();
 }
 
 const std::pair<char* const, record>* find(const void* pointer) {
@@ -97,7 +113,7 @@ bool release(memory_kind kind, void* pointer) {
   all.erase(found);
   sanitizer::unpoison(pointer, whole_pages(r.bytes));
   sanitizer::forget(pointer, r.bytes);
-  munmap(static_cast<char*>(pointer) - page, r.mapped);
+  retire(static_cast<char*>(pointer) - page, r.mapped);
   close(r.descriptor);
   return true;
 }

@@ -118,6 +118,15 @@ inline void name(const void* p, size_t bytes, const char* what) {
   if (exact()) exact_port().name(p, bytes, what);
 }
 
+/// Stores are seen up to `longest` steps late; does nothing without devcomm's race detector.
+inline void set_late(uint64_t longest, uint64_t seed, const uint64_t* step) {
+  if (exact()) exact_port().set_late(longest, seed, step);
+}
+/// Another thread may look at memory: ends what the running one was shown of stores that are late.
+inline void put_back() {
+  if (exact()) exact_port().put_back();
+}
+
 inline void poison(const void* p, size_t bytes) {
   if (address()) __asan_poison_memory_region(p, bytes);
 }

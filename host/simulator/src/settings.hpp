@@ -13,6 +13,7 @@ namespace devcomm::simulator::detail {
 struct settings {
   uint64_t seed;
   schedule_choice schedule;
+  uint64_t late_stores;  ///< scheduling steps; 0: none are late
   int devices;
   int multiprocessors;
   size_t stack_bytes;
