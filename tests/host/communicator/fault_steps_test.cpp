@@ -12,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -80,7 +81,9 @@ void run_rank(const host::unique_id& id, int rank, int victim, fault what, int a
 
 bool names(const std::string& end, int victim) {
   const bool failed = end.rfind("remote_error", 0) == 0 || end.rfind("timeout_error", 0) == 0;
-  return failed && end.find("rank " + std::to_string(victim)) != std::string::npos;
+  // "rank 0", "ranks 0 and 2", "ranks 1, 2 and 0".
+  const std::regex named("\\branks?( [0-9]+,?)*( and)? " + std::to_string(victim) + "\\b");
+  return failed && std::regex_search(end, named);
 }
 
 struct trial {
