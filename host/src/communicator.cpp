@@ -39,20 +39,20 @@ team communicator::lsa() const noexcept { return state_->lsa; }
 team communicator::rail() const noexcept { return outer_factor(world(), state_->lsa.size); }
 const properties& communicator::properties() const noexcept { return state_->properties; }
 
-symmetric_memory communicator::allocate(std::size_t bytes) {
-  return symmetric_memory(
-      std::make_unique<symmetric_memory::state>(detail::allocate_window(*state_, "allocate", bytes)));
+symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name, code_place made) {
+  return symmetric_memory(std::make_unique<symmetric_memory::state>(
+      *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name)), made));
 }
 
-symmetric_memory communicator::register_memory(void* local, std::size_t bytes) {
-  return symmetric_memory(
-      std::make_unique<symmetric_memory::state>(detail::register_window(*state_, "register_memory", local, bytes)));
+symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {
+  return symmetric_memory(std::make_unique<symmetric_memory::state>(
+      *state_, detail::register_window(*state_, "register_memory", local, bytes, std::string(name)), made));
 }
 
 requirements communicator::requirements() const { return devcomm::requirements(state_->lsa); }
 
-device_communicator communicator::create_device_comm(const devcomm::requirements& needs) {
-  return device_communicator(std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs));
+device_communicator communicator::create_device_comm(const devcomm::requirements& needs, code_place made) {
+  return device_communicator(std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs, made));
 }
 
 std::unique_ptr<communicator> communicator::split(int color, int key) {

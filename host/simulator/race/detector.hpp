@@ -96,8 +96,9 @@ class detector {
   page_table memory;
   late_stores late{*this};
   std::map<uintptr_t, span> spans;
-  std::unordered_map<uintptr_t, variable> elsewhere;  ///< atomic variables in memory that is not watched
-  std::vector<group_facts> groups{1};                 ///< group 0 is none
+  std::map<uintptr_t, std::pair<size_t, std::string>> names;  ///< of windows: bytes, "window 'x' of rank 1"
+  std::unordered_map<uintptr_t, variable> elsewhere;          ///< atomic variables in memory that is not watched
+  std::vector<group_facts> groups{1};                         ///< group 0 is none
   std::vector<task_facts> tasks;
   std::map<int, int> ranks;  ///< by device
 

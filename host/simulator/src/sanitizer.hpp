@@ -25,6 +25,7 @@ __attribute__((weak)) void __sanitizer_start_switch_fiber(void**, const void*, s
 __attribute__((weak)) void __sanitizer_finish_switch_fiber(void*, const void**, size_t*);
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void*, size_t);
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, size_t);
+__attribute__((weak)) void __asan_set_error_report_callback(void (*)(const char*));
 }
 
 namespace devcomm::simulator::detail::sanitizer {
@@ -110,6 +111,11 @@ inline void watch(const void* p, size_t bytes, const char* kind, int device) {
 }
 inline void forget(const void* p, size_t bytes) {
   if (exact()) exact_port().forget(p, bytes);
+}
+
+/// What race reports call the memory; null for no longer.
+inline void name(const void* p, size_t bytes, const char* what) {
+  if (exact()) exact_port().name(p, bytes, what);
 }
 
 /// Stores are seen up to `longest` steps late; does nothing without devcomm's race detector.

@@ -255,13 +255,13 @@ block& schedule::replayed_block(const std::vector<block*>& ready) {
   const bool goes_on = stopped_ != nullptr && stopped_->state == fiber_state::runnable && stopped_->alone < patience;
   const thread_key wanted = said != nullptr ? *said : stop_.thread;
   block* after = nullptr;  // of the first runnable thread after the one that stopped, and of the first of all
-  block* first = nullptr;
+  block* first = ready.front();
   thread_key after_key;
-  thread_key first_key;
+  thread_key first_key;  // none yet
   for (block* b : ready) {
     const thread_key start{b->launch.device, b->launch.of_device, b->rank, 0};
     const auto visit = [&](const thread_key& key) {
-      if (first == nullptr || key < first_key) {
+      if (first_key.device < 0 || key < first_key) {
         first = b;
         first_key = key;
       }

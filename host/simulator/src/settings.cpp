@@ -84,6 +84,7 @@ settings settings_from_environment() {
   s.watchdog = number("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, most_milliseconds) * millisecond;
   s.grace = number("DEVCOMM_SIM_GRACE_MS", 10000, 0, most_milliseconds) * millisecond;
   s.background_start = number("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, most_milliseconds) * millisecond;
+  s.leak_exit_status = static_cast<int>(number("DEVCOMM_SIM_LEAK_EXIT", 0, 0, 255));
   s.deadlock_picture = picture_file("DEVCOMM_SIM_DEADLOCK_PICTURE");
   return s;
 }

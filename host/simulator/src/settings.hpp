@@ -20,6 +20,7 @@ struct settings {
   uint64_t watchdog;             ///< nanoseconds of real time; 0: none
   uint64_t grace;                ///< nanoseconds of real time
   uint64_t background_start;     ///< nanoseconds of real time
+  int leak_exit_status;          ///< 0: the program's own
   std::string deadlock_picture;  ///< file; empty for none
 };
 
