@@ -60,6 +60,7 @@ class barrier_session {
   /// group sees what those peers wrote before they arrived with release.
   DEVCOMM_DEVICE void wait(memory_order order = memory_order::acquire) {
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
+    const trace_span traced = protocol_.trace(span_kind::wait);
     protocol_.poll(order);
     end();
   }
@@ -69,6 +70,7 @@ class barrier_session {
   /// nothing is recorded, and the wait may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
+    const trace_span traced = protocol_.trace(span_kind::wait);
     const status outcome = protocol_.poll_for(order, limit);
     timed_out_ = outcome == status::timeout;
     if (outcome == status::success) protocol_.advance();
@@ -79,6 +81,7 @@ class barrier_session {
   /// `arrive` and `wait`.
   DEVCOMM_DEVICE void sync(memory_order order = memory_order::acq_rel) {
     begin();
+    const trace_span traced = protocol_.trace(span_kind::meeting);
     protocol_.send_and_poll(order);
     end();
   }

@@ -20,6 +20,7 @@
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/group.cuh>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
 
@@ -132,6 +133,7 @@ class ll_session {
   DEVCOMM_DEVICE void receive(int first, uint32_t packet, uint64_t (&data)[Members][Packets]) {
     DEVCOMM_ASSERT(packet + Packets <= packets_, "LL packet is past the channel's capacity");
     if (failure_ != status::success) return clear(data);
+    const trace_span traced(group_, home_, trace_name());
     detail::arch::halves raw[Members][Packets];
     const char* row = mine_ + half() + place(packet);
     const int last = members_.size - 1;
@@ -183,6 +185,12 @@ class ll_session {
   }
 
  private:
+  /// Of a wait in this round.
+  DEVCOMM_DEVICE span_name trace_name() const {
+    return awaited_span{static_cast<uint32_t>(operation::ll_channel), index_,         0, epoch_,
+                        static_cast<uint32_t>(members_.first),        span_kind::wait}
+        .pack();
+  }
   DEVCOMM_DEVICE detail::arch::halves halves_of(uint64_t data) const {
     const uint64_t flag = uint64_t{epoch_} << 32;
     return {flag | static_cast<uint32_t>(data), flag | data >> 32};

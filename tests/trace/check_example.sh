@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Runs the traced example, checks the trace that it writes, and draws it.
+# usage: check_example.sh PROGRAM RANKS FILE PYTHON
+set -euo pipefail
+program=$1 ranks=$2 file=$3 python=$4
+here=$(dirname "${BASH_SOURCE[0]}")
+rm -f "$file"
+DEVCOMM_RANKS=$ranks "$program" "$file"
+"$python" -m json.tool "$file" >/dev/null
+"$python" "$here/check_trace.py" "$file" "$ranks" 4 all_reduce reduce gather "LSA barrier %"
+"$python" "$here/../../scripts/trace_to_svg.py" "$file" "${file%.json}.svg"
+"$python" -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "${file%.json}.svg"
+# The checker must be able to fail: a trace with one end less is refused.
+awk '/"ph": "E"/ && !gone { gone = 1; next } { print }' "$file" >"$file.broken"
+if "$python" "$here/check_trace.py" "$file.broken" "$ranks" >/dev/null 2>&1; then
+  echo "check_trace.py takes a trace that lacks an end" >&2
+  exit 1
+fi
