@@ -1,5 +1,6 @@
 # Install and export: find_package(devcomm) gives devcomm::devcomm, and, as far as they were built,
-# devcomm::host_core, devcomm::host, devcomm::simulator with devcomm_simulate(), and devcomm::mpi.
+# devcomm::host_core, devcomm::host, devcomm::simulator with devcomm_simulate() and
+# devcomm_add_kernel_test(), and devcomm::mpi.
 
 include(CMakePackageConfigHelpers)
 
@@ -56,7 +57,13 @@ install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/devcomm-config-version.cmake"
   DESTINATION "${DEVCOMM_PACKAGE_DIR}")
 if(TARGET devcomm_simulator)
-  install(FILES "${PROJECT_SOURCE_DIR}/cmake/DevcommSimulate.cmake" DESTINATION "${DEVCOMM_PACKAGE_DIR}")
-  install(PROGRAMS "${PROJECT_SOURCE_DIR}/cmake/devcomm_link_shared.sh" DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+  install(FILES
+    "${PROJECT_SOURCE_DIR}/cmake/DevcommKernelTest.cmake"
+    "${PROJECT_SOURCE_DIR}/cmake/DevcommSimulate.cmake"
+    DESTINATION "${DEVCOMM_PACKAGE_DIR}")
+  install(PROGRAMS
+    "${PROJECT_SOURCE_DIR}/cmake/devcomm_link_shared.sh"
+    "${PROJECT_SOURCE_DIR}/cmake/devcomm_run_seeds.sh"
+    DESTINATION "${DEVCOMM_PACKAGE_DIR}")
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -1,9 +1,13 @@
-# devcomm_simulate(<target> [CCCL <folder>])
+# devcomm_simulate(<target> [SANITIZE none|race|address|thread] [CCCL <folder>])
 #
 # Compiles the .cu sources that <target> has when this is called as C++ for the simulator, and links
 # devcomm::simulator. Each is compiled through a generated .cpp file that includes it, so the same
 # source may belong to a CUDA target as well. The last link step defines the symbols behind
 # `extern __shared__`; an executable that links a library of simulated kernels must call this too.
+#
+# SANITIZE, or else DEVCOMM_SANITIZE, says what watches the program: race puts devcomm's race detector behind
+# the kernels; address (with undefined behaviour) and thread compile and link the whole target with the
+# compiler's sanitizer. The simulator is the same for all: targets of one project may differ.
 #
 # Headers of CCCL (<cuda/atomic> and its like), which kernels may use, are taken from CCCL when given,
 # from DEVCOMM_CCCL_INCLUDE_DIR, or from a CUDA toolkit; without them kernels do without.
@@ -16,9 +20,18 @@ find_path(DEVCOMM_CCCL_INCLUDE_DIR cuda/std/version
 mark_as_advanced(DEVCOMM_CCCL_INCLUDE_DIR)
 
 function(devcomm_simulate target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CCCL" "")
-  if(arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "devcomm_simulate(${target}): unknown ${arg_UNPARSED_ARGUMENTS}")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CCCL;SANITIZE" "")
+  if(arg_UNPARSED_ARGUMENTS OR arg_KEYWORDS_MISSING_VALUES)
+    message(FATAL_ERROR "devcomm_simulate(${target}): unknown or without a value: "
+      "${arg_UNPARSED_ARGUMENTS}${arg_KEYWORDS_MISSING_VALUES}")
+  endif()
+  set(sanitize "${DEVCOMM_SANITIZE}")
+  if(arg_SANITIZE)
+    set(sanitize "${arg_SANITIZE}")
+  endif()
+  if(NOT sanitize MATCHES "^(none|race|address|thread)?$")
+    message(FATAL_ERROR "devcomm_simulate(${target}): sanitizers are none, race, address and thread; "
+      "this is '${sanitize}'")
   endif()
   if(NOT TARGET devcomm::simulator)
     message(FATAL_ERROR "devcomm_simulate(${target}): devcomm was built without its simulator "
@@ -53,7 +66,7 @@ function(devcomm_simulate target)
       # nvcc does not guess at these, and GCC guesses wrongly in loops that a kernel unrolls.
       -Wno-uninitialized $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     # Only the compiler's calls of hooks; the detector is behind them, and not the compiler's runtime.
-    if(DEVCOMM_SANITIZE STREQUAL "race")
+    if(sanitize STREQUAL "race")
       set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS
         -fsanitize=thread -gdwarf-4 $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
     endif()
@@ -78,8 +91,15 @@ function(devcomm_simulate target)
   if(cccl)
     target_include_directories(${target} SYSTEM PRIVATE "${cccl}")
   endif()
-  if(DEVCOMM_SANITIZE STREQUAL "race")
+  if(sanitize STREQUAL "race")
     target_link_libraries(${target} PRIVATE devcomm::simulator_race)
+  elseif(sanitize STREQUAL "address")
+    target_compile_options(${target} PRIVATE
+      -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    target_link_options(${target} PRIVATE -fsanitize=address,undefined)
+  elseif(sanitize STREQUAL "thread")
+    target_compile_options(${target} PRIVATE -fsanitize=thread -g)
+    target_link_options(${target} PRIVATE -fsanitize=thread)
   endif()
   target_link_libraries(${target} PRIVATE devcomm::simulator)
 

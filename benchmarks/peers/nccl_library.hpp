@@ -28,6 +28,11 @@ class nccl_library {
     load(comm_destroy, "ncclCommDestroy");
     load(dev_comm_create, "ncclDevCommCreate");
     load(dev_comm_destroy, "ncclDevCommDestroy");
+    load(all_reduce, "ncclAllReduce");
+    load(mem_alloc, "ncclMemAlloc");
+    load(mem_free, "ncclMemFree");
+    load(window_register, "ncclCommWindowRegister");
+    load(window_deregister, "ncclCommWindowDeregister");
     int version = 0;
     check(get_version(&version), "ncclGetVersion");
     if (version != NCCL_VERSION_CODE) {
@@ -50,6 +55,11 @@ class nccl_library {
   decltype(&ncclCommDestroy) comm_destroy = nullptr;
   decltype(&ncclDevCommCreate) dev_comm_create = nullptr;
   decltype(&ncclDevCommDestroy) dev_comm_destroy = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclMemAlloc) mem_alloc = nullptr;
+  decltype(&ncclMemFree) mem_free = nullptr;
+  decltype(&ncclCommWindowRegister) window_register = nullptr;
+  decltype(&ncclCommWindowDeregister) window_deregister = nullptr;
 
  private:
   template <class Function>

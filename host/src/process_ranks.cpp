@@ -5,32 +5,31 @@
 namespace devcomm::host::detail {
 namespace {
 
-struct registry {
-  std::mutex mutex;
-  std::map<std::uint64_t, std::weak_ptr<process_ranks>> communicators;
-};
+constinit std::mutex registry;
 
-registry& all_communicators() {
-  static registry& r = *new registry;  // outlives every communicator, static ones too
-  return r;
+/// Call it with `registry` held, also the first time: race detectors see a mutex, and no initialisation on
+/// first use.
+std::map<std::uint64_t, std::weak_ptr<process_ranks>>& all_communicators() {
+  // Outlives every communicator, static ones too.
+  static auto& all = *new std::map<std::uint64_t, std::weak_ptr<process_ranks>>;
+  return all;
 }
 
 }  // namespace
 
 std::shared_ptr<process_ranks> process_ranks::join(std::uint64_t id) {
-  registry& r = all_communicators();
-  const std::lock_guard lock(r.mutex);
-  std::weak_ptr<process_ranks>& entry = r.communicators[id];
+  const std::lock_guard lock(registry);
+  std::weak_ptr<process_ranks>& entry = all_communicators()[id];
   std::shared_ptr<process_ranks> here = entry.lock();
   if (!here) entry = here = std::make_shared<process_ranks>(id);
   return here;
 }
 
 process_ranks::~process_ranks() {
-  registry& r = all_communicators();
-  const std::lock_guard lock(r.mutex);
-  const auto entry = r.communicators.find(id_);
-  if (entry != r.communicators.end() && entry->second.expired()) r.communicators.erase(entry);
+  const std::lock_guard lock(registry);
+  auto& all = all_communicators();
+  const auto entry = all.find(id_);
+  if (entry != all.end() && entry->second.expired()) all.erase(entry);
 }
 
 void process_ranks::add(int rank, std::shared_ptr<health> watched) {

@@ -4,13 +4,17 @@
 
 #include <devcomm/any_group.cuh>
 #include <devcomm/block.cuh>
-#include <devcomm/collective/all_reduce_ll.cuh>
+#include <devcomm/collective/all_reduce_direct.cuh>
+#include <devcomm/collective/all_reduce_one_shot.cuh>
+#include <devcomm/collective/all_reduce_two_shot.cuh>
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/copy.cuh>
+#include <devcomm/dependent_launch.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/group.cuh>
 #include <devcomm/lanes.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
+#include <devcomm/lsa/lamport_session.cuh>
 #include <devcomm/lsa/ll_session.cuh>
 #include <devcomm/pack.cuh>
 #include <devcomm/reduce_copy.cuh>

@@ -8,13 +8,14 @@
 namespace devcomm {
 
 /// The kind of call that was waiting.
-enum class operation : uint32_t { none = 0, lsa_barrier = 1, ll_channel = 2 };
+enum class operation : uint32_t { none = 0, lsa_barrier = 1, ll_channel = 2, lamport_channel = 3 };
 
 DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
   switch (op) {
     case operation::none: return "no operation";
     case operation::lsa_barrier: return "LSA barrier";
     case operation::ll_channel: return "LL channel";
+    case operation::lamport_channel: return "Lamport channel";
   }
   return "unknown operation";
 }

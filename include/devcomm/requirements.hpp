@@ -5,7 +5,7 @@
 #include <devcomm/config.hpp>
 #include <devcomm/detail/lines.hpp>
 #include <devcomm/failure.hpp>
-#include <devcomm/ll_channels.hpp>
+#include <devcomm/packet_channels.hpp>
 #include <devcomm/team.hpp>
 #include <devcomm/trace.hpp>
 
@@ -85,8 +85,12 @@ class requirements {
   /// `count` LL channels for any team within the LSA team, usually one for each block. In one round each member
   /// can send `packets` packets of 8 bytes to each. Takes `32 * count * members * packets` bytes on every rank.
   DEVCOMM_HOST_DEVICE constexpr ll_handle add_ll_channels(team members, uint32_t count, uint32_t packets) {
-    const auto size = static_cast<uint32_t>(members.size);
-    return {add(ll_layout{count, size, packets}.bytes(), 128, {size, count, packets}), count, size, packets, 0};
+    return add_packet_channels<packet_protocol::ll>(members, count, packets);
+  }
+
+  /// The same for Lamport channels, with packets of 16 bytes.
+  DEVCOMM_HOST_DEVICE constexpr lamport_handle add_lamport_channels(team members, uint32_t count, uint32_t packets) {
+    return add_packet_channels<packet_protocol::lamport>(members, count, packets);
   }
 
   /// `count` elements of `T` on every rank, aligned to at least 128 bytes.
@@ -120,6 +124,15 @@ class requirements {
 
   /// Sums that would overflow end here, and no window is that large: creation then fails for want of memory.
   static constexpr uint64_t most_bytes = uint64_t{1} << 60;
+
+  template <packet_protocol Protocol>
+  DEVCOMM_HOST_DEVICE constexpr packet_handle<Protocol> add_packet_channels(team members, uint32_t count,
+                                                                            uint32_t packets) {
+    const auto size = static_cast<uint32_t>(members.size);
+    const uint64_t bytes = packet_layout{count, size, packets}.bytes();
+    const uint64_t shape_and_protocol = uint64_t{packets} << 1 | static_cast<uint64_t>(Protocol);
+    return {add(bytes, 128, {size, count, shape_and_protocol}), count, size, packets, 0};
+  }
 
   DEVCOMM_HOST_DEVICE constexpr uint64_t add(uint64_t bytes, uint64_t alignment, shape what) {
     const uint64_t offset = (bytes_ + alignment - 1) / alignment * alignment;

@@ -1,6 +1,6 @@
-/// Kernels with one mistake each, of the kinds that people make around barriers, and one without. Under
-/// ThreadSanitizer each mistake must be reported, and the kernel without one must not; see
-/// expect_race.sh. The kernels share a pattern: fill, meet, read a peer, meet.
+/// Kernels with one mistake each, of the kinds that people make around barriers, and one without. Under a
+/// race detector each mistake must be reported, and the kernel without one must not. The kernels share a
+/// pattern: fill, meet, read a peer, meet.
 ///
 ///     mutants NAME
 #include <devcomm/devcomm.cuh>

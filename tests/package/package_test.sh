@@ -39,6 +39,7 @@ fi
 "$CMAKE" --build "$WORK/build" -j 2
 if [ "$mode" = sim ]; then
   "$WORK/build/consumer"
+  "${CMAKE%cmake}ctest" --test-dir "$WORK/build" --output-on-failure --no-tests=error -R tested
 fi
 
 [ "$way" = find ] || exit 0

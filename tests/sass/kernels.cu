@@ -32,5 +32,5 @@ namespace example_05 {
 #include "05_multi_process/multi_process.cu"
 }
 namespace example_06 {
-#include "06_fused_all_reduce_ll/fused_all_reduce_ll.cu"
+#include "06_fused_all_reduce/fused_all_reduce.cu"
 }

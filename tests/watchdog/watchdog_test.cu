@@ -41,11 +41,10 @@ __global__ void meet_crosswise(device_comm comm) {
 
 __global__ void exchange(device_comm comm, ll_handle channels) {
   lsa::ll_session session{block{}, comm, channels, 0};
-  const std::uint64_t data[1] = {threadIdx.x};
-  session.send_to_all(threadIdx.x, data);
+  session.begin_round();
+  for (int member = 0; member < comm.lsa().size; ++member) session.send(member, threadIdx.x, threadIdx.x);
   std::uint64_t received[2][1];
-  session.receive(0, threadIdx.x, received);
-  session.next_round();
+  session.receive(0, 2, threadIdx.x, received);
 }
 
 /// Collects the watchdog's reports while it lives.

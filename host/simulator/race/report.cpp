@@ -82,8 +82,7 @@ void detector::report(const record& earlier, const record& now, uintptr_t addres
   ++reports;
   const uintptr_t shared_bytes = earlier.bytes() & now.bytes();
   const auto first = address / 4 * 4 + static_cast<unsigned>(__builtin_ctzll(shared_bytes));
-  std::string text = "devcomm simulator: data race (seed " + std::to_string(detail::seed_for_race()) + ") at " +
-                     describe(first) + "\n";
+  std::string text = "devcomm simulator: data race (" + detail::how_to_repeat() + ") at " + describe(first) + "\n";
   text += "  " + what_did(now) + " by " + describe(now) + "\n" + where(now);
   text += "  not ordered with the earlier " + what_did(earlier) + " by " + describe(earlier) + "\n" + where(earlier);
   std::fputs(text.c_str(), stderr);
@@ -96,9 +95,8 @@ void at_end() {
   const detector& d = the_detector();
   if (d.reports == 0) return;
   std::fflush(nullptr);
-  std::fprintf(stderr, "devcomm simulator: %llu data race%s reported (seed %llu)\n",
-               static_cast<unsigned long long>(d.reports), d.reports == 1 ? "" : "s",
-               static_cast<unsigned long long>(detail::seed_for_race()));
+  std::fprintf(stderr, "devcomm simulator: %llu data race%s reported (%s)\n",
+               static_cast<unsigned long long>(d.reports), d.reports == 1 ? "" : "s", detail::how_to_repeat().c_str());
   if (d.exit_status != 0) std::_Exit(d.exit_status);
 }
 

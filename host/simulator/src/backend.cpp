@@ -243,9 +243,7 @@ class simulator_backend final : public host::detail::backend {
     return {false, "it is not a simulated GPU"};
   }
   void make_current(int device) override { detail::make_device_current(device); }
-  void name_rank(int device, int rank) override {
-    if (detail::sanitizer::exact()) detail::sanitizer::exact_port().name_rank(device, rank);
-  }
+  void name_rank(int device, int rank) override { detail::name_rank_of_device(device, rank); }
   void begin_looking_on() override { detail::begin_looking_on(); }
   void end_looking_on() override { detail::end_looking_on(); }
   [[nodiscard]] bool may_run_kernels() override { return detail::kernels_run(); }

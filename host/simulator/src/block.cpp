@@ -5,6 +5,7 @@
 #include "failure.hpp"
 #include "grid.hpp"
 #include "scheduler.hpp"
+#include "session.hpp"
 #include "shared_memory.hpp"
 #include "static_shared.hpp"
 #include "thread_variables.hpp"
@@ -60,12 +61,14 @@ namespace {
 template <class Part>
 void guarded(fiber& f, Part part) {
   std::string failure;
+  std::string sessions;
   int error = 0;
   try {
     part();
     return;
   } catch (const misuse& broken) {
     failure = broken.what();
+    sessions = describe_sessions(f, failure);
     error = 710;  // cudaErrorAssert
   } catch (const std::exception& thrown) {
     failure = std::string("uncaught exception: ") + thrown.what();
@@ -75,7 +78,7 @@ void guarded(fiber& f, Part part) {
     error = 719;
   }
   const sanitizer::unobserved hidden;
-  the_engine().record_failure(describe_thread(f) + ": " + failure, false);
+  the_engine().record_failure(describe_thread(f) + sessions + ": " + failure, false);
   fail_grid(f.home->launch, error);
 }
 
@@ -148,6 +151,7 @@ void block::run() {
     const sanitizer::unobserved hidden;
     if (!launch.failed) {
       prepare();
+      e.order.started(*this);
       enter_fibers(e.choose_fiber(*this));
       this_fiber = nullptr;
       if (!launch.failed) check_shared_memory(*this);
@@ -164,6 +168,12 @@ void block::clean_up() {
   engine& e = the_engine();
   for (fiber& f : fibers) {
     if (f.state == fiber_state::polling || f.state == fiber_state::sleeping) e.remove_waiting(f);
+    forget_sessions(f);
+    if (f.state != fiber_state::finished) {  // given up: what waits for the launch comes after what it did
+      sanitizer::become(f.identity);
+      sanitizer::release(*launch.completion);
+      sanitizer::become(root_identity);
+    }
     sanitizer::drop_identity(f.identity);
   }
   for (const memory_span& s : shared_) sanitizer::forget(s.base, s.bytes);
@@ -175,6 +185,7 @@ void block::wake(fiber& f) {
   f.state = fiber_state::runnable;
   f.slot = static_cast<uint32_t>(runnable.size());
   runnable.push_back(&f);
+  the_engine().order.woken(f, this_fiber);
   if (!ready) the_engine().add_ready_block(*this);
 }
 
@@ -186,6 +197,7 @@ void block::suspend(fiber& f, fiber_state why) {
     runnable[f.slot] = last;
     last->slot = f.slot;
   }
+  the_engine().order.suspended(f);
   if (runnable.empty()) the_engine().remove_ready_block(*this);
   if (converging > 0) warps_after_suspend(*this, f);
 }

@@ -63,12 +63,14 @@ class block {
 
   std::vector<fiber> fibers;
   std::vector<fiber*> runnable;
+  fiber* first = nullptr;  ///< of `runnable`, the one of highest priority; null: not known
   std::vector<warp> warps;
   named_barrier barriers[16];
   uint32_t live = 0;        ///< fibers that have not exited
   uint32_t converging = 0;  ///< fibers that asked which lanes are here
   bool started = false;
-  long thread_id = 0;  ///< the system's, once it has run
+  long thread_id = 0;   ///< the system's, once it has run
+  int world_rank = -1;  ///< of the latest session of one of its threads
 
   /// Body of the OS thread.
   void run();

@@ -36,6 +36,11 @@ int multiprocessors() {
   return the_engine().config.multiprocessors;
 }
 void make_device_current(int device) { device_of_thread = device; }
+void name_rank_of_device(int device, int rank) {
+  const engine_guard hold;
+  the_engine().ranks_of_device[device].insert(rank);
+  if (sanitizer::exact()) sanitizer::exact_port().name_rank(device, rank);
+}
 
 extern "C" {
 

@@ -23,7 +23,13 @@ engine& the_engine() {
   return only;
 }
 
-engine::engine() : config(settings_from_environment()), random(config.seed) {}
+engine::engine() : config(settings_from_environment()), order(config.schedule, config.seed) {}
+
+void engine::restart() {
+  order = schedule(config.schedule, config.seed);
+  trace = 0;
+  launches = 0;
+}
 
 void engine::poke() {
   last_call_ = real_time();

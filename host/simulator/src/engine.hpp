@@ -8,10 +8,12 @@
 
 #include "block.hpp"
 #include "futex.hpp"
-#include "random.hpp"
+#include "schedule.hpp"
 #include "settings.hpp"
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,13 +67,16 @@ class engine {
   bool wake_patient();
   [[nodiscard]] uint64_t next_wake_time() const;
 
+  /// World ranks that communicators have put on a device.
+  std::map<int, std::set<int>> ranks_of_device;
+
   // --- failures (failure.cpp) ---
   void record_failure(const std::string& text, bool consequence);
   [[nodiscard]] std::string failure_text() const { return failure_text_; }
   void forget_failures() { failure_text_.clear(); }
 
   settings config;
-  random_choice random;
+  schedule order;
   uint64_t trace = 0;
   uint64_t launches = 0;  ///< since the seed was set
   uint64_t steps = 0;
@@ -101,6 +106,8 @@ class engine {
   static constexpr uint64_t step_time = 20;
 
   engine();
+  /// Starts the sequence of choices anew.
+  void restart();
 
  private:
   friend class conductor;

@@ -5,7 +5,6 @@
 
 #include <devcomm/simulator/simulator.hpp>
 
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -18,11 +17,20 @@ void fail_assertion(const char* condition, const char* message, const char* file
 
 namespace detail {
 
-std::string describe_block(const block& b) {
+int rank_of(const block& b) {
   for (const fiber& f : b.fibers) {
-    if (f.label != nullptr) return "rank " + std::to_string(f.label->rank) + ", block " + std::to_string(b.rank);
+    if (f.label != nullptr) return f.label->rank;
   }
-  return "device " + std::to_string(b.launch.device) + ", block " + std::to_string(b.rank);
+  if (b.world_rank >= 0) return b.world_rank;
+  const auto named = the_engine().ranks_of_device.find(b.launch.device);
+  const bool one = named != the_engine().ranks_of_device.end() && named->second.size() == 1;
+  return one ? *named->second.begin() : -1;
+}
+
+std::string describe_block(const block& b) {
+  const int rank = rank_of(b);
+  const std::string who = rank >= 0 ? "rank " + std::to_string(rank) : "device " + std::to_string(b.launch.device);
+  return who + ", block " + std::to_string(b.rank);
 }
 
 std::string describe_thread(const fiber& f) { return describe_block(*f.home) + ", thread " + std::to_string(f.rank); }
@@ -30,16 +38,15 @@ std::string describe_thread(const fiber& f) { return describe_block(*f.home) + "
 void fail_misuse(const char* message) { throw misuse(message); }
 
 void engine::record_failure(const std::string& text, bool consequence) {
-  const std::string line = text + " (seed " + std::to_string(config.seed) + ")";
+  const std::string line = text + " (" + how_to_repeat() + ")";
   failure_text_ = consequence && !failure_text_.empty() ? failure_text_ + "\nthen " + line : line;
   std::fprintf(stderr, "devcomm simulator: %s\n", line.c_str());
 }
 
 void die_of_overflow(const fiber& f) {
   std::fprintf(stderr,
-               "devcomm simulator: %s used more than its stack of %zu bytes (seed %" PRIu64
-               "); set DEVCOMM_SIM_STACK to more\n",
-               describe_thread(f).c_str(), f.home->stack_bytes(), the_engine().config.seed);
+               "devcomm simulator: %s used more than its stack of %zu bytes (%s); set DEVCOMM_SIM_STACK to more\n",
+               describe_thread(f).c_str(), f.home->stack_bytes(), how_to_repeat().c_str());
   std::abort();
 }
 
@@ -47,10 +54,9 @@ void die_of_watchdog(const block* running, uint64_t nanoseconds) {
   const std::string who = running != nullptr ? describe_block(*running) : std::string("the runtime");
   std::fprintf(stderr,
                "devcomm simulator: %s has run for %.1f s without reaching a point where another thread could go on "
-               "(seed %" PRIu64
-               "). A loop that polls plain or volatile memory never does: poll with devcomm's waits, atomics or "
+               "(%s). A loop that polls plain or volatile memory never does: poll with devcomm's waits, atomics or "
                "cuda::atomic_ref. For long computations set DEVCOMM_SIM_WATCHDOG_MS\n",
-               who.c_str(), static_cast<double>(nanoseconds) * 1e-9, the_engine().config.seed);
+               who.c_str(), static_cast<double>(nanoseconds) * 1e-9, how_to_repeat().c_str());
   std::abort();
 }
 

@@ -8,6 +8,8 @@
 
 namespace devcomm::simulator::detail {
 
+/// World rank of the kernel that the block belongs to, or -1 when nothing says it.
+[[nodiscard]] int rank_of(const block& b);
 /// "rank 2, block 3"; "device 2, block 3" for a thread that has not said its rank.
 [[nodiscard]] std::string describe_block(const block& b);
 /// `describe_block` and "thread 5".

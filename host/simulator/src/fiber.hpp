@@ -8,10 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace devcomm::simulator::detail {
 
 class block;
+struct session;
 
 inline constexpr uint64_t never = ~uint64_t{0};
 
@@ -54,8 +56,11 @@ struct fiber {
   uint3 index{};
   uint32_t rank = 0;
   fiber_state state = fiber_state::runnable;
-  uint32_t slot = 0;     ///< place in the block's runnable list, or in the engine's list of waiting fibers
-  uint32_t quantum = 1;  ///< preemption points left before it has to yield
+  uint32_t slot = 0;      ///< place in the block's runnable list, or in the engine's list of waiting fibers
+  uint32_t quantum = 1;   ///< preemption points left before it has to yield
+  uint32_t granted = 1;   ///< what `quantum` was when it last stopped or began
+  uint32_t alone = 0;     ///< preemption points passed without having to wait (kept by pct schedules)
+  uint64_t priority = 0;  ///< in pct schedules
   exception_state exceptions{};
 
   void* identity = nullptr;    ///< ThreadSanitizer's
@@ -78,6 +83,8 @@ struct fiber {
   uint64_t value = 0;  ///< given, then the result
   warp_operation operation = warp_operation::sync;
   const void* place = nullptr;
+
+  std::vector<session*> sessions;  ///< that it is in, oldest first
 };
 
 }  // namespace devcomm::simulator::detail

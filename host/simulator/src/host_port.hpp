@@ -12,6 +12,9 @@ namespace devcomm::simulator::detail {
 /// Makes `device` the calling thread's, as `cudaSetDevice` does.
 void make_device_current(int device);
 
+/// Messages may call the device's kernels by the rank that launches them.
+void name_rank_of_device(int device, int rank);
+
 /// Memory from `cudaMalloc` and its relatives.
 struct allocation {
   int device;

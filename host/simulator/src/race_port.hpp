@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace devcomm::simulator::detail {
 
@@ -42,8 +43,8 @@ struct race_port {
   void (*name_rank)(int device, int rank);
 };
 
-/// What the detector asks of the runtime: the schedule's seed.
-[[nodiscard]] uint64_t seed_for_race();
+/// What the detector asks of the runtime: the settings that repeat the run.
+[[nodiscard]] std::string how_to_repeat();
 
 }  // namespace devcomm::simulator::detail
 

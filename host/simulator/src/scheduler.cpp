@@ -73,8 +73,7 @@ void leave_fibers() {
 fiber& engine::choose_fiber(block& b) {
   ++steps;
   now += step_time;
-  fiber& f = *b.runnable[random.below(static_cast<uint32_t>(b.runnable.size()))];
-  f.quantum = 1 + random.below(8);
+  fiber& f = order.choose_fiber(b);
   trace = mixed(trace, (b.launch.number << 48) ^ (b.rank << 16) ^ f.rank);
   return f;
 }
@@ -85,8 +84,9 @@ void engine::reschedule() {
   const auto left = static_cast<size_t>(reinterpret_cast<char*>(__builtin_frame_address(0)) - b.stack_bottom(self));
   if (left < 1024 || left > b.stack_bytes()) die_of_overflow(self);
 
+  order.stopped(self);
   const bool interrupted = lock.contended() || conductor_wanted || steps >= step_limit;
-  if (interrupted || b.runnable.empty() || b.budget-- == 0) {
+  if (interrupted || b.runnable.empty() || order.leaves(b, ready_blocks, steps)) {
     block* next = choose();
     if (next != &b) hand_over(b, next);
   }
@@ -104,16 +104,14 @@ block* engine::choose() {
     lock.lock();
   }
   if (conductor_wanted || steps >= step_limit) return nullptr;
-  if (!waiting.empty() && (ready_blocks.empty() || steps - last_peek_ >= 64 + 4 * waiting.size())) {
+  if (!waiting.empty() && (ready_blocks.empty() || order.looks_due(steps - last_peek_, waiting.size()))) {
     last_peek_ = steps;
     peek();
   }
   if (ready_blocks.empty()) return nullptr;
-  block* b = ready_blocks[random.below(static_cast<uint32_t>(ready_blocks.size()))];
-  const auto fibers = b->runnable.empty() ? b->launch.shape.threads() : static_cast<uint32_t>(b->runnable.size());
-  __atomic_store_n(&running, b, __ATOMIC_RELAXED);
-  b->budget = random.below(2 * (fibers < 64 ? fibers : 64) + 1);
-  return b;
+  block& b = order.choose_block(ready_blocks, steps);
+  __atomic_store_n(&running, &b, __ATOMIC_RELAXED);
+  return &b;
 }
 
 void engine::hand_over(block& self, block* next) {

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
+#include <string_view>
 
 namespace devcomm::simulator {
 namespace detail {
@@ -32,6 +34,26 @@ uint64_t number(const char* name, uint64_t otherwise, uint64_t least, uint64_t m
   return value;
 }
 
+schedule_choice schedule_from_environment() {
+  const char* text = std::getenv("DEVCOMM_SIM_SCHEDULE");
+  if (text == nullptr || *text == '\0') return {};
+  const auto choice = schedule_choice::parse(text);
+  if (choice) return *choice;
+  std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_SCHEDULE is '%s'; give %s\n", text, schedule_choice::forms);
+  std::_Exit(2);
+}
+
+bool is_picture(std::string_view path) { return path.empty() || path.ends_with(".svg") || path.ends_with(".dot"); }
+
+/// A file name that says what kind of picture it is.
+std::string picture_file(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return {};
+  if (is_picture(text)) return text;
+  std::fprintf(stderr, "devcomm simulator: %s is '%s'; give a file name that ends in .svg or .dot\n", name, text);
+  std::_Exit(2);
+}
+
 constexpr uint64_t any = ~uint64_t{0};
 constexpr uint64_t most_units = 65536;              // devices, or multiprocessors of one
 constexpr uint64_t most_stack = uint64_t{1} << 30;  // bytes
@@ -44,16 +66,23 @@ settings settings_from_environment() {
   const bool sanitized = sanitizer::orders() || sanitizer::address();
   settings s{};
   s.seed = number("DEVCOMM_SIM_SEED", 1, 0, any);
+  s.schedule = schedule_from_environment();
   s.devices = static_cast<int>(number("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
   s.multiprocessors = static_cast<int>(number("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
   s.stack_bytes = number("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
   s.watchdog = number("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, most_milliseconds) * millisecond;
   s.grace = number("DEVCOMM_SIM_GRACE_MS", 10000, 0, most_milliseconds) * millisecond;
   s.background_start = number("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, most_milliseconds) * millisecond;
+  s.deadlock_picture = picture_file("DEVCOMM_SIM_DEADLOCK_PICTURE");
   return s;
 }
 
-uint64_t seed_for_race() { return the_engine().config.seed; }
+std::string how_to_repeat() {
+  const settings& s = the_engine().config;
+  std::string text = "seed " + std::to_string(s.seed);
+  if (s.schedule.kind != schedule_kind::random) text += ", DEVCOMM_SIM_SCHEDULE=" + s.schedule.text();
+  return text;
+}
 
 }  // namespace detail
 
@@ -73,14 +102,28 @@ void set_multiprocessors(int count) {
 void set_seed(std::uint64_t seed) {
   const engine_guard hold;
   the_engine().config.seed = seed;
-  the_engine().random = detail::random_choice(seed);
-  the_engine().trace = 0;
-  the_engine().launches = 0;
+  the_engine().restart();
 }
 
 std::uint64_t seed() {
   const engine_guard hold;
   return the_engine().config.seed;
+}
+
+void set_schedule(std::string_view text) {
+  const auto choice = detail::schedule_choice::parse(text);
+  if (!choice) {
+    throw std::invalid_argument("devcomm simulator: '" + std::string(text) + "' is no schedule; give " +
+                                detail::schedule_choice::forms);
+  }
+  const engine_guard hold;
+  the_engine().config.schedule = *choice;
+  the_engine().restart();
+}
+
+std::string schedule() {
+  const engine_guard hold;
+  return the_engine().config.schedule.text();
 }
 
 void set_stack_bytes(std::size_t bytes) {
@@ -101,6 +144,14 @@ void set_grace(std::chrono::milliseconds limit) {
 void set_background_start(std::chrono::milliseconds delay) {
   const engine_guard hold;
   the_engine().config.background_start = static_cast<uint64_t>(delay.count()) * 1000000u;
+}
+
+void set_deadlock_picture(const std::string& path) {
+  if (!detail::is_picture(path)) {
+    throw std::invalid_argument("set_deadlock_picture: '" + path + "' ends neither in .svg nor in .dot");
+  }
+  const engine_guard hold;
+  the_engine().config.deadlock_picture = path;
 }
 
 std::string last_failure() {

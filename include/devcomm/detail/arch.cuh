@@ -18,7 +18,10 @@
 /// `store16(p, v)`, `load16_streaming`, `store16_streaming`: weak 16-byte accesses, aligned to 16;
 /// streaming ones expect no re-use.
 /// `load_halves(p)`, `store_halves(p, v)`: strong relaxed accesses at system scope to 16 bytes, aligned to 16,
-/// as two halves: each is whole, and one may be seen before the other.
+/// as two halves: each is whole, and one may be seen before the other. `load_words`, `store_words`: the same as
+/// four words of 4 bytes.
+///
+/// Launches. `wait_for_prior_launch()`, `allow_dependent_launch()`: see dependent_launch.cuh.
 ///
 /// Storage. `shared_array<Tag, T, N>()`: `N` uninitialised `T`, one array a block for each `Tag`.
 ///
@@ -31,6 +34,10 @@
 /// Waiting. A `wait_scope(const wait_label&)` names, for as long as it lives, what the calling thread waits for;
 /// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs.
 /// `looks_per_round`, `rounds_per_check`: how often a wait looks between two looks at the abort word and the clock.
+///
+/// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
+/// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the
+/// simulator names misuse.
 #pragma once
 
 #if defined(DEVCOMM_SIMULATOR)

@@ -112,6 +112,14 @@ class barrier_protocol {
     if (first_ == 0) arch::store<memory_order::relaxed, scope::device>(memory().epoch(), epoch_);
   }
 
+  /// What watches over sessions knows this one by.
+  DEVCOMM_DEVICE session_id id() const {
+    const device_comm& comm = home_->comm;
+    return {
+        operation::lsa_barrier, index_,          comm.rank, static_cast<uint32_t>(first_), static_cast<uint32_t>(step_),
+        comm.resources.base,    barriers_.offset};
+  }
+
   DEVCOMM_DEVICE const Group& group() const { return group_; }
   /// The span of a wait for the next epoch.
   DEVCOMM_DEVICE trace_span trace(span_kind kind) const {

@@ -34,4 +34,10 @@ template <class... T>
 using void_t = traits::void_t<T...>;
 using traits::declval;
 
+/// A number as a type.
+template <int Value>
+struct constant {
+  static constexpr int value = Value;
+};
+
 }  // namespace devcomm::detail

@@ -35,7 +35,9 @@ class barrier_session {
   /// is part of the LSA team and has this rank where it says.
   DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, team members, barrier_handle barriers,
                                  uint32_t index)
-      : protocol_(group, comm, members, barriers, index) {}
+      : protocol_(group, comm, members, barriers, index) {
+    detail::arch::begin_session(id());
+  }
 
   barrier_session(const barrier_session&) = delete;
   barrier_session& operator=(const barrier_session&) = delete;
@@ -44,14 +46,17 @@ class barrier_session {
   /// `status::timeout`: then the peers may be told of this arrival and not of what is written after it.
   DEVCOMM_DEVICE ~barrier_session() noexcept(false) {
     if (detail::arch::unwinding()) return;
+    called(detail::session_call::end);
     DEVCOMM_ASSERT(!arrived_ || timed_out_ || protocol_.is_dead(), "a session ended between arrive and wait");
     protocol_.keep_epoch();
     protocol_.group().sync();
+    detail::arch::leave_session(id());
   }
 
   /// Tells every peer that this group is here. *Ordering*: with an order that releases, what any
   /// thread of the group wrote before is visible to threads that acquire by waiting for this arrival.
   DEVCOMM_DEVICE void arrive(memory_order order = memory_order::release) {
+    called(detail::session_call::arrive);
     begin();
     protocol_.send(order);
   }
@@ -59,6 +64,7 @@ class barrier_session {
   /// Waits for every peer's arrival. *Ordering*: with an order that acquires, every thread of the
   /// group sees what those peers wrote before they arrived with release.
   DEVCOMM_DEVICE void wait(memory_order order = memory_order::acquire) {
+    called(detail::session_call::wait);
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
     const trace_span traced = protocol_.trace(span_kind::wait);
     protocol_.poll(order);
@@ -69,6 +75,7 @@ class barrier_session {
   /// outcome is the same for all threads of the group. After `status::timeout` the epoch has not advanced,
   /// nothing is recorded, and the wait may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {
+    called(detail::session_call::wait_for);
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
     const trace_span traced = protocol_.trace(span_kind::wait);
     const status outcome = protocol_.poll_for(order, limit);
@@ -80,6 +87,7 @@ class barrier_session {
 
   /// `arrive` and `wait`.
   DEVCOMM_DEVICE void sync(memory_order order = memory_order::acq_rel) {
+    called(detail::session_call::sync);
     begin();
     const trace_span traced = protocol_.trace(span_kind::meeting);
     protocol_.send_and_poll(order);
@@ -94,12 +102,19 @@ class barrier_session {
 
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
   /// synchronises the group.
-  [[nodiscard]] DEVCOMM_DEVICE status agree() { return protocol_.agree(); }
+  [[nodiscard]] DEVCOMM_DEVICE status agree() {
+    called(detail::session_call::agree);
+    return protocol_.agree();
+  }
 
   /// Epoch of the last barrier that this session went through; wraps around.
   [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return protocol_.epoch(); }
 
  private:
+  DEVCOMM_DEVICE auto id() const {
+    return [this] { return protocol_.id(); };
+  }
+  DEVCOMM_DEVICE void called(detail::session_call call) const { detail::arch::call_session(id(), call); }
   DEVCOMM_DEVICE void begin() {
     DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");
     arrived_ = true;

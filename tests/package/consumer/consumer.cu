@@ -1,4 +1,5 @@
-// The sum of all ranks' numbers, with shared memory of each kind that the build must get right.
+// The sum of all ranks' numbers, with shared memory of each kind that the build must get right. With the
+// argument `relaxed` a barrier's order is too weak, which a race detector must see.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 
@@ -7,11 +8,13 @@
 
 using namespace devcomm;
 
+template <memory_order Order>
 __global__ void sum_numbers(device_comm comm, sym_ptr<int> number, int* result) {
   extern __shared__ int dynamic_numbers[];
   __shared__ int fixed_sum;
   lsa::barrier_session barrier{block{}, comm, 0};
-  barrier.sync();
+  if (threadIdx.x == 40) *number.local() = comm.rank + 1;
+  barrier.sync(Order);
   if (threadIdx.x < static_cast<unsigned>(comm.size)) {
     dynamic_numbers[threadIdx.x] = *number.lsa(static_cast<int>(threadIdx.x));
   }
@@ -25,16 +28,14 @@ __global__ void sum_numbers(device_comm comm, sym_ptr<int> number, int* result) 
   barrier.sync();
 }
 
-int main() {
-  host::run_ranks({}, [](host::communicator& comm) {
+int main(int arguments, char**) {
+  const auto kernel = arguments > 1 ? sum_numbers<memory_order::relaxed> : sum_numbers<memory_order::acq_rel>;
+  host::run_ranks({}, [kernel](host::communicator& comm) {
     const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
     const host::symmetric_memory memory = comm.allocate(2 * sizeof(int));
     const sym_ptr<int> number = memory.pointer<int>();
-    const int mine = comm.rank() + 1;
-    check_cuda(cudaMemcpy(number.local(), &mine, sizeof mine, cudaMemcpyHostToDevice), "cudaMemcpy");
-
     const std::size_t shared_bytes = static_cast<std::size_t>(comm.size()) * sizeof(int);
-    launch(sum_numbers, {dim3(1), dim3(64), shared_bytes}, device_comm.get(), number, number.local() + 1);
+    launch(kernel, {dim3(1), dim3(64), shared_bytes}, device_comm.get(), number, number.local() + 1);
     check_cuda(cudaDeviceSynchronize(), "sum");
 
     int result = 0;

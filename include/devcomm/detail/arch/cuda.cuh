@@ -5,6 +5,7 @@
 #include <devcomm/config.hpp>
 #include <devcomm/detail/arch/cuda_memory.cuh>
 #include <devcomm/detail/arch/trap.cuh>
+#include <devcomm/detail/session_id.hpp>
 
 namespace devcomm::detail::arch {
 
@@ -45,6 +46,17 @@ __device__ inline bool sync_named_or(uint32_t barrier, uint32_t threads, bool pr
   return result != 0;
 }
 
+__device__ inline void wait_for_prior_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+__device__ inline void allow_dependent_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
 __device__ inline bool any(uint32_t mask, bool predicate) { return __any_sync(mask, predicate) != 0; }
 __device__ inline uint32_t ballot(uint32_t mask, bool predicate) { return __ballot_sync(mask, predicate); }
 __device__ inline uint32_t active_mask() { return __activemask(); }
@@ -79,5 +91,12 @@ class wait_scope {
   __device__ explicit wait_scope(const Label&) {}
   __device__ void pause() {}
 };
+
+template <class Id>
+__device__ inline void begin_session(const Id&) {}
+template <class Id>
+__device__ inline void call_session(const Id&, session_call) {}
+template <class Id>
+__device__ inline void leave_session(const Id&) {}
 
 }  // namespace devcomm::detail::arch

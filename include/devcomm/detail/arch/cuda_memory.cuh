@@ -145,6 +145,9 @@ __device__ inline void store_halves(void* address, halves value) {
                : "memory");
 }
 
+__device__ inline vec16 load_words(const void* address) { DEVCOMM_LD16("ld.relaxed.sys.global.v4.u32"); }
+__device__ inline void store_words(void* address, vec16 value) { DEVCOMM_ST16("st.relaxed.sys.global.v4.u32"); }
+
 #undef DEVCOMM_AT_SCOPE
 #undef DEVCOMM_LD
 #undef DEVCOMM_ST

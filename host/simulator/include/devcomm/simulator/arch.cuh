@@ -6,6 +6,7 @@
 #pragma once
 
 #include <devcomm/config.hpp>
+#include <devcomm/detail/session_id.hpp>
 #include <devcomm/detail/wait_label.hpp>
 #include <devcomm/memory_order.hpp>
 #include <devcomm/simulator/detail/built_in_variables.hpp>
@@ -134,6 +135,29 @@ inline void store_halves(void* address, halves value) {
   store<memory_order::relaxed, scope::system>(words + 1, value.high);
 }
 
+inline vec16 load_words(const void* address) {
+  check_pack(address);
+  const auto* words = static_cast<const uint32_t*>(address);
+  vec16 value{};
+  value.x = load<memory_order::relaxed, scope::system>(words);
+  value.y = load<memory_order::relaxed, scope::system>(words + 1);
+  value.z = load<memory_order::relaxed, scope::system>(words + 2);
+  value.w = load<memory_order::relaxed, scope::system>(words + 3);
+  return value;
+}
+inline void store_words(void* address, vec16 value) {
+  check_pack(address);
+  auto* words = static_cast<uint32_t*>(address);
+  store<memory_order::relaxed, scope::system>(words, value.x);
+  store<memory_order::relaxed, scope::system>(words + 1, value.y);
+  store<memory_order::relaxed, scope::system>(words + 2, value.z);
+  store<memory_order::relaxed, scope::system>(words + 3, value.w);
+}
+
+/// Launches of a stream follow one another.
+inline void wait_for_prior_launch() {}
+inline void allow_dependent_launch() {}
+
 inline bool unwinding() { return std::uncaught_exceptions() > 0; }
 
 inline uint64_t global_time() { return sim::clock_now(); }
@@ -154,5 +178,18 @@ class wait_scope {
  private:
   wait_label label_;  // looked at while the wait lasts
 };
+
+template <class Id>
+void begin_session(const Id& id) {
+  sim::begin_session(id());
+}
+template <class Id>
+void call_session(const Id& id, session_call call) {
+  sim::call_session(id(), call);
+}
+template <class Id>
+void leave_session(const Id& id) {
+  sim::leave_session(id());
+}
 
 }  // namespace devcomm::detail::arch

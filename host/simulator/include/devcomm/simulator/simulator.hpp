@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace devcomm::simulator {
 
@@ -30,6 +31,12 @@ void set_multiprocessors(int count);
 /// while no kernel runs.
 void set_seed(std::uint64_t seed);
 [[nodiscard]] std::uint64_t seed();
+/// Chooses how threads take turns, and starts the sequence of choices anew: `random`, `pct[:DEPTH[:LENGTH]]`,
+/// `slow_rank`, `slow_block`, `starve_warp`, or `mixed`, in which the seed chooses among them
+/// (`DEVCOMM_SIM_SCHEDULE`, random; see docs/simulator.md). Throws `std::invalid_argument` for anything else.
+/// Call it while no kernel runs.
+void set_schedule(std::string_view text);
+[[nodiscard]] std::string schedule();
 
 /// Bytes of stack of each simulated thread (`DEVCOMM_SIM_STACK`).
 void set_stack_bytes(std::size_t bytes);
@@ -42,6 +49,10 @@ void set_grace(std::chrono::milliseconds limit);
 /// Kernels run while a host thread waits for some of them. When none does for this long, they run
 /// anyway (`DEVCOMM_SIM_BACKGROUND_MS`, 500 ms).
 void set_background_start(std::chrono::milliseconds delay);
+
+/// Each deadlock is also drawn into this file, which ends in `.svg` (a picture) or `.dot` (for Graphviz); empty for
+/// none. The next one overwrites it (`DEVCOMM_SIM_DEADLOCK_PICTURE`).
+void set_deadlock_picture(const std::string& path);
 
 /// Text of the latest failure: a broken precondition, a deadlock, or an exception, and the launches
 /// that could not end because of it. Empty when there was none since `clear_failure`.

@@ -8,7 +8,9 @@
 
 namespace devcomm::detail {
 struct wait_label;
-}
+struct session_id;
+enum class session_call : uint8_t;
+}  // namespace devcomm::detail
 
 namespace devcomm::simulator::detail {
 
@@ -55,6 +57,12 @@ void begin_wait(const devcomm::detail::wait_label& label);
 void end_wait();
 /// Ends one look that found nothing.
 void pause_wait();
+
+/// What the calling thread does with a session; throws `misuse` when its group may not.
+void begin_session(const devcomm::detail::session_id& id);
+void call_session(const devcomm::detail::session_id& id, devcomm::detail::session_call call);
+/// After the group's last sync.
+void leave_session(const devcomm::detail::session_id& id);
 
 /// Bytes of dynamic shared memory of the running launch.
 [[nodiscard]] std::size_t dynamic_shared_bytes() noexcept;

@@ -9,23 +9,22 @@
 using namespace devcomm;
 
 template <class T>
-__global__ void add_all_reduced(device_comm comm, ll_handle channels, const T* partial, const T* residual, T* hidden,
-                                std::uint64_t count) {
+__global__ void add_all_reduced(device_comm comm, lamport_handle channels, const T* partial, const T* residual,
+                                T* hidden, std::uint64_t count) {
   const collective::from_memory<T> partials{partial, count};
   const collective::from_memory<T> residuals{residual, count};
   const collective::to_memory<T> results{hidden, count};
 
   // Each block takes a slice of whole packs, on a channel of its own.
   const collective::slice packs = collective::slice_of_block(collective::packs_of<T>(count));
-  lsa::ll_session channel{block{}, comm, channels, blockIdx.x};
-  collective::all_reduce_ll<T>(
-      channel, packs.size(),  //
-      [&](std::uint64_t i) { return partials(packs.begin + i); },
+  lsa::lamport_session channel{block{}, comm, channels, blockIdx.x};
+  collective::all_reduce_one_shot<T>(
+      channel, packs, partials,
       [&](std::uint64_t i, pack<T> sums) {
-        const pack<T> added = residuals(packs.begin + i);
+        const pack<T> added = residuals(i);
         for (int e = 0; e < pack<T>::size; ++e)
           sums[e] = static_cast<T>(static_cast<float>(sums[e]) + static_cast<float>(added[e]));
-        results(packs.begin + i, sums);
+        results(i, sums);
       },
       sum{});
 }
@@ -36,7 +35,7 @@ int main() {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 128;
       requirements needs = comm.requirements();
-      const ll_handle channels = needs.add_ll_channels(comm.lsa(), blocks, collective::all_reduce_ll_packets(512));
+      const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), blocks, collective::one_shot_room(512));
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto partial = example::device_array(1 << 18);
       const auto residual = example::device_array(1 << 18);
@@ -63,7 +62,7 @@ int main() {
           9001);
 
       if (comm.rank() == 0) {
-        std::printf("fused_all_reduce_ll: %d cases correct on %d ranks (%s)\n", cases, comm.size(),
+        std::printf("fused_all_reduce: %d cases correct on %d ranks (%s)\n", cases, comm.size(),
                     comm.properties().device_name.c_str());
       }
       comm.barrier();

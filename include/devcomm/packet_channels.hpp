@@ -1,5 +1,5 @@
-/// \file ll_channels.hpp
-/// Where LL channels keep their packets and epochs.
+/// \file packet_channels.hpp
+/// Where packet channels keep their packets and epochs.
 #pragma once
 
 #include <devcomm/config.hpp>
@@ -7,8 +7,12 @@
 
 namespace devcomm {
 
-/// `count` independent LL channels of one team. Plain data; pass it to the kernel.
-struct ll_handle {
+/// How a packet shows that it has arrived; see `lsa::ll_session` and `lsa::lamport_session`.
+enum class packet_protocol : uint32_t { ll, lamport };
+
+/// `count` independent channels of one team. Plain data; pass it to the kernel.
+template <packet_protocol Protocol>
+struct packet_handle {
   uint64_t offset;   ///< bytes from the start of the resource window
   uint32_t count;    ///< channels, indexed from 0
   uint32_t members;  ///< size of the team they were made for
@@ -16,9 +20,12 @@ struct ll_handle {
   uint32_t reserved;
 };
 
-/// Where the parts of LL channels lie, in bytes from the handle's offset: this rank's epochs, then for each
+using ll_handle = packet_handle<packet_protocol::ll>;
+using lamport_handle = packet_handle<packet_protocol::lamport>;
+
+/// Where the parts of packet channels lie, in bytes from the handle's offset: this rank's epochs, then for each
 /// channel two halves, for odd and even rounds, in which every sender has its row of packets.
-struct ll_layout {
+struct packet_layout {
   uint32_t count;
   uint32_t members;
   uint32_t packets;

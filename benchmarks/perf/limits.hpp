@@ -1,0 +1,13 @@
+/// \file limits.hpp
+/// What the links of this machine can do, whatever the library.
+#pragma once
+
+#include <devcomm/host/communicator.hpp>
+
+namespace perf {
+
+/// Prints bandwidth of stores, loads and copies between GPUs, the one-way latency of a flag, the time of an empty
+/// kernel, and the local memory's bandwidth. *Collective*.
+void measure_limits(devcomm::host::communicator& comm);
+
+}  // namespace perf

@@ -1,0 +1,121 @@
+#include "perf/measurement.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace perf {
+namespace {
+
+/// Many calls as one graph.
+class captured_calls {
+ public:
+  captured_calls(algorithm& how, const work& call, int launches) {
+    devcomm::check_cuda(cudaStreamBeginCapture(call.stream, cudaStreamCaptureModeThreadLocal),
+                        "cudaStreamBeginCapture");
+    for (int i = 0; i < launches; ++i) how.start(call);
+    devcomm::check_cuda(cudaStreamEndCapture(call.stream, &graph_), "cudaStreamEndCapture");
+    devcomm::check_cuda(cudaGraphInstantiate(&replay_, graph_, 0), "cudaGraphInstantiate");
+  }
+  captured_calls(const captured_calls&) = delete;
+  captured_calls& operator=(const captured_calls&) = delete;
+  ~captured_calls() {
+    cudaGraphExecDestroy(replay_);
+    cudaGraphDestroy(graph_);
+  }
+
+  void start(cudaStream_t stream) const { devcomm::check_cuda(cudaGraphLaunch(replay_, stream), "cudaGraphLaunch"); }
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t replay_ = nullptr;
+};
+
+/// The value that `share` of the sorted values are not above.
+double percentile(const std::vector<double>& sorted, double share) {
+  const auto place = static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
+  return sorted[place];
+}
+
+}  // namespace
+
+void measurement::place(work& call, algorithm& how) const {
+  std::byte* memory = how.memory();
+  if (memory == nullptr) memory = static_cast<std::byte*>(context_.window->data());
+  call.output = memory + context_.most_bytes;
+  call.input = call.in_place ? call.output : memory;
+}
+
+void measurement::wait_for(algorithm& how, const char* what) {
+  devcomm::check_cuda(cudaStreamSynchronize(watch_.stream()), what);
+  how.check();
+  comm_.check();
+}
+
+/// One call on new random data, with the output poisoned before. The elements that are wrong here.
+std::uint64_t measurement::check(const operation& what, algorithm& how, const work& call, std::uint64_t seed) {
+  if (!call.in_place)
+    devcomm::check_cuda(cudaMemsetAsync(call.output, 0xff, call.bytes, call.stream), "cudaMemsetAsync");
+  what.fill(call, comm_.rank(), seed);
+  wait_for(how, "preparing the data");
+  comm_.barrier();
+  how.start(call);
+  wait_for(how, "the checked call");
+  const std::uint64_t wrong = what.count_wrong(call, comm_.size(), seed);
+  comm_.barrier();
+  return wrong;
+}
+
+row measurement::measure(const operation& what, algorithm& how, work call, int launches, int replays) {
+  call.stream = watch_.stream();
+  call.dependent = call.dependent && how.can_be_dependent();
+  place(call, how);
+  if (launches == 0) launches = settings_.launches != 0 ? settings_.launches : usual_launches(call.bytes);
+  if (replays == 0) replays = settings_.replays;
+
+  std::uint64_t wrong = check(what, how, call, 1) + check(what, how, call, 2);
+
+  // Repeated in place, sums would grow without end; zeros stay.
+  if (call.in_place) {
+    devcomm::check_cuda(cudaMemsetAsync(call.output, 0, call.bytes, call.stream), "cudaMemsetAsync");
+  } else {
+    devcomm::check_cuda(cudaMemsetAsync(call.output, 0xff, call.bytes, call.stream), "cudaMemsetAsync");
+    what.fill(call, comm_.rank(), 3);
+  }
+  wait_for(how, "preparing the data");
+  std::optional<captured_calls> graph;
+  if (settings_.graph) graph.emplace(how, call, launches);
+  std::vector<double> times;
+  for (int r = 0; r <= replays; ++r) {
+    comm_.barrier();
+    const float milliseconds = watch_.time([&](cudaStream_t stream) {
+      if (graph) return graph->start(stream);
+      for (int i = 0; i < launches; ++i) how.start(call);
+    });
+    wait_for(how, "the measured calls");
+    const double slowest = exchange_.largest(static_cast<double>(milliseconds));
+    if (r > 0) times.push_back(slowest * 1e3 / launches);  // 0: warm-up
+  }
+  if (!call.in_place) wrong += what.count_wrong(call, comm_.size(), 3);
+  std::sort(times.begin(), times.end());
+
+  row result;
+  result.operation = what.name();
+  result.implementation = how.implementation();
+  result.algorithm = how.name();
+  result.protocol = how.protocol();
+  result.ranks = comm_.size();
+  result.bytes = call.bytes;
+  result.type = call.type;
+  result.in_place = call.in_place;
+  result.graph = settings_.graph;
+  result.dependent = call.dependent;
+  result.shape = call.shape;
+  result.median = percentile(times, 0.5);
+  result.p99 = percentile(times, 0.99);
+  result.least = times.front();
+  result.bus_factor = what.bus_factor(comm_.size());
+  result.wrong = exchange_.total(wrong);
+  return result;
+}
+
+}  // namespace perf

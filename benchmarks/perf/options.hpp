@@ -1,0 +1,53 @@
+/// \file options.hpp
+/// The command line of devcomm-perf.
+#pragma once
+
+#include "perf/data_type.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace perf {
+
+/// The command line makes no sense; says which part, and what would.
+class usage_error : public std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+struct options {
+  std::string operation;         ///< or "limits"
+  std::uint64_t begin = 1024;    ///< bytes
+  std::uint64_t end = 64 << 20;  ///< bytes
+  std::uint64_t factor = 2;      ///< from one size to the next
+  int ranks = 0;                 ///< 0: one for each GPU
+  data_type type = data_type::bf16;
+  std::vector<std::string> algorithms = {"auto"};  ///< "auto", "all", NAME or NAME_PROTOCOL
+  std::vector<std::string> compare;                ///< "nccl"
+  unsigned blocks = 0;                             ///< 0: the plan's, or all shapes
+  unsigned threads = 0;
+  unsigned most_blocks = 0;  ///< 0: any
+  bool sweep = false;        ///< try all shapes, report the best
+  bool in_place = true;      ///< report both ways
+  bool out_of_place = true;
+  bool graph = true;       ///< else launched one by one
+  bool dependent = false;  ///< programmatic dependent launch where possible
+  int launches = 0;        ///< of one measurement; 0: by size
+  int replays = 7;         ///< measurements
+  std::string csv;         ///< files; empty: none
+  std::string json;
+  std::string plot;
+  std::string plan;  ///< file to write a plan to
+};
+
+/// Throws `usage_error`. `help` is what `--help` prints.
+[[nodiscard]] options parse_options(const std::vector<std::string>& arguments);
+[[nodiscard]] std::string help();
+
+/// "4K" is 4096; suffixes K, M and G. Throws `usage_error` naming `option`.
+[[nodiscard]] std::uint64_t parse_bytes(const std::string& text, const std::string& option);
+/// "4K" for 4096.
+[[nodiscard]] std::string bytes_text(std::uint64_t bytes);
+
+}  // namespace perf

@@ -1,0 +1,181 @@
+#include "perf/session.hpp"
+
+#include "perf/plot.hpp"
+
+#include <devcomm/host/all_reduce_plan.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+namespace perf {
+namespace {
+
+const operation& operation_named(const std::string& name) {
+  std::string known;
+  for (const auto& candidate : operations()) {
+    if (candidate->name() == name) return *candidate;
+    known += " " + candidate->name();
+  }
+  throw usage_error("unknown operation " + name + "; the operations are:" + known + ", and limits");
+}
+
+/// Grids up to which a plan keeps the fastest shape, so that it can serve those who have blocks to spare for nothing
+/// else.
+constexpr unsigned block_budgets[] = {8, 16, 32, 64, 1024};
+
+/// Launches and replays of a look at a shape while sweeping.
+constexpr int sweep_launches(std::uint64_t bytes) { return bytes <= (1u << 20) ? 50 : 10; }
+constexpr int sweep_replays = 3;
+
+}  // namespace
+
+session::session(devcomm::host::communicator& comm, const options& settings)
+    : comm_(comm),
+      settings_(settings),
+      operation_(&operation_named(settings.operation)),
+      window_(comm.allocate(2 * ((settings.end + 255) / 256 * 256))),
+      context_{&comm, &window_, (settings.end + 255) / 256 * 256},
+      measurement_(comm, context_, settings_) {
+  own_ = operation_->make_algorithms(context_);
+  if (!settings_.compare.empty()) peers_ = operation_->make_nccl_algorithms(context_);
+  choose_algorithms();
+  if (is_first()) report_.emplace(settings_);
+}
+
+void session::choose_algorithms() {
+  for (const std::string& name : settings_.algorithms) {
+    if (name == "auto") {
+      follows_plan_ = true;
+      continue;
+    }
+    bool known = false;
+    std::string names;
+    for (const auto& candidate : own_) {
+      const std::string whole = candidate->name() + "_" + candidate->protocol();
+      names += " " + whole;
+      if (name != "all" && name != candidate->name() && name != whole) continue;
+      chosen_.push_back(candidate.get());
+      known = true;
+    }
+    if (!known) throw usage_error("--algo " + name + ": the algorithms are: auto all" + names);
+  }
+  if (settings_.sweep && chosen_.empty()) throw usage_error("--sweep needs --algo with names, or all");
+}
+
+work session::call_of(std::uint64_t bytes) const {
+  work call;
+  call.type = settings_.type;
+  call.bytes = bytes / bytes_of(call.type) * bytes_of(call.type);
+  call.dependent = settings_.dependent;
+  return call;
+}
+
+bool session::run() {
+  if (is_first()) {
+    const std::string name = comm_.properties().device_name;
+    report_->print_header(std::to_string(comm_.size()) + " ranks on " + name);
+  }
+  for (std::uint64_t bytes = settings_.begin; bytes <= settings_.end; bytes *= settings_.factor) {
+    run_size(bytes);
+    if (bytes > settings_.end / settings_.factor) break;
+  }
+  if (!is_first()) return true;
+  if (!settings_.plan.empty()) write_plan();
+  if (!settings_.plot.empty()) write_plot(settings_.plot, report_->rows());
+  return !report_->any_wrong();
+}
+
+void session::run_size(std::uint64_t bytes) {
+  if (follows_plan_) run_plan(bytes);
+  for (algorithm* how : chosen_) {
+    const work call = call_of(bytes);
+    if (!how->why_not(call).empty()) continue;
+    if (settings_.sweep) {
+      for (const launch_shape shape : sweep(*how, call)) run_algorithm(*how, bytes, shape);
+    } else if (settings_.blocks != 0) {
+      run_algorithm(*how, bytes, {settings_.blocks, settings_.threads});
+    } else {
+      const std::vector<launch_shape> all = how->shapes(call);
+      launch_shape last = all.front();
+      for (const launch_shape& shape : all)
+        if (shape.threads <= 128 && (settings_.most_blocks == 0 || shape.blocks <= settings_.most_blocks)) last = shape;
+      run_algorithm(*how, bytes, last);
+    }
+  }
+  for (const auto& peer : peers_) run_algorithm(*peer, bytes, {});
+}
+
+void session::run_plan(std::uint64_t bytes) {
+  devcomm::host::all_reduce_request request;
+  const work call = call_of(bytes);
+  request.bytes = call.bytes;
+  request.ranks = comm_.size();
+  request.most_blocks = settings_.most_blocks;
+  request.in_windows = true;
+  request.lamport = call.type == data_type::bf16 || call.type == data_type::half || call.type == data_type::float32;
+  const auto plan = devcomm::host::plan_all_reduce(request);
+  for (const auto& candidate : own_) {
+    if (candidate->name() != to_string(plan.algorithm) || candidate->protocol() != to_string(plan.protocol)) continue;
+    if (is_first()) report_->progress(plan.why);
+    run_algorithm(*candidate, bytes, {plan.blocks, plan.threads});
+    return;
+  }
+}
+
+void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape) {
+  if (is_first())
+    report_->progress(bytes_text(bytes) + " " + how.name() + " " + how.protocol() + " " + std::to_string(shape.blocks) +
+                      "x" + std::to_string(shape.threads));
+  work call = call_of(bytes);
+  call.shape = shape;
+  std::optional<row> out;
+  std::optional<row> in;
+  if (settings_.out_of_place) out = measurement_.measure(*operation_, how, call);
+  call.in_place = true;
+  if (settings_.in_place) in = measurement_.measure(*operation_, how, call);
+  if (is_first()) report_->add(out ? &*out : nullptr, in ? &*in : nullptr);
+}
+
+std::vector<launch_shape> session::sweep(algorithm& how, work call) {
+  call.in_place = !settings_.out_of_place;
+  std::map<unsigned, row> fastest;  // by budget
+  for (const launch_shape& shape : how.shapes(call)) {
+    if (settings_.most_blocks != 0 && shape.blocks > settings_.most_blocks) continue;
+    call.shape = shape;
+    const row seen = measurement_.measure(*operation_, how, call, sweep_launches(call.bytes), sweep_replays);
+    for (const unsigned budget : block_budgets) {
+      if (shape.blocks > budget) continue;
+      const auto found = fastest.find(budget);
+      if (found == fastest.end() || seen.median < found->second.median) fastest.insert_or_assign(budget, seen);
+    }
+  }
+  // Ranks have the same times, so they go on with the same shapes.
+  std::vector<launch_shape> shapes;
+  for (const auto& [budget, seen] : fastest) {
+    const bool known = std::any_of(shapes.begin(), shapes.end(), [&](const launch_shape& shape) {
+      return shape.blocks == seen.shape.blocks && shape.threads == seen.shape.threads;
+    });
+    if (!known && (!settings_.plan.empty() || budget == block_budgets[std::size(block_budgets) - 1]))
+      shapes.push_back(seen.shape);
+  }
+  return shapes;
+}
+
+void session::write_plan() const {
+  std::FILE* file = std::fopen(settings_.plan.c_str(), "a");
+  if (file == nullptr) throw std::runtime_error("cannot write " + settings_.plan + ": " + std::strerror(errno));
+  std::fprintf(file, "# %s, %d ranks, %s%s\n# ranks bytes algorithm protocol blocks threads microseconds\n",
+               comm_.properties().device_name.c_str(), comm_.size(), to_string(settings_.type),
+               settings_.dependent ? ", programmatic dependent launch" : "");
+  for (const row& line : report_->rows()) {
+    if (line.implementation != "devcomm" || line.in_place == settings_.out_of_place) continue;
+    std::fprintf(file, "%d %llu %s %s %u %u %.2f\n", line.ranks, static_cast<unsigned long long>(line.bytes),
+                 line.algorithm.c_str(), line.protocol.c_str(), line.shape.blocks, line.shape.threads, line.median);
+  }
+  std::fclose(file);
+}
+
+}  // namespace perf

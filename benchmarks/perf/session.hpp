@@ -1,0 +1,45 @@
+/// \file session.hpp
+/// One run of devcomm-perf over its sizes and algorithms, on one rank.
+#pragma once
+
+#include "perf/measurement.hpp"
+#include "perf/options.hpp"
+#include "perf/report.hpp"
+
+#include <optional>
+
+namespace perf {
+
+class session {
+ public:
+  /// Throws `usage_error` for an unknown operation or algorithm.
+  session(devcomm::host::communicator& comm, const options& settings);
+
+  /// *Collective*. Whether every result was right.
+  bool run();
+
+ private:
+  void choose_algorithms();
+  void run_size(std::uint64_t bytes);
+  void run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape);
+  void run_plan(std::uint64_t bytes);
+  /// The shapes of an algorithm that are worth a full measurement: the fastest for each budget of blocks.
+  std::vector<launch_shape> sweep(algorithm& how, work call);
+  void write_plan() const;
+  [[nodiscard]] work call_of(std::uint64_t bytes) const;
+  [[nodiscard]] bool is_first() const { return comm_.rank() == 0; }
+
+  devcomm::host::communicator& comm_;
+  options settings_;
+  const operation* operation_;
+  devcomm::host::symmetric_memory window_;
+  rank_context context_;
+  algorithms own_;
+  algorithms peers_;
+  std::vector<algorithm*> chosen_;
+  bool follows_plan_ = false;
+  measurement measurement_;
+  std::optional<report> report_;
+};
+
+}  // namespace perf

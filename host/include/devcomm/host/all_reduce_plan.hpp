@@ -1,0 +1,73 @@
+/// \file all_reduce_plan.hpp
+/// Which all-reduce to run, and in which shape: chosen from a table of measured times.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace devcomm::host {
+
+/// The functions of devcomm/collective/: `all_reduce_one_shot`, `all_reduce_two_shot`, `all_reduce_direct`.
+enum class all_reduce_algorithm { one_shot, two_shot, direct };
+/// The channel under it: `lsa::ll_session`, `lsa::lamport_session`; the barriers of `all_reduce_direct`.
+enum class all_reduce_protocol { ll, lamport, simple };
+
+[[nodiscard]] const char* to_string(all_reduce_algorithm algorithm);
+[[nodiscard]] const char* to_string(all_reduce_protocol protocol);
+
+/// What is to be reduced. Every algorithm is deterministic: all ranks get the same bits, in every run.
+struct all_reduce_request {
+  std::uint64_t bytes = 0;   ///< of each rank's vector
+  int ranks = 1;             ///< GPUs of one LSA team
+  unsigned most_blocks = 0;  ///< that a launch may take, to leave the rest to compute; 0: any number
+  bool lamport = true;       ///< whether the elements are of a type with `lsa::is_lamport_type`
+  bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
+};
+
+struct all_reduce_plan {
+  all_reduce_algorithm algorithm = all_reduce_algorithm::one_shot;
+  all_reduce_protocol protocol = all_reduce_protocol::ll;
+  unsigned blocks = 1;
+  unsigned threads = 128;
+  double microseconds = 0;  ///< expected
+  std::string why;          ///< a sentence: what it rests on
+};
+
+/// One measured time. See host/plans for the table that the library brings.
+struct all_reduce_time {
+  int ranks;
+  std::uint64_t bytes;
+  all_reduce_algorithm algorithm;
+  all_reduce_protocol protocol;
+  unsigned blocks;
+  unsigned threads;
+  double microseconds;
+};
+
+/// A table of times. As text: a line for each, `ranks bytes algorithm protocol blocks threads microseconds`, with
+/// blanks between, `#` before remarks. `devcomm-perf all_reduce --sweep --plan FILE` makes one on the user's machine.
+class all_reduce_times {
+ public:
+  /// `name` is for messages. Throws `invalid_argument` with the line that cannot be read.
+  [[nodiscard]] static all_reduce_times parse(const std::string& text, const std::string& name);
+  /// Throws `system_error` when the file cannot be read.
+  [[nodiscard]] static all_reduce_times read(const std::string& path);
+  /// The file that `DEVCOMM_ALL_REDUCE_PLAN` names; without that, the library's own, measured on H200s.
+  [[nodiscard]] static all_reduce_times usual();
+
+  [[nodiscard]] const std::vector<all_reduce_time>& rows() const noexcept { return rows_; }
+
+  /// The fastest of what was measured for the next larger size. Throws `invalid_argument` when the request makes no
+  /// sense or no row can serve it.
+  [[nodiscard]] all_reduce_plan choose(const all_reduce_request& request) const;
+
+ private:
+  std::vector<all_reduce_time> rows_;
+  std::string name_;
+};
+
+/// `all_reduce_times::usual().choose(request)`, with the table read once.
+[[nodiscard]] all_reduce_plan plan_all_reduce(const all_reduce_request& request);
+
+}  // namespace devcomm::host

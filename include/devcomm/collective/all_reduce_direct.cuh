@@ -1,0 +1,45 @@
+/// \file all_reduce_direct.cuh
+/// Two-shot all-reduce straight from the peers' inputs to their outputs, between two barriers.
+#pragma once
+
+#include <devcomm/collective/vectors.cuh>
+#include <devcomm/lsa/barrier_session.cuh>
+#include <devcomm/reduce_copy.cuh>
+
+namespace devcomm::collective {
+
+/// Each rank owns a share of the vector: it reads that from all inputs, reduces, and writes the result to all
+/// outputs. For element types that Lamport channels do not carry, and for large vectors with few blocks; needs no
+/// memory but the two windows. Each rank reads and writes `(ranks - 1) / ranks` times the vector over its links.
+///
+/// `input` and `output` may be the same place. What all ranks wrote to their inputs before the call is read; the
+/// whole output may be read after it, and all inputs be written. Elements accumulate in `accumulator_t<T>` in the
+/// order of the ranks, and each is computed once, so all ranks get the same bits, in every run.
+///
+/// *Collective* over the barrier's group on every rank of `comm.lsa()`, once in each block of the grid, with the same
+/// grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted.
+template <class T, class Group, class Operator>
+DEVCOMM_DEVICE void all_reduce_direct(lsa::barrier_session<Group>& barrier, const Group& group, const device_comm& comm,
+                                      sym_ptr<T> input, sym_ptr<T> output, uint64_t count, Operator op) {
+  const team ranks = comm.lsa();
+  const auto members = static_cast<uint64_t>(ranks.size);
+  const uint64_t share = (packs_of<T>(count) + members - 1) / members;  // of each rank, in packs
+  const slice mine = slice_of_block(share);
+  const auto element = [&](uint64_t p) {
+    const uint64_t i = (static_cast<uint64_t>(ranks.rank) * share + p) * pack<T>::size;
+    return i < count ? i : count;
+  };
+  const uint64_t first = element(mine.begin);
+
+  barrier.sync(memory_order::acq_rel);
+  reduce_copy<T>(
+      group, ranks.size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + first; }, ranks.size,
+      [&](int step) {  // not all ranks to one at a time
+        const int rank = ranks.rank + step;
+        return output.lsa(rank < ranks.size ? rank : rank - ranks.size) + first;
+      },
+      element(mine.end) - first, op);
+  barrier.sync(memory_order::acq_rel);
+}
+
+}  // namespace devcomm::collective

@@ -1,0 +1,50 @@
+/// \file all_reduce_one_shot.cuh
+/// One-shot all-reduce through packets: the shortest way for small messages.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/collective/vectors.cuh>
+#include <devcomm/detail/reduce_packs.cuh>
+
+namespace devcomm::collective {
+
+/// Packs of room that a channel needs for vectors of `packs` packs in one round of `all_reduce_one_shot`.
+DEVCOMM_HOST_DEVICE constexpr uint32_t one_shot_room(uint64_t packs) { return static_cast<uint32_t>(packs); }
+
+/// Every rank sends its vector to all and reduces all vectors itself: one trip over the links, no barrier
+/// before or after. Each rank sends `ranks - 1` times the vector, or with LL twice that.
+///
+/// `produce(i)` returns pack `i` of this rank's vector, `consume(i, pack)` takes pack `i` of the result; each
+/// is called once for each `i` in the slice `packs`, by one thread of the channel's group, the same for both. So a
+/// kernel can make its input on the way in and use the result on the way out. Inputs and outputs are this
+/// rank's alone: peers touch neither.
+///
+/// `channel` is an `lsa::ll_session` or, for floating-point types, an `lsa::lamport_session`. Vectors longer than
+/// its capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the ranks, so all
+/// ranks get the same bits, in every run.
+///
+/// *Collective* over the channel's group, with the same `packs` on every rank. After a failure, see
+/// `ll_session`, `consume` gets zeros.
+template <class T, class Channel, class Produce, class Consume, class Operator>
+DEVCOMM_DEVICE void all_reduce_one_shot(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
+                                        Operator op) {
+  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
+  const auto threads = static_cast<uint32_t>(channel.group().size());
+  const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
+  const int members = channel.members().size;
+  const uint32_t room = channel.pack_capacity();
+  DEVCOMM_ASSERT(room > 0, "the channel of an all-reduce needs a capacity of one pack at least");
+
+  detail::with_ranks(members, [&](auto ranks) {
+    for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
+      const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
+      channel.begin_round();
+      for (uint32_t p = rank; p < count; p += threads)
+        channel.template send_pack_to_all<ranks.value>(p, static_cast<pack<T>>(produce(begin + p)));
+      for (uint32_t p = rank; p < count; p += threads)
+        consume(begin + p, detail::receive_and_reduce<ranks.value, T>(channel, members, p, op));
+    }
+  });
+}
+
+}  // namespace devcomm::collective

@@ -1,0 +1,80 @@
+/// \file all_reduce_two_shot.cuh
+/// Two-shot all-reduce through packets: two trips over the links, each element once on each.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/collective/vectors.cuh>
+#include <devcomm/detail/reduce_packs.cuh>
+#include <devcomm/team.hpp>
+
+namespace devcomm::collective {
+
+/// Packs of room that a channel needs for vectors of `packs` packs in one round of `all_reduce_two_shot`.
+DEVCOMM_HOST_DEVICE constexpr uint32_t two_shot_room(uint64_t packs, int ranks) {
+  const auto members = static_cast<uint64_t>(ranks);
+  return static_cast<uint32_t>(2 * ((packs + members - 1) / members));
+}
+
+/// Each rank owns a share of the vector: all send it theirs, it reduces, and sends the result to all. Each rank
+/// sends `2 * (ranks - 1) / ranks` times the vector, or with LL twice that; no barrier before or after.
+///
+/// Hooks, channel, order of reduction and failures are those of `all_reduce_one_shot`. A round takes vectors of up to
+/// `ranks * pack_capacity() / 2` packs. Nothing waits for a whole share: each pack goes on as it arrives.
+///
+/// *Collective* over the channel's group, with the same `packs` on every rank.
+template <class T, class Channel, class Produce, class Consume, class Operator>
+DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
+                                        Operator op) {
+  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
+  const auto threads = static_cast<uint32_t>(channel.group().size());
+  const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
+  const team ranks_of_channel = channel.members();
+  const uint32_t room = channel.pack_capacity() / 2;  // of one share; the other half takes the results
+  DEVCOMM_ASSERT(room > 0, "the channel of a two-shot all-reduce needs a capacity of two packs at least");
+
+  detail::with_ranks(ranks_of_channel.size, [&](auto ranks) {
+    constexpr int at_once = detail::members_at_once<ranks.value>;
+    const int members = ranks.value != 0 ? ranks.value : ranks_of_channel.size;
+    const uint64_t most = uint64_t{room} * static_cast<uint32_t>(members);
+    for (uint64_t begin = packs.begin; begin < packs.end; begin += most) {
+      const auto count = static_cast<uint32_t>(packs.end - begin < most ? packs.end - begin : most);
+      const uint32_t share = (count + static_cast<uint32_t>(members) - 1) / static_cast<uint32_t>(members);
+      // Member `m` owns the packs from `m * share` on; of the `i`-th packs of all shares, the first so many exist.
+      const auto owners = [&](uint32_t i) {
+        const uint32_t last = static_cast<uint32_t>(members) - 1;
+        return static_cast<int>(last * share + i < count ? last + 1 : (count - i + share - 1) / share);
+      };
+      const auto place = [&](int owner, uint32_t i) { return begin + static_cast<uint32_t>(owner) * share + i; };
+
+      channel.begin_round();
+      for (uint32_t i = rank; i < share; i += threads) {
+        const int end = owners(i);
+        for (int first = 0; first < end; first += at_once) {
+          pack<T> values[at_once];
+          DEVCOMM_UNROLL
+          for (int m = 0; m < at_once; ++m)
+            if (first + m < end) values[m] = produce(place(first + m, i));
+          DEVCOMM_UNROLL
+          for (int m = 0; m < at_once; ++m)
+            if (first + m < end) channel.send_pack(first + m, i, values[m]);
+        }
+      }
+      for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
+           i += threads)
+        channel.template send_pack_to_all<ranks.value>(
+            room + i, detail::receive_and_reduce<ranks.value, T>(channel, members, i, op));
+      for (uint32_t i = rank; i < share; i += threads) {
+        const int end = owners(i);
+        for (int first = 0; first < end; first += at_once) {
+          pack<T> values[at_once];
+          channel.receive_packs(first, end, room + i, values);
+          DEVCOMM_UNROLL
+          for (int m = 0; m < at_once; ++m)
+            if (first + m < end) consume(place(first + m, i), values[m]);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace devcomm::collective

@@ -1,0 +1,127 @@
+/// \file lamport_session.cuh
+/// Lamport channels: messages of floating-point data that are their own flags, at half the bytes of LL.
+///
+/// Protocol (after Lamport's "Concurrent reading and writing of clocks", 1990, and the one-shot kernels of
+/// TensorRT-LLM, which mark empty places by a value that no data has). A packet is 16 bytes. Each of its
+/// 4-byte words travels inverted, and 0 means that it has not arrived; so memory that starts as zeros is empty.
+/// The one word that would travel as 0, all ones, travels as 1: all ones is a NaN in the types that may be
+/// sent, and so is what comes out, one bit lower. The receiver polls until no word is 0, takes the data, and
+/// writes zeros in its place.
+///
+/// *Why no fence is needed in a round*. Every word is its own flag, and words are not seen torn. Zeros that a
+/// receiver wrote in round `r` must be there before the sender's data of round `r + 2`. The sender writes those
+/// after it heard, in `r + 1`, from the receiver, who sent that after the zeros: after the end of the
+/// launch that wrote them or, in a session of several rounds, after the fence of `begin_round`.
+/// detail/packet_channel.cuh has the rest of the argument.
+#pragma once
+
+#include <devcomm/detail/packet_channel.cuh>
+#include <devcomm/detail/traits.hpp>
+#include <devcomm/pack.cuh>
+
+namespace devcomm::detail {
+
+struct lamport_protocol {
+  static constexpr packet_protocol id = packet_protocol::lamport;
+  static constexpr operation what = operation::lamport_channel;
+
+  DEVCOMM_DEVICE static bool is_whole(const arch::vec16& packet) {
+    return (packet.x != 0) & (packet.y != 0) & (packet.z != 0) & (packet.w != 0);
+  }
+  DEVCOMM_DEVICE static bool has_arrived(const char* packet, uint32_t) { return is_whole(arch::load_words(packet)); }
+  DEVCOMM_DEVICE static void end_round() { arch::fence<memory_order::acq_rel, scope::system>(); }
+
+  DEVCOMM_DEVICE static uint32_t encode(uint32_t word) { return ~word > 1 ? ~word : 1; }
+  DEVCOMM_DEVICE static arch::vec16 encode(const arch::vec16& data) {
+    return {encode(data.x), encode(data.y), encode(data.z), encode(data.w)};
+  }
+  DEVCOMM_DEVICE static arch::vec16 decode(const arch::vec16& packet) {
+    return {~packet.x, ~packet.y, ~packet.z, ~packet.w};
+  }
+};
+
+}  // namespace devcomm::detail
+
+namespace devcomm::lsa {
+
+/// Whether Lamport channels carry `T`: floating-point types of 2 or 4 bytes. Of other types, all bits can be
+/// ones in a number; `ll_session` carries those.
+template <class T>
+inline constexpr bool is_lamport_type = detail::is_same<T, float> || (!detail::is_arithmetic<T> && sizeof(T) == 2);
+
+/// One group's hold on one Lamport channel; usually a block's, with the block's index.
+///
+/// *Collective*, *Requires*, *Failure*: as for `ll_session`; also every packet that is sent is received, once.
+/// Further rounds of one session cost a system-wide fence each, so give a channel the capacity for one.
+template <class Group>
+class lamport_session : public detail::packet_channel<detail::lamport_protocol, Group> {
+  using base = detail::packet_channel<detail::lamport_protocol, Group>;
+  using protocol = detail::lamport_protocol;
+
+ public:
+  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, lamport_handle channels, uint32_t index)
+      : base(group, comm, comm.lsa(), channels, index) {}
+
+  /// *Requires* that `members` is part of the LSA team.
+  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, team members, lamport_handle channels,
+                                 uint32_t index)
+      : base(group, comm, members, channels, index) {}
+
+  template <class T>
+  static constexpr bool can_carry = is_lamport_type<T>;
+  /// Packets that make room for `packs` packs from each member to each in a round.
+  static constexpr uint32_t packets_for(uint32_t packs) { return packs; }
+
+  DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity(); }
+
+  /// Sends a pack to `member` as packet `i` of this round. *Ordering*: none for anything else.
+  template <class T>
+  DEVCOMM_DEVICE void send_pack(int member, uint32_t i, const pack<T>& value) const {
+    static_assert(can_carry<T>, "Lamport channels carry float, half and bf16; use an LL channel");
+    this->check(member, i, 1);
+    if (this->is_alive())
+      detail::arch::store_words(this->outgoing(member, i), protocol::encode(detail::to_vec16(value)));
+  }
+
+  /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
+  template <int Ranks = 0, class T>
+  DEVCOMM_DEVICE void send_pack_to_all(uint32_t i, const pack<T>& value) const {
+    static_assert(can_carry<T>, "Lamport channels carry float, half and bf16; use an LL channel");
+    this->check(0, i, 1);
+    if (!this->is_alive()) return;
+    const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value));
+    this->template for_each_outgoing<Ranks>(i, [&](char* packet) { detail::arch::store_words(packet, words); });
+  }
+
+  /// What the members in `[first, first + Members)` sent as packet `i` of this round; waits until all of it has
+  /// arrived. In the place of members from `end` on it is the last one's before `end` again. *Ordering*: none
+  /// for anything else. *Requires* `first < end`.
+  template <int Members, class T>
+  DEVCOMM_DEVICE void receive_packs(int first, int end, uint32_t i, pack<T> (&values)[Members]) {
+    this->check(first, i, 1);
+    this->check(end - 1, i, 1);
+    detail::arch::vec16 raw[Members] = {};
+    const auto look = [&] {
+      DEVCOMM_UNROLL
+      for (int m = 0; m < Members; ++m)  // all on their way before the first is looked at
+        raw[m] = detail::arch::load_words(this->incoming(first + m < end ? first + m : end - 1, i));
+      bool all = true;
+      DEVCOMM_UNROLL
+      for (int m = 0; m < Members; ++m) all = all & protocol::is_whole(raw[m]);
+      return all;
+    };
+    const bool arrived =
+        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, i, 1, look);
+    if (!arrived) {
+      for (pack<T>& value : values) value = {};
+      return;
+    }
+    DEVCOMM_UNROLL
+    for (int m = 0; m < Members; ++m) values[m] = detail::to_pack<T>(protocol::decode(raw[m]));
+    DEVCOMM_UNROLL
+    for (int m = 0; m < Members; ++m)
+      if (first + m < end) detail::arch::store_words(this->incoming(first + m, i), {0, 0, 0, 0});
+  }
+};
+
+}  // namespace devcomm::lsa

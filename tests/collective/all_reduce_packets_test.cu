@@ -1,0 +1,350 @@
+#include <devcomm/devcomm.cuh>
+
+#include "support/ranks.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+using namespace devcomm;
+
+namespace {
+
+constexpr unsigned threads = 64;
+
+// Each algorithm over each protocol. Every block reduces its slice of whole packs on a channel of its own.
+
+struct one_shot {
+  static constexpr const char* name = "one-shot";
+  static std::uint32_t room(std::uint64_t packs, int) { return collective::one_shot_room(packs); }
+  template <class T, class Channel, class Produce, class Consume, class Operator>
+  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce, const Consume& consume,
+                             Operator op) {
+    collective::all_reduce_one_shot<T>(channel, packs, produce, consume, op);
+  }
+};
+
+struct two_shot {
+  static constexpr const char* name = "two-shot";
+  static std::uint32_t room(std::uint64_t packs, int ranks) { return collective::two_shot_room(packs, ranks); }
+  template <class T, class Channel, class Produce, class Consume, class Operator>
+  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce, const Consume& consume,
+                             Operator op) {
+    collective::all_reduce_two_shot<T>(channel, packs, produce, consume, op);
+  }
+};
+
+struct ll {
+  using session = lsa::ll_session<block>;
+  using handle = ll_handle;
+  static constexpr const char* name = "LL";
+  static handle add(requirements& needs, team members, std::uint32_t channels, std::uint32_t packs) {
+    return needs.add_ll_channels(members, channels, session::packets_for(packs));
+  }
+};
+
+struct lamport {
+  using session = lsa::lamport_session<block>;
+  using handle = lamport_handle;
+  static constexpr const char* name = "Lamport";
+  static handle add(requirements& needs, team members, std::uint32_t channels, std::uint32_t packs) {
+    return needs.add_lamport_channels(members, channels, session::packets_for(packs));
+  }
+};
+
+template <class Protocol, class Algorithm, class T, class Operator>
+__global__ void all_reduce(device_comm comm, typename Protocol::handle channels, const T* input, T* output,
+                           std::uint64_t count) {
+  const collective::from_memory<T> source{input, count};
+  const collective::to_memory<T> destination{output, count};
+  typename Protocol::session channel{block{}, comm, channels, blockIdx.x};
+  const collective::slice packs = collective::slice_of_block(collective::packs_of<T>(count));
+  Algorithm::template run<T>(channel, packs, source, destination, Operator{});
+}
+
+/// Whole numbers that are small enough for exact sums in every type.
+template <class T>
+T element(int rank, std::uint64_t i, int round = 0) {
+  const auto mix =
+      (i * 2654435761u) ^ (static_cast<std::uint64_t>(rank + 1) * 40503u) ^ (static_cast<std::uint64_t>(round) * 977u);
+  return static_cast<T>(static_cast<float>(mix % 15) - 7.0f);
+}
+
+constexpr unsigned most_blocks = 3;
+
+/// Device memory for all cases of a rank. Freeing would wait for all kernels of the device, also for those of
+/// a rank that shares it and waits for this one.
+struct buffers {
+  test::device_array<std::byte> input{1 << 16};
+  test::device_array<std::byte> output{1 << 16};
+
+  template <class T>
+  T* write_input(const std::vector<T>& values) {
+    return write(input, values);
+  }
+  template <class T>
+  T* write_output(const std::vector<T>& values) {
+    return write(output, values);
+  }
+  template <class T>
+  std::vector<T> read_output(std::size_t count) const {
+    const auto bytes = output.read();
+    std::vector<T> values(count);
+    std::memcpy(static_cast<void*>(values.data()), bytes.data(), count * sizeof(T));
+    return values;
+  }
+
+ private:
+  template <class T>
+  static T* write(test::device_array<std::byte>& to, const std::vector<T>& values) {
+    std::vector<std::byte> bytes(to.size());
+    test::require(values.size() * sizeof(T) <= bytes.size(), "the test's buffers are too small");
+    std::memcpy(bytes.data(), static_cast<const void*>(values.data()), values.size() * sizeof(T));
+    to.write(bytes);
+    return reinterpret_cast<T*>(to.get());
+  }
+};
+
+/// Reduces `count` elements with input and output so many elements past a 16-byte boundary, and checks
+/// every element and the ones around the output.
+template <class Protocol, class Algorithm, class T>
+void check_sum(host::communicator& comm, const host::device_communicator& device_comm,
+               typename Protocol::handle channels, buffers& memory, unsigned blocks, std::size_t count,
+               std::size_t input_skew, std::size_t output_skew, int round) {
+  constexpr std::size_t guard = 16;
+  std::vector<T> input(count + input_skew);
+  for (std::size_t i = 0; i < count; ++i) input[input_skew + i] = element<T>(comm.rank(), i, round);
+  std::vector<T> expected(2 * guard + count + output_skew);
+  std::memset(static_cast<void*>(expected.data()), 0x5a, expected.size() * sizeof(T));
+  const T* from = memory.write_input(input);
+  T* to = memory.write_output(expected);
+  launch(all_reduce<Protocol, Algorithm, T, sum>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
+         device_comm.get(), channels, from + input_skew, to + guard + output_skew, count);
+  test::finish("all_reduce");
+  device_comm.check();
+  for (std::size_t i = 0; i < count; ++i) {
+    float total = 0;
+    for (int rank = 0; rank < comm.size(); ++rank) total += static_cast<float>(element<T>(rank, i, round));
+    expected[guard + output_skew + i] = static_cast<T>(total);
+  }
+  const auto got = memory.read_output<T>(expected.size());
+  test::require(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(T)) == 0,
+                "rank " + std::to_string(comm.rank()) + ": wrong result of " + Algorithm::name + " " + Protocol::name +
+                    " for " + std::to_string(count) + " elements of " + std::to_string(sizeof(T)) + " bytes on " +
+                    std::to_string(blocks) + " blocks");
+  comm.barrier();
+}
+
+template <class Protocol, class Algorithm, class T>
+void check_sizes(host::communicator& comm, const host::device_communicator& device_comm,
+                 typename Protocol::handle channels, buffers& memory) {
+  int round = 0;
+  for (const std::size_t count : {1u, 7u, 64u, 1000u, 4099u}) {
+    const auto blocks = 1 + static_cast<unsigned>(round) % most_blocks;
+    check_sum<Protocol, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, 0, 0, round++);
+    check_sum<Protocol, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, 1, 3, round++);
+  }
+}
+
+template <class Protocol, class Algorithm>
+void check_types_and_sizes() {
+  for (const int ranks : test::rank_counts) {
+    // Several rounds a launch everywhere, a single one where that is cheap to try.
+    for (const std::uint64_t packs :
+         ranks == 3 ? std::vector<std::uint64_t>{16, 1024} : std::vector<std::uint64_t>{100}) {
+      INFO(ranks << " ranks, " << packs << " packs a round");
+      test::on_ranks(ranks, [packs](host::communicator& comm) {
+        auto needs = comm.requirements();
+        const auto channels = Protocol::add(needs, comm.lsa(), most_blocks, Algorithm::room(packs, comm.size()));
+        const auto device_comm = comm.create_device_comm(needs);
+        buffers memory;
+        check_sizes<Protocol, Algorithm, float>(comm, device_comm, channels, memory);
+        check_sizes<Protocol, Algorithm, __half>(comm, device_comm, channels, memory);
+        check_sizes<Protocol, Algorithm, __nv_bfloat16>(comm, device_comm, channels, memory);
+        if constexpr (Protocol::session::template can_carry<int>) {
+          check_sizes<Protocol, Algorithm, int>(comm, device_comm, channels, memory);
+          check_sizes<Protocol, Algorithm, signed char>(comm, device_comm, channels, memory);
+          check_sizes<Protocol, Algorithm, double>(comm, device_comm, channels, memory);
+        }
+      });
+    }
+  }
+}
+
+template <class Protocol, class Algorithm>
+void check_changing_sizes() {
+  test::on_ranks(4, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto channels = Protocol::add(needs, comm.lsa(), 2, Algorithm::room(32, comm.size()));
+    const auto device_comm = comm.create_device_comm(needs);
+    constexpr std::size_t most = 700;
+    constexpr int launches = 30;
+    std::vector<float> input(most);
+    for (std::size_t i = 0; i < most; ++i) input[i] = element<float>(comm.rank(), i);
+    const test::device_array<float> from(input);
+    const test::device_array<float> to(most * launches, 0xff);
+    const auto count_of = [](int n) { return static_cast<std::size_t>(n * 97 % 700 + 1); };
+    for (int n = 0; n < launches; ++n) {
+      launch(all_reduce<Protocol, Algorithm, float, sum>,
+             {.grid = 1 + static_cast<unsigned>(n) % 2, .block = threads, .stream = cudaStreamPerThread},
+             device_comm.get(), channels, from.get(), to.get() + static_cast<std::size_t>(n) * most, count_of(n));
+    }
+    test::finish("all_reduce");
+    device_comm.check();
+    const auto got = to.read();
+    for (int n = 0; n < launches; ++n) {
+      for (std::size_t i = 0; i < count_of(n); ++i) {
+        float total = 0;
+        for (int rank = 0; rank < comm.size(); ++rank) total += element<float>(rank, i);
+        test::require(got[static_cast<std::size_t>(n) * most + i] == total,
+                      "launch " + std::to_string(n) + ", element " + std::to_string(i));
+      }
+    }
+    comm.barrier();
+  });
+}
+
+template <class Protocol, class Algorithm>
+void check_replays() {
+  test::on_ranks(3, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto channels = Protocol::add(needs, comm.lsa(), 2, Algorithm::room(64, comm.size()));
+    const auto device_comm = comm.create_device_comm(needs);
+    constexpr std::size_t count = 333;
+    test::device_array<float> data(count);
+    cudaStream_t stream = nullptr;
+    check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    launch(all_reduce<Protocol, Algorithm, float, sum>, {.grid = 2, .block = threads, .stream = stream},
+           device_comm.get(), channels, static_cast<const float*>(data.get()), data.get(), count);  // in place
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t replay = nullptr;
+    check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+    for (int round = 0; round < 5; ++round) {
+      std::vector<float> input(count);
+      for (std::size_t i = 0; i < count; ++i) input[i] = element<float>(comm.rank(), i, round);
+      data.write(input);
+      check_cuda(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
+      check_cuda(cudaStreamSynchronize(stream), "all_reduce");
+      device_comm.check();
+      const auto got = data.read();
+      for (std::size_t i = 0; i < count; ++i) {
+        float total = 0;
+        for (int rank = 0; rank < comm.size(); ++rank) total += element<float>(rank, i, round);
+        test::require(got[i] == total, "replay " + std::to_string(round) + ", element " + std::to_string(i));
+      }
+    }
+    check_cuda(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    comm.barrier();
+  });
+}
+
+std::vector<std::vector<float>> results;  // one a rank; written by each at its own place
+
+/// Values of very different size, so that each order of adding them rounds differently.
+float rough_value(int rank, std::size_t i) {
+  return std::sin(static_cast<float>(i) * 1.7f + static_cast<float>(rank)) *
+         std::pow(10.0f, static_cast<float>((i + static_cast<std::size_t>(rank) * 3) % 9) - 4.0f);
+}
+
+template <class Protocol, class Algorithm>
+void check_bits() {
+  results.assign(8, {});
+  test::on_ranks(5, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto channels = Protocol::add(needs, comm.lsa(), 1, Algorithm::room(64, comm.size()));
+    const auto device_comm = comm.create_device_comm(needs);
+    constexpr std::size_t count = 500;
+    std::vector<float> input(count);
+    for (std::size_t i = 0; i < count; ++i) input[i] = rough_value(comm.rank(), i);
+    const test::device_array<float> from(input);
+    const test::device_array<float> to(count, 0xff);
+    launch(all_reduce<Protocol, Algorithm, float, sum>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+           device_comm.get(), channels, static_cast<const float*>(from.get()), to.get(), count);
+    test::finish("all_reduce");
+    device_comm.check();
+    results[static_cast<std::size_t>(comm.rank())] = to.read();
+    comm.barrier();
+    std::vector<float> expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      expected[i] = rough_value(0, i);
+      for (int rank = 1; rank < comm.size(); ++rank) expected[i] += rough_value(rank, i);
+    }
+    test::require(std::memcmp(expected.data(), results[0].data(), count * sizeof(float)) == 0, "order of the sum");
+    test::require(std::memcmp(results[0].data(), results[static_cast<std::size_t>(comm.rank())].data(),
+                              count * sizeof(float)) == 0,
+                  "bits of rank " + std::to_string(comm.rank()));
+    comm.barrier();
+  });
+}
+
+/// Calls `check` with each pair of a protocol and an algorithm.
+#define FOR_EACH_PAIR(check)  \
+  check<ll, one_shot>();      \
+  check<ll, two_shot>();      \
+  check<lamport, one_shot>(); \
+  check<lamport, two_shot>()
+
+}  // namespace
+
+TEST_CASE("all-reduce through packets sums vectors of any size, alignment and type, in one round and in many") {
+  FOR_EACH_PAIR(check_types_and_sizes);
+}
+
+TEST_CASE("launches of changing sizes follow one another without the host") { FOR_EACH_PAIR(check_changing_sizes); }
+
+TEST_CASE("a captured all-reduce works at every replay") { FOR_EACH_PAIR(check_replays); }
+
+TEST_CASE("all ranks get the same bits, rounded in the order of the ranks") { FOR_EACH_PAIR(check_bits); }
+
+namespace {
+
+/// Every number, infinity and NaN comes through; `words` are the bits of elements of `T` on rank 0, the others add 0.
+template <class T, class Bits>
+void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
+  test::on_ranks(2, [&words, minus_zero](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto channels = lamport::add(needs, comm.lsa(), 1, 64);
+    const auto device_comm = comm.create_device_comm(needs);
+    const std::vector<Bits> input = comm.rank() == 0 ? words : std::vector<Bits>(words.size(), minus_zero);
+    const test::device_array<Bits> from(input);
+    const test::device_array<Bits> to(words.size(), 0x5a);
+    launch(all_reduce<lamport, one_shot, T, sum>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+           device_comm.get(), channels, reinterpret_cast<const T*>(from.get()), reinterpret_cast<T*>(to.get()),
+           words.size());
+    test::finish("all_reduce");
+    device_comm.check();
+    const auto got = to.read();
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      T in;
+      T out;
+      std::memcpy(static_cast<void*>(&in), &words[i], sizeof in);
+      std::memcpy(static_cast<void*>(&out), &got[i], sizeof out);
+      const auto before = static_cast<float>(in);
+      const auto after = static_cast<float>(out);
+      test::require(std::isnan(before) ? std::isnan(after) : words[i] == got[i],
+                    "element " + std::to_string(i) + " of the words");
+    }
+    comm.barrier();
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a Lamport channel carries every floating-point number, also what it marks empty places with") {
+  check_bits_come_through<float, std::uint32_t>({0, 0x80000000u, 0xffffffffu, 0xfffffffeu, 1, 0x7f800000u, 0xff800000u,
+                                                 0x7fc00000u, 0x3f800000u, 0xffff0000u, 0x0000ffffu},
+                                                0x80000000u);
+  check_bits_come_through<__half, std::uint16_t>(
+      {0, 0x8000, 0xffff, 0xffff, 0xfffe, 0xffff, 1, 0x7c00, 0xfc00, 0x7e00, 0x3c00, 0xffff, 0, 0, 0xffff}, 0x8000);
+  check_bits_come_through<__nv_bfloat16, std::uint16_t>(
+      {0, 0x8000, 0xffff, 0xffff, 0xfffe, 0xffff, 1, 0x7f80, 0xff80, 0x7fc0, 0x3f80, 0xffff, 0, 0, 0xffff}, 0x8000);
+}

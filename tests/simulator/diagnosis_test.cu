@@ -1,0 +1,227 @@
+/// What the simulator says of kernels that misuse sessions or wait for each other in a circle.
+#include <devcomm/devcomm.cuh>
+#include <devcomm/simulator/simulator.hpp>
+
+#include "support/ranks.hpp"
+
+#include <unistd.h>
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+using namespace devcomm;
+
+namespace {
+
+constexpr unsigned threads = 64;
+constexpr int ranks = 2;
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Launches `kernel` with `blocks` blocks on both ranks; what the simulator then says, if anything.
+template <class Kernel>
+std::string fate_of(Kernel kernel, unsigned blocks = 1) {
+  simulator::clear_failure();
+  test::on_ranks(ranks, [&](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+    comm.barrier();
+    launch(kernel, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
+    static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+    comm.barrier();
+  });
+  return simulator::last_failure();
+}
+
+using block_session = lsa::barrier_session<block>;
+
+__global__ void one_thread_two_sessions(device_comm comm) {
+  block_session first{block{}, comm, 1};
+  block_session second{block{}, comm, 1};
+  second.sync();
+}
+__global__ void blocks_share_an_index(device_comm comm) {
+  block_session barrier{block{}, comm, 0};
+  barrier.sync();
+}
+__global__ void half_waits_half_syncs(device_comm comm) {
+  block_session barrier{block{}, comm, 1};
+  if (threadIdx.x < threads / 2) {
+    barrier.sync();
+  } else {
+    barrier.arrive();
+    barrier.wait();
+  }
+}
+__global__ void half_goes_home(device_comm comm) {
+  block_session barrier{block{}, comm, 1};
+  if (threadIdx.x < threads / 2) barrier.sync();
+}
+__global__ void half_takes_part(device_comm comm) {
+  if (threadIdx.x >= threads / 2) return;
+  block_session barrier{block{}, comm, 1};
+}
+__global__ void arrives_without_wait(device_comm comm) {
+  block_session barrier{block{}, comm, 1};
+  barrier.arrive();
+}
+__global__ void waits_without_arrive(device_comm comm) {
+  block_session barrier{block{}, comm, 1};
+  barrier.wait();
+}
+
+}  // namespace
+
+TEST_CASE("misuse of a session is named, with its barrier") {
+  std::string said = fate_of(one_thread_two_sessions);
+  INFO(said);
+  CHECK(contains(said, "two sessions of LSA barrier 1 of rank"));
+  CHECK(contains(said, "one of the same thread"));
+
+  said = fate_of(blocks_share_an_index, 2);
+  INFO(said);
+  CHECK(contains(said, "two sessions of LSA barrier 0 of rank"));
+  CHECK(contains(said, "are live at once, this one and one of block"));
+
+  said = fate_of(half_waits_half_syncs);
+  INFO(said);
+  CHECK(contains(said, "the group of the session of LSA barrier 1 of rank"));
+  CHECK(
+      (contains(said, "this thread is at sync, and thread") || contains(said, "this thread is at arrive, and thread")));
+
+  said = fate_of(half_goes_home);
+  INFO(said);
+  CHECK(contains(said, "diverged: this thread is at"));
+  CHECK(contains(said, "the session's end"));
+
+  said = fate_of(half_takes_part);
+  INFO(said);
+  CHECK(contains(said, "has 64 threads, and only 32 took part"));
+
+  said = fate_of(arrives_without_wait);
+  INFO(said);
+  CHECK(contains(said, ", in a session of LSA barrier 1: a session ended between arrive and wait"));
+
+  said = fate_of(waits_without_arrive);
+  INFO(said);
+  CHECK(contains(said, ", in a session of LSA barrier 1: wait called without an arrive before it"));
+}
+
+namespace {
+
+/// Sessions that follow one another on one index, in one group and from block to block, and some at once.
+__global__ void right_use(device_comm comm, unsigned* turn) {
+  for (unsigned before = 0; before < blockIdx.x; ++before) {
+    if (threadIdx.x == 0) {
+      while (detail::arch::load<memory_order::acquire, scope::device>(turn) < blockIdx.x) {
+      }
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < 3; ++i) {
+    block_session barrier{block{}, comm, 0};
+    block_session other{block{}, comm, 1};
+    barrier.sync();
+    other.arrive();
+    other.wait();
+  }
+  if (threadIdx.x == 0) detail::arch::store<memory_order::release, scope::device>(turn, blockIdx.x + 1);
+}
+
+}  // namespace
+
+TEST_CASE("right use of sessions is let be") {
+  for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
+    simulator::set_seed(seed);
+    simulator::clear_failure();
+    test::on_ranks(ranks, [](host::communicator& comm) {
+      const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+      const test::device_array<unsigned> turn(1, 0);
+      launch(right_use, {.grid = 3, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), turn.get());
+      test::finish("right_use");
+      device_comm.check();
+      comm.barrier();
+    });
+    CHECK(simulator::last_failure().empty());
+  }
+}
+
+namespace {
+
+/// Each rank waits first at the barrier that the other one comes to last.
+__global__ void opposite_order(device_comm comm) {
+  const auto first = static_cast<std::uint32_t>(comm.rank);
+  {
+    block_session barrier{block{}, comm, first};
+    barrier.sync();
+  }
+  block_session barrier{block{}, comm, 1 - first};
+  barrier.sync();
+}
+
+__global__ void meet(device_comm comm) {
+  block_session barrier{block{}, comm, 0};
+  barrier.sync();
+}
+
+std::string read_file(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("a deadlock names the circle of those that wait for each other, and draws it") {
+  const std::string path = "/tmp/devcomm_deadlock_" + std::to_string(getpid());
+  for (const std::string kind : {".svg", ".dot"}) {
+    simulator::set_deadlock_picture(path + kind);
+    const std::string said = fate_of(opposite_order);
+    simulator::set_deadlock_picture("");
+    INFO(said);
+    CHECK(contains(said, "rank 0, block 0, thread 0: LSA barrier 0: waits for rank 1 to reach epoch 1, saw 0"));
+    CHECK(contains(said, "they wait in a circle:"));
+    CHECK(contains(said, "rank 0, block 0, thread 0 at LSA barrier 0 waits for\n"));
+    CHECK(contains(said, "rank 1, block 0, thread 0 at LSA barrier 1 waits for\n"));
+    CHECK(contains(said, "picture: " + path + kind));
+
+    const std::string picture = read_file(path + kind);
+    std::remove((path + kind).c_str());
+    INFO(picture);
+    CHECK(picture.rfind(kind == ".svg" ? "<svg" : "digraph", 0) == 0);
+    CHECK(contains(picture, "rank 1, block 0, threads 1..63"));
+    const std::string edge = kind == ".svg" ? "<path class=\"red\"" : "[color=red, penwidth=2]";
+    std::size_t edges = 0;
+    for (std::size_t at = picture.find(edge); at != std::string::npos; at = picture.find(edge, at + 1)) ++edges;
+    CHECK(edges == 2);
+  }
+  CHECK_THROWS_AS(simulator::set_deadlock_picture("deadlock.png"), std::invalid_argument);
+}
+
+TEST_CASE("a picture that cannot be written is no obstacle to the report") {
+  simulator::set_deadlock_picture("/no such folder/x.svg");
+  const std::string said = fate_of(opposite_order);
+  simulator::set_deadlock_picture("");
+  CHECK(contains(said, "they wait in a circle:"));
+  CHECK(contains(said, "no picture: /no such folder/x.svg cannot be written: No such file or directory"));
+}
+
+TEST_CASE("a deadlock says whose kernel is not there") {
+  simulator::set_grace(std::chrono::milliseconds(100));  // rank 1's host thread waits with a limit
+  simulator::clear_failure();
+  test::on_ranks(ranks, [](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+    if (comm.rank() == 0) {
+      launch(meet, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
+      test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");
+    }
+    comm.barrier();
+  });
+  const std::string said = simulator::last_failure();
+  INFO(said);
+  CHECK(contains(said, "\n  rank 1: runs no kernel that could arrive"));
+  CHECK_FALSE(contains(said, "circle"));
+}
