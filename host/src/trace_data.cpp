@@ -93,6 +93,7 @@ std::uint64_t clock_resolution(const std::vector<rank_trace>& traces) {
 std::vector<clock_offset> align_clocks(const std::vector<rank_trace>& traces) {
   const auto resolution = static_cast<std::int64_t>(clock_resolution(traces));
   std::vector<meetings> met;
+  met.reserve(traces.size());
   for (const rank_trace& trace : traces) met.push_back(meetings_of(trace));
   std::vector<clock_offset> offsets(traces.size(), {0, -1});
   if (!offsets.empty()) offsets[0].accuracy = 0;
