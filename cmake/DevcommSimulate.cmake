@@ -68,7 +68,9 @@ function(devcomm_simulate target)
     # Only the compiler's calls of hooks; the detector is behind them, and not the compiler's runtime.
     if(sanitize STREQUAL "race")
       set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS
-        -fsanitize=thread -gdwarf-4 $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+        -fsanitize=thread -gdwarf-4
+        # GCC expands these inline after it has placed its hooks; as calls, they are seen.
+        "$<$<CXX_COMPILER_ID:GNU>:-Wno-tsan;-fno-builtin-memcpy;-fno-builtin-memmove;-fno-builtin-memset>")
     endif()
   endforeach()
 

@@ -69,7 +69,7 @@ for n in 1 2 3 4 8; do [ "$n" -le "$gpus" ] && rank_counts+=("$n"); done
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 run_examples() { # RANKS
-  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce; do
+  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm 08_registered_buffers; do
     run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
   done
 }
@@ -139,7 +139,7 @@ part_trace() {
   local n most=${rank_counts[-1]}
   for n in "${rank_counts[@]}"; do
     local trace=$out/two_shot_all_reduce_${n}.json
-    run DEVCOMM_RANKS="$n" "$bin/example_07_traced_all_reduce_gpu" "$trace" 1048576
+    run DEVCOMM_RANKS="$n" "$bin/example_09_traced_all_reduce_gpu" "$trace" 1048576
     run tests/trace/check_trace.py "$trace" "$n" 4 all_reduce reduce gather "LSA barrier %"
     run scripts/trace_to_svg.py "$trace" "${trace%.json}.svg" --blocks 4 --title "Two-shot all-reduce of 1 MiB, $n x $model"
   done

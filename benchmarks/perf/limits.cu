@@ -40,7 +40,7 @@ __global__ void load_from_peers(sym_ptr<float> from, float* sink, int self, int 
       pack<float> values[unroll];
       DEVCOMM_UNROLL
       for (int u = 0; u < unroll; ++u)
-        values[u] = load_pack_streaming(source + (i + static_cast<unsigned>(u) * blockDim.x) * pack<float>::size);
+        values[u] = load_pack(source + (i + static_cast<unsigned>(u) * blockDim.x) * pack<float>::size);
       DEVCOMM_UNROLL
       for (int u = 0; u < unroll; ++u) total += values[u][0] + values[u][3];
     }

@@ -24,7 +24,14 @@ const operation& operation_named(const std::string& name) {
 
 /// Grids up to which a plan keeps the fastest shape, so that it can serve those who have blocks to spare for nothing
 /// else.
-constexpr unsigned block_budgets[] = {8, 16, 32, 64, 1024};
+constexpr unsigned block_budgets[] = {4, 8, 16, 32, 64, 1024};
+
+/// Whether `a` would be chosen wherever `b` could be: LL carries every type in any memory.
+bool replaces(const row& a, const row& b) {
+  if (a.bytes != b.bytes || (a.protocol != "ll" && a.protocol != b.protocol)) return false;
+  if (a.shape.blocks > b.shape.blocks || a.median > b.median) return false;
+  return a.shape.blocks < b.shape.blocks || a.median < b.median || &a < &b;
+}
 
 /// Launches and replays of a look at a shape while sweeping.
 constexpr int sweep_launches(std::uint64_t bytes) { return bytes <= (1u << 20) ? 50 : 10; }
@@ -170,8 +177,11 @@ void session::write_plan() const {
   std::fprintf(file, "# %s, %d ranks, %s%s\n# ranks bytes algorithm protocol blocks threads microseconds\n",
                comm_.properties().device_name.c_str(), comm_.size(), to_string(settings_.type),
                settings_.dependent ? ", programmatic dependent launch" : "");
-  for (const row& line : report_->rows()) {
-    if (line.implementation != "devcomm" || line.in_place == settings_.out_of_place) continue;
+  std::vector<row> rows;
+  for (const row& line : report_->rows())
+    if (line.implementation == "devcomm" && line.in_place != settings_.out_of_place) rows.push_back(line);
+  for (const row& line : rows) {
+    if (std::any_of(rows.begin(), rows.end(), [&](const row& other) { return replaces(other, line); })) continue;
     std::fprintf(file, "%d %llu %s %s %u %u %.2f\n", line.ranks, static_cast<unsigned long long>(line.bytes),
                  line.algorithm.c_str(), line.protocol.c_str(), line.shape.blocks, line.shape.threads, line.median);
   }

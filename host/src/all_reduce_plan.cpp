@@ -71,10 +71,12 @@ double scale(const std::vector<all_reduce_time>& rows, const all_reduce_time& ro
 
 std::string sentence(const all_reduce_plan& plan, const all_reduce_request& request, const all_reduce_time& row,
                      const std::string& table) {
+  std::array<char, 32> time{};
+  std::snprintf(time.data(), time.size(), "%.2f", plan.microseconds);
   std::ostringstream text;
   text << to_string(plan.algorithm) << " " << to_string(plan.protocol) << ", " << plan.blocks << " x " << plan.threads
-       << ", about " << static_cast<double>(static_cast<int>(plan.microseconds * 100)) / 100 << " us: the fastest in "
-       << table << " for " << row.ranks << " ranks and " << row.bytes << " bytes";
+       << ", about " << time.data() << " us: the fastest in " << table << " for " << row.ranks << " ranks and "
+       << row.bytes << " bytes";
   if (request.most_blocks != 0) text << " in at most " << request.most_blocks << " blocks";
   if (!request.lamport) text << ", of those that carry every type";
   if (!request.in_windows) text << ", for any memory";

@@ -50,7 +50,12 @@ const char* name_of(handle_kind kind) {
 
 }  // namespace
 
-held_window allocate_window(rank_context& context, const std::string& call, std::size_t bytes) {
+std::string window_name(std::uint64_t number, const std::string& name) {
+  return name.empty() ? "window " + std::to_string(number) : "window '" + name + "'";
+}
+
+held_window allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
+                            const std::string& name) {
   const std::uint64_t number = ++context.windows;
   const team lsa = context.lsa;
   const deadline until(context.agree.limit());
@@ -115,8 +120,14 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
   made.window.lsa_rank = lsa.rank;
   made.window.id = static_cast<std::uint32_t>(number);
   made.bytes = bytes;
+  made.name = window_name(number, name);
   made.how = name_of(context.handle);
   made.space = std::move(space);
+  std::vector<window_part> parts;
+  for (int member = 0; member < lsa.size; ++member) {
+    parts.push_back({made.window.lsa_pointer(member), bytes, rounded, lsa.world_rank(member)});
+  }
+  made.label = context.devices.label(made.name, parts);
   return made;
 }
 

@@ -50,6 +50,20 @@ class opened_memory {
   [[nodiscard]] virtual char* data() const noexcept = 0;
 };
 
+/// One rank's part of a window. What lies between `bytes` and `room` is nobody's.
+struct window_part {
+  char* base;
+  std::size_t bytes;
+  std::size_t room;
+  int rank;
+};
+
+/// Stands for the name of some memory; forgotten on destruction.
+class memory_label {
+ public:
+  virtual ~memory_label() = default;
+};
+
 struct device_facts {
   std::string name;
   int multiprocessors = 0;
@@ -81,6 +95,14 @@ class backend {
   virtual void name_rank(int device, int rank) {
     static_cast<void>(device);
     static_cast<void>(rank);
+  }
+
+  /// Messages may call that memory by `name` while the result lives; null where there are none.
+  [[nodiscard]] virtual std::unique_ptr<memory_label> label(const std::string& name,
+                                                            std::span<const window_part> parts) {
+    static_cast<void>(name);
+    static_cast<void>(parts);
+    return nullptr;
   }
 
   /// Between the two the calling thread only looks on: kernels that wait get no help from it.

@@ -43,23 +43,23 @@ team communicator::lsa() const noexcept { return state_->lsa; }
 team communicator::rail() const noexcept { return outer_factor(world(), state_->lsa.size); }
 const properties& communicator::properties() const noexcept { return state_->properties; }
 
-symmetric_memory communicator::allocate(std::size_t bytes) {
+symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name, code_place made) {
   const detail::range shown("allocate");
-  return symmetric_memory(
-      std::make_unique<symmetric_memory::state>(detail::allocate_window(*state_, "allocate", bytes)));
+  return symmetric_memory(std::make_unique<symmetric_memory::state>(
+      *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name)), made));
 }
 
-symmetric_memory communicator::register_memory(void* local, std::size_t bytes) {
+symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {
   const detail::range shown("register_memory");
-  return symmetric_memory(
-      std::make_unique<symmetric_memory::state>(detail::register_window(*state_, "register_memory", local, bytes)));
+  return symmetric_memory(std::make_unique<symmetric_memory::state>(
+      *state_, detail::register_window(*state_, "register_memory", local, bytes, std::string(name)), made));
 }
 
 requirements communicator::requirements() const { return devcomm::requirements(state_->lsa); }
 
-device_communicator communicator::create_device_comm(const devcomm::requirements& needs) {
+device_communicator communicator::create_device_comm(const devcomm::requirements& needs, code_place made) {
   const detail::range shown("create_device_comm");
-  return device_communicator(std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs));
+  return device_communicator(std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs, made));
 }
 
 std::unique_ptr<communicator> communicator::split(int color, int key) {

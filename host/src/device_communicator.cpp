@@ -11,15 +11,15 @@ namespace devcomm::host {
 using detail::call_text;
 
 device_communicator::state::state(detail::rank_context& context, const std::string& call,
-                                  const devcomm::requirements& needs)
+                                  const devcomm::requirements& needs, code_place made)
     : trace_(needs.trace()), watched_(context.watched) {
+  const std::uint64_t number = ++context.device_comms;
   struct request {
     std::uint64_t fingerprint;
     std::uint64_t bytes;
     std::uint64_t watched;
   };
   const bool watch = context.options.watchdog;
-  const std::uint64_t number = ++context.device_comms;
   const auto requests = context.agree.gather(call, [&] {
     if (needs.lsa() != context.lsa) {
       throw invalid_argument(
@@ -51,7 +51,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   }
   // What the watchdog needs in device memory lies behind what was asked for.
   const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
-  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_places) : needs.bytes());
+  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_places) : needs.bytes(),
+                                       "resources of device communicator " + std::to_string(number));
 
   comm_.version = device_comm::layout_version;
   comm_.flags = context.options.check_launch ? device_comm::check_launch : 0;
@@ -73,6 +74,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
   });
   watched_->attach(comm_.failures);
+  listed_ =
+      std::make_unique<detail::ledger::entry>(context.made, "device communicator " + std::to_string(number), made);
 }
 
 device_communicator::state::~state() { watched_->detach(comm_.failures); }

@@ -15,7 +15,7 @@ namespace devcomm::host {
 class device_communicator::state {
  public:
   /// *Collective*.
-  state(detail::rank_context& context, const std::string& call, const devcomm::requirements& needs);
+  state(detail::rank_context& context, const std::string& call, const devcomm::requirements& needs, code_place made);
   ~state();
   state(const state&) = delete;
   state& operator=(const state&) = delete;
@@ -31,6 +31,7 @@ class device_communicator::state {
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched
   detail::held_window resources_;
+  std::unique_ptr<detail::ledger::entry> listed_;
 };
 
 }  // namespace devcomm::host

@@ -32,6 +32,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
   require_agreement(peers, call, rank());
   local_ranks = ranks_of_process(peers, rank());
   watched = std::make_shared<health>(rank(), size());
+  made = std::make_shared<ledger>(rank(), size());
   process = process_ranks::join(peers[0].identity);
 
   cards = agree.gather(call, [&] {
@@ -68,6 +69,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
 }
 
 rank_context::~rank_context() {
+  if (made) made->report_left();
   if (!process) return;
   const int lost = watched->lost_rank();
   process->remove(rank(), lost >= 0 ? lost : watched->aborted() ? rank() : -1);

@@ -7,6 +7,7 @@
 #include "agreement.hpp"
 #include "backend.hpp"
 #include "health.hpp"
+#include "ledger.hpp"
 #include "process_ranks.hpp"
 #include "topology.hpp"
 
@@ -45,6 +46,7 @@ struct rank_context {
   host::properties properties;
   std::shared_ptr<health> watched;
   std::shared_ptr<process_ranks> process;
+  std::shared_ptr<ledger> made;    ///< what is there of its windows and device communicators
   std::uint64_t windows = 0;       ///< made so far
   std::uint64_t device_comms = 0;  ///< made so far
   std::uint64_t children = 0;      ///< splits so far

@@ -35,7 +35,8 @@ std::shared_ptr<opened_memory> open_once(backend& devices, int device, std::span
 
 }  // namespace
 
-held_window register_window(rank_context& context, const std::string& call, void* local, std::size_t bytes) {
+held_window register_window(rank_context& context, const std::string& call, void* local, std::size_t bytes,
+                            const std::string& name) {
   const std::uint64_t number = ++context.windows;
   const team lsa = context.lsa;
 
@@ -65,6 +66,7 @@ held_window register_window(rank_context& context, const std::string& call, void
   }
 
   held_window made;
+  std::vector<window_part> parts;
   context.agree.together(call, [&] {
     std::vector<char*> addresses;
     for (int member = 0; member < lsa.size; ++member) {
@@ -81,6 +83,9 @@ held_window register_window(rank_context& context, const std::string& call, void
       made.opened.push_back(open_once(context.devices, context.device, handle));
       addresses.push_back(made.opened.back()->data() + theirs.offset);
     }
+    for (int member = 0; member < lsa.size; ++member) {
+      parts.push_back({addresses[static_cast<std::size_t>(member)], bytes, bytes, lsa.world_rank(member)});
+    }
     const std::size_t table_bytes = addresses.size() * sizeof(char*);
     made.table = context.devices.allocate_device(context.device, table_bytes);
     context.devices.copy(context.device, made.table->data(), addresses.data(), table_bytes);
@@ -93,6 +98,8 @@ held_window register_window(rank_context& context, const std::string& call, void
   made.window.lsa_rank = lsa.rank;
   made.window.id = static_cast<std::uint32_t>(number);
   made.bytes = bytes;
+  made.name = window_name(number, name);
+  made.label = context.devices.label(made.name, parts);
   made.how = context.handle == handle_kind::none ? "same process" : "CUDA IPC";
   return made;
 }

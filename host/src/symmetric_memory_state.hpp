@@ -10,7 +10,12 @@ namespace devcomm::host {
 
 class symmetric_memory::state : public detail::held_window {
  public:
-  explicit state(detail::held_window held) : held_window(std::move(held)) {}
+  state(const detail::rank_context& context, detail::held_window held, code_place made)
+      : held_window(std::move(held)),
+        listed_(context.made, this->name + " of " + std::to_string(this->bytes) + " bytes", made) {}
+
+ private:
+  detail::ledger::entry listed_;
 };
 
 }  // namespace devcomm::host

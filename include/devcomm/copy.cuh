@@ -57,11 +57,11 @@ DEVCOMM_DEVICE void copy(const Group& group, T* destination, const T* source, ui
   uint64_t i = rank;
   for (; i + (unroll - 1) * threads < range.packs; i += unroll * threads) {
     pack<T> values[unroll];
-    for (uint64_t k = 0; k < unroll; ++k) values[k] = load_pack_streaming(from + (i + k * threads) * per_pack);
+    for (uint64_t k = 0; k < unroll; ++k) values[k] = load_pack(from + (i + k * threads) * per_pack);
     for (uint64_t k = 0; k < unroll; ++k) store_pack_streaming(to + (i + k * threads) * per_pack, values[k]);
   }
   for (; i < range.packs; i += threads) {
-    store_pack_streaming(to + i * per_pack, load_pack_streaming(from + i * per_pack));
+    store_pack_streaming(to + i * per_pack, load_pack(from + i * per_pack));
   }
   const uint64_t done = range.head + range.packs * per_pack;
   for (uint64_t k = rank; k < range.tail; k += threads) destination[done + k] = source[done + k];

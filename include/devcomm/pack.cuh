@@ -45,7 +45,8 @@ DEVCOMM_DEVICE pack<T> load_pack(const T* address) {
   return detail::to_pack<T>(detail::arch::load16(address));
 }
 
-/// `load_pack`, for data that is read once.
+/// `load_pack`, for data of this GPU that is read once. From a peer it has half the bandwidth of `load_pack`: its
+/// requests over the link are of half a line each.
 template <class T>
 DEVCOMM_DEVICE pack<T> load_pack_streaming(const T* address) {
   return detail::to_pack<T>(detail::arch::load16_streaming(address));

@@ -32,7 +32,7 @@ DEVCOMM_DEVICE void reduce_copy_packs(const Sources& sources, int source_count, 
     const T* source = sources(s) + i;
     pack<T> values[Unroll];
     DEVCOMM_UNROLL
-    for (int u = 0; u < Unroll; ++u) values[u] = load_pack_streaming(source + static_cast<uint64_t>(u) * stride);
+    for (int u = 0; u < Unroll; ++u) values[u] = load_pack(source + static_cast<uint64_t>(u) * stride);
     DEVCOMM_UNROLL
     for (int u = 0; u < Unroll; ++u) {
       DEVCOMM_UNROLL

@@ -144,10 +144,10 @@ template <class Protocol, class Algorithm, class T>
 void check_sizes(host::communicator& comm, const host::device_communicator& device_comm,
                  typename Protocol::handle channels, buffers& memory) {
   int round = 0;
-  for (const std::size_t count : {1u, 7u, 64u, 1000u, 4099u}) {
+  for (const std::size_t count : {1u, 64u, 1000u, 3001u}) {
     const auto blocks = 1 + static_cast<unsigned>(round) % most_blocks;
-    check_sum<Protocol, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, 0, 0, round++);
-    check_sum<Protocol, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, 1, 3, round++);
+    const std::size_t skew = round % 2 == 0 ? 0 : 1;
+    check_sum<Protocol, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, skew, 3 * skew, round++);
   }
 }
 
@@ -163,9 +163,10 @@ void check_types_and_sizes() {
         const auto channels = Protocol::add(needs, comm.lsa(), most_blocks, Algorithm::room(packs, comm.size()));
         const auto device_comm = comm.create_device_comm(needs);
         buffers memory;
+        check_sizes<Protocol, Algorithm, __nv_bfloat16>(comm, device_comm, channels, memory);
+        if (comm.size() != 3) return;  // every number of ranks with one type, every type with one number of ranks
         check_sizes<Protocol, Algorithm, float>(comm, device_comm, channels, memory);
         check_sizes<Protocol, Algorithm, __half>(comm, device_comm, channels, memory);
-        check_sizes<Protocol, Algorithm, __nv_bfloat16>(comm, device_comm, channels, memory);
         if constexpr (Protocol::session::template can_carry<int>) {
           check_sizes<Protocol, Algorithm, int>(comm, device_comm, channels, memory);
           check_sizes<Protocol, Algorithm, signed char>(comm, device_comm, channels, memory);

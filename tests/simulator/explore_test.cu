@@ -241,6 +241,17 @@ TEST_CASE("a failure says how to repeat its schedule") {
   CHECK(contains(sim::last_failure(), "gave up (seed 77)"));
 }
 
+TEST_CASE("late stores are refused where nothing tells of stores") {
+  if (sim::detects_races()) {
+    sim::set_late_stores(5);
+    CHECK(sim::late_stores() == 5);
+    sim::set_late_stores(0);
+  } else {
+    CHECK_THROWS_AS(sim::set_late_stores(1), std::logic_error);
+  }
+  CHECK(sim::late_stores() == 0);
+}
+
 TEST_CASE("a schedule of an unknown name is refused") {
   for (const char* text : {"", "rand", "pct:", "pct:0", "pct:3:", "pct:3:0", "pct:3:5:7", "slow_rank:2", "Mixed"}) {
     CAPTURE(text);

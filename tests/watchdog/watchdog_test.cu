@@ -42,9 +42,9 @@ __global__ void meet_crosswise(device_comm comm) {
 __global__ void exchange(device_comm comm, ll_handle channels) {
   lsa::ll_session session{block{}, comm, channels, 0};
   session.begin_round();
-  for (int member = 0; member < comm.lsa().size; ++member) session.send(member, threadIdx.x, threadIdx.x);
+  for (int member = 0; member < session.members().size; ++member) session.send(member, threadIdx.x, threadIdx.x);
   std::uint64_t received[2][1];
-  session.receive(0, 2, threadIdx.x, received);
+  session.receive(0, session.members().size, threadIdx.x, received);
 }
 
 /// Collects the watchdog's reports while it lives.

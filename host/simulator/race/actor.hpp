@@ -21,7 +21,8 @@ struct actor {
   bool host = true;       ///< runs without the baton
   int ignored = 0;        ///< depth of requests to leave its accesses alone
   uint64_t stamps = 0;
-  uint64_t met = 0;  ///< the meeting that it has come to, if it has learnt nothing since
+  uint64_t stores = 0;  ///< that may have been late
+  uint64_t met = 0;     ///< the meeting that it has come to, if it has learnt nothing since
 
   stamp fence;                 ///< published by each strong store after a release fence
   std::vector<stamp> pending;  ///< found by relaxed loads; joined by an acquire fence

@@ -18,12 +18,38 @@ constexpr bool releases(int order) {
 class operation {
  public:
   template <class T>
-  operation(const volatile T* address, bool writes, const void* code) : a_(self()) {
+  operation(const volatile T* address, bool writes, const void* code)
+      : a_(self()), address_(reinterpret_cast<uintptr_t>(address)), bytes_(sizeof(T)) {
     detector& d = the_detector();
     // Before it has a clock, and in memory that is not watched, nothing follows from what it does.
     skipped_ = a_.ignored > 0;
     if (skipped_) return;
-    at_ = &d.atomic(a_, reinterpret_cast<uintptr_t>(address), sizeof(T), writes, reinterpret_cast<uint64_t>(code));
+    at_ = &d.atomic(a_, address_, sizeof(T), writes, reinterpret_cast<uint64_t>(code));
+    late_ = d.late.on() ? &d.late : nullptr;
+  }
+  /// Whether a load finds a value from before a store that is late; with its order, then.
+  template <class T>
+  bool finds_older(T& value, int order) {
+    if (late_ == nullptr) return false;
+    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
+    if constexpr (sizeof(T) > 8) {
+      late_->sees(a_, address_, bytes_);
+      return false;
+    } else {
+      return late_->load(a_, address_, value, at_);
+    }
+  }
+  /// The latest value is read.
+  void sees(int order) {
+    if (late_ == nullptr) return;
+    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
+    late_->sees(a_, address_, bytes_);
+  }
+  /// `before`: what was there, or null if it still is.
+  void replaces(int order, const void* before) {
+    if (late_ == nullptr) return;
+    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
+    late_->stores(a_, address_, bytes_, at_, before);
   }
   void load(int order) {
     if (!skipped_) at_->load(a_, acquires(order));
@@ -37,7 +63,10 @@ class operation {
 
  private:
   actor& a_;
+  uintptr_t address_;
+  size_t bytes_;
   variable* at_ = nullptr;
+  late_stores* late_ = nullptr;
   bool skipped_ = false;
 };
 
@@ -73,29 +102,40 @@ bool swap_if(volatile T* p, T& expected, T desired) {
   }
 }
 
+/// Memory is as it is, whatever a plain load of this thread was shown.
+void end_shows() {
+  detector& d = the_detector();
+  if (!self().host) d.late.put_back();
+}
+
 template <class T>
 T atomic_load(const volatile T* p, int order, const void* code) {
-  static_cast<void>(the_detector());
+  end_shows();
   const guard hold;
   operation o(p, false, code);
+  T value;
+  const bool older = o.finds_older(value, order);
   o.load(order);
-  return read(p);
+  return older ? value : read(p);
 }
 
 template <class T>
 void atomic_store(volatile T* p, T value, int order, const void* code) {
-  static_cast<void>(the_detector());
+  end_shows();
   const guard hold;
   operation o(p, true, code);
+  o.replaces(order, nullptr);
   o.store(order);
   write(p, value);
 }
 
 template <class T, class Next>
 T atomic_change(volatile T* p, int order, const void* code, Next next) {
-  static_cast<void>(the_detector());
+  end_shows();
   const guard hold;
   operation o(p, true, code);
+  o.sees(order);
+  o.replaces(order, nullptr);
   o.change(order);
   T old = read(p);
   while (!swap_if(p, old, static_cast<T>(next(old)))) {
@@ -105,12 +145,14 @@ T atomic_change(volatile T* p, int order, const void* code, Next next) {
 
 template <class T>
 bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, int failure, const void* code) {
-  static_cast<void>(the_detector());
+  end_shows();
   const guard hold;
   // Both outcomes are strong accesses; as the failed one writes nothing, it is noted as a read.
   const bool success = swap_if(p, expected, desired);
   operation o(p, success, code);
+  o.sees(success ? order : failure);
   if (success) {
+    o.replaces(order, &expected);
     o.change(order);
   } else {
     o.load(failure);
@@ -167,10 +209,11 @@ DEVCOMM_RACE_ATOMICS(128, devcomm::simulator::race::word128)
 void __tsan_atomic_thread_fence(int order) {
   namespace race = devcomm::simulator::race;
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  static_cast<void>(race::the_detector());
+  race::detector& d = race::the_detector();
   race::actor& a = race::self();
   const race::guard hold;
   if (race::acquires(order)) a.acquire_fence();
+  if (order == __ATOMIC_SEQ_CST && d.late.on() && a.ignored == 0) d.late.sequential_fence(a);
   if (race::releases(order)) a.release_fence();
 }
 void __tsan_atomic_signal_fence(int) {}

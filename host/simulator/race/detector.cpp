@@ -4,7 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <limits>
+#include <string_view>
 
 namespace devcomm::simulator::race {
 namespace {
@@ -105,7 +105,8 @@ variable& detector::atomic(actor& a, uintptr_t address, size_t bytes, bool write
 }
 
 void detector::watch(uintptr_t base, const span& s) {
-  memory.watch(base, s.bytes);
+  // Hosts look at pinned memory without telling.
+  memory.watch(base, s.bytes, std::string_view(s.kind) != "pinned memory");
   spans[base] = s;
 }
 
@@ -138,7 +139,6 @@ void detector::join_chain(actor& a, const task_facts& facts) {
   g.tasks.emplace_back(a.epoch, static_cast<uint32_t>(tasks.size()));
   tasks.push_back(facts);
   tasks.back().chain = chain;
-  tasks.back().epoch = std::numeric_limits<uint32_t>::max();
 }
 
 void detector::leave_chain(actor& a) {
@@ -148,12 +148,19 @@ void detector::leave_chain(actor& a) {
   g.last_epoch = a.epoch;
 }
 
-uint32_t detector::new_block(const actor& launch, uint64_t block, uint32_t threads) {
+uint32_t detector::new_block(const actor& launch, uint64_t block, uint32_t threads, uint64_t key) {
   group_facts g;
+  g.key = key;
   g.task = groups[launch.group].tasks.back().second;
   g.block = static_cast<uint32_t>(block);
   g.width = threads;
   groups.push_back(std::move(g));
+  return static_cast<uint32_t>(groups.size() - 1);
+}
+
+uint32_t detector::new_counter() {
+  groups.emplace_back();
+  groups.back().open = true;  // never continued
   return static_cast<uint32_t>(groups.size() - 1);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actor.hpp"
+#include "late.hpp"
 #include "pages.hpp"
 
 #include <cstddef>
@@ -22,13 +23,17 @@ struct task_facts {
   int device = -1;               ///< -1: the host
   const void* kernel = nullptr;  ///< null: a copy or a fill
   uint32_t chain = 0;            ///< its group
-  uint32_t epoch = 0;            ///< who knows its chain so far knows that it is done
+  uint32_t epoch = running;      ///< who knows its chain so far knows that it is done
+
+  static constexpr uint32_t running = ~uint32_t{0};
+  [[nodiscard]] bool done() const { return epoch != running; }
 };
 
 struct group_facts {
   uint32_t task = 0;   ///< of a block: its launch
   uint32_t block = 0;  ///< linear index
   uint32_t width = 0;  ///< 0: a chain
+  uint64_t key = 0;    ///< of a block: the same in every run of a seed
   // Of a chain: tasks, each after the one before.
   bool open = false;
   uint32_t last_epoch = 0;
@@ -69,7 +74,9 @@ class detector {
   /// Makes `a` the next part of a chain whose end it knows, or of a new one.
   void join_chain(actor& a, const task_facts& facts);
   void leave_chain(actor& a);
-  [[nodiscard]] uint32_t new_block(const actor& launch, uint64_t block, uint32_t threads);
+  [[nodiscard]] uint32_t new_block(const actor& launch, uint64_t block, uint32_t threads, uint64_t key);
+  /// A group without threads, whose one epoch counts something.
+  [[nodiscard]] uint32_t new_counter();
   /// All of the launch or copy `a` is done: `told` comes to know that in one entry.
   void finish_task(const actor& a, clock_reference& told);
   /// Forgets of each block what follows from its launch's end.
@@ -87,9 +94,11 @@ class detector {
   [[nodiscard]] std::string name_of(int device) const;
 
   page_table memory;
+  late_stores late{*this};
   std::map<uintptr_t, span> spans;
-  std::unordered_map<uintptr_t, variable> elsewhere;  ///< atomic variables in memory that is not watched
-  std::vector<group_facts> groups{1};                 ///< group 0 is none
+  std::map<uintptr_t, std::pair<size_t, std::string>> names;  ///< of windows: bytes, "window 'x' of rank 1"
+  std::unordered_map<uintptr_t, variable> elsewhere;          ///< atomic variables in memory that is not watched
+  std::vector<group_facts> groups{1};                         ///< group 0 is none
   std::vector<task_facts> tasks;
   std::map<int, int> ranks;  ///< by device
 

@@ -26,15 +26,33 @@ copy_function* real_memcpy = nullptr;
 copy_function* real_memmove = nullptr;
 fill_function* real_memset = nullptr;
 
-void note(const void* address, size_t bytes, uint64_t kind, const void* code) {
+/// `shows`: what is read is not written by the same call.
+void note(const void* address, size_t bytes, uint64_t kind, const void* code, bool shows) {
   if (bytes == 0 || guard::held()) return;
   const auto at = reinterpret_cast<uintptr_t>(address);
   detector& d = the_detector();
   // Memory is watched in spans, so one that begins and ends outside is outside.
   if (d.memory.find(at) == nullptr && d.memory.find(at + bytes - 1) == nullptr) return;
   actor& a = self();
+  if (!a.host) d.late.put_back();
   const guard hold;
   d.access(a, at, bytes, kind, reinterpret_cast<uint64_t>(code));
+  if (!d.late.on() || a.ignored > 0) return;
+  if ((kind & record::write) != 0) {
+    d.late.stores(a, at, bytes, nullptr, nullptr);
+  } else if (shows) {
+    d.late.show(a, at, bytes);
+  } else {
+    d.late.sees(a, at, bytes);
+  }
+}
+
+/// The source comes last: what it shows of late stores ends with the next access.
+void note_copy(void* to, const void* from, size_t bytes, const void* code) {
+  const auto a = reinterpret_cast<uintptr_t>(to);
+  const auto b = reinterpret_cast<uintptr_t>(from);
+  note(to, bytes, record::write, code, true);
+  note(from, bytes, 0, code, a + bytes <= b || b + bytes <= a);
 }
 
 }  // namespace
@@ -45,33 +63,29 @@ using namespace devcomm::simulator::race;  // NOLINT(google-build-using-namespac
 extern "C" {
 
 void* memcpy(void* to, const void* from, size_t bytes) noexcept {
-  note(from, bytes, 0, __builtin_return_address(0));
-  note(to, bytes, record::write, __builtin_return_address(0));
+  note_copy(to, from, bytes, __builtin_return_address(0));
   return real(real_memcpy, "memcpy")(to, from, bytes);
 }
 void* memmove(void* to, const void* from, size_t bytes) noexcept {
-  note(from, bytes, 0, __builtin_return_address(0));
-  note(to, bytes, record::write, __builtin_return_address(0));
+  note_copy(to, from, bytes, __builtin_return_address(0));
   return real(real_memmove, "memmove")(to, from, bytes);
 }
 void* memset(void* to, int value, size_t bytes) noexcept {
-  note(to, bytes, record::write, __builtin_return_address(0));
+  note(to, bytes, record::write, __builtin_return_address(0), false);
   return real(real_memset, "memset")(to, value, bytes);
 }
 
 // Newer compilers call these where the source has the plain ones.
 void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
-  note(from, bytes, 0, __builtin_return_address(0));
-  note(to, bytes, record::write, __builtin_return_address(0));
+  note_copy(to, from, bytes, __builtin_return_address(0));
   return real(real_memcpy, "memcpy")(to, from, bytes);
 }
 void* __tsan_memmove(void* to, const void* from, size_t bytes) {
-  note(from, bytes, 0, __builtin_return_address(0));
-  note(to, bytes, record::write, __builtin_return_address(0));
+  note_copy(to, from, bytes, __builtin_return_address(0));
   return real(real_memmove, "memmove")(to, from, bytes);
 }
 void* __tsan_memset(void* to, int value, size_t bytes) {
-  note(to, bytes, record::write, __builtin_return_address(0));
+  note(to, bytes, record::write, __builtin_return_address(0), false);
   return real(real_memset, "memset")(to, value, bytes);
 }
 }

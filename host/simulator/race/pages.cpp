@@ -9,6 +9,7 @@
 namespace devcomm::simulator::race {
 
 page::~page() {
+  std::free(replaced_);
   if (cells_ == nullptr) return;
   for (uintptr_t i = 0; i < cells; ++i) cells_[i].clear();
   std::free(cells_);
@@ -22,6 +23,14 @@ cell& page::at(uintptr_t address) {
   return cells_[address % bytes / 4];
 }
 
+replaced* page::make_replaced_cells() {
+  if (replaced_ == nullptr) {
+    replaced_ = static_cast<replaced*>(std::calloc(cells, sizeof(replaced)));  // zeros: nothing
+    if (replaced_ == nullptr) throw std::bad_alloc();
+  }
+  return replaced_;
+}
+
 void page::watch(uintptr_t begin, uintptr_t end) {
   for (uintptr_t a = begin / 4 * 4; a < end; a += 4)
     watched_[a % bytes / 4 / 64] |= uint64_t{1} << (a % bytes / 4 % 64);
@@ -32,8 +41,11 @@ bool page::forget(uintptr_t begin, uintptr_t end) {
     const uintptr_t i = a % bytes / 4;
     watched_[i / 64] &= ~(uint64_t{1} << (i % 64));
     if (cells_ != nullptr) cells_[i].clear();
+    if (replaced_ != nullptr) replaced_[i].store = 0;
   }
-  std::erase_if(variables_, [&](const auto& v) { return v.first >= begin && v.first < end; });
+  const auto gone = [&](const auto& v) { return v.first >= begin && v.first < end; };
+  std::erase_if(variables_, gone);
+  std::erase_if(older_, gone);
   return std::all_of(std::begin(watched_), std::end(watched_), [](uint64_t w) { return w == 0; });
 }
 
@@ -49,11 +61,12 @@ page*& page_table::place(uintptr_t address) {
   return part[address % part_bytes / page::bytes];
 }
 
-void page_table::watch(uintptr_t base, std::size_t bytes) {
+void page_table::watch(uintptr_t base, std::size_t bytes, bool late) {
   forget(base, bytes);
   for (uintptr_t a = base; a < base + bytes; a = a / page::bytes * page::bytes + page::bytes) {
     page*& at = place(a);
     if (at == nullptr) __atomic_store_n(&at, new page, __ATOMIC_RELEASE);
+    at->set_late(late);
     at->watch(a, std::min(base + bytes, a / page::bytes * page::bytes + page::bytes));
   }
 }

@@ -4,6 +4,7 @@
 
 #include "actor.hpp"
 #include "cell.hpp"
+#include "late.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,18 @@ class page {
   [[nodiscard]] cell& at(uintptr_t address);
   [[nodiscard]] variable& variable_at(uintptr_t address) { return variables_[address]; }
 
+  /// Whether stores to it may be seen late.
+  [[nodiscard]] bool may_be_late() const { return late_; }
+  void set_late(bool may) { late_ = may; }
+  /// By cell; null while there is nothing.
+  [[nodiscard]] replaced* replaced_cells() { return replaced_; }
+  [[nodiscard]] replaced* make_replaced_cells();
+  void keep_older(uintptr_t address, const older_variable_of& v) { older_[address] = v; }
+  [[nodiscard]] older_variable_of* older(uintptr_t address) {
+    const auto found = older_.find(address);
+    return found == older_.end() ? nullptr : &found->second;
+  }
+
   /// Watches, or forgets and no longer watches, the cells of [begin, end), which lies in this page.
   void watch(uintptr_t begin, uintptr_t end);
   /// Whether nothing of the page is watched any more.
@@ -36,8 +49,11 @@ class page {
 
  private:
   uint64_t watched_[cells / 64] = {};
+  bool late_ = false;
   cell* cells_ = nullptr;  ///< once there is something to remember
+  replaced* replaced_ = nullptr;
   std::unordered_map<uintptr_t, variable> variables_;
+  std::unordered_map<uintptr_t, older_variable_of> older_;
 };
 
 /// All pages by address, in two levels. Looking one up needs no lock; all else does.
@@ -50,8 +66,8 @@ class page_table {
     if (part == nullptr) return nullptr;
     return __atomic_load_n(&part[address % part_bytes / page::bytes], __ATOMIC_ACQUIRE);
   }
-  /// Watches what lies in [base, base + bytes), and knows nothing of it yet.
-  void watch(uintptr_t base, std::size_t bytes);
+  /// Watches what lies in [base, base + bytes), and knows nothing of it yet; `late`: stores may be seen late.
+  void watch(uintptr_t base, std::size_t bytes, bool late);
   void forget(uintptr_t base, std::size_t bytes);
 
  private:

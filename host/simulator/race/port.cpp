@@ -9,7 +9,10 @@ namespace {
 actor& as_actor(void* identity) { return *static_cast<actor*>(identity); }
 
 void* identity() { return &self(); }
-void set_identity(void* id) { become(static_cast<actor*>(id)); }
+void set_identity(void* id) {
+  if (!self().host) the_detector().late.put_back();
+  become(static_cast<actor*>(id));
+}
 void* new_identity() {
   auto* a = new actor;
   a->host = false;
@@ -65,10 +68,10 @@ void end_task(void* id, void** cell) {
   const guard hold;
   d.finish_task(as_actor(id), meeting_of(cell).told());
 }
-uint32_t new_block(void* launch, uint64_t block, uint32_t threads) {
+uint32_t new_block(void* launch, uint64_t block, uint32_t threads, uint64_t key) {
   detector& d = the_detector();
   const guard hold;
-  return d.new_block(as_actor(launch), block, threads);
+  return d.new_block(as_actor(launch), block, threads, key);
 }
 void* new_thread(void* launch, uint32_t group, uint32_t lane) {
   detector& d = the_detector();
@@ -93,6 +96,24 @@ void forget(const void* base, size_t bytes) {
   d.forget(reinterpret_cast<uintptr_t>(base), bytes);
 }
 
+void name(const void* base, size_t bytes, const char* what) {
+  detector& d = the_detector();
+  const guard hold;
+  const auto at = reinterpret_cast<uintptr_t>(base);
+  if (what == nullptr) {
+    d.names.erase(at);
+  } else {
+    d.names[at] = {bytes, what};
+  }
+}
+
+void set_late(uint64_t longest, uint64_t seed, const uint64_t* step) {
+  detector& d = the_detector();
+  const guard hold;
+  d.late.set(longest, seed, step);
+}
+void put_back() { the_detector().late.put_back(); }
+
 uint64_t reports() { return the_detector().reports; }
 const char* last_report() { return the_detector().last_report.c_str(); }
 void clear_reports() {
@@ -113,14 +134,16 @@ void name_rank(int device, int rank) {
 }  // namespace devcomm::simulator::race
 
 extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_port = {
-    devcomm::simulator::race::identity,        devcomm::simulator::race::set_identity,
-    devcomm::simulator::race::new_identity,    devcomm::simulator::race::drop_identity,
-    devcomm::simulator::race::ignore,          devcomm::simulator::race::release,
-    devcomm::simulator::race::acquire,         devcomm::simulator::race::acquire_as,
-    devcomm::simulator::race::clear,           devcomm::simulator::race::begin_task,
-    devcomm::simulator::race::end_task,        devcomm::simulator::race::new_block,
-    devcomm::simulator::race::new_thread,      devcomm::simulator::race::watch,
-    devcomm::simulator::race::forget,          devcomm::simulator::race::reports,
-    devcomm::simulator::race::last_report,     devcomm::simulator::race::clear_reports,
-    devcomm::simulator::race::set_exit_status, devcomm::simulator::race::name_rank,
+    devcomm::simulator::race::identity,      devcomm::simulator::race::set_identity,
+    devcomm::simulator::race::new_identity,  devcomm::simulator::race::drop_identity,
+    devcomm::simulator::race::ignore,        devcomm::simulator::race::release,
+    devcomm::simulator::race::acquire,       devcomm::simulator::race::acquire_as,
+    devcomm::simulator::race::clear,         devcomm::simulator::race::begin_task,
+    devcomm::simulator::race::end_task,      devcomm::simulator::race::new_block,
+    devcomm::simulator::race::new_thread,    devcomm::simulator::race::watch,
+    devcomm::simulator::race::forget,        devcomm::simulator::race::name,
+    devcomm::simulator::race::reports,       devcomm::simulator::race::last_report,
+    devcomm::simulator::race::clear_reports, devcomm::simulator::race::set_exit_status,
+    devcomm::simulator::race::name_rank,     devcomm::simulator::race::set_late,
+    devcomm::simulator::race::put_back,
 };

@@ -50,6 +50,14 @@ std::string detector::name_of(int device) const {
 std::string detector::describe(uintptr_t address) const {
   char at[32];
   std::snprintf(at, sizeof at, "0x%llx", static_cast<unsigned long long>(address));
+  const auto after = names.upper_bound(address);
+  if (after != names.begin()) {
+    const auto& [start, window] = *std::prev(after);
+    if (address < start + window.first) {
+      return "byte " + std::to_string(address - start) + " of the " + std::to_string(window.first) + " of " +
+             window.second + " (" + at + ")";
+    }
+  }
   auto next = spans.upper_bound(address);
   if (next == spans.begin() || address >= std::prev(next)->first + std::prev(next)->second.bytes) return at;
   const auto& [base, s] = *--next;

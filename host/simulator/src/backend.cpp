@@ -2,6 +2,7 @@
 #include <devcomm/simulator/simulator.hpp>
 
 #include "host_port.hpp"
+#include "memory_names.hpp"
 #include "sanitizer.hpp"
 
 #include <backend.hpp>
@@ -243,6 +244,10 @@ class simulator_backend final : public host::detail::backend {
     return {false, "it is not a simulated GPU"};
   }
   void make_current(int device) override { detail::make_device_current(device); }
+  [[nodiscard]] std::unique_ptr<host::detail::memory_label> label(
+      const std::string& name, std::span<const host::detail::window_part> parts) override {
+    return detail::label_memory(name, parts);
+  }
   void name_rank(int device, int rank) override { detail::name_rank_of_device(device, rank); }
   void begin_looking_on() override { detail::begin_looking_on(); }
   void end_looking_on() override { detail::end_looking_on(); }

@@ -116,7 +116,8 @@ void block::prepare() {
   live = threads;
   if (sanitizer::exact()) {
     const race_port& detector = sanitizer::exact_port();
-    const uint32_t group = detector.new_block(launch.identity, rank, threads);
+    const uint32_t group =
+        detector.new_block(launch.identity, rank, threads, schedule::place_hash(launch.number, launch.device, rank));
     for (uint32_t i = 0; i < threads; ++i) fibers[i].identity = detector.new_thread(launch.identity, group, i);
     shared_ = static_shared_memory();
     if (shape.dynamic_bytes > 0) shared_.push_back({shared_memory::start(), shape.dynamic_bytes, ""});

@@ -2,8 +2,10 @@
 
 #include "conductor.hpp"
 #include "host_port.hpp"
+#include "memory_names.hpp"
 
 #include <pthread.h>
+#include <ledger.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +18,18 @@ void* conduct(void*) {
   return nullptr;
 }
 
+/// Of windows and device communicators.
+void report_leaks() {
+  const std::size_t leaks = host::detail::ledger::report_all();
+  const int status = leaks == 0 ? 0 : the_engine().config.leak_exit_status;
+  if (status == 0) return;
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
+
+/// Before the constructors of the program's static objects, which may own some: so it comes after their destructors.
+__attribute__((constructor(101))) void expect_end() { std::atexit(&report_leaks); }
+
 }  // namespace
 
 engine& the_engine() {
@@ -23,12 +37,17 @@ engine& the_engine() {
   return only;
 }
 
-engine::engine() : config(settings_from_environment()), order(config.schedule, config.seed) {}
+engine::engine() : config(settings_from_environment()), order(config.schedule, config.seed) {
+  explain_address_reports();
+  sanitizer::set_late(config.late_stores, config.seed, &steps);
+}
 
 void engine::restart() {
   order = schedule(config.schedule, config.seed);
   trace = 0;
   launches = 0;
+  last_peek_ = steps;
+  sanitizer::set_late(shared_with_processes ? 0 : config.late_stores, config.seed, &steps);
 }
 
 void engine::poke() {
@@ -73,6 +92,7 @@ void note_shared_memory() {
   engine& e = the_engine();
   if (e.shared_with_processes) return;
   e.shared_with_processes = true;
+  sanitizer::set_late(0, 0, nullptr);   // other processes would see them come and go
   e.real_offset = e.now - real_time();  // wraps; the sum does again
 }
 

@@ -1,13 +1,17 @@
 #include "memory.hpp"
 
 #include "engine.hpp"
+#include "memory_names.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <cinttypes>
 #include <cstdio>
+#include <deque>
+#include <iterator>
 #include <map>
+#include <utility>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -44,6 +48,21 @@ int make_memory_file() {
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return -1;
   return memfd_create("devcomm-device", MFD_CLOEXEC);
+}
+
+/// Gives memory back and keeps its addresses for a while without access, so that what still uses them faults,
+/// and finds no other allocation there.
+void retire(void* range, size_t bytes) {
+  constexpr size_t kept = 256;
+  static auto& retired = *new std::deque<std::pair<void*, size_t>>;
+  if (mmap(range, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    munmap(range, bytes);
+    return;
+  }
+  retired.emplace_back(range, bytes);
+  if (retired.size() <= kept) return;
+  munmap(retired.front().first, retired.front().second);
+  retired.pop_front();
 }
 
 const std::pair<char* const, record>* find(const void* pointer) {
@@ -94,7 +113,7 @@ bool release(memory_kind kind, void* pointer) {
   all.erase(found);
   sanitizer::unpoison(pointer, whole_pages(r.bytes));
   sanitizer::forget(pointer, r.bytes);
-  munmap(static_cast<char*>(pointer) - page, r.mapped);
+  retire(static_cast<char*>(pointer) - page, r.mapped);
   close(r.descriptor);
   return true;
 }
@@ -114,7 +133,33 @@ size_t allocated_bytes(int device) {
   return total;
 }
 
+std::string describe_allocation(const void* address) {
+  const auto* const at = static_cast<const char*>(address);
+  const auto place_in = [at](const std::pair<char* const, record>& each) -> std::string {
+    const auto& [base, r] = each;
+    if (r.mapped == 0) return {};
+    const ptrdiff_t place = at - base;
+    const auto bytes = static_cast<ptrdiff_t>(r.bytes);
+    const std::string what = std::to_string(r.bytes) + " bytes of " +
+                             (r.kind == memory_kind::pinned ? "pinned memory of device " : "device ") +
+                             std::to_string(r.device);
+    if (place >= 0 && place < bytes) return "byte " + std::to_string(place) + " of " + what;
+    if (place < 0 && place >= -static_cast<ptrdiff_t>(page)) {
+      return std::to_string(-place) + " bytes before " + what;
+    }
+    const bool behind = place >= bytes && place < static_cast<ptrdiff_t>(whole_pages(r.bytes) + page);
+    return behind ? std::to_string(place - bytes) + " bytes past the end of " + what : std::string();
+  };
+  const auto next = table().upper_bound(const_cast<char*>(at));
+  std::string text;
+  if (next != table().begin()) text = place_in(*std::prev(next));
+  if (text.empty() && next != table().end()) text = place_in(*next);
+  return text;
+}
+
 std::string describe_address(const void* address) {
+  const std::string in_window = describe_in_window(address);
+  if (!in_window.empty()) return in_window;
   char text[160];
   const auto* found = find(address);
   if (found == nullptr) {

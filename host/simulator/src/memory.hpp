@@ -24,6 +24,9 @@ bool release(memory_kind kind, void* pointer);
 /// "byte 128 of 4096 allocated on device 2 (0x7f...)".
 [[nodiscard]] std::string describe_address(const void* address);
 
+/// "4 bytes past the end of 64 bytes of device 2"; empty when the address is in or near no allocation.
+[[nodiscard]] std::string describe_allocation(const void* address);
+
 inline constexpr size_t device_memory_bytes = size_t{64} << 30;
 
 }  // namespace devcomm::simulator::detail

@@ -27,13 +27,16 @@ struct race_port {
   void (*begin_task)(void* identity, int device, const void* kernel);
   void (*end_task)(void* identity, void** cell);
   /// The calling OS thread runs block `block` of the launch `identity`; its threads are lanes of the group.
-  uint32_t (*new_block)(void* launch, uint64_t block, uint32_t threads);
+  /// `key` is the same in every run of a seed.
+  uint32_t (*new_block)(void* launch, uint64_t block, uint32_t threads, uint64_t key);
   void* (*new_thread)(void* launch, uint32_t group, uint32_t lane);
 
   // Memory that kernels share. `kind` and `name` ("" for none) outlive it; `device` -1 says that it is
   // shared memory of a block.
   void (*watch)(const void* base, size_t bytes, const char* kind, int device, const char* name);
   void (*forget)(const void* base, size_t bytes);
+  /// Reports call the memory by `name`, such as "window 'weights' of rank 1"; null forgets it.
+  void (*name)(const void* base, size_t bytes, const char* name);
 
   // Reports.
   uint64_t (*reports)();
@@ -41,6 +44,11 @@ struct race_port {
   void (*clear_reports)();
   void (*set_exit_status)(int status);
   void (*name_rank)(int device, int rank);
+
+  // Stores that are seen late: up to `longest` steps (0: none), of which `*step` is the current one.
+  void (*set_late)(uint64_t longest, uint64_t seed, const uint64_t* step);
+  /// The running thread stops: memory gets back what it was shown without.
+  void (*put_back)();
 };
 
 /// What the detector asks of the runtime: the settings that repeat the run.

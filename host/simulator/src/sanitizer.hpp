@@ -25,6 +25,7 @@ __attribute__((weak)) void __sanitizer_start_switch_fiber(void**, const void*, s
 __attribute__((weak)) void __sanitizer_finish_switch_fiber(void*, const void**, size_t*);
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void*, size_t);
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, size_t);
+__attribute__((weak)) void __asan_set_error_report_callback(void (*)(const char*));
 }
 
 namespace devcomm::simulator::detail::sanitizer {
@@ -110,6 +111,20 @@ inline void watch(const void* p, size_t bytes, const char* kind, int device) {
 }
 inline void forget(const void* p, size_t bytes) {
   if (exact()) exact_port().forget(p, bytes);
+}
+
+/// What race reports call the memory; null for no longer.
+inline void name(const void* p, size_t bytes, const char* what) {
+  if (exact()) exact_port().name(p, bytes, what);
+}
+
+/// Stores are seen up to `longest` steps late; does nothing without devcomm's race detector.
+inline void set_late(uint64_t longest, uint64_t seed, const uint64_t* step) {
+  if (exact()) exact_port().set_late(longest, seed, step);
+}
+/// Another thread may look at memory: ends what the running one was shown of stores that are late.
+inline void put_back() {
+  if (exact()) exact_port().put_back();
 }
 
 inline void poison(const void* p, size_t bytes) {

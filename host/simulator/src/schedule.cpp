@@ -95,6 +95,10 @@ schedule::schedule(const schedule_choice& choice, uint64_t seed)
   if (kind_ == schedule_kind::pct) begin_window();
 }
 
+uint64_t schedule::place_hash(uint64_t launch, int device, uint64_t block) {
+  return hash(launch, static_cast<uint64_t>(device), block, 0);
+}
+
 // --- what happens ---
 
 void schedule::started(block& b) {

@@ -49,6 +49,9 @@ class schedule {
 
   [[nodiscard]] schedule_kind kind() const { return kind_; }
 
+  /// A number for a block that is the same in every run of a seed.
+  [[nodiscard]] static uint64_t place_hash(uint64_t launch, int device, uint64_t block);
+
   /// The threads of `b` are there, and none has run.
   void started(block& b);
   /// `f` can run from now on; `running` (or null) has the baton.

@@ -84,6 +84,7 @@ void engine::reschedule() {
   const auto left = static_cast<size_t>(reinterpret_cast<char*>(__builtin_frame_address(0)) - b.stack_bottom(self));
   if (left < 1024 || left > b.stack_bytes()) die_of_overflow(self);
 
+  sanitizer::put_back();
   order.stopped(self);
   const bool interrupted = lock.contended() || conductor_wanted || steps >= step_limit;
   if (interrupted || b.runnable.empty() || order.leaves(b, ready_blocks, steps)) {

@@ -92,13 +92,14 @@ std::string describe_sessions(const fiber& f, const std::string& beside) {
 void begin_session(const session_id& id) {
   const sanitizer::unobserved hidden;
   sessions& here = table()[place_of(id, id.rank)];
+  if (own_session(id) != nullptr) fail_two_sessions(id, *this_fiber);
   session* mine = nullptr;
   for (const auto& s : here) {
     const bool lacks_me = s->id.threads == id.threads && s->members[id.thread].thread == nullptr;
     if (lacks_me) mine = s.get();
     for (const session::member& m : s->members) {
       const bool live = m.thread != nullptr && !m.ended;
-      if (live && (!lacks_me || m.thread == this_fiber)) fail_two_sessions(id, *m.thread);
+      if (live && !lacks_me) fail_two_sessions(id, *m.thread);
     }
   }
   if (mine == nullptr) {

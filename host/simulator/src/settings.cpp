@@ -59,6 +59,16 @@ constexpr uint64_t most_units = 65536;              // devices, or multiprocesso
 constexpr uint64_t most_stack = uint64_t{1} << 30;  // bytes
 constexpr uint64_t most_milliseconds = 1000000000;  // eleven days
 constexpr uint64_t millisecond = 1000000;
+constexpr uint64_t most_late_steps = 1000000000;
+constexpr const char* late_needs =
+    "late stores need kernels that are compiled with DEVCOMM_SANITIZE=race, whose hooks tell of each store";
+
+uint64_t late_stores_from_environment() {
+  const uint64_t steps = number("DEVCOMM_SIM_LATE_STORES", 0, 0, most_late_steps);
+  if (steps == 0 || sanitizer::exact()) return steps;
+  std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_LATE_STORES is set, but %s\n", late_needs);
+  std::_Exit(2);
+}
 
 }  // namespace
 
@@ -67,12 +77,14 @@ settings settings_from_environment() {
   settings s{};
   s.seed = number("DEVCOMM_SIM_SEED", 1, 0, any);
   s.schedule = schedule_from_environment();
+  s.late_stores = late_stores_from_environment();
   s.devices = static_cast<int>(number("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
   s.multiprocessors = static_cast<int>(number("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
   s.stack_bytes = number("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
   s.watchdog = number("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, most_milliseconds) * millisecond;
   s.grace = number("DEVCOMM_SIM_GRACE_MS", 10000, 0, most_milliseconds) * millisecond;
   s.background_start = number("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, most_milliseconds) * millisecond;
+  s.leak_exit_status = static_cast<int>(number("DEVCOMM_SIM_LEAK_EXIT", 0, 0, 255));
   s.deadlock_picture = picture_file("DEVCOMM_SIM_DEADLOCK_PICTURE");
   return s;
 }
@@ -81,6 +93,7 @@ std::string how_to_repeat() {
   const settings& s = the_engine().config;
   std::string text = "seed " + std::to_string(s.seed);
   if (s.schedule.kind != schedule_kind::random) text += ", DEVCOMM_SIM_SCHEDULE=" + s.schedule.text();
+  if (s.late_stores != 0) text += ", DEVCOMM_SIM_LATE_STORES=" + std::to_string(s.late_stores);
   return text;
 }
 
@@ -124,6 +137,20 @@ void set_schedule(std::string_view text) {
 std::string schedule() {
   const engine_guard hold;
   return the_engine().config.schedule.text();
+}
+
+void set_late_stores(std::uint64_t steps) {
+  if (steps != 0 && !detail::sanitizer::exact()) {
+    throw std::logic_error(std::string("devcomm simulator: ") + detail::late_needs);
+  }
+  const engine_guard hold;
+  the_engine().config.late_stores = steps;
+  the_engine().restart();
+}
+
+std::uint64_t late_stores() {
+  const engine_guard hold;
+  return the_engine().config.late_stores;
 }
 
 void set_stack_bytes(std::size_t bytes) {

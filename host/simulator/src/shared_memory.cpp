@@ -57,6 +57,15 @@ void unpoison() {
   if (array() != nullptr) sanitizer::unpoison(array()->start(), array()->bytes);
 }
 
+std::string describe(const void* address) {
+  if (array() == nullptr || this_block == nullptr) return {};
+  const auto bytes = static_cast<ptrdiff_t>(this_block->launch.shape.dynamic_bytes);
+  const ptrdiff_t place = static_cast<const char*>(address) - array()->start();
+  if (place < bytes || place >= static_cast<ptrdiff_t>(array()->bytes)) return {};
+  return std::to_string(place - bytes) + " bytes past the end of dynamic shared memory, of which the launch has " +
+         std::to_string(bytes) + " bytes";
+}
+
 bool intact(size_t bytes) {
   if (array() == nullptr) return true;
   sanitizer::unpoison(array()->start(), array()->bytes);

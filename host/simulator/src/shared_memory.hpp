@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace devcomm::simulator::detail {
 
@@ -23,6 +24,8 @@ void poison(size_t bytes);
 [[nodiscard]] char* start();
 /// Gives the memory back to the OS thread.
 void unpoison();
+/// "8 bytes past the end of dynamic shared memory, of which the launch has 1000 bytes"; empty for other addresses.
+[[nodiscard]] std::string describe(const void* address);
 /// Whether nothing was written behind the first `bytes`.
 [[nodiscard]] bool intact(size_t bytes);
 

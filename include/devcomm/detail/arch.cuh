@@ -23,6 +23,10 @@
 ///
 /// Launches. `wait_for_prior_launch()`, `allow_dependent_launch()`: see dependent_launch.cuh.
 ///
+/// `store_check(p, v)`, `load_check(p)`, `check_fence<order>()`: relaxed 8-byte accesses and fences at system scope,
+/// for what checks a launch and is no part of it: in the simulator neither race detectors nor delays of stores know
+/// of them, so that the check hides no mistake.
+///
 /// Storage. `shared_array<Tag, T, N>()`: `N` uninitialised `T`, one array a block for each `Tag`.
 ///
 /// Failure. `fail_assertion(condition, message, file, line)`: prints where and what, ends the kernel.

@@ -16,14 +16,14 @@ DEVCOMM_DEVICE constexpr int nth_peer(int i, int self) { return i < self ? i : i
 DEVCOMM_DEVICE inline void store_contract(launch_contract* slot, launch_contract mine) {
   auto* words = reinterpret_cast<uint64_t*>(slot);
   const uint64_t shape = uint64_t{mine.group_threads} << 32 | mine.grid_blocks;
-  arch::store<memory_order::relaxed, scope::system>(words, shape);
-  arch::store<memory_order::relaxed, scope::system>(words + 1, mine.key);
+  arch::store_check(words, shape);
+  arch::store_check(words + 1, mine.key);
 }
 
 DEVCOMM_DEVICE inline launch_contract load_contract(const launch_contract* slot) {
   const auto* words = reinterpret_cast<const uint64_t*>(slot);
-  const auto shape = arch::load<memory_order::relaxed, scope::system>(words);
-  const auto key = arch::load<memory_order::relaxed, scope::system>(words + 1);
+  const uint64_t shape = arch::load_check(words);
+  const uint64_t key = arch::load_check(words + 1);
   return {static_cast<uint32_t>(shape), static_cast<uint32_t>(shape >> 32), key};
 }
 
@@ -36,13 +36,13 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void show_contract(char* slot, int64_t st
   DEVCOMM_UNROLL_BY(1)
   for (int i = first; i < members - 1; i += step)
     store_contract(reinterpret_cast<launch_contract*>(slot + nth_peer(i, self) * stride), mine);
-  arch::fence<memory_order::release, scope::system>();
+  arch::check_fence<memory_order::release>();
 }
 
 /// The first of one thread's peers whose contract is not this rank's, or -1. `slots` holds what each member
 /// showed. *Ordering*: acquires; relaxed loads of the flags may come before.
 DEVCOMM_DEVICE inline int first_difference(const launch_contract* slots, int self, int members, int first, int step) {
-  arch::fence<memory_order::acquire, scope::system>();
+  arch::check_fence<memory_order::acquire>();
   const launch_contract mine = load_contract(slots + self);
   DEVCOMM_UNROLL_BY(1)
   for (int i = first; i < members - 1; i += step) {

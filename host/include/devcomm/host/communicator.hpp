@@ -4,6 +4,7 @@
 
 #include <devcomm/device_comm.hpp>
 #include <devcomm/host/bootstrap.hpp>
+#include <devcomm/host/code_place.hpp>
 #include <devcomm/host/error.hpp>
 #include <devcomm/host/properties.hpp>
 
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace devcomm::host {
@@ -33,6 +35,8 @@ class symmetric_memory {
   /// This rank's part, and its size as asked for.
   [[nodiscard]] void* data() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;
+  /// What messages call it.
+  [[nodiscard]] const std::string& name() const noexcept;
   /// How peers reach it: "same process", "file descriptor", "fabric" or "CUDA IPC".
   [[nodiscard]] const std::string& how() const noexcept;
 
@@ -115,17 +119,21 @@ class communicator {
   /// What is available, and for what is not, why.
   [[nodiscard]] const host::properties& properties() const noexcept;
 
-  /// `bytes` (the same on all ranks, at least 1) of zeroed device memory on every rank.
-  [[nodiscard]] symmetric_memory allocate(std::size_t bytes);
+  /// `bytes` (the same on all ranks, at least 1) of zeroed device memory on every rank. Messages call it by `name`,
+  /// "window 3" unless given, and say where it was made when it outlives its communicator.
+  [[nodiscard]] symmetric_memory allocate(std::size_t bytes, std::string_view name = {},
+                                          code_place made = code_place::here());
 
   /// A window over memory that the caller allocated with `cudaMalloc` and keeps alive. Addresses may
   /// differ between ranks; `bytes` must not.
-  [[nodiscard]] symmetric_memory register_memory(void* local, std::size_t bytes);
+  [[nodiscard]] symmetric_memory register_memory(void* local, std::size_t bytes, std::string_view name = {},
+                                                 code_place made = code_place::here());
 
   /// An empty `requirements` for this communicator.
   [[nodiscard]] devcomm::requirements requirements() const;
   /// Resources for kernels. Ranks must ask for the same things.
-  [[nodiscard]] device_communicator create_device_comm(const devcomm::requirements& needs);
+  [[nodiscard]] device_communicator create_device_comm(const devcomm::requirements& needs,
+                                                       code_place made = code_place::here());
 
   /// The ranks that give one `color`, ordered by `key`, then rank. A negative color takes part and
   /// gets nothing.

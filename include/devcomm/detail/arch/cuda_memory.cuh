@@ -105,6 +105,17 @@ __device__ inline void fence() {
   }
 }
 
+__device__ inline void store_check(uint64_t* address, uint64_t value) {
+  store<memory_order::relaxed, scope::system>(address, value);
+}
+__device__ inline uint64_t load_check(const uint64_t* address) {
+  return load<memory_order::relaxed, scope::system>(address);
+}
+template <memory_order Order>
+__device__ inline void check_fence() {
+  fence<Order, scope::system>();
+}
+
 #define DEVCOMM_LD16(instruction)                                           \
   vec16 value;                                                              \
   asm volatile(instruction " {%0, %1, %2, %3}, [%4];"                       \

@@ -97,6 +97,23 @@ inline void fence() {
   __atomic_thread_fence(built_in_order(Order));
 }
 
+#if defined(__clang__)
+#  define DEVCOMM_SIMULATOR_UNSEEN __attribute__((noinline, disable_sanitizer_instrumentation))
+#else
+#  define DEVCOMM_SIMULATOR_UNSEEN __attribute__((noinline, no_sanitize("thread")))
+#endif
+DEVCOMM_SIMULATOR_UNSEEN inline void store_check(uint64_t* address, uint64_t value) {
+  __atomic_store_n(address, value, __ATOMIC_RELAXED);
+}
+DEVCOMM_SIMULATOR_UNSEEN inline uint64_t load_check(const uint64_t* address) {
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+template <memory_order Order>
+DEVCOMM_SIMULATOR_UNSEEN inline void check_fence() {
+  // The macro of this name would tell the runtime.
+  (__atomic_thread_fence)(built_in_order(Order));
+}
+
 inline void check_pack(const void* address) {
   if (reinterpret_cast<uintptr_t>(address) % 16 != 0) {
     sim::fail_misuse("a 16-byte access to an address that is no multiple of 16");

@@ -38,6 +38,12 @@ void set_seed(std::uint64_t seed);
 void set_schedule(std::string_view text);
 [[nodiscard]] std::string schedule();
 
+/// Lets threads that a store is not ordered before see it up to `steps` scheduling steps late; 0: at once, as
+/// without (`DEVCOMM_SIM_LATE_STORES`). Starts the sequence of choices anew. Throws `std::logic_error` unless the
+/// kernels are compiled with `DEVCOMM_SANITIZE=race`. Call it while no kernel runs.
+void set_late_stores(std::uint64_t steps);
+[[nodiscard]] std::uint64_t late_stores();
+
 /// Bytes of stack of each simulated thread (`DEVCOMM_SIM_STACK`).
 void set_stack_bytes(std::size_t bytes);
 /// A thread that runs this long without reaching a point where another could go on ends the program

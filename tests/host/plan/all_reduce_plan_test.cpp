@@ -1,0 +1,121 @@
+#include <devcomm/host/all_reduce_plan.hpp>
+#include <devcomm/host/error.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+using namespace devcomm::host;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+const char* const table = R"(
+# ranks bytes algorithm protocol blocks threads microseconds
+4 1024 one_shot lamport 2 64 2.6   # remarks may follow
+4 1024 one_shot ll 2 64 2.8
+4 65536 one_shot lamport 64 64 3.5
+4 65536 one_shot lamport 16 128 4.1
+4 65536 two_shot lamport 32 64 5.2
+4 65536 one_shot ll 64 64 4.2
+4 1048576 one_shot lamport 128 512 12.5
+4 1048576 two_shot lamport 64 256 10.6
+4 1048576 two_shot ll 128 64 17.3
+4 1048576 direct simple 64 256 10.2
+)";
+
+all_reduce_plan choose(const all_reduce_request& request) {
+  return all_reduce_times::parse(table, "the test's table").choose(request);
+}
+
+void refuses(const std::string& text, const std::string& part) {
+  CHECK_THROWS_MATCHES(all_reduce_times::parse(text, "x.txt"), invalid_argument,
+                       Catch::Matchers::MessageMatches(ContainsSubstring(part)));
+}
+
+}  // namespace
+
+TEST_CASE("a plan is the fastest row of the next larger size") {
+  const auto small = choose({.bytes = 1000, .ranks = 4});
+  CHECK(small.algorithm == all_reduce_algorithm::one_shot);
+  CHECK(small.protocol == all_reduce_protocol::lamport);
+  CHECK(small.blocks == 2);
+  CHECK(choose({.bytes = 1025, .ranks = 4}).blocks == 64);
+  CHECK(choose({.bytes = 65537, .ranks = 4}).algorithm == all_reduce_algorithm::two_shot);
+  CHECK(choose({.bytes = 1 << 30, .ranks = 4}).algorithm == all_reduce_algorithm::two_shot);
+}
+
+TEST_CASE("a plan keeps to the budget of blocks, the type and the memory") {
+  const auto few = choose({.bytes = 65536, .ranks = 4, .most_blocks = 16});
+  CHECK(few.blocks == 16);
+  CHECK(few.threads == 128);
+  CHECK(choose({.bytes = 65536, .ranks = 4, .most_blocks = 5}).blocks == 5);
+  CHECK(choose({.bytes = 65536, .ranks = 4, .lamport = false}).protocol == all_reduce_protocol::ll);
+  CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true}).algorithm == all_reduce_algorithm::direct);
+}
+
+TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {
+  // Four times the ranks: one shot sends five times as much, two shots a quarter more.
+  CHECK(choose({.bytes = 65536, .ranks = 4}).algorithm == all_reduce_algorithm::one_shot);
+  CHECK(choose({.bytes = 65536, .ranks = 16}).algorithm == all_reduce_algorithm::two_shot);
+  CHECK_THAT(choose({.bytes = 65536, .ranks = 16}).why, ContainsSubstring("not measured for 16 ranks"));
+}
+
+TEST_CASE("a plan says what it chose and why") {
+  CHECK(
+      choose({.bytes = 65536, .ranks = 4, .most_blocks = 16}).why ==
+      "one_shot lamport, 16 x 128, about 4.10 us: the fastest in the test's table for 4 ranks and 65536 bytes in at most 16 "
+      "blocks, for any memory");
+}
+
+TEST_CASE("a table that cannot be read names its line") {
+  refuses("4 1024 one_shot lamport 2 64 2.6\n4 1024 one_shot lamport 2 64\n", "x.txt, line 2");
+  refuses("4 1024 ring lamport 2 64 2.6", "x.txt, line 1");
+  refuses("4 1024 one_shot lamport 2 64 2.6 7", "is no row of a plan");
+  refuses("4 1024 one_shot lamport 2 2048 2.6", "is no row of a plan");
+  refuses("4 1024 one_shot lamport 0 64 2.6", "is no row of a plan");
+  refuses("4 1024 one_shot lamport 2 64 -1", "is no row of a plan");
+  refuses("# nothing\n", "has no rows");
+}
+
+TEST_CASE("a request that makes no sense is refused") {
+  CHECK_THROWS_AS(choose({.bytes = 0, .ranks = 4}), invalid_argument);
+  CHECK_THROWS_AS(choose({.bytes = 4, .ranks = 0}), invalid_argument);
+  const auto lamport_only = all_reduce_times::parse("4 1024 one_shot lamport 2 64 2.6", "x.txt");
+  CHECK_THROWS_AS(lamport_only.choose({.bytes = 4, .ranks = 4, .lamport = false}), invalid_argument);
+}
+
+TEST_CASE("the library's own table serves every request") {
+  for (const int ranks : {1, 2, 3, 4, 7, 8}) {
+    for (std::uint64_t bytes = 2; bytes < (std::uint64_t{1} << 33); bytes *= 3) {
+      for (const unsigned budget : {0u, 1u, 16u, 132u}) {
+        for (const bool lamport : {false, true}) {
+          const auto plan = all_reduce_times::usual().choose(
+              {.bytes = bytes, .ranks = ranks, .most_blocks = budget, .lamport = lamport});
+          REQUIRE(plan.blocks >= 1);
+          REQUIRE((budget == 0 || plan.blocks <= budget));
+          REQUIRE(plan.microseconds > 0);
+          REQUIRE((lamport || plan.protocol != all_reduce_protocol::lamport));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("DEVCOMM_ALL_REDUCE_PLAN names another table") {
+  const std::string path = "all_reduce_plan_test.txt";
+  std::ofstream(path) << "2 4096 two_shot ll 3 96 7.5\n";
+  REQUIRE(setenv("DEVCOMM_ALL_REDUCE_PLAN", path.c_str(), 1) == 0);
+  const auto plan = all_reduce_times::usual().choose({.bytes = 100, .ranks = 2});
+  CHECK(plan.blocks == 3);
+  CHECK(plan.threads == 96);
+  REQUIRE(setenv("DEVCOMM_ALL_REDUCE_PLAN", "/nowhere/plan.txt", 1) == 0);
+  CHECK_THROWS_MATCHES(all_reduce_times::usual(), system_error,
+                       Catch::Matchers::MessageMatches(ContainsSubstring("/nowhere/plan.txt cannot be read")));
+  REQUIRE(unsetenv("DEVCOMM_ALL_REDUCE_PLAN") == 0);
+  std::remove(path.c_str());
+}

@@ -1,0 +1,371 @@
+/// Late stores: what PTX forbids never happens, and what a missing release or acquire permits does.
+#include <devcomm/detail/arch.cuh>
+
+#include "support.hpp"
+
+#include <cooperative_groups.h>
+
+#include <functional>
+#include <stdexcept>
+
+using devcomm::memory_order;
+using devcomm::scope;
+namespace arch = devcomm::detail::arch;
+namespace sim = devcomm::simulator;
+
+namespace {
+
+constexpr auto relaxed = memory_order::relaxed;
+constexpr auto acquire = memory_order::acquire;
+constexpr auto release = memory_order::release;
+
+template <memory_order Order = relaxed, class T>
+T load(const T* p) {
+  return arch::load<Order, scope::system>(p);
+}
+template <memory_order Order = relaxed, class T>
+void store(T* p, T value) {
+  arch::store<Order, scope::system>(p, value);
+}
+template <memory_order Order = relaxed>
+void wait_for(const unsigned* flag, unsigned value) {
+  while (load<Order>(flag) < value) {
+  }
+}
+
+constexpr unsigned words = 16;
+
+/// Memory of one run: variables, each in a line of its own, and what threads found. Zeroed.
+struct board {
+  struct alignas(128) line {
+    unsigned word[32];
+  };
+  line data;
+  line x, y, z, flag;
+  unsigned found[8];
+};
+
+class device_board {
+ public:
+  device_board() {
+    devcomm::check_cuda(cudaMalloc(reinterpret_cast<void**>(&data_), sizeof(board)), "cudaMalloc");
+    devcomm::check_cuda(cudaMemset(data_, 0, sizeof(board)), "cudaMemset");
+  }
+  ~device_board() { cudaFree(data_); }
+  device_board(const device_board&) = delete;
+  device_board& operator=(const device_board&) = delete;
+  [[nodiscard]] board* get() const { return data_; }
+  [[nodiscard]] board read() const {
+    board b;
+    devcomm::check_cuda(cudaMemcpy(&b, data_, sizeof b, cudaMemcpyDefault), "cudaMemcpy");
+    return b;
+  }
+
+ private:
+  board* data_ = nullptr;
+};
+
+// --- message passing: data, then a flag ---
+
+enum class fences { none, writer, reader, both };
+enum class access { plain, strong, volatile_, copied };
+
+template <access How>
+unsigned read_word(const unsigned* p) {
+  if (How == access::strong) return load(p);
+  if (How == access::volatile_) return *static_cast<const volatile unsigned*>(p);
+  return *p;
+}
+
+/// How many words of the data are old although the flag is new.
+template <access How, memory_order Store, memory_order Load, fences Fences>
+__global__ void pass_message(board* b) {
+  if (blockIdx.x == 0) {
+    for (unsigned i = 0; i < words; ++i) {
+      if (How == access::strong) {
+        store(&b->data.word[i], 1u);
+      } else {
+        b->data.word[i] = 1;
+      }
+    }
+    if (Fences == fences::writer || Fences == fences::both) __threadfence();
+    store<Store>(b->flag.word, 1u);
+  } else {
+    wait_for<Load>(b->flag.word, 1);
+    if (Fences == fences::reader || Fences == fences::both) __threadfence();
+    unsigned copy[words] = {};
+    if (How == access::copied) memcpy(copy, b->data.word, sizeof copy);
+    for (unsigned i = 0; i < words; ++i) {
+      b->found[0] += (How == access::copied ? copy[i] : read_word<How>(&b->data.word[i])) == 0 ? 1 : 0;
+    }
+  }
+}
+
+/// The same from thread to thread of a block or warp, by shared memory.
+enum class meeting { nothing, vote, warp, block };
+template <meeting How>
+__global__ void pass_in_block(board* b) {
+  __shared__ unsigned words_of[32];
+  words_of[threadIdx.x] = 0;
+  __syncthreads();
+  words_of[threadIdx.x] = 1;
+  if (How == meeting::vote) __any_sync(0xffffffffu, 1);
+  if (How == meeting::warp) __syncwarp();
+  if (How == meeting::block) __syncthreads();
+  if (words_of[(threadIdx.x + 1) % 32] == 0) atomicAdd(b->found, 1u);
+}
+
+__global__ void pass_by_grid(board* b) {
+  b->data.word[blockIdx.x] = 1;
+  cooperative_groups::this_grid().sync();
+  if (b->data.word[(blockIdx.x + 1) % gridDim.x] == 0) atomicAdd(b->found, 1u);
+}
+
+/// From thread to thread by a chain: each hands on what it was told.
+template <memory_order Store, memory_order Load>
+__global__ void pass_through(board* b) {
+  if (blockIdx.x == 0) {
+    store(b->x.word, 1u);
+    store<Store>(b->y.word, 1u);
+  } else if (blockIdx.x == 1) {
+    wait_for<Load>(b->y.word, 1);
+    store<Store>(b->z.word, 1u);
+  } else {
+    wait_for<Load>(b->z.word, 1);
+    b->found[0] = load(b->x.word) == 0 ? 1 : 0;
+  }
+}
+
+/// Who has seen a store and then hands that on is believed, though the writer released nothing.
+__global__ void see_and_pass(board* b) {
+  if (blockIdx.x == 0) {
+    store(b->x.word, 1u);
+  } else if (blockIdx.x == 1) {
+    wait_for(b->x.word, 1);
+    store<release>(b->y.word, 1u);
+  } else {
+    wait_for<acquire>(b->y.word, 1);
+    b->found[0] = load(b->x.word) == 0 ? 1 : 0;
+  }
+}
+
+// --- one location ---
+
+/// Values grow; who looks again and again never sees them shrink.
+__global__ void count_up(board* b) {
+  if (blockIdx.x == 0) {
+    for (unsigned i = 1; i <= 200 && threadIdx.x == 0; ++i) store(b->x.word, i);
+  } else {
+    unsigned last = 0;
+    while (last < 200) {
+      const unsigned now = threadIdx.x % 2 == 0 ? load(b->x.word) : load<acquire>(b->x.word);
+      if (now < last) atomicAdd(b->found, 1u);
+      last = now;
+    }
+  }
+}
+
+__global__ void count_together(board* b) {
+  for (int i = 0; i < 20; ++i) {
+    const unsigned before = atomicAdd(b->x.word, 1u);
+    if (load(b->x.word) <= before) atomicAdd(b->found, 1u);
+    unsigned seen = 0;
+    do {
+      seen = load(b->y.word);
+    } while (atomicCAS(b->y.word, seen, seen + 1) != seen);
+    if (load(b->y.word) <= seen) atomicAdd(b->found, 1u);
+  }
+}
+
+/// Eight bytes are seen as they were stored, and half of them does not go back either.
+__global__ void write_pairs(board* b) {
+  auto* const pair = reinterpret_cast<std::uint64_t*>(b->x.word);
+  if (blockIdx.x == 0) {
+    for (std::uint64_t i = 1; i <= 100; ++i) store(pair, i << 32 | i);
+  } else {
+    for (;;) {
+      const unsigned half = load(b->x.word + 1);
+      const std::uint64_t now = load(pair);
+      if ((now >> 32) != (now & 0xffffffffu) || (now >> 32) < half) atomicAdd(b->found, 1u);
+      if (now >> 32 == 100) break;
+    }
+  }
+}
+
+/// A thread sees its own stores, whatever others store.
+__global__ void see_own(board* b) {
+  for (unsigned i = 0; i < 20; ++i) {
+    const unsigned mine = (blockIdx.x + 1) * 100 + i;
+    b->data.word[blockIdx.x] = mine;
+    if (b->data.word[blockIdx.x] != mine) atomicAdd(b->found, 1u);
+    store(&b->data.word[8 + blockIdx.x], mine);
+    if (load(&b->data.word[8 + blockIdx.x]) != mine) atomicAdd(b->found, 1u);
+  }
+}
+
+// --- two locations ---
+
+enum class between { nothing, release_acquire, fence };
+
+/// Each of two threads stores one word and loads the other's: both may find the old ones, unless both fence.
+template <between How>
+__global__ void store_then_load(board* b) {
+  unsigned* const mine = blockIdx.x == 0 ? b->x.word : b->y.word;
+  const unsigned* const other = blockIdx.x == 0 ? b->y.word : b->x.word;
+  if (How == between::release_acquire) {
+    store<release>(mine, 1u);
+    b->found[1 + blockIdx.x] = load<acquire>(other);
+  } else {
+    store(mine, 1u);
+    if (How == between::fence) __threadfence();
+    b->found[1 + blockIdx.x] = load(other);
+  }
+}
+
+/// Each loads one word and then stores the other's: nobody sees what has not been stored.
+__global__ void load_then_store(board* b) {
+  unsigned* const mine = blockIdx.x == 0 ? b->x.word : b->y.word;
+  const unsigned* const other = blockIdx.x == 0 ? b->y.word : b->x.word;
+  b->found[1 + blockIdx.x] = load(other) == 0 ? 1 : 0;
+  store(mine, 1u);
+}
+
+/// A lock of acquire and release, and a sum that it guards.
+__global__ void add_under_lock(board* b) {
+  for (int i = 0; i < 5; ++i) {
+    const unsigned ticket = arch::fetch_add<relaxed, scope::system>(b->x.word, 1u);
+    while (load<acquire>(b->y.word) != ticket) {
+    }
+    b->z.word[0] = b->z.word[0] + 1;
+    store<release>(b->y.word, ticket + 1);
+  }
+}
+
+// --- runs ---
+
+struct late_stores {
+  explicit late_stores(std::uint64_t steps) { sim::set_late_stores(steps); }
+  ~late_stores() {
+    sim::set_late_stores(0);
+    sim::set_schedule("random");
+    sim::set_seed(1);
+    sim::clear_races();
+  }
+  late_stores(const late_stores&) = delete;
+  late_stores& operator=(const late_stores&) = delete;
+};
+
+constexpr unsigned seeds = 40;
+constexpr std::uint64_t steps = 1024;
+
+using kernel = void (*)(board*);
+const std::function<bool(const board&)> found_some = [](const board& b) { return b.found[0] != 0; };
+
+/// In how many of the seeds `wrong` holds.
+unsigned outcomes(kernel k, const devcomm::launch_config& config, const std::function<bool(const board&)>& wrong) {
+  const late_stores late(steps);
+  unsigned count = 0;
+  for (unsigned seed = 1; seed <= seeds; ++seed) {
+    sim::set_schedule(seed % 2 == 0 ? "random" : "mixed");
+    sim::set_seed(seed);
+    const device_board b;
+    REQUIRE(simulator_test::run(k, config, b.get()) == cudaSuccess);
+    if (wrong(b.read())) ++count;
+  }
+  return count;
+}
+
+unsigned stale(kernel k, unsigned grid = 2, unsigned block = 1) {
+  return outcomes(k, {.grid = grid, .block = block}, found_some);
+}
+
+}  // namespace
+
+TEST_CASE("what is ordered is seen") {
+  CHECK(stale(pass_message<access::plain, release, acquire, fences::none>) == 0);
+  CHECK(stale(pass_message<access::plain, relaxed, relaxed, fences::both>) == 0);
+  CHECK(stale(pass_message<access::plain, release, relaxed, fences::reader>) == 0);
+  CHECK(stale(pass_message<access::plain, relaxed, acquire, fences::writer>) == 0);
+  CHECK(stale(pass_message<access::strong, release, acquire, fences::none>) == 0);
+  CHECK(stale(pass_message<access::volatile_, release, acquire, fences::none>) == 0);
+  CHECK(stale(pass_message<access::copied, release, acquire, fences::none>) == 0);
+  CHECK(stale(pass_in_block<meeting::warp>, 1, 32) == 0);
+  CHECK(stale(pass_in_block<meeting::block>, 1, 32) == 0);
+  CHECK(outcomes(pass_by_grid, {.grid = 4, .block = 1, .cooperative = true}, found_some) == 0);
+  CHECK(stale(pass_through<release, acquire>, 3) == 0);
+  CHECK(stale(see_and_pass, 3) == 0);
+  CHECK(outcomes(add_under_lock, {.grid = 4, .block = 1}, [](const board& b) { return b.z.word[0] != 20; }) == 0);
+}
+
+TEST_CASE("each location is coherent, and an access of up to eight bytes is one") {
+  CHECK(stale(count_up, 3, 2) == 0);
+  CHECK(stale(count_together, 2, 8) == 0);
+  CHECK(stale(write_pairs, 3) == 0);
+  CHECK(stale(see_own, 4) == 0);
+}
+
+TEST_CASE("a missing release or acquire is a wrong answer") {
+  const struct {
+    const char* name;
+    kernel k;
+    unsigned grid, block;
+  } wrong[] = {
+      {"no release", pass_message<access::plain, relaxed, acquire, fences::none>, 2, 1},
+      {"no acquire", pass_message<access::plain, release, relaxed, fences::none>, 2, 1},
+      {"neither", pass_message<access::plain, relaxed, relaxed, fences::none>, 2, 1},
+      {"no fence of the reader", pass_message<access::plain, relaxed, relaxed, fences::writer>, 2, 1},
+      {"no fence of the writer", pass_message<access::plain, relaxed, relaxed, fences::reader>, 2, 1},
+      {"volatile loads, no acquire", pass_message<access::volatile_, release, relaxed, fences::none>, 2, 1},
+      {"a copy, no acquire", pass_message<access::copied, release, relaxed, fences::none>, 2, 1},
+      {"a relaxed chain", pass_through<relaxed, relaxed>, 3, 1},
+      {"no meeting in the block", pass_in_block<meeting::nothing>, 1, 32},
+      {"a vote as a meeting", pass_in_block<meeting::vote>, 1, 32},
+  };
+  for (const auto& w : wrong) {
+    const unsigned count = stale(w.k, w.grid, w.block);
+    INFO(w.name << ": " << count << " of " << seeds);
+    CHECK(count >= 5);
+  }
+}
+
+TEST_CASE("strong accesses without order are a wrong answer though they do not race") {
+  sim::clear_races();
+  const unsigned count = stale(pass_message<access::strong, relaxed, relaxed, fences::none>);
+  INFO("all relaxed: " << count << " of " << seeds);
+  CHECK(count >= 5);
+  CHECK(sim::race_reports() == 0);
+}
+
+TEST_CASE("two threads that store and then load may both find old values, unless they fence") {
+  const auto both_old = [](const board& b) { return b.found[1] == 0 && b.found[2] == 0; };
+  const devcomm::launch_config two{.grid = 2, .block = 1};
+  const unsigned plain = outcomes(store_then_load<between::nothing>, two, both_old);
+  const unsigned ordered = outcomes(store_then_load<between::release_acquire>, two, both_old);
+  INFO("relaxed " << plain << ", release and acquire " << ordered << " of " << seeds);
+  CHECK(plain >= 1);
+  CHECK(ordered >= 1);
+  CHECK(outcomes(store_then_load<between::fence>, two, both_old) == 0);
+  // found: whether the other's word was old when it was loaded.
+  const auto both_new = [](const board& b) { return b.found[1] == 0 && b.found[2] == 0; };
+  CHECK(outcomes(load_then_store, two, both_new) == 0);
+}
+
+TEST_CASE("late stores repeat from the seed, and without them nothing is late") {
+  const late_stores late(steps);
+  const auto found = [](std::uint64_t seed) {
+    sim::set_seed(seed);
+    const device_board b;
+    REQUIRE(simulator_test::run(pass_message<access::strong, relaxed, relaxed, fences::none>, {.grid = 2, .block = 1},
+                                b.get()) == cudaSuccess);
+    return std::pair(b.read().found[0], sim::get_statistics().trace_hash);
+  };
+  bool differs = false;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto first = found(seed);
+    CHECK(found(seed) == first);
+    differs = differs || first != found(seed + 1);
+  }
+  CHECK(differs);
+  sim::set_late_stores(0);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) CHECK(found(seed).first == 0);
+}
