@@ -4,7 +4,7 @@
 #   scripts/gpu_results.sh                    builds, then runs on 1, 2, 3, 4 and 8 ranks where there are as many GPUs
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
-#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace or benchmarks
+#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks or all_reduce
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
@@ -13,7 +13,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
@@ -157,9 +157,25 @@ part_benchmarks() {
   for n in "${rank_counts[@]}"; do
     [ "$n" -ge 2 ] && run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu" --compare nccl
   done
-  start_log all_reduce_ll "One-shot LL all-reduce"
+}
+
+part_all_reduce() {
+  start_log limits "What the links can do"
+  for n in "${rank_counts[@]}"; do run "$bin/devcomm-perf_gpu" limits -n "$n"; done
+  start_log all_reduce "All-reduce: the plan's choice, beside NCCL; with dependent launch; in few blocks"
+  local n rows
   for n in "${rank_counts[@]}"; do
-    run DEVCOMM_RANKS="$n" "$bin/benchmark_all_reduce_ll_gpu"
+    [ "$n" -ge 2 ] || continue
+    rows=$out/all_reduce_h200x$n
+    rm -f "$rows.jsonl"
+    run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 256M --algo auto --compare nccl --json "$rows.jsonl" --plot "$rows.svg"
+    run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 1M --algo auto --pdl --json "$rows.jsonl"
+    for blocks in 16 32; do
+      run NCCL_MAX_CTAS="$blocks" "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 64K -e 64M -f 4 --algo auto \
+        --max-blocks "$blocks" --place out --compare nccl
+    done
+    run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 4M -f 8 --algo all --dtype int32 --place both
+    run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1000 -e 1000000 -f 10 --algo all --dtype float --place both
   done
 }
 
@@ -171,7 +187,8 @@ for part in "${parts[@]}"; do
     watchdog) part_watchdog ;;
     trace) part_trace ;;
     benchmarks) part_benchmarks ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks" ;;
+    all_reduce) part_all_reduce ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

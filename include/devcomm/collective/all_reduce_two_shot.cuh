@@ -33,7 +33,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Pro
   DEVCOMM_ASSERT(room > 0, "the channel of a two-shot all-reduce needs a capacity of two packs at least");
 
   detail::with_ranks(ranks_of_channel.size, [&](auto ranks) {
-    constexpr int at_once = detail::members_at_once<ranks.value>;
+    constexpr int at_once = ranks.value == 2 ? 2 : 4;  // more would take registers that 512 threads do not have
     const int members = ranks.value != 0 ? ranks.value : ranks_of_channel.size;
     const uint64_t most = uint64_t{room} * static_cast<uint32_t>(members);
     for (uint64_t begin = packs.begin; begin < packs.end; begin += most) {
@@ -49,6 +49,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Pro
       channel.begin_round();
       for (uint32_t i = rank; i < share; i += threads) {
         const int end = owners(i);
+        DEVCOMM_UNROLL_BY(1)
         for (int first = 0; first < end; first += at_once) {
           pack<T> values[at_once];
           DEVCOMM_UNROLL
@@ -61,10 +62,11 @@ DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Pro
       }
       for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
            i += threads)
-        channel.template send_pack_to_all<ranks.value>(
+        channel.template send_pack_to_all<ranks.value == 8 ? 0 : ranks.value>(
             room + i, detail::receive_and_reduce<ranks.value, T>(channel, members, i, op));
       for (uint32_t i = rank; i < share; i += threads) {
         const int end = owners(i);
+        DEVCOMM_UNROLL_BY(1)
         for (int first = 0; first < end; first += at_once) {
           pack<T> values[at_once];
           channel.receive_packs(first, end, room + i, values);

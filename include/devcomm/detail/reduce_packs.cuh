@@ -24,7 +24,7 @@ DEVCOMM_DEVICE void with_ranks(int ranks, Run run) {
 
 /// Members whose packs a thread receives at once.
 template <int Ranks>
-inline constexpr int members_at_once = Ranks != 0 ? Ranks : 8;
+inline constexpr int members_at_once = Ranks != 0 ? Ranks : 4;
 
 /// Receives pack `i` from all `members` members and reduces. `Ranks` is their number, or 0 where it is not known.
 template <int Ranks, class T, class Channel, class Operator>

@@ -118,9 +118,12 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
     }
     DEVCOMM_UNROLL
     for (int m = 0; m < Members; ++m) values[m] = detail::to_pack<T>(protocol::decode(raw[m]));
-    DEVCOMM_UNROLL
-    for (int m = 0; m < Members; ++m)
-      if (first + m < end) detail::arch::store_words(this->incoming(first + m, i), {0, 0, 0, 0});
+    char* packet = this->incoming(first, i);
+    DEVCOMM_UNROLL_BY((Members <= 4 ? Members : 1))
+    for (int m = 0; m < Members; ++m) {
+      if (first + m < end) detail::arch::store_words(packet, {0, 0, 0, 0});
+      packet += this->row_bytes();
+    }
   }
 };
 
