@@ -146,7 +146,7 @@ std::string trace_json(const std::vector<rank_trace>& traces, const std::vector<
   for (std::size_t i = 0; i < traces.size(); ++i) {
     const rank_trace& trace = traces[i];
     std::string name = "rank " + std::to_string(trace.rank);
-    if (i > 0 && backend != "simulator") name += " (" + clock_text(offsets[i]) + ")";
+    if (offsets[i].accuracy != 0) name += " (" + clock_text(offsets[i]) + ")";
     events.name("process_name", trace.rank, 0, "\"name\": \"" + name + "\"");
     events.name("process_sort_index", trace.rank, 0, "\"sort_index\": " + std::to_string(trace.rank));
     for (std::size_t r = 0; r < trace.rings.size(); ++r) {
