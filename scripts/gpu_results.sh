@@ -91,7 +91,8 @@ part_examples() {
   fi
   if [ "$gpus" -gt 1 ] && [ "$gpus" -lt 8 ]; then
     start_log examples_shared_gpus "Examples: 8 ranks, several on a GPU; for correctness only"
-    run_examples 8
+    # Ranks of one process on one GPU share a context: loading a kernel lazily would wait for the other rank's kernel.
+    CUDA_MODULE_LOADING=EAGER run_examples 8
   fi
 }
 
