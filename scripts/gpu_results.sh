@@ -29,7 +29,7 @@ command -v nvidia-smi >/dev/null || fail "no nvidia-smi: this script is for a ma
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 model=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
-commit=$(git rev-parse --short HEAD 2>/dev/null || echo "${DEVCOMM_COMMIT:-unknown}")
+commit=${DEVCOMM_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 out=${out:-docs/results/$(date -u +%F)-${gpus}x$(tr -cd '[:alnum:]' <<<"${model#NVIDIA }")}
 mkdir -p "$out"
 
