@@ -38,6 +38,9 @@ if(TARGET devcomm_host_core)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.hpp")
 endif()
+if(TARGET devcomm_shrink)
+  install(TARGETS devcomm_shrink RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
 if(TARGET devcomm_simulator)
   # The shim shadows the CUDA toolkit's headers, so it lives apart and devcomm_simulate() adds it.
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/simulator/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"

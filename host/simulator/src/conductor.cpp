@@ -22,6 +22,7 @@ void conductor::run() {
       sleep();
       continue;
     }
+    if (e.order.logged() && !hosts_settle()) continue;
     start_tasks();
     start_blocks();
     if (e.conductor_wanted) continue;
@@ -68,6 +69,9 @@ void conductor::start_tasks() {
   while (!e.ready_tasks_.empty()) {
     std::vector<task*> ready;
     ready.swap(e.ready_tasks_);
+    if (e.order.logged()) {
+      std::stable_sort(ready.begin(), ready.end(), [](const task* a, const task* b) { return a->device < b->device; });
+    }
     for (task* t : ready) {
       const task_ref keep(t);
       --t->references;  // the list's
@@ -85,6 +89,7 @@ void conductor::start_tasks() {
         g->shape = *shape;
         g->device = t->device;
         g->number = ++e.launches;
+        g->of_device = ++e.launches_of_device[t->device];
         g->live = shape->blocks() * shape->threads();
         g->completion = &t->completed;
         g->identity = id;
@@ -160,6 +165,7 @@ void conductor::run_blocks() {
   engine& e = engine_;
   e.step_limit = in_background_ ? e.steps + 20000 : never;
   for (const engine::waiter* w : e.waiters_) e.step_limit = std::min(e.step_limit, w->until_step);
+  e.order.begins();
   block* b = e.choose();
   if (b == nullptr) return;
   b->my_turn.give();

@@ -32,6 +32,9 @@ class conductor {
   [[nodiscard]] bool others_may_help() const;
   [[nodiscard]] bool is_known(long thread) const;
   void wait_for_help();
+  /// Whether all threads of hosts wait, or have had a while to: so that launches come at the same step in
+  /// every run.
+  [[nodiscard]] bool hosts_settle();
   void report_deadlock();
 
   engine& engine_;
@@ -41,6 +44,7 @@ class conductor {
   uint64_t real_base_ = 0;
   bool in_background_ = false;
   bool help_possible_ = false;
+  uint64_t unsettled_since_ = 0;  ///< real time; 0: all host threads wait
 };
 
 }  // namespace devcomm::simulator::detail

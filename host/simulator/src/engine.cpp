@@ -37,13 +37,16 @@ engine& the_engine() {
   return only;
 }
 
-engine::engine() : config(settings_from_environment()), order(config.schedule, config.seed) {
+engine::engine()
+    : config(settings_from_environment()), order(config.schedule, config.seed, schedule_log::from_environment()) {
   explain_address_reports();
   sanitizer::set_late(config.late_stores, config.seed, &steps);
 }
 
 void engine::restart() {
-  order = schedule(config.schedule, config.seed);
+  schedule next(config.schedule, config.seed, nullptr);
+  next.take_log(order);
+  order = std::move(next);
   trace = 0;
   launches = 0;
   last_peek_ = steps;

@@ -79,6 +79,7 @@ class engine {
   schedule order;
   uint64_t trace = 0;
   uint64_t launches = 0;  ///< since the seed was set
+  std::map<int, uint64_t> launches_of_device;
   uint64_t steps = 0;
   uint64_t switches = 0;
   uint64_t handoffs = 0;

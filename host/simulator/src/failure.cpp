@@ -47,6 +47,7 @@ void die_of_overflow(const fiber& f) {
   std::fprintf(stderr,
                "devcomm simulator: %s used more than its stack of %zu bytes (%s); set DEVCOMM_SIM_STACK to more\n",
                describe_thread(f).c_str(), f.home->stack_bytes(), how_to_repeat().c_str());
+  std::fflush(nullptr);  // a recorded schedule, too
   std::abort();
 }
 
@@ -57,6 +58,7 @@ void die_of_watchdog(const block* running, uint64_t nanoseconds) {
                "(%s). A loop that polls plain or volatile memory never does: poll with devcomm's waits, atomics or "
                "cuda::atomic_ref. For long computations set DEVCOMM_SIM_WATCHDOG_MS\n",
                who.c_str(), static_cast<double>(nanoseconds) * 1e-9, how_to_repeat().c_str());
+  std::fflush(nullptr);  // a recorded schedule, too
   std::abort();
 }
 

@@ -60,11 +60,16 @@ struct fiber {
   uint32_t quantum = 1;   ///< preemption points left before it has to yield
   uint32_t granted = 1;   ///< what `quantum` was when it last stopped or began
   uint32_t alone = 0;     ///< preemption points passed without having to wait (kept by pct schedules)
+  uint64_t points = 0;    ///< preemption points and waits so far
   uint64_t priority = 0;  ///< in pct schedules
   exception_state exceptions{};
 
   void* identity = nullptr;    ///< ThreadSanitizer's
   void* fake_stack = nullptr;  ///< AddressSanitizer's
+
+  // Where it stopped, for reports of replayed schedules.
+  void* frames[16] = {};
+  uint32_t place_depth = 0;
 
   // Waiting for memory or time.
   watch_list watches;

@@ -33,7 +33,8 @@ struct grid {
   const kernel_call* call = nullptr;
   launch_shape shape;
   int device = 0;
-  uint64_t number = 0;  ///< of this launch since the seed was set, from 1
+  uint64_t number = 0;     ///< of this launch since the seed was set, from 1
+  uint64_t of_device = 0;  ///< of this launch among all of its device, from 1
 
   uint64_t next_block = 0;  ///< the first one not started
   std::vector<block*> running;

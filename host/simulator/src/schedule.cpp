@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <limits>
+#include <utility>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -51,6 +53,11 @@ uint32_t first_from(uint32_t start, uint32_t count, Good good) {
   return count;
 }
 
+thread_key key_of(const fiber& f) {
+  const block& b = *f.home;
+  return {b.launch.device, b.launch.of_device, b.rank, f.rank};
+}
+
 }  // namespace
 
 std::optional<schedule_choice> schedule_choice::parse(std::string_view text) {
@@ -87,8 +94,9 @@ std::string schedule_choice::text() const {
   return std::string(known->name) + ":" + std::to_string(depth) + (length == 0 ? "" : ":" + std::to_string(length));
 }
 
-schedule::schedule(const schedule_choice& choice, uint64_t seed)
-    : choice_(choice),
+schedule::schedule(const schedule_choice& choice, uint64_t seed, std::unique_ptr<schedule_log> log)
+    : log_(std::move(log)),
+      choice_(choice),
       kind_(choice.kind ? *choice.kind : kind_names[hash(seed, 0, 0, 0) % std::size(kind_names)].kind),
       seed_(seed),
       random_(seed) {
@@ -135,10 +143,17 @@ void schedule::suspended(fiber& f) {
 }
 
 void schedule::stopped(fiber& f) {
-  if (kind_ != schedule_kind::pct) return;
   const uint32_t points = f.granted - f.quantum;
   const bool yields = f.quantum > 0 && f.state == fiber_state::runnable;
+  f.points += points + (f.quantum > 0 ? 1 : 0);
   f.granted = f.quantum;
+  if (log_ != nullptr) {
+    stop_ = {key_of(f), f.points};
+    stopped_ = &f;
+    if (log_->reports()) schedule_log::keep_place(f);
+    if (replays()) f.alone = f.state == fiber_state::runnable ? f.alone + points + (yields ? points_per_yield : 0) : 0;
+  }
+  if (kind_ != schedule_kind::pct || replays()) return;
   points_ += points;
   f.alone += points + (yields ? points_per_yield : 0);
   if (f.state != fiber_state::runnable) {
@@ -154,14 +169,26 @@ void schedule::stopped(fiber& f) {
   if (falls) fall_behind(f);
 }
 
+void schedule::begins() {
+  stop_ = {{}, ++begun_};
+  stopped_ = nullptr;
+}
+
+void schedule::take_log(schedule& earlier) {
+  log_ = std::move(earlier.log_);
+  begun_ = earlier.begun_;
+}
+
 // --- who is next ---
 
 bool schedule::looks_due(uint64_t steps, size_t waiting) const {
+  // A file may name a thread that has slept until now.
+  if (replays() && log_->next(stop_) != nullptr) return true;
   return steps >= (kind_ == schedule_kind::pct ? 1 + waiting / 8 : 64 + 4 * waiting);
 }
 
 bool schedule::leaves(block& b, const std::vector<block*>& ready, uint64_t step) {
-  if (kind_ == schedule_kind::pct) return true;
+  if (kind_ == schedule_kind::pct || replays()) return true;
   if (b.budget-- == 0) return true;
   if (kind_ == schedule_kind::random || ready.size() == 1) return false;
   hold_or_free(step);
@@ -169,6 +196,7 @@ bool schedule::leaves(block& b, const std::vector<block*>& ready, uint64_t step)
 }
 
 block& schedule::choose_block(const std::vector<block*>& ready, uint64_t step) {
+  if (replays()) return replayed_block(ready);
   const auto count = static_cast<uint32_t>(ready.size());
   if (kind_ == schedule_kind::pct) {
     block* best = ready.front();
@@ -192,11 +220,20 @@ block& schedule::choose_block(const std::vector<block*>& ready, uint64_t step) {
 }
 
 fiber& schedule::choose_fiber(block& b) {
+  fiber& f = replays() ? replayed_fiber(b) : chosen_fiber(b);
+  f.granted = f.quantum;
+  if (log_ != nullptr) {
+    log_->record(stop_, key_of(f));
+    if (log_->reports() && stopped_ != &f && log_->next(stop_) != nullptr) log_->report(stopped_, f);
+  }
+  return f;
+}
+
+fiber& schedule::chosen_fiber(block& b) {
   if (kind_ == schedule_kind::pct) {
     fiber& f = top(b);
     const uint64_t next = changes_.empty() ? window_end_ : changes_.back();
     f.quantum = static_cast<uint32_t>(std::min<uint64_t>(points_at_once, std::max<uint64_t>(next - points_, 1)));
-    f.granted = f.quantum;
     return f;
   }
   const auto count = static_cast<uint32_t>(b.runnable.size());
@@ -208,6 +245,63 @@ fiber& schedule::choose_fiber(block& b) {
   fiber& f = *b.runnable[place];
   f.quantum = 1 + random_.below(8);
   return f;
+}
+
+// --- from a file ---
+
+/// Where the file says nothing, the running thread goes on; when it cannot, or may be spinning, the next one does.
+block& schedule::replayed_block(const std::vector<block*>& ready) {
+  const thread_key* const said = log_->next(stop_);
+  const bool goes_on = stopped_ != nullptr && stopped_->state == fiber_state::runnable && stopped_->alone < patience;
+  const thread_key wanted = said != nullptr ? *said : stop_.thread;
+  block* after = nullptr;  // of the first runnable thread after the one that stopped, and of the first of all
+  block* first = ready.front();
+  thread_key after_key;
+  thread_key first_key;  // none yet
+  for (block* b : ready) {
+    const thread_key start{b->launch.device, b->launch.of_device, b->rank, 0};
+    const auto visit = [&](const thread_key& key) {
+      if (first_key.device < 0 || key < first_key) {
+        first = b;
+        first_key = key;
+      }
+      if (key > stop_.thread && (after == nullptr || key < after_key)) {
+        after = b;
+        after_key = key;
+      }
+    };
+    if (b->runnable.empty()) visit(start);
+    for (const fiber* f : b->runnable) {
+      const thread_key key = key_of(*f);
+      if (key == wanted && (said != nullptr || goes_on)) {
+        next_ = key;
+        return *b;
+      }
+      visit(key);
+    }
+    if (said != nullptr && b->runnable.empty() && wanted >= start && wanted.device == start.device &&
+        wanted.launch == start.launch && wanted.block == start.block) {
+      next_ = wanted;
+      return *b;
+    }
+  }
+  if (goes_on) {
+    next_ = stop_.thread;
+    return *stopped_->home;
+  }
+  if (stopped_ != nullptr) stopped_->alone = 0;
+  next_ = after != nullptr ? after_key : first_key;
+  return after != nullptr ? *after : *first;
+}
+
+fiber& schedule::replayed_fiber(block& b) {
+  fiber* f = b.runnable.front();
+  for (fiber* candidate : b.runnable) {
+    if (key_of(*candidate) == next_) f = candidate;
+  }
+  const uint64_t left = log_->next_point(key_of(*f), f->points) - f->points;
+  f->quantum = static_cast<uint32_t>(std::min<uint64_t>(left, patience));
+  return *f;
 }
 
 // --- priorities ---

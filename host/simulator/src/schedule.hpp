@@ -3,6 +3,7 @@
 #pragma once
 
 #include "random.hpp"
+#include "schedule_log.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -45,7 +46,7 @@ struct schedule_choice {
 /// what another must do, so it falls behind, too.
 class schedule {
  public:
-  schedule(const schedule_choice& choice, uint64_t seed);
+  schedule(const schedule_choice& choice, uint64_t seed, std::unique_ptr<schedule_log> log);
 
   [[nodiscard]] schedule_kind kind() const { return kind_; }
 
@@ -60,6 +61,13 @@ class schedule {
   void suspended(fiber& f);
   /// The running thread, which has come to a choice.
   void stopped(fiber& f);
+  /// Nobody runs, and somebody is to be chosen.
+  void begins();
+
+  /// Whether choices are recorded or replayed: then host threads come at the same step in every run.
+  [[nodiscard]] bool logged() const { return log_ != nullptr; }
+  /// Goes on with the files of an earlier schedule.
+  void take_log(schedule& earlier);
 
   /// Whether memory that threads wait on is to be looked at, `steps` choices after it last was.
   [[nodiscard]] bool looks_due(uint64_t steps, size_t waiting) const;
@@ -73,6 +81,11 @@ class schedule {
   static constexpr uint32_t patience = 4096;
   static constexpr uint32_t points_per_yield = 64;  ///< what giving way in vain counts as
 
+  [[nodiscard]] bool replays() const { return log_ != nullptr && log_->replays(); }
+  [[nodiscard]] block& replayed_block(const std::vector<block*>& ready);
+  [[nodiscard]] fiber& replayed_fiber(block& b);
+  [[nodiscard]] fiber& chosen_fiber(block& b);
+
   // Priorities.
   void begin_window();
   void fall_behind(fiber& f);
@@ -83,6 +96,12 @@ class schedule {
   [[nodiscard]] bool holds(const block& b) const;
   [[nodiscard]] bool holds(const fiber& f) const;
   [[nodiscard]] bool holds_all(const block& b) const;
+
+  std::unique_ptr<schedule_log> log_;
+  stop_place stop_;           ///< of the choice that is to be made
+  fiber* stopped_ = nullptr;  ///< who stopped there; null: nobody
+  uint64_t begun_ = 0;        ///< choices by nobody
+  thread_key next_;           ///< who was chosen, once a block is
 
   schedule_choice choice_;
   schedule_kind kind_;

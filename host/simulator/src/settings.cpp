@@ -94,6 +94,9 @@ std::string how_to_repeat() {
   std::string text = "seed " + std::to_string(s.seed);
   if (s.schedule.kind != schedule_kind::random) text += ", DEVCOMM_SIM_SCHEDULE=" + s.schedule.text();
   if (s.late_stores != 0) text += ", DEVCOMM_SIM_LATE_STORES=" + std::to_string(s.late_stores);
+  if (const char* file = std::getenv("DEVCOMM_SIM_REPLAY"); file != nullptr && *file != '\0') {
+    text += std::string(", DEVCOMM_SIM_REPLAY=") + file;
+  }
   return text;
 }
 

@@ -165,6 +165,22 @@ void conductor::standstill() {
   wait_for_help();
 }
 
+bool conductor::hosts_settle() {
+  constexpr uint64_t most = 50000000;
+  engine& e = engine_;
+  const uint64_t now = real_time();
+  if (unsettled_since_ == 0) unsettled_since_ = now;
+  if ((e.returning_ == 0 && !others_may_help()) || now - unsettled_since_ > most) {
+    unsettled_since_ = 0;
+    return true;
+  }
+  e.lock.unlock();
+  const timespec limit = to_timespec(100000);
+  nanosleep(&limit, nullptr);
+  e.lock.lock();
+  return false;
+}
+
 void conductor::wait_for_help() {
   engine& e = engine_;
   const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
