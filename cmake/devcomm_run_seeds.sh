@@ -108,6 +108,7 @@ while [ "$seed" -le "$last" ]; do
     cat "$output"
     exit 77
   fi
+  if [ "$status" -gt 128 ]; then echo "ended by signal $((status - 128))" >>"$output"; fi
   if [ "$status" -ne 0 ]; then
     failures=$((failures + 1))
     failed="$failed $seed"

@@ -34,6 +34,8 @@ expect() { # STATUS TEXT OPTION... -- PROGRAM; TEXT '' is any
   expect 1 "with no text that matches 'odd [1-4]': 5 7" --fails-with 'odd [1-4]' -- sh -c "$odd"
   expect 1 "with no text that matches 'anything'" --fails-with anything --limit 1 -- sh -c 'echo anything; sleep 20'
 
+  expect 0 'ended by signal 11' --fails-with 'ended by signal 11' --at-least all -- sh -c 'kill -SEGV $$'
+
   expect 2 "unknown option '--seed'" --seed 3 -- true
   expect 2 "--seeds takes a whole number; it has 'many'" --seeds many -- true
   expect 2 'nothing follows --env' --env
