@@ -4,7 +4,8 @@
 #   scripts/gpu_results.sh                    builds, then runs on 1, 2, 3, 4 and 8 ranks where there are as many GPUs
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
-#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, benchmarks or all_reduce
+#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, benchmarks,
+#                                             all_reduce or sanitizer
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
@@ -13,13 +14,13 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog benchmarks all_reduce)
+bin='' out='' parts=(examples tests faults watchdog benchmarks all_reduce sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
@@ -140,6 +141,21 @@ part_benchmarks() {
   done
 }
 
+part_sanitizer() {
+  start_log sanitizer "GPU tests under compute-sanitizer, on 2 GPUs where there are as many"
+  local sanitizer program tool
+  sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+  if [ ! -x "$sanitizer" ]; then
+    echo "no compute-sanitizer found: it comes with the CUDA toolkit" >>"$log"
+    return
+  fi
+  for tool in memcheck racecheck synccheck; do
+    for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu; do
+      run CUDA_VISIBLE_DEVICES=0,1 "$sanitizer" --tool "$tool" --error-exitcode 9 "$program"
+    done
+  done
+}
+
 part_all_reduce() {
   start_log limits "What the links can do"
   for n in "${rank_counts[@]}"; do run "$bin/devcomm-perf_gpu" limits -n "$n"; done
@@ -168,7 +184,8 @@ for part in "${parts[@]}"; do
     watchdog) part_watchdog ;;
     benchmarks) part_benchmarks ;;
     all_reduce) part_all_reduce ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog benchmarks all_reduce" ;;
+    sanitizer) part_sanitizer ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog benchmarks all_reduce sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi
