@@ -124,6 +124,7 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
   made.how = name_of(context.handle);
   made.space = std::move(space);
   std::vector<window_part> parts;
+  parts.reserve(static_cast<std::size_t>(lsa.size));
   for (int member = 0; member < lsa.size; ++member) {
     parts.push_back({made.window.lsa_pointer(member), bytes, rounded, lsa.world_rank(member)});
   }

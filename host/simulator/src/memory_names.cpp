@@ -125,15 +125,15 @@ std::string describe_in_window(const void* address) {
   const auto next = live().upper_bound(at);
   // What lies between two parts belongs to the first.
   if (next != live().begin()) {
-    const std::string text = describe_within(std::prev(next)->second, at, "");
+    std::string text = describe_within(std::prev(next)->second, at, "");
     if (!text.empty()) return text;
   }
   if (next != live().end()) {
-    const std::string text = describe_within(next->second, at, "");
+    std::string text = describe_within(next->second, at, "");
     if (!text.empty()) return text;
   }
   for (auto old = freed().rbegin(); old != freed().rend(); ++old) {
-    const std::string text = describe_within(*old, at, ", freed");
+    std::string text = describe_within(*old, at, ", freed");
     if (!text.empty()) return text;
   }
   return {};
