@@ -238,6 +238,14 @@ bool of_interest(const std::string& place) {
                       [&](const char* part) { return place.find(part) != std::string::npos; });
 }
 
+/// Whether a function is the simulator's or a library's around a kernel.
+bool is_around(const std::string& function) {
+  constexpr std::array around = {"devcomm::simulator::detail", "backtrace", "??"};
+  return function.rfind("std::", 0) == 0 || function.rfind("devcomm::detail::", 0) == 0 ||
+         std::any_of(around.begin(), around.end(),
+                     [&](const char* part) { return function.find(part) != std::string::npos; });
+}
+
 /// "kernel.cu:12 in f(int)", from frames "module+0x12", innermost first; empty without any.
 std::string place_of(const std::vector<std::string>& frames) {
   std::string function_only;
@@ -248,11 +256,12 @@ std::string place_of(const std::vector<std::string>& frames) {
     for (size_t i = 0; i + 1 < found.size(); i += 2) {
       const std::string place = found[i + 1].substr(0, found[i + 1].find(" (discriminator"));
       if (of_interest(place)) return place + " in " + found[i];
-      const bool inside = found[i].find("devcomm::") != std::string::npos || found[i] == "??";
-      if (function_only.empty() && !inside) function_only = found[i];
+      if (!function_only.empty() || is_around(found[i])) continue;
+      const bool known = place.find('?') == std::string::npos;
+      function_only = found[i] + (known ? ", through " + place : " (compile with -g for the line)");
     }
   }
-  return function_only.empty() ? "" : function_only + " (compile with -g for the line)";
+  return function_only;
 }
 
 void print_report(const lines& report) {
