@@ -77,6 +77,12 @@ for name in DEVCOMM_RANK DEVCOMM_SIZE RANK OMPI_COMM_WORLD_RANK SLURM_PROCID; do
   fi
 done
 
+# The simulator's other settings, where they are set outside.
+for setting in $(env | grep -o '^DEVCOMM_SIM_[A-Z_]*=[^[:space:]]*' || true); do
+  case " $settings" in *" ${setting%%=*}="*) continue ;; esac
+  [ "${setting%%=*}" = DEVCOMM_SIM_SEED ] || settings="$settings$(quoted "${setting%%=*}")=$(quoted "${setting#*=}") "
+done
+
 command=''
 for word in "$@"; do command="$command $(quoted "$word")"; done
 repeat() { # SEED

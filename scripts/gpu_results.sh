@@ -4,7 +4,8 @@
 #   scripts/gpu_results.sh                    builds, then runs on 1, 2, 3, 4 and 8 ranks where there are as many GPUs
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
-#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, benchmarks or all_reduce
+#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks,
+#                                             all_reduce or sanitizer
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
@@ -13,13 +14,13 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog benchmarks all_reduce)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
@@ -90,7 +91,8 @@ part_examples() {
   fi
   if [ "$gpus" -gt 1 ] && [ "$gpus" -lt 8 ]; then
     start_log examples_shared_gpus "Examples: 8 ranks, several on a GPU; for correctness only"
-    run_examples 8
+    # Ranks of one process on one GPU share a context: loading a kernel lazily would wait for the other rank's kernel.
+    CUDA_MODULE_LOADING=EAGER run_examples 8
   fi
 }
 
@@ -133,10 +135,44 @@ part_watchdog() {
   done
 }
 
+part_trace() {
+  start_log trace "A traced two-shot all-reduce, and what tracing costs"
+  run "$bin/trace_test_gpu" --order decl
+  local n most=${rank_counts[-1]}
+  for n in "${rank_counts[@]}"; do
+    local trace=$out/two_shot_all_reduce_${n}.json
+    run DEVCOMM_RANKS="$n" "$bin/example_09_traced_all_reduce_gpu" "$trace" 1048576
+    run tests/trace/check_trace.py "$trace" "$n" 4 all_reduce reduce gather "LSA barrier %"
+    run scripts/trace_to_svg.py "$trace" "${trace%.json}.svg" --blocks 4 --title "Two-shot all-reduce of 1 MiB, $n x $model"
+  done
+  [ "$most" -ge 2 ] || return
+  for n in 2 "$most"; do
+    for _ in 1 2; do
+      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu"
+      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_trace_gpu"
+    done
+  done
+}
+
 part_benchmarks() {
   start_log lsa_barrier "LSA barrier against NCCL's, in one run"
   for n in "${rank_counts[@]}"; do
     [ "$n" -ge 2 ] && run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu" --compare nccl
+  done
+}
+
+part_sanitizer() {
+  start_log sanitizer "GPU tests under compute-sanitizer, on 2 GPUs where there are as many"
+  local sanitizer program tool
+  sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+  if [ ! -x "$sanitizer" ]; then
+    echo "no compute-sanitizer found: it comes with the CUDA toolkit" >>"$log"
+    return
+  fi
+  for tool in memcheck racecheck synccheck; do
+    for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu; do
+      run CUDA_VISIBLE_DEVICES=0,1 "$sanitizer" --tool "$tool" --error-exitcode 9 "$program"
+    done
   done
 }
 
@@ -166,9 +202,11 @@ for part in "${parts[@]}"; do
     tests) part_tests ;;
     faults) part_faults ;;
     watchdog) part_watchdog ;;
+    trace) part_trace ;;
     benchmarks) part_benchmarks ;;
     all_reduce) part_all_reduce ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog benchmarks all_reduce" ;;
+    sanitizer) part_sanitizer ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

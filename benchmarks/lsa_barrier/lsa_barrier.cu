@@ -4,7 +4,7 @@
 ///
 /// Prints a table and, with DEVCOMM_JSON=FILE, appends a line of JSON for each row. One process, one
 /// thread a GPU; `DEVCOMM_RANKS` sets the ranks. Compiled with DEVCOMM_WATCHDOG=1 (benchmark_lsa_barrier_watchdog)
-/// it tells what the watchdog costs.
+/// or DEVCOMM_TRACE=1 (benchmark_lsa_barrier_trace) it tells what these cost.
 #include "common/measure.hpp"
 #include "lsa_barrier/nccl_barrier.hpp"
 
@@ -22,6 +22,8 @@
 using namespace devcomm;
 
 namespace {
+
+constexpr const char* ours_name = DEVCOMM_WATCHDOG ? "watched" : DEVCOMM_TRACE ? "traced" : "devcomm";
 
 /// What to measure; a simulated GPU only shows that the benchmark works.
 struct plan {
@@ -61,7 +63,9 @@ void print(const host::communicator& comm, const plan& shape, const char* implem
 void measure(host::communicator& comm, bool with_nccl) {
   const plan shape = comm.properties().backend == "simulator" ? plan{{1, 2}, 32, 20, 2} : plan{};
   const unsigned most_blocks = shape.blocks.back();
-  const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(most_blocks));
+  devcomm::requirements needs = comm.requirements().lsa_barriers(most_blocks);
+  if (DEVCOMM_TRACE) needs.trace(most_blocks, 256);
+  const host::device_communicator device_comm = comm.create_device_comm(needs);
   std::unique_ptr<benchmark::nccl_barrier> nccl;
   if (with_nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(most_blocks));
   benchmark::stopwatch watch;
@@ -93,7 +97,7 @@ void measure(host::communicator& comm, bool with_nccl) {
         }
       }
       if (comm.rank() == 0) {
-        print(comm, shape, DEVCOMM_WATCHDOG ? "watched" : "devcomm", order, blocks, ours);
+        print(comm, shape, ours_name, order, blocks, ours);
         if (nccl) print(comm, shape, "nccl", order, blocks, theirs);
       }
     }

@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(most_threads) through_packets(device_comm comm
   const collective::from_memory<T> source{input, count};
   const collective::to_memory<T> destination{output, count};
   typename Protocol::session channel{block{}, comm, channels, blockIdx.x};
-  Algorithm::template run<T>(channel, collective::slice_of_block(collective::packs_of<T>(count)), source, destination);
+  Algorithm::template run<T>(channel, collective::slice_of_block(collective::packs_of<T>(count), packs_per_block),
+                             source, destination);
 }
 
 template <class T>
@@ -131,7 +132,8 @@ class packet_all_reduce final : public device_algorithm {
     with_type(what.type, [&]<class T>(T) {
       if constexpr (Protocol::session::template can_carry<T>)
         launch(through_packets<Algorithm, Protocol, T>, shape_of(what), device_comm_->get(), channels_,
-               static_cast<const T*>(what.input), static_cast<T*>(what.output), what.count());
+               static_cast<const T*>(what.input), static_cast<T*>(what.output), what.count(),
+               collective::packs_per_block(collective::packs_of<T>(what.count()), what.shape.blocks));
     });
   }
 

@@ -87,6 +87,16 @@ std::string call_text(const std::string& call, int rank, int size) {
 agreement::agreement(std::shared_ptr<bootstrap> ranks, std::chrono::milliseconds limit)
     : ranks_(std::move(ranks)), limit_(limit), rank_(ranks_->rank()), size_(ranks_->size()) {}
 
+void agreement::note_loss(const std::exception_ptr& loss) const noexcept {
+  try {
+    std::rethrow_exception(loss);
+  } catch (const remote_error& e) {
+    *lost_ = e.rank();
+  } catch (...) {
+    return;  // nobody is known to be gone
+  }
+}
+
 std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::size_t bytes,
                                                const std::function<void(std::span<std::byte>)>& work) const {
   const std::string start = call_text(call, rank_, size_) + ": ";
@@ -101,6 +111,7 @@ std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::siz
   std::memcpy(mine.data(), &own, sizeof own);
 
   const std::exception_ptr loss = failure_of([&] { ranks_->all_gather(mine, all, limit_); }, start);
+  if (loss) note_loss(loss);
   if (failure) std::rethrow_exception(failure);
   if (loss) std::rethrow_exception(loss);
 

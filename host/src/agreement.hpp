@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -30,8 +31,14 @@ class agreement {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
+  /// The rank that the bootstrap found gone in a call of this or one `with_limit`, or -1.
+  [[nodiscard]] int lost_rank() const noexcept { return *lost_; }
   /// The same ranks, with more or less patience.
-  [[nodiscard]] agreement with_limit(std::chrono::milliseconds limit) const { return {ranks_, limit}; }
+  [[nodiscard]] agreement with_limit(std::chrono::milliseconds limit) const {
+    agreement other(ranks_, limit);
+    other.lost_ = lost_;
+    return other;
+  }
 
   /// `work` fills this rank's part; the result holds the parts of all ranks, rank 0's first. `bytes`
   /// is the same on all ranks.
@@ -59,7 +66,10 @@ class agreement {
   }
 
  private:
+  void note_loss(const std::exception_ptr& loss) const noexcept;
+
   std::shared_ptr<bootstrap> ranks_;
+  std::shared_ptr<int> lost_ = std::make_shared<int>(-1);
   std::chrono::milliseconds limit_;
   int rank_;
   int size_;

@@ -26,6 +26,8 @@ std::optional<T> named(const std::array<T, N>& all, const std::string& name) {
   return std::nullopt;
 }
 
+constexpr unsigned most_blocks = 65535;  // of a row; also tells a negative number, which reads as a large one
+
 /// Vectors that cross each rank's links.
 double traffic(all_reduce_algorithm algorithm, int ranks) {
   const double peers = ranks - 1;
@@ -123,8 +125,8 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
     const auto which = named(algorithms, algorithm);
     const auto how = named(protocols, protocol);
     const bool whole = !words.fail() && !(words >> rest) && which && how;
-    if (!whole || row.ranks < 1 || row.bytes == 0 || row.blocks == 0 || row.threads == 0 || row.threads > 1024 ||
-        !(row.microseconds > 0)) {
+    if (!whole || row.ranks < 1 || row.bytes == 0 || row.blocks == 0 || row.blocks > most_blocks || row.threads == 0 ||
+        row.threads > 1024 || !(row.microseconds > 0)) {
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
           "\" is no row of a plan; write: ranks bytes one_shot|two_shot|direct ll|lamport|simple blocks "

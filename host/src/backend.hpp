@@ -136,9 +136,10 @@ class backend {
 
   /// Plain device memory for tables; freed by the returned owner.
   [[nodiscard]] virtual std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) = 0;
-  /// Both are complete on return.
+  /// From the host and back; all are complete on return.
   virtual void zero(int device, void* destination, std::size_t bytes) = 0;
   virtual void copy(int device, void* destination, const void* source, std::size_t bytes) = 0;
+  virtual void read(int device, void* destination, const void* source, std::size_t bytes) = 0;
 };
 
 /// Defined by the library that was linked: `devcomm::host`'s CUDA part, or `devcomm::simulator`.

@@ -1,6 +1,8 @@
 #include "device_communicator_state.hpp"
+#include "range.hpp"
 #include "split.hpp"
 #include "symmetric_memory_state.hpp"
+#include "write_trace.hpp"
 
 #include <devcomm/host/error.hpp>
 
@@ -24,8 +26,10 @@ std::shared_ptr<bootstrap> require(std::shared_ptr<bootstrap> ranks) {
 
 }  // namespace
 
-communicator::communicator(std::shared_ptr<bootstrap> ranks, communicator_options options)
-    : state_(std::make_unique<state>("communicator", require(std::move(ranks)), options)) {}
+communicator::communicator(std::shared_ptr<bootstrap> ranks, communicator_options options) {
+  const detail::range shown("communicator");
+  state_ = std::make_unique<state>("communicator", require(std::move(ranks)), options);
+}
 communicator::communicator() noexcept = default;
 communicator::communicator(communicator&&) noexcept = default;
 communicator& communicator::operator=(communicator&&) noexcept = default;
@@ -40,11 +44,13 @@ team communicator::rail() const noexcept { return outer_factor(world(), state_->
 const properties& communicator::properties() const noexcept { return state_->properties; }
 
 symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name, code_place made) {
+  const detail::range shown("allocate");
   return symmetric_memory(std::make_unique<symmetric_memory::state>(
       *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name)), made));
 }
 
 symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {
+  const detail::range shown("register_memory");
   return symmetric_memory(std::make_unique<symmetric_memory::state>(
       *state_, detail::register_window(*state_, "register_memory", local, bytes, std::string(name)), made));
 }
@@ -52,10 +58,12 @@ symmetric_memory communicator::register_memory(void* local, std::size_t bytes, s
 requirements communicator::requirements() const { return devcomm::requirements(state_->lsa); }
 
 device_communicator communicator::create_device_comm(const devcomm::requirements& needs, code_place made) {
+  const detail::range shown("create_device_comm");
   return device_communicator(std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs, made));
 }
 
 std::unique_ptr<communicator> communicator::split(int color, int key) {
+  const detail::range shown("split");
   const detail::child_bootstrap start = detail::plan_child(*state_, "split", color, key);
   std::unique_ptr<communicator> child;
   // Ranks that fail early wait here for those that wait for them inside.
@@ -67,7 +75,18 @@ std::unique_ptr<communicator> communicator::split(int color, int key) {
   return child;
 }
 
+void communicator::write_trace(const device_communicator& traced, const std::string& path) {
+  const detail::range shown("write_trace");
+  detail::write_trace(*state_, "write_trace", traced.get(), traced.state_->trace(), path);
+}
+
+void communicator::clear_trace(const device_communicator& traced) {
+  const detail::range shown("clear_trace");
+  detail::clear_trace(*state_, "clear_trace", traced.get(), traced.state_->trace());
+}
+
 void communicator::barrier() {
+  const detail::range shown("barrier");
   state_->agree.together("barrier", [&] { state_->watched->require_peers(); });
 }
 

@@ -12,7 +12,7 @@ using detail::call_text;
 
 device_communicator::state::state(detail::rank_context& context, const std::string& call,
                                   const devcomm::requirements& needs, code_place made)
-    : watched_(context.watched) {
+    : trace_(needs.trace()), watched_(context.watched) {
   const std::uint64_t number = ++context.device_comms;
   struct request {
     std::uint64_t fingerprint;
@@ -66,6 +66,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   context.agree.together(call, [&] {
     resource_header header{};
     header.comm = comm_;
+    header.trace = trace_;
     if (watch) {
       header.waits = waits_->table();
       header.places = reinterpret_cast<wait_places*>(comm_.resources.local + places);

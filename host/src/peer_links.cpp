@@ -84,6 +84,7 @@ struct peer_links::link {
   unique_fd socket;
   unique_fd process;
   bool closed = false;
+  int culprit = -1;  // because of whom its ranks left
 
   void open(unique_fd connected, pid_t peer) {
     socket = std::move(connected);
@@ -136,8 +137,10 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
       sockaddr_un where;
       const socklen_t bytes = fill_address(peers[i].address, where);
       if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where), bytes) != 0) {
-        throw system_error("links between processes: connecting to the process of " + rank_list(peers[i].ranks) +
-                           " failed: " + std::strerror(errno) + "; look for that process's own error");
+        const std::string text = "links between processes: connecting to the process of " + rank_list(peers[i].ranks) +
+                                 " failed: " + std::strerror(errno) + "; look for that process's own error";
+        if (errno == ECONNREFUSED) throw remote_error(text, peers[i].ranks.front());  // it listened, and is gone
+        throw system_error(text);
       }
       ucred who{};
       if (!same_user(socket.get(), who)) {
@@ -167,7 +170,10 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
   }
   std::sort(missing.begin(), missing.end());
   throw timeout_error("links between processes: waited " + until.limit_text() + " for the process of " +
-                      rank_list(missing) + " to connect; look for that process's own error");
+                      rank_list(missing) + " to connect; " +
+                      (refused_because_.empty() ? "look for that process's own error"
+                                                : "no connection could be accepted (" + refused_because_ +
+                                                      "): raise the limit on open files (ulimit -n)"));
 }
 
 void peer_links::start() {
@@ -229,6 +235,15 @@ void peer_links::read_all() {
 void peer_links::accept_strangers() {
   stranger s;
   s.socket = unique_fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!s.socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    {
+      const std::lock_guard lock(mutex_);
+      refused_because_ = std::strerror(errno);
+    }
+    if (!strangers_.empty()) strangers_.erase(strangers_.begin());
+    std::this_thread::sleep_for(10ms);  // what waits goes on waiting, and descriptors may come free
+    return;
+  }
   ucred who{};
   if (!s.socket || !same_user(s.socket.get(), who)) return;
   s.pid = who.pid;
@@ -284,6 +299,7 @@ bool peer_links::read_link(link& from) {
       changed_.notify_all();
     } else if (what.kind == message_kind::farewell) {
       std::erase(from.ranks, what.rank);
+      if (what.culprit != what.rank) from.culprit = what.culprit;
       // What befell a rank with a link of its own is learnt there, first hand.
       if (what.culprit < 0 || (what.culprit != what.rank && link_of(what.culprit) != nullptr)) continue;
       lock.unlock();
@@ -317,6 +333,14 @@ peer_links::link* peer_links::link_of(int rank) {
   return nullptr;
 }
 
+void peer_links::throw_gone(const link& gone, std::unique_lock<std::mutex>& lock) {
+  // What it said before it left may still be on its way to the reading thread.
+  changed_.wait_for(lock, 100ms, [&] { return gone.closed; });
+  throw_if_driven_away(gone, gone.all_ranks.front());
+  throw remote_error("links between processes: the process of " + rank_list(gone.all_ranks) + " is gone",
+                     gone.all_ranks.front());
+}
+
 void peer_links::send(link& to, const message& what, int descriptor, const deadline& until) {
   message copy = what;
   iovec data{&copy, sizeof copy};
@@ -335,16 +359,10 @@ void peer_links::send(link& to, const message& what, int descriptor, const deadl
   }
   for (;;) {
     {
-      const std::lock_guard lock(mutex_);
-      if (to.closed || !to.socket) {
-        throw remote_error("links between processes: the process of " + rank_list(to.all_ranks) + " is gone",
-                           to.all_ranks.front());
-      }
+      std::unique_lock lock(mutex_);
+      if (to.closed || !to.socket) throw_gone(to, lock);
       if (::sendmsg(to.socket.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof copy)) return;
-      if (errno == EPIPE || errno == ECONNRESET) {
-        throw remote_error("links between processes: the process of " + rank_list(to.all_ranks) + " is gone",
-                           to.all_ranks.front());
-      }
+      if (errno == EPIPE || errno == ECONNRESET) throw_gone(to, lock);
       // ETOOMANYREFS: too many descriptors on their way; the receiver takes them out.
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ETOOMANYREFS) fail("sendmsg");
     }
@@ -362,6 +380,13 @@ void peer_links::send_memory(int receiver, std::uint64_t number, int rank, int d
   send(*to, {message_kind::memory, rank, -1, 0, number, {}}, descriptor, until);
 }
 
+void peer_links::throw_if_driven_away(const link& gone, int rank) {
+  if (gone.culprit < 0) return;
+  throw remote_error("links between processes: rank " + std::to_string(rank) + " left because rank " +
+                         std::to_string(gone.culprit) + " was lost",
+                     gone.culprit);
+}
+
 unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline& until) {
   const link* const from = link_of(rank);
   std::unique_lock lock(mutex_);
@@ -374,6 +399,7 @@ unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline
     return descriptor;
   }
   if (done) {
+    if (from != nullptr) throw_if_driven_away(*from, rank);
     throw remote_error(
         "links between processes: the process of rank " + std::to_string(rank) + " ended before its memory arrived",
         rank);

@@ -76,6 +76,10 @@ class peer_links {
   void admit(stranger& from);
   [[nodiscard]] bool read_link(link& from);
   void close_link(link& gone);
+  /// Names the rank because of which those of a closed link left. Called with `mutex_`.
+  static void throw_if_driven_away(const link& gone, int rank);
+  /// Throws because the other side of a link is gone.
+  [[noreturn]] void throw_gone(const link& gone, std::unique_lock<std::mutex>& lock);
   void send(link& to, const message& what, int descriptor, const deadline& until);
   [[nodiscard]] link* link_of(int rank);
 
@@ -90,6 +94,7 @@ class peer_links {
   std::vector<link> links_;  // in the order of `connect`'s peers without this process; never resized later
   std::map<std::pair<std::uint64_t, int>, unique_fd> inbox_;
   bool stopping_ = false;
+  std::string refused_because_;  // what kept this process from accepting connections
 
   std::thread reader_;
 };

@@ -53,7 +53,8 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
       const std::vector<link_peer> processes = processes_of_host(peers, cards, rank());
       const auto own = std::find_if(processes.begin(), processes.end(),
                                     [&](const link_peer& p) { return p.ranks.front() == rank(); });
-      process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit());
+      // Half of the limit: the other ranks, which wait for this one, then hear whom it missed.
+      process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit() / 2);
     }
     const std::vector<reach> row = reachable(obstacle);
     std::memcpy(mine.data(), row.data(), row.size());
@@ -71,7 +72,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
 rank_context::~rank_context() {
   if (made) made->report_left();
   if (!process) return;
-  const int lost = watched->lost_rank();
+  const int lost = watched->lost_rank() >= 0 ? watched->lost_rank() : agree.lost_rank();
   process->remove(rank(), lost >= 0 ? lost : watched->aborted() ? rank() : -1);
 }
 

@@ -4,6 +4,7 @@
 /// before everything else, as libstdc++ asks (its manual, "Data Race Hunting").
 #pragma once
 
+// NOLINTBEGIN(readability-identifier-naming): names of ThreadSanitizer and of libstdc++
 extern "C" {
 __attribute__((weak)) void __tsan_acquire(void*);
 __attribute__((weak)) void __tsan_release(void*);
@@ -22,3 +23,4 @@ inline void order_after(void* word) {
 
 #define _GLIBCXX_SYNCHRONIZATION_HAPPENS_BEFORE(word) ::devcomm::host::detail::order_before(word)
 #define _GLIBCXX_SYNCHRONIZATION_HAPPENS_AFTER(word) ::devcomm::host::detail::order_after(word)
+// NOLINTEND(readability-identifier-naming)

@@ -49,6 +49,12 @@
 #  define DEVCOMM_WATCHDOG 0
 #endif
 
+/// Tracing: sessions and `trace_span` record spans of time in device memory, see docs/tracing.md. Off unless compiled
+/// with `-DDEVCOMM_TRACE=1`. One value per program.
+#if !defined(DEVCOMM_TRACE)
+#  define DEVCOMM_TRACE 0
+#endif
+
 namespace devcomm {
 
 #if defined(__CUDACC_RTC__)

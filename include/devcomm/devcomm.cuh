@@ -21,6 +21,7 @@
 #include <devcomm/reduction.cuh>
 #include <devcomm/thread.cuh>
 #include <devcomm/tile.cuh>
+#include <devcomm/trace_span.cuh>
 #include <devcomm/warp_span.cuh>
 
 #if !defined(__CUDACC_RTC__)

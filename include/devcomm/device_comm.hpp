@@ -7,6 +7,7 @@
 #include <devcomm/requirements.hpp>
 #include <devcomm/sym_ptr.hpp>
 #include <devcomm/team.hpp>
+#include <devcomm/trace.hpp>
 #include <devcomm/wait_table.hpp>
 #include <devcomm/window.hpp>
 
@@ -69,6 +70,7 @@ struct resource_header {
   uint32_t failures;    ///< failed waits of this rank so far; hands out places in the failure log
   wait_table* waits;    ///< host memory that kernels can write; null where waits are not watched
   wait_places* places;  ///< this rank's
+  trace_room trace;     ///< in this window
 };
 
 static_assert(sizeof(resource_header) <= resource_header_bytes, "requirements start after it");

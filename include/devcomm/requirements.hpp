@@ -7,6 +7,7 @@
 #include <devcomm/failure.hpp>
 #include <devcomm/packet_channels.hpp>
 #include <devcomm/team.hpp>
+#include <devcomm/trace.hpp>
 
 namespace devcomm {
 
@@ -99,7 +100,16 @@ class requirements {
     return {add(bytes, alignof(T) > 128 ? alignof(T) : 128, {sizeof(T)}), count};
   }
 
+  /// Room for a trace of kernels of up to `blocks` blocks: `spans` of each of the first `warps` warps of a block, on
+  /// every rank; 32 bytes each. Groups of whole blocks need one warp. *Requires* that it is called at most once.
+  DEVCOMM_HOST_DEVICE constexpr requirements& trace(uint32_t blocks, uint32_t spans, uint32_t warps = 1) {
+    trace_ = {0, blocks, warps, spans, 0};
+    trace_.offset = add(trace_.bytes(), 128, {blocks, spans, warps});
+    return *this;
+  }
+
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return bytes_; }
+  DEVCOMM_HOST_DEVICE constexpr const trace_room& trace() const { return trace_; }
   DEVCOMM_HOST_DEVICE constexpr uint64_t fingerprint() const { return fingerprint_; }
   DEVCOMM_HOST_DEVICE constexpr barrier_handle lsa_barriers() const { return lsa_barriers_; }
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return lsa_; }
@@ -142,6 +152,7 @@ class requirements {
   uint64_t bytes_ = resource_header_bytes;
   uint64_t fingerprint_ = 0xcbf29ce484222325u;
   barrier_handle lsa_barriers_{};
+  trace_room trace_{};
 };
 
 }  // namespace devcomm

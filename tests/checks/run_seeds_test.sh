@@ -48,6 +48,10 @@ expect() { # STATUS TEXT OPTION... -- PROGRAM; TEXT '' is any
   export DEVCOMM_TEST_SEEDS=6-4
   expect 2 'there are no seeds from 6 to 4' -- true
   unset DEVCOMM_TEST_SEEDS
+  export DEVCOMM_SIM_SCHEDULE=slow_rank DEVCOMM_SIM_SEED=77
+  expect 1 '-- to repeat: DEVCOMM_SIM_GRACE_MS=5 DEVCOMM_SIM_SCHEDULE=slow_rank DEVCOMM_SIM_SEED=1 false' \
+    --env DEVCOMM_SIM_GRACE_MS=5 -- false
+  unset DEVCOMM_SIM_SCHEDULE DEVCOMM_SIM_SEED
   # A launcher's variables would make the program one rank of many.
   export RANK=0
   expect 0 'all passed' -- sh -c '[ -z "${RANK:-}" ]'

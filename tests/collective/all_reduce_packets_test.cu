@@ -69,7 +69,7 @@ __global__ void all_reduce(device_comm comm, typename Protocol::handle channels,
 
 /// Whole numbers that are small enough for exact sums in every type.
 template <class T>
-T element(int rank, std::uint64_t i, int round = 0) {
+__host__ __device__ T element(int rank, std::uint64_t i, int round = 0) {
   const auto mix =
       (i * 2654435761u) ^ (static_cast<std::uint64_t>(rank + 1) * 40503u) ^ (static_cast<std::uint64_t>(round) * 977u);
   return static_cast<T>(static_cast<float>(mix % 15) - 7.0f);
@@ -348,4 +348,59 @@ TEST_CASE("a Lamport channel carries every floating-point number, also what it m
       {0, 0x8000, 0xffff, 0xffff, 0xfffe, 0xffff, 1, 0x7c00, 0xfc00, 0x7e00, 0x3c00, 0xffff, 0, 0, 0xffff}, 0x8000);
   check_bits_come_through<__nv_bfloat16, std::uint16_t>(
       {0, 0x8000, 0xffff, 0xffff, 0xfffe, 0xffff, 1, 0x7f80, 0xff80, 0x7fc0, 0x3f80, 0xffff, 0, 0, 0xffff}, 0x8000);
+}
+
+namespace {
+
+__global__ void write_input(__nv_bfloat16* input, std::uint64_t count, int rank, int round) {
+  for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) input[i] = element<__nv_bfloat16>(rank, i, round);
+}
+
+__global__ void count_wrong(const __nv_bfloat16* output, std::uint64_t count, int ranks, int round, unsigned* wrong) {
+  for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) {
+    float total = 0;
+    for (int rank = 0; rank < ranks; ++rank) total += static_cast<float>(element<__nv_bfloat16>(rank, i, round));
+    if (static_cast<float>(output[i]) != total) atomicAdd(wrong, 1u);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream are all right") {
+  test::on_ranks(4, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    constexpr std::uint32_t packs = 128;
+    const auto ll_channels = ll::add(needs, comm.lsa(), most_blocks, packs);
+    const auto lamport_channels = lamport::add(needs, comm.lsa(), most_blocks, packs);
+    const auto device_comm = comm.create_device_comm(needs);
+    const int launches = comm.properties().backend == "simulator" ? 60 : 10000;
+    constexpr std::uint64_t most = 20000;
+    const test::device_array<__nv_bfloat16> from(most);
+    const test::device_array<__nv_bfloat16> to(most, 0xff);
+    const test::device_array<unsigned> wrong(1);
+    const auto run = [&]<class Protocol, class Algorithm>(Protocol, Algorithm, auto channels, unsigned blocks,
+                                                          std::uint64_t count) {
+      launch(all_reduce<Protocol, Algorithm, __nv_bfloat16, sum>,
+             {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+             static_cast<const __nv_bfloat16*>(from.get()), to.get(), count);
+    };
+    for (int n = 0; n < launches; ++n) {
+      const auto count = static_cast<std::uint64_t>(n) * 7919 % (n % 10 == 0 ? most : 2000) + 1;
+      const unsigned blocks = 1 + static_cast<unsigned>(n) / 4 % most_blocks;
+      const launch_config one_block{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+      launch(write_input, one_block, from.get(), count, comm.rank(), n);
+      switch (n % 4) {
+        case 0: run(ll{}, one_shot{}, ll_channels, blocks, count); break;
+        case 1: run(lamport{}, one_shot{}, lamport_channels, blocks, count); break;
+        case 2: run(ll{}, two_shot{}, ll_channels, blocks, count); break;
+        default: run(lamport{}, two_shot{}, lamport_channels, blocks, count); break;
+      }
+      launch(count_wrong, one_block, static_cast<const __nv_bfloat16*>(to.get()), count, comm.size(), n, wrong.get());
+    }
+    test::finish("the launches");
+    device_comm.check();
+    test::require(wrong.read().front() == 0,
+                  std::to_string(wrong.read().front()) + " wrong elements on rank " + std::to_string(comm.rank()));
+    comm.barrier();
+  });
 }

@@ -135,7 +135,7 @@ __global__ void fill_peer(device_comm comm, sym_ptr<std::uint32_t> array, std::u
   barrier.sync();
 }
 void out_of_window(const bench& b) {
-  const host::symmetric_memory memory = b.ranks.allocate(3000);
+  const host::symmetric_memory memory = b.ranks.allocate(3000, "array");
   launch(fill_peer, bench::config(), b.comm(), memory.pointer<std::uint32_t>(), memory.bytes() / 4, b.wrong);
   b.finish();
 }
@@ -152,28 +152,30 @@ void use_after_free(const bench& b) {
 
 /// A window that nobody frees.
 void leaked_window(const bench& b) {
-  auto* memory = new host::symmetric_memory(b.ranks.allocate(4096));
+  auto* memory = new host::symmetric_memory(b.ranks.allocate(4096, "leaked"));
   launch(fill, bench::config(), memory->pointer<std::uint32_t>().local(), words, false);
   b.finish();
   if (!b.wrong) delete memory;
   memory = nullptr;
 }
 
-/// A device allocation that nobody frees.
-void leaked_memory(const bench& b) {
-  void* array = nullptr;
-  check_cuda(cudaMalloc(&array, words * sizeof(std::uint32_t)), "cudaMalloc");
-  launch(fill, bench::config(), static_cast<std::uint32_t*>(array), words, false);
-  b.finish();
-  if (!b.wrong) check_cuda(cudaFree(array), "cudaFree");
+/// A device communicator that nobody destroys.
+void leaked_device_comm(const bench& b) {
+  auto* device = new host::device_communicator(b.ranks.create_device_comm(b.ranks.requirements().lsa_barriers(1)));
+  if (!b.wrong) delete device;
+  device = nullptr;
 }
 
 std::vector<bug> memory_bugs() {
-  return {{"stale_epoch", stale_epoch},       {"epoch_wrap", epoch_wrap},
-          {"wrong_peer", wrong_peer},         {"uninitialised_read", uninitialised_read},
-          {"out_of_bounds", out_of_bounds},   {"out_of_window", out_of_window},
-          {"use_after_free", use_after_free}, {"leaked_window", leaked_window},
-          {"leaked_memory", leaked_memory}};
+  return {{"stale_epoch", stale_epoch},
+          {"epoch_wrap", epoch_wrap},
+          {"wrong_peer", wrong_peer},
+          {"uninitialised_read", uninitialised_read},
+          {"out_of_bounds", out_of_bounds},
+          {"out_of_window", out_of_window},
+          {"use_after_free", use_after_free},
+          {"leaked_window", leaked_window},
+          {"leaked_device_comm", leaked_device_comm}};
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     try {
       test::on_ranks(3, [&](devcomm::host::communicator& comm) {
         const auto device = comm.create_device_comm(comm.requirements().lsa_barriers(planted::blocks));
-        const auto memory = comm.allocate(2 * planted::words * sizeof(std::uint32_t));
+        const auto memory = comm.allocate(2 * planted::words * sizeof(std::uint32_t), "board");
         bug.run({comm, device, memory.pointer<std::uint32_t>(), !right});
         comm.barrier();
       });

@@ -3,7 +3,7 @@
 #
 #   planted.sh check PROGRAMS BUG [SEEDS]   fails unless each mode that is listed finds the bug, and no mode
 #                                           says anything about the kernel without it (4 seeds)
-#   planted.sh table PROGRAMS [SEEDS]       writes docs/planted_bugs.md's table and reports (20 seeds)
+#   planted.sh table PROGRAMS [SEEDS [BUG...]]   writes docs/planted_bugs.md's table and reports (20 seeds)
 #
 # PROGRAMS is the folder of planted_none and the others.
 set -uo pipefail
@@ -12,10 +12,12 @@ runner=$here/../../cmake/devcomm_run_seeds.sh
 programs=$2
 # A bug may end in deadlock while another rank's host waits with a time limit: be told soon.
 export DEVCOMM_SIM_GRACE_MS=500
+export DEVCOMM_SIM_LEAK_EXIT=67
 unset DEVCOMM_TEST_SEEDS
 
 mapfile -t modes < <(sed -n 's/^\([a-z]\)/\1/p' "$here/modes.txt")
 mode_names() { local mode; for mode in "${modes[@]}"; do echo "${mode%% *}"; done; }
+mode_line() { local mode; for mode in "${modes[@]}"; do [ "${mode%% *}" != "$1" ] || echo "$mode"; done; }
 bug_names() { sed -n 's/^\([a-z_]*\): .*/\1/p' "$here/bugs.txt"; }
 kind_of() { sed -n "s/^$1: //p" "$here/bugs.txt"; } # BUG
 # Lines 'MODE COUNT TEXT' of a bug.
@@ -56,14 +58,17 @@ check() { # BUG SEEDS
 # What the first run that failed said, without the runner's own lines, addresses and the folder of the sources.
 report() { # OUTPUT
   grep -v '^-- ' <<<"$1" | grep -vE '^=+$|^$' | sed -E "s#$(cd "$here/../.." && pwd)/##g; s/ \(0x[0-9a-f]+\)//; s/^==[0-9]+==//" |
-    sed -E 's/\(anonymous namespace\):://g; s/\([^()]*device_comm[^()]*\)/(...)/g' | cut -c1-150
+    sed -E 's/\(anonymous namespace\):://g; s/\([^()]*device_comm[^()]*\)/(...)/g' | cut -c1-300
 }
 
-table() { # SEEDS
+table() { # SEEDS [BUG...]
   local seeds=$1 bug mode output count row details='' said
+  shift
+  [ $# -gt 0 ] || mapfile -t bugs < <(bug_names)
+  local bugs=("${@:-${bugs[@]}}")
   echo "| kind | bug | $(mode_names | paste -sd '|' | sed 's/|/ | /g') |"
   echo "|---|---|$(mode_names | sed 's/.*/---/' | paste -sd '|')|"
-  for bug in $(bug_names); do
+  for bug in "${bugs[@]}"; do
     row="| $(kind_of "$bug" | sed 's/, /: /') | [$bug](#$bug) |"
     details+=$'\n'"### $bug"$'\n'
     said=
@@ -75,10 +80,21 @@ table() { # SEEDS
         *)
           row+=" $count |"
           local text
-          text=$(report "$output" | sed -E '/SUMMARY|Shadow bytes|^ *#([3-9]|[0-9]{2})/,$d' | head -n 8)
+          # Where races do not count, their reports are not what found the bug.
+          if [[ $(mode_line "$mode") == *DEVCOMM_SIM_RACE_EXIT=0* ]]; then
+            output=$(grep -vE 'data race|^  (read|write|atomic|not ordered)|^      at ' <<<"$output")
+          fi
+          text=$(report "$output" | head -n 8)
+          # Of a sanitizer's report, what was done where, and the line that the simulator adds.
+          if [[ $output == *"ERROR: "*Sanitizer* ]]; then
+            text=$(report "$output" | grep -E '^ERROR: |^(READ|WRITE)|^The signal|leak of|/planted/[a-z_]+\.cu|^devcomm' |
+              grep -vE 'planted\.cu:|^ *#[0-9]+ .* std::' | head -n 8)
+          fi
           # Several modes that say the same are told once.
-          if [ "$(head -n 1 <<<"$text" | sed -E 's/[0-9]+//g')" != "$said" ]; then
-            said=$(head -n 1 <<<"$text" | sed -E 's/[0-9]+//g')
+          local start
+          start=$(head -n 1 <<<"$text" | sed -E 's/[0-9]+//g' | cut -c1-60)
+          if [[ $said != *"|$start|"* ]]; then
+            said+="|$start|"
             details+=$'\n'"$mode:"$'\n```\n'"$text"$'\n```\n'
           fi ;;
       esac
@@ -90,6 +106,6 @@ table() { # SEEDS
 
 case ${1:-} in
   check) check "$3" "${4:-4}" ;;
-  table) table "${3:-20}" ;;
+  table) table "${3:-20}" "${@:4}" ;;
   *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -41,7 +41,7 @@ void early_exit(const bench& b) {
 __global__ void count_in(device_comm comm, sym_ptr<std::uint32_t> counter, bool wrong) {
   if (threadIdx.x != 0) return;
   std::uint32_t* const count = counter.lsa(0);
-  constexpr unsigned times = 4;
+  constexpr unsigned times = 16;
   for (unsigned i = 0; i < times; ++i) {
     if (wrong) {
       atomicExch_system(count, atomicAdd_system(count, 0u) + 1);

@@ -11,6 +11,8 @@ mkdir -p "$work"
 cp -r "$source/include" "$work/stripped"
 hooks=(
   '^ *wait_note note\(home\);$'
+  '^ *const trace_span traced = protocol_\.trace\(span_kind::(wait|meeting)\);$'
+  '^ *const trace_span traced\(group_, home_, trace_name\(\)\);$'
   '^ *note\.renew\(label, progress\.start\);$'
 )
 for hook in "${hooks[@]}"; do
@@ -30,7 +32,7 @@ pids=()
 build without "$work/stripped" & pids+=($!)
 build off "$source/include" & pids+=($!)
 for pid in "${pids[@]}"; do wait "$pid"; done
-build on "$source/include" -DDEVCOMM_WATCHDOG=1
+build on "$source/include" -DDEVCOMM_WATCHDOG=1 -DDEVCOMM_TRACE=1
 
 show() { # what differs, where the toolkit has a disassembler
   if command -v nvdisasm >/dev/null; then
@@ -43,7 +45,7 @@ if ! cmp "$work/without.cubin" "$work/off.cubin"; then
   exit 1
 fi
 if cmp -s "$work/off.cubin" "$work/on.cubin"; then
-  echo "the code is the same with the watchdog on: nothing was compared" >&2
+  echo "the code is the same with watchdog and tracing on: nothing was compared" >&2
   exit 1
 fi
 echo "same code: $(wc -c <"$work/off.cubin") bytes"

@@ -1,4 +1,4 @@
-// The kernels of all examples in one file, each example in a namespace of its own.
+// The kernels of the first six examples in one file, each in a namespace of its own.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 

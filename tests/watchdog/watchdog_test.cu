@@ -186,3 +186,19 @@ TEST_CASE("a debugger's call writes the waits to stderr") {
   });
   require_part(text, "rank 0, block 0, thread 0 waits at LSA barrier 0 for rank 1 to reach epoch 1 and last saw 0");
 }
+
+#if defined(DEVCOMM_SIMULATOR)
+TEST_CASE("the watchdog delays no deadlock report, and tells of no wait that a failed kernel left behind") {
+  const reports quiet({50ms, false, {}});
+  const auto begin = std::chrono::steady_clock::now();
+  test::on_ranks(2, [&](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+    comm.barrier();
+    launch(meet_crosswise, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
+    test::require(cudaStreamSynchronize(cudaStreamPerThread) == cudaErrorLaunchTimeout, "the deadlock was not found");
+    comm.barrier();
+    test::require(host::describe_waits().empty(), "a wait is told of that is over: " + host::describe_waits());
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < 5s);  // of the 10 s that a thread which might help is given
+}
+#endif

@@ -323,6 +323,9 @@ class simulator_backend final : public host::detail::backend {
     const detail::sanitizer::unobserved ordered_by_the_call;
     std::memcpy(destination, source, bytes);
   }
+  void read(int device, void* destination, const void* source, std::size_t bytes) override {
+    copy(device, destination, source, bytes);
+  }
 
  private:
   static constexpr const char* uuid_prefix = "simulated-";

@@ -158,7 +158,7 @@ std::string describe_allocation(const void* address) {
 }
 
 std::string describe_address(const void* address) {
-  const std::string in_window = describe_in_window(address);
+  std::string in_window = describe_in_window(address);
   if (!in_window.empty()) return in_window;
   char text[160];
   const auto* found = find(address);

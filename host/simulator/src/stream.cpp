@@ -5,6 +5,10 @@
 #include "error.hpp"
 #include "graph.hpp"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -23,7 +27,33 @@ registry& streams() {
   return only;
 }
 
-__thread uint64_t thread_number = 0;
+/// The stream is nobody's any more; what it still has to do is done later.
+void retire(stream_state& s) {
+  if (s.recording != nullptr) abandon_capture(s);
+  if (s.tail && !s.tail->done) comes_before_device_end(s);
+  auto& live = streams().live;
+  live.erase(std::find(live.begin(), live.end(), &s));
+  s.destroyed = true;
+  ++s.tasks;  // not before this function is done with it
+  s.tail = task_ref();
+  s.extra.clear();
+  forget_task(s);
+}
+
+/// A host thread's own streams, which go with it.
+struct thread_streams {
+  uint64_t number = 0;
+
+  ~thread_streams() {
+    if (number == 0 || syscall(SYS_gettid) == getpid()) return;  // the program's end waits for no kernels
+    const engine_guard hold;
+    auto& all = streams().per_thread;
+    for (auto s = all.lower_bound({number, 0}); s != all.end() && s->first.first == number; s = all.erase(s)) {
+      retire(*s->second);
+    }
+  }
+};
+thread_local thread_streams own;
 
 stream_state* add_stream(int device) {
   auto* s = new stream_state;
@@ -34,8 +64,8 @@ stream_state* add_stream(int device) {
 
 stream_state& stream_of_thread(int device) {
   registry& all = streams();
-  if (thread_number == 0) thread_number = ++all.threads;
-  stream_state*& s = all.per_thread[{thread_number, device}];
+  if (own.number == 0) own.number = ++all.threads;
+  stream_state*& s = all.per_thread[{own.number, device}];
   if (s == nullptr) s = add_stream(device);
   return *s;
 }
@@ -168,27 +198,13 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags) {
   return cudaSuccess;
 }
 
-// What the stream still has to do is done later.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const engine_guard hold;
   stream_state* s = find_stream(stream);
   if (s == nullptr || stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
     return keep(cudaErrorInvalidResourceHandle);
   }
-  if (s->recording != nullptr) abandon_capture(*s);
-  if (s->tail && !s->tail->done) comes_before_device_end(*s);
-  auto& live = streams().live;
-  for (size_t i = 0; i < live.size(); ++i) {
-    if (live[i] == s) {
-      live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
-      break;
-    }
-  }
-  s->destroyed = true;
-  ++s->tasks;  // not before this function is done with it
-  s->tail = task_ref();
-  s->extra.clear();
-  forget_task(*s);
+  retire(*s);
   return cudaSuccess;
 }
 

@@ -175,6 +175,9 @@ class cuda_backend final : public detail::backend {
   void copy(int device, void* destination, const void* source, std::size_t bytes) override {
     copy_to_device(device, destination, source, bytes);
   }
+  void read(int device, void* destination, const void* source, std::size_t bytes) override {
+    copy_to_host(device, destination, source, bytes);
+  }
 
  private:
   std::mutex mutex_;

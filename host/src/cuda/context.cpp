@@ -52,4 +52,12 @@ void copy_to_device(int device, void* destination, const void* source, std::size
   stream.wait();
 }
 
+void copy_to_host(int device, void* destination, const void* source, std::size_t bytes) {
+  const on_device scope(device);
+  const own_stream stream;
+  check(driver().memcpy_dtoh_async(destination, reinterpret_cast<CUdeviceptr>(source), bytes, stream.get()),
+        "cuMemcpyDtoHAsync");
+  stream.wait();
+}
+
 }  // namespace devcomm::host::cuda

@@ -33,8 +33,9 @@ class on_device {
   CUresult code_;
 };
 
-/// Both are complete on return, and wait for no stream of the caller.
+/// All are complete on return, and wait for no stream of the caller.
 void set_to_zero(int device, void* destination, std::size_t bytes);
 void copy_to_device(int device, void* destination, const void* source, std::size_t bytes);
+void copy_to_host(int device, void* destination, const void* source, std::size_t bytes);
 
 }  // namespace devcomm::host::cuda

@@ -90,6 +90,7 @@ driver_functions load_driver() {
   from.load(f.stream_synchronize, "cuStreamSynchronize");
   from.load(f.memset_d8_async, "cuMemsetD8Async");
   from.load(f.memcpy_htod_async, "cuMemcpyHtoDAsync");
+  from.load(f.memcpy_dtoh_async, "cuMemcpyDtoHAsync");
   return f;
 }
 

@@ -48,6 +48,7 @@ struct driver_functions {
   decltype(&cuStreamSynchronize) stream_synchronize;
   decltype(&cuMemsetD8Async) memset_d8_async;
   decltype(&cuMemcpyHtoDAsync) memcpy_htod_async;
+  decltype(&cuMemcpyDtoHAsync) memcpy_dtoh_async;
 };
 
 /// The initialised driver. Throws `not_supported` with the reason when there is none that works.

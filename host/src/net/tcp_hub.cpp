@@ -27,6 +27,8 @@ namespace {
 constexpr std::chrono::milliseconds progress_interval(50);
 /// How long telling the others of a failure may take past the limit.
 constexpr std::chrono::milliseconds farewell_limit(200);
+/// How long rank 0 stays, when a rank is lost while others still join, to tell those that come.
+constexpr std::chrono::milliseconds latecomer_limit(1000);
 
 struct peer {
   std::unique_ptr<frame_stream> stream;  ///< null until it joined
@@ -35,7 +37,8 @@ struct peer {
   bool gave_up = false;
   bool gave_up_on_root = false;
   std::string gave_up_text;
-  std::string told;  ///< whom it was last told that rank 0 waits for
+  bool knows_end = false;  ///< was told that the job is over
+  std::string told;        ///< whom it was last told that rank 0 waits for
 
   [[nodiscard]] bool open() const noexcept { return stream != nullptr && !stream->closed(); }
 };
@@ -66,7 +69,7 @@ class tcp_hub final : public bootstrap {
   void admit_all(doorkeeper door, const std::string& call, const deadline& until) {
     since_told_ = deadline::clock::now();
     for (;;) {
-      stop_if_lost(call);
+      stop_if_lost(call, &door);
       const std::vector<int> missing = ranks_where([](const peer& p) { return p.stream == nullptr; });
       if (missing.empty()) return;
       if (until.passed()) {
@@ -140,7 +143,8 @@ class tcp_hub final : public bootstrap {
   }
 
   /// Stops the job when a rank closed its connection or ran out of time.
-  void stop_if_lost(const std::string& call) {
+  /// `door` is where ranks still join.
+  void stop_if_lost(const std::string& call, doorkeeper* door = nullptr) {
     for (std::size_t i = 1; i < size_; ++i) {
       peer& p = peers_[i];
       const int rank = static_cast<int>(i);
@@ -150,7 +154,8 @@ class tcp_hub final : public bootstrap {
       if (p.stream != nullptr && p.stream->closed()) {
         fail_for_good(call, kind::remote, kind::remote, rank,
                       "rank " + std::to_string(rank) + " (" + p.address + ") is gone: " + p.stream->problem() +
-                          "; look for its own error");
+                          "; look for its own error",
+                      door);
       }
     }
   }
@@ -164,18 +169,25 @@ class tcp_hub final : public bootstrap {
   /// Tells everyone who is still there, and throws. Ranks that took part in the round hear `waiting`,
   /// those that come later that `culprit` ended it.
   [[noreturn]] void fail_for_good(const std::string& call, kind here, kind waiting, int culprit,
-                                  const std::string& text) {
+                                  const std::string& text, doorkeeper* door = nullptr) {
     broken_ = round_failure{kind::remote, culprit, true, text};
     const shared_payload now(round_failure{waiting, culprit, true, text}.encode());
     const shared_payload later(broken_->encode());
-    for (std::size_t i = 1; i < size_; ++i) {
-      peer& p = peers_[i];
-      if (!p.open() || static_cast<int>(i) == culprit) continue;
-      p.stream->queue(frame_type::failure, round_, p.part ? now : later);
-      p.stream->flush();
+    const auto tell = [&] {
+      for (std::size_t i = 1; i < size_; ++i) {
+        peer& p = peers_[i];
+        if (!p.open() || p.knows_end || static_cast<int>(i) == culprit) continue;
+        p.knows_end = true;
+        p.stream->queue(frame_type::failure, round_, p.part ? now : later);
+        p.stream->flush();
+      }
+    };
+    tell();
+    const deadline farewell(door != nullptr ? latecomer_limit : farewell_limit);
+    while (!farewell.passed() && (somebody_unsent() || (door != nullptr && somebody_joins()))) {
+      pump(farewell, door);
+      tell();
     }
-    const deadline farewell(farewell_limit);
-    while (!farewell.passed() && somebody_unsent()) pump(farewell, nullptr);
     round_failure{here, culprit, true, text}.raise(call);
   }
 
@@ -212,6 +224,9 @@ class tcp_hub final : public bootstrap {
     }
   }
 
+  [[nodiscard]] bool somebody_joins() const {
+    return !ranks_where([](const peer& p) { return p.stream == nullptr; }).empty();
+  }
   [[nodiscard]] bool somebody_unsent() const {
     for (const peer& p : peers_) {
       if (p.open() && p.stream->unsent()) return true;

@@ -30,13 +30,20 @@ struct slice {
   DEVCOMM_HOST_DEVICE constexpr uint64_t size() const { return end - begin; }
 };
 
-/// The calling block's share of `packs` packs; those of all blocks are of one size but for the last ones.
-DEVCOMM_DEVICE inline slice slice_of_block(uint64_t packs) {
-  const uint64_t blocks = devcomm::detail::arch::grid_blocks();
-  const uint64_t share = (packs + blocks - 1) / blocks;
+/// Packs of a block's share when `blocks` blocks share `packs` packs out.
+DEVCOMM_HOST_DEVICE constexpr uint64_t packs_per_block(uint64_t packs, uint64_t blocks) {
+  return (packs + blocks - 1) / blocks;
+}
+
+/// The calling block's share of `packs` packs, `share` for each block as long as there are any. A kernel that gets
+/// `packs_per_block` from the host is spared the division, which takes 0.1 us.
+DEVCOMM_DEVICE inline slice slice_of_block(uint64_t packs, uint64_t share) {
   const uint64_t before = devcomm::detail::arch::block_rank() * share;
   const uint64_t begin = before < packs ? before : packs;
   return {begin, share < packs - begin ? begin + share : packs};
+}
+DEVCOMM_DEVICE inline slice slice_of_block(uint64_t packs) {
+  return slice_of_block(packs, packs_per_block(packs, devcomm::detail::arch::grid_blocks()));
 }
 
 /// Produces the `count` elements from `data` on, of any alignment. What fills the last pack up is zero.

@@ -32,7 +32,8 @@
 /// Failure. `fail_assertion(condition, message, file, line)`: prints where and what, ends the kernel.
 /// `unwinding()`: whether the thread is leaving a kernel that something has ended.
 ///
-/// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `sleep(ns)`: a hint.
+/// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `time_stamp()`: the same, at this
+/// place among the accesses to memory around it. `sleep(ns)`: a hint.
 ///
 /// Waiting. A `wait_scope(const wait_label&)` names, for as long as it lives, what the calling thread waits for;
 /// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs.

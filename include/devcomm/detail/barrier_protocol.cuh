@@ -19,6 +19,7 @@
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/memory_order.hpp>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
 
@@ -120,6 +121,13 @@ class barrier_protocol {
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
+  /// The span of a wait for the next epoch.
+  DEVCOMM_DEVICE trace_span trace(span_kind kind) const {
+    const auto handle = static_cast<uint32_t>(barriers_.offset / 128);
+    const awaited_span name{static_cast<uint32_t>(operation::lsa_barrier), index_, handle, epoch_ + 1,
+                            static_cast<uint32_t>(members_.first),         kind};
+    return {group_, home_, name.pack()};
+  }
   /// Whether this thread knows the session to be dead.
   DEVCOMM_DEVICE bool is_dead() const { return mine_ != status::success; }
 

@@ -18,6 +18,7 @@
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/group.cuh>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
 
@@ -151,6 +152,7 @@ class packet_channel {
   /// `[first, end)`. Whether it did before the wait was ended.
   template <class Look>
   DEVCOMM_DEVICE bool wait(int first, int end, uint32_t packet, int packets, Look look) {
+    const trace_span traced(group_, home_, trace_name());
     const auto missing = [&] {
       const char* row = incoming(0, packet);
       return members_.world_rank(first_missing<Protocol>(row, row_bytes(), first, end, packets, epoch_));
@@ -175,6 +177,12 @@ class packet_channel {
       const auto offset = static_cast<uint64_t>(reinterpret_cast<const char*>(own_) - comm.resources.local);
       return {Protocol::what, index_, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset};
     };
+  }
+  /// Of a wait in this round.
+  DEVCOMM_DEVICE span_name trace_name() const {
+    return awaited_span{static_cast<uint32_t>(Protocol::what), index_,         0, epoch_,
+                        static_cast<uint32_t>(members_.first), span_kind::wait}
+        .pack();
   }
   /// From the rows of even rounds to those of this one.
   DEVCOMM_DEVICE uint64_t half() const { return epoch_ % 2 * static_cast<uint64_t>(members_.size) * row_bytes(); }

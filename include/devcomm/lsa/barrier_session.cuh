@@ -66,6 +66,7 @@ class barrier_session {
   DEVCOMM_DEVICE void wait(memory_order order = memory_order::acquire) {
     called(detail::session_call::wait);
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
+    const trace_span traced = protocol_.trace(span_kind::wait);
     protocol_.poll(order);
     end();
   }
@@ -76,6 +77,7 @@ class barrier_session {
   [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {
     called(detail::session_call::wait_for);
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
+    const trace_span traced = protocol_.trace(span_kind::wait);
     const status outcome = protocol_.poll_for(order, limit);
     timed_out_ = outcome == status::timeout;
     if (outcome == status::success) protocol_.advance();
@@ -87,6 +89,7 @@ class barrier_session {
   DEVCOMM_DEVICE void sync(memory_order order = memory_order::acq_rel) {
     called(detail::session_call::sync);
     begin();
+    const trace_span traced = protocol_.trace(span_kind::meeting);
     protocol_.send_and_poll(order);
     end();
   }

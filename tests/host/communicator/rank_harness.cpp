@@ -2,6 +2,7 @@
 
 #include <devcomm/host/error.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,44 +96,72 @@ std::string read_until(int fd, std::chrono::steady_clock::time_point end, bool& 
 
 outcomes on_threads(int ranks, const rank_body& body) { return run_threads(host::thread_bootstraps(ranks), body); }
 
+namespace {
+
+struct child {
+  pid_t process;
+  int pipe;
+};
+
+/// A process that runs `body` and sends home its outcomes.
+child start(const std::function<outcomes()>& body) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe failed");
+  const pid_t process = ::fork();
+  if (process == 0) {
+    ::close(ends[0]);
+    std::string text;
+    for (const std::string& each : body()) text += each + '\0';
+    write_all(ends[1], text);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  return {process, ends[0]};
+}
+
+/// Adds the outcomes of the `inside` ranks of the process, which is killed when it is not done by `end`.
+void finish(const child& c, std::chrono::steady_clock::time_point end, std::size_t inside, outcomes& all) {
+  bool late = false;
+  const std::string text = read_until(c.pipe, end, late);
+  if (late) ::kill(c.process, SIGKILL);
+  ::close(c.pipe);
+  int status = 0;
+  ::waitpid(c.process, &status, 0);
+  const std::size_t before = all.size();
+  for (std::size_t at = 0; at < text.size(); at = text.find('\0', at) + 1) all.emplace_back(text.c_str() + at);
+  const std::string end_text = late                  ? "took longer than the limit"
+                               : WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                                                     : "exit " + std::to_string(WEXITSTATUS(status));
+  all.resize(before + inside, end_text);
+}
+
+}  // namespace
+
 outcomes on_processes(int ranks, const rank_body& body, int inside, int limit_seconds) {
   const host::unique_id id = host::unique_id::create();
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(limit_seconds);
-  struct child {
-    pid_t pid;
-    int pipe;
-  };
   std::vector<child> children;
   for (int first = 0; first < ranks; first += inside) {
-    int ends[2];
-    if (::pipe(ends) != 0) throw std::runtime_error("pipe failed");
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      ::close(ends[0]);
-      std::string text;
-      for (const std::string& each : run_inside(id, first, inside, ranks, body)) text += each + '\0';
-      write_all(ends[1], text);
-      ::_exit(0);
-    }
-    ::close(ends[1]);
-    children.push_back({pid, ends[0]});
+    children.push_back(start([&] { return run_inside(id, first, inside, ranks, body); }));
   }
-
   outcomes all;
-  for (const child& c : children) {
-    bool late = false;
-    const std::string text = read_until(c.pipe, end, late);
-    if (late) ::kill(c.pid, SIGKILL);
-    ::close(c.pipe);
-    int status = 0;
-    ::waitpid(c.pid, &status, 0);
-    const std::size_t before = all.size();
-    for (std::size_t at = 0; at < text.size(); at = text.find('\0', at) + 1) all.emplace_back(text.c_str() + at);
-    const std::string end_text = late                  ? "took longer than the limit"
-                                 : WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
-                                                       : "exit " + std::to_string(WEXITSTATUS(status));
-    all.resize(before + static_cast<std::size_t>(inside), end_text);
+  for (const child& c : children) finish(c, end, static_cast<std::size_t>(inside), all);
+  return all;
+}
+
+process_job::process_job(int ranks, const job_body& body, int limit_seconds)
+    : end_(std::chrono::steady_clock::now() + std::chrono::seconds(limit_seconds)) {
+  const host::unique_id id = host::unique_id::create();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto [process, pipe] =
+        start([&] { return outcomes{outcome_of([&](std::shared_ptr<host::bootstrap>) { body(id, rank); }, nullptr)}; });
+    children_.push_back({process, pipe});
   }
+}
+
+outcomes process_job::finish() {
+  outcomes all;
+  for (const auto& [process, pipe] : children_) devcomm_test::finish({process, pipe}, end_, 1, all);
   return all;
 }
 

@@ -4,6 +4,9 @@
 
 #include <devcomm/host/bootstrap.hpp>
 
+#include <devcomm/host/unique_id.hpp>
+
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -22,6 +25,22 @@ using outcomes = std::vector<std::string>;
 /// Forks; `inside` is left out for ranks of 1 process each, else the number of ranks (threads) in
 /// each process. A process that takes longer than `limit_seconds` is killed.
 [[nodiscard]] outcomes on_processes(int ranks, const rank_body& body, int inside = 1, int limit_seconds = 60);
+
+/// The same in two halves, so that several jobs can run side by side. `body` makes its own bootstrap, at `id`.
+class process_job {
+ public:
+  using job_body = std::function<void(const devcomm::host::unique_id& id, int rank)>;
+  process_job(int ranks, const job_body& body, int limit_seconds = 60);
+  [[nodiscard]] outcomes finish();
+
+ private:
+  struct child {
+    int process;
+    int pipe;
+  };
+  std::vector<child> children_;
+  std::chrono::steady_clock::time_point end_;
+};
 
 /// A list of `ranks` times "ok".
 [[nodiscard]] outcomes all_ok(int ranks);

@@ -98,9 +98,9 @@ struct communicator_options {
   std::uint32_t layout_version = device_comm::layout_version;
 };
 
-/// *Collective* (constructor, `allocate`, `register_memory`, `create_device_comm`, `split`, `barrier`):
-/// every rank calls, in the same order. When one rank fails, all throw: the one its own error, the
-/// others `remote_error` naming it. When a rank is missing, `timeout_error` names it.
+/// *Collective* (constructor, `allocate`, `register_memory`, `create_device_comm`, `split`, `write_trace`,
+/// `clear_trace`, `barrier`): every rank calls, in the same order. When one rank fails, all throw: the one its own
+/// error, the others `remote_error` naming it. When a rank is missing, `timeout_error` names it.
 ///
 /// One thread at a time may use a communicator; `abort` may be called from any.
 class communicator {
@@ -138,6 +138,13 @@ class communicator {
   /// The ranks that give one `color`, ordered by `key`, then rank. A negative color takes part and
   /// gets nothing.
   [[nodiscard]] std::unique_ptr<communicator> split(int color, int key);
+
+  /// Writes the spans that kernels have recorded in `traced`, those of all ranks in one file: JSON for Perfetto
+  /// (ui.perfetto.dev) and chrome://tracing. docs/tracing.md says what is in it. *Collective*; rank 0 writes the
+  /// file. *Requires* that the kernels are over, and `requirements::trace`.
+  void write_trace(const device_communicator& traced, const std::string& path);
+  /// Forgets the spans recorded so far, of a first launch, say. *Collective*. *Requires* that no kernel runs.
+  void clear_trace(const device_communicator& traced);
 
   /// Host barrier. Does not wait for kernels.
   void barrier();

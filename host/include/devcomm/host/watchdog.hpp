@@ -17,7 +17,8 @@ struct watchdog_options {
   /// Report at SIGUSR1 too, also when nothing waits. What handled the signal before is called as well. A program
   /// that asked for it once keeps the handler. `DEVCOMM_WATCHDOG_SIGNAL` (0 or 1) gives the first value.
   bool on_signal = false;
-  /// Takes each report, on a thread of the library's own; empty writes to stderr.
+  /// Takes each report, on a thread of the library's own; empty writes to stderr. *Lifetime*: may be called until the
+  /// last device communicator is destroyed.
   std::function<void(const std::string&)> print;
 };
 

@@ -77,6 +77,11 @@ __device__ inline uint64_t global_time() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
   return value;
 }
+__device__ inline uint64_t time_stamp() {
+  uint64_t value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value) : : "memory");
+  return value;
+}
 __device__ inline void sleep(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
 
 /// A GPU has nobody to tell what a thread waits for.

@@ -178,6 +178,7 @@ inline void allow_dependent_launch() {}
 inline bool unwinding() { return std::uncaught_exceptions() > 0; }
 
 inline uint64_t global_time() { return sim::clock_now(); }
+inline uint64_t time_stamp() { return sim::clock_now(); }
 inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 
 class wait_scope {
