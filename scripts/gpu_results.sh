@@ -91,8 +91,7 @@ part_examples() {
   fi
   if [ "$gpus" -gt 1 ] && [ "$gpus" -lt 8 ]; then
     start_log examples_shared_gpus "Examples: 8 ranks, several on a GPU; for correctness only"
-    # Ranks of one process on one GPU share a context: loading a kernel lazily would wait for the other rank's kernel.
-    CUDA_MODULE_LOADING=EAGER run_examples 8
+    run_examples 8
   fi
 }
 
@@ -171,7 +170,7 @@ part_sanitizer() {
   fi
   for tool in memcheck racecheck synccheck; do
     for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu; do
-      run CUDA_VISIBLE_DEVICES=0,1 "$sanitizer" --tool "$tool" --error-exitcode 9 "$program"
+      limit=300 run CUDA_VISIBLE_DEVICES=0,1 DEVCOMM_TEST_FEW=1 "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$program"
     done
   done
 }

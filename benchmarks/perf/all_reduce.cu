@@ -55,15 +55,16 @@ struct lamport {
 };
 
 template <class Algorithm, class Protocol, class T>
-__global__ void __launch_bounds__(most_threads) through_packets(device_comm comm, typename Protocol::handle channels,
-                                                                const T* input, T* output, std::uint64_t count) {
+__global__ void __launch_bounds__(most_threads)
+    through_packets(device_comm comm, typename Protocol::handle channels, const T* input, T* output,
+                    std::uint64_t count, std::uint64_t block_packs) {
   allow_dependent_launch();
   wait_for_prior_launch();
   const collective::from_memory<T> source{input, count};
   const collective::to_memory<T> destination{output, count};
   typename Protocol::session channel{block{}, comm, channels, blockIdx.x};
-  Algorithm::template run<T>(channel, collective::slice_of_block(collective::packs_of<T>(count), packs_per_block),
-                             source, destination);
+  Algorithm::template run<T>(channel, collective::slice_of_block(collective::packs_of<T>(count), block_packs), source,
+                             destination);
 }
 
 template <class T>

@@ -50,9 +50,9 @@ int main() {
             example::fill(added, count, [&](std::uint64_t i) { return example::value(100, i); });
             example::poison(out, count + 1);
 
-            launch(add_all_reduced<T>, {.grid = blocks, .block = threads}, device_comm.get(), channels,
-                   static_cast<const T*>(in), static_cast<const T*>(added), out, count);
-            check_cuda(cudaDeviceSynchronize(), "add_all_reduced");
+            launch(add_all_reduced<T>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
+                   device_comm.get(), channels, static_cast<const T*>(in), static_cast<const T*>(added), out, count);
+            check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "add_all_reduced");
             device_comm.check();
 
             example::expect(out, count, example::type_name<T>(), [&](std::uint64_t i) {

@@ -52,10 +52,12 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
   example::fill(weight, shape.hidden, [&](std::uint64_t i) { return example::value(200, i); });
   example::poison(normed, count);
 
-  launch(example::all_reduce_rms_norm<Algorithm, T>,
-         {.grid = blocks, .block = threads, .shared_bytes = shape.shared_bytes(sizeof(T))}, device_comm.get(), channels,
-         static_cast<const T*>(partial), static_cast<const T*>(weight), residual, normed, shape, epsilon);
-  check_cuda(cudaDeviceSynchronize(), "all_reduce_rms_norm");
+  launch(
+      example::all_reduce_rms_norm<Algorithm, T>,
+      {.grid = blocks, .block = threads, .shared_bytes = shape.shared_bytes(sizeof(T)), .stream = cudaStreamPerThread},
+      device_comm.get(), channels, static_cast<const T*>(partial), static_cast<const T*>(weight), residual, normed,
+      shape, epsilon);
+  check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "all_reduce_rms_norm");
   device_comm.check();
 
   example::expect(residual, count, "residual",
