@@ -1,0 +1,24 @@
+#include "perf/packet_all_reduce.cuh"
+
+namespace perf {
+namespace packets {
+namespace {
+
+struct lamport {
+  using handle = lamport_handle;
+  using session = lsa::lamport_session<block>;
+  static constexpr const char* name = "lamport";
+  static handle add(requirements& needs, std::uint32_t packs) {
+    return needs.add_lamport_channels(needs.lsa(), most_blocks, session::packets_for(packs));
+  }
+};
+
+}  // namespace
+}  // namespace packets
+
+void add_lamport_all_reduces(const rank_context& context, algorithms& made) {
+  made.push_back(std::make_unique<packets::packet_all_reduce<packets::one_shot, packets::lamport>>(context));
+  made.push_back(std::make_unique<packets::packet_all_reduce<packets::two_shot, packets::lamport>>(context));
+}
+
+}  // namespace perf

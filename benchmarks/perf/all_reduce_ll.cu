@@ -1,0 +1,24 @@
+#include "perf/packet_all_reduce.cuh"
+
+namespace perf {
+namespace packets {
+namespace {
+
+struct ll {
+  using handle = ll_handle;
+  using session = lsa::ll_session<block>;
+  static constexpr const char* name = "ll";
+  static handle add(requirements& needs, std::uint32_t packs) {
+    return needs.add_ll_channels(needs.lsa(), most_blocks, session::packets_for(packs));
+  }
+};
+
+}  // namespace
+}  // namespace packets
+
+void add_ll_all_reduces(const rank_context& context, algorithms& made) {
+  made.push_back(std::make_unique<packets::packet_all_reduce<packets::one_shot, packets::ll>>(context));
+  made.push_back(std::make_unique<packets::packet_all_reduce<packets::two_shot, packets::ll>>(context));
+}
+
+}  // namespace perf

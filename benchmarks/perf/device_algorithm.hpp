@@ -1,0 +1,55 @@
+/// \file device_algorithm.hpp
+/// What devcomm's own algorithms share.
+#pragma once
+
+#include "perf/algorithm.hpp"
+
+#include <devcomm/launch.hpp>
+
+#include <optional>
+#include <vector>
+
+namespace perf {
+
+inline constexpr unsigned most_blocks = 132;
+inline constexpr unsigned most_threads = 512;
+
+/// Powers of two, and all multiprocessors; no more threads than half of them would have work.
+inline std::vector<launch_shape> usual_shapes(std::uint64_t packs, bool few) {
+  std::vector<launch_shape> shapes;
+  if (few) return {{1, 32}, {2, 32}};
+  for (const unsigned blocks : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 128u, most_blocks})
+    for (const unsigned threads : {64u, 128u, 256u, most_threads})
+      if ((blocks == 1 && threads == 64) || std::uint64_t{blocks} * threads <= 2 * packs)
+        shapes.push_back({blocks, threads});
+  return shapes;
+}
+
+/// What the algorithms share: resources on the device, made together.
+class device_algorithm : public algorithm {
+ public:
+  explicit device_algorithm(const rank_context& context) : context_(context) {}
+
+  [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
+    return usual_shapes((what.bytes + 15) / 16, is_simulated());
+  }
+  void check() override { device_comm_->check(); }
+
+ protected:
+  [[nodiscard]] bool is_simulated() const { return context_.comm->properties().backend == "simulator"; }
+  [[nodiscard]] devcomm::launch_config shape_of(const work& what) const {
+    return {.grid = what.shape.blocks,
+            .block = what.shape.threads,
+            .stream = what.stream,
+            .programmatic_dependent = what.dependent};
+  }
+  [[nodiscard]] devcomm::host::communicator& comm() const { return *context_.comm; }
+  [[nodiscard]] const rank_context& context() const { return context_; }
+
+  std::optional<devcomm::host::device_communicator> device_comm_;
+
+ private:
+  rank_context context_;
+};
+
+}  // namespace perf
