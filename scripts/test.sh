@@ -60,7 +60,10 @@ run_tests() { # PRESET
 }
 
 stage_checks() { scripts/checks/all.sh; }
-stage_release() { configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON && build release && run_tests release; }
+stage_release() {
+  configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON -DDEVCOMM_BENCHMARK_CUDA_ARCHITECTURES=90-real &&
+    build release && run_tests release
+}
 stage_race() { configure simulator-race && build simulator-race && run_tests simulator-race; }
 stage_thread() { configure simulator-thread && build simulator-thread && run_tests simulator-thread; }
 stage_address() { configure simulator-address && build simulator-address && run_tests simulator-address; }

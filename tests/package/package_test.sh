@@ -32,7 +32,8 @@ if [ "$way" = find ]; then
     exit 1
   }
 else
-  options+=("-DFETCHCONTENT_SOURCE_DIR_DEVCOMM=$SOURCE_DIR")
+  # Everything is compiled again here, so as fast as can be.
+  options+=("-DFETCHCONTENT_SOURCE_DIR_DEVCOMM=$SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug)
 fi
 
 "$CMAKE" -S "$here/consumer" -B "$WORK/build" -G "$GENERATOR" "${options[@]}"

@@ -138,10 +138,11 @@ class packet_channel {
   /// rank last, and not all ranks at one member first. `Ranks` is the team's size, or 0 where it is not known.
   template <int Ranks, class Store>
   DEVCOMM_DEVICE void for_each_outgoing(uint32_t packet, Store store) const {
+    constexpr int unroll = Ranks != 0 ? Ranks : 1;
     const int size = Ranks != 0 ? Ranks : members_.size;
     char* first = outgoing(0, packet);
     int member = members_.rank;
-    DEVCOMM_UNROLL_BY((Ranks != 0 ? Ranks : 1))
+    DEVCOMM_UNROLL_BY(unroll)
     for (int sent = 0; sent < size; ++sent) {
       member = member + 1 < size ? member + 1 : 0;
       store(first + member * stride_);

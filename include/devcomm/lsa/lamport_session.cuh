@@ -70,7 +70,7 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
   template <class T>
   static constexpr bool can_carry = is_lamport_type<T>;
   /// Packets that make room for `packs` packs from each member to each in a round.
-  static constexpr uint32_t packets_for(uint32_t packs) { return packs; }
+  DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return packs; }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity(); }
 
@@ -118,8 +118,9 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
     }
     DEVCOMM_UNROLL
     for (int m = 0; m < Members; ++m) values[m] = detail::to_pack<T>(protocol::decode(raw[m]));
+    constexpr int unroll = Members <= 4 ? Members : 1;
     char* packet = this->incoming(first, i);
-    DEVCOMM_UNROLL_BY((Members <= 4 ? Members : 1))
+    DEVCOMM_UNROLL_BY(unroll)
     for (int m = 0; m < Members; ++m) {
       if (first + m < end) detail::arch::store_words(packet, {0, 0, 0, 0});
       packet += this->row_bytes();

@@ -109,7 +109,7 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
   template <class T>
   static constexpr bool can_carry = true;
   /// Packets that make room for `packs` packs from each member to each in a round.
-  static constexpr uint32_t packets_for(uint32_t packs) { return 2 * packs; }
+  DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return 2 * packs; }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / 2; }
   template <class T>

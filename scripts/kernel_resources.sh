@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Prints a table of Markdown with what ptxas says of the all-reduce kernels of devcomm-perf: registers, shared memory and spills.
+#
+#   scripts/kernel_resources.sh [ARCH]    sm_90 unless given
+#
+# Needs nvcc (CUDA_HOME, or in the PATH) and c++filt; takes some minutes. The exit status is 1 when a kernel spills.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/lib/setup.sh
+find_cuda
+[ -n "$cuda_root" ] || fail "no CUDA toolkit found; set CUDA_HOME"
+arch=${1:-sm_90}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+for file in all_reduce_lamport all_reduce_ll all_reduce; do
+  "$cuda_root/bin/nvcc" -std=c++20 -O3 -arch="$arch" -Iinclude -Ihost/include -Ibenchmarks --resource-usage -cubin -o /dev/null \
+    "benchmarks/perf/$file.cu" >>"$log" 2>&1 || fail "nvcc failed: $(tail -n 5 "$log")"
+done
+echo "| kernel ($arch, 512 threads) | registers | shared memory, bytes | stack, bytes | spilled, bytes |"
+echo "|---|---|---|---|---|"
+c++filt <"$log" | awk '
+  /Compiling entry function/ {
+    match($0, /\047.*\047/)
+    name = substr($0, RSTART + 1, RLENGTH - 2)
+    sub(/^void /, "", name)
+    gsub(/perf::|\(anonymous namespace\)::|packets::|devcomm::/, "", name)
+    sub(/\(.*/, "", name)
+    entry = 1
+  }
+  entry && /bytes stack frame/ { stack = $1; spilled = $5 + $9; all += spilled }
+  entry && /Used [0-9]+ registers/ {
+    match($0, /Used [0-9]+/)
+    registers = substr($0, RSTART + 5, RLENGTH - 5)
+    shared = 0
+    if (match($0, /[0-9]+ bytes smem/)) shared = substr($0, RSTART, RLENGTH) + 0
+    printf "| `%s` | %s | %d | %d | %d |\n", name, registers, shared, stack, spilled
+    entry = 0
+  }
+  END { exit all > 0 }' | sort
