@@ -3,6 +3,7 @@
 #pragma once
 
 #include "perf/algorithm.hpp"
+#include "perf/options.hpp"
 
 #include <devcomm/launch.hpp>
 
@@ -10,9 +11,6 @@
 #include <vector>
 
 namespace perf {
-
-inline constexpr unsigned most_blocks = 132;
-inline constexpr unsigned most_threads = 512;
 
 /// Powers of two, and all multiprocessors; no more threads than half of them would have work.
 inline std::vector<launch_shape> usual_shapes(std::uint64_t packs, bool few) {

@@ -152,6 +152,9 @@ options parse_options(const std::vector<std::string>& arguments) {
   if (result.operation.empty()) throw usage_error("name an operation, such as all_reduce");
   if (result.begin > result.end) throw usage_error("-b is larger than -e");
   if (!result.plan.empty() && !result.sweep) throw usage_error("--plan needs --sweep: a plan comes from trying shapes");
+  if (result.blocks > most_blocks || result.threads > most_threads)
+    throw usage_error("a launch has at most " + std::to_string(most_blocks) + " blocks of " +
+                      std::to_string(most_threads) + " threads");
   if ((result.blocks != 0) != (result.threads != 0)) throw usage_error("give --blocks and --threads together");
   if (result.blocks != 0 && result.sweep) throw usage_error("--sweep tries shapes; leave --blocks and --threads out");
   return result;

@@ -11,6 +11,10 @@
 
 namespace perf {
 
+/// Room that devcomm's algorithms make for launches.
+inline constexpr unsigned most_blocks = 132;
+inline constexpr unsigned most_threads = 512;
+
 /// The command line makes no sense; says which part, and what would.
 class usage_error : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;

@@ -120,7 +120,7 @@ void session::run_plan(std::uint64_t bytes) {
   const work call = call_of(bytes);
   request.bytes = call.bytes;
   request.ranks = comm_.size();
-  request.most_blocks = settings_.most_blocks;
+  request.most_blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
   request.in_windows = true;
   request.lamport = call.type == data_type::bf16 || call.type == data_type::half || call.type == data_type::float32;
   const auto plan = devcomm::host::plan_all_reduce(request);
@@ -161,7 +161,9 @@ std::vector<launch_shape> session::sweep(algorithm& how, work call) {
   }
   // Ranks have the same times, so they go on with the same shapes.
   std::vector<launch_shape> shapes;
-  for (const auto& [budget, seen] : fastest) {
+  for (const auto& each : fastest) {
+    const unsigned budget = each.first;
+    const row& seen = each.second;
     const bool known = std::any_of(shapes.begin(), shapes.end(), [&](const launch_shape& shape) {
       return shape.blocks == seen.shape.blocks && shape.threads == seen.shape.threads;
     });

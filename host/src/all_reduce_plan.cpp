@@ -28,8 +28,9 @@ std::optional<T> named(const std::array<T, N>& all, const std::string& name) {
 
 constexpr unsigned most_blocks = 65535;  // of a row; also tells a negative number, which reads as a large one
 
-/// Vectors that cross each rank's links.
+/// Vectors that cross each rank's links; a little for one rank, which copies.
 double traffic(all_reduce_algorithm algorithm, int ranks) {
+  if (ranks == 1) return 0.5;
   const double peers = ranks - 1;
   return algorithm == all_reduce_algorithm::one_shot ? peers : 2 * peers / ranks;
 }
@@ -66,7 +67,7 @@ double scale(const std::vector<all_reduce_time>& rows, const all_reduce_time& ro
   for (const all_reduce_time& other : rows)
     if (other.ranks == row.ranks && other.algorithm == row.algorithm && other.protocol == row.protocol)
       least = std::min(least, other.microseconds);
-  double factor = traffic(row.algorithm, request.ranks) / std::max(traffic(row.algorithm, row.ranks), 0.1);
+  double factor = traffic(row.algorithm, request.ranks) / traffic(row.algorithm, row.ranks);
   if (request.bytes > row.bytes) factor *= static_cast<double>(request.bytes) / static_cast<double>(row.bytes);
   return least + (row.microseconds - least) * factor;
 }
@@ -80,6 +81,7 @@ std::string sentence(const all_reduce_plan& plan, const all_reduce_request& requ
        << ", about " << time.data() << " us: the fastest in " << table << " for " << row.ranks << " ranks and "
        << row.bytes << " bytes";
   if (request.most_blocks != 0) text << " in at most " << request.most_blocks << " blocks";
+  if (plan.blocks < row.blocks) text << ", cut down from " << row.blocks << " blocks";
   if (!request.lamport) text << ", of those that carry every type";
   if (!request.in_windows) text << ", for any memory";
   if (row.ranks != request.ranks)
@@ -157,34 +159,35 @@ all_reduce_times all_reduce_times::usual() {
 all_reduce_plan all_reduce_times::choose(const all_reduce_request& request) const {
   if (request.bytes == 0) throw invalid_argument("an all-reduce plan for 0 bytes: give the size of a rank's vector");
   if (request.ranks < 1) throw invalid_argument("an all-reduce plan for " + std::to_string(request.ranks) + " ranks");
-  const int ranks = nearest_ranks(rows_, request.ranks);
-  const std::uint64_t size = next_size(rows_, ranks, request.bytes);
-  const auto can_serve = [&](const all_reduce_time& row) {
-    return row.ranks == ranks && row.bytes == size &&
-           (request.lamport || row.protocol != all_reduce_protocol::lamport) &&
-           (request.in_windows || row.algorithm != all_reduce_algorithm::direct);
-  };
-  // With a budget below everything measured, the smallest grid is cut down to it.
-  unsigned budget = request.most_blocks;
-  unsigned smallest = 0;
-  for (const all_reduce_time& row : rows_)
-    if (can_serve(row) && (smallest == 0 || row.blocks < smallest)) smallest = row.blocks;
-  if (budget == 0) budget = ~0u;
-  const unsigned limit = std::max(budget, smallest);
+  std::vector<all_reduce_time> rows;
+  for (const all_reduce_time& row : rows_) {
+    const bool carries = request.lamport || row.protocol != all_reduce_protocol::lamport;
+    const bool reaches = request.in_windows || row.algorithm != all_reduce_algorithm::direct;
+    if (carries && reaches) rows.push_back(row);
+  }
+  if (rows.empty())
+    throw invalid_argument(name_ + " has no algorithm for " + (request.lamport ? "" : "elements of every type") +
+                           (request.lamport || request.in_windows ? "" : " in ") +
+                           (request.in_windows ? "" : "any memory") +
+                           "; add rows by devcomm-perf all_reduce --sweep --algo all --plan");
+  const int ranks = nearest_ranks(rows, request.ranks);
+  const std::uint64_t size = next_size(rows, ranks, request.bytes);
+  std::erase_if(rows, [&](const all_reduce_time& row) { return row.ranks != ranks || row.bytes != size; });
 
+  // With a budget below everything measured, the smallest grid is cut down to it.
+  unsigned smallest = rows.front().blocks;
+  for (const all_reduce_time& row : rows) smallest = std::min(smallest, row.blocks);
+  const unsigned budget = request.most_blocks == 0 ? ~0u : request.most_blocks;
   const all_reduce_time* best = nullptr;
   all_reduce_plan plan;
-  for (const all_reduce_time& row : rows_) {
-    if (!can_serve(row) || row.blocks > limit) continue;
-    const double time = scale(rows_, row, request);
+  for (const all_reduce_time& row : rows) {
+    if (row.blocks > std::max(budget, smallest)) continue;
+    const double cut = row.blocks > budget ? static_cast<double>(row.blocks) / budget : 1;
+    const double time = scale(rows_, row, request) * cut;
     if (best != nullptr && time >= plan.microseconds) continue;
     best = &row;
     plan.microseconds = time;
   }
-  if (best == nullptr)
-    throw invalid_argument(name_ +
-                           " has no algorithm for this type of element; add rows with ll by devcomm-perf "
-                           "all_reduce --sweep --algo all --plan");
   plan.algorithm = best->algorithm;
   plan.protocol = best->protocol;
   plan.blocks = std::min(best->blocks, budget);

@@ -178,9 +178,10 @@ void check_types_and_sizes() {
   }
 }
 
+/// Launches whose first round on each channel is the one after `epoch`.
 template <class Protocol, class Algorithm>
-void check_changing_sizes() {
-  test::on_ranks(4, [](host::communicator& comm) {
+void check_changing_sizes(std::uint32_t epoch) {
+  test::on_ranks(4, [epoch](host::communicator& comm) {
     auto needs = comm.requirements();
     const auto channels = Protocol::add(needs, comm.lsa(), 2, Algorithm::room(32, comm.size()));
     const auto device_comm = comm.create_device_comm(needs);
@@ -190,6 +191,13 @@ void check_changing_sizes() {
     for (std::size_t i = 0; i < most; ++i) input[i] = element<float>(comm.rank(), i);
     const test::device_array<float> from(input);
     const test::device_array<float> to(most * launches, 0xff);
+    const packet_layout layout{channels.count, channels.members, channels.packets};
+    for (std::uint32_t c = 0; c < channels.count; ++c) {
+      char* own = device_comm.get().resources.local + channels.offset + layout.epoch(c);
+      check_cuda(cudaMemcpyAsync(own, &epoch, sizeof epoch, cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");
+    }
+    test::finish("cudaMemcpyAsync");
+    comm.barrier();
     const auto count_of = [](int n) { return static_cast<std::size_t>(n * 97 % 700 + 1); };
     for (int n = 0; n < launches; ++n) {
       launch(all_reduce<Protocol, Algorithm, float, sum>,
@@ -209,6 +217,16 @@ void check_changing_sizes() {
     }
     comm.barrier();
   });
+}
+
+template <class Protocol, class Algorithm>
+void check_changing_sizes_from_the_start() {
+  check_changing_sizes<Protocol, Algorithm>(0);
+}
+template <class Protocol, class Algorithm>
+void check_wrap_around() {
+  check_changing_sizes<Protocol, Algorithm>(~0u - 12);
+  check_changing_sizes<Protocol, Algorithm>(~0u);  // all memory is as it was made
 }
 
 template <class Protocol, class Algorithm>
@@ -301,7 +319,11 @@ TEST_CASE("all-reduce through packets sums vectors of any size, alignment and ty
   FOR_EACH_PAIR(check_types_and_sizes);
 }
 
-TEST_CASE("launches of changing sizes follow one another without the host") { FOR_EACH_PAIR(check_changing_sizes); }
+TEST_CASE("launches of changing sizes follow one another without the host") {
+  FOR_EACH_PAIR(check_changing_sizes_from_the_start);
+}
+
+TEST_CASE("epochs may wrap around") { FOR_EACH_PAIR(check_wrap_around); }
 
 TEST_CASE("a captured all-reduce works at every replay") { FOR_EACH_PAIR(check_replays); }
 

@@ -12,12 +12,14 @@ namespace devcomm::collective {
 /// outputs. For element types that Lamport channels do not carry, and for large vectors with few blocks; needs no
 /// memory but the two windows. Each rank reads and writes `(ranks - 1) / ranks` times the vector over its links.
 ///
-/// `input` and `output` may be the same place. What all ranks wrote to their inputs before the call is read; the
-/// whole output may be read after it, and all inputs be written. Elements accumulate in `accumulator_t<T>` in the
-/// order of the ranks, and each is computed once, so all ranks get the same bits, in every run.
+/// `input` and `output` may be the same place. Each block meets its like on the other ranks, and no other block: inputs
+/// are complete before the launch, and outputs after it, or the grid is synchronised before and after the call.
+/// Elements accumulate in `accumulator_t<T>` in the order of the ranks, and each is computed once, so all ranks get the
+/// same bits, in every run.
 ///
 /// *Collective* over the barrier's group on every rank of `comm.lsa()`, once in each block of the grid, with the same
-/// grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted.
+/// grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted; one at the first barrier
+/// leaves outputs alone.
 template <class T, class Group, class Operator>
 DEVCOMM_DEVICE void all_reduce_direct(lsa::barrier_session<Group>& barrier, const Group& group, const device_comm& comm,
                                       sym_ptr<T> input, sym_ptr<T> output, uint64_t count, Operator op) {
@@ -32,6 +34,7 @@ DEVCOMM_DEVICE void all_reduce_direct(lsa::barrier_session<Group>& barrier, cons
   const uint64_t first = element(mine.begin);
 
   barrier.sync(memory_order::acq_rel);
+  if (barrier.agree() != status::success) return;  // a peer that is late may still use its memory
   reduce_copy<T>(
       group, ranks.size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + first; }, ranks.size,
       [&](int step) {  // not all ranks to one at a time

@@ -9,7 +9,9 @@
 namespace devcomm::collective {
 
 /// Packs of room that a channel needs for vectors of `packs` packs in one round of `all_reduce_one_shot`.
-DEVCOMM_HOST_DEVICE constexpr uint32_t one_shot_room(uint64_t packs) { return static_cast<uint32_t>(packs); }
+DEVCOMM_HOST_DEVICE constexpr uint32_t one_shot_room(uint64_t packs) {
+  return packs < 0xffffffffu ? static_cast<uint32_t>(packs) : 0xffffffffu;
+}
 
 /// Every rank sends its vector to all and reduces all vectors itself: one trip over the links, no barrier
 /// before or after. Each rank sends `ranks - 1` times the vector, or with LL twice that.
@@ -23,8 +25,8 @@ DEVCOMM_HOST_DEVICE constexpr uint32_t one_shot_room(uint64_t packs) { return st
 /// its capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the ranks, so all
 /// ranks get the same bits, in every run.
 ///
-/// *Collective* over the channel's group, with the same `packs` on every rank. After a failure, see
-/// `ll_session`, `consume` gets zeros.
+/// *Collective* over the channel's group, with the same `packs` on every rank: nothing compares them, and ranks that
+/// differ wait in vain or get wrong sums. After a failure, see `ll_session`, what `consume` gets is not to be trusted.
 template <class T, class Channel, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_one_shot(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
                                         Operator op) {
@@ -34,6 +36,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot(Channel& channel, slice packs, const Pro
   const int members = channel.members().size;
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of an all-reduce needs a capacity of one pack at least");
+  if (room == 0) return;
 
   detail::with_ranks(members, [&](auto ranks) {
     for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {

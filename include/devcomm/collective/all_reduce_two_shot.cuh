@@ -12,7 +12,8 @@ namespace devcomm::collective {
 /// Packs of room that a channel needs for vectors of `packs` packs in one round of `all_reduce_two_shot`.
 DEVCOMM_HOST_DEVICE constexpr uint32_t two_shot_room(uint64_t packs, int ranks) {
   const auto members = static_cast<uint64_t>(ranks);
-  return static_cast<uint32_t>(2 * ((packs + members - 1) / members));
+  const uint64_t room = 2 * ((packs + members - 1) / members);
+  return room < 0xfffffffeu ? static_cast<uint32_t>(room) : 0xfffffffeu;
 }
 
 /// Each rank owns a share of the vector: all send it theirs, it reduces, and sends the result to all. Each rank
@@ -31,6 +32,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Pro
   const team ranks_of_channel = channel.members();
   const uint32_t room = channel.pack_capacity() / 2;  // of one share; the other half takes the results
   DEVCOMM_ASSERT(room > 0, "the channel of a two-shot all-reduce needs a capacity of two packs at least");
+  if (room == 0) return;
 
   detail::with_ranks(ranks_of_channel.size, [&](auto ranks) {
     constexpr int at_once = ranks.value == 2 ? 2 : 4;  // more would take registers that 512 threads do not have

@@ -98,7 +98,7 @@ class packet_channel {
       Protocol::end_round();
     }
     began_ = true;
-    ++epoch_;
+    epoch_ += epoch_ == ~0u ? 3 : 1;  // never 0, which memory starts with, and odd after even
   }
 
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
@@ -138,7 +138,7 @@ class packet_channel {
   /// rank last, and not all ranks at one member first. `Ranks` is the team's size, or 0 where it is not known.
   template <int Ranks, class Store>
   DEVCOMM_DEVICE void for_each_outgoing(uint32_t packet, Store store) const {
-    constexpr int unroll = Ranks != 0 ? Ranks : 1;
+    [[maybe_unused]] constexpr int unroll = Ranks != 0 ? Ranks : 1;
     const int size = Ranks != 0 ? Ranks : members_.size;
     char* first = outgoing(0, packet);
     int member = members_.rank;

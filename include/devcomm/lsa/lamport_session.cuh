@@ -45,13 +45,15 @@ struct lamport_protocol {
 namespace devcomm::lsa {
 
 /// Whether Lamport channels carry `T`: floating-point types of 2 or 4 bytes. Of other types, all bits can be
-/// ones in a number; `ll_session` carries those.
+/// ones in a number; `ll_session` carries those. Classes of 2 bytes are taken for floating-point ones, such as
+/// `__half`: specialise this as false for one in which 0xffff is a number.
 template <class T>
 inline constexpr bool is_lamport_type = detail::is_same<T, float> || (!detail::is_arithmetic<T> && sizeof(T) == 2);
 
 /// One group's hold on one Lamport channel; usually a block's, with the block's index.
 ///
-/// *Collective*, *Requires*, *Failure*: as for `ll_session`; also every packet that is sent is received, once.
+/// *Collective*, *Requires*, *Failure*: as for `ll_session`; also every packet that is sent is received, once, and a
+/// launch has one session of a channel at most.
 /// Further rounds of one session cost a system-wide fence each, so give a channel the capacity for one.
 template <class Group>
 class lamport_session : public detail::packet_channel<detail::lamport_protocol, Group> {
@@ -118,7 +120,7 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
     }
     DEVCOMM_UNROLL
     for (int m = 0; m < Members; ++m) values[m] = detail::to_pack<T>(protocol::decode(raw[m]));
-    constexpr int unroll = Members <= 4 ? Members : 1;
+    [[maybe_unused]] constexpr int unroll = Members <= 4 ? Members : 1;
     char* packet = this->incoming(first, i);
     DEVCOMM_UNROLL_BY(unroll)
     for (int m = 0; m < Members; ++m) {

@@ -7,6 +7,9 @@
 ///
 /// *Why no fence is needed*. Data and flag of a half are one word, so neither can be seen without the other.
 /// Packets are only ever overwritten by their sender; detail/packet_channel.cuh says why that is not too early.
+///
+/// *Limit*. Epochs come again after 2^32 rounds. A packet that nobody wrote in all that time, and that is waited for in
+/// just the round that has its epoch, would be taken for a new one. Lamport channels have no such limit.
 #pragma once
 
 #include <devcomm/detail/packet_channel.cuh>
@@ -47,8 +50,8 @@ namespace devcomm::lsa {
 /// round each member hears from each, itself or through others that heard from it; which packets is the
 /// caller's affair, the same on all ranks.
 ///
-/// *Failure*: as for `barrier_session`; after it, what is received is zeros at once, and from the next round on
-/// the whole group sends nothing.
+/// *Failure*: as for `barrier_session`; after it, what a thread receives that knows of it is zeros at once, and from
+/// the next round on the whole group sends nothing.
 template <class Group>
 class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
   using base = detail::packet_channel<detail::ll_protocol, Group>;
@@ -118,7 +121,7 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
     if (this->is_alive()) store_pack(this->outgoing(member, 2 * i), value);
   }
   /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
-  template <int Ranks, class T>
+  template <int Ranks = 0, class T>
   DEVCOMM_DEVICE void send_pack_to_all(uint32_t i, const pack<T>& value) const {
     this->check(0, 2 * i, 2);
     if (!this->is_alive()) return;

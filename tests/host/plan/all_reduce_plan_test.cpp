@@ -65,6 +65,25 @@ TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {
   CHECK_THAT(choose({.bytes = 65536, .ranks = 16}).why, ContainsSubstring("not measured for 16 ranks"));
 }
 
+TEST_CASE("what is sought among are the rows that can serve") {
+  const auto mixed = all_reduce_times::parse("2 1024 one_shot ll 1 64 2.5\n2 2048 one_shot lamport 1 64 2.6", "x.txt");
+  CHECK(mixed.choose({.bytes = 1500, .ranks = 2, .lamport = false}).protocol == all_reduce_protocol::ll);
+  const auto windows = all_reduce_times::parse("2 1024 direct simple 1 64 2.5", "x.txt");
+  CHECK_THROWS_MATCHES(windows.choose({.bytes = 4, .ranks = 2}), invalid_argument,
+                       Catch::Matchers::MessageMatches(ContainsSubstring("no algorithm for any memory")));
+}
+
+TEST_CASE("a larger vector takes longer, and a grid that is cut down, too") {
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    const auto times = all_reduce_times::usual();
+    CHECK(times.choose({.bytes = 64 << 20, .ranks = ranks}).microseconds >
+          10 * times.choose({.bytes = 64 << 10, .ranks = ranks}).microseconds);
+    CHECK(times.choose({.bytes = 64 << 20, .ranks = ranks}).blocks > 16);
+  }
+  CHECK(choose({.bytes = 65536, .ranks = 4, .most_blocks = 4}).microseconds > 4 * 4.0);
+  CHECK_THAT(choose({.bytes = 65536, .ranks = 4, .most_blocks = 4}).why, ContainsSubstring("cut down from 16 blocks"));
+}
+
 TEST_CASE("a plan says what it chose and why") {
   CHECK(
       choose({.bytes = 65536, .ranks = 4, .most_blocks = 16}).why ==

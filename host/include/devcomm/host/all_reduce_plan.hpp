@@ -67,7 +67,8 @@ class all_reduce_times {
   std::string name_;
 };
 
-/// `all_reduce_times::usual().choose(request)`, with the table read once.
+/// `all_reduce_times::usual().choose(request)`, with the table read once. Ranks must follow one plan: give all the same
+/// request, and the same table.
 [[nodiscard]] all_reduce_plan plan_all_reduce(const all_reduce_request& request);
 
 }  // namespace devcomm::host
