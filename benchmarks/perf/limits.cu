@@ -161,7 +161,8 @@ class limits {
   template <memory_order Store, memory_order Load>
   double flag() {
     const std::uint32_t rounds = simulated_ ? 10 : 1000;
-    check_cuda(cudaMemset(window_.data(), 0, 64), "cudaMemset");
+    check_cuda(cudaMemsetAsync(window_.data(), 0, 64, watch_.stream()), "cudaMemsetAsync");
+    check_cuda(cudaStreamSynchronize(watch_.stream()), "cudaMemsetAsync");  // before a peer's first flag
     std::uint32_t next = 1;
     const double milliseconds = time([&](cudaStream_t stream) {
       if (comm_.rank() < 2)
