@@ -27,7 +27,7 @@ class range {
 
  private:
   static nvtxDomainHandle_t domain() {
-    static const nvtxDomainHandle_t devcomm = nvtxDomainCreateA("devcomm");
+    static auto* const devcomm = nvtxDomainCreateA("devcomm");
     return devcomm;
   }
 };
