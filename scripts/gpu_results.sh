@@ -117,6 +117,17 @@ part_faults() {
   done
 }
 
+# Barriers as they are, and with FEATURE in the kernel, turn by turn.
+measure_cost_on_barriers() { # FEATURE
+  local n
+  for n in 2 "${rank_counts[-1]}"; do
+    for _ in 1 2; do
+      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu"
+      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_$1_gpu"
+    done
+  done
+}
+
 part_watchdog() {
   start_log watchdog "A hang as the watchdog tells it, and what the watchdog costs"
   local most=${rank_counts[-1]}
@@ -126,12 +137,7 @@ part_watchdog() {
   fi
   run "$bin/watchdog_test_gpu" --order decl
   run DEVCOMM_RANKS="$most" "$bin/faults_gpu" absent_rank
-  for n in 2 "$most"; do
-    for _ in 1 2; do
-      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu"
-      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_watchdog_gpu"
-    done
-  done
+  measure_cost_on_barriers watchdog
 }
 
 part_trace() {
@@ -145,12 +151,7 @@ part_trace() {
     run scripts/trace_to_svg.py "$trace" "${trace%.json}.svg" --blocks 4 --title "Two-shot all-reduce of 1 MiB, $n x $model"
   done
   [ "$most" -ge 2 ] || return
-  for n in 2 "$most"; do
-    for _ in 1 2; do
-      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu"
-      run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_trace_gpu"
-    done
-  done
+  measure_cost_on_barriers trace
 }
 
 part_benchmarks() {

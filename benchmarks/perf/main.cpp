@@ -1,9 +1,6 @@
 /// devcomm-perf: times of collective operations, checked, beside those of peers. `devcomm-perf --help` says how.
 #include "perf/limits.hpp"
-#include "perf/measurement.hpp"
 #include "perf/options.hpp"
-#include "perf/plot.hpp"
-#include "perf/report.hpp"
 #include "perf/session.hpp"
 
 #include <devcomm/host/run_ranks.hpp>

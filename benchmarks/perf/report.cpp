@@ -57,11 +57,6 @@ void report::progress(const std::string& what) {
   if (shows_progress_) std::fprintf(stderr, "\r\033[K%s", what.c_str());
 }
 
-void report::note(const std::string& text) {
-  progress("");
-  std::printf("# %s\n", text.c_str());
-}
-
 void report::add(const row* out_of_place, const row* in_place) {
   const row* either = out_of_place != nullptr ? out_of_place : in_place;
   if (either == nullptr) return;

@@ -25,7 +25,6 @@ class report {
   void progress(const std::string& what);
   /// One line for a call both ways; either may be null.
   void add(const row* out_of_place, const row* in_place);
-  void note(const std::string& text);
 
   [[nodiscard]] const std::vector<row>& rows() const { return rows_; }
   [[nodiscard]] bool any_wrong() const;
