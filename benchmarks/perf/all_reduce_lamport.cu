@@ -17,8 +17,7 @@ struct lamport {
 }  // namespace packets
 
 void add_lamport_all_reduces(const rank_context& context, algorithms& made) {
-  made.push_back(std::make_unique<packets::packet_all_reduce<packets::one_shot, packets::lamport>>(context));
-  made.push_back(std::make_unique<packets::packet_all_reduce<packets::two_shot, packets::lamport>>(context));
+  packets::add_all_reduces<packets::lamport>(context, made);
 }
 
 }  // namespace perf

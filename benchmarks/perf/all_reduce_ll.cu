@@ -17,8 +17,7 @@ struct ll {
 }  // namespace packets
 
 void add_ll_all_reduces(const rank_context& context, algorithms& made) {
-  made.push_back(std::make_unique<packets::packet_all_reduce<packets::one_shot, packets::ll>>(context));
-  made.push_back(std::make_unique<packets::packet_all_reduce<packets::two_shot, packets::ll>>(context));
+  packets::add_all_reduces<packets::ll>(context, made);
 }
 
 }  // namespace perf

@@ -82,5 +82,12 @@ class packet_all_reduce final : public device_algorithm {
   typename Protocol::handle channels_{};
 };
 
+/// One shot and two shots.
+template <class Protocol>
+void add_all_reduces(const rank_context& context, algorithms& made) {
+  made.push_back(std::make_unique<packet_all_reduce<one_shot, Protocol>>(context));
+  made.push_back(std::make_unique<packet_all_reduce<two_shot, Protocol>>(context));
+}
+
 }  // namespace packets
 }  // namespace perf
