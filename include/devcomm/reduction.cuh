@@ -13,13 +13,13 @@
 #include <devcomm/config.hpp>
 #include <devcomm/detail/arch.cuh>
 #include <devcomm/detail/traits.hpp>
+#include <devcomm/small_float.cuh>
 
 namespace devcomm {
 
-/// The type in which elements of `T` are accumulated: `float` for floating-point types of 1 or 2 bytes
-/// (`__half`, `__nv_bfloat16`, fp8; any class that converts to and from `float`), else `T` itself.
+/// The type in which elements of `T` are accumulated: `float` where `is_small_float<T>`, else `T` itself.
 template <class T>
-using accumulator_t = detail::conditional_t<!detail::is_arithmetic<T> && sizeof(T) <= 2, float, T>;
+using accumulator_t = detail::conditional_t<is_small_float<T>, float, T>;
 
 namespace detail {
 

@@ -5,6 +5,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -71,7 +72,17 @@ constexpr int mantissa_bits<__half> = 10;
 template <>
 constexpr int mantissa_bits<__nv_bfloat16> = 7;
 
+template <>
+constexpr int mantissa_bits<__nv_fp8_e4m3> = 3;
+template <>
+constexpr int mantissa_bits<__nv_fp8_e5m2> = 2;
+
+/// Half of the smallest number, where results may be as small.
 template <class T>
+constexpr double half_of_smallest = sizeof(T) == 1   ? 0x1p-10
+                                    : sizeof(T) == 2 ? 0x1p-25
+                                                     : 0;
+
 std::uint64_t mixed(int rank, std::uint64_t i, int round) {
   std::uint64_t x = i * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(rank * 64 + round + 1) * 0xbf58476d1ce4e5b9u;
   x = (x ^ x >> 29) * 0x94d049bb133111ebu;
@@ -81,7 +92,7 @@ std::uint64_t mixed(int rank, std::uint64_t i, int round) {
 /// Any integer; of floating-point types one whose magnitude is between 0.5 and 1.5, so that products stay in range.
 template <class T>
 T element(int rank, std::uint64_t i, int round) {
-  const std::uint64_t x = mixed<T>(rank, i, round);
+  const std::uint64_t x = mixed(rank, i, round);
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(x);
   } else {
@@ -154,7 +165,7 @@ bool is_right_number(T got, kind which, const std::vector<T>& x) {
     default: break;
   }
   const double of_sum = (inputs + 2) * at_stake * std::ldexp(1.0, -mantissa_bits<accumulator> - 1);
-  const double of_result = (std::fabs(exact) + of_sum) * std::ldexp(1.0, -mantissa_bits<T> - 1);
+  const double of_result = (std::fabs(exact) + of_sum) * std::ldexp(1.0, -mantissa_bits<T> - 1) + half_of_smallest<T>;
   const double off = std::fabs(static_cast<double>(static_cast<accumulator>(got)) - exact);
   return off <= of_sum + (at_stake == 0 ? 0 : of_result);
 }
@@ -326,10 +337,14 @@ TEST_CASE("collectives reduce numbers of every type by every operator, within a 
     test::on_ranks(ranks, [](host::communicator& comm) {
       caller call(comm);
       call.check_operators<over_ll<one_shot>, std::int16_t>();
+      call.check_operators<over_ll<one_shot>, __nv_fp8_e5m2>();
       call.check_operators<over_lamport<one_shot>, __nv_bfloat16>();
       call.check_operators<over_ll<two_shot>, std::uint64_t>();
+      call.check_operators<over_ll<two_shot>, std::uint32_t>();
       call.check_operators<over_lamport<two_shot>, __half>();
+      call.check_operators<over_lamport<two_shot>, __nv_fp8_e4m3>();
       call.check_operators<direct, std::uint8_t>();
+      call.check_operators<direct, std::int64_t>();
       call.check_operators<direct, double>();
     });
   }

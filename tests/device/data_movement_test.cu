@@ -4,6 +4,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -192,6 +193,49 @@ TEST_CASE("small floating-point types accumulate in float") {
   STATIC_REQUIRE(std::is_same_v<accumulator_t<float>, float>);
   STATIC_REQUIRE(std::is_same_v<accumulator_t<double>, double>);
   STATIC_REQUIRE(std::is_same_v<accumulator_t<signed char>, signed char>);
+  STATIC_REQUIRE(std::is_same_v<accumulator_t<__nv_fp8_e4m3>, float>);
+  STATIC_REQUIRE(std::is_same_v<accumulator_t<__nv_fp8_e5m2>, float>);
+}
+
+namespace {
+
+/// A number that is no float: all ones are a value like any other.
+struct thousandths {
+  std::int16_t count;
+};
+
+struct add_thousandths {
+  __device__ thousandths operator()(thousandths a, thousandths b) const {
+    return {static_cast<std::int16_t>(a.count + b.count)};
+  }
+};
+
+__global__ void add(const thousandths* a, const thousandths* b, thousandths* to, std::uint64_t count) {
+  reduce_copy<thousandths>(
+      block{}, 2, [&](int s) { return s == 0 ? a : b; }, 1, [&](int) { return to; }, count, add_thousandths{});
+}
+
+}  // namespace
+
+TEST_CASE("classes of the user's own are no floating-point types unless said so") {
+  STATIC_REQUIRE(std::is_same_v<accumulator_t<thousandths>, thousandths>);
+  STATIC_REQUIRE_FALSE(lsa::is_lamport_type<thousandths>);
+  STATIC_REQUIRE_FALSE(lsa::is_lamport_type<std::int16_t>);
+  STATIC_REQUIRE_FALSE(lsa::is_lamport_type<double>);
+  STATIC_REQUIRE(lsa::is_lamport_type<float>);
+  STATIC_REQUIRE(lsa::is_lamport_type<__half>);
+  STATIC_REQUIRE(lsa::is_lamport_type<__nv_fp8_e4m3>);
+  constexpr std::int16_t count = 77;
+  std::vector<thousandths> values(count);
+  for (std::int16_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)].count = static_cast<std::int16_t>(i - 9);
+  const test::device_array<thousandths> a(values);
+  const test::device_array<thousandths> b(std::vector<thousandths>(count, thousandths{8}));
+  const test::device_array<thousandths> to(count, 0x5a);
+  launch(add, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, static_cast<const thousandths*>(a.get()),
+         static_cast<const thousandths*>(b.get()), to.get(), std::uint64_t{count});
+  test::finish("add");
+  const auto got = to.read();
+  for (std::int16_t i = 0; i < count; ++i) CHECK(got[static_cast<std::size_t>(i)].count == i - 1);
 }
 
 namespace {

@@ -2,7 +2,22 @@
 /// The seam's arithmetic in the simulator; see devcomm/detail/arch.cuh for what each function guarantees.
 #pragma once
 
+// CUDA's types in the simulator; their headers define them.
+namespace devcomm::simulator::detail {
+template <int ExponentBits, int MantissaBits, class Raw>
+struct small_float;
+template <int ExponentBits, int MantissaBits>
+struct fp8;
+}  // namespace devcomm::simulator::detail
+
 namespace devcomm::detail::arch {
+
+template <class T>
+inline constexpr bool is_small_float = false;
+template <int ExponentBits, int MantissaBits, class Raw>
+inline constexpr bool is_small_float<simulator::detail::small_float<ExponentBits, MantissaBits, Raw>> = true;
+template <int ExponentBits, int MantissaBits>
+inline constexpr bool is_small_float<simulator::detail::fp8<ExponentBits, MantissaBits>> = true;
 
 /// As GPUs: numbers win over NaN, and -0 is below +0.
 template <class F>
