@@ -19,6 +19,7 @@
 #include <devcomm/pack.cuh>
 #include <devcomm/reduce_copy.cuh>
 #include <devcomm/reduction.cuh>
+#include <devcomm/small_float.cuh>
 #include <devcomm/thread.cuh>
 #include <devcomm/tile.cuh>
 #include <devcomm/trace_span.cuh>

@@ -14,10 +14,9 @@ namespace detail {
 template <class T, class Sources, class Destinations, class Operator>
 DEVCOMM_DEVICE void reduce_copy_element(const Sources& sources, int source_count, const Destinations& destinations,
                                         int destination_count, uint64_t i, Operator op) {
-  using accumulator = accumulator_t<T>;
-  auto total = static_cast<accumulator>(sources(0)[i]);
-  for (int s = 1; s < source_count; ++s) total = op(total, static_cast<accumulator>(sources(s)[i]));
-  const auto result = static_cast<T>(total);
+  auto total = to_accumulator<T>(sources(0)[i], op);
+  for (int s = 1; s < source_count; ++s) total = op(total, to_accumulator<T>(sources(s)[i], op));
+  const T result = from_accumulator<T>(total, source_count, op);
   for (int d = 0; d < destination_count; ++d) destinations(d)[i] = result;
 }
 
@@ -37,7 +36,7 @@ DEVCOMM_DEVICE void reduce_copy_packs(const Sources& sources, int source_count, 
     for (int u = 0; u < Unroll; ++u) {
       DEVCOMM_UNROLL
       for (int e = 0; e < per_pack; ++e) {
-        const auto value = static_cast<accumulator>(values[u][e]);
+        const accumulator value = to_accumulator<T>(values[u][e], op);
         total[u][e] = s == 0 ? value : op(total[u][e], value);
       }
     }
@@ -46,7 +45,7 @@ DEVCOMM_DEVICE void reduce_copy_packs(const Sources& sources, int source_count, 
   for (int u = 0; u < Unroll; ++u) {
     pack<T> result;
     DEVCOMM_UNROLL
-    for (int e = 0; e < per_pack; ++e) result[e] = static_cast<T>(total[u][e]);
+    for (int e = 0; e < per_pack; ++e) result[e] = from_accumulator<T>(total[u][e], source_count, op);
     for (int d = 0; d < destination_count; ++d) {
       store_pack_streaming(destinations(d) + i + static_cast<uint64_t>(u) * stride, result);
     }

@@ -139,6 +139,34 @@ TEST_CASE("kernels launched by one thread a device run together") {
   CHECK(failures == 0);
 }
 
+TEST_CASE("equal seeds give equal schedules however long each device's host thread takes") {
+  constexpr int devices = 3;
+  const shared_array<unsigned> counter(1);
+  const shared_array<unsigned> numbers(devices * 64);
+  std::vector<std::uint64_t> hashes;
+  for (int late = 0; late < 2 * devices; ++late) {
+    sim::set_seed(11);
+    std::atomic<int> failures = 0;
+    std::vector<std::thread> hosts;
+    for (int d = 0; d < devices; ++d) {
+      hosts.emplace_back([&, d] {
+        if (cudaSetDevice(d) != cudaSuccess) ++failures;
+        for (int round = 0; round < 3; ++round) {
+          const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(d == late % devices ? 3 : 0);
+          while (std::chrono::steady_clock::now() < until) {
+          }
+          if (run(take_numbers, {.block = 64}, counter.get(), numbers.get() + d * 64) != cudaSuccess) ++failures;
+        }
+      });
+    }
+    for (std::thread& host : hosts) host.join();
+    REQUIRE(failures == 0);
+    hashes.push_back(sim::get_statistics().trace_hash);
+  }
+  CHECK(hashes == std::vector<std::uint64_t>(hashes.size(), hashes.front()));
+  sim::set_seed(1);
+}
+
 TEST_CASE("a host thread's write wakes a waiting kernel") {
   const shared_array<unsigned> words(2);
   std::thread helper([&] {

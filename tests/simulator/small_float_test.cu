@@ -1,9 +1,11 @@
-/// Half precision and bfloat16 against an independent reference.
+/// Half precision, bfloat16 and fp8 against an independent reference.
 #include "support.hpp"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -148,6 +150,67 @@ void check_fused_tie(float a, float b, float even, float odd, float sign) {
   CHECK(float{__hfma(T(a), T(b), T(-sign) * from<T>(1))} == even);
 }
 
+/// What the bits of an fp8 number mean, by the definition of the format, as if the exponents went on.
+template <class T>
+long double value_of_fp8(int b) {
+  constexpr int mantissa = std::is_same_v<T, __nv_fp8_e4m3> ? 3 : 2;
+  constexpr int bias = mantissa == 3 ? 7 : 15;
+  const int exponent = b >> mantissa;
+  const int fraction = b & ((1 << mantissa) - 1);
+  return exponent == 0 ? std::ldexp(static_cast<long double>(fraction), 1 - bias - mantissa)
+                       : std::ldexp(static_cast<long double>(fraction + (1 << mantissa)), exponent - bias - mantissa);
+}
+
+template <class T, class From>
+int fp8_bits(From x) {
+  return T(x).__x;
+}
+
+/// `largest` are the bits of the largest number, `kind` is the format's name, `above` what numbers past it become
+/// unless they saturate.
+template <class T>
+void check_fp8(int largest, __nv_fp8_interpretation_t kind, int above) {
+  const auto unsaturated = [kind](float x) { return int{__nv_cvt_float_to_fp8(x, __NV_NOSAT, kind)}; };
+  for (int b = 0; b < 256; ++b) {
+    T number;
+    number.__x = static_cast<unsigned char>(b);
+    const auto f = static_cast<float>(number);
+    const int magnitude = b & 0x7f;
+    if (std::signbit(f) != (b >= 128) && f == f) FAIL("sign of " << b);
+    if (magnitude <= largest) {
+      if (static_cast<long double>(std::fabs(f)) != value_of_fp8<T>(magnitude)) FAIL("wrong value of " << b);
+      if (fp8_bits<T>(f) != b || fp8_bits<T>(double{f}) != b || unsaturated(f) != b) FAIL("does not come back: " << b);
+      if (fp8_bits<T>(__half(f)) != b || fp8_bits<T>(__nv_bfloat16(f)) != b) FAIL("not through 16 bits: " << b);
+      if (float{static_cast<__half>(number)} != f) FAIL("as a half: " << b);
+    } else if (magnitude == above && above != 0x7f) {
+      if (!std::isinf(f)) FAIL("infinity: " << b);
+    } else if (f == f) {
+      FAIL("NaN became a number: " << b);
+    }
+  }
+  for (int b = 0; b <= largest; ++b) {
+    const long double low = value_of_fp8<T>(b);
+    const auto middle = static_cast<float>((low + value_of_fp8<T>(b + 1)) / 2);  // as if there were one more
+    const int at_middle = b % 2 == 0 ? b : b + 1;
+    const auto check = [&](float x, int expected) {
+      const int saturated = std::min(expected, largest);
+      if (fp8_bits<T>(x) != saturated || fp8_bits<T>(-x) != (saturated | 0x80)) FAIL("rounding of " << x);
+      if (fp8_bits<T>(double{x}) != saturated) FAIL("rounding of the double " << x);
+      if (unsaturated(x) != (expected > largest ? above : expected)) FAIL("rounding without saturation of " << x);
+    };
+    check(static_cast<float>(low), b);
+    check(std::nextafter(static_cast<float>(low), HUGE_VALF), b);
+    check(std::nextafter(middle, 0.0f), b);
+    check(middle, at_middle);
+    check(std::nextafter(middle, HUGE_VALF), b + 1);
+  }
+  CHECK(fp8_bits<T>(HUGE_VALF) == largest);
+  CHECK(fp8_bits<T>(1e30f) == largest);
+  CHECK(unsaturated(HUGE_VALF) == above);
+  CHECK(fp8_bits<T>(std::nanf("")) == 0x7f);
+  CHECK(fp8_bits<T>(3) == fp8_bits<T>(3.0f));
+}
+
 __global__ void add_halves(__half* sum, __half2* pair) {
   atomicAdd(sum, __half(1.0f));
   atomicAdd(pair, __floats2half2_rn(0.5f, 2.0f));
@@ -177,6 +240,22 @@ TEST_CASE("doubles and integers round once") {
   CHECK(bits(__half(-7)) == bits(__half(-7.0f)));
   CHECK(bits(__nv_bfloat16((1ll << 62) + (1ll << 54) + 1)) ==
         bits(__nv_bfloat16(std::ldexp(1.0f, 62) + std::ldexp(1.0f, 55))));
+}
+
+TEST_CASE("all 256 numbers of each fp8 type mean what the format says, and floats round to the nearest") {
+  check_fp8<__nv_fp8_e4m3>(0x7e, __NV_E4M3, 0x7f);
+  check_fp8<__nv_fp8_e5m2>(0x7b, __NV_E5M2, 0x7c);
+}
+
+TEST_CASE("pairs and quads of fp8 numbers have the first in the lowest bits") {
+  const __nv_fp8x2_e4m3 pair(float2{1.0f, -2.0f});
+  CHECK(pair.__x == (__nv_fp8_e4m3(1.0f).__x | __nv_fp8_e4m3(-2.0f).__x << 8));
+  CHECK(float{__low2half(static_cast<__half2>(pair))} == 1.0f);
+  CHECK(static_cast<float2>(pair).y == -2.0f);
+  const __nv_fp8x4_e5m2 quad(float4{1.0f, 2.0f, 3.0f, -4.0f});
+  const auto four = static_cast<float4>(quad);
+  CHECK((four.x == 1.0f && four.y == 2.0f && four.z == 3.0f && four.w == -4.0f));
+  CHECK((quad.__x >> 24) == __nv_fp8_e5m2(-4.0f).__x);
 }
 
 TEST_CASE("arithmetic rounds once") {

@@ -7,6 +7,7 @@
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/host/unique_id.hpp>
 
+#include "support/live_threads.hpp"
 #include "support/ranks.hpp"
 
 #include <malloc.h>
@@ -144,7 +145,7 @@ holdings count_holdings() {
   malloc_trim(0);
   holdings now;
   now.descriptors = entries("/proc/self/fd");
-  now.threads = entries("/proc/self/task");
+  now.threads = static_cast<long>(devcomm_test::live_threads());
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++now.mappings;
   long pages = 0;

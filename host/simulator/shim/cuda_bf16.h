@@ -12,6 +12,16 @@ struct __nv_bfloat16_raw {
 };
 
 using __nv_bfloat16 = devcomm::simulator::detail::small_float<8, 7, __nv_bfloat16_raw>;
+
+/// The bits of two.
+struct __nv_bfloat162_raw {
+  unsigned short x, y;
+};
+template <>
+struct devcomm::simulator::detail::raw_pair<__nv_bfloat16> {
+  using type = __nv_bfloat162_raw;
+};
+
 using __nv_bfloat162 = devcomm::simulator::detail::small_pair<__nv_bfloat16>;
 using nv_bfloat16 = __nv_bfloat16;
 using nv_bfloat162 = __nv_bfloat162;

@@ -12,6 +12,16 @@ struct __half_raw {
 };
 
 using __half = devcomm::simulator::detail::small_float<5, 10, __half_raw>;
+
+/// The bits of two.
+struct __half2_raw {
+  unsigned short x, y;
+};
+template <>
+struct devcomm::simulator::detail::raw_pair<__half> {
+  using type = __half2_raw;
+};
+
 using __half2 = devcomm::simulator::detail::small_pair<__half>;
 using half = __half;
 using half2 = __half2;

@@ -125,18 +125,18 @@ class memfd final : public host::detail::physical_memory {
   std::unique_ptr<device_share> share_;
 };
 
-/// Address space without memory, until some is mapped into it.
+/// Address space without memory, until some is mapped into it. Pages without access on both sides end what runs
+/// out of bounds.
 class reservation final : public host::detail::address_range {
  public:
-  explicit reservation(std::size_t bytes)
-      : bytes_(bytes),
-        base_(
-            static_cast<char*>(::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
-    if (base_ == MAP_FAILED) fail("mmap");
+  explicit reservation(std::size_t bytes) : mapped_bytes_(bytes + 2 * page()) {
+    void* const range = ::mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) fail("mmap");
+    base_ = static_cast<char*>(range) + page();
   }
   ~reservation() override {
     for (char* each : mapped_) detail::forget_device_range(each);
-    ::munmap(base_, bytes_);
+    ::munmap(base_ - page(), mapped_bytes_);
   }
   reservation(const reservation&) = delete;
   reservation& operator=(const reservation&) = delete;
@@ -154,8 +154,8 @@ class reservation final : public host::detail::address_range {
   }
 
  private:
-  std::size_t bytes_;
-  char* base_;
+  std::size_t mapped_bytes_;
+  char* base_ = nullptr;
   std::vector<char*> mapped_;
 };
 

@@ -18,11 +18,12 @@ void conductor::run() {
     end_grids();
     wake_hosts();
     if (!wanted()) {
+      unsettled_since_ = 0;
       if (e.grids.empty()) e.failed_since_idle = false;
       sleep();
       continue;
     }
-    if (e.order.logged() && !hosts_settle()) continue;
+    if (!hosts_settle()) continue;
     start_tasks();
     start_blocks();
     if (e.conductor_wanted) continue;
@@ -69,9 +70,8 @@ void conductor::start_tasks() {
   while (!e.ready_tasks_.empty()) {
     std::vector<task*> ready;
     ready.swap(e.ready_tasks_);
-    if (e.order.logged()) {
-      std::stable_sort(ready.begin(), ready.end(), [](const task* a, const task* b) { return a->device < b->device; });
-    }
+    // Threads of hosts come in any order.
+    std::stable_sort(ready.begin(), ready.end(), [](const task* a, const task* b) { return a->device < b->device; });
     for (task* t : ready) {
       const task_ref keep(t);
       --t->references;  // the list's
@@ -194,6 +194,7 @@ void conductor::wake_hosts() {
     }
     e.waiters_.erase(e.waiters_.begin() + static_cast<std::ptrdiff_t>(i));
     ++e.returning_;
+    e.hosts_moved = true;
     w->satisfied.give();
   }
 }

@@ -32,9 +32,11 @@ class conductor {
   [[nodiscard]] bool others_may_help() const;
   [[nodiscard]] bool is_known(long thread) const;
   void wait_for_help();
-  /// Whether all threads of hosts wait, or have had a while to: so that launches come at the same step in
+  /// Whether all threads of hosts wait, or have computed for long: so that launches come at the same step in
   /// every run.
   [[nodiscard]] bool hosts_settle();
+  /// Whether no thread of a host is running but those that have kept doing so.
+  [[nodiscard]] bool hosts_rest();
   void report_deadlock();
 
   engine& engine_;
@@ -44,7 +46,8 @@ class conductor {
   uint64_t real_base_ = 0;
   bool in_background_ = false;
   bool help_possible_ = false;
-  uint64_t unsettled_since_ = 0;  ///< real time; 0: all host threads wait
+  uint64_t unsettled_since_ = 0;  ///< processor time of hosts; 0: no look at them is under way
+  std::vector<long> restless_;    ///< threads of hosts that ran all the time that they had
 };
 
 }  // namespace devcomm::simulator::detail

@@ -94,6 +94,7 @@ class engine {
   }
   turn conductor_turn;
   const block* running = nullptr;  ///< the block that has the baton
+  bool hosts_moved = true;         ///< a thread of a host may run that waited when it was last looked at
   bool failed_since_idle = false;  ///< a launch failed and others still run: theirs follow from it
 
   std::vector<block*> ready_blocks;
@@ -137,10 +138,13 @@ class engine {
 /// The one simulation of the process.
 [[nodiscard]] engine& the_engine();
 
-/// Holds the engine's lock.
+/// Holds the engine's lock; for threads of hosts.
 class engine_guard {
  public:
-  engine_guard() { the_engine().lock.lock(); }
+  engine_guard() {
+    the_engine().lock.lock();
+    the_engine().hosts_moved = true;
+  }
   ~engine_guard() { the_engine().lock.unlock(); }
   engine_guard(const engine_guard&) = delete;
   engine_guard& operator=(const engine_guard&) = delete;

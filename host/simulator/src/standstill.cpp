@@ -80,6 +80,20 @@ bool waits_for_others(long id) {
   return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && arguments[3] == 0;
 }
 
+/// Whether the thread is in a system call that waits for something.
+bool sleeps_now(long id) {
+  char text[256];
+  if (!read_about(id, "stat", text)) return true;  // it has ended
+  const char* const name_end = std::strrchr(text, ')');
+  return name_end != nullptr && name_end[1] == ' ' && name_end[2] == 'S';
+}
+
+uint64_t processor_time(clockid_t clock) {
+  timespec used{};
+  clock_gettime(clock, &used);
+  return static_cast<uint64_t>(used.tv_sec) * 1000000000u + static_cast<uint64_t>(used.tv_nsec);
+}
+
 /// How often the thread has gone to sleep.
 uint64_t sleeps_of(long id) {
   char text[4096];
@@ -165,20 +179,51 @@ void conductor::standstill() {
   wait_for_help();
 }
 
-bool conductor::hosts_settle() {
-  constexpr uint64_t most = 50000000;
-  engine& e = engine_;
-  const uint64_t now = real_time();
-  if (unsettled_since_ == 0) unsettled_since_ = now;
-  if ((e.returning_ == 0 && !others_may_help()) || now - unsettled_since_ > most) {
-    unsettled_since_ = 0;
-    return true;
+/// Asleep is enough: what wakes by time does so at another step in every run, whatever is done here.
+bool conductor::hosts_rest() {
+  uint64_t sleeps[2] = {};
+  bool rest = true;
+  for (uint64_t& sum : sleeps) {
+    for_each_thread([&](long id) {
+      if (!rest || is_known(id)) return;
+      const auto restless = std::find(restless_.begin(), restless_.end(), id);
+      if (!sleeps_now(id)) {
+        rest = restless != restless_.end();
+        return;
+      }
+      if (restless != restless_.end()) restless_.erase(restless);
+      sum += (sleeps_of(id) + 1) * static_cast<uint64_t>(id);
+    });
   }
-  e.lock.unlock();
-  const timespec limit = to_timespec(100000);
-  nanosleep(&limit, nullptr);
-  e.lock.lock();
-  return false;
+  // Last: a thread that queues for the engine's lock sleeps, too.
+  return rest && sleeps[0] == sleeps[1] && !engine_.lock.contended();
+}
+
+bool conductor::hosts_settle() {
+  constexpr uint64_t most = 100000000;
+  engine& e = engine_;
+  if (!e.hosts_moved || in_background_ || e.shared_with_processes) return true;
+  // Of processors, so that a busy machine changes nothing.
+  const uint64_t used = processor_time(CLOCK_PROCESS_CPUTIME_ID) - processor_time(CLOCK_THREAD_CPUTIME_ID);
+  if (unsettled_since_ == 0) unsettled_since_ = used;
+  const bool patient = used <= unsettled_since_ + most;
+  if (patient && (e.returning_ > 0 || !hosts_rest())) {
+    const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
+    const timespec limit = to_timespec(50000);
+    e.lock.unlock();
+    futex_wait(&e.event_, seen, &limit);
+    e.lock.lock();
+    return false;
+  }
+  if (!patient) {
+    restless_.clear();
+    for_each_thread([&](long id) {
+      if (!is_known(id) && !sleeps_now(id)) restless_.push_back(id);
+    });
+  }
+  unsettled_since_ = 0;
+  e.hosts_moved = false;
+  return true;
 }
 
 void conductor::wait_for_help() {

@@ -21,6 +21,10 @@
 /// as two halves: each is whole, and one may be seen before the other. `load_words`, `store_words`: the same as
 /// four words of 4 bytes.
 ///
+/// Numbers. `smaller(a, b)`, `larger(a, b)` of floating-point numbers: a number rather than NaN, and -0 is below +0.
+/// `multiply(a, b)`: rounded by itself, never fused with a sum. `is_small_float<T>`: whether `T` is one of CUDA's
+/// floating-point types of 1 or 2 bytes.
+///
 /// Launches. `wait_for_prior_launch()`, `allow_dependent_launch()`: see dependent_launch.cuh.
 ///
 /// `store_check(p, v)`, `load_check(p)`, `check_fence<order>()`: relaxed 8-byte accesses and fences at system scope,

@@ -42,14 +42,14 @@ DEVCOMM_DEVICE pack<T> receive_and_reduce(Channel& channel, int members, uint32_
       if (first + m >= end) break;
       DEVCOMM_UNROLL
       for (int e = 0; e < pack<T>::size; ++e) {
-        const auto element = static_cast<accumulator>(values[m][e]);
+        const accumulator element = to_accumulator<T>(values[m][e], op);
         total[e] = first + m == 0 ? element : op(total[e], element);
       }
     }
   }
   pack<T> result;
   DEVCOMM_UNROLL
-  for (int e = 0; e < pack<T>::size; ++e) result[e] = static_cast<T>(total[e]);
+  for (int e = 0; e < pack<T>::size; ++e) result[e] = from_accumulator<T>(total[e], end, op);
   return result;
 }
 

@@ -24,6 +24,10 @@ template <class T>
 inline constexpr bool is_trivially_copyable = traits::is_trivially_copyable<T>::value;
 template <class T>
 inline constexpr bool is_arithmetic = traits::is_arithmetic<T>::value;
+template <class T>
+inline constexpr bool is_integral = traits::is_integral<T>::value;
+template <class T>
+inline constexpr bool is_floating_point = traits::is_floating_point<T>::value;
 template <class T, class U>
 inline constexpr bool is_same = traits::is_same<T, U>::value;
 template <bool Condition, class Then, class Else>

@@ -4,9 +4,9 @@
 /// Protocol (after Lamport's "Concurrent reading and writing of clocks", 1990, and the one-shot kernels of
 /// TensorRT-LLM, which mark empty places by a value that no data has). A packet is 16 bytes. Each of its
 /// 4-byte words travels inverted, and 0 means that it has not arrived; so memory that starts as zeros is empty.
-/// The one word that would travel as 0, all ones, travels as 1: all ones is a NaN in the types that may be
-/// sent, and so is what comes out, one bit lower. The receiver polls until no word is 0, takes the data, and
-/// writes zeros in its place.
+/// The one word that would travel as 0, all ones, travels as one of 32 bits: all ones is a NaN in the types that may be
+/// sent, and so is what comes out, the lowest bit less, or the highest of elements of 1 byte. The receiver polls until
+/// no word is 0, takes the data, and writes zeros in its place.
 ///
 /// *Why no fence is needed in a round*. Every word is its own flag, and words are not seen torn. Zeros that a
 /// receiver wrote in round `r` must be there before the sender's data of round `r + 2`. The sender writes those
@@ -18,6 +18,7 @@
 #include <devcomm/detail/packet_channel.cuh>
 #include <devcomm/detail/traits.hpp>
 #include <devcomm/pack.cuh>
+#include <devcomm/small_float.cuh>
 
 namespace devcomm::detail {
 
@@ -32,9 +33,19 @@ struct lamport_protocol {
   DEVCOMM_DEVICE static bool has_arrived(const char* packet, uint32_t) { return is_whole(arch::load_words(packet)); }
   DEVCOMM_DEVICE static void end_round() { arch::fence<memory_order::acq_rel, scope::system>(); }
 
-  DEVCOMM_DEVICE static uint32_t encode(uint32_t word) { return ~word > 1 ? ~word : 1; }
-  DEVCOMM_DEVICE static arch::vec16 encode(const arch::vec16& data) {
-    return {encode(data.x), encode(data.y), encode(data.z), encode(data.w)};
+  template <int ElementBytes>
+  DEVCOMM_DEVICE static uint32_t encode(uint32_t word) {
+    if constexpr (ElementBytes == 1) {
+      return word != ~0u ? ~word : 0x80000000u;
+    } else {
+      return ~word > 1 ? ~word : 1;
+    }
+  }
+  template <class T>
+  DEVCOMM_DEVICE static arch::vec16 encode(const pack<T>& value) {
+    constexpr int bytes = sizeof(T);
+    const arch::vec16 data = to_vec16(value);
+    return {encode<bytes>(data.x), encode<bytes>(data.y), encode<bytes>(data.z), encode<bytes>(data.w)};
   }
   DEVCOMM_DEVICE static arch::vec16 decode(const arch::vec16& packet) {
     return {~packet.x, ~packet.y, ~packet.z, ~packet.w};
@@ -45,11 +56,10 @@ struct lamport_protocol {
 
 namespace devcomm::lsa {
 
-/// Whether Lamport channels carry `T`: floating-point types of 2 or 4 bytes. Of other types, all bits can be
-/// ones in a number; `ll_session` carries those. Classes of 2 bytes are taken for floating-point ones, such as
-/// `__half`: specialise this as false for one in which 0xffff is a number.
+/// Whether Lamport channels carry `T`: `float`, and where `is_small_float<T>`. Of other types, all bits can be ones in
+/// a number; `ll_session` carries those.
 template <class T>
-inline constexpr bool is_lamport_type = detail::is_same<T, float> || (!detail::is_arithmetic<T> && sizeof(T) == 2);
+inline constexpr bool is_lamport_type = detail::is_same<T, float> || is_small_float<T>;
 
 /// One group's hold on one Lamport channel; usually a block's, with the block's index.
 ///
@@ -80,19 +90,18 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
   /// Sends a pack to `member` as packet `i` of this round. *Ordering*: none for anything else.
   template <class T>
   DEVCOMM_DEVICE void send_pack(int member, uint32_t i, const pack<T>& value) const {
-    static_assert(can_carry<T>, "Lamport channels carry float, half and bf16; use an LL channel");
+    static_assert(can_carry<T>, "Lamport channels carry float and smaller floating-point types; use an LL channel");
     this->check(member, i, 1);
-    if (this->is_alive())
-      detail::arch::store_words(this->outgoing(member, i), protocol::encode(detail::to_vec16(value)));
+    if (this->is_alive()) detail::arch::store_words(this->outgoing(member, i), protocol::encode(value));
   }
 
   /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
   template <int Ranks = 0, class T>
   DEVCOMM_DEVICE void send_pack_to_all(uint32_t i, const pack<T>& value) const {
-    static_assert(can_carry<T>, "Lamport channels carry float, half and bf16; use an LL channel");
+    static_assert(can_carry<T>, "Lamport channels carry float and smaller floating-point types; use an LL channel");
     this->check(0, i, 1);
     if (!this->is_alive()) return;
-    const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value));
+    const detail::arch::vec16 words = protocol::encode(value);
     this->template for_each_outgoing<Ranks>(i, [&](char* packet) { detail::arch::store_words(packet, words); });
   }
 

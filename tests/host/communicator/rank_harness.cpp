@@ -2,6 +2,8 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "../../support/live_threads.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -173,10 +175,7 @@ holdings count_holdings() {
     static_cast<void>(entry);
     ++now.descriptors;
   }
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
-    static_cast<void>(entry);
-    ++now.threads;
-  }
+  now.threads = live_threads();
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     // Reservations are private and inaccessible, slots are shared; stacks and the heap are neither.

@@ -4,6 +4,7 @@
 
 #include <devcomm/config.hpp>
 #include <devcomm/detail/arch/cuda_memory.cuh>
+#include <devcomm/detail/arch/cuda_numbers.cuh>
 #include <devcomm/detail/arch/trap.cuh>
 #include <devcomm/detail/session_id.hpp>
 

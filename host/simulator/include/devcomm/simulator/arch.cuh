@@ -9,6 +9,7 @@
 #include <devcomm/detail/session_id.hpp>
 #include <devcomm/detail/wait_label.hpp>
 #include <devcomm/memory_order.hpp>
+#include <devcomm/simulator/arch_numbers.cuh>
 #include <devcomm/simulator/detail/built_in_variables.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 

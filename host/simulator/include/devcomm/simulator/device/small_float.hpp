@@ -12,14 +12,17 @@
 
 namespace devcomm::simulator::detail {
 
-/// The bits of the number nearest to `mantissa * 2^exponent`; `mantissa` is not 0.
+/// The bits of infinity in a format that has it.
 template <int ExponentBits, int MantissaBits>
+inline constexpr unsigned infinity_bits = ((1u << ExponentBits) - 1) << MantissaBits;
+
+/// The bits of the number nearest to `mantissa * 2^exponent`, or `Overflow` if those are no less; `mantissa` is not 0.
+template <int ExponentBits, int MantissaBits, unsigned Overflow = infinity_bits<ExponentBits, MantissaBits>>
 constexpr uint16_t encode_magnitude(uint64_t mantissa, int exponent) {
   constexpr int bias = (1 << (ExponentBits - 1)) - 1;
-  constexpr unsigned infinity = ((1u << ExponentBits) - 1) << MantissaBits;
   const int top = 63 - __builtin_clzll(mantissa);
   const int scale = top + exponent;  // the value is in [2^scale, 2^(scale + 1))
-  if (scale > bias) return static_cast<uint16_t>(infinity);
+  if (scale > bias + 1) return static_cast<uint16_t>(Overflow);
   const int floor = scale > 1 - bias ? scale : 1 - bias;
   const int shift = floor - MantissaBits - exponent;  // the result's unit is 2^shift of the mantissa's
   uint64_t quotient = 0;
@@ -36,7 +39,7 @@ constexpr uint16_t encode_magnitude(uint64_t mantissa, int exponent) {
   // A normal quotient has the bit that the format leaves out, and adds it to the exponent; a carry out
   // of the mantissa does the same.
   const auto bits = static_cast<unsigned>(quotient) + (static_cast<unsigned>(floor + bias - 1) << MantissaBits);
-  return static_cast<uint16_t>(bits < infinity ? bits : infinity);
+  return static_cast<uint16_t>(bits < Overflow ? bits : Overflow);
 }
 
 template <int ExponentBits, int MantissaBits>
@@ -48,7 +51,7 @@ uint16_t encode(double value) {
   const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
   if (exponent == 0x7ff) {
     if (fraction != 0) return 0x7fff;  // CUDA's one NaN
-    return static_cast<uint16_t>(sign | ((1u << ExponentBits) - 1) << MantissaBits);
+    return static_cast<uint16_t>(sign | infinity_bits<ExponentBits, MantissaBits>);
   }
   if (exponent == 0) return sign;  // zero, or far below the smallest number
   return static_cast<uint16_t>(
@@ -135,13 +138,21 @@ struct small_float {
   friend bool operator>=(small_float a, small_float b) { return float{a} >= float{b}; }
 };
 
+/// The plain struct of the bits of two.
+template <class T>
+struct raw_pair;
+
 /// CUDA's `__half2` and `__nv_bfloat162`.
 template <class T>
 struct alignas(4) small_pair {
+  using raw = typename raw_pair<T>::type;
+
   T x, y;
 
   small_pair() = default;
   small_pair(const T& a, const T& b) : x(a), y(b) {}
+  small_pair(const raw& bits) : x(T::from_bits(bits.x)), y(T::from_bits(bits.y)) {}
+  operator raw() const { return raw{x.bits, y.bits}; }
   friend small_pair operator+(small_pair a, small_pair b) { return {a.x + b.x, a.y + b.y}; }
   friend small_pair operator-(small_pair a, small_pair b) { return {a.x - b.x, a.y - b.y}; }
   friend small_pair operator*(small_pair a, small_pair b) { return {a.x * b.x, a.y * b.y}; }
