@@ -33,6 +33,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Pro
   const uint32_t room = channel.pack_capacity() / 2;  // of one share; the other half takes the results
   DEVCOMM_ASSERT(room > 0, "the channel of a two-shot all-reduce needs a capacity of two packs at least");
   if (room == 0) return;
+  channel.begin_call(call_contract::of("all_reduce_two_shot", packs.begin, packs.end, sizeof(T)));
 
   detail::with_ranks(ranks_of_channel.size, [&](auto ranks) {
     constexpr int at_once = ranks.value == 2 ? 2 : 4;  // more would take registers that 512 threads do not have
@@ -74,7 +75,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Pro
           channel.receive_packs(first, end, room + i, values);
           DEVCOMM_UNROLL
           for (int m = 0; m < at_once; ++m)
-            if (first + m < end) consume(place(first + m, i), values[m]);
+            if (first + m < end && channel.is_alive()) consume(place(first + m, i), values[m]);
         }
       }
     }
