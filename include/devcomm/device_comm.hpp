@@ -21,7 +21,7 @@ namespace devcomm {
 struct device_comm {
   /// Changes whenever the layout of anything that enters a kernel changes. The host library refuses
   /// to make a communicator for a program built with another one.
-  static constexpr uint32_t layout_version = 2;
+  static constexpr uint32_t layout_version = 3;
 
   uint32_t version;   ///< `layout_version` of the host library that made it
   uint32_t flags;     ///< `check_launch`
@@ -35,7 +35,8 @@ struct device_comm {
   uint64_t timeout;       ///< nanoseconds a wait without a deadline of its own may take
   uint64_t launch_key;    ///< must agree across ranks when launches are checked
 
-  /// Compare grid, group and key of a launch with every peer's at the first barrier of each session.
+  /// Compare grid, group and key of a launch with every peer's at the first barrier of each session and, in checked
+  /// mode, at the first round of packets of each session and of each call of a collective.
   static constexpr uint32_t check_launch = 1;
 
   DEVCOMM_HOST_DEVICE constexpr team world() const { return {rank, size, 0, 1}; }

@@ -27,7 +27,26 @@ struct launch_contract {
   uint64_t key;
 };
 
-/// One failed wait. Peers are world ranks. For `status::mismatch` the two contracts are set.
+/// What of one call of a collective must agree across ranks. All zeros where none is named.
+struct call_contract {
+  uint64_t name[3];        ///< up to 23 letters of the function's name, the first in the lowest byte
+  uint64_t begin;          ///< first pack
+  uint64_t end;            ///< past the last pack
+  uint32_t element_bytes;  ///< size of an element
+  int32_t root;            ///< member that has the input or gets the result; 0 where all do
+
+  template <size_t N>
+  DEVCOMM_HOST_DEVICE static constexpr call_contract of(const char (&name)[N], uint64_t begin, uint64_t end,
+                                                        size_t element_bytes, int32_t root = 0) {
+    static_assert(N <= 24, "the name of a call has at most 23 characters");
+    call_contract call{{}, begin, end, static_cast<uint32_t>(element_bytes), root};
+    for (size_t i = 0; i + 1 < N; ++i)
+      call.name[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(name[i])) << i % 8 * 8;
+    return call;
+  }
+};
+
+/// One failed wait. Peers are world ranks. For `status::mismatch` the contracts of both ranks are set.
 struct failure_record {
   uint32_t ready;  ///< stored last, with release: 1 once the record is complete
   status outcome;
@@ -41,9 +60,11 @@ struct failure_record {
   uint64_t seen;      ///< epoch last read
   launch_contract mine;
   launch_contract theirs;
+  call_contract my_call;
+  call_contract their_call;
 };
 
-static_assert(sizeof(failure_record) == 80, "read by the host library");
+static_assert(sizeof(failure_record) == 176, "read by the host library");
 
 /// Lives in pinned host memory, one a device communicator; read by the host while kernels run.
 /// Record `i` is complete once its `ready` is 1. Failures past `capacity` are not kept.

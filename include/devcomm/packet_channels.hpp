@@ -4,6 +4,7 @@
 
 #include <devcomm/config.hpp>
 #include <devcomm/detail/lines.hpp>
+#include <devcomm/failure.hpp>
 
 namespace devcomm {
 
@@ -23,8 +24,16 @@ struct packet_handle {
 using ll_handle = packet_handle<packet_protocol::ll>;
 using lamport_handle = packet_handle<packet_protocol::lamport>;
 
+/// What a sender shows with a round's packets when launches are checked.
+struct packet_contract {
+  uint64_t epoch;  ///< of the round, stored last; 0: nothing has been shown
+  launch_contract launch;
+  call_contract call;
+};
+
 /// Where the parts of packet channels lie, in bytes from the handle's offset: this rank's epochs, then for each
-/// channel two halves, for odd and even rounds, in which every sender has its row of packets.
+/// channel two halves, for odd and even rounds, in which every sender has its row of packets, then the contracts of
+/// checked launches.
 struct packet_layout {
   uint32_t count;
   uint32_t members;
@@ -41,7 +50,11 @@ struct packet_layout {
     return detail::whole_lines(own(count)) +
            ((uint64_t{index} * 2 + epoch % 2) * members + sender) * packets * packet_bytes;
   }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return row(count, 0, 0); }
+  /// The contract that member `sender` shows on channel `index` in a round of an even or odd `epoch`.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t contract(uint32_t index, uint32_t epoch, uint32_t sender) const {
+    return row(count, 0, 0) + ((uint64_t{index} * 2 + epoch % 2) * members + sender) * sizeof(packet_contract);
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return contract(count, 0, 0); }
 
  private:
   DEVCOMM_HOST_DEVICE static constexpr uint64_t own(uint32_t index) { return uint64_t{index} * 2 * sizeof(uint32_t); }

@@ -83,7 +83,8 @@ class requirements {
   }
 
   /// `count` LL channels for any team within the LSA team, usually one for each block. In one round each member
-  /// can send `packets` packets of 8 bytes to each. Takes `32 * count * members * packets` bytes on every rank.
+  /// can send `packets` packets of 8 bytes to each. Takes `32 * count * members * packets` bytes on every rank, and
+  /// 144 more for each channel and member.
   DEVCOMM_HOST_DEVICE constexpr ll_handle add_ll_channels(team members, uint32_t count, uint32_t packets) {
     return add_packet_channels<packet_protocol::ll>(members, count, packets);
   }

@@ -161,6 +161,36 @@ TEST_CASE("the words of a set of barriers are apart and within its bytes") {
   }
 }
 
+TEST_CASE("the rows and contracts of a set of packet channels are apart and within its bytes") {
+  for (const std::uint32_t members : {1u, 3u, 8u, 72u}) {
+    const packet_layout layout{3, members, 5};
+    std::uint64_t end = 0;  // of what lies before
+    const auto take = [&](std::uint64_t offset, std::uint64_t bytes, std::uint64_t alignment) {
+      if (offset < end || offset % alignment != 0 || offset + bytes > layout.bytes())
+        FAIL(members << " members: " << bytes << " bytes at " << offset);
+      end = offset + bytes;
+    };
+    for (std::uint32_t index = 0; index < layout.count; ++index) {
+      take(layout.epoch(index), 4, 4);
+      take(layout.outcome(index), 4, 4);
+    }
+    const auto for_each_sender = [&](auto action) {
+      for (std::uint32_t index = 0; index < layout.count; ++index) {
+        for (const std::uint32_t epoch : {6u, 7u}) {
+          for (std::uint32_t sender = 0; sender < members; ++sender) action(index, epoch, sender);
+        }
+      }
+    };
+    for_each_sender([&](std::uint32_t index, std::uint32_t epoch, std::uint32_t sender) {
+      take(layout.row(index, epoch, sender), layout.packets * packet_layout::packet_bytes, 16);
+    });
+    for_each_sender([&](std::uint32_t index, std::uint32_t epoch, std::uint32_t sender) {
+      take(layout.contract(index, epoch, sender), sizeof(packet_contract), alignof(packet_contract));
+    });
+    CHECK(end == layout.bytes());
+  }
+}
+
 TEST_CASE("the fingerprint tells any two sets of requirements apart") {
   const auto of = [](auto ask) {
     requirements needs(world_team(0, 4));

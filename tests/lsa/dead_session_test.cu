@@ -1,4 +1,4 @@
-// What a rank that gave up does to itself and to its peers.
+// What a rank that gave up, never came, or does something else does to itself and to its peers.
 #include <devcomm/devcomm.cuh>
 
 #include "support/ranks.hpp"
@@ -6,7 +6,9 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <chrono>
+#include <cstring>
 #include <string>
+#include <vector>
 
 using namespace devcomm;
 
@@ -144,6 +146,204 @@ TEST_CASE("all threads of a group are told the same, whatever the group") {
   check_aborted<foreign_block>();
 }
 
+namespace {
+
+struct ll {
+  using session = lsa::ll_session<block>;
+  using handle = ll_handle;
+  static constexpr operation what = operation::ll_channel;
+  static handle add(requirements& needs, std::uint32_t count) {
+    return needs.add_ll_channels(needs.lsa(), count, session::packets_for(16));
+  }
+};
+
+struct lamport {
+  using session = lsa::lamport_session<block>;
+  using handle = lamport_handle;
+  static constexpr operation what = operation::lamport_channel;
+  static handle add(requirements& needs, std::uint32_t count) {
+    return needs.add_lamport_channels(needs.lsa(), count, session::packets_for(16));
+  }
+};
+
+/// What a rank calls in each of its blocks: all-reduces of ones.
+struct call {
+  bool two_shots;
+  collective::slice packs;
+  int times = 1;
+};
+
+template <class Protocol>
+__global__ void all_reduce(device_comm comm, typename Protocol::handle channels, call what, float* output,
+                           std::uint64_t count, status* outcomes) {
+  typename Protocol::session channel{block{}, comm, channels, blockIdx.x};
+  const auto ones = [](std::uint64_t) { return pack<float>{{1, 1, 1, 1}}; };
+  const collective::to_memory<float> results{output, count};
+  for (int i = 0; i < what.times; ++i) {
+    if (what.two_shots) {
+      collective::all_reduce_two_shot<float>(channel, what.packs, ones, results, sum{});
+    } else {
+      collective::all_reduce_one_shot<float>(channel, what.packs, ones, results, sum{});
+    }
+  }
+  const status outcome = channel.agree();
+  if (threadIdx.x == 0) outcomes[blockIdx.x] = outcome;
+}
+
+constexpr std::uint32_t most_blocks = 2;
+constexpr std::uint64_t most_packs = 200;
+constexpr std::uint32_t poison = 0xffffffffu;
+
+/// What came of a launch on one rank.
+struct result {
+  std::vector<status> outcomes;  ///< of each block
+  std::vector<failure_record> failures;
+  std::vector<float> output;
+};
+
+/// The launch of one rank: as many blocks and threads, that all make `what`.
+template <class Protocol>
+result run(host::communicator& comm, launch_config config, const call& what, std::uint64_t key = 0) {
+  auto needs = comm.requirements();
+  const auto channels = Protocol::add(needs, most_blocks);
+  const auto device_comm = comm.create_device_comm(needs);
+  const test::device_array<status> outcomes(most_blocks, 0xff);
+  const test::device_array<float> output(most_packs * 4, 0xff);
+  config.stream = cudaStreamPerThread;
+  comm.barrier();
+  if (config.grid.x != 0) {
+    launch(all_reduce<Protocol>, config, device_comm.get().with_launch_key(key), channels, what, output.get(),
+           output.size(), outcomes.get());
+    test::finish("all_reduce");
+  }
+  result got{outcomes.read(), device_comm.failures(), output.read()};
+  test::require(check_throws(device_comm) == !got.failures.empty(), "check and failures differ");
+  comm.barrier();  // the memory of a rank stays until all have done
+  return got;
+}
+
+bool is_poison(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits == poison;
+}
+
+/// One rank never comes: the others give up in time and name it, and store nothing that is no sum.
+template <class Protocol>
+void check_missing_rank(int ranks, bool two_shots) {
+  INFO(ranks << " ranks, " << (two_shots ? "two shots, " : "one shot, ") << to_string(Protocol::what));
+  const int missing = ranks / 2;
+  test::on_ranks(
+      ranks,
+      [&](host::communicator& comm) {
+        const bool comes = comm.rank() != missing;
+        const auto start = std::chrono::steady_clock::now();
+        const result got = run<Protocol>(comm, {.grid = comes ? 2u : 0u, .block = 32}, {two_shots, {0, 100}});
+        if (!comes) return;
+        test::require(std::chrono::steady_clock::now() - start < std::chrono::seconds(20), "the wait went on");
+        bool named = false;
+        for (const failure_record& record : got.failures) {
+          const bool timed_out = record.outcome == status::timeout && record.what == Protocol::what;
+          named = named || (timed_out && record.rank == comm.rank());
+          // Of two shots, the second may be missed from a rank that misses the first.
+          test::require(record.peer == missing || two_shots, "rank " + std::to_string(record.peer) + " is blamed");
+        }
+        test::require(named, "no record of a timeout");
+        for (const status outcome : got.outcomes)
+          test::require(outcome == status::timeout || outcome == status::aborted,
+                        std::string("outcome is ") + to_string(outcome));
+        // A round of two shots has shares of which the missing rank owns one; of the others nobody has its part.
+        for (const float value : got.output) test::require(is_poison(value), "something was stored");
+      },
+      impatient());
+}
+
+}  // namespace
+
+TEST_CASE("ranks whose peer never comes give up in time, name it, and consume nothing") {
+  for (const bool two_shots : {false, true}) {
+    check_missing_rank<ll>(3, two_shots);
+    check_missing_rank<lamport>(5, two_shots);
+  }
+  check_missing_rank<lamport>(4, true);
+  check_missing_rank<ll>(9, false);
+}
+
+#if DEVCOMM_CHECKED
+
+namespace {
+
+/// How the launch of rank 1 of three differs from the others', and what is said of it.
+struct other_launch {
+  launch_config config{.grid = 1, .block = 32};
+  call what{false, {0, 8}};
+  std::uint64_t key = 0;
+  std::string text;  ///< what rank 1 did
+};
+
+template <class Protocol>
+void check_difference(const other_launch& other) {
+  INFO(other.text << ", " << to_string(Protocol::what));
+  const other_launch usual{};
+  test::on_ranks(3,
+                 [&](host::communicator& comm) {
+                   const other_launch& mine = comm.rank() == 1 ? other : usual;
+                   const result got = run<Protocol>(comm, mine.config, mine.what, mine.key);
+                   const bool told = got.outcomes[0] == status::mismatch || got.outcomes[0] == status::aborted;
+                   test::require(told, std::string("outcome is ") + to_string(got.outcomes[0]));
+                   bool named = false;
+                   for (const failure_record& record : got.failures) {
+                     const std::string text = host::describe(record);
+                     test::require(record.outcome == status::mismatch && (record.rank == 1 || record.peer == 1), text);
+                     test::require(text.find("rank " + std::to_string(record.peer)) != std::string::npos, text);
+                     if (comm.rank() != 1) test::require(text.find("rank 1 " + other.text) != std::string::npos, text);
+                     named = true;
+                   }
+                   test::require(named, "no record of the mismatch");
+                   for (const float value : got.output)
+                     test::require(is_poison(value) || value == 3, "a wrong sum was stored");
+                 },
+                 {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});
+}
+
+template <class Protocol>
+void check_differences() {
+  check_difference<Protocol>({.config{.grid = 2, .block = 32}, .text = "launched 2 blocks of 32 threads where"});
+  check_difference<Protocol>({.config{.grid = 1, .block = 64}, .text = "launched 1 blocks of 64 threads where"});
+  check_difference<Protocol>({.key = 7, .text = "launched with key 7 where"});
+  check_difference<Protocol>(
+      {.what{false, {0, 9}}, .text = "called all_reduce_one_shot of packs 0 to 9 of 4-byte elements where"});
+  check_difference<Protocol>(
+      {.what{false, {0, 7}}, .text = "called all_reduce_one_shot of packs 0 to 7 of 4-byte elements where"});
+  check_difference<Protocol>(
+      {.what{true, {0, 8}}, .text = "called all_reduce_two_shot of packs 0 to 8 of 4-byte elements where"});
+}
+
+}  // namespace
+
+TEST_CASE("packet channels find launches and calls that differ between ranks, and say how") {
+  check_differences<ll>();
+  check_differences<lamport>();
+}
+
+TEST_CASE("the same calls pass the check, call after call in one session") {
+  test::on_ranks(3,
+                 [](host::communicator& comm) {
+                   for (const bool two_shots : {false, true}) {
+                     for (const auto& got : {run<ll>(comm, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}),
+                                             run<lamport>(comm, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4})}) {
+                       test::require(got.failures.empty(), "a failure");
+                       for (std::size_t i = 0; i < got.output.size(); ++i)
+                         test::require(i / 4 >= 3 && i / 4 < 103 ? got.output[i] == 3 : is_poison(got.output[i]),
+                                       "a wrong sum");
+                     }
+                   }
+                 },
+                 {.check_launch = true});
+}
+
+#endif
+
 #if defined(DEVCOMM_SIMULATOR)  // checked mode, and the kernel's end tells which mistake it was
 
 #  include <devcomm/simulator/simulator.hpp>
@@ -165,16 +365,29 @@ __global__ void meet_in_a_warp(device_comm comm) {
   barrier.sync();
 }
 
+__global__ void two_sessions(device_comm comm, lamport_handle channels) {
+  for (int i = 0; i < 2; ++i) {
+    lsa::lamport_session channel{block{}, comm, team{0, 1, 0, 1}, channels, 0};
+    channel.begin_round();
+  }
+}
+
+struct resources {
+  barrier_handle barriers;  ///< of rank 0 alone, as are the channels
+  lamport_handle channels;
+};
+
 /// The launch fails on rank 0, and says `text`.
 template <class Launch>
 void check_misuse(const std::string& text, const Launch& start) {
   test::on_ranks(2, [&](host::communicator& comm) {
     auto needs = comm.requirements();
     needs.lsa_barriers(1);
-    const auto barriers = needs.add_barriers(team{0, 1, 0, 1}, 1);
+    const team alone{0, 1, 0, 1};
+    const resources of_one{needs.add_barriers(alone, 1), needs.add_lamport_channels(alone, 1, 1)};
     const auto device_comm = comm.create_device_comm(needs);
     if (comm.rank() == 0) {
-      start(device_comm.get(), barriers);
+      start(device_comm.get(), of_one);
       test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");
       const std::string said = simulator::last_failure();
       test::require(said.find(text) != std::string::npos, "it said: " + said);
@@ -188,11 +401,15 @@ void check_misuse(const std::string& text, const Launch& start) {
 TEST_CASE("mistakes with a session are named") {
   const launch_config config{.grid = 1, .block = 32, .stream = cudaStreamPerThread};
   check_misuse("a session ended between arrive and wait",
-               [&](const device_comm& comm, barrier_handle) { launch(leave_after_arrive, config, comm); });
-  check_misuse("the caller is not the member that its team says", [&](const device_comm& comm, barrier_handle one) {
-    launch(meet_as, config, comm, team{0, 1, 1, 1}, one);  // rank 0 as rank 1
+               [&](const device_comm& comm, resources) { launch(leave_after_arrive, config, comm); });
+  check_misuse("the caller is not the member that its team says", [&](const device_comm& comm, resources one) {
+    launch(meet_as, config, comm, team{0, 1, 1, 1}, one.barriers);  // rank 0 as rank 1
   });
-  check_misuse("the block ends within the tile", [&](const device_comm& comm, barrier_handle) {
+  check_misuse(
+      "a second session of Lamport channel 0 of rank 0 in one launch: nothing orders the first one's stores "
+      "before its packets; make one session that does several rounds, or give the second a channel of its own",
+      [&](const device_comm& comm, resources one) { launch(two_sessions, config, comm, one.channels); });
+  check_misuse("the block ends within the tile", [&](const device_comm& comm, resources) {
     launch(meet_in_a_warp, {.grid = 1, .block = 2, .stream = cudaStreamPerThread}, comm);
   });
 }

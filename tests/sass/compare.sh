@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Code of the examples' kernels with a diagnosis that is compiled in as disabled, and from headers that never had it:
-# must be the same to the last byte. With the diagnosis on it must differ, or this test compares nothing.
+# Code of the examples' kernels with diagnosis and checks that are compiled in as disabled, and from headers that never
+# had them: must be the same to the last byte. With them on it must differ, or this test compares nothing.
 # usage: compare.sh NVCC SOURCE_DIR WORK_DIR
 set -euo pipefail
 nvcc=$1 source=$2 work=$3
@@ -14,6 +14,9 @@ hooks=(
   '^ *const trace_span traced = protocol_\.trace\(span_kind::(wait|meeting)\);$'
   '^ *const trace_span traced\(group_, home_, trace_name\(\)\);$'
   '^ *note\.renew\(label, progress\.start\);$'
+  '^ *if \(is_alive\(\)\) contracts_\.show\(epoch_\);$'
+  '^ *contracts_\.compare\(first, end, epoch_, whole, other\);$'
+  '^ *channel\.begin_call\(call_contract::of\(.*\)\);$'
 )
 for hook in "${hooks[@]}"; do
   files=$(grep -rlE "$hook" "$work/stripped") || {
@@ -32,7 +35,7 @@ pids=()
 build without "$work/stripped" & pids+=($!)
 build off "$source/include" & pids+=($!)
 for pid in "${pids[@]}"; do wait "$pid"; done
-build on "$source/include" -DDEVCOMM_WATCHDOG=1 -DDEVCOMM_TRACE=1
+build on "$source/include" -DDEVCOMM_WATCHDOG=1 -DDEVCOMM_TRACE=1 -DDEVCOMM_CHECKED=1
 
 show() { # what differs, where the toolkit has a disassembler
   if command -v nvdisasm >/dev/null; then
@@ -45,7 +48,7 @@ if ! cmp "$work/without.cubin" "$work/off.cubin"; then
   exit 1
 fi
 if cmp -s "$work/off.cubin" "$work/on.cubin"; then
-  echo "the code is the same with watchdog and tracing on: nothing was compared" >&2
+  echo "the code is the same with watchdog, tracing and checks on: nothing was compared" >&2
   exit 1
 fi
 echo "same code: $(wc -c <"$work/off.cubin") bytes"

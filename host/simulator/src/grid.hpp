@@ -10,7 +10,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace devcomm::simulator::detail {
@@ -38,6 +40,9 @@ struct grid {
 
   uint64_t next_block = 0;  ///< the first one not started
   std::vector<block*> running;
+
+  /// Barriers and channels of which a launch has one session at most, and that have had theirs.
+  std::set<std::tuple<const void*, uint64_t, uint32_t, int32_t>> used;
 
   bool failed = false;
   int error = 0;  ///< a cudaError_t

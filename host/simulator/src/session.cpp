@@ -7,6 +7,7 @@
 
 #include "engine.hpp"
 #include "failure.hpp"
+#include "grid.hpp"
 #include "sanitizer.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
@@ -103,6 +104,12 @@ void begin_session(const session_id& id) {
     }
   }
   if (mine == nullptr) {
+    if (id.once_a_launch && !this_block->launch.used.insert({id.window, id.offset, id.index, id.rank}).second) {
+      fail_misuse(("a second session of " + describe(id) +
+                   " in one launch: nothing orders the first one's stores before its packets; make one session that "
+                   "does several rounds, or give the second a channel of its own")
+                      .c_str());
+    }
     here.push_back(std::make_unique<session>(id));
     mine = here.back().get();
   }

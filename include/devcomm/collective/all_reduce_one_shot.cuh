@@ -26,8 +26,10 @@ struct one_shot_rounds {
       channel.begin_round();
       for (uint32_t p = rank; p < count; p += threads)
         channel.template send_pack_to_all<Ranks>(p, static_cast<pack<T>>(produce(begin + p)));
-      for (uint32_t p = rank; p < count; p += threads)
-        consume(begin + p, receive_and_reduce<Ranks, T>(channel, channel.members().size, p, op));
+      for (uint32_t p = rank; p < count; p += threads) {
+        const pack<T> result = receive_and_reduce<Ranks, T>(channel, channel.members().size, p, op);
+        if (channel.is_alive()) consume(begin + p, result);
+      }
     }
   }
 };
@@ -53,8 +55,9 @@ DEVCOMM_HOST_DEVICE constexpr uint32_t one_shot_room(uint64_t packs) {
 /// its capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the ranks, so all
 /// ranks get the same bits, in every run.
 ///
-/// *Collective* over the channel's group, with the same `packs` on every rank: nothing compares them, and ranks that
-/// differ wait in vain or get wrong sums. After a failure, see `ll_session`, what `consume` gets is not to be trusted.
+/// *Collective* over the channel's group, with the same `packs` on every rank: checked launches compare them; else
+/// ranks that differ wait in vain or get wrong sums. After a failure, see `ll_session`, `consume` is not called for
+/// packs that did not come from every rank: what it gets is complete.
 template <class T, class Channel, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_one_shot(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
                                         Operator op) {
@@ -62,6 +65,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot(Channel& channel, slice packs, const Pro
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of an all-reduce needs a capacity of one pack at least");
   if (room == 0) return;
+  channel.begin_call(call_contract::of("all_reduce_one_shot", packs.begin, packs.end, sizeof(T)));
   detail::with_ranks(channel.members().size, detail::one_shot_rounds<T, Channel, Produce, Consume, Operator>{
                                                  channel, packs, produce, consume, op, room});
 }

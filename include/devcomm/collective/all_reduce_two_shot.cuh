@@ -75,6 +75,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Pro
   const uint32_t room = channel.pack_capacity() / 2;
   DEVCOMM_ASSERT(room > 0, "the channel of a two-shot all-reduce needs a capacity of two packs at least");
   if (room == 0) return;
+  channel.begin_call(call_contract::of("all_reduce_two_shot", packs.begin, packs.end, sizeof(T)));
   detail::with_ranks(channel.members().size, detail::two_shot_rounds<T, Channel, Produce, Consume, Operator>{
                                                  channel, packs, produce, consume, op, room});
 }

@@ -29,7 +29,7 @@
 ///
 /// `store_check(p, v)`, `load_check(p)`, `check_fence<order>()`: relaxed 8-byte accesses and fences at system scope,
 /// for what checks a launch and is no part of it: in the simulator neither race detectors nor delays of stores know
-/// of them, so that the check hides no mistake.
+/// of them, so that the check hides no mistake. `look_check(p)` is a `load_check` that a wait repeats.
 ///
 /// Storage. `shared_array<Tag, T, N>()`: `N` uninitialised `T`, one array a block for each `Tag`.
 ///

@@ -115,9 +115,14 @@ class barrier_protocol {
   /// What watches over sessions knows this one by.
   DEVCOMM_DEVICE session_id id() const {
     const device_comm& comm = home_->comm;
-    return {
-        operation::lsa_barrier, index_,          comm.rank, static_cast<uint32_t>(first_), static_cast<uint32_t>(step_),
-        comm.resources.base,    barriers_.offset};
+    return {operation::lsa_barrier,
+            index_,
+            comm.rank,
+            static_cast<uint32_t>(first_),
+            static_cast<uint32_t>(step_),
+            comm.resources.base,
+            barriers_.offset,
+            false};
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }

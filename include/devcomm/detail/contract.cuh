@@ -27,6 +27,32 @@ DEVCOMM_DEVICE inline launch_contract load_contract(const launch_contract* slot)
   return {static_cast<uint32_t>(shape), static_cast<uint32_t>(shape >> 32), key};
 }
 
+DEVCOMM_DEVICE inline void store_contract(call_contract* slot, const call_contract& mine) {
+  auto* words = reinterpret_cast<uint64_t*>(slot);
+  for (int i = 0; i < 3; ++i) arch::store_check(words + i, mine.name[i]);
+  arch::store_check(words + 3, mine.begin);
+  arch::store_check(words + 4, mine.end);
+  arch::store_check(words + 5, uint64_t{static_cast<uint32_t>(mine.root)} << 32 | mine.element_bytes);
+}
+
+DEVCOMM_DEVICE inline call_contract load_contract(const call_contract* slot) {
+  const auto* words = reinterpret_cast<const uint64_t*>(slot);
+  const uint64_t last = arch::load_check(words + 5);
+  return {{arch::load_check(words), arch::load_check(words + 1), arch::load_check(words + 2)},
+          arch::load_check(words + 3),
+          arch::load_check(words + 4),
+          static_cast<uint32_t>(last),
+          static_cast<int32_t>(last >> 32)};
+}
+
+DEVCOMM_DEVICE inline bool same_contract(const launch_contract& a, const launch_contract& b) {
+  return a.grid_blocks == b.grid_blocks && a.group_threads == b.group_threads && a.key == b.key;
+}
+DEVCOMM_DEVICE inline bool same_contract(const call_contract& a, const call_contract& b) {
+  return a.name[0] == b.name[0] && a.name[1] == b.name[1] && a.name[2] == b.name[2] && a.begin == b.begin &&
+         a.end == b.end && a.element_bytes == b.element_bytes && a.root == b.root;
+}
+
 /// Shows this rank's contract to one thread's peers, the `first` of them, the one `step` places on, and so
 /// on, and keeps it in this rank's own slot. `slot` is the place on member 0, `stride` the bytes from one
 /// member's to the next's. *Ordering*: releases; a relaxed store of the flags may follow.
@@ -46,9 +72,7 @@ DEVCOMM_DEVICE inline int first_difference(const launch_contract* slots, int sel
   const launch_contract mine = load_contract(slots + self);
   DEVCOMM_UNROLL_BY(1)
   for (int i = first; i < members - 1; i += step) {
-    const launch_contract theirs = load_contract(slots + nth_peer(i, self));
-    const bool same = theirs.grid_blocks == mine.grid_blocks && theirs.group_threads == mine.group_threads;
-    if (!same || theirs.key != mine.key) return nth_peer(i, self);
+    if (!same_contract(load_contract(slots + nth_peer(i, self)), mine)) return nth_peer(i, self);
   }
   return -1;
 }

@@ -14,6 +14,7 @@
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
 #include <devcomm/detail/check_team.cuh>
+#include <devcomm/detail/packet_contracts.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
@@ -38,7 +39,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE int first_missing(const char* row, uint64_t row_
 }
 
 /// One group's part in one channel. `Protocol` has its `packet_protocol` as `id`, the `operation` that waits
-/// as `what`, `has_arrived(packet, epoch)`, and `end_round()`, which orders a round's stores before the next's.
+/// as `what`, `has_arrived(packet, epoch)`, and `end_round()`, which orders a round's stores before the next's;
+/// `once_a_launch` where the end of a session does not.
 template <class Protocol, class Group>
 class packet_channel {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -53,6 +55,8 @@ class packet_channel {
         members_(members),
         packets_(channels.packets),
         index_(index),
+        contracts_(group.size(), comm, members, {channels.count, channels.members, channels.packets}, channels.offset,
+                   index),
         stride_(static_cast<int64_t>(comm.resources.stride) * members.stride) {
     DEVCOMM_ASSERT(index < channels.count, "channel index is past the channels that requirements asked for");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == channels.members,
@@ -99,7 +103,15 @@ class packet_channel {
     }
     began_ = true;
     epoch_ += epoch_ == ~0u ? 3 : 1;  // never 0, which memory starts with, and odd after even
+    if (is_alive()) contracts_.show(epoch_);
   }
+
+  /// The next round is the first of that call of a collective: in a checked launch, ranks that make another one, or
+  /// with other arguments, are named. Empty unless compiled with `DEVCOMM_CHECKED`.
+  DEVCOMM_DEVICE void begin_call([[maybe_unused]] const call_contract& call) { contracts_.begin_call(call); }
+
+  /// Whether this thread knows of no failure: then what it has received is what was sent, else its latest may be zeros.
+  DEVCOMM_DEVICE bool is_alive() const { return failure_ == status::success; }
 
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
   /// synchronises the group.
@@ -112,9 +124,6 @@ class packet_channel {
 
  protected:
   DEVCOMM_DEVICE uint32_t epoch() const { return epoch_; }
-  /// Whether this thread may still send and receive.
-  DEVCOMM_DEVICE bool is_alive() const { return failure_ == status::success; }
-
   /// Checks the arguments of a call that sends or receives.
   DEVCOMM_DEVICE void check(int member, uint32_t packet, uint32_t packets) const {
     static_cast<void>(member), static_cast<void>(packet), static_cast<void>(packets);
@@ -162,11 +171,24 @@ class packet_channel {
       return {Protocol::what, index_, home_->comm.rank, missing(), epoch_, home_->comm.timeout, false, epoch_ - 1};
     };
     bool arrived = true;
-    detail::poll<1>(home_, {false, 0}, label, look, [&](status failure) {
+    const auto fail = [&](status failure) {
       arrived = false;
       failure_ = failure;
       report(home_, failure, {Protocol::what, index_, missing(), epoch_, epoch_ - 1});
-    });
+    };
+    int other = -1;  // a member whose launch or call is another one
+    detail::poll<1>(
+        home_, {false, 0}, label,
+        [&] {
+          const bool whole = look();
+          contracts_.compare(first, end, epoch_, whole, other);
+          return whole || other >= 0;
+        },
+        fail);
+    if (other >= 0) {
+      arrived = false;
+      failure_ = contracts_.report(home_, {Protocol::what, index_, members_.world_rank(other), epoch_, epoch_}, other);
+    }
     return arrived;
   }
 
@@ -176,7 +198,9 @@ class packet_channel {
     return [this]() -> session_id {
       const device_comm& comm = home_->comm;
       const auto offset = static_cast<uint64_t>(reinterpret_cast<const char*>(own_) - comm.resources.local);
-      return {Protocol::what, index_, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset};
+      return {
+          Protocol::what,         index_, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset,
+          Protocol::once_a_launch};
     };
   }
   /// Of a wait in this round.
@@ -193,6 +217,7 @@ class packet_channel {
   team members_;
   uint32_t packets_;
   uint32_t index_;
+  packet_contracts contracts_;
   int64_t stride_;  // bytes from one member's memory to the next's
   uint32_t* own_;   // epoch, and the word for votes
   char* mine_;      // packets sent to this rank in even rounds, sender 0's first

@@ -19,10 +19,13 @@ struct awaited {
 
 /// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
 /// is room; a wait that an earlier failure has ended leaves none. `mine` and `theirs` are the contracts of a
-/// mismatch, or null. *Ordering*: the record is complete when the host reads `ready` as 1 with acquire.
+/// mismatch, or null, as are those of calls. *Ordering*: the record is complete when the host reads `ready` as 1 with
+/// acquire.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
                                                    const launch_contract* mine = nullptr,
-                                                   const launch_contract* theirs = nullptr) {
+                                                   const launch_contract* theirs = nullptr,
+                                                   const call_contract* my_call = nullptr,
+                                                   const call_contract* their_call = nullptr) {
   uint32_t* abort = &home->comm.failures->abort;
   if (outcome != status::aborted) {
     arch::store<memory_order::relaxed, scope::system>(abort, abort_by_failure);
@@ -43,6 +46,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   record.seen = wait.seen;
   if (mine != nullptr) record.mine = load_contract(mine);
   if (theirs != nullptr) record.theirs = load_contract(theirs);
+  if (my_call != nullptr) record.my_call = load_contract(my_call);
+  if (their_call != nullptr) record.their_call = load_contract(their_call);
   failure_record* slot = &home->comm.failures->records[place];
   *slot = record;
   arch::store<memory_order::release, scope::system>(&slot->ready, 1u);

@@ -16,6 +16,7 @@ struct session_id {
   uint32_t threads;    ///< of the group
   const void* window;  ///< base of the resource window: one for all ranks of a process
   uint64_t offset;     ///< in a rank's resources; tells barriers and channels of one window apart
+  bool once_a_launch;  ///< a launch has one session there at most
 };
 
 /// What all threads of a group call together.

@@ -25,6 +25,7 @@ namespace devcomm::detail {
 struct lamport_protocol {
   static constexpr packet_protocol id = packet_protocol::lamport;
   static constexpr operation what = operation::lamport_channel;
+  static constexpr bool once_a_launch = true;
 
   DEVCOMM_DEVICE static bool is_whole(const arch::vec16& packet) {
     return (packet.x != 0) & (packet.y != 0) & (packet.z != 0) & (packet.w != 0);
@@ -63,7 +64,7 @@ inline constexpr bool is_lamport_type = detail::is_same<T, float> || is_small_fl
 /// One group's hold on one Lamport channel; usually a block's, with the block's index.
 ///
 /// *Collective*, *Requires*, *Failure*: as for `ll_session`; also every packet that is sent is received, once, and a
-/// launch has one session of a channel at most.
+/// launch has one session of a channel at most, which may do several rounds; the simulator names a second.
 /// Further rounds of one session cost a system-wide fence each, so give a channel the capacity for one.
 template <class Group>
 class lamport_session : public detail::packet_channel<detail::lamport_protocol, Group> {

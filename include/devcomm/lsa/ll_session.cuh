@@ -20,6 +20,7 @@ namespace devcomm::detail {
 struct ll_protocol {
   static constexpr packet_protocol id = packet_protocol::ll;
   static constexpr operation what = operation::ll_channel;
+  static constexpr bool once_a_launch = false;
 
   /// Whether both halves of a packet carry the flag of a round.
   DEVCOMM_DEVICE static bool has_flag(const arch::halves& packet, uint32_t epoch) {
@@ -50,8 +51,9 @@ namespace devcomm::lsa {
 /// round each member hears from each, itself or through others that heard from it; which packets is the
 /// caller's affair, the same on all ranks.
 ///
-/// *Failure*: as for `barrier_session`; after it, what a thread receives that knows of it is zeros at once, and from
-/// the next round on the whole group sends nothing.
+/// *Failure*: as for `barrier_session`; after it, what a thread receives that knows of it (`is_alive` is false) is
+/// zeros at once, and from the next round on the whole group sends nothing. In checked mode, a checked launch or call
+/// of a collective that differs from a member's whose packets are waited for is a `status::mismatch`.
 template <class Group>
 class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
   using base = detail::packet_channel<detail::ll_protocol, Group>;

@@ -109,6 +109,11 @@ DEVCOMM_SIMULATOR_UNSEEN inline void store_check(uint64_t* address, uint64_t val
 DEVCOMM_SIMULATOR_UNSEEN inline uint64_t load_check(const uint64_t* address) {
   return __atomic_load_n(address, __ATOMIC_RELAXED);
 }
+inline uint64_t look_check(const uint64_t* address) {
+  const uint64_t value = load_check(address);
+  sim::looked(address, sizeof value, value);
+  return value;
+}
 template <memory_order Order>
 DEVCOMM_SIMULATOR_UNSEEN inline void check_fence() {
   // The macro of this name would tell the runtime.
