@@ -48,15 +48,16 @@ namespace devcomm::collective {
 /// `channel` is an `lsa::ll_session`, which brings all bits, or, for floating-point types, an `lsa::lamport_session`,
 /// which may bring another NaN. Pieces longer than its capacity take several rounds.
 ///
-/// *Collective* over the channel's group, with the same `packs` on every rank: nothing compares them, and ranks that
-/// differ wait in vain or get wrong results. After a failure, see `ll_session`, what `consume` gets is not to be
-/// trusted.
+/// *Collective* over the channel's group, with the same `packs` on every rank: checked launches compare them; else
+/// ranks that differ wait in vain or get wrong results. After a failure, see `ll_session`, `consume` is not called for
+/// packs that did not come: what it gets is complete.
 template <class T, class Channel, class Produce, class Consume>
 DEVCOMM_DEVICE void all_gather(Channel& channel, slice packs, const Produce& produce, const Consume& consume) {
   static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of an all-gather needs a capacity of one pack at least");
   if (room == 0) return;
+  channel.begin_call(call_contract::of("all_gather", packs.begin, packs.end, sizeof(T)));
   detail::with_ranks(channel.members().size,
                      detail::all_gather_rounds<T, Channel, Produce, Consume>{channel, packs, produce, consume, room});
 }

@@ -42,7 +42,7 @@ struct two_shot_rounds {
       for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
            i += threads)
         channel.template send_pack_to_all<Ranks == 8 ? 0 : Ranks>(
-            room + i, receive_and_reduce<Ranks, T>(channel, members, i, op));
+            room + i, receive_and_reduce<Ranks, T, at_once>(channel, members, i, op));
       for (uint32_t i = rank; i < share; i += threads)
         receive_pieces<at_once, T>(channel, owners(i), room + i,
                                    [&](int owner, const pack<T>& value) { consume(place(owner, i), value); });

@@ -22,9 +22,9 @@ namespace devcomm::collective {
 /// `channel` is an `lsa::ll_session`, which brings all bits, or, for floating-point types, an `lsa::lamport_session`,
 /// which may bring another NaN. Vectors longer than its capacity take several rounds.
 ///
-/// *Collective* over the channel's group, with the same `root` and `packs` on every rank: nothing compares them, and
-/// ranks that differ wait in vain. *Requires* that `root` is a rank of the channel's team; for another, nothing is
-/// done. After a failure, see `ll_session`, what `consume` gets is not to be trusted.
+/// *Collective* over the channel's group, with the same `root` and `packs` on every rank: checked launches compare
+/// them; else ranks that differ wait in vain. *Requires* that `root` is a rank of the channel's team; for another,
+/// nothing is done. After a failure, see `ll_session`, `consume` is not called for packs that did not come.
 template <class T, class Channel, class Produce, class Consume>
 DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Produce& produce, const Consume& consume) {
   static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
@@ -35,6 +35,7 @@ DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Pro
   DEVCOMM_ASSERT(room > 0, "the channel of a broadcast needs a capacity of one pack at least");
   DEVCOMM_ASSERT(root >= 0 && root < members.size, "the root of a broadcast is outside the channel's team");
   if (room == 0 || root < 0 || root >= members.size) return;
+  channel.begin_call(call_contract::of("broadcast", packs.begin, packs.end, sizeof(T), root));
 
   for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
     const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
@@ -53,7 +54,7 @@ DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Pro
     for (uint32_t p = rank == 0 ? threads : rank; p < count; p += threads) {
       pack<T> value[1];
       channel.receive_packs(root, root + 1, p, value);
-      consume(begin + p, value[0]);
+      if (channel.is_alive()) consume(begin + p, value[0]);
     }
   }
 }

@@ -28,8 +28,10 @@ struct reduce_scatter_rounds {
       for (uint32_t p = rank; p < count; p += threads)
         send_pieces<pieces_at_once<Ranks>, T>(channel, members, p,
                                               [&](int member) { return produce(member, begin + p); });
-      for (uint32_t p = rank; p < count; p += threads)
-        consume(begin + p, receive_and_reduce<Ranks, T>(channel, members, p, op));
+      for (uint32_t p = rank; p < count; p += threads) {
+        const pack<T> result = receive_and_reduce<Ranks, T>(channel, members, p, op);
+        if (channel.is_alive()) consume(begin + p, result);
+      }
     }
   }
 };
@@ -50,9 +52,9 @@ namespace devcomm::collective {
 /// capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the ranks: the same bits in
 /// every run, and those of `all_reduce_one_shot`.
 ///
-/// *Collective* over the channel's group, with the same `packs` on every rank: nothing compares them, and ranks that
-/// differ wait in vain or get wrong results. After a failure, see `ll_session`, what `consume` gets is not to be
-/// trusted.
+/// *Collective* over the channel's group, with the same `packs` on every rank: checked launches compare them; else
+/// ranks that differ wait in vain or get wrong results. After a failure, see `ll_session`, `consume` is not called for
+/// packs that did not come from every rank: what it gets is complete.
 template <class T, class Channel, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void reduce_scatter(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
                                    Operator op) {
@@ -60,6 +62,7 @@ DEVCOMM_DEVICE void reduce_scatter(Channel& channel, slice packs, const Produce&
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of a reduce-scatter needs a capacity of one pack at least");
   if (room == 0) return;
+  channel.begin_call(call_contract::of("reduce_scatter", packs.begin, packs.end, sizeof(T)));
   detail::with_ranks(channel.members().size, detail::reduce_scatter_rounds<T, Channel, Produce, Consume, Operator>{
                                                  channel, packs, produce, consume, op, room});
 }

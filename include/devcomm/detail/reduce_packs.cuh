@@ -30,19 +30,19 @@ inline constexpr int members_at_once = Ranks != 0 ? Ranks : 4;
 template <int Ranks>
 inline constexpr int pieces_at_once = Ranks == 2 ? 2 : 4;
 
-/// Receives pack `i` from all `members` members and reduces. `Ranks` is their number, or 0 where it is not known.
-template <int Ranks, class T, class Channel, class Operator>
+/// Receives pack `i` from all `members` members, so many at once, and reduces. `Ranks` is their number, or 0 where it
+/// is not known.
+template <int Ranks, class T, int AtOnce = members_at_once<Ranks>, class Channel, class Operator>
 DEVCOMM_DEVICE pack<T> receive_and_reduce(Channel& channel, int members, uint32_t i, const Operator& op) {
   using accumulator = accumulator_t<T>;
-  constexpr int at_once = members_at_once<Ranks>;
   const int end = Ranks != 0 ? Ranks : members;
   accumulator total[pack<T>::size];
   DEVCOMM_UNROLL_BY(1)
-  for (int first = 0; first < end; first += at_once) {
-    pack<T> values[at_once];
+  for (int first = 0; first < end; first += AtOnce) {
+    pack<T> values[AtOnce];
     channel.receive_packs(first, end, i, values);
     DEVCOMM_UNROLL
-    for (int m = 0; m < at_once; ++m) {
+    for (int m = 0; m < AtOnce; ++m) {
       if (first + m >= end) break;
       DEVCOMM_UNROLL
       for (int e = 0; e < pack<T>::size; ++e) {
@@ -72,7 +72,7 @@ DEVCOMM_DEVICE void send_pieces(Channel& channel, int end, uint32_t i, const Pro
   }
 }
 
-/// Calls `consume(member, value)` with pack `i` from each of the first `end` members.
+/// Calls `consume(member, value)` with pack `i` from each of the first `end` members, unless the session has failed.
 template <int AtOnce, class T, class Channel, class Consume>
 DEVCOMM_DEVICE void receive_pieces(Channel& channel, int end, uint32_t i, const Consume& consume) {
   DEVCOMM_UNROLL_BY(1)
@@ -81,7 +81,7 @@ DEVCOMM_DEVICE void receive_pieces(Channel& channel, int end, uint32_t i, const 
     channel.receive_packs(first, end, i, values);
     DEVCOMM_UNROLL
     for (int m = 0; m < AtOnce; ++m)
-      if (first + m < end) consume(first + m, values[m]);
+      if (first + m < end && channel.is_alive()) consume(first + m, values[m]);
   }
 }
 
