@@ -178,7 +178,7 @@ __global__ void all_reduce(device_comm comm, typename Protocol::handle channels,
                            std::uint64_t count, status* outcomes) {
   typename Protocol::session channel{block{}, comm, channels, blockIdx.x};
   const auto ones = [](std::uint64_t) { return pack<float>{{1, 1, 1, 1}}; };
-  const collective::to_memory<float> results{output, count};
+  const collective::to_memory<float> results{output + blockIdx.x * count, count};  // blocks all reduce the same packs
   for (int i = 0; i < what.times; ++i) {
     if (what.two_shots) {
       collective::all_reduce_two_shot<float>(channel, what.packs, ones, results, sum{});
@@ -191,7 +191,7 @@ __global__ void all_reduce(device_comm comm, typename Protocol::handle channels,
 }
 
 constexpr std::uint32_t most_blocks = 2;
-constexpr std::uint64_t most_packs = 200;
+constexpr std::uint64_t most_packs = 110;
 constexpr std::uint32_t poison = 0xffffffffu;
 
 /// What came of a launch on one rank.
@@ -208,12 +208,13 @@ result run(host::communicator& comm, launch_config config, const call& what, std
   const auto channels = Protocol::add(needs, most_blocks);
   const auto device_comm = comm.create_device_comm(needs);
   const test::device_array<status> outcomes(most_blocks, 0xff);
-  const test::device_array<float> output(most_packs * 4, 0xff);
+  constexpr std::size_t of_block = most_packs * 4;
+  const test::device_array<float> output(most_blocks * of_block, 0xff);
   config.stream = cudaStreamPerThread;
   comm.barrier();
   if (config.grid.x != 0) {
-    launch(all_reduce<Protocol>, config, device_comm.get().with_launch_key(key), channels, what, output.get(),
-           output.size(), outcomes.get());
+    launch(all_reduce<Protocol>, config, device_comm.get().with_launch_key(key), channels, what, output.get(), of_block,
+           outcomes.get());
     test::finish("all_reduce");
   }
   result got{outcomes.read(), device_comm.failures(), output.read()};
@@ -238,7 +239,7 @@ void check_missing_rank(int ranks, bool two_shots) {
       [&](host::communicator& comm) {
         const bool comes = comm.rank() != missing;
         const auto start = std::chrono::steady_clock::now();
-        const result got = run<Protocol>(comm, {.grid = comes ? 2u : 0u, .block = 32}, {two_shots, {0, 100}});
+        const result got = run<Protocol>(comm, {.grid = comes ? 1u : 0u, .block = 32}, {two_shots, {0, 40}});
         if (!comes) return;
         test::require(std::chrono::steady_clock::now() - start < std::chrono::seconds(20), "the wait went on");
         bool named = false;
@@ -249,23 +250,22 @@ void check_missing_rank(int ranks, bool two_shots) {
           test::require(record.peer == missing || two_shots, "rank " + std::to_string(record.peer) + " is blamed");
         }
         test::require(named, "no record of a timeout");
-        for (const status outcome : got.outcomes)
-          test::require(outcome == status::timeout || outcome == status::aborted,
-                        std::string("outcome is ") + to_string(outcome));
+        const status outcome = got.outcomes[0];
+        test::require(outcome == status::timeout || outcome == status::aborted,
+                      std::string("outcome is ") + to_string(outcome));
         // A round of two shots has shares of which the missing rank owns one; of the others nobody has its part.
         for (const float value : got.output) test::require(is_poison(value), "something was stored");
       },
-      impatient());
+      {.kernel_timeout = std::chrono::milliseconds(10)});
 }
 
 }  // namespace
 
-TEST_CASE("ranks whose peer never comes give up in time, name it, and consume nothing") {
+TEST_CASE("ranks whose peer never comes give up in time, name it, and consume nothing", "[real_time]") {
   for (const bool two_shots : {false, true}) {
     check_missing_rank<ll>(3, two_shots);
     check_missing_rank<lamport>(5, two_shots);
   }
-  check_missing_rank<lamport>(4, true);
   check_missing_rank<ll>(9, false);
 }
 
@@ -327,19 +327,20 @@ TEST_CASE("packet channels find launches and calls that differ between ranks, an
 }
 
 TEST_CASE("the same calls pass the check, call after call in one session") {
-  test::on_ranks(3,
-                 [](host::communicator& comm) {
-                   for (const bool two_shots : {false, true}) {
-                     for (const auto& got : {run<ll>(comm, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}),
-                                             run<lamport>(comm, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4})}) {
-                       test::require(got.failures.empty(), "a failure");
-                       for (std::size_t i = 0; i < got.output.size(); ++i)
-                         test::require(i / 4 >= 3 && i / 4 < 103 ? got.output[i] == 3 : is_poison(got.output[i]),
-                                       "a wrong sum");
-                     }
-                   }
-                 },
-                 {.check_launch = true});
+  const auto check = [](const result& got) {
+    test::require(got.failures.empty(), "a failure");
+    for (std::size_t i = 0; i < got.output.size(); ++i) {
+      const std::size_t p = i / 4 % most_packs;
+      test::require(p >= 3 && p < 103 ? got.output[i] == 3 : is_poison(got.output[i]), "a wrong sum");
+    }
+  };
+  const auto body = [&](host::communicator& comm) {
+    for (const bool two_shots : {false, true}) {
+      check(run<ll>(comm, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}));
+      check(run<lamport>(comm, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}));
+    }
+  };
+  test::on_ranks(3, body, {.check_launch = true});
 }
 
 #endif
