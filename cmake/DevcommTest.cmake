@@ -14,8 +14,8 @@
 #   leave it out unless IN_RACE_BUILD.
 #
 # devcomm_register_test(<test> COMMAND <target or program> [<argument>...] [LABELS <label>...]
-#                       [TIMEOUT <seconds>] [GPU])
-#   A test of a program that exists already: a second set of arguments, or a script.
+#                       [TIMEOUT <seconds>] [GPU] [LONG])
+#   A test of a program that exists already: a second set of arguments, or a script. LONG starts it before others.
 
 set(DEVCOMM_GPU_TEST_LAUNCHER "${CMAKE_CURRENT_LIST_DIR}/run_gpu_test.sh")
 
@@ -36,7 +36,7 @@ elseif(DEVCOMM_SANITIZE MATCHES "address|race")
 endif()
 
 function(devcomm_register_test test)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "TIMEOUT" "COMMAND;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;LONG" "TIMEOUT" "COMMAND;LABELS")
   if(NOT arg_COMMAND)
     message(FATAL_ERROR "devcomm_register_test(${test}): COMMAND is missing")
   endif()
@@ -60,6 +60,9 @@ function(devcomm_register_test test)
     "NCCL_NVLS_ENABLE=0" "NVSHMEM_DISABLE_NVLS=1" "TORCH_SYMM_MEM_DISABLE_MULTICAST=1")
   set_tests_properties(${test} PROPERTIES
     TIMEOUT ${timeout} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+  if(arg_LONG)
+    set_tests_properties(${test} PROPERTIES COST 1000)
+  endif()
 endfunction()
 
 # Hands a limit on; the default holds where none was given.
@@ -121,6 +124,7 @@ function(devcomm_add_host_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
   if(NOT arg_NO_CATCH)
     target_link_libraries(${name} PRIVATE Catch2::Catch2WithMain)
+    target_compile_options(${name} PRIVATE -O0)  # assertions take longer to optimise than to run
   endif()
   if(DEVCOMM_SANITIZE STREQUAL "race" AND NOT arg_IN_RACE_BUILD)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)  # no simulated kernels, nothing to detect

@@ -66,6 +66,10 @@ run() { # [NAME=VALUE...] PROGRAM [ARGUMENT...]
 
 rank_counts=()
 for n in 1 2 3 4 8; do [ "$n" -le "$gpus" ] && rank_counts+=("$n"); done
+most=${rank_counts[-1]}
+needs_two_gpus() {
+  [ "$gpus" -ge 2 ] || { echo "needs 2 GPUs" >>"$log" && return 1; }
+}
 # Nothing here needs NVLink multicast, and on a shared machine it is not for everyone to take.
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
@@ -81,7 +85,6 @@ part_examples() {
     run_examples "$n"
     run examples/05_multi_process/run.sh "$bin/example_05_multi_process_gpu" "$n"
   done
-  local most=${rank_counts[-1]}
   if command -v torchrun >/dev/null; then
     run torchrun --no-python --nproc-per-node "$most" "$bin/example_05_multi_process_gpu"
   fi
@@ -105,11 +108,7 @@ part_tests() {
 
 part_faults() {
   start_log faults "A rank that misbehaves"
-  local most=${rank_counts[-1]}
-  if [ "$most" -lt 2 ]; then
-    echo "needs 2 GPUs" >>"$log"
-    return
-  fi
+  needs_two_gpus || return
   for n in 2 "$most"; do
     run DEVCOMM_RANKS="$n" "$bin/faults_gpu" absent_rank
     run DEVCOMM_RANKS="$n" "$bin/faults_gpu" different_grid
@@ -120,7 +119,7 @@ part_faults() {
 # Barriers as they are, and with FEATURE in the kernel, turn by turn.
 measure_cost_on_barriers() { # FEATURE
   local n
-  for n in 2 "${rank_counts[-1]}"; do
+  for n in 2 "$most"; do
     for _ in 1 2; do
       run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu"
       run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_$1_gpu"
@@ -130,11 +129,7 @@ measure_cost_on_barriers() { # FEATURE
 
 part_watchdog() {
   start_log watchdog "A hang as the watchdog tells it, and what the watchdog costs"
-  local most=${rank_counts[-1]}
-  if [ "$most" -lt 2 ]; then
-    echo "needs 2 GPUs" >>"$log"
-    return
-  fi
+  needs_two_gpus || return
   run "$bin/watchdog_test_gpu" --order decl
   run DEVCOMM_RANKS="$most" "$bin/faults_gpu" absent_rank
   measure_cost_on_barriers watchdog
@@ -143,14 +138,14 @@ part_watchdog() {
 part_trace() {
   start_log trace "A traced two-shot all-reduce, and what tracing costs"
   run "$bin/trace_test_gpu" --order decl
-  local n most=${rank_counts[-1]}
+  local n
   for n in "${rank_counts[@]}"; do
     local trace=$out/two_shot_all_reduce_${n}.json
     run DEVCOMM_RANKS="$n" "$bin/example_09_traced_all_reduce_gpu" "$trace" 1048576
     run tests/trace/check_trace.py "$trace" "$n" 4 all_reduce reduce gather "LSA barrier %"
     run scripts/trace_to_svg.py "$trace" "${trace%.json}.svg" --blocks 4 --title "Two-shot all-reduce of 1 MiB, $n x $model"
   done
-  [ "$most" -ge 2 ] || return
+  needs_two_gpus || return
   measure_cost_on_barriers trace
 }
 

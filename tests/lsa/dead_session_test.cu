@@ -261,7 +261,7 @@ void check_missing_rank(int ranks, bool two_shots) {
 
 }  // namespace
 
-TEST_CASE("ranks whose peer never comes give up in time, name it, and consume nothing") {
+TEST_CASE("ranks whose peer never comes give up in time, name it, and consume nothing", "[real_time]") {
   for (const bool two_shots : {false, true}) {
     check_missing_rank<ll>(3, two_shots);
     check_missing_rank<lamport>(5, two_shots);

@@ -32,12 +32,14 @@ if [ "$way" = find ]; then
     exit 1
   }
 else
-  # Everything is compiled again here, so as fast as can be.
-  options+=("-DFETCHCONTENT_SOURCE_DIR_DEVCOMM=$SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug)
+  # devcomm is compiled again here, so as fast as can be.
+  options+=("-DFETCHCONTENT_SOURCE_DIR_DEVCOMM=$SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
 fi
 
 "$CMAKE" -S "$here/consumer" -B "$WORK/build" -G "$GENERATOR" "${options[@]}"
-"$CMAKE" --build "$WORK/build" -j 2
+targets=(consumer)
+[ "$mode" = gpu ] || targets+=(tested_race)
+"$CMAKE" --build "$WORK/build" -j 2 --target "${targets[@]}"
 if [ "$mode" = sim ]; then
   "$WORK/build/consumer"
   "${CMAKE%cmake}ctest" --test-dir "$WORK/build" --output-on-failure --no-tests=error -R tested
