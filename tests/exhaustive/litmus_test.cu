@@ -23,7 +23,7 @@ __device__ void store(unsigned* word, unsigned value) {
   arch::store<memory_order::release, scope::system>(word, value);
 }
 
-constexpr int words = 16;
+constexpr std::size_t words = 16;
 using outcome = std::vector<unsigned>;
 
 /// What an exploration of `kernel` comes to: its threads are lanes of one block, or blocks of one thread.
@@ -39,7 +39,7 @@ explored explore(Kernel kernel, unsigned blocks, unsigned threads, bool reductio
   options.reduction = reduction;
   options.schedule_file = "";
   all.result = sim::explore(options, [&] {
-    for (int i = 0; i < words; ++i) memory[i] = 0;
+    for (std::size_t i = 0; i < words; ++i) memory[i] = 0;
     if (run(kernel, {.grid = blocks, .block = threads}, memory.get()) != cudaSuccess) {
       throw std::runtime_error("the kernel failed");
     }
