@@ -5,6 +5,7 @@
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 #include <devcomm/simulator/explore.hpp>
+#include <devcomm/simulator/simulator.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -71,13 +72,11 @@ class bench {
   std::vector<of_rank> ranks_;
 };
 
-/// Makes `ranks` ranks with what `needs` asks for, and explores `body`. Launches are compared across ranks if
+/// Makes `ranks` ranks with what `needs` asks for, and calls `body` with them. Launches are compared across ranks if
 /// `check_launch`.
 template <class Needs, class Body>
-sim::exploration_result explore(int ranks, const sim::explore_options& options, bool check_launch, Needs needs,
-                                Body body) {
+void on_bench(int ranks, bool check_launch, Needs needs, Body body) {
   bench all(ranks);
-  sim::exploration_result result;
   std::promise<void> done;
   const std::shared_future<void> end = done.get_future().share();
   host::run_options run;
@@ -97,16 +96,26 @@ sim::exploration_result explore(int ranks, const sim::explore_options& options, 
     comm.barrier();
     if (comm.rank() != 0) return end.wait();
     try {
-      result = sim::explore(options, [&] {
-        all.restore();
-        body(all);
-      });
+      body(all);
       done.set_value();
     } catch (...) {
       done.set_value();
       throw;
     }
     check_cuda(cudaSetDevice(comm.device()), "cudaSetDevice");
+  });
+}
+
+/// The same, exploring `body`, which finds everything as it was at first.
+template <class Needs, class Body>
+sim::exploration_result explore(int ranks, const sim::explore_options& options, bool check_launch, Needs needs,
+                                Body body) {
+  sim::exploration_result result;
+  on_bench(ranks, check_launch, needs, [&](const bench& all) {
+    result = sim::explore(options, [&] {
+      all.restore();
+      body(all);
+    });
   });
   return result;
 }

@@ -47,6 +47,21 @@ __global__ void wait_for_flag(const unsigned* flag, unsigned* seen) {
   *seen = 1;
 }
 
+/// Thread 0 looks once at a word that thread 1 changes, and then for ever at another.
+__global__ void wait_after_news(unsigned* words) {
+  if (threadIdx.x == 0) {
+    if (arch::load<memory_order::acquire, scope::system>(words) == 0) {
+      arch::store<memory_order::release, scope::system>(words + 1, 1u);
+    }
+    while (arch::load<memory_order::acquire, scope::system>(words + 2) == 0) {
+    }
+  } else {
+    while (arch::load<memory_order::acquire, scope::system>(words + 1) == 0) {
+    }
+    arch::store<memory_order::release, scope::system>(words, 1u);
+  }
+}
+
 __global__ void labelled_wait(const unsigned* flag, std::uint64_t budget, bool own_deadline, std::uint64_t* took) {
   arch::wait_scope waiting(
       [=] { return devcomm::detail::wait_label{devcomm::operation::lsa_barrier, 3, 5, 2, 7, budget, own_deadline}; },
@@ -215,6 +230,12 @@ TEST_CASE("a deadlock ends the launch at once, and says who polls what") {
   CHECK(contains(text, "(seed "));
   CHECK(run(count_threads, {.block = 32}, words.get() + 1) == cudaSuccess);  // the device goes on
   CHECK(words[1] == 32u);
+}
+
+TEST_CASE("a spinning thread is deadlocked though a word that it looked at before has changed") {
+  const shared_array<unsigned> words(3);
+  CHECK(run(wait_after_news, {.block = 2}, words.get()) == cudaErrorLaunchTimeout);
+  CHECK(contains(sim::last_failure(), "polls byte 8 of"));
 }
 
 TEST_CASE("a labelled wait without a deadline of its own is a deadlock in the caller's terms") {

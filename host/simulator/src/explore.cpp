@@ -14,7 +14,6 @@
 namespace devcomm::simulator {
 namespace {
 
-using detail::engine;
 using detail::engine_guard;
 using detail::the_engine;
 

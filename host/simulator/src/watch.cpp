@@ -66,10 +66,20 @@ void forget(watch_list& list) {
   list.overflowed = false;
 }
 
+/// What has changed since it was looked at is looked at again soon, or the loop that goes on does not look at it.
+void forget_changed(watch_list& list) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < list.count; ++i) {
+    if (read(list.entries[i]) == list.entries[i].value) list.entries[kept++] = list.entries[i];
+  }
+  list.count = kept;
+}
+
 /// The running fiber sleeps until what it watches changes or `wake_time` comes.
 void sleep_on_memory(fiber& f) {
   engine& e = the_engine();
   if (f.watches.overflowed || f.watches.count == 0 || changed(f.watches)) {
+    if (f.label == nullptr) forget_changed(f.watches);
     e.reschedule();
     return;
   }

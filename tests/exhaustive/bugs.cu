@@ -1,0 +1,156 @@
+/// Small kernels with a mistake that shows in few interleavings.
+///
+///   bugs explore NAME      until it fails: status 1
+///   bugs right NAME        the same without the mistake: status 0 if no interleaving fails
+///   bugs sample NAME RUNS  prints how many of so many seeds show the mistake
+#include "exhaustive/bench.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+using namespace exhaustive;
+namespace arch = devcomm::detail::arch;
+
+namespace {
+
+__device__ std::uint32_t load(const std::uint32_t* word) {
+  return arch::load<memory_order::acquire, scope::system>(word);
+}
+__device__ void store(std::uint32_t* word, std::uint32_t value) {
+  arch::store<memory_order::release, scope::system>(word, value);
+}
+
+/// Three ranks count themselves in; a load and a store are no addition. Wrong only if all three load first.
+__global__ void add(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
+  std::uint32_t* const count = board.lsa(0);
+  if (wrong) {
+    store(count, load(count) + 1);
+  } else {
+    arch::fetch_add<memory_order::acq_rel, scope::system>(count, 1u);
+  }
+  result[0] = 1 + static_cast<std::uint32_t>(comm.rank);
+}
+bool none_lost(const bench& b) { return b.board(0).local()[0] > 1; }
+
+/// Rank 1 sleeps unless it sees the news, and rank 0 wakes it if it sees that it sleeps.
+__global__ void notify(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
+  std::uint32_t* const news = board.lsa(0);
+  std::uint32_t* const sleeps = news + 1;
+  std::uint32_t* const wake = news + 2;
+  if (comm.rank == 0) {
+    store(news, 1);
+    if (load(sleeps) == 1) store(wake, 1);
+  } else if (comm.rank == 1) {
+    if (wrong) {
+      if (load(news) == 0) {
+        store(sleeps, 1);
+        while (load(wake) == 0) {
+        }
+      }
+    } else {
+      store(sleeps, 1);
+      if (load(news) == 0) {
+        while (load(wake) == 0) {
+        }
+      }
+    }
+  }
+  result[0] = 1;
+}
+
+/// Each rank sends a packet to its neighbour in every round, into one row, or by turns into two.
+__global__ void send_in_rounds(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
+  std::uint32_t lost = 0;
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    const std::uint32_t row = wrong ? 0 : round % 2;
+    store(board.lsa((comm.rank + 1) % comm.size) + row, round);
+    std::uint32_t seen = 0;
+    while ((seen = load(board.local() + row)) < round) {
+    }
+    lost += seen != round ? 1u : 0u;
+  }
+  result[0] = 1 + lost;
+}
+bool all_came(const bench& b) {
+  for (int rank = 0; rank < b.size(); ++rank) {
+    if (b.result(rank)[0] != 1) return false;
+  }
+  return true;
+}
+
+/// Rank 0 passes epochs on by a counter that comes again after so many; rank 1 takes two looks at it for the same epoch
+/// when they find the same.
+__global__ void count_epochs(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
+  std::uint32_t* const epoch = board.lsa(0);
+  std::uint32_t* const data = epoch + 1;
+  if (comm.rank == 0) {
+    for (std::uint32_t e = 1; e <= 4; ++e) {
+      store(data, e);
+      store(epoch, wrong ? e % 4 : e);
+    }
+  } else if (comm.rank == 1) {
+    const std::uint32_t before = load(epoch);
+    const std::uint32_t first = load(data);
+    const std::uint32_t second = load(data);
+    // Had the epoch not changed, at most one store of data could have come between.
+    if (load(epoch) == before && second > first + 1) result[1] = 1;
+  }
+  result[0] = 1;
+}
+bool same_epoch(const bench& b) { return b.result(1)[1] == 0; }
+
+struct bug {
+  const char* name;
+  int ranks;
+  void (*kernel)(device_comm, sym_ptr<std::uint32_t>, std::uint32_t*, bool);
+  bool (*holds)(const bench&);
+};
+const bug bugs[] = {{"lost_update", 3, add, none_lost},
+                    {"lost_wake_up", 3, notify, nullptr},
+                    {"row_reused", 2, send_in_rounds, all_came},
+                    {"epoch_reused", 3, count_epochs, same_epoch}};
+
+void run_once(const bug& which, const bench& b, bool wrong) {
+  b.on_each_rank(
+      [&](int rank) { devcomm::launch(which.kernel, {}, b.comm(rank), b.board(rank), b.result(rank), wrong); });
+  b.finish();
+  b.require(which.holds == nullptr || which.holds(b), "a wrong result");
+}
+
+int sample(const bug& which, std::uint64_t runs) {
+  std::uint64_t found = 0;
+  on_bench(
+      which.ranks, false, [](requirements&) {},
+      [&](const bench& b) {
+        for (std::uint64_t seed = 1; seed <= runs; ++seed) {
+          sim::set_seed(seed);
+          b.restore();
+          try {
+            run_once(which, b, true);
+          } catch (const std::exception&) {
+            ++found;
+          }
+        }
+      });
+  std::printf("%s: %llu of %llu seeds\n", which.name, static_cast<unsigned long long>(found),
+              static_cast<unsigned long long>(runs));
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 2 ? argv[1] : "";
+  for (const bug& which : bugs) {
+    if (argc <= 2 || std::string(argv[2]) != which.name) continue;
+    if (what == "sample" && argc > 3) return sample(which, std::strtoull(argv[3], nullptr, 10));
+    const bool wrong = what == "explore";
+    const auto result = explore(
+        which.ranks, {}, false, [](requirements&) {}, [&](const bench& b) { run_once(which, b, wrong); });
+    std::printf("%s: %llu executions\n%s\n", which.name, static_cast<unsigned long long>(result.executions),
+                result.failure.c_str());
+    return result.complete ? EXIT_SUCCESS : EXIT_FAILURE;
+  }
+  std::fprintf(stderr, "usage: bugs explore|right NAME, or bugs sample NAME RUNS\n");
+  return 2;
+}
