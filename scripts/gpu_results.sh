@@ -5,7 +5,7 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks,
-#                                             all_reduce or sanitizer
+#                                             all_reduce, fused_rms_norm or sanitizer
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
@@ -14,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce sanitizer)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce fused_rms_norm sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
@@ -191,6 +191,23 @@ part_all_reduce() {
   done
 }
 
+part_fused_rms_norm() {
+  start_log fused_rms_norm "All-reduce, residual and RMSNorm in one kernel: the fastest shapes, beside NCCL and a kernel for the rest"
+  local n rows
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] || continue
+    rows=$out/fused_rms_norm_h200x$n
+    rm -f "$rows.jsonl"
+    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot --sweep \
+      --place out --json "$rows.jsonl"
+    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot --sweep \
+      --place out --pdl --json "$rows.jsonl"
+    run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M --algo auto --compare nccl --json "$rows.jsonl" \
+      --plot "$rows.svg"
+    run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1000 -e 1000000 -f 10 --hidden 1000 --algo all --dtype half
+  done
+}
+
 for part in "${parts[@]}"; do
   case $part in
     examples) part_examples ;;
@@ -200,8 +217,9 @@ for part in "${parts[@]}"; do
     trace) part_trace ;;
     benchmarks) part_benchmarks ;;
     all_reduce) part_all_reduce ;;
+    fused_rms_norm) part_fused_rms_norm ;;
     sanitizer) part_sanitizer ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce sanitizer" ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce fused_rms_norm sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

@@ -13,7 +13,7 @@ arch=${1:-sm_90}
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-for file in all_reduce_lamport all_reduce_ll all_reduce; do
+for file in all_reduce_lamport all_reduce_ll all_reduce fused_rms_norm; do
   "$cuda_root/bin/nvcc" -std=c++20 -O3 -arch="$arch" -Iinclude -Ihost/include -Ibenchmarks --resource-usage -cubin -o /dev/null \
     "benchmarks/perf/$file.cu" >>"$log" 2>&1 || fail "nvcc failed: $(tail -n 5 "$log")"
 done

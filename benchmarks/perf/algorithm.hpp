@@ -25,6 +25,7 @@ struct launch_shape {
 struct work {
   std::uint64_t bytes = 0;  ///< per rank, as the operation counts them
   data_type type = data_type::bf16;
+  std::uint64_t hidden = 0;  ///< elements of a row, for operations on rows
   bool in_place = false;
   void* input = nullptr;
   void* output = nullptr;
@@ -39,7 +40,7 @@ struct work {
 struct rank_context {
   devcomm::host::communicator* comm = nullptr;
   const devcomm::host::symmetric_memory* window = nullptr;
-  std::uint64_t most_bytes = 0;  ///< of one call
+  std::uint64_t most_bytes = 0;  ///< of one call's inputs, and of its outputs
 };
 
 /// One way to do an operation; each rank has its own. *Collective*: making and destroying it, and `memory`.
@@ -69,6 +70,14 @@ class algorithm {
 
 using algorithms = std::vector<std::unique_ptr<algorithm>>;
 
+/// What `auto` runs, and why.
+struct choice {
+  std::string algorithm;
+  std::string protocol;
+  launch_shape shape;
+  std::string why;
+};
+
 /// What ranks do together, with inputs and results that can be checked.
 class operation {
  public:
@@ -77,6 +86,11 @@ class operation {
   [[nodiscard]] virtual std::string name() const = 0;
   /// Bus bandwidth over algorithm bandwidth, as nccl-tests define them.
   [[nodiscard]] virtual double bus_factor(int ranks) const = 0;
+  /// Bytes that a call's must be a multiple of.
+  [[nodiscard]] virtual std::uint64_t grain(const work& what) const { return bytes_of(what.type); }
+  /// Bytes that all inputs of a call take together, or all outputs, whichever is more.
+  [[nodiscard]] virtual std::uint64_t region(const work& what) const { return what.bytes; }
+  [[nodiscard]] virtual choice choose(const work& what, int ranks, unsigned blocks) const = 0;
   [[nodiscard]] virtual algorithms make_algorithms(const rank_context& context) const = 0;
   /// The same by NCCL. Throws where it cannot be loaded, or this program was built without its headers.
   [[nodiscard]] virtual algorithms make_nccl_algorithms(const rank_context& context) const = 0;

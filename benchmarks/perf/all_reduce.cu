@@ -3,6 +3,7 @@
 #include "perf/random_data.hpp"
 
 #include <devcomm/devcomm.cuh>
+#include <devcomm/host/all_reduce_plan.hpp>
 
 namespace perf {
 namespace {
@@ -44,6 +45,12 @@ class all_reduce final : public operation {
  public:
   [[nodiscard]] std::string name() const override { return "all_reduce"; }
   [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
+  [[nodiscard]] choice choose(const work& what, int ranks, unsigned blocks) const override {
+    const bool lamport = with_type(what.type, []<class T>(T) { return lsa::is_lamport_type<T>; });
+    const auto plan = host::plan_all_reduce(
+        {.bytes = what.bytes, .ranks = ranks, .most_blocks = blocks, .lamport = lamport, .in_windows = true});
+    return {to_string(plan.algorithm), to_string(plan.protocol), {plan.blocks, plan.threads}, plan.why};
+  }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made;
     add_lamport_all_reduces(context, made);

@@ -54,7 +54,7 @@ void measurement::wait_for(algorithm& how, const char* what) {
 /// One call on new random data, with the output poisoned before. The elements that are wrong here.
 std::uint64_t measurement::check(const operation& what, algorithm& how, const work& call, std::uint64_t seed) {
   if (!call.in_place)
-    devcomm::check_cuda(cudaMemsetAsync(call.output, 0xff, call.bytes, call.stream), "cudaMemsetAsync");
+    devcomm::check_cuda(cudaMemsetAsync(call.output, 0xff, what.region(call), call.stream), "cudaMemsetAsync");
   what.fill(call, comm_.rank(), seed);
   wait_for(how, "preparing the data");
   comm_.barrier();
@@ -76,9 +76,9 @@ row measurement::measure(const operation& what, algorithm& how, work call, int l
 
   // Repeated in place, sums would grow without end; zeros stay.
   if (call.in_place) {
-    devcomm::check_cuda(cudaMemsetAsync(call.output, 0, call.bytes, call.stream), "cudaMemsetAsync");
+    devcomm::check_cuda(cudaMemsetAsync(call.output, 0, what.region(call), call.stream), "cudaMemsetAsync");
   } else {
-    devcomm::check_cuda(cudaMemsetAsync(call.output, 0xff, call.bytes, call.stream), "cudaMemsetAsync");
+    devcomm::check_cuda(cudaMemsetAsync(call.output, 0xff, what.region(call), call.stream), "cudaMemsetAsync");
     what.fill(call, comm_.rank(), 3);
   }
   wait_for(how, "preparing the data");

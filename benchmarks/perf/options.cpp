@@ -49,6 +49,8 @@ const std::vector<option_row>& option_rows() {
          if (!type) throw usage_error("--dtype " + v + ": give bf16, half, float, double or int32");
          o.type = *type;
        }},
+      {"--hidden", "ELEMENTS", "of a row, for operations on rows; shorter messages are one row, 8192",
+       [](options& o, const std::string& v) { o.hidden = parse_number<std::uint64_t>(v, "--hidden", 1); }},
       {"--algo", "NAMES", "auto (the plan's), all, or names as one_shot, one_shot_lamport",
        [](options& o, const std::string& v) { o.algorithms = split(v, "--algo"); }},
       {"--compare", "NAMES", "peers to run beside: nccl",
@@ -121,10 +123,11 @@ std::string bytes_text(std::uint64_t bytes) {
 
 std::string help() {
   std::ostringstream text;
-  text << "devcomm-perf OPERATION [OPTION...]\n"
-          "devcomm-perf limits [-n RANKS]\n\n"
-          "Measures collective operations, checks their results, and compares with peers.\n"
-          "Operations: all_reduce. Options, with the values they have when left out:\n";
+  text
+      << "devcomm-perf OPERATION [OPTION...]\n"
+         "devcomm-perf limits [-n RANKS]\n\n"
+         "Measures collective operations, checks their results, and compares with peers.\n"
+         "Operations: all_reduce, fused_rms_norm (all-reduce, residual and RMSNorm). Options, with the values they have when left out:\n";
   for (const option_row& row : option_rows()) {
     std::string name = std::string("  ") + row.name + (row.value != nullptr ? std::string(" ") + row.value : "");
     name.resize(22, ' ');
@@ -152,6 +155,7 @@ options parse_options(const std::vector<std::string>& arguments) {
   if (result.operation.empty()) throw usage_error("name an operation, such as all_reduce");
   if (result.begin > result.end) throw usage_error("-b is larger than -e");
   if (!result.plan.empty() && !result.sweep) throw usage_error("--plan needs --sweep: a plan comes from trying shapes");
+  if (!result.plan.empty() && result.operation != "all_reduce") throw usage_error("--plan is for all_reduce");
   if (result.blocks > most_blocks || result.threads > most_threads)
     throw usage_error("a launch has at most " + std::to_string(most_blocks) + " blocks of " +
                       std::to_string(most_threads) + " threads");

@@ -27,6 +27,7 @@ struct options {
   std::uint64_t factor = 2;      ///< from one size to the next
   int ranks = 0;                 ///< 0: one for each GPU
   data_type type = data_type::bf16;
+  std::uint64_t hidden = 8192;                     ///< elements of a row
   std::vector<std::string> algorithms = {"auto"};  ///< "auto", "all", NAME or NAME_PROTOCOL
   std::vector<std::string> compare;                ///< "nccl"
   unsigned blocks = 0;                             ///< 0: the plan's, or all shapes

@@ -20,22 +20,25 @@ struct one_shot {
   static constexpr const char* name = "one_shot";
   /// Vectors above which the two-shot way is always ahead.
   static constexpr std::uint64_t most_bytes = 16 << 20;
+  /// Packs that one round takes over a channel with room for `room`.
+  static std::uint64_t packs_in_round(std::uint64_t room, std::uint64_t) { return room; }
 
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, collective::slice packs, const collective::from_memory<T>& source,
-                             const collective::to_memory<T>& destination) {
-    collective::all_reduce_one_shot<T>(channel, packs, source, destination, sum{});
+  template <class T, class Channel, class Produce, class Consume>
+  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+                             const Consume& consume) {
+    collective::all_reduce_one_shot<T>(channel, packs, produce, consume, sum{});
   }
 };
 
 struct two_shot {
   static constexpr const char* name = "two_shot";
   static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
+  static std::uint64_t packs_in_round(std::uint64_t room, std::uint64_t ranks) { return room / 2 * ranks; }
 
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, collective::slice packs, const collective::from_memory<T>& source,
-                             const collective::to_memory<T>& destination) {
-    collective::all_reduce_two_shot<T>(channel, packs, source, destination, sum{});
+  template <class T, class Channel, class Produce, class Consume>
+  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+                             const Consume& consume) {
+    collective::all_reduce_two_shot<T>(channel, packs, produce, consume, sum{});
   }
 };
 

@@ -2,8 +2,6 @@
 
 #include "perf/plot.hpp"
 
-#include <devcomm/host/all_reduce_plan.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -43,8 +41,8 @@ session::session(devcomm::host::communicator& comm, const options& settings)
     : comm_(comm),
       settings_(settings),
       operation_(&operation_named(settings.operation)),
-      window_(comm.allocate(2 * ((settings.end + 255) / 256 * 256))),
-      context_{&comm, &window_, (settings.end + 255) / 256 * 256},
+      window_(comm.allocate(2 * region())),
+      context_{&comm, &window_, region()},
       measurement_(comm, context_, settings_) {
   own_ = operation_->make_algorithms(context_);
   if (!settings_.compare.empty()) peers_ = operation_->make_nccl_algorithms(context_);
@@ -72,10 +70,15 @@ void session::choose_algorithms() {
   if (settings_.sweep && chosen_.empty()) throw usage_error("--sweep needs --algo with names, or all");
 }
 
+std::uint64_t session::region() const { return (operation_->region(call_of(settings_.end)) + 255) / 256 * 256; }
+
 work session::call_of(std::uint64_t bytes) const {
   work call;
   call.type = settings_.type;
-  call.bytes = bytes / bytes_of(call.type) * bytes_of(call.type);
+  call.hidden = settings_.hidden;
+  call.bytes = bytes;
+  const std::uint64_t grain = operation_->grain(call);
+  call.bytes = bytes / grain * grain;
   call.dependent = settings_.dependent;
   return call;
 }
@@ -112,22 +115,18 @@ void session::run_size(std::uint64_t bytes) {
       run_algorithm(*how, bytes, last);
     }
   }
-  for (const auto& peer : peers_) run_algorithm(*peer, bytes, {});
+  for (const auto& peer : peers_)
+    if (peer->why_not(call_of(bytes)).empty()) run_algorithm(*peer, bytes, {});
 }
 
 void session::run_plan(std::uint64_t bytes) {
-  devcomm::host::all_reduce_request request;
   const work call = call_of(bytes);
-  request.bytes = call.bytes;
-  request.ranks = comm_.size();
-  request.most_blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
-  request.in_windows = true;
-  request.lamport = call.type == data_type::bf16 || call.type == data_type::half || call.type == data_type::float32;
-  const auto plan = devcomm::host::plan_all_reduce(request);
+  const unsigned blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
+  const choice plan = operation_->choose(call, comm_.size(), blocks);
   for (const auto& candidate : own_) {
-    if (candidate->name() != to_string(plan.algorithm) || candidate->protocol() != to_string(plan.protocol)) continue;
+    if (candidate->name() != plan.algorithm || candidate->protocol() != plan.protocol) continue;
     if (is_first()) report_->progress(plan.why);
-    run_algorithm(*candidate, bytes, {plan.blocks, plan.threads});
+    if (candidate->why_not(call).empty()) run_algorithm(*candidate, bytes, plan.shape);
     return;
   }
 }

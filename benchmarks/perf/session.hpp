@@ -26,6 +26,8 @@ class session {
   /// The shapes of an algorithm that are worth a full measurement: the fastest for each budget of blocks.
   std::vector<launch_shape> sweep(algorithm& how, work call);
   void write_plan() const;
+  /// Bytes of the inputs of the largest call, or of its outputs.
+  [[nodiscard]] std::uint64_t region() const;
   [[nodiscard]] work call_of(std::uint64_t bytes) const;
   [[nodiscard]] bool is_first() const { return comm_.rank() == 0; }
 

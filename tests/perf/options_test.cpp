@@ -87,6 +87,8 @@ TEST_CASE("a command line that makes no sense is refused, and the message says w
   refuses({"all_reduce", "--algo", "a,,b"}, "a name is empty");
   refuses({"all_reduce", "--blocks", "3"}, "give --blocks and --threads together");
   refuses({"all_reduce", "--plan", "x"}, "--plan needs --sweep");
+  refuses({"fused_rms_norm", "--sweep", "--plan", "x"}, "--plan is for all_reduce");
+  refuses({"fused_rms_norm", "--hidden", "0"}, "from 1 on");
 }
 
 TEST_CASE("rows are written as JSON, CSV and a picture") {

@@ -1,0 +1,323 @@
+/// All-reduce, residual and RMSNorm of a transformer's layer: in one kernel, by the hooks of the all-reduce, and as a
+/// peer does it, an all-reduce and then a kernel for the rest.
+#include "perf/nccl_all_reduce.hpp"
+#include "perf/packet_all_reduce.cuh"
+#include "perf/random_data.hpp"
+#include "perf/random_element.cuh"
+#include "perf/rms_norm.cuh"
+
+#include <devcomm/devcomm.cuh>
+#include <devcomm/host/all_reduce_plan.hpp>
+
+#include <algorithm>
+
+namespace perf {
+namespace {
+
+using namespace devcomm;
+
+/// Threads of a block. In two shots each has four packs of three tensors on their way: 512 would leave too few
+/// registers.
+template <class Algorithm>
+constexpr unsigned most_norm_threads = 512;
+template <>
+constexpr unsigned most_norm_threads<packets::two_shot> = 384;
+
+/// Each block takes rows in turn, `rows_at_once` of them in one round of its channel. Residual and weights are fetched
+/// while the partial sums are sent, by the threads that use them.
+template <class Algorithm, class T>
+__global__ void __launch_bounds__(most_norm_threads<Algorithm>)
+    fused_norm(device_comm comm, lamport_handle channels, norm_tensors<T> tensors, std::uint32_t rows_at_once) {
+  auto* const weights = static_cast<pack<T>*>(dynamic_shared());
+  auto* const held = weights + tensors.row_packs;
+  allow_dependent_launch();
+  wait_for_prior_launch();
+
+  lsa::lamport_session channel{block{}, comm, channels, blockIdx.x};
+  const std::uint32_t start = blockIdx.x * rows_at_once;
+  for (std::uint32_t first = start; first < tensors.rows; first += gridDim.x * rows_at_once) {
+    const std::uint32_t rows = min(rows_at_once, tensors.rows - first);
+    const collective::slice packs{std::uint64_t{first} * tensors.row_packs,
+                                  std::uint64_t{first + rows} * tensors.row_packs};
+    const auto produce = [&](std::uint64_t i) {
+      const auto p = static_cast<std::uint32_t>(i - packs.begin);
+      const pack<T> mine = load_pack(tensors.partial + i * pack<T>::size);
+      const pack<T> residual = load_pack(tensors.residual + i * pack<T>::size);
+      if (first == start && p < tensors.row_packs) weights[p] = load_pack(tensors.weight + p * pack<T>::size);
+      held[p] = residual;
+      return mine;
+    };
+    const auto consume = [&](std::uint64_t i, const pack<T>& sums) {
+      pack<T>& place = held[i - packs.begin];
+      place = add(sums, place);
+      store_pack(tensors.residual_out + i * pack<T>::size, place);
+    };
+    Algorithm::template run<T>(channel, packs, produce, consume);
+    if (channel.agree() != status::success) return;  // synchronises: the rows are whole
+    for (std::uint32_t row = 0; row < rows; ++row)
+      normalise(held + row * tensors.row_packs, weights,
+                tensors.normed + std::uint64_t{first + row} * tensors.row_packs * pack<T>::size, tensors.row_packs);
+  }  // what comes next writes rows after begin_round, which synchronises
+}
+
+/// The same for sums that an all-reduce has left in `partial`: a block for each row.
+template <class T>
+__global__ void __launch_bounds__(most_threads) residual_norm(norm_tensors<T> tensors) {
+  auto* const weights = static_cast<pack<T>*>(dynamic_shared());
+  auto* const held = weights + tensors.row_packs;
+  const std::uint64_t row = std::uint64_t{blockIdx.x} * tensors.row_packs * pack<T>::size;
+  for (std::uint32_t p = threadIdx.x; p < tensors.row_packs; p += blockDim.x) {
+    const std::uint64_t i = row + p * pack<T>::size;
+    const pack<T> sums = load_pack(tensors.partial + i);
+    const pack<T> residual = load_pack(tensors.residual + i);
+    weights[p] = load_pack(tensors.weight + p * pack<T>::size);
+    held[p] = add(sums, residual);
+    store_pack(tensors.residual_out + i, held[p]);
+  }
+  normalise(held, weights, tensors.normed + row, tensors.row_packs);  // threads read what they wrote
+}
+
+constexpr std::uint64_t most_shared = 96 << 10;  // bytes of a block: two fit on a multiprocessor of any kind
+
+/// Parts of the inputs: partial sums, residual, weights; of the outputs: norm, residual, and the sums of those that
+/// reduce first. A call in place has its norm where the partial sums were, and the residual where it was.
+constexpr std::uint64_t parts = 4;
+std::uint64_t part_bytes(const work& what) { return (what.bytes + 255) / 256 * 256; }
+template <class T>
+T* part(void* region, const work& what, std::uint64_t i) {
+  return reinterpret_cast<T*>(static_cast<std::byte*>(region) + i * part_bytes(what));
+}
+
+std::uint64_t row_elements(const work& what) { return std::max<std::uint64_t>(1, std::min(what.hidden, what.count())); }
+std::uint64_t row_bytes(const work& what) { return row_elements(what) * bytes_of(what.type); }
+
+template <class T>
+norm_tensors<T> tensors_of(const work& what) {
+  return {part<const T>(what.input, what, 0),
+          part<const T>(what.input, what, 1),
+          part<const T>(what.input, what, 2),
+          part<T>(what.output, what, 1),
+          part<T>(what.output, what, 0),
+          static_cast<std::uint32_t>(what.count() / row_elements(what)),
+          static_cast<std::uint32_t>(row_bytes(what) / 16)};
+}
+
+/// Calls `run` with a value of one of the types that layers have.
+template <class Run>
+void with_layer_type(data_type type, Run&& run) {
+  if (type == data_type::bf16) run(__nv_bfloat16{});
+  if (type == data_type::half) run(__half{});
+}
+
+std::string why_no_norm(const work& what) {
+  if (what.type != data_type::bf16 && what.type != data_type::half)
+    return std::string("no norm of ") + to_string(what.type) + "; take bf16 or half";
+  return 2 * row_bytes(what) > most_shared ? "a row does not fit into a block's shared memory" : "";
+}
+
+/// Allows a kernel what it asks for; 48 KiB need no permission.
+template <class Kernel>
+void allow_shared(Kernel* kernel, std::uint64_t bytes) {
+  if (bytes <= 48 << 10) return;
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(bytes)),
+             "cudaFuncSetAttribute");
+}
+
+/// Whole warps, with a pack for each thread where there are as many.
+unsigned threads_for(std::uint64_t packs, unsigned most) {
+  return static_cast<unsigned>(std::min<std::uint64_t>((packs + 31) / 32 * 32, most));
+}
+
+template <class Algorithm>
+class fused_rms_norm final : public device_algorithm {
+ public:
+  explicit fused_rms_norm(const rank_context& context) : device_algorithm(context) {
+    requirements needs = comm().requirements();
+    channels_ = needs.add_lamport_channels(needs.lsa(), most_blocks, is_simulated() ? 64 : 4096);
+    device_comm_ = comm().create_device_comm(needs);
+  }
+
+  [[nodiscard]] std::string name() const override { return Algorithm::name; }
+  [[nodiscard]] std::string protocol() const override { return "lamport"; }
+  [[nodiscard]] bool can_be_dependent() const override { return true; }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    if (what.bytes > Algorithm::most_bytes) return "too large for one shot";
+    return why_no_norm(what);
+  }
+  [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
+    const std::uint64_t rows = what.count() / row_elements(what);
+    std::vector<launch_shape> fitting;
+    for (launch_shape shape : usual_shapes((what.bytes + 15) / 16, is_simulated())) {
+      shape.threads = std::min(shape.threads, most_norm_threads<Algorithm>);
+      if (shape.blocks <= rows || shape.blocks == 1) fitting.push_back(shape);
+    }
+    return fitting;
+  }
+  void start(const work& what) override {
+    if (what.shape.threads % 32 != 0 || what.shape.threads > most_norm_threads<Algorithm>)
+      throw usage_error("--threads " + std::to_string(what.shape.threads) + ": " + name() +
+                        " takes whole warps, up to " + std::to_string(most_norm_threads<Algorithm>) + " threads");
+    const std::uint64_t row = row_bytes(what);
+    const std::uint64_t rows = what.count() / row_elements(what);
+    const std::uint64_t share = (rows + what.shape.blocks - 1) / what.shape.blocks;
+    const std::uint64_t room = Algorithm::packs_in_round(channels_.packets, channels_.members) / (row / 16);
+    const std::uint64_t most = std::max<std::uint64_t>(1, std::min(room, most_shared / row - 1));
+    const std::uint64_t rows_at_once = std::min(most, share);
+    with_layer_type(what.type, [&]<class T>(T) {
+      launch_config config = shape_of(what);
+      config.shared_bytes = (1 + rows_at_once) * row;
+      allow_shared(fused_norm<Algorithm, T>, config.shared_bytes);
+      launch(fused_norm<Algorithm, T>, config, device_comm_->get(), channels_, tensors_of<T>(what),
+             static_cast<std::uint32_t>(rows_at_once));
+    });
+  }
+
+ private:
+  lamport_handle channels_{};
+};
+
+/// An all-reduce, and a kernel that reads its sums.
+class separate_rms_norm final : public algorithm {
+ public:
+  explicit separate_rms_norm(std::unique_ptr<algorithm> all_reduce) : all_reduce_(std::move(all_reduce)) {}
+
+  [[nodiscard]] std::string implementation() const override { return all_reduce_->implementation(); }
+  [[nodiscard]] std::string name() const override { return "separate_" + all_reduce_->name(); }
+  [[nodiscard]] std::string protocol() const override { return all_reduce_->protocol(); }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    const std::string reason = why_no_norm(what);
+    return reason.empty() ? all_reduce_->why_not(what) : reason;
+  }
+  [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override { return all_reduce_->shapes(what); }
+  [[nodiscard]] std::byte* memory() override { return all_reduce_->memory(); }
+  void start(const work& what) override {
+    work reduction = what;
+    reduction.output = part<std::byte>(what.output, what, parts - 1);
+    all_reduce_->start(reduction);
+    with_layer_type(what.type, [&]<class T>(T) {
+      norm_tensors<T> tensors = tensors_of<T>(what);
+      tensors.partial = static_cast<const T*>(reduction.output);
+      const std::uint64_t shared = 2 * row_bytes(what);
+      allow_shared(residual_norm<T>, shared);
+      launch(residual_norm<T>,
+             {.grid = tensors.rows,
+              .block = threads_for(tensors.row_packs, most_threads),
+              .shared_bytes = shared,
+              .stream = what.stream},
+             tensors);
+    });
+  }
+  void check() override { all_reduce_->check(); }
+
+ private:
+  std::unique_ptr<algorithm> all_reduce_;
+};
+
+algorithms followed_by_norm(algorithms all_reduces) {
+  algorithms made;
+  for (auto& one : all_reduces) made.push_back(std::make_unique<separate_rms_norm>(std::move(one)));
+  return made;
+}
+
+// Pseudo ranks, for random tensors that are the same on all ranks.
+constexpr int of_residual = -1;
+constexpr int of_weight = -2;
+
+/// Adds `value` to the sum of the block in `total`; synchronises.
+__device__ double block_total(double value, double* total) {
+  if (threadIdx.x == 0) *total = 0;
+  __syncthreads();
+  atomicAdd(total, value);
+  __syncthreads();
+  const double sum = *total;
+  __syncthreads();
+  return sum;
+}
+
+/// Counts the elements of both outputs that are not what exact arithmetic gives, a block for each row: of the residual,
+/// but for `ranks + 1` roundings of the magnitudes' sum; of the norm, given the residual as it was written, but for one
+/// rounding and what `float` adds.
+template <class T>
+__global__ void count_wrong_rows(norm_tensors<T> tensors, int ranks, std::uint64_t seed, unsigned long long* wrong) {
+  __shared__ double total;
+  const std::uint32_t elements = tensors.row_packs * pack<T>::size;
+  const std::uint64_t row = std::uint64_t{blockIdx.x} * elements;
+  const auto magnitude_of = [](double value) { return value < 0 ? -value : value; };
+  const auto count_if_off = [&](double is, double exact, double bound) {
+    if (!(magnitude_of(is - exact) <= bound)) atomicAdd(wrong, 1ull);
+  };
+  double squares = 0;
+  for (std::uint32_t e = threadIdx.x; e < elements; e += blockDim.x) {
+    double sum = to_double(random_element<T>(seed, of_residual, row + e));
+    double magnitude = magnitude_of(sum);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const double element = to_double(random_element<T>(seed, rank, row + e));
+      sum += element;
+      magnitude += magnitude_of(element);
+    }
+    const double written = to_double(tensors.residual_out[row + e]);
+    count_if_off(written, sum, magnitude * (ranks + 1) * rounding<T>);
+    squares += written * written;
+  }
+  const double mean = block_total(squares, &total) / elements;
+  const double scale = 1 / sqrt(mean + static_cast<double>(norm_epsilon));
+  for (std::uint32_t e = threadIdx.x; e < elements; e += blockDim.x) {
+    const double weight = to_double(random_element<T>(seed, of_weight, e));
+    const double norm = to_double(tensors.residual_out[row + e]) * scale * weight;
+    count_if_off(to_double(tensors.normed[row + e]), norm, magnitude_of(norm) * (rounding<T> + 1e-5) + 1e-7);
+  }
+}
+
+class fused_rms_norm_operation final : public operation {
+ public:
+  [[nodiscard]] std::string name() const override { return "fused_rms_norm"; }
+  [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
+  [[nodiscard]] std::uint64_t grain(const work& what) const override {
+    const std::uint64_t row = what.hidden * bytes_of(what.type);
+    if (row % 16 != 0) throw usage_error("--hidden " + std::to_string(what.hidden) + ": rows fill packs of 16 bytes");
+    return std::max<std::uint64_t>(16, std::min(row, what.bytes / 16 * 16));
+  }
+  [[nodiscard]] std::uint64_t region(const work& what) const override { return parts * part_bytes(what); }
+  [[nodiscard]] choice choose(const work& what, int ranks, unsigned blocks) const override {
+    const auto plan = host::plan_all_reduce({.bytes = what.bytes, .ranks = ranks, .most_blocks = blocks});
+    const std::uint64_t rows = std::max<std::uint64_t>(1, what.count() / row_elements(what));
+    const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? most_norm_threads<packets::two_shot>
+                                                                                 : most_norm_threads<packets::one_shot>;
+    return {to_string(plan.algorithm),
+            "lamport",
+            {static_cast<unsigned>(std::min<std::uint64_t>(blocks, rows)), threads_for(row_bytes(what) / 16, most)},
+            std::string("the plan of all_reduce: ") + plan.why};
+  }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms all_reduces;
+    add_lamport_all_reduces(context, all_reduces);
+    algorithms made = followed_by_norm(std::move(all_reduces));
+    made.push_back(std::make_unique<fused_rms_norm<packets::one_shot>>(context));
+    made.push_back(std::make_unique<fused_rms_norm<packets::two_shot>>(context));
+    return made;
+  }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
+    return followed_by_norm(make_nccl_all_reduce(context));
+  }
+  void fill(const work& what, int rank, std::uint64_t seed) const override {
+    fill_random(part<std::byte>(what.input, what, 0), what.count(), what.type, rank, seed, what.stream);
+    fill_random(part<std::byte>(what.input, what, 1), what.count(), what.type, of_residual, seed, what.stream);
+    fill_random(part<std::byte>(what.input, what, 2), row_elements(what), what.type, of_weight, seed, what.stream);
+  }
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, int ranks, std::uint64_t seed) const override {
+    return count_on_device(what.stream, [&](unsigned long long* wrong) {
+      with_layer_type(what.type, [&]<class T>(T) {
+        const norm_tensors<T> tensors = tensors_of<T>(what);
+        launch(count_wrong_rows<T>,
+               {.grid = tensors.rows, .block = threads_for(tensors.row_packs, most_threads), .stream = what.stream},
+               tensors, ranks, seed, wrong);
+      });
+    });
+  }
+};
+
+const bool is_registered = register_operation(std::make_unique<fused_rms_norm_operation>());
+
+}  // namespace
+}  // namespace perf
