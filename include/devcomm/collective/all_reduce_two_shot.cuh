@@ -5,6 +5,7 @@
 #include <devcomm/assert.hpp>
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/detail/reduce_packs.cuh>
+#include <devcomm/failure.hpp>
 #include <devcomm/team.hpp>
 
 namespace devcomm::detail {

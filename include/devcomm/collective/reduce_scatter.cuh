@@ -5,6 +5,7 @@
 #include <devcomm/assert.hpp>
 #include <devcomm/collective/pieces.cuh>
 #include <devcomm/detail/reduce_packs.cuh>
+#include <devcomm/failure.hpp>
 
 namespace devcomm::detail {
 
