@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prints a table of Markdown with what ptxas says of the all-reduce kernels of devcomm-perf: registers, shared memory and spills.
+# Prints a table of Markdown with what ptxas says of the kernels of devcomm-perf, and of those in
+# scripts/kernel_resources: registers, shared memory and spills.
 #
 #   scripts/kernel_resources.sh [ARCH]    sm_90 unless given
 #
@@ -13,9 +14,9 @@ arch=${1:-sm_90}
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-for file in all_reduce_lamport all_reduce_ll all_reduce fused_rms_norm; do
+for file in benchmarks/perf/{all_reduce_lamport,all_reduce_ll,all_reduce,fused_rms_norm} scripts/kernel_resources/collectives; do
   "$cuda_root/bin/nvcc" -std=c++20 -O3 -arch="$arch" -Iinclude -Ihost/include -Ibenchmarks --resource-usage -cubin -o /dev/null \
-    "benchmarks/perf/$file.cu" >>"$log" 2>&1 || fail "nvcc failed: $(tail -n 5 "$log")"
+    "$file.cu" >>"$log" 2>&1 || fail "nvcc failed: $(tail -n 5 "$log")"
 done
 echo "| kernel ($arch, 512 threads) | registers | shared memory, bytes | stack, bytes | spilled, bytes |"
 echo "|---|---|---|---|---|"

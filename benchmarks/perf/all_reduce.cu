@@ -11,7 +11,7 @@ namespace {
 using namespace devcomm;
 
 template <class T>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_threads, 1)
     through_windows(device_comm comm, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   collective::all_reduce_direct<T>(barrier, block{}, comm, input, output, count, sum{});

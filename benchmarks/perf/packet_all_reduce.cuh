@@ -43,7 +43,7 @@ struct two_shot {
 };
 
 template <class Algorithm, class Protocol, class T>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_threads, 1)
     through_packets(device_comm comm, typename Protocol::handle channels, const T* input, T* output,
                     std::uint64_t count, std::uint64_t block_packs) {
   allow_dependent_launch();

@@ -2,41 +2,54 @@
 /// A group copies a range, whatever its size and alignment.
 #pragma once
 
+#include <devcomm/detail/units.cuh>
 #include <devcomm/group.cuh>
-#include <devcomm/pack.cuh>
 
 namespace devcomm {
 
 namespace detail {
 
-/// A range of elements split into those before the first multiple of 16 bytes, whole packs, and the rest.
-struct split_range {
-  uint64_t head;   ///< elements
-  uint64_t packs;  ///< 16 bytes each
-  uint64_t tail;   ///< elements
+template <class T, class Destinations>
+struct copied_range {
+  uint64_t rank;
+  uint64_t threads;
+  int destination_count;
+  const Destinations& destinations;
+  const T* source;
+  uint64_t count;
 
-  template <class T>
-  DEVCOMM_DEVICE static split_range of(const T* first, uint64_t count) {
-    constexpr uint64_t per_pack = 16 / sizeof(T);
-    // A struct may be aligned to less than its size: then no pack ever starts on 16 bytes.
-    if (reinterpret_cast<uintptr_t>(first) % sizeof(T) != 0) return {count, 0, 0};
-    const uint64_t misaligned = reinterpret_cast<uintptr_t>(first) % 16 / sizeof(T);
-    const uint64_t before = misaligned == 0 ? 0 : per_pack - misaligned;
-    const uint64_t head = before < count ? before : count;
-    const uint64_t packs = (count - head) / per_pack;
-    return {head, packs, count - head - packs * per_pack};
+  /// Copies the unit at element `i`, and `Unroll - 1` more, each `stride` elements on.
+  template <int Bytes, int Unroll>
+  DEVCOMM_DEVICE void move(uint64_t i, uint64_t stride) const {
+    unit<T, Bytes> values[Unroll];
+    DEVCOMM_UNROLL
+    for (int u = 0; u < Unroll; ++u) values[u] = load_unit<Bytes>(source + i + static_cast<uint64_t>(u) * stride);
+    for (int d = 0; d < destination_count; ++d) {
+      T* to = destinations(d) + i;
+      DEVCOMM_UNROLL
+      for (int u = 0; u < Unroll; ++u) store_unit<Bytes>(to + static_cast<uint64_t>(u) * stride, values[u]);
+    }
+  }
+
+  template <int Bytes>
+  DEVCOMM_DEVICE void run() const {
+    constexpr uint64_t per_unit = unit<T, Bytes>::size;
+    constexpr int unroll = 4;
+    const auto range = split_range::of<Bytes>(source, count);
+    for (uint64_t i = rank; i < range.head; i += threads) move<0, 1>(i, 0);
+    uint64_t u = rank;
+    for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)
+      move<Bytes, unroll>(range.head + u * per_unit, threads * per_unit);
+    for (; u < range.units; u += threads) move<Bytes, 1>(range.head + u * per_unit, 0);
+    for (uint64_t i = count - range.tail + rank; i < count; i += threads) move<0, 1>(i, 0);
   }
 };
-
-/// Whether a 16-byte boundary of `a` is one of `b` as well, at the same element.
-DEVCOMM_DEVICE inline bool same_alignment(const void* a, const void* b) {
-  return (reinterpret_cast<uintptr_t>(a) ^ reinterpret_cast<uintptr_t>(b)) % 16 == 0;
-}
 
 }  // namespace detail
 
 /// Copies `count` elements from `source` to each of `destination_count` places; `destinations(d)` returns a pointer.
-/// The source is read once. In packs where all have the same alignment modulo 16 bytes, else element by element.
+/// The source is read once. Moves 16 bytes at a time where all places have the same alignment modulo 16 bytes, else 8,
+/// 4 or an element, the most that all have in common.
 ///
 /// A destination may be the source itself; ranges must not overlap otherwise.
 ///
@@ -45,44 +58,17 @@ template <class T, class Group, class Destinations>
 DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const Destinations& destinations,
                                 const T* source, uint64_t count) {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
-  const uint64_t rank = group.thread_rank();
-  const uint64_t threads = group.size();
-  bool aligned = true;
-  for (int d = 0; d < destination_count; ++d) aligned = aligned && detail::same_alignment(destinations(d), source);
-  const auto range = aligned ? detail::split_range::of(source, count) : detail::split_range{count, 0, 0};
-  const auto copy_element = [&](uint64_t i) {
-    const T value = source[i];
-    for (int d = 0; d < destination_count; ++d) destinations(d)[i] = value;
-  };
-  constexpr uint64_t per_pack = pack<T>::size;
-  constexpr int unroll = 4;
-  for (uint64_t i = rank; i < range.head; i += threads) copy_element(i);
-  const T* from = source + range.head;
-  uint64_t i = rank;
-  for (; i + (unroll - 1) * threads < range.packs; i += unroll * threads) {
-    pack<T> values[unroll];
-    DEVCOMM_UNROLL
-    for (int k = 0; k < unroll; ++k) values[k] = load_pack(from + (i + static_cast<uint64_t>(k) * threads) * per_pack);
-    for (int d = 0; d < destination_count; ++d) {
-      T* to = destinations(d) + range.head;
-      DEVCOMM_UNROLL
-      for (int k = 0; k < unroll; ++k)
-        store_pack_streaming(to + (i + static_cast<uint64_t>(k) * threads) * per_pack, values[k]);
-    }
-  }
-  for (; i < range.packs; i += threads) {
-    const pack<T> value = load_pack(from + i * per_pack);
-    for (int d = 0; d < destination_count; ++d)
-      store_pack_streaming(destinations(d) + range.head + i * per_pack, value);
-  }
-  for (uint64_t k = range.head + range.packs * per_pack + rank; k < count; k += threads) copy_element(k);
+  detail::alignment<T> common(source);
+  for (int d = 0; d < destination_count; ++d) common.meet(destinations(d));
+  common.with_widest(detail::copied_range<T, Destinations>{group.thread_rank(), group.size(), destination_count,
+                                                           destinations, source, count});
 }
 
 /// `copy_to_all` to one place.
 template <class Group, class T>
 DEVCOMM_DEVICE void copy(const Group& group, T* destination, const T* source, uint64_t count) {
-  copy_to_all<T>(
-      group, 1, [&](int) { return destination; }, source, count);
+  const auto only = [&](int) { return destination; };
+  copy_to_all<T>(group, 1, only, source, count);
 }
 
 }  // namespace devcomm

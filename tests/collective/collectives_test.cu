@@ -497,7 +497,7 @@ TEST_CASE("collectives of every kind follow one another, with every type, operat
       all.add_some<direct<form::all_gather>, double>();
       all.add_some<direct<form::broadcast>, std::int8_t>();
       all.add_some<pull, std::uint32_t>();
-      all.replay(2);
+      all.replay(comm.size() == 3 ? 3 : 1);
     });
   }
 }

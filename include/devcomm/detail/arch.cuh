@@ -16,10 +16,10 @@
 /// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `fetch_add`, `fence<order, scope>()`:
 /// the PTX memory model's strong operations on 4- and 8-byte integers in global memory. `load16(p)`,
 /// `store16(p, v)`, `load16_streaming`, `store16_streaming`: weak 16-byte accesses, aligned to 16;
-/// streaming ones expect no re-use.
-/// `load_halves(p)`, `store_halves(p, v)`: strong relaxed accesses at system scope to 16 bytes, aligned to 16,
-/// as two halves: each is whole, and one may be seen before the other. `load_words`, `store_words`: the same as
-/// four words of 4 bytes.
+/// streaming ones expect no re-use. `load_bytes<Bytes>(p)`, `store_bytes_streaming<Bytes>(p, v)`: the same of 4, 8 or
+/// 16 bytes, aligned to as many. `load_halves(p)`, `store_halves(p, v)`: strong relaxed accesses at system scope to 16
+/// bytes, aligned to 16, as two halves: each is whole, and one may be seen before the other. `load_words`,
+/// `store_words`: the same as four words of 4 bytes.
 ///
 /// Numbers. `smaller(a, b)`, `larger(a, b)` of floating-point numbers: a number rather than NaN, and -0 is below +0.
 /// `multiply(a, b)`: rounded by itself, never fused with a sum. `is_small_float<T>`: whether `T` is one of CUDA's

@@ -137,6 +137,33 @@ __device__ inline void store16_streaming(void* address, vec16 value) {
   DEVCOMM_ST16("st.global.L1::no_allocate.v4.u32");
 }
 
+template <int Bytes>
+__device__ inline auto load_bytes(const void* address) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "weak loads take 4, 8 or 16 bytes");
+  if constexpr (Bytes == 16) {
+    return load16(address);
+  } else if constexpr (Bytes == 8) {
+    uint64_t value;
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    return value;
+  } else {
+    uint32_t value;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+  }
+}
+template <int Bytes, class Raw>
+__device__ inline void store_bytes_streaming(void* address, const Raw& value) {
+  static_assert(sizeof(Raw) == Bytes, "as many bytes as load_bytes returns");
+  if constexpr (Bytes == 16) {
+    store16_streaming(address, value);
+  } else if constexpr (Bytes == 8) {
+    asm volatile("st.global.L1::no_allocate.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
+  } else {
+    asm volatile("st.global.L1::no_allocate.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
+  }
+}
+
 /// Two halves of eight bytes.
 struct alignas(16) halves {
   uint64_t low, high;

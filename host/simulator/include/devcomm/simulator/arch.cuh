@@ -14,6 +14,7 @@
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <exception>
+#include <type_traits>
 
 namespace devcomm::detail::arch {
 
@@ -125,6 +126,11 @@ inline void check_pack(const void* address) {
     sim::fail_misuse("a 16-byte access to an address that is no multiple of 16");
   }
 }
+template <int Bytes>
+void check_aligned(const void* address) {
+  if (reinterpret_cast<uintptr_t>(address) % Bytes != 0)
+    sim::fail_misuse("an access to an address that is not aligned");
+}
 inline vec16 load16(const void* address) {
   check_pack(address);
   vec16 value;
@@ -137,6 +143,25 @@ inline void store16(void* address, vec16 value) {
   __builtin_memcpy(__builtin_assume_aligned(address, 16), &value, sizeof value);
 }
 inline void store16_streaming(void* address, vec16 value) { store16(address, value); }
+
+template <int Bytes>
+auto load_bytes(const void* address) {
+  if constexpr (Bytes == 16) {
+    return load16(address);
+  } else {
+    check_aligned<Bytes>(address);
+    std::conditional_t<Bytes == 8, uint64_t, uint32_t> value;
+    static_assert(sizeof value == Bytes, "weak loads take 4, 8 or 16 bytes");
+    __builtin_memcpy(&value, __builtin_assume_aligned(address, Bytes), Bytes);
+    return value;
+  }
+}
+template <int Bytes, class Raw>
+void store_bytes_streaming(void* address, const Raw& value) {
+  static_assert(sizeof(Raw) == Bytes, "as many bytes as load_bytes returns");
+  check_aligned<Bytes>(address);
+  __builtin_memcpy(__builtin_assume_aligned(address, Bytes), &value, Bytes);
+}
 
 /// Two halves of eight bytes; another thread may go on between them.
 struct alignas(16) halves {
