@@ -14,6 +14,7 @@ enum class span_kind : uint8_t {
   meeting = 2,  ///< a wait after an arrival in the same span, so that no peer leaves before this rank has begun
   copy = 3,
   reduction = 4,
+  call = 5,  ///< of a collective
 };
 
 /// Name of a span, at most 15 characters. It travels in the record itself, so nothing has to be registered.
@@ -72,6 +73,29 @@ struct awaited_span {
             static_cast<uint32_t>(high),
             static_cast<uint32_t>(high >> 32 & 0xffffu),
             static_cast<span_kind>(high >> 56)};
+  }
+};
+
+/// What stands in place of the name of a call of a collective.
+struct call_span {
+  uint64_t letters[2];  ///< of the collective's name: eight, and two more
+  uint32_t packs;       ///< at most; 0xffffffff for more
+  uint32_t what;        ///< `operation` that waits
+
+  template <size_t N>
+  DEVCOMM_HOST_DEVICE static constexpr call_span of(const char (&name)[N], uint64_t packs, uint32_t what) {
+    static_assert(N <= 11, "the name of a collective's span has at most 10 characters");
+    call_span span{{}, packs < 0xffffffffu ? static_cast<uint32_t>(packs) : 0xffffffffu, what};
+    for (size_t i = 0; i + 1 < N; ++i)
+      span.letters[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(name[i])) << i % 8 * 8;
+    return span;
+  }
+  DEVCOMM_HOST_DEVICE constexpr span_name pack() const {
+    return {letters[0],
+            packs | letters[1] << 32 | uint64_t{what & 0xffu} << 48 | static_cast<uint64_t>(span_kind::call) << 56};
+  }
+  DEVCOMM_HOST_DEVICE static constexpr call_span unpack(uint64_t low, uint64_t high) {
+    return {{low, high >> 32 & 0xffffu}, static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 48 & 0xffu)};
   }
 };
 
