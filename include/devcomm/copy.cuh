@@ -35,36 +35,54 @@ DEVCOMM_DEVICE inline bool same_alignment(const void* a, const void* b) {
 
 }  // namespace detail
 
-/// Copies `count` elements. The ranges must not overlap. In packs where both have the same alignment
-/// modulo 16 bytes, else element by element.
+/// Copies `count` elements from `source` to each of `destination_count` places; `destinations(d)` returns a pointer.
+/// The source is read once. In packs where all have the same alignment modulo 16 bytes, else element by element.
+///
+/// A destination may be the source itself; ranges must not overlap otherwise.
 ///
 /// *Collective* over `group`; does not synchronise it.
-template <class Group, class T>
-DEVCOMM_DEVICE void copy(const Group& group, T* destination, const T* source, uint64_t count) {
+template <class T, class Group, class Destinations>
+DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const Destinations& destinations,
+                                const T* source, uint64_t count) {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
   const uint64_t rank = group.thread_rank();
   const uint64_t threads = group.size();
-  if (!detail::same_alignment(destination, source)) {
-    for (uint64_t i = rank; i < count; i += threads) destination[i] = source[i];
-    return;
-  }
-  const auto range = detail::split_range::of(source, count);
+  bool aligned = true;
+  for (int d = 0; d < destination_count; ++d) aligned = aligned && detail::same_alignment(destinations(d), source);
+  const auto range = aligned ? detail::split_range::of(source, count) : detail::split_range{count, 0, 0};
+  const auto copy_element = [&](uint64_t i) {
+    const T value = source[i];
+    for (int d = 0; d < destination_count; ++d) destinations(d)[i] = value;
+  };
   constexpr uint64_t per_pack = pack<T>::size;
-  constexpr uint64_t unroll = 4;
-  for (uint64_t i = rank; i < range.head; i += threads) destination[i] = source[i];
+  constexpr int unroll = 4;
+  for (uint64_t i = rank; i < range.head; i += threads) copy_element(i);
   const T* from = source + range.head;
-  T* to = destination + range.head;
   uint64_t i = rank;
   for (; i + (unroll - 1) * threads < range.packs; i += unroll * threads) {
     pack<T> values[unroll];
-    for (uint64_t k = 0; k < unroll; ++k) values[k] = load_pack(from + (i + k * threads) * per_pack);
-    for (uint64_t k = 0; k < unroll; ++k) store_pack_streaming(to + (i + k * threads) * per_pack, values[k]);
+    DEVCOMM_UNROLL
+    for (int k = 0; k < unroll; ++k) values[k] = load_pack(from + (i + static_cast<uint64_t>(k) * threads) * per_pack);
+    for (int d = 0; d < destination_count; ++d) {
+      T* to = destinations(d) + range.head;
+      DEVCOMM_UNROLL
+      for (int k = 0; k < unroll; ++k)
+        store_pack_streaming(to + (i + static_cast<uint64_t>(k) * threads) * per_pack, values[k]);
+    }
   }
   for (; i < range.packs; i += threads) {
-    store_pack_streaming(to + i * per_pack, load_pack(from + i * per_pack));
+    const pack<T> value = load_pack(from + i * per_pack);
+    for (int d = 0; d < destination_count; ++d)
+      store_pack_streaming(destinations(d) + range.head + i * per_pack, value);
   }
-  const uint64_t done = range.head + range.packs * per_pack;
-  for (uint64_t k = rank; k < range.tail; k += threads) destination[done + k] = source[done + k];
+  for (uint64_t k = range.head + range.packs * per_pack + rank; k < count; k += threads) copy_element(k);
+}
+
+/// `copy_to_all` to one place.
+template <class Group, class T>
+DEVCOMM_DEVICE void copy(const Group& group, T* destination, const T* source, uint64_t count) {
+  copy_to_all<T>(
+      group, 1, [&](int) { return destination; }, source, count);
 }
 
 }  // namespace devcomm

@@ -381,6 +381,13 @@ __global__ void two_sessions(device_comm comm, lamport_handle channels) {
   }
 }
 
+__global__ void broadcast_from(device_comm comm, team members, lamport_handle channels, int root, float* data) {
+  lsa::lamport_session channel{block{}, comm, members, channels, 0};
+  const std::uint64_t count = 4 * channel.pack_capacity();
+  collective::broadcast<float>(channel, root, {0, channel.pack_capacity()}, collective::from_memory<float>{data, count},
+                               collective::to_memory<float>{data, count});
+}
+
 struct resources {
   barrier_handle barriers;  ///< of rank 0 alone, as are the channels
   lamport_handle channels;
@@ -418,9 +425,36 @@ TEST_CASE("mistakes with a session are named") {
       "a second session of Lamport channel 0 of rank 0 in one launch: nothing orders the first one's stores "
       "before its packets; make one session that does several rounds, or give the second a channel of its own",
       [&](const device_comm& comm, resources one) { launch(two_sessions, config, comm, one.channels); });
+  check_misuse("the root of a broadcast is outside the channel's team", [&](const device_comm& comm, resources one) {
+    launch(broadcast_from, config, comm, team{0, 1, 0, 1}, one.channels, 1, static_cast<float*>(nullptr));
+  });
   check_misuse("the block ends within the tile", [&](const device_comm& comm, resources) {
     launch(meet_in_a_warp, {.grid = 1, .block = 2, .stream = cudaStreamPerThread}, comm);
   });
+}
+
+TEST_CASE("ranks that broadcast from different roots are told so") {
+  test::on_ranks(3,
+                 [](host::communicator& comm) {
+                   auto needs = comm.requirements();
+                   const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), 1, 8);
+                   const auto device_comm = comm.create_device_comm(needs);
+                   const test::device_array<float> data(32);
+                   comm.barrier();
+                   launch(broadcast_from, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(),
+                          comm.lsa(), channels, comm.rank() == 1 ? 1 : 0, data.get());
+                   test::finish("broadcast_from");
+                   std::string said;
+                   try {
+                     device_comm.check();
+                   } catch (const std::exception& error) {
+                     said = error.what();
+                   }
+                   const char* expected = "broadcast of packs 0 to 8 of 4-byte elements with root";
+                   test::require(said.find(expected) != std::string::npos, "it said: " + said);
+                   comm.barrier();
+                 },
+                 {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});
 }
 
 #endif

@@ -77,7 +77,39 @@ extern "C" __global__ void all_headers(device_comm comm, sym_ptr<float> data, do
 }
 )";
 
+const std::string collectives_kernel = R"(
+#include <devcomm/devcomm.cuh>
+using namespace devcomm;
+using namespace devcomm::collective;
+
+extern "C" __global__ void collectives(device_comm comm, ll_handle channels, sym_ptr<float> data, uint64_t count) {
+  float* own = data.local();
+  const from_memory<float> source{own, count};
+  const to_memory<float> result{own, count};
+  const slice packs = slice_of_block(packs_of<float>(count));
+  {
+    lsa::ll_session channel{block{}, comm, channels, blockIdx.x};
+    all_reduce_one_shot<float>(channel, packs, source, result, average{});
+    all_reduce_two_shot<float>(channel, packs, source, result, scaled_sum{2.0f});
+    reduce_scatter<float>(channel, packs, from_pieces<float>{own, count, count}, result, maximum{});
+    all_gather<float>(channel, packs, source, to_pieces<float>{own, count, count});
+    broadcast<float>(channel, 0, packs, source, result);
+  }
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  all_reduce_direct<float>(barrier, block{}, comm, data, data, count, sum{});
+  reduce_scatter_direct<float>(barrier, block{}, comm, data, own, count, sum{});
+  all_gather_direct<float>(barrier, block{}, comm, own, data, count);
+  broadcast_direct<float>(barrier, block{}, comm, 0, own, data, count);
+}
+)";
+
 }  // namespace
+
+TEST_CASE("NVRTC compiles the collectives") {
+  const compilation result = compile(collectives_kernel);
+  INFO(result.log);
+  REQUIRE(result.succeeded);
+}
 
 TEST_CASE("NVRTC compiles every header's templates") {
   const compilation result = compile(all_headers_kernel);

@@ -6,6 +6,36 @@
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/detail/reduce_packs.cuh>
 
+namespace devcomm::detail {
+
+template <class T, class Channel, class Produce, class Consume, class Operator>
+struct one_shot_rounds {
+  Channel& channel;
+  collective::slice packs;
+  const Produce& produce;
+  const Consume& consume;
+  Operator op;
+  uint32_t room;
+
+  template <int Ranks>
+  DEVCOMM_DEVICE void run() const {
+    const auto threads = static_cast<uint32_t>(channel.group().size());
+    const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
+    for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
+      const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
+      channel.begin_round();
+      for (uint32_t p = rank; p < count; p += threads)
+        channel.template send_pack_to_all<Ranks>(p, static_cast<pack<T>>(produce(begin + p)));
+      for (uint32_t p = rank; p < count; p += threads) {
+        const pack<T> result = receive_and_reduce<Ranks, T>(channel, channel.members().size, p, op);
+        if (channel.is_alive()) consume(begin + p, result);
+      }
+    }
+  }
+};
+
+}  // namespace devcomm::detail
+
 namespace devcomm::collective {
 
 /// Packs of room that a channel needs for vectors of `packs` packs in one round of `all_reduce_one_shot`.
@@ -32,26 +62,12 @@ template <class T, class Channel, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_one_shot(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
                                         Operator op) {
   static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
-  const auto threads = static_cast<uint32_t>(channel.group().size());
-  const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
-  const int members = channel.members().size;
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of an all-reduce needs a capacity of one pack at least");
   if (room == 0) return;
   channel.begin_call(call_contract::of("all_reduce_one_shot", packs.begin, packs.end, sizeof(T)));
-
-  detail::with_ranks(members, [&](auto ranks) {
-    for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
-      const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
-      channel.begin_round();
-      for (uint32_t p = rank; p < count; p += threads)
-        channel.template send_pack_to_all<ranks.value>(p, static_cast<pack<T>>(produce(begin + p)));
-      for (uint32_t p = rank; p < count; p += threads) {
-        const pack<T> sums = detail::receive_and_reduce<ranks.value, T>(channel, members, p, op);
-        if (channel.is_alive()) consume(begin + p, sums);
-      }
-    }
-  });
+  detail::with_ranks(channel.members().size, detail::one_shot_rounds<T, Channel, Produce, Consume, Operator>{
+                                                 channel, packs, produce, consume, op, room});
 }
 
 }  // namespace devcomm::collective

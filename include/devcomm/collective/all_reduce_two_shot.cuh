@@ -7,6 +7,53 @@
 #include <devcomm/detail/reduce_packs.cuh>
 #include <devcomm/team.hpp>
 
+namespace devcomm::detail {
+
+template <class T, class Channel, class Produce, class Consume, class Operator>
+struct two_shot_rounds {
+  Channel& channel;
+  collective::slice packs;
+  const Produce& produce;
+  const Consume& consume;
+  Operator op;
+  uint32_t room;  // of one share; the other half of the channel takes the results
+
+  template <int Ranks>
+  DEVCOMM_DEVICE void run() const {
+    const auto threads = static_cast<uint32_t>(channel.group().size());
+    const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
+    const team ranks_of_channel = channel.members();
+    constexpr int at_once = pieces_at_once<Ranks>;
+    // A pack that is several packets takes as many more registers, which 512 threads do not have for 8 ranks.
+    constexpr int reduced_at_once = Channel::packets_for(1) == 1 ? members_at_once<Ranks> : at_once;
+    const int members = Ranks != 0 ? Ranks : ranks_of_channel.size;
+    const uint64_t most = uint64_t{room} * static_cast<uint32_t>(members);
+    for (uint64_t begin = packs.begin; begin < packs.end; begin += most) {
+      const auto count = static_cast<uint32_t>(packs.end - begin < most ? packs.end - begin : most);
+      const uint32_t share = (count + static_cast<uint32_t>(members) - 1) / static_cast<uint32_t>(members);
+      // Member `m` owns the packs from `m * share` on; of the `i`-th packs of all shares, the first so many exist.
+      const auto owners = [&](uint32_t i) {
+        const uint32_t last = static_cast<uint32_t>(members) - 1;
+        return static_cast<int>(last * share + i < count ? last + 1 : (count - i + share - 1) / share);
+      };
+      const auto place = [&](int owner, uint32_t i) { return begin + static_cast<uint32_t>(owner) * share + i; };
+
+      channel.begin_round();
+      for (uint32_t i = rank; i < share; i += threads)
+        send_pieces<at_once, T>(channel, owners(i), i, [&](int owner) { return produce(place(owner, i)); });
+      for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
+           i += threads)
+        channel.template send_pack_to_all<Ranks == 8 ? 0 : Ranks>(
+            room + i, receive_and_reduce<Ranks, T, reduced_at_once>(channel, members, i, op));
+      for (uint32_t i = rank; i < share; i += threads)
+        receive_pieces<at_once, T>(channel, owners(i), room + i,
+                                   [&](int owner, const pack<T>& value) { consume(place(owner, i), value); });
+    }
+  }
+};
+
+}  // namespace devcomm::detail
+
 namespace devcomm::collective {
 
 /// Packs of room that a channel needs for vectors of `packs` packs in one round of `all_reduce_two_shot`.
@@ -27,59 +74,12 @@ template <class T, class Channel, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
                                         Operator op) {
   static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
-  const auto threads = static_cast<uint32_t>(channel.group().size());
-  const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
-  const team ranks_of_channel = channel.members();
-  const uint32_t room = channel.pack_capacity() / 2;  // of one share; the other half takes the results
+  const uint32_t room = channel.pack_capacity() / 2;
   DEVCOMM_ASSERT(room > 0, "the channel of a two-shot all-reduce needs a capacity of two packs at least");
   if (room == 0) return;
   channel.begin_call(call_contract::of("all_reduce_two_shot", packs.begin, packs.end, sizeof(T)));
-
-  detail::with_ranks(ranks_of_channel.size, [&](auto ranks) {
-    constexpr int at_once = ranks.value == 2 ? 2 : 4;  // more would take registers that 512 threads do not have
-    const int members = ranks.value != 0 ? ranks.value : ranks_of_channel.size;
-    const uint64_t most = uint64_t{room} * static_cast<uint32_t>(members);
-    for (uint64_t begin = packs.begin; begin < packs.end; begin += most) {
-      const auto count = static_cast<uint32_t>(packs.end - begin < most ? packs.end - begin : most);
-      const uint32_t share = (count + static_cast<uint32_t>(members) - 1) / static_cast<uint32_t>(members);
-      // Member `m` owns the packs from `m * share` on; of the `i`-th packs of all shares, the first so many exist.
-      const auto owners = [&](uint32_t i) {
-        const uint32_t last = static_cast<uint32_t>(members) - 1;
-        return static_cast<int>(last * share + i < count ? last + 1 : (count - i + share - 1) / share);
-      };
-      const auto place = [&](int owner, uint32_t i) { return begin + static_cast<uint32_t>(owner) * share + i; };
-
-      channel.begin_round();
-      for (uint32_t i = rank; i < share; i += threads) {
-        const int end = owners(i);
-        DEVCOMM_UNROLL_BY(1)
-        for (int first = 0; first < end; first += at_once) {
-          pack<T> values[at_once];
-          DEVCOMM_UNROLL
-          for (int m = 0; m < at_once; ++m)
-            if (first + m < end) values[m] = produce(place(first + m, i));
-          DEVCOMM_UNROLL
-          for (int m = 0; m < at_once; ++m)
-            if (first + m < end) channel.send_pack(first + m, i, values[m]);
-        }
-      }
-      for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
-           i += threads)
-        channel.template send_pack_to_all<ranks.value == 8 ? 0 : ranks.value>(
-            room + i, detail::receive_and_reduce<ranks.value, T>(channel, members, i, op));
-      for (uint32_t i = rank; i < share; i += threads) {
-        const int end = owners(i);
-        DEVCOMM_UNROLL_BY(1)
-        for (int first = 0; first < end; first += at_once) {
-          pack<T> values[at_once];
-          channel.receive_packs(first, end, room + i, values);
-          DEVCOMM_UNROLL
-          for (int m = 0; m < at_once; ++m)
-            if (first + m < end && channel.is_alive()) consume(place(first + m, i), values[m]);
-        }
-      }
-    }
-  });
+  detail::with_ranks(channel.members().size, detail::two_shot_rounds<T, Channel, Produce, Consume, Operator>{
+                                                 channel, packs, produce, consume, op, room});
 }
 
 }  // namespace devcomm::collective

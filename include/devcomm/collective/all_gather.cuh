@@ -1,0 +1,65 @@
+/// \file all_gather.cuh
+/// All-gather through packets: one trip over the links.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/collective/pieces.cuh>
+#include <devcomm/detail/reduce_packs.cuh>
+
+namespace devcomm::detail {
+
+template <class T, class Channel, class Produce, class Consume>
+struct all_gather_rounds {
+  Channel& channel;
+  collective::slice packs;
+  const Produce& produce;
+  const Consume& consume;
+  uint32_t room;
+
+  template <int Ranks>
+  DEVCOMM_DEVICE void run() const {
+    const auto threads = static_cast<uint32_t>(channel.group().size());
+    const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
+    const int members = Ranks != 0 ? Ranks : channel.members().size;
+    for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
+      const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
+      channel.begin_round();
+      for (uint32_t p = rank; p < count; p += threads)
+        channel.template send_pack_to_all<Ranks>(p, static_cast<pack<T>>(produce(begin + p)));
+      for (uint32_t p = rank; p < count; p += threads)
+        receive_pieces<pieces_at_once<Ranks>, T>(
+            channel, members, p, [&](int member, const pack<T>& value) { consume(member, begin + p, value); });
+    }
+  }
+};
+
+}  // namespace devcomm::detail
+
+namespace devcomm::collective {
+
+/// Every rank sends its piece of the vector to all: one trip over the links, no barrier before or after. Each rank
+/// sends `ranks - 1` times its piece, or with LL twice that.
+///
+/// `produce(i)` returns pack `i` of this rank's piece, `consume(rank, i, pack)` takes pack `i` of `rank`'s piece; each
+/// is called once for each `i` in the slice `packs`, and each rank, by one thread of the channel's group, the same for
+/// both. So this rank's piece may be where the result puts it. Inputs and outputs are this rank's alone: peers touch
+/// neither. `from_memory` and `to_pieces` are such functors for vectors in memory.
+///
+/// `channel` is an `lsa::ll_session`, which brings all bits, or, for floating-point types, an `lsa::lamport_session`,
+/// which may bring another NaN. Pieces longer than its capacity take several rounds.
+///
+/// *Collective* over the channel's group, with the same `packs` on every rank: checked launches compare them; else
+/// ranks that differ wait in vain or get wrong results. After a failure, see `ll_session`, `consume` is not called for
+/// packs that did not come: what it gets is complete.
+template <class T, class Channel, class Produce, class Consume>
+DEVCOMM_DEVICE void all_gather(Channel& channel, slice packs, const Produce& produce, const Consume& consume) {
+  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
+  const uint32_t room = channel.pack_capacity();
+  DEVCOMM_ASSERT(room > 0, "the channel of an all-gather needs a capacity of one pack at least");
+  if (room == 0) return;
+  channel.begin_call(call_contract::of("all_gather", packs.begin, packs.end, sizeof(T)));
+  detail::with_ranks(channel.members().size,
+                     detail::all_gather_rounds<T, Channel, Produce, Consume>{channel, packs, produce, consume, room});
+}
+
+}  // namespace devcomm::collective

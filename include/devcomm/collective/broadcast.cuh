@@ -1,0 +1,62 @@
+/// \file broadcast.cuh
+/// Broadcast through packets: one trip over the links.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/collective/vectors.cuh>
+#include <devcomm/detail/reduce_packs.cuh>
+
+namespace devcomm::collective {
+
+/// The root sends its vector to all: one trip over the links, no barrier before or after. The root sends `ranks - 1`
+/// times the vector, or with LL twice that; `broadcast_direct` shares that out for large vectors.
+///
+/// The others send one empty packet to all in each round, and each rank takes them with the first of the root's packs:
+/// channels are used again two rounds later because all heard from all (detail/packet_channel.cuh). So a broadcast ends
+/// on a rank when all ranks have begun it.
+///
+/// `produce(i)` returns pack `i` of the root's vector, `consume(i, pack)` takes it, on the root as well; each is called
+/// once for each `i` in the slice `packs`, by one thread of the channel's group, the same for both, and `produce` on
+/// the root alone. Inputs and outputs are this rank's alone: peers touch neither.
+///
+/// `channel` is an `lsa::ll_session`, which brings all bits, or, for floating-point types, an `lsa::lamport_session`,
+/// which may bring another NaN. Vectors longer than its capacity take several rounds.
+///
+/// *Collective* over the channel's group, with the same `root` and `packs` on every rank: checked launches compare
+/// them; else ranks that differ wait in vain. *Requires* that `root` is a rank of the channel's team; for another,
+/// nothing is done. After a failure, see `ll_session`, `consume` is not called for packs that did not come.
+template <class T, class Channel, class Produce, class Consume>
+DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Produce& produce, const Consume& consume) {
+  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
+  const auto threads = static_cast<uint32_t>(channel.group().size());
+  const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
+  const team members = channel.members();
+  const uint32_t room = channel.pack_capacity();
+  DEVCOMM_ASSERT(room > 0, "the channel of a broadcast needs a capacity of one pack at least");
+  DEVCOMM_ASSERT(root >= 0 && root < members.size, "the root of a broadcast is outside the channel's team");
+  if (room == 0 || root < 0 || root >= members.size) return;
+  channel.begin_call(call_contract::of("broadcast", packs.begin, packs.end, sizeof(T), root));
+
+  for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
+    const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
+    channel.begin_round();
+    if (members.rank == root) {
+      for (uint32_t p = rank; p < count; p += threads)
+        channel.send_pack_to_all(p, static_cast<pack<T>>(produce(begin + p)));
+    } else if (rank == 0) {
+      channel.send_pack_to_all(0, pack<T>{});
+    }
+    if (rank == 0) {
+      detail::receive_pieces<4, T>(channel, members.size, 0, [&](int member, const pack<T>& value) {
+        if (member == root) consume(begin, value);
+      });
+    }
+    for (uint32_t p = rank == 0 ? threads : rank; p < count; p += threads) {
+      pack<T> value[1];
+      channel.receive_packs(root, root + 1, p, value);
+      if (channel.is_alive()) consume(begin + p, value[0]);
+    }
+  }
+}
+
+}  // namespace devcomm::collective

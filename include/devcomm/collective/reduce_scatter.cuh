@@ -1,0 +1,70 @@
+/// \file reduce_scatter.cuh
+/// Reduce-scatter through packets: one trip over the links.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/collective/pieces.cuh>
+#include <devcomm/detail/reduce_packs.cuh>
+
+namespace devcomm::detail {
+
+template <class T, class Channel, class Produce, class Consume, class Operator>
+struct reduce_scatter_rounds {
+  Channel& channel;
+  collective::slice packs;
+  const Produce& produce;
+  const Consume& consume;
+  Operator op;
+  uint32_t room;
+
+  template <int Ranks>
+  DEVCOMM_DEVICE void run() const {
+    const auto threads = static_cast<uint32_t>(channel.group().size());
+    const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
+    const int members = Ranks != 0 ? Ranks : channel.members().size;
+    for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
+      const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
+      channel.begin_round();
+      for (uint32_t p = rank; p < count; p += threads)
+        send_pieces<pieces_at_once<Ranks>, T>(channel, members, p,
+                                              [&](int member) { return produce(member, begin + p); });
+      for (uint32_t p = rank; p < count; p += threads) {
+        const pack<T> result = receive_and_reduce<Ranks, T>(channel, members, p, op);
+        if (channel.is_alive()) consume(begin + p, result);
+      }
+    }
+  }
+};
+
+}  // namespace devcomm::detail
+
+namespace devcomm::collective {
+
+/// Every rank sends each its piece of the vector, and reduces the pieces that it gets: one trip over the links, no
+/// barrier before or after. Each rank sends `(ranks - 1) / ranks` times the vector, or with LL twice that.
+///
+/// `produce(rank, i)` returns pack `i` of the piece that is for `rank`, `consume(i, pack)` takes pack `i` of this
+/// rank's reduced piece; each is called once for each `i` in the slice `packs`, and each rank, by one thread of the
+/// channel's group, the same for both. So the result may take the place of this rank's own piece. Inputs and outputs
+/// are this rank's alone: peers touch neither. `from_pieces` and `to_memory` are such functors for vectors in memory.
+///
+/// `channel` is an `lsa::ll_session` or, for floating-point types, an `lsa::lamport_session`. Pieces longer than its
+/// capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the ranks: the same bits in
+/// every run, and those of `all_reduce_one_shot`.
+///
+/// *Collective* over the channel's group, with the same `packs` on every rank: checked launches compare them; else
+/// ranks that differ wait in vain or get wrong results. After a failure, see `ll_session`, `consume` is not called for
+/// packs that did not come from every rank: what it gets is complete.
+template <class T, class Channel, class Produce, class Consume, class Operator>
+DEVCOMM_DEVICE void reduce_scatter(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
+                                   Operator op) {
+  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
+  const uint32_t room = channel.pack_capacity();
+  DEVCOMM_ASSERT(room > 0, "the channel of a reduce-scatter needs a capacity of one pack at least");
+  if (room == 0) return;
+  channel.begin_call(call_contract::of("reduce_scatter", packs.begin, packs.end, sizeof(T)));
+  detail::with_ranks(channel.members().size, detail::reduce_scatter_rounds<T, Channel, Produce, Consume, Operator>{
+                                                 channel, packs, produce, consume, op, room});
+}
+
+}  // namespace devcomm::collective
