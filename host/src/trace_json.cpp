@@ -9,11 +9,11 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// Text of up to `count` letters in two words, fit for a JSON string.
-std::string letters(std::uint64_t low, std::uint64_t high, int count) {
+/// Text of a name that `span_name` has packed, fit for a JSON string.
+std::string letters(const trace_record& span) {
   std::string text;
-  for (int i = 0; i < count; ++i) {
-    const std::uint64_t word = i < 8 ? low : high;
+  for (int i = 0; i < 15; ++i) {
+    const std::uint64_t word = i < 8 ? span.name_low : span.name_high;
     const char letter = static_cast<char>(word >> 8 * (i % 8) & 0xff);
     if (letter == '\0') break;
     const bool plain = letter >= ' ' && letter < 127 && letter != '"' && letter != '\\';
@@ -111,11 +111,10 @@ class forest {
              std::to_string(wait.index) + "\", \"args\": {\"epoch\": " + std::to_string(wait.epoch) + "}";
     } else if (kind == span_kind::call) {
       const call_span call = call_span::unpack(one.span.name_low, one.span.name_high);
-      rest = ", \"name\": \"" + letters(call.letters[0], call.letters[1], 10) + " over " +
-             to_string(static_cast<operation>(call.what)) + "s\", \"args\": {\"packs\": " + std::to_string(call.packs) +
-             "}";
+      rest = ", \"name\": \"" + std::string(to_string(call.which)) + "\", \"args\": {\"over\": \"" +
+             to_string(static_cast<operation>(call.what)) + "\", \"count\": " + std::to_string(call.count) + "}";
     } else {
-      rest = ", \"name\": \"" + letters(one.span.name_low, one.span.name_high, 15) + "\"";
+      rest = ", \"name\": \"" + letters(one.span) + "\"";
     }
     to.event("B", rank, thread, one.begin, rest + ", \"cat\": \"" + category(kind) + "\"");
     for (const std::size_t child : one.children) write(to, rank, thread, child);

@@ -76,26 +76,48 @@ struct awaited_span {
   }
 };
 
+/// The functions of `devcomm/collective/`, as spans name them.
+enum class collective_call : uint8_t {
+  all_reduce_one_shot = 1,
+  all_reduce_two_shot,
+  all_reduce_direct,
+  all_reduce_one_shot_pull,
+  reduce_scatter,
+  reduce_scatter_direct,
+  all_gather,
+  all_gather_direct,
+  broadcast,
+  broadcast_direct,
+};
+
+DEVCOMM_HOST_DEVICE constexpr const char* to_string(collective_call call) {
+  switch (call) {
+    case collective_call::all_reduce_one_shot: return "all_reduce_one_shot";
+    case collective_call::all_reduce_two_shot: return "all_reduce_two_shot";
+    case collective_call::all_reduce_direct: return "all_reduce_direct";
+    case collective_call::all_reduce_one_shot_pull: return "all_reduce_one_shot_pull";
+    case collective_call::reduce_scatter: return "reduce_scatter";
+    case collective_call::reduce_scatter_direct: return "reduce_scatter_direct";
+    case collective_call::all_gather: return "all_gather";
+    case collective_call::all_gather_direct: return "all_gather_direct";
+    case collective_call::broadcast: return "broadcast";
+    case collective_call::broadcast_direct: return "broadcast_direct";
+  }
+  return "unknown collective";
+}
+
 /// What stands in place of the name of a call of a collective.
 struct call_span {
-  uint64_t letters[2];  ///< of the collective's name: eight, and two more
-  uint32_t packs;       ///< at most; 0xffffffff for more
-  uint32_t what;        ///< `operation` that waits
+  collective_call which;
+  uint32_t what;   ///< `operation` that waits
+  uint64_t count;  ///< of packs in the slice, or of elements between windows
 
-  template <size_t N>
-  DEVCOMM_HOST_DEVICE static constexpr call_span of(const char (&name)[N], uint64_t packs, uint32_t what) {
-    static_assert(N <= 11, "the name of a collective's span has at most 10 characters");
-    call_span span{{}, packs < 0xffffffffu ? static_cast<uint32_t>(packs) : 0xffffffffu, what};
-    for (size_t i = 0; i + 1 < N; ++i)
-      span.letters[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(name[i])) << i % 8 * 8;
-    return span;
-  }
   DEVCOMM_HOST_DEVICE constexpr span_name pack() const {
-    return {letters[0],
-            packs | letters[1] << 32 | uint64_t{what & 0xffu} << 48 | static_cast<uint64_t>(span_kind::call) << 56};
+    return {count,
+            static_cast<uint64_t>(which) | uint64_t{what & 0xffu} << 48 | static_cast<uint64_t>(span_kind::call) << 56};
   }
   DEVCOMM_HOST_DEVICE static constexpr call_span unpack(uint64_t low, uint64_t high) {
-    return {{low, high >> 32 & 0xffffu}, static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 48 & 0xffu)};
+    return {static_cast<collective_call>(high & 0xffu), static_cast<uint32_t>(high >> 48 & 0xffu), low};
   }
 };
 

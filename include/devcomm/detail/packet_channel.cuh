@@ -116,9 +116,8 @@ class packet_channel {
   /// A span of this thread's group, in a trace, such as a call of a collective or a part of one.
   DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
   /// The span of a call of a collective over this channel.
-  template <size_t N>
-  DEVCOMM_DEVICE trace_span trace_call(const char (&name)[N], uint64_t packs) const {
-    return trace(call_span::of(name, packs, static_cast<uint32_t>(Protocol::what)).pack());
+  DEVCOMM_DEVICE trace_span trace_call(collective_call which, uint64_t packs) const {
+    return trace(call_span{which, static_cast<uint32_t>(Protocol::what), packs}.pack());
   }
 
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
