@@ -49,7 +49,8 @@ __global__ void wait_for_flag(const unsigned* flag, unsigned* seen) {
 
 __global__ void labelled_wait(const unsigned* flag, std::uint64_t budget, bool own_deadline, std::uint64_t* took) {
   arch::wait_scope waiting(
-      [=] { return devcomm::detail::wait_label{devcomm::operation::lsa_barrier, 3, 5, 2, 7, budget, own_deadline}; });
+      [=] { return devcomm::detail::wait_label{devcomm::operation::lsa_barrier, 3, 5, 2, 7, budget, own_deadline}; },
+      [] { return static_cast<const std::uint32_t*>(nullptr); });
   const std::uint64_t start = arch::global_time();
   for (;;) {
     waiting.pause();

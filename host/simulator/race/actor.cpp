@@ -82,8 +82,7 @@ void variable::store(actor& a, bool releases) {
   }
 }
 
-void variable::change(actor& a, bool acquires, bool releases) {
-  load(a, acquires);
+void variable::go_on(actor& a, bool acquires, bool releases) {
   stamp mine = releases ? a.publish() : a.fence;
   if (releases) {
     released_ = mine;

@@ -46,8 +46,13 @@ class variable {
   void load(actor& a, bool acquires);
   /// Starts a release sequence, goes on with the storing thread's own, or ends all.
   void store(actor& a, bool releases);
-  /// Goes on with the release sequence.
-  void change(actor& a, bool acquires, bool releases);
+  /// Loads, and goes on with the release sequence.
+  void change(actor& a, bool acquires, bool releases) {
+    load(a, acquires);
+    go_on(a, acquires, releases);
+  }
+  /// The second half of a change.
+  void go_on(actor& a, bool acquires, bool releases);
 
  private:
   stamp published_;

@@ -14,17 +14,21 @@ constexpr bool releases(int order) {
 }
 
 /// One operation, with the detector's lock where there is something to follow: a value is read or written
-/// and noted in one step.
+/// and noted in one step. As an access it comes after what it acquires, and before what it publishes.
 class operation {
  public:
   template <class T>
   operation(const volatile T* address, bool writes, const void* code)
-      : a_(self()), address_(reinterpret_cast<uintptr_t>(address)), bytes_(sizeof(T)) {
+      : a_(self()),
+        address_(reinterpret_cast<uintptr_t>(address)),
+        bytes_(sizeof(T)),
+        code_(reinterpret_cast<uint64_t>(code)),
+        writes_(writes) {
     detector& d = the_detector();
     // Before it has a clock, and in memory that is not watched, nothing follows from what it does.
     skipped_ = a_.ignored > 0;
     if (skipped_) return;
-    at_ = &d.atomic(a_, address_, sizeof(T), writes, reinterpret_cast<uint64_t>(code));
+    at_ = &d.variable_at(address_);
     late_ = d.late.on() ? &d.late : nullptr;
   }
   /// Whether a load finds a value from before a store that is late; with its order, then.
@@ -52,19 +56,30 @@ class operation {
     late_->stores(a_, address_, bytes_, at_, before);
   }
   void load(int order) {
-    if (!skipped_) at_->load(a_, acquires(order));
+    if (skipped_) return;
+    at_->load(a_, acquires(order));
+    access();
   }
   void store(int order) {
-    if (!skipped_) at_->store(a_, releases(order));
+    if (skipped_) return;
+    access();
+    at_->store(a_, releases(order));
   }
   void change(int order) {
-    if (!skipped_) at_->change(a_, acquires(order), releases(order));
+    if (skipped_) return;
+    at_->load(a_, acquires(order));
+    access();
+    at_->go_on(a_, acquires(order), releases(order));
   }
 
  private:
+  void access() { the_detector().access(a_, address_, bytes_, record::atomic | (writes_ ? record::write : 0), code_); }
+
   actor& a_;
   uintptr_t address_;
   size_t bytes_;
+  uint64_t code_;
+  bool writes_;
   variable* at_ = nullptr;
   late_stores* late_ = nullptr;
   bool skipped_ = false;

@@ -98,8 +98,7 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
   }
 }
 
-variable& detector::atomic(actor& a, uintptr_t address, size_t bytes, bool writes, uint64_t code) {
-  access(a, address, bytes, record::atomic | (writes ? record::write : 0), code);
+variable& detector::variable_at(uintptr_t address) {
   page* const p = memory.find(address);
   return p != nullptr && p->watched(address) ? p->variable_at(address) : elsewhere[address];
 }

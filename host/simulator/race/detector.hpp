@@ -68,8 +68,8 @@ class detector {
   // --- all of these with the guard ---
 
   void access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code);
-  /// The variable behind an atomic operation, for which it counts as an access.
-  [[nodiscard]] variable& atomic(actor& a, uintptr_t address, size_t bytes, bool writes, uint64_t code);
+  /// The variable behind atomic operations.
+  [[nodiscard]] variable& variable_at(uintptr_t address);
 
   /// Makes `a` the next part of a chain whose end it knows, or of a new one.
   void join_chain(actor& a, const task_facts& facts);

@@ -35,8 +35,6 @@ uint32_t complete(block& b, uint32_t index) {
   return predicates;
 }
 
-constexpr uint32_t of_grid = 16;  // as a fiber's barrier index
-
 }  // namespace
 
 uint32_t block_barrier(uint32_t index, uint32_t threads, bool predicate) {
@@ -86,7 +84,7 @@ void grid_barrier() {
     preempt();
   } else {
     ++g.arrived;
-    f.barrier = of_grid;
+    f.barrier = barrier_of_grid;
     b.suspend(f, fiber_state::at_barrier);
     the_engine().reschedule();
   }
@@ -97,7 +95,7 @@ void complete_grid_barrier(grid& g) {
   sanitizer::cell& cell = g.cells[g.odd];
   for (block* b : g.running) {
     for (fiber& f : b->fibers) {
-      if (f.state != fiber_state::at_barrier || f.barrier != of_grid) continue;
+      if (f.state != fiber_state::at_barrier || f.barrier != barrier_of_grid) continue;
       sanitizer::acquire_as(f.identity, cell);
       b->wake(f);
     }

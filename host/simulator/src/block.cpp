@@ -96,6 +96,7 @@ void fiber_main() {
     b.suspend(f, fiber_state::finished);
     b.exited(f);
   });
+  the_engine().order.ended(f);
   if (g.failed || b.live == 0) leave_fibers();
   the_engine().reschedule();
   std::abort();  // a finished fiber is never chosen
@@ -183,6 +184,7 @@ void block::clean_up() {
 }
 
 void block::wake(fiber& f) {
+  the_engine().order.meets(f);
   f.state = fiber_state::runnable;
   f.slot = static_cast<uint32_t>(runnable.size());
   runnable.push_back(&f);

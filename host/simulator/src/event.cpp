@@ -18,7 +18,7 @@ class event_done final : public condition {
   /// Error of the stream, which this reports.
   int finish() {
     if (!task_) return 0;
-    sanitizer::acquire(task_->completed);
+    awaited(*task_.get());
     return std::exchange(task_->stream->error, 0);
   }
 

@@ -16,6 +16,7 @@ class block;
 struct session;
 
 inline constexpr uint64_t never = ~uint64_t{0};
+inline constexpr uint32_t barrier_of_grid = 16;  ///< as a fiber's `barrier`, behind those of its block
 
 enum class fiber_state : uint8_t {
   runnable,
@@ -36,7 +37,7 @@ struct watch {
 
 /// The memory that a fiber looks at again and again.
 struct watch_list {
-  static constexpr uint32_t capacity = 12;
+  static constexpr uint32_t capacity = 20;
   watch entries[capacity];
   uint32_t count = 0;
   uint32_t repeats = 0;     ///< looks in a row that found what they found before
@@ -70,6 +71,12 @@ struct fiber {
   // Where it stopped, for reports of replayed schedules.
   void* frames[16] = {};
   uint32_t place_depth = 0;
+
+  // In explorations.
+  int number = -1;                       ///< in its explorer's table
+  const uint32_t* abort_word = nullptr;  ///< of a labelled wait
+  bool labels = false;                   ///< looks for a wait's label alone
+  std::vector<const void*> places;       ///< in the program, of the looks in `watches`
 
   // Waiting for memory or time.
   watch_list watches;

@@ -1,5 +1,6 @@
 #include "schedule.hpp"
 
+#include "explorer.hpp"
 #include "grid.hpp"
 
 #include <algorithm>
@@ -51,11 +52,6 @@ uint32_t first_from(uint32_t start, uint32_t count, Good good) {
     if (good(i)) return i;
   }
   return count;
-}
-
-thread_key key_of(const fiber& f) {
-  const block& b = *f.home;
-  return {b.launch.device, b.launch.of_device, b.rank, f.rank};
 }
 
 }  // namespace
@@ -142,11 +138,28 @@ void schedule::suspended(fiber& f) {
   if (f.home->first == &f) f.home->first = nullptr;
 }
 
+void schedule::meets(fiber& f) {
+  if (explorer_ != nullptr) explorer_->meets(f);
+}
+
+void schedule::ended(fiber& f) {
+  if (explorer_ != nullptr) explorer_->ended(f);
+}
+
+void schedule::failed() {
+  if (explorer_ != nullptr) explorer_->failed();
+}
+
 void schedule::stopped(fiber& f) {
   const uint32_t points = f.granted - f.quantum;
   const bool yields = f.quantum > 0 && f.state == fiber_state::runnable;
   f.points += points + (f.quantum > 0 ? 1 : 0);
   f.granted = f.quantum;
+  if (explorer_ != nullptr) {
+    stop_ = {key_of(f), f.points};
+    explorer_->stopped(f);
+    return;
+  }
   if (log_ != nullptr) {
     stop_ = {key_of(f), f.points};
     stopped_ = &f;
@@ -176,19 +189,21 @@ void schedule::begins() {
 
 void schedule::take_log(schedule& earlier) {
   log_ = std::move(earlier.log_);
+  explorer_ = earlier.explorer_;
   begun_ = earlier.begun_;
 }
 
 // --- who is next ---
 
 bool schedule::looks_due(uint64_t steps, size_t waiting) const {
+  if (exploring) return true;
   // A file may name a thread that has slept until now.
   if (replays() && log_->next(stop_) != nullptr) return true;
   return steps >= (kind_ == schedule_kind::pct ? 1 + waiting / 8 : 64 + 4 * waiting);
 }
 
 bool schedule::leaves(block& b, const std::vector<block*>& ready, uint64_t step) {
-  if (kind_ == schedule_kind::pct || replays()) return true;
+  if (kind_ == schedule_kind::pct || replays() || explorer_ != nullptr) return true;
   if (b.budget-- == 0) return true;
   if (kind_ == schedule_kind::random || ready.size() == 1) return false;
   hold_or_free(step);
@@ -196,6 +211,7 @@ bool schedule::leaves(block& b, const std::vector<block*>& ready, uint64_t step)
 }
 
 block& schedule::choose_block(const std::vector<block*>& ready, uint64_t step) {
+  if (explorer_ != nullptr) return explorer_->choose_block(ready);
   if (replays()) return replayed_block(ready);
   const auto count = static_cast<uint32_t>(ready.size());
   if (kind_ == schedule_kind::pct) {
@@ -220,6 +236,12 @@ block& schedule::choose_block(const std::vector<block*>& ready, uint64_t step) {
 }
 
 fiber& schedule::choose_fiber(block& b) {
+  if (explorer_ != nullptr) {
+    fiber& f = explorer_->choose_fiber(b);
+    f.granted = f.quantum;
+    explorer_->record(stop_, key_of(f));
+    return f;
+  }
   fiber& f = replays() ? replayed_fiber(b) : chosen_fiber(b);
   f.granted = f.quantum;
   if (log_ != nullptr) {

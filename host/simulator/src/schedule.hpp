@@ -14,6 +14,7 @@
 namespace devcomm::simulator::detail {
 
 class block;
+class explorer;
 struct fiber;
 
 enum class schedule_kind : uint8_t {
@@ -59,13 +60,23 @@ class schedule {
   void woken(fiber& f, fiber* running);
   /// `f` cannot run any more.
   void suspended(fiber& f);
+  /// The running thread is to wake `f` from a barrier or warp operation.
+  void meets(fiber& f);
+  /// The running thread has ended.
+  void ended(fiber& f);
+  /// A launch has failed.
+  void failed();
   /// The running thread, which has come to a choice.
   void stopped(fiber& f);
   /// Nobody runs, and somebody is to be chosen.
   void begins();
 
-  /// Whether choices are recorded or replayed: then host threads come at the same step in every run.
-  [[nodiscard]] bool logged() const { return log_ != nullptr; }
+  [[nodiscard]] bool replays() const { return log_ != nullptr && log_->replays(); }
+  /// Who chooses instead of this; null for nobody.
+  void set_explorer(explorer* who) { explorer_ = who; }
+  [[nodiscard]] explorer* explored_by() const { return explorer_; }
+  /// Counts choices by nobody anew, as if the program began.
+  void count_from_start() { begun_ = 0; }
   /// Goes on with the files of an earlier schedule.
   void take_log(schedule& earlier);
 
@@ -81,7 +92,6 @@ class schedule {
   static constexpr uint32_t patience = 4096;
   static constexpr uint32_t points_per_yield = 64;  ///< what giving way in vain counts as
 
-  [[nodiscard]] bool replays() const { return log_ != nullptr && log_->replays(); }
   [[nodiscard]] block& replayed_block(const std::vector<block*>& ready);
   [[nodiscard]] fiber& replayed_fiber(block& b);
   [[nodiscard]] fiber& chosen_fiber(block& b);
@@ -98,6 +108,7 @@ class schedule {
   [[nodiscard]] bool holds_all(const block& b) const;
 
   std::unique_ptr<schedule_log> log_;
+  explorer* explorer_ = nullptr;
   stop_place stop_;           ///< of the choice that is to be made
   fiber* stopped_ = nullptr;  ///< who stopped there; null: nobody
   uint64_t begun_ = 0;        ///< choices by nobody

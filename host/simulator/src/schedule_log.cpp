@@ -39,7 +39,7 @@ bool parse(const char* text, thread_key& key) {
   return found == 4 && text[end] == '\0';
 }
 
-void print(std::FILE* file, const thread_key& key) {
+void print_key(std::FILE* file, const thread_key& key) {
   if (key.device < 0) {
     std::fputc('-', file);
   } else {
@@ -48,6 +48,11 @@ void print(std::FILE* file, const thread_key& key) {
 }
 
 }  // namespace
+
+thread_key key_of(const fiber& f) {
+  const block& b = *f.home;
+  return {b.launch.device, b.launch.of_device, b.rank, f.rank};
+}
 
 std::unique_ptr<schedule_log> schedule_log::from_environment() {
   const char* const record = setting("DEVCOMM_SIM_RECORD");
@@ -98,10 +103,14 @@ uint64_t schedule_log::next_point(const thread_key& thread, uint64_t point) cons
 void schedule_log::record(const stop_place& from, const thread_key& to) {
   if (record_ == nullptr) return;
   const sanitizer::unobserved hidden;
-  print(record_, from.thread);
-  std::fprintf(record_, " %" PRIu64 " ", from.point);
-  print(record_, to);
-  std::fputc('\n', record_);
+  print(record_, from, to);
+}
+
+void schedule_log::print(std::FILE* file, const stop_place& from, const thread_key& to) {
+  print_key(file, from.thread);
+  std::fprintf(file, " %" PRIu64 " ", from.point);
+  print_key(file, to);
+  std::fputc('\n', file);
 }
 
 void schedule_log::keep_place(fiber& f) {

@@ -32,6 +32,9 @@ struct stop_place {
   uint64_t point = 0;
 };
 
+/// The name of `f`.
+[[nodiscard]] thread_key key_of(const fiber& f);
+
 class schedule_log {
  public:
   /// Of `DEVCOMM_SIM_RECORD`, `DEVCOMM_SIM_REPLAY` and `DEVCOMM_SIM_REPLAY_REPORT`; null without any. Ends the program
@@ -45,6 +48,8 @@ class schedule_log {
   [[nodiscard]] uint64_t next_point(const thread_key& thread, uint64_t point) const;
 
   void record(const stop_place& from, const thread_key& to);
+  /// Writes one line.
+  static void print(std::FILE* file, const stop_place& from, const thread_key& to);
 
   /// Whether switches of the file are to be told with their places in the source.
   [[nodiscard]] bool reports() const { return report_ != nullptr; }

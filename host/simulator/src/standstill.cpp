@@ -252,6 +252,7 @@ void fail_grid(grid& g, int error) {
   g.failed = true;
   g.error = error;
   the_engine().failed_since_idle = true;
+  the_engine().order.failed();
   the_engine().conductor_wanted = true;
 }
 

@@ -83,7 +83,7 @@ class tails_done final : public condition {
     return tails_.empty();
   }
   void acquire() {
-    for (const task_ref& t : done_) sanitizer::acquire(t->completed);
+    for (const task_ref& t : done_) awaited(*t.get());
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "task.hpp"
 
 #include "engine.hpp"
+#include "explorer.hpp"
 #include "stream.hpp"
 
 namespace devcomm::simulator::detail {
@@ -46,6 +47,7 @@ void comes_after(task& later, const task_ref& earlier) {
 
 void submit(const task_ref& t) {
   sanitizer::release(t->submitted);
+  if (const explorer* e = the_engine().order.explored_by()) e->submitted(*t.get());
   if (--t->blockers == 0) the_engine().add_ready(*t.get());
 }
 
@@ -69,6 +71,7 @@ void finish_task(task& t, int error) {
 }
 
 void* identity_of(task& t) {
+  if (const explorer* e = the_engine().order.explored_by()) e->begins(t);
   if (!sanitizer::orders()) return nullptr;
   void* const self = sanitizer::identity();
   void* const id = sanitizer::new_identity();
@@ -81,6 +84,11 @@ void* identity_of(task& t) {
     sanitizer::exact_port().begin_task(id, t.device, call == nullptr ? nullptr : call->function());
   }
   return id;
+}
+
+void awaited(task& t) {
+  sanitizer::acquire(t.completed);
+  if (const explorer* e = the_engine().order.explored_by()) e->awaited(t);
 }
 
 void finish_order(task& t, void* identity) {

@@ -3,6 +3,7 @@
 /// tasks; the conductor starts a task when all that it waits for is done.
 #pragma once
 
+#include "exploration.hpp"
 #include "grid.hpp"
 #include "sanitizer.hpp"
 
@@ -91,6 +92,10 @@ struct task {
   std::vector<task_ref> after;
   sanitizer::cell submitted;  ///< released by the host thread that gave the task
   sanitizer::cell completed;  ///< released by whoever did the work
+  // In explorations.
+  uint64_t execution = 0;  ///< in which it was given
+  step_clock comes_after;  ///< steps before its first
+  step_clock ends_after;   ///< steps before its end
 };
 
 /// Counts what is unfinished, so that the conductor knows whether to stay awake.
@@ -106,6 +111,8 @@ void finish_task(task& t, int error);
 
 /// A race detector's identity for the work of `t`, ordered after what comes before it.
 [[nodiscard]] void* identity_of(task& t);
+/// What the calling host thread does is ordered after `t`, which is done.
+void awaited(task& t);
 /// What comes after `t` is ordered after what `identity`, which ends, has done.
 void finish_order(task& t, void* identity);
 

@@ -5,6 +5,7 @@
 /// found. As a loop may look at other things only every so many rounds, a fiber that would wait for
 /// ever is woken `look_again` times in vain before it counts as stuck.
 #include "engine.hpp"
+#include "explorer.hpp"
 #include "grid.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr uint32_t spins_before_sleep = 16;
 constexpr uint32_t look_again = 600;
+constexpr uint32_t look_again_exploring = 2;
 /// Deadlines past it (292 years) never come, so that the clock cannot wrap around.
 constexpr uint64_t end_of_time = never / 2;
 
@@ -71,9 +73,65 @@ void sleep_on_memory(fiber& f) {
     e.reschedule();
     return;
   }
+  if (e.order.explored_by() != nullptr) e.order.explored_by()->found_nothing(f);
   f.home->suspend(f, fiber_state::polling);
   e.add_waiting(f);
   e.reschedule();
+}
+
+/// When to look again at the latest: a loop that also reads the clock may end by itself.
+void limit_sleep(fiber& f) {
+  const uint64_t now = the_engine().now;
+  f.wake_time = f.reads_clock ? now + std::max<uint64_t>(1000, (now - f.wait_start) / 8) : never;
+  f.reads_clock = false;
+}
+
+/// A look at the same memory from the same place in the program that finds the same is one in vain.
+void looked_exploring(fiber& f, const watch& seen, const void* place) {
+  if (f.labels) return;
+  const engine& e = the_engine();
+  watch_list& list = f.watches;
+  const bool same = remember(list, seen);
+  if (list.overflowed && f.label != nullptr) {
+    fail_misuse(
+        "an exploration follows waits for up to 20 words, and this one looks at more; make the program smaller");
+  }
+  if (list.overflowed) {
+    forget(list);
+    static_cast<void>(remember(list, seen));
+  }
+  if (f.label != nullptr) {
+    if (e.order.explored_by() != nullptr)
+      e.order.explored_by()->touches(f, seen.address, seen.bytes, false, seen.value);
+    return;
+  }
+  const sanitizer::unobserved hidden;
+  size_t entry = 0;
+  while (list.entries[entry].address != seen.address || list.entries[entry].bytes != seen.bytes) ++entry;
+  f.places.resize(std::max(f.places.size(), entry + 1));
+  const bool again = same && f.places[entry] == place;
+  f.places[entry] = place;
+  if (again) {
+    if (e.order.explored_by() != nullptr)
+      e.order.explored_by()->touches(f, seen.address, seen.bytes, false, seen.value);
+    if (list.repeats++ == 0) f.wait_start = e.now;
+    limit_sleep(f);
+    sleep_on_memory(f);
+    return;
+  }
+  if (e.order.explored_by() != nullptr) e.order.explored_by()->touches(f, seen.address, seen.bytes, false, seen.value);
+  if (!same) list.repeats = list.patience = 0;
+  preempt();
+}
+
+/// The end of a labelled wait's look in vain: everything has been looked at, and the clock has been read. Here rather
+/// than in `pause_wait`, so that what follows is all of the next look.
+void sleep_until_worth_looking(fiber& f) {
+  const engine& e = the_engine();
+  f.paused = false;
+  if (e.now >= f.deadline) return;
+  f.wake_time = f.deadline;
+  sleep_on_memory(f);
 }
 
 }  // namespace
@@ -81,6 +139,10 @@ void sleep_on_memory(fiber& f) {
 void looked(const void* address, std::size_t bytes, uint64_t value) {
   fiber* f = this_fiber;
   if (f == nullptr) return;
+  if (exploring) {
+    looked_exploring(*f, {address, value, static_cast<uint32_t>(bytes)}, __builtin_return_address(0));
+    return;
+  }
   watch_list& list = f->watches;
   const bool same = remember(list, {address, value, static_cast<uint32_t>(bytes)});
   if (f->label != nullptr) {
@@ -90,11 +152,7 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
   if (same) {
     if (list.repeats == 0) f->wait_start = the_engine().now;
     if (++list.repeats >= spins_before_sleep) {
-      // A loop that also reads the clock may end by itself.
-      f->wake_time = never;
-      if (f->reads_clock)
-        f->wake_time = the_engine().now + std::max<uint64_t>(1000, (the_engine().now - f->wait_start) / 8);
-      f->reads_clock = false;
+      limit_sleep(*f);
       sleep_on_memory(*f);
       return;
     }
@@ -106,17 +164,25 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
   preempt();
 }
 
-void wrote() {
+void wrote(const void* address, std::size_t bytes) {
   fiber* f = this_fiber;
   if (f == nullptr) return;
+  if (exploring) {
+    explorer* const e = the_engine().order.explored_by();
+    if (e != nullptr) e->touches(*f, address, bytes, true, read({address, 0, static_cast<uint32_t>(bytes)}));
+  }
   if (f->label == nullptr) forget(f->watches);
   preempt();
 }
 
-void begin_wait(const devcomm::detail::wait_label& label) {
+void begin_label() { this_fiber->labels = exploring; }
+
+void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word) {
   fiber& f = *this_fiber;
   forget(f.watches);
+  f.labels = false;
   f.label = &label;
+  f.abort_word = abort_word;
   f.paused = false;
   f.deadline = never;
 }
@@ -125,15 +191,22 @@ void end_wait() {
   fiber& f = *this_fiber;
   forget(f.watches);
   f.label = nullptr;
+  if (!exploring) return;
+  // A look that has found what it waits for would have ended the wait without it, had the abort word been set.
+  explorer* const e = the_engine().order.explored_by();
+  if (e != nullptr && f.abort_word != nullptr) {
+    e->touches(f, f.abort_word, sizeof *f.abort_word, false, read<uint32_t>(f.abort_word));
+  }
+  preempt();
 }
 
 void pause_wait() {
   fiber& f = *this_fiber;
   engine& e = the_engine();
   // The first round only gives way: by its end the loop has looked at everything once.
-  if (!f.paused) {
+  if (!f.paused || exploring) {
     f.paused = true;
-    e.reschedule();
+    if (!exploring) e.reschedule();
     return;
   }
   f.wake_time = f.deadline;
@@ -149,6 +222,7 @@ uint64_t clock_now() {
   if (f == nullptr) return now;
   if (f->label != nullptr) {
     if (f->deadline == never && f->label->budget <= end_of_time - now) f->deadline = now + f->label->budget;
+    if (exploring && f->paused) sleep_until_worth_looking(*f);
   } else {
     f->reads_clock = true;
     preempt();
@@ -158,7 +232,7 @@ uint64_t clock_now() {
 
 void sleep_for(uint64_t nanoseconds) {
   fiber* f = this_fiber;
-  if (f == nullptr || f->label != nullptr) return;  // a labelled wait sleeps until it is worth looking
+  if (f == nullptr || f->label != nullptr || exploring) return;  // a labelled wait sleeps until it is worth looking
   engine& e = the_engine();
   f->wake_time = e.now + std::min<uint64_t>(nanoseconds, 1000000);  // as on GPUs, at most a millisecond
   f->home->suspend(*f, fiber_state::sleeping);
@@ -201,7 +275,8 @@ bool engine::wake_patient() {
   bool woken = false;
   for (size_t i = 0; i < waiting.size();) {
     fiber& f = *waiting[i];
-    if (f.state != fiber_state::polling || f.watches.patience >= look_again || f.label != nullptr) {
+    if (f.state != fiber_state::polling || f.watches.patience >= (exploring ? look_again_exploring : look_again) ||
+        f.label != nullptr) {
       ++i;
       continue;
     }

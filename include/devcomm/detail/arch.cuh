@@ -39,9 +39,10 @@
 /// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `time_stamp()`: the same, at this
 /// place among the accesses to memory around it. `sleep(ns)`: a hint.
 ///
-/// Waiting. A `wait_scope(const wait_label&)` names, for as long as it lives, what the calling thread waits for;
-/// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs.
-/// `looks_per_round`, `rounds_per_check`: how often a wait looks between two looks at the abort word and the clock.
+/// Waiting. A `wait_scope(label, abort_word)` names, for as long as it lives, what the calling thread waits for, and
+/// the word that ends the wait, by functions that return them; `wait_scope::pause()` is called after each look that
+/// found nothing. Both are empty on GPUs. `looks_per_round`, `rounds_per_check`: how often a wait looks between two
+/// looks at the abort word and the clock.
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the

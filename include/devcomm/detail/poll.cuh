@@ -51,7 +51,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(const resource_h
 /// kept out of line.
 template <int Unroll = arch::looks_per_round, class Label, class Look, class Fail>
 DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Look look, Fail fail) {
-  arch::wait_scope waiting(label);
+  arch::wait_scope waiting(label, [=] { return &home->comm.failures->abort; });
   wait_progress progress{0, arch::rounds_per_check, status::success};
   wait_note note(home);
   for (;;) {

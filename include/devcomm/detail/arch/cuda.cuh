@@ -88,8 +88,8 @@ __device__ inline void sleep(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
 /// A GPU has nobody to tell what a thread waits for.
 class wait_scope {
  public:
-  template <class Label>
-  __device__ explicit wait_scope(const Label&) {}
+  template <class Label, class AbortWord>
+  __device__ wait_scope(const Label&, const AbortWord&) {}
   __device__ void pause() {}
 };
 

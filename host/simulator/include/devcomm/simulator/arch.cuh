@@ -83,7 +83,7 @@ inline void store(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong stores take 4- or 8-byte integers");
   static_assert(!acquires(Order), "a store is relaxed or releases");
   __atomic_store_n(address, value, built_in_order(Order));
-  sim::wrote();
+  sim::wrote(address, sizeof(T));
 }
 
 template <memory_order Order, scope, class T>
@@ -189,9 +189,9 @@ inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 
 class wait_scope {
  public:
-  template <class Label>
-  explicit wait_scope(const Label& label) : label_(label()) {
-    sim::begin_wait(label_);
+  template <class Label, class AbortWord>
+  wait_scope(const Label& label, const AbortWord& abort_word) : label_((sim::begin_label(), label())) {
+    sim::begin_wait(label_, abort_word());
   }
   ~wait_scope() { sim::end_wait(); }
   wait_scope(const wait_scope&) = delete;

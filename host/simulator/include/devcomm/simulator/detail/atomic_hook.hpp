@@ -24,20 +24,25 @@ void looked_at(const volatile void* address, const T& value) {
   }
 }
 
+template <class T>
+void wrote_at(const volatile T* address) {
+  wrote(const_cast<const T*>(address), sizeof(T));
+}
+
 /// A compare-exchange that failed is a look; one that succeeded a change.
 template <class T>
 bool exchanged(bool success, const volatile void* address, const T& found) {
   if (success) {
-    wrote();
+    wrote(const_cast<const void*>(address), sizeof(T));
   } else {
     looked_at(address, found);
   }
   return success;
 }
 
-template <class T>
-T changed(T old) {
-  wrote();
+template <class T, class Memory>
+T changed(T old, const volatile Memory* address) {
+  wrote_at(address);
   return old;
 }
 
@@ -46,21 +51,21 @@ T changed(T old) {
 #define __atomic_load(pointer, result, order) \
   (__atomic_load((pointer), (result), (order)), ::devcomm::simulator::detail::looked_at((pointer), *(result)))
 #define __atomic_store(pointer, value, order) \
-  (__atomic_store((pointer), (value), (order)), ::devcomm::simulator::detail::wrote())
+  (__atomic_store((pointer), (value), (order)), ::devcomm::simulator::detail::wrote_at((pointer)))
 #define __atomic_exchange(pointer, value, result, order) \
-  (__atomic_exchange((pointer), (value), (result), (order)), ::devcomm::simulator::detail::wrote())
+  (__atomic_exchange((pointer), (value), (result), (order)), ::devcomm::simulator::detail::wrote_at((pointer)))
 #define __atomic_compare_exchange(pointer, expected, desired, weak, success, failure)                       \
   ::devcomm::simulator::detail::exchanged(                                                                  \
       __atomic_compare_exchange((pointer), (expected), (desired), (weak), (success), (failure)), (pointer), \
       *(expected))
 #define __atomic_fetch_add(pointer, value, order) \
-  ::devcomm::simulator::detail::changed(__atomic_fetch_add((pointer), (value), (order)))
+  ::devcomm::simulator::detail::changed(__atomic_fetch_add((pointer), (value), (order)), (pointer))
 #define __atomic_fetch_sub(pointer, value, order) \
-  ::devcomm::simulator::detail::changed(__atomic_fetch_sub((pointer), (value), (order)))
+  ::devcomm::simulator::detail::changed(__atomic_fetch_sub((pointer), (value), (order)), (pointer))
 #define __atomic_fetch_and(pointer, value, order) \
-  ::devcomm::simulator::detail::changed(__atomic_fetch_and((pointer), (value), (order)))
+  ::devcomm::simulator::detail::changed(__atomic_fetch_and((pointer), (value), (order)), (pointer))
 #define __atomic_fetch_or(pointer, value, order) \
-  ::devcomm::simulator::detail::changed(__atomic_fetch_or((pointer), (value), (order)))
+  ::devcomm::simulator::detail::changed(__atomic_fetch_or((pointer), (value), (order)), (pointer))
 #define __atomic_fetch_xor(pointer, value, order) \
-  ::devcomm::simulator::detail::changed(__atomic_fetch_xor((pointer), (value), (order)))
+  ::devcomm::simulator::detail::changed(__atomic_fetch_xor((pointer), (value), (order)), (pointer))
 #define __atomic_thread_fence(order) (__atomic_thread_fence(order), ::devcomm::simulator::detail::preempt())

@@ -24,8 +24,8 @@ void preempt();
 /// (host) Follows a strong load of 1, 2, 4 or 8 bytes: `value` is what it found. A thread that keeps
 /// finding the same sleeps until that memory changes.
 void looked(const void* address, std::size_t bytes, uint64_t value);
-/// (host) Follows a strong operation that changed memory.
-void wrote();
+/// (host) Follows a strong operation that changed so many bytes of memory.
+void wrote(const void* address, std::size_t bytes);
 
 /// Meets the other threads of the block at `barrier` (0 to 15). `threads` arrivals complete it; 0
 /// means all threads of the block that have not exited. Returns how many passed true.
@@ -52,8 +52,10 @@ uint64_t clock_now();
 /// (host) Lets others run until the clock has advanced by `nanoseconds`.
 void sleep_for(uint64_t nanoseconds);
 
-/// While it lives, strong loads of the calling thread name what it waits for.
-void begin_wait(const devcomm::detail::wait_label& label);
+/// What the calling thread looks at until `begin_wait` is for the label alone.
+void begin_label();
+/// Until `end_wait`, strong loads of the calling thread tell what it waits for; `abort_word` (or null) ends the wait.
+void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word);
 void end_wait();
 /// Ends one look that found nothing.
 void pause_wait();

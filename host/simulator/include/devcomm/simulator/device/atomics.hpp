@@ -32,7 +32,7 @@ T update(T* p, Next next) {
   if (wanted == seen) {
     looked(p, sizeof(T), static_cast<uint64_t>(seen));
   } else {
-    wrote();
+    wrote(p, sizeof(T));
   }
   return from_bits<T>(seen);
 }

@@ -1,0 +1,49 @@
+/// \file explore.hpp
+/// Every interleaving of a small program's kernels, instead of samples. Host code.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace devcomm::simulator {
+
+struct explore_options {
+  std::uint64_t executions = 1000000;  ///< that are run at most
+  std::uint64_t steps = 20000;         ///< of one execution at most
+  /// Leaves out executions that differ only in the order of steps that do not touch the same memory; false runs them
+  /// all, to compare with.
+  bool reduction = true;
+  /// Where the schedule of the first failure is written; empty for nowhere.
+  std::string schedule_file = "devcomm-schedule.txt";
+};
+
+struct exploration_result {
+  std::uint64_t executions = 0;  ///< that were run
+  std::uint64_t redundant = 0;   ///< of which equal to an earlier one in the order of all that touches the same memory
+  std::uint64_t longest = 0;     ///< steps of the longest one
+  bool complete = false;         ///< no interleaving is left, and none failed
+  /// What failed first, in which execution, and how to repeat it; also why the exploration ended early. Empty when
+  /// neither is so.
+  std::string failure;
+};
+
+/// Calls `body` again and again, each time with another order in which the threads of its kernels do their atomics and
+/// strong loads and stores, until there is no other order, one fails, or a limit is reached.
+///
+/// `body` launches kernels, waits for them, and throws when a result is wrong. A launch that fails, a deadlock, and, in
+/// programs with the race detector, a new report count as failures, unless `body` calls `clear_failure` for one that
+/// is meant to happen. *Requires* that it starts from the same state each time, in memory that was allocated before,
+/// and does the same whenever its kernels do; that it does not ask whether kernels are done without waiting; and that
+/// no other host thread uses the CUDA runtime meanwhile, but those that `body` starts and joins.
+///
+/// A step of a thread goes from one such operation to the next. A wait of devcomm's looks at all its words in one step,
+/// and looks that find nothing are none: so is a second look in a row of one place in the program that finds what the
+/// first one did. Time passes only when every thread waits. Threads see stores at once, in one order (sequential
+/// consistency). docs/simulator.md says what this proves.
+///
+/// With `DEVCOMM_SIM_REPLAY` set, calls `body` once, by the schedule of that file. Throws `std::logic_error` when
+/// stores are seen late, when kernels run, or from within `body`.
+[[nodiscard]] exploration_result explore(const explore_options& options, const std::function<void()>& body);
+
+}  // namespace devcomm::simulator

@@ -1,0 +1,229 @@
+#include "explorer.hpp"
+
+#include "grid.hpp"
+#include "schedule.hpp"
+#include "task.hpp"
+
+#include <link.h>
+
+#include <cstdio>
+
+namespace devcomm::simulator::detail {
+
+bool exploring = false;
+
+namespace {
+
+uint64_t executions = 0;  // begun by all explorers
+
+/// What a host thread has waited for in this execution.
+struct host_state {
+  uint64_t execution = 0;
+  step_clock clock;
+};
+thread_local host_state host;
+
+step_clock& host_clock() {
+  if (host.execution != executions) host = {executions, {}};
+  return host.clock;
+}
+
+/// Bytes of the variables that each OS thread has.
+size_t thread_local_bytes() {
+  static const size_t bytes = [] {
+    size_t sum = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info* object, size_t, void* total) {
+          for (int i = 0; i < object->dlpi_phnum; ++i) {
+            if (object->dlpi_phdr[i].p_type == PT_TLS) *static_cast<size_t*>(total) += object->dlpi_phdr[i].p_memsz;
+          }
+          return 0;
+        },
+        &sum);
+    return sum;
+  }();
+  return bytes;
+}
+
+/// Shared memory lies in variables of the block's OS thread, wherever that is in this execution.
+uintptr_t place_of(const fiber& f, const void* address) {
+  const auto own = reinterpret_cast<uintptr_t>(&this_block);
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  const uintptr_t distance = at > own ? at - own : own - at;
+  if (distance > thread_local_bytes()) return at;
+  const grid& g = f.home->launch;
+  const uint64_t block = schedule::place_hash(g.of_device, g.device, f.home->rank);
+  return (block << 32 | uintptr_t{1} << 63) + (at - own + (uintptr_t{1} << 30));
+}
+
+}  // namespace
+
+void explorer::begin() {
+  ++executions;
+  search_.begin();
+  introduced_.assign(numbers_.size(), false);
+  pending_.clear();
+  vain_.clear();
+  meetings_.clear();
+  awaits_ = false;
+  running_ = nullptr;
+  schedule_.clear();
+}
+
+bool explorer::end() { return search_.advance(); }
+
+bool explorer::write_schedule(const std::string& path) const {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return false;
+  for (const auto& [from, to] : schedule_) schedule_log::print(file, from, to);
+  return std::fclose(file) == 0;
+}
+
+int explorer::number_of(const thread_key& key, const block& home) {
+  const auto found = numbers_.try_emplace(key, static_cast<int>(numbers_.size())).first;
+  const auto number = static_cast<size_t>(found->second);
+  if (number >= introduced_.size()) introduced_.resize(number + 1);
+  if (!introduced_[number]) {
+    introduced_[number] = true;
+    search_.comes_after(found->second, home.launch.owner->comes_after);
+  }
+  return found->second;
+}
+
+int explorer::number_of(fiber& f) {
+  if (f.number < 0) f.number = number_of(key_of(f), *f.home);
+  return f.number;
+}
+
+// --- the running thread ---
+
+void explorer::touches(const fiber& f, const void* address, size_t bytes, bool writes, uint64_t value) {
+  const auto on_stack = static_cast<size_t>(static_cast<const char*>(address) - f.home->stack_bottom(f));
+  if (on_stack < f.home->stack_bytes()) return;
+  const sanitizer::unobserved hidden;
+  awaits_ = awaits_ || f.label != nullptr || f.watches.repeats > 0;
+  pending_.push_back({place_of(f, address), static_cast<uint32_t>(bytes), writes, value});
+}
+
+void explorer::found_nothing(const fiber& f) {
+  const sanitizer::unobserved hidden;
+  pending_.clear();
+  vain_.clear();
+  for (uint32_t i = 0; i < f.watches.count; ++i) {
+    const watch& w = f.watches.entries[i];
+    vain_.push_back({place_of(f, w.address), w.bytes, false, w.value});
+  }
+}
+
+void explorer::meets(fiber& f) {
+  const sanitizer::unobserved hidden;
+  const void* place = nullptr;
+  uint64_t number = 0;
+  switch (f.state) {
+    case fiber_state::at_barrier: number = f.barrier; break;
+    case fiber_state::at_warp: number = f.mask; break;
+    case fiber_state::at_converge: place = f.place; break;
+    default: return;
+  }
+  number |= static_cast<uint64_t>(f.state) << 32;
+  const block* const home = f.state == fiber_state::at_barrier && f.barrier == barrier_of_grid ? nullptr : f.home;
+  for (meeting& m : meetings_) {
+    if (m.home != home || m.place != place || m.number != number) continue;
+    m.threads.push_back(number_of(f));
+    return;
+  }
+  meetings_.push_back({home, place, number, {number_of(f)}});
+}
+
+void explorer::stopped(fiber& f) {
+  if (running_ != &f) return;
+  const sanitizer::unobserved hidden;
+  const bool nothing = pending_.empty() && meetings_.empty();
+  if (nothing && f.state == fiber_state::runnable) return;
+  if (nothing && (f.state == fiber_state::polling || f.state == fiber_state::sleeping)) {
+    running_ = nullptr;
+    search_.waits(number_of(f), vain_);
+    vain_.clear();
+    return;
+  }
+  end_step(f);
+}
+
+void explorer::ended(fiber& f) {
+  const sanitizer::unobserved hidden;
+  if (running_ == &f) end_step(f);
+  join(f.home->launch.owner->ends_after, search_.clock_of(number_of(f)));
+}
+
+void explorer::end_step(fiber& f) {
+  const int self = number_of(f);
+  search_.steps(self, pending_, awaits_);
+  for (const meeting& m : meetings_) {
+    step_clock all = search_.clock_of(self);
+    for (const int thread : m.threads) join(all, search_.clock_of(thread));
+    for (const int thread : m.threads) search_.comes_after(thread, all);
+    search_.comes_after(self, all);
+  }
+  pending_.clear();
+  meetings_.clear();
+  awaits_ = false;
+  running_ = nullptr;
+}
+
+// --- who is next ---
+
+block& explorer::choose_block(const std::vector<block*>& ready) {
+  const sanitizer::unobserved hidden;
+  if (running_ != nullptr) {  // stopped in the middle of a step
+    next_ = key_of(*running_);
+    return *running_->home;
+  }
+  std::vector<int> runnable;
+  std::vector<std::pair<block*, thread_key>> who;
+  for (block* b : ready) {
+    const auto add = [&](const thread_key& key, int number) {
+      runnable.push_back(number);
+      who.emplace_back(b, key);
+    };
+    if (b->fibers.empty()) {  // has not run
+      thread_key key{b->launch.device, b->launch.of_device, b->rank, 0};
+      for (; key.thread < b->launch.shape.threads(); ++key.thread) add(key, number_of(key, *b));
+    }
+    for (fiber* f : b->runnable) add(key_of(*f), number_of(*f));
+  }
+  const int chosen = search_.choose(runnable);
+  size_t place = 0;
+  while (runnable[place] != chosen) ++place;
+  next_ = who[place].second;
+  return *who[place].first;
+}
+
+fiber& explorer::choose_fiber(block& b) {
+  fiber& f = b.fibers[next_.thread];
+  f.quantum = 1;
+  running_ = &f;
+  return f;
+}
+
+// --- what orders launches ---
+
+void explorer::submitted(task& t) const {
+  const sanitizer::unobserved hidden;
+  t.execution = executions;
+  t.comes_after = host_clock();
+}
+
+void explorer::begins(task& t) const {
+  const sanitizer::unobserved hidden;
+  for (const task_ref& earlier : t.before) {
+    if (earlier->execution == executions) join(t.comes_after, earlier->ends_after);
+  }
+  t.ends_after = t.comes_after;
+}
+
+void explorer::awaited(const task& t) const {
+  const sanitizer::unobserved hidden;
+  if (t.execution == executions) join(host_clock(), t.ends_after);
+}
+
+}  // namespace devcomm::simulator::detail

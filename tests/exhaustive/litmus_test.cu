@@ -1,0 +1,143 @@
+/// The exploration itself: how many executions there are of small programs, and what can come of them.
+#include "simulator/support.hpp"
+
+#include <devcomm/detail/arch.cuh>
+#include <devcomm/simulator/explore.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+using namespace simulator_test;
+namespace sim = devcomm::simulator;
+namespace arch = devcomm::detail::arch;
+using devcomm::memory_order;
+using devcomm::scope;
+
+namespace {
+
+__device__ unsigned load(const unsigned* word) { return arch::load<memory_order::acquire, scope::system>(word); }
+__device__ void store(unsigned* word, unsigned value) {
+  arch::store<memory_order::release, scope::system>(word, value);
+}
+
+constexpr int words = 16;
+using outcome = std::vector<unsigned>;
+
+/// What an exploration of `kernel` comes to: its threads are lanes of one block, or blocks of one thread.
+struct explored {
+  sim::exploration_result result;
+  std::set<outcome> outcomes;
+};
+template <class Kernel>
+explored explore(Kernel kernel, unsigned blocks, unsigned threads, bool reduction = true) {
+  const shared_array<unsigned> memory(words);
+  explored all;
+  sim::explore_options options;
+  options.reduction = reduction;
+  options.schedule_file = "";
+  all.result = sim::explore(options, [&] {
+    for (int i = 0; i < words; ++i) memory[i] = 0;
+    if (run(kernel, {.grid = blocks, .block = threads}, memory.get()) != cudaSuccess) {
+      throw std::runtime_error("the kernel failed");
+    }
+    all.outcomes.insert(outcome(memory.get(), memory.get() + words));
+  });
+  return all;
+}
+
+/// Explores with and without reduction: the same must come of it.
+template <class Kernel>
+explored check(const char* name, Kernel kernel, unsigned blocks, unsigned threads) {
+  const explored all = explore(kernel, blocks, threads, false);
+  explored few = explore(kernel, blocks, threads);
+  CAPTURE(name, all.result.executions, few.result.executions, few.result.redundant, all.outcomes.size());
+  CHECK(all.result.failure.empty());
+  CHECK(few.result.failure.empty());
+  CHECK(all.result.complete);
+  CHECK(few.result.complete);
+  CHECK(few.outcomes == all.outcomes);
+  CHECK(few.result.executions <= all.result.executions);
+  return few;
+}
+
+__global__ void write_apart(unsigned* m) { store(m + threadIdx.x + 4 * blockIdx.x, 1); }
+__global__ void write_together(unsigned* m) { store(m, 1 + threadIdx.x + 4 * blockIdx.x); }
+__global__ void read_one_write(unsigned* m) {
+  if (threadIdx.x == 0) {
+    store(m, 1);
+  } else {
+    m[threadIdx.x] = 1 + load(m);
+  }
+}
+__global__ void store_then_load(unsigned* m) {
+  const unsigned self = threadIdx.x + blockIdx.x;
+  store(m + self, 1);
+  m[2 + self] = 1 + load(m + 1 - self);
+}
+__global__ void pass_message(unsigned* m) {
+  if (threadIdx.x == 0) {
+    store(m, 1);
+    store(m + 1, 1);
+  } else {
+    m[2] = 1 + load(m + 1);
+    m[3] = 1 + load(m);
+  }
+}
+__global__ void add_in_two_steps(unsigned* m) {
+  const unsigned before = load(m);
+  store(m, before + 1);
+}
+__global__ void wait_for_flag(unsigned* m) {
+  if (threadIdx.x == 0) {
+    store(m + 1, 1);
+    store(m, 1);
+  } else {
+    while (load(m) == 0) {
+    }
+    m[2 + threadIdx.x] = 1 + load(m + 1);
+  }
+}
+__global__ void meet_between(unsigned* m) {
+  store(m + threadIdx.x, 1);
+  __syncthreads();
+  m[4 + threadIdx.x] = 1 + load(m + 1 - threadIdx.x);
+}
+__global__ void take_turns(unsigned* m) {
+  for (int round = 0; round < 2; ++round) {
+    while (atomicCAS(m, 0u, 1u) != 0) {
+    }
+    __threadfence();
+    m[1] = 2 * m[1] + threadIdx.x;
+    store(m, 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("independent threads have one execution") {
+  CHECK(check("two writers of two words", write_apart, 1, 2).result.executions == 1);
+  CHECK(check("four writers of four words, two blocks", write_apart, 2, 2).result.executions == 1);
+}
+
+TEST_CASE("each order of conflicting steps has one execution") {
+  CHECK(check("two writers of a word", write_together, 1, 2).result.executions == 2);
+  CHECK(check("three writers of a word", write_together, 1, 3).result.executions == 6);
+  CHECK(check("four writers of a word, two blocks", write_together, 2, 2).result.executions == 24);
+  CHECK(check("a writer and two readers", read_one_write, 1, 3).result.executions == 4);
+  CHECK(check("a writer and three readers", read_one_write, 1, 4).result.executions == 8);
+}
+
+TEST_CASE("what comes of programs is what sequential consistency allows") {
+  check("store buffering", store_then_load, 1, 2);
+  check("store buffering, two blocks", store_then_load, 2, 1);
+  check("message passing", pass_message, 1, 2);
+  check("addition in two steps, two threads", add_in_two_steps, 1, 2);
+  check("addition in two steps, three threads", add_in_two_steps, 1, 3);
+  check("waiting for a flag", wait_for_flag, 1, 2);
+  check("waiting for a flag, three threads", wait_for_flag, 1, 3);
+  check("a barrier between", meet_between, 1, 2);
+  check("a lock, two rounds of two threads", take_turns, 1, 2);
+}

@@ -1,0 +1,405 @@
+/// Every interleaving of the library's protocols, up to the bounds that the table it prints names.
+///
+///   protocols [PART OF A NAME]    prints a row for each; fails unless all are complete and none fails
+#include "exhaustive/bench.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+
+using namespace exhaustive;
+
+namespace {
+
+struct scenario {
+  const char* name;
+  int ranks;
+  const char* bound;
+  bool check_launch;
+  std::function<void(requirements&)> needs;
+  std::function<void(const bench&)> body;
+};
+
+/// A rank's group: one thread, or all of a block of a few.
+template <class Group>
+constexpr unsigned threads_of = 1;
+template <>
+constexpr unsigned threads_of<lanes> = 2;
+template <class Group>
+__device__ Group make_group() {
+  if constexpr (threads_of<Group> == 1) {
+    return Group{};
+  } else {
+    return Group(3u);
+  }
+}
+
+// --- barriers ---
+
+enum class barrier_call { sync, arrive_and_wait, relaxed };
+
+/// In each round every rank writes a word, meets the others, and reads theirs.
+template <class Group>
+__device__ std::uint32_t meet(lsa::barrier_session<Group>& barrier, team members, const device_comm& comm,
+                              sym_ptr<std::uint32_t> board, int first, int rounds, barrier_call call) {
+  std::uint32_t wrong = 0;
+  const std::uint32_t lane = threads_of<Group> == 1 ? 0 : threadIdx.x;
+  for (int round = first; round < first + rounds; ++round) {
+    if (call == barrier_call::relaxed) {
+      barrier.sync(memory_order::relaxed);
+      continue;
+    }
+    // The rank's other word is for odd rounds, so that one meeting a round is enough.
+    const auto word = static_cast<std::uint32_t>(2 * round % 4) + lane;
+    board.local()[word] = static_cast<std::uint32_t>(comm.rank * 100 + round);
+    if (call == barrier_call::sync) {
+      barrier.sync();
+    } else {
+      barrier.arrive();
+      barrier.wait();
+    }
+    for (int member = 0; member < members.size; ++member) {
+      const int rank = members.world_rank(member);
+      wrong += board.peer(rank)[word] != static_cast<std::uint32_t>(rank * 100 + round) ? 1u : 0u;
+    }
+  }
+  return wrong;
+}
+
+template <class Group>
+__global__ void meet_in_rounds(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, int rounds,
+                               int sessions, barrier_call call) {
+  std::uint32_t wrong = 0;
+  for (int s = 0; s < sessions; ++s) {
+    lsa::barrier_session barrier{make_group<Group>(), comm, 0};
+    wrong += meet(barrier, comm.lsa(), comm, board, s * rounds, rounds, call);
+    if (s + 1 == sessions) result[4 + threadIdx.x] = barrier.epoch();
+  }
+  result[threadIdx.x] = 1 + wrong;
+}
+
+template <class Group>
+scenario barrier(const char* name, int ranks, int rounds, const char* bound, barrier_call call, int sessions = 1,
+                 int launches = 1, bool check_launch = false) {
+  return {name,
+          ranks,
+          bound,
+          check_launch,
+          [](requirements& needs) { needs.lsa_barriers(1); },
+          [=](const bench& b) {
+            for (int launch = 0; launch < launches; ++launch) {
+              b.on_each_rank([&](int rank) {
+                devcomm::launch(meet_in_rounds<Group>, {.block = threads_of<Group>}, b.comm(rank), b.board(rank),
+                                b.result(rank), rounds, sessions, call);
+              });
+              b.finish();
+              for (int rank = 0; rank < b.size(); ++rank) {
+                for (unsigned t = 0; t < threads_of<Group>; ++t) {
+                  b.require(b.result(rank)[t] == 1, "rank " + std::to_string(rank) + " read an old word");
+                  b.require(b.result(rank)[4 + t] == static_cast<std::uint32_t>((launch + 1) * rounds * sessions),
+                            "rank " + std::to_string(rank) + " is at another epoch");
+                }
+              }
+            }
+          }};
+}
+
+/// A team of the first two ranks and one of all, each with a barrier of its own.
+__global__ void meet_in_teams(device_comm comm, barrier_handle pairs, barrier_handle everybody,
+                              sym_ptr<std::uint32_t> board, std::uint32_t* result) {
+  std::uint32_t wrong = 0;
+  if (comm.rank < 2) {
+    const team pair{comm.rank, 2, 0, 1};
+    lsa::barrier_session barrier{thread{}, comm, pair, pairs, 0};
+    wrong += meet(barrier, pair, comm, board, 0, 1, barrier_call::sync);
+  }
+  lsa::barrier_session barrier{thread{}, comm, comm.world(), everybody, 0};
+  wrong += meet(barrier, comm.world(), comm, board + 8, 0, 1, barrier_call::sync);
+  result[0] = 1 + wrong;
+}
+
+struct team_handles {
+  barrier_handle pairs;
+  barrier_handle everybody;
+};
+
+scenario teams() {
+  const auto handles = std::make_shared<team_handles>();
+  return {"barriers of two teams",
+          3,
+          "1 round each",
+          false,
+          [=](requirements& needs) {
+            const team_handles mine{needs.add_barriers({0, 2, 0, 1}, 1), needs.add_barriers({0, 3, 0, 1}, 1)};
+            static std::mutex one;
+            const std::lock_guard hold(one);
+            *handles = mine;
+          },
+          [=](const bench& b) {
+            b.on_each_rank([&](int rank) {
+              devcomm::launch(meet_in_teams, {}, b.comm(rank), handles->pairs, handles->everybody, b.board(rank),
+                              b.result(rank));
+            });
+            b.finish();
+            for (int rank = 0; rank < 3; ++rank) b.require(b.result(rank)[0] == 1, "a word of another round");
+          }};
+}
+
+// --- packets ---
+
+/// Each rank sends a packet to each in every round, and reads those of all.
+__global__ void send_ll(device_comm comm, ll_handle channels, std::uint32_t* result, int rounds) {
+  std::uint32_t wrong = 0;
+  lsa::ll_session channel{thread{}, comm, channels, 0};
+  const auto data = [&](int rank, int round) {
+    return static_cast<std::uint64_t>(1000 * (rank + 1) + round) << 32 | static_cast<std::uint32_t>(rank * 100 + round);
+  };
+  for (int round = 1; round <= rounds; ++round) {
+    channel.begin_round();
+    for (int member = 0; member < comm.size; ++member) channel.send(member, 0, data(comm.rank, round));
+    std::uint64_t got[4][1];
+    channel.receive(0, comm.size, 0, got);
+    for (int member = 0; member < comm.size; ++member) wrong += got[member][0] != data(member, round) ? 1u : 0u;
+  }
+  result[0] = 1 + wrong;
+}
+
+__global__ void send_lamport(device_comm comm, lamport_handle channels, std::uint32_t* result, int rounds) {
+  std::uint32_t wrong = 0;
+  lsa::lamport_session channel{thread{}, comm, channels, 0};
+  const auto data = [&](int rank, int round) {
+    pack<float> value;
+    for (int e = 0; e < 4; ++e) value[e] = static_cast<float>(100 * rank + 10 * round + e);
+    return value;
+  };
+  for (int round = 1; round <= rounds; ++round) {
+    channel.begin_round();
+    channel.send_pack_to_all(0, data(comm.rank, round));
+    pack<float> got[4];
+    channel.receive_packs(0, comm.size, 0, got);
+    for (int member = 0; member < comm.size; ++member) {
+      const pack<float> expected = data(member, round);
+      for (int e = 0; e < 4; ++e) wrong += got[member][e] != expected[e] ? 1u : 0u;
+    }
+  }
+  result[0] = 1 + wrong;
+}
+
+// --- all-reduces ---
+
+enum class algorithm { one_shot, two_shot };
+
+template <class Session, class Handle>
+__global__ void reduce(device_comm comm, Handle channels, std::uint32_t* result, algorithm how, std::uint32_t packs) {
+  Session channel{thread{}, comm, channels, 0};
+  const auto element = [](int rank, std::uint64_t i, int e) {
+    return static_cast<float>(100 * rank + 10 * static_cast<int>(i) + e);
+  };
+  std::uint32_t wrong = 0;
+  const auto produce = [&](std::uint64_t i) {
+    pack<float> value;
+    for (int e = 0; e < 4; ++e) value[e] = element(comm.rank, i, e);
+    return value;
+  };
+  const auto consume = [&](std::uint64_t i, const pack<float>& value) {
+    for (int e = 0; e < 4; ++e) {
+      float sum = 0;
+      for (int rank = 0; rank < comm.size; ++rank) sum += element(rank, i, e);
+      wrong += value[e] != sum ? 1u : 0u;
+    }
+  };
+  if (how == algorithm::one_shot) {
+    collective::all_reduce_one_shot<float>(channel, {0, packs}, produce, consume, sum{});
+  } else {
+    collective::all_reduce_two_shot<float>(channel, {0, packs}, produce, consume, sum{});
+  }
+  result[0] = 1 + wrong;
+}
+
+/// A scenario whose kernel takes a channel of `packets` packets.
+template <class Handle, class Kernel, class... Arguments>
+scenario packets(const char* name, int ranks, const char* bound, std::uint32_t room, int launches, Kernel kernel,
+                 Arguments... arguments) {
+  const auto channels = std::make_shared<Handle>();
+  return {name,
+          ranks,
+          bound,
+          false,
+          [=](requirements& needs) {
+            Handle mine{};
+            if constexpr (std::is_same_v<Handle, ll_handle>) {
+              mine = needs.add_ll_channels(needs.lsa(), 1, room);
+            } else {
+              mine = needs.add_lamport_channels(needs.lsa(), 1, room);
+            }
+            static std::mutex one;
+            const std::lock_guard hold(one);
+            *channels = mine;
+          },
+          [=](const bench& b) {
+            for (int launch = 0; launch < launches; ++launch) {
+              b.on_each_rank([&](int rank) {
+                b.result(rank)[0] = 0;
+                devcomm::launch(kernel, {}, b.comm(rank), *channels, b.result(rank), arguments...);
+              });
+              b.finish();
+              for (int rank = 0; rank < b.size(); ++rank) {
+                b.require(b.result(rank)[0] == 1, "rank " + std::to_string(rank) + " got wrong data");
+              }
+            }
+          }};
+}
+
+__global__ void reduce_direct(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result) {
+  const std::uint32_t count = 4u * static_cast<std::uint32_t>(comm.size);
+  for (std::uint32_t i = 0; i < count; ++i) board.local()[i] = 10 * i + static_cast<std::uint32_t>(comm.rank);
+  lsa::barrier_session barrier{thread{}, comm, 0};
+  collective::all_reduce_direct(barrier, thread{}, comm, board, board + 16, count, sum{});
+  std::uint32_t wrong = 0;
+  const auto ranks = static_cast<std::uint32_t>(comm.size);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    wrong += board.local()[16 + i] != 10 * i * ranks + ranks * (ranks - 1) / 2 ? 1u : 0u;
+  }
+  result[0] = 1 + wrong;
+}
+
+scenario direct(int ranks) {
+  return {"all-reduce, direct",
+          ranks,
+          "a pack for each rank",
+          false,
+          [](requirements& needs) { needs.lsa_barriers(1); },
+          [](const bench& b) {
+            b.on_each_rank(
+                [&](int rank) { devcomm::launch(reduce_direct, {}, b.comm(rank), b.board(rank), b.result(rank)); });
+            b.finish();
+            for (int rank = 0; rank < b.size(); ++rank) b.require(b.result(rank)[0] == 1, "a wrong sum");
+          }};
+}
+
+// --- outcomes ---
+
+/// Rank 0 gives the first barrier up after a while, and says so; rank 1 comes at any time.
+__global__ void meet_or_give_up(device_comm comm, std::uint32_t* result) {
+  lsa::barrier_session barrier{lanes(3u), comm, 0};
+  std::uint32_t timeouts = 0;
+  status outcome = status::success;
+  do {
+    outcome = barrier.sync_for(nanoseconds{1000000000});
+    timeouts += outcome == status::timeout ? 1u : 0u;
+  } while (outcome == status::timeout && timeouts < 3);
+  result[threadIdx.x] = 1 + static_cast<std::uint32_t>(outcome);
+  result[4 + threadIdx.x] = timeouts;
+}
+
+/// A group of two lanes, its peer missing or not, and the abort word set at any moment: the lanes agree.
+__global__ void meet_or_be_aborted(device_comm comm, std::uint32_t* result) {
+  if (blockIdx.x == 1) {
+    if (threadIdx.x == 0)
+      detail::arch::store<memory_order::relaxed, scope::system>(&comm.failures->abort, abort_by_host);
+    return;
+  }
+  lsa::barrier_session barrier{lanes(3u), comm, 0};
+  barrier.sync();
+  result[threadIdx.x] = 1 + static_cast<std::uint32_t>(barrier.agree());
+}
+
+scenario aborted() {
+  return {"barrier, aborted at any moment",
+          2,
+          "groups of 2 lanes, 1 round",
+          false,
+          [](requirements& needs) { needs.lsa_barriers(1); },
+          [](const bench& b) {
+            b.on_each_rank([&](int rank) {
+              devcomm::launch(meet_or_be_aborted, {.grid = 2, .block = 2}, b.comm(rank), b.result(rank));
+            });
+            b.finish();
+            for (int rank = 0; rank < b.size(); ++rank) {
+              const std::uint32_t* const got = b.result(rank);
+              b.require(got[0] == got[1], "the lanes of a group disagree");
+              const auto outcome = static_cast<status>(got[0] - 1);
+              b.require(got[0] != 0 && (outcome == status::success || outcome == status::aborted), "a wrong outcome");
+            }
+          }};
+}
+
+scenario given_up(bool late) {
+  return {late ? "barrier with deadlines" : "barrier with deadlines, peer missing",
+          2,
+          "groups of 2 lanes, 1 round",
+          false,
+          [](requirements& needs) { needs.lsa_barriers(1); },
+          [=](const bench& b) {
+            b.on_each_rank([&](int rank) {
+              if (rank == 1 && !late) return;
+              devcomm::launch(meet_or_give_up, {.block = 2}, b.comm(rank), b.result(rank));
+            });
+            b.finish();
+            for (int rank = 0; rank < (late ? 2 : 1); ++rank) {
+              for (int t = 0; t < 2; ++t) {
+                const auto outcome = static_cast<status>(b.result(rank)[t] - 1);
+                b.require(outcome == (late ? status::success : status::timeout), "a wrong outcome");
+                b.require(b.result(rank)[4 + t] == (late ? 0u : 3u), "a wrong number of timeouts");
+              }
+            }
+          }};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<scenario> all = {
+      barrier<thread>("barrier, relaxed", 2, 4, "4 rounds", barrier_call::relaxed),
+      barrier<thread>("barrier, sync", 2, 4, "4 rounds", barrier_call::sync),
+      barrier<thread>("barrier, sync", 3, 2, "2 rounds", barrier_call::sync),
+      barrier<thread>("barrier, relaxed", 3, 2, "2 rounds", barrier_call::relaxed),
+      barrier<thread>("barrier, arrive and wait", 2, 3, "3 rounds", barrier_call::arrive_and_wait),
+      barrier<thread>("barrier, arrive and wait", 3, 2, "2 rounds", barrier_call::arrive_and_wait),
+      barrier<lanes>("barrier, groups of 2 lanes", 3, 2, "2 rounds", barrier_call::sync),
+      barrier<thread>("barrier, launches compared", 2, 2, "2 rounds", barrier_call::sync, 1, 1, true),
+      barrier<thread>("barrier, used again", 2, 1, "2 sessions of 1 round, 2 launches", barrier_call::sync, 2, 2),
+      teams(),
+      aborted(),
+      given_up(true),
+      given_up(false),
+      packets<ll_handle>("LL channel", 2, "4 rounds, 2 launches", 1, 2, send_ll, 4),
+      packets<ll_handle>("LL channel", 3, "4 rounds, 2 launches", 1, 2, send_ll, 4),
+      packets<lamport_handle>("Lamport channel", 2, "4 rounds, 2 launches", 1, 2, send_lamport, 4),
+      packets<lamport_handle>("Lamport channel", 3, "4 rounds", 1, 1, send_lamport, 4),
+      packets<ll_handle>("all-reduce, one-shot, LL", 2, "3 rounds of a pack", 2, 1,
+                         reduce<lsa::ll_session<thread>, ll_handle>, algorithm::one_shot, 3u),
+      packets<ll_handle>("all-reduce, one-shot, LL", 3, "2 packs", 4, 1, reduce<lsa::ll_session<thread>, ll_handle>,
+                         algorithm::one_shot, 2u),
+      packets<lamport_handle>("all-reduce, one-shot, Lamport", 3, "2 packs", 2, 1,
+                              reduce<lsa::lamport_session<thread>, lamport_handle>, algorithm::one_shot, 2u),
+      packets<ll_handle>("all-reduce, two-shot, LL", 2, "2 packs", 4, 1, reduce<lsa::ll_session<thread>, ll_handle>,
+                         algorithm::two_shot, 2u),
+      packets<ll_handle>("all-reduce, two-shot, LL", 3, "3 packs", 4, 1, reduce<lsa::ll_session<thread>, ll_handle>,
+                         algorithm::two_shot, 3u),
+      packets<lamport_handle>("all-reduce, two-shot, Lamport", 3, "3 packs", 2, 1,
+                              reduce<lsa::lamport_session<thread>, lamport_handle>, algorithm::two_shot, 3u),
+      direct(2),
+      direct(3),
+  };
+  int failed = 0;
+  std::printf(
+      "| protocol | ranks | bound | executions | of them redundant | steps | seconds | |\n|---|---|---|---|---|---|---|---|\n");
+  for (const scenario& s : all) {
+    if (argc > 1 && std::string(s.name).find(argv[1]) == std::string::npos) continue;
+    const auto start = std::chrono::steady_clock::now();
+    const auto result = explore(s.ranks, {.executions = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000000},
+                                s.check_launch, s.needs, s.body);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    std::printf("| %s | %d | %s | %llu | %llu | %llu | %.1f | %s |\n", s.name, s.ranks, s.bound,
+                static_cast<unsigned long long>(result.executions), static_cast<unsigned long long>(result.redundant),
+                static_cast<unsigned long long>(result.longest), took.count(),
+                result.complete ? "complete" : result.failure.c_str());
+    std::fflush(stdout);
+    if (!result.complete) ++failed;
+  }
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
