@@ -6,6 +6,7 @@
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/detail/reduce_packs.cuh>
 #include <devcomm/failure.hpp>
+#include <devcomm/team.hpp>
 #include <devcomm/trace_span.cuh>
 
 namespace devcomm::collective {
