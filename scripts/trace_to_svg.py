@@ -9,7 +9,7 @@ import argparse
 import html
 import json
 
-COLOURS = {"wait": "#d1495b", "reduction": "#2e86ab", "copy": "#3fa34d", "user": "#c9c9d4"}
+COLOURS = {"wait": "#d1495b", "reduction": "#2e86ab", "copy": "#3fa34d", "user": "#c9c9d4", "call": "#c9c9d4"}
 WIDTH, LEFT, RIGHT, TOP, ROW, GAP = 1000, 120, 16, 64, 14, 6
 
 
@@ -84,8 +84,8 @@ def main():
         f'<text x="8" y="20" font-size="14">{html.escape(arguments.title or "devcomm trace")}</text>',
     ]
     x = 8
-    outer = sorted({s[5] for s in shown if s[6] == "user"})
-    legend = [("wait", "waits for peers"), ("reduction", "reduction"), ("copy", "copy"), ("user", ", ".join(outer) or "other")]
+    outer = {kind: ", ".join(sorted({s[5] for s in shown if s[6] == kind})) for kind in ("call", "user")}
+    legend = [("wait", "waits for peers"), ("reduction", "reduction"), ("copy", "copy"), *outer.items()]
     for category, text in legend:
         if any(s[6] == category for s in shown):
             out.append(f'<rect x="{x}" y="32" width="12" height="12" fill="{COLOURS[category]}"/>')

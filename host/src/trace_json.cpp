@@ -28,6 +28,7 @@ const char* category(span_kind kind) {
     case span_kind::meeting: return "wait";
     case span_kind::copy: return "copy";
     case span_kind::reduction: return "reduction";
+    case span_kind::call: return "call";
     case span_kind::user: break;
   }
   return "user";
@@ -108,6 +109,10 @@ class forest {
       const awaited_span wait = awaited_span::unpack(one.span.name_low, one.span.name_high);
       rest = ", \"name\": \"" + std::string(to_string(static_cast<operation>(wait.what))) + " " +
              std::to_string(wait.index) + "\", \"args\": {\"epoch\": " + std::to_string(wait.epoch) + "}";
+    } else if (kind == span_kind::call) {
+      const call_span call = call_span::unpack(one.span.name_low, one.span.name_high);
+      rest = ", \"name\": \"" + std::string(to_string(call.which)) + "\", \"args\": {\"over\": \"" +
+             to_string(static_cast<operation>(call.what)) + "\", \"count\": " + std::to_string(call.count) + "}";
     } else {
       rest = ", \"name\": \"" + letters(one.span) + "\"";
     }

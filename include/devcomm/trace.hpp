@@ -14,6 +14,7 @@ enum class span_kind : uint8_t {
   meeting = 2,  ///< a wait after an arrival in the same span, so that no peer leaves before this rank has begun
   copy = 3,
   reduction = 4,
+  call = 5,  ///< of a collective
 };
 
 /// Name of a span, at most 15 characters. It travels in the record itself, so nothing has to be registered.
@@ -72,6 +73,51 @@ struct awaited_span {
             static_cast<uint32_t>(high),
             static_cast<uint32_t>(high >> 32 & 0xffffu),
             static_cast<span_kind>(high >> 56)};
+  }
+};
+
+/// The functions of `devcomm/collective/`, as spans name them.
+enum class collective_call : uint8_t {
+  all_reduce_one_shot = 1,
+  all_reduce_two_shot,
+  all_reduce_direct,
+  all_reduce_one_shot_pull,
+  reduce_scatter,
+  reduce_scatter_direct,
+  all_gather,
+  all_gather_direct,
+  broadcast,
+  broadcast_direct,
+};
+
+DEVCOMM_HOST_DEVICE constexpr const char* to_string(collective_call call) {
+  switch (call) {
+    case collective_call::all_reduce_one_shot: return "all_reduce_one_shot";
+    case collective_call::all_reduce_two_shot: return "all_reduce_two_shot";
+    case collective_call::all_reduce_direct: return "all_reduce_direct";
+    case collective_call::all_reduce_one_shot_pull: return "all_reduce_one_shot_pull";
+    case collective_call::reduce_scatter: return "reduce_scatter";
+    case collective_call::reduce_scatter_direct: return "reduce_scatter_direct";
+    case collective_call::all_gather: return "all_gather";
+    case collective_call::all_gather_direct: return "all_gather_direct";
+    case collective_call::broadcast: return "broadcast";
+    case collective_call::broadcast_direct: return "broadcast_direct";
+  }
+  return "unknown collective";
+}
+
+/// What stands in place of the name of a call of a collective.
+struct call_span {
+  collective_call which;
+  uint32_t what;   ///< `operation` that waits
+  uint64_t count;  ///< of packs in the slice, or of elements between windows
+
+  DEVCOMM_HOST_DEVICE constexpr span_name pack() const {
+    return {count,
+            static_cast<uint64_t>(which) | uint64_t{what & 0xffu} << 48 | static_cast<uint64_t>(span_kind::call) << 56};
+  }
+  DEVCOMM_HOST_DEVICE static constexpr call_span unpack(uint64_t low, uint64_t high) {
+    return {static_cast<collective_call>(high & 0xffu), static_cast<uint32_t>(high >> 48 & 0xffu), low};
   }
 };
 

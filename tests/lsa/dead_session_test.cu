@@ -152,8 +152,8 @@ struct ll {
   using session = lsa::ll_session<block>;
   using handle = ll_handle;
   static constexpr operation what = operation::ll_channel;
-  static handle add(requirements& needs, std::uint32_t count) {
-    return needs.add_ll_channels(needs.lsa(), count, session::packets_for(16));
+  static handle add(requirements& needs, team members, std::uint32_t count) {
+    return needs.add_ll_channels(members, count, session::packets_for(16));
   }
 };
 
@@ -161,8 +161,8 @@ struct lamport {
   using session = lsa::lamport_session<block>;
   using handle = lamport_handle;
   static constexpr operation what = operation::lamport_channel;
-  static handle add(requirements& needs, std::uint32_t count) {
-    return needs.add_lamport_channels(needs.lsa(), count, session::packets_for(16));
+  static handle add(requirements& needs, team members, std::uint32_t count) {
+    return needs.add_lamport_channels(members, count, session::packets_for(16));
   }
 };
 
@@ -174,9 +174,9 @@ struct call {
 };
 
 template <class Protocol>
-__global__ void all_reduce(device_comm comm, typename Protocol::handle channels, call what, float* output,
+__global__ void all_reduce(device_comm comm, team members, typename Protocol::handle channels, call what, float* output,
                            std::uint64_t count, status* outcomes) {
-  typename Protocol::session channel{block{}, comm, channels, blockIdx.x};
+  typename Protocol::session channel{block{}, comm, members, channels, blockIdx.x};
   const auto ones = [](std::uint64_t) { return pack<float>{{1, 1, 1, 1}}; };
   const collective::to_memory<float> results{output + blockIdx.x * count, count};  // blocks all reduce the same packs
   for (int i = 0; i < what.times; ++i) {
@@ -201,11 +201,11 @@ struct result {
   std::vector<float> output;
 };
 
-/// The launch of one rank: as many blocks and threads, that all make `what`.
+/// The launch of one rank: as many blocks and threads, that all make `what` with `members`.
 template <class Protocol>
-result run(host::communicator& comm, launch_config config, const call& what, std::uint64_t key = 0) {
+result run(host::communicator& comm, team members, launch_config config, const call& what, std::uint64_t key = 0) {
   auto needs = comm.requirements();
-  const auto channels = Protocol::add(needs, most_blocks);
+  const auto channels = Protocol::add(needs, members, most_blocks);
   const auto device_comm = comm.create_device_comm(needs);
   const test::device_array<status> outcomes(most_blocks, 0xff);
   constexpr std::size_t of_block = most_packs * 4;
@@ -213,8 +213,8 @@ result run(host::communicator& comm, launch_config config, const call& what, std
   config.stream = cudaStreamPerThread;
   comm.barrier();
   if (config.grid.x != 0) {
-    launch(all_reduce<Protocol>, config, device_comm.get().with_launch_key(key), channels, what, output.get(), of_block,
-           outcomes.get());
+    launch(all_reduce<Protocol>, config, device_comm.get().with_launch_key(key), members, channels, what, output.get(),
+           of_block, outcomes.get());
     test::finish("all_reduce");
   }
   result got{outcomes.read(), device_comm.failures(), output.read()};
@@ -239,7 +239,8 @@ void check_missing_rank(int ranks, bool two_shots) {
       [&](host::communicator& comm) {
         const bool comes = comm.rank() != missing;
         const auto start = std::chrono::steady_clock::now();
-        const result got = run<Protocol>(comm, {.grid = comes ? 1u : 0u, .block = 32}, {two_shots, {0, 40}});
+        const result got =
+            run<Protocol>(comm, comm.lsa(), {.grid = comes ? 1u : 0u, .block = 32}, {two_shots, {0, 40}});
         if (!comes) return;
         test::require(std::chrono::steady_clock::now() - start < std::chrono::seconds(20), "the wait went on");
         bool named = false;
@@ -269,6 +270,30 @@ TEST_CASE("ranks whose peer never comes give up in time, name it, and consume no
   check_missing_rank<ll>(9, false);
 }
 
+TEST_CASE("call after call in one session is right, and passes the check, also on many ranks and in teams of some") {
+  const auto check = [](const result& got, int members) {
+    test::require(got.failures.empty(), "a failure");
+    for (std::size_t i = 0; i < got.output.size(); ++i) {
+      const std::size_t p = i / 4 % most_packs;
+      const bool right = p >= 3 && p < 103 ? got.output[i] == static_cast<float>(members) : is_poison(got.output[i]);
+      test::require(right, "a wrong sum");
+    }
+  };
+  const auto check_team = [&](host::communicator& comm, team members) {
+    for (const bool two_shots : {false, true}) {
+      check(run<ll>(comm, members, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}), members.size);
+      check(run<lamport>(comm, members, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}), members.size);
+    }
+  };
+  for (const int ranks : {1, 9})
+    test::on_ranks(ranks, [&](host::communicator& comm) { check_team(comm, comm.lsa()); }, {.check_launch = true});
+  test::on_ranks(6,
+                 [&](host::communicator& comm) {
+                   check_team(comm, {comm.rank() / 2, 3, comm.rank() % 2, 2});
+                 },
+                 {.check_launch = true});
+}
+
 #if DEVCOMM_CHECKED
 
 namespace {
@@ -288,7 +313,7 @@ void check_difference(const other_launch& other) {
   test::on_ranks(3,
                  [&](host::communicator& comm) {
                    const other_launch& mine = comm.rank() == 1 ? other : usual;
-                   const result got = run<Protocol>(comm, mine.config, mine.what, mine.key);
+                   const result got = run<Protocol>(comm, comm.lsa(), mine.config, mine.what, mine.key);
                    const bool told = got.outcomes[0] == status::mismatch || got.outcomes[0] == status::aborted;
                    test::require(told, std::string("outcome is ") + to_string(got.outcomes[0]));
                    bool named = false;
@@ -324,23 +349,6 @@ void check_differences() {
 TEST_CASE("packet channels find launches and calls that differ between ranks, and say how") {
   check_differences<ll>();
   check_differences<lamport>();
-}
-
-TEST_CASE("the same calls pass the check, call after call in one session") {
-  const auto check = [](const result& got) {
-    test::require(got.failures.empty(), "a failure");
-    for (std::size_t i = 0; i < got.output.size(); ++i) {
-      const std::size_t p = i / 4 % most_packs;
-      test::require(p >= 3 && p < 103 ? got.output[i] == 3 : is_poison(got.output[i]), "a wrong sum");
-    }
-  };
-  const auto body = [&](host::communicator& comm) {
-    for (const bool two_shots : {false, true}) {
-      check(run<ll>(comm, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}));
-      check(run<lamport>(comm, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}));
-    }
-  };
-  test::on_ranks(3, body, {.check_launch = true});
 }
 
 #endif

@@ -13,6 +13,8 @@ hooks=(
   '^ *wait_note note\(home\);$'
   '^ *const trace_span traced = protocol_\.trace\(span_kind::(wait|meeting)\);$'
   '^ *const trace_span traced\(group_, home_, trace_name\(\)\);$'
+  '^ *const trace_span traced = (channel|barrier)\.trace_call\(.*\);$'
+  '^ *const trace_span phase = channel\.trace\(.*\);$'
   '^ *note\.renew\(label, progress\.start\);$'
   '^ *if \(is_alive\(\)\) contracts_\.show\(epoch_\);$'
   '^ *contracts_\.compare\(first, end, epoch_, whole, other\);$'

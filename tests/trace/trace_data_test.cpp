@@ -66,6 +66,16 @@ TEST_CASE("the name of a wait survives its packing") {
   CHECK(back.kind == wait.kind);
 }
 
+TEST_CASE("the name of a call survives its packing, and says what it ran over") {
+  const auto lamport = static_cast<std::uint32_t>(operation::lamport_channel);
+  const span_name packed = call_span{collective_call::broadcast_direct, lamport, std::uint64_t{1} << 40}.pack();
+  CHECK(packed.kind() == span_kind::call);
+  const std::string text = trace_json({one_ring(0, {span(1, 2, packed)})}, {{}}, "simulator");
+  CHECK(contains(text,
+                 "\"name\": \"broadcast_direct\", \"args\": {\"over\": \"Lamport channel\", \"count\": "
+                 "1099511627776}, \"cat\": \"call\""));
+}
+
 TEST_CASE("a ring that was overrun gives its newest spans, oldest first, and counts the others") {
   const trace_room room{0, 2, 2, 4, 0};
   std::vector<std::byte> bytes(room.bytes());

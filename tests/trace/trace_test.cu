@@ -19,20 +19,26 @@ using namespace devcomm;
 
 namespace {
 
-/// A trace of `body` on `ranks` ranks, as text.
-template <class Body>
-std::string trace_of(int ranks, std::uint32_t blocks, std::uint32_t spans, Body body) {
+/// What `write(comm, path)` writes on `ranks` ranks, as text.
+template <class Write>
+std::string written_by(int ranks, Write write) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("devcomm_trace_" + std::to_string(::getpid()) + ".json");
-  test::on_ranks(ranks, [&](host::communicator& comm) {
-    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks).trace(blocks, spans));
-    body(comm, device_comm);
-    comm.write_trace(device_comm, path);
-  });
+  test::on_ranks(ranks, [&](host::communicator& comm) { write(comm, path); });
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   std::remove(path.c_str());
   return text.str();
+}
+
+/// A trace of `body` on `ranks` ranks, as text.
+template <class Body>
+std::string trace_of(int ranks, std::uint32_t blocks, std::uint32_t spans, Body body) {
+  return written_by(ranks, [&](host::communicator& comm, const std::string& path) {
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks).trace(blocks, spans));
+    body(comm, device_comm);
+    comm.write_trace(device_comm, path);
+  });
 }
 
 int count(const std::string& text, const std::string& part) {
@@ -53,6 +59,20 @@ __global__ void meet_and_wait(device_comm comm) {
   barrier.sync();
   barrier.arrive();
   barrier.wait();
+}
+
+/// Each way to all-reduce `count` elements of one block, in place.
+__global__ void reduce_each_way(device_comm comm, lamport_handle channels, sym_ptr<float> data, std::uint64_t count) {
+  const collective::from_memory<float> source{data.local(), count};
+  const collective::to_memory<float> destination{data.local(), count};
+  const collective::slice packs{0, collective::packs_of<float>(count)};
+  {
+    lsa::lamport_session channel{block{}, comm, channels, 0};
+    collective::all_reduce_one_shot<float>(channel, packs, source, destination, sum{});
+    collective::all_reduce_two_shot<float>(channel, packs, source, destination, sum{});
+  }
+  lsa::barrier_session barrier{block{}, comm, 0};
+  collective::all_reduce_direct<float>(barrier, block{}, comm, data, data, count, sum{});
 }
 
 template <class... Parameters, class... Arguments>
@@ -107,6 +127,31 @@ TEST_CASE("waits are recorded by themselves, with barrier and epoch") {
       CHECK(count(text, wait) == 3);
     }
   }
+}
+
+TEST_CASE("calls of collectives are recorded with their phases") {
+  const std::string text = written_by(2, [](host::communicator& comm, const std::string& path) {
+    auto needs = comm.requirements().lsa_barriers(1).trace(1, 64);
+    const auto channels = needs.add_lamport_channels(comm.lsa(), 1, 16);
+    const auto device_comm = comm.create_device_comm(needs);
+    constexpr std::uint64_t elements = 40;
+    const auto memory = comm.allocate(elements * sizeof(float));
+    run(reduce_each_way, 1, 32, device_comm.get(), channels, memory.pointer<float>(), elements);
+    device_comm.check();
+    comm.write_trace(device_comm, path);
+  });
+  CAPTURE(text);
+  const auto call = [](const std::string& name, const std::string& over, int count) {
+    return "\"name\": \"" + name + "\", \"args\": {\"over\": \"" + over + "\", \"count\": " + std::to_string(count) +
+           "}, \"cat\": \"call\"";
+  };
+  CHECK(count(text, call("all_reduce_one_shot", "Lamport channel", 10)) == 2);
+  CHECK(count(text, call("all_reduce_two_shot", "Lamport channel", 10)) == 2);
+  CHECK(count(text, call("all_reduce_direct", "LSA barrier", 40)) == 2);
+  CHECK(count(text, "\"name\": \"send\", \"cat\": \"copy\"") == 4);
+  CHECK(count(text, "\"name\": \"reduce\", \"cat\": \"reduction\"") == 4);
+  CHECK(count(text, "\"name\": \"receive\", \"cat\": \"copy\"") == 2);
+  CHECK(text.find("\"lost_spans\": 0") != std::string::npos);
 }
 
 TEST_CASE("what was cleared is in no trace") {

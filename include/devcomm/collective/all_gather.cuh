@@ -6,6 +6,7 @@
 #include <devcomm/collective/pieces.cuh>
 #include <devcomm/detail/reduce_packs.cuh>
 #include <devcomm/failure.hpp>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
 
@@ -25,11 +26,17 @@ struct all_gather_rounds {
     for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
       const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
       channel.begin_round();
-      for (uint32_t p = rank; p < count; p += threads)
-        channel.template send_pack_to_all<Ranks>(p, static_cast<pack<T>>(produce(begin + p)));
-      for (uint32_t p = rank; p < count; p += threads)
-        receive_pieces<pieces_at_once<Ranks>, T>(
-            channel, members, p, [&](int member, const pack<T>& value) { consume(member, begin + p, value); });
+      {
+        const trace_span phase = channel.trace({"send", span_kind::copy});
+        for (uint32_t p = rank; p < count; p += threads)
+          channel.template send_pack_to_all<Ranks>(p, static_cast<pack<T>>(produce(begin + p)));
+      }
+      {
+        const trace_span phase = channel.trace({"receive", span_kind::copy});
+        for (uint32_t p = rank; p < count; p += threads)
+          receive_pieces<pieces_at_once<Ranks>, T>(
+              channel, members, p, [&](int member, const pack<T>& value) { consume(member, begin + p, value); });
+      }
     }
   }
 };
@@ -59,6 +66,7 @@ DEVCOMM_DEVICE void all_gather(Channel& channel, slice packs, const Produce& pro
   DEVCOMM_ASSERT(room > 0, "the channel of an all-gather needs a capacity of one pack at least");
   if (room == 0) return;
   channel.begin_call(call_contract::of("all_gather", packs.begin, packs.end, sizeof(T)));
+  const trace_span traced = channel.trace_call(collective_call::all_gather, packs.size());
   detail::with_ranks(channel.members().size,
                      detail::all_gather_rounds<T, Channel, Produce, Consume>{channel, packs, produce, consume, room});
 }

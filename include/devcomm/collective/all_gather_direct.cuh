@@ -5,6 +5,7 @@
 #include <devcomm/collective/pieces.cuh>
 #include <devcomm/copy.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
 
@@ -43,6 +44,7 @@ DEVCOMM_DEVICE void all_gather_direct(lsa::barrier_session<Group>& barrier, cons
   const team ranks = comm.lsa();
   const slice piece = piece_of(count, ranks.size, ranks.rank);
   const slice mine = part_of_block<T>(piece);
+  const trace_span traced = barrier.trace_call(collective_call::all_gather_direct, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a peer that is late may still use its memory
   detail::push_part(group, ranks, ranks.size, 0, ranks.size, input + (mine.begin - piece.begin), output, mine);

@@ -5,6 +5,7 @@
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
 #include <devcomm/reduce_copy.cuh>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::collective {
 
@@ -33,6 +34,7 @@ DEVCOMM_DEVICE void all_reduce_direct(lsa::barrier_session<Group>& barrier, cons
   };
   const uint64_t first = element(mine.begin);
 
+  const trace_span traced = barrier.trace_call(collective_call::all_reduce_direct, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a peer that is late may still use its memory
   reduce_copy<T>(

@@ -6,6 +6,7 @@
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/detail/reduce_packs.cuh>
 #include <devcomm/failure.hpp>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
 
@@ -25,11 +26,17 @@ struct one_shot_rounds {
     for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
       const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
       channel.begin_round();
-      for (uint32_t p = rank; p < count; p += threads)
-        channel.template send_pack_to_all<Ranks>(p, static_cast<pack<T>>(produce(begin + p)));
-      for (uint32_t p = rank; p < count; p += threads) {
-        const pack<T> result = receive_and_reduce<Ranks, T>(channel, channel.members().size, p, op);
-        if (channel.is_alive()) consume(begin + p, result);
+      {
+        const trace_span phase = channel.trace({"send", span_kind::copy});
+        for (uint32_t p = rank; p < count; p += threads)
+          channel.template send_pack_to_all<Ranks>(p, static_cast<pack<T>>(produce(begin + p)));
+      }
+      {
+        const trace_span phase = channel.trace({"reduce", span_kind::reduction});
+        for (uint32_t p = rank; p < count; p += threads) {
+          const pack<T> result = receive_and_reduce<Ranks, T>(channel, channel.members().size, p, op);
+          if (channel.is_alive()) consume(begin + p, result);
+        }
       }
     }
   }
@@ -67,6 +74,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot(Channel& channel, slice packs, const Pro
   DEVCOMM_ASSERT(room > 0, "the channel of an all-reduce needs a capacity of one pack at least");
   if (room == 0) return;
   channel.begin_call(call_contract::of("all_reduce_one_shot", packs.begin, packs.end, sizeof(T)));
+  const trace_span traced = channel.trace_call(collective_call::all_reduce_one_shot, packs.size());
   detail::with_ranks(channel.members().size, detail::one_shot_rounds<T, Channel, Produce, Consume, Operator>{
                                                  channel, packs, produce, consume, op, room});
 }

@@ -5,6 +5,7 @@
 #include <devcomm/collective/pieces.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
 #include <devcomm/reduce_copy.cuh>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::collective {
 
@@ -25,6 +26,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot_pull(lsa::barrier_session<Group>& barrie
                                              const device_comm& comm, sym_ptr<T> input, T* output, uint64_t count,
                                              Operator op) {
   const slice mine = part_of_block<T>({0, count});
+  const trace_span traced = barrier.trace_call(collective_call::all_reduce_one_shot_pull, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;
   reduce_copy<T>(

@@ -7,6 +7,7 @@
 #include <devcomm/detail/reduce_packs.cuh>
 #include <devcomm/failure.hpp>
 #include <devcomm/team.hpp>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
 
@@ -40,15 +41,24 @@ struct two_shot_rounds {
       const auto place = [&](int owner, uint32_t i) { return begin + static_cast<uint32_t>(owner) * share + i; };
 
       channel.begin_round();
-      for (uint32_t i = rank; i < share; i += threads)
-        send_pieces<at_once, T>(channel, owners(i), i, [&](int owner) { return produce(place(owner, i)); });
-      for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
-           i += threads)
-        channel.template send_pack_to_all<Ranks == 8 ? 0 : Ranks>(
-            room + i, receive_and_reduce<Ranks, T, reduced_at_once>(channel, members, i, op));
-      for (uint32_t i = rank; i < share; i += threads)
-        receive_pieces<at_once, T>(channel, owners(i), room + i,
-                                   [&](int owner, const pack<T>& value) { consume(place(owner, i), value); });
+      {
+        const trace_span phase = channel.trace({"send", span_kind::copy});
+        for (uint32_t i = rank; i < share; i += threads)
+          send_pieces<at_once, T>(channel, owners(i), i, [&](int owner) { return produce(place(owner, i)); });
+      }
+      {
+        const trace_span phase = channel.trace({"reduce", span_kind::reduction});
+        for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
+             i += threads)
+          channel.template send_pack_to_all<Ranks == 8 ? 0 : Ranks>(
+              room + i, receive_and_reduce<Ranks, T, reduced_at_once>(channel, members, i, op));
+      }
+      {
+        const trace_span phase = channel.trace({"receive", span_kind::copy});
+        for (uint32_t i = rank; i < share; i += threads)
+          receive_pieces<at_once, T>(channel, owners(i), room + i,
+                                     [&](int owner, const pack<T>& value) { consume(place(owner, i), value); });
+      }
     }
   }
 };
@@ -79,6 +89,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Pro
   DEVCOMM_ASSERT(room > 0, "the channel of a two-shot all-reduce needs a capacity of two packs at least");
   if (room == 0) return;
   channel.begin_call(call_contract::of("all_reduce_two_shot", packs.begin, packs.end, sizeof(T)));
+  const trace_span traced = channel.trace_call(collective_call::all_reduce_two_shot, packs.size());
   detail::with_ranks(channel.members().size, detail::two_shot_rounds<T, Channel, Produce, Consume, Operator>{
                                                  channel, packs, produce, consume, op, room});
 }

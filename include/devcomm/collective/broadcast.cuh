@@ -7,6 +7,7 @@
 #include <devcomm/detail/reduce_packs.cuh>
 #include <devcomm/failure.hpp>
 #include <devcomm/team.hpp>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::collective {
 
@@ -38,6 +39,7 @@ DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Pro
   DEVCOMM_ASSERT(root >= 0 && root < members.size, "the root of a broadcast is outside the channel's team");
   if (room == 0 || root < 0 || root >= members.size) return;
   channel.begin_call(call_contract::of("broadcast", packs.begin, packs.end, sizeof(T), root));
+  const trace_span traced = channel.trace_call(collective_call::broadcast, packs.size());
 
   for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
     const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);

@@ -4,6 +4,7 @@
 
 #include <devcomm/assert.hpp>
 #include <devcomm/collective/all_gather_direct.cuh>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::collective {
 
@@ -25,6 +26,7 @@ DEVCOMM_DEVICE void broadcast_direct(lsa::barrier_session<Group>& barrier, const
   if (root < 0 || root >= ranks.size) return;
   const int to_root = root >= ranks.rank ? root - ranks.rank : root - ranks.rank + ranks.size;
 
+  const trace_span traced = barrier.trace_call(collective_call::broadcast_direct, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a peer that is late may still use its memory
   if (to_root == 0) {

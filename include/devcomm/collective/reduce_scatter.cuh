@@ -6,6 +6,7 @@
 #include <devcomm/collective/pieces.cuh>
 #include <devcomm/detail/reduce_packs.cuh>
 #include <devcomm/failure.hpp>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
 
@@ -26,12 +27,18 @@ struct reduce_scatter_rounds {
     for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
       const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
       channel.begin_round();
-      for (uint32_t p = rank; p < count; p += threads)
-        send_pieces<pieces_at_once<Ranks>, T>(channel, members, p,
-                                              [&](int member) { return produce(member, begin + p); });
-      for (uint32_t p = rank; p < count; p += threads) {
-        const pack<T> result = receive_and_reduce<Ranks, T>(channel, members, p, op);
-        if (channel.is_alive()) consume(begin + p, result);
+      {
+        const trace_span phase = channel.trace({"send", span_kind::copy});
+        for (uint32_t p = rank; p < count; p += threads)
+          send_pieces<pieces_at_once<Ranks>, T>(channel, members, p,
+                                                [&](int member) { return produce(member, begin + p); });
+      }
+      {
+        const trace_span phase = channel.trace({"reduce", span_kind::reduction});
+        for (uint32_t p = rank; p < count; p += threads) {
+          const pack<T> result = receive_and_reduce<Ranks, T>(channel, members, p, op);
+          if (channel.is_alive()) consume(begin + p, result);
+        }
       }
     }
   }
@@ -64,6 +71,7 @@ DEVCOMM_DEVICE void reduce_scatter(Channel& channel, slice packs, const Produce&
   DEVCOMM_ASSERT(room > 0, "the channel of a reduce-scatter needs a capacity of one pack at least");
   if (room == 0) return;
   channel.begin_call(call_contract::of("reduce_scatter", packs.begin, packs.end, sizeof(T)));
+  const trace_span traced = channel.trace_call(collective_call::reduce_scatter, packs.size());
   detail::with_ranks(channel.members().size, detail::reduce_scatter_rounds<T, Channel, Produce, Consume, Operator>{
                                                  channel, packs, produce, consume, op, room});
 }

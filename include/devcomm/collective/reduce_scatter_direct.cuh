@@ -5,6 +5,7 @@
 #include <devcomm/collective/pieces.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
 #include <devcomm/reduce_copy.cuh>
+#include <devcomm/trace_span.cuh>
 
 namespace devcomm::collective {
 
@@ -23,6 +24,7 @@ DEVCOMM_DEVICE void reduce_scatter_direct(lsa::barrier_session<Group>& barrier, 
   const team ranks = comm.lsa();
   const slice piece = piece_of(count, ranks.size, ranks.rank);
   const slice mine = part_of_block<T>(piece);
+  const trace_span traced = barrier.trace_call(collective_call::reduce_scatter_direct, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;
   reduce_copy<T>(

@@ -113,6 +113,13 @@ class packet_channel {
   /// Whether this thread knows of no failure: then what it has received is what was sent, else its latest may be zeros.
   DEVCOMM_DEVICE bool is_alive() const { return failure_ == status::success; }
 
+  /// A span of this thread's group, in a trace, such as a call of a collective or a part of one.
+  DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
+  /// The span of a call of a collective over this channel.
+  DEVCOMM_DEVICE trace_span trace_call(collective_call which, uint64_t packs) const {
+    return trace(call_span{which, static_cast<uint32_t>(Protocol::what), packs}.pack());
+  }
+
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
   /// synchronises the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
