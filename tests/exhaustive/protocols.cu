@@ -188,12 +188,12 @@ __global__ void send_lamport(device_comm comm, lamport_handle channels, std::uin
   result[0] = 1 + wrong;
 }
 
-// --- all-reduces ---
+// --- collectives ---
 
-enum class algorithm { one_shot, two_shot };
+enum class algorithm { one_shot, two_shot, reduce_scatter, all_gather, broadcast };
 
 template <class Session, class Handle>
-__global__ void reduce(device_comm comm, Handle channels, std::uint32_t* result, algorithm how, std::uint32_t packs) {
+__global__ void run(device_comm comm, Handle channels, std::uint32_t* result, algorithm how, std::uint32_t packs) {
   Session channel{thread{}, comm, channels, 0};
   const auto element = [](int rank, std::uint64_t i, int e) {
     return static_cast<float>(100 * rank + 10 * static_cast<int>(i) + e);
@@ -204,6 +204,7 @@ __global__ void reduce(device_comm comm, Handle channels, std::uint32_t* result,
     for (int e = 0; e < 4; ++e) value[e] = element(comm.rank, i, e);
     return value;
   };
+  const auto produce_for = [&](int, std::uint64_t i) { return produce(i); };
   const auto consume = [&](std::uint64_t i, const pack<float>& value) {
     for (int e = 0; e < 4; ++e) {
       float sum = 0;
@@ -211,10 +212,20 @@ __global__ void reduce(device_comm comm, Handle channels, std::uint32_t* result,
       wrong += value[e] != sum ? 1u : 0u;
     }
   };
-  if (how == algorithm::one_shot) {
-    collective::all_reduce_one_shot<float>(channel, {0, packs}, produce, consume, sum{});
-  } else {
-    collective::all_reduce_two_shot<float>(channel, {0, packs}, produce, consume, sum{});
+  const auto consume_from = [&](int rank, std::uint64_t i, const pack<float>& value) {
+    for (int e = 0; e < 4; ++e) wrong += value[e] != element(rank, i, e) ? 1u : 0u;
+  };
+  constexpr int root = 1;
+  const collective::slice all{0, packs};
+  switch (how) {
+    case algorithm::one_shot: collective::all_reduce_one_shot<float>(channel, all, produce, consume, sum{}); break;
+    case algorithm::two_shot: collective::all_reduce_two_shot<float>(channel, all, produce, consume, sum{}); break;
+    case algorithm::reduce_scatter: collective::reduce_scatter<float>(channel, all, produce_for, consume, sum{}); break;
+    case algorithm::all_gather: collective::all_gather<float>(channel, all, produce, consume_from); break;
+    case algorithm::broadcast:
+      collective::broadcast<float>(channel, root, all, produce,
+                                   [&](std::uint64_t i, const pack<float>& value) { consume_from(root, i, value); });
+      break;
   }
   result[0] = 1 + wrong;
 }
@@ -371,19 +382,29 @@ int main(int argc, char** argv) {
       packets<lamport_handle>("Lamport channel", 2, "4 rounds, 2 launches", 1, 2, send_lamport, 4),
       packets<lamport_handle>("Lamport channel", 3, "4 rounds", 1, 1, send_lamport, 4),
       packets<ll_handle>("all-reduce, one-shot, LL", 2, "3 rounds of a pack", 2, 1,
-                         reduce<lsa::ll_session<thread>, ll_handle>, algorithm::one_shot, 3u),
-      packets<ll_handle>("all-reduce, one-shot, LL", 3, "2 packs", 4, 1, reduce<lsa::ll_session<thread>, ll_handle>,
+                         run<lsa::ll_session<thread>, ll_handle>, algorithm::one_shot, 3u),
+      packets<ll_handle>("all-reduce, one-shot, LL", 3, "2 packs", 4, 1, run<lsa::ll_session<thread>, ll_handle>,
                          algorithm::one_shot, 2u),
       packets<lamport_handle>("all-reduce, one-shot, Lamport", 3, "2 packs", 2, 1,
-                              reduce<lsa::lamport_session<thread>, lamport_handle>, algorithm::one_shot, 2u),
-      packets<ll_handle>("all-reduce, two-shot, LL", 2, "2 packs", 4, 1, reduce<lsa::ll_session<thread>, ll_handle>,
+                              run<lsa::lamport_session<thread>, lamport_handle>, algorithm::one_shot, 2u),
+      packets<ll_handle>("all-reduce, two-shot, LL", 2, "2 packs", 4, 1, run<lsa::ll_session<thread>, ll_handle>,
                          algorithm::two_shot, 2u),
-      packets<ll_handle>("all-reduce, two-shot, LL", 3, "3 packs", 4, 1, reduce<lsa::ll_session<thread>, ll_handle>,
+      packets<ll_handle>("all-reduce, two-shot, LL", 3, "3 packs", 4, 1, run<lsa::ll_session<thread>, ll_handle>,
                          algorithm::two_shot, 3u),
       packets<lamport_handle>("all-reduce, two-shot, Lamport", 3, "3 packs", 2, 1,
-                              reduce<lsa::lamport_session<thread>, lamport_handle>, algorithm::two_shot, 3u),
+                              run<lsa::lamport_session<thread>, lamport_handle>, algorithm::two_shot, 3u),
       direct(2),
       direct(3),
+      packets<ll_handle>("reduce-scatter, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
+                         algorithm::reduce_scatter, 3u),
+      packets<ll_handle>("all-gather, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
+                         algorithm::all_gather, 3u),
+      packets<ll_handle>("broadcast, LL", 2, "4 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
+                         algorithm::broadcast, 4u),
+      packets<ll_handle>("broadcast, LL", 3, "4 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
+                         algorithm::broadcast, 4u),
+      packets<lamport_handle>("broadcast, Lamport", 3, "4 rounds of a pack", 1, 1,
+                              run<lsa::lamport_session<thread>, lamport_handle>, algorithm::broadcast, 4u),
   };
   int failed = 0;
   std::printf(
