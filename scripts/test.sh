@@ -62,7 +62,7 @@ run_tests() { # PRESET
 
 stage_checks() { scripts/checks/all.sh; }
 stage_release() {
-  configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON -DDEVCOMM_TEST_CUDA_ARCHITECTURES=90-real &&
+  configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON -DDEVCOMM_TEST_CUDA_ARCHITECTURES=90-virtual &&
     build release && run_tests release
 }
 stage_race() { configure simulator-race && build simulator-race && run_tests simulator-race; }
