@@ -26,8 +26,6 @@ struct two_shot_rounds {
     const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
     const team ranks_of_channel = channel.members();
     constexpr int at_once = pieces_at_once<Ranks>;
-    // A pack that is several packets takes as many more registers, which 512 threads do not have for 8 ranks.
-    constexpr int reduced_at_once = Channel::packets_for(1) == 1 ? members_at_once<Ranks> : at_once;
     const int members = Ranks != 0 ? Ranks : ranks_of_channel.size;
     const uint64_t most = uint64_t{room} * static_cast<uint32_t>(members);
     for (uint64_t begin = packs.begin; begin < packs.end; begin += most) {
@@ -51,7 +49,7 @@ struct two_shot_rounds {
         for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
              i += threads)
           channel.template send_pack_to_all<Ranks == 8 ? 0 : Ranks>(
-              room + i, receive_and_reduce<Ranks, T, reduced_at_once>(channel, members, i, op));
+              room + i, receive_and_reduce<Ranks, T, at_once>(channel, members, i, op));
       }
       {
         const trace_span phase = channel.trace({"receive", span_kind::copy});
