@@ -93,6 +93,9 @@ function(devcomm_add_kernel_program name)
     target_link_libraries(${name}_sim PRIVATE ${libraries})
     devcomm_simulate(${name}_sim)
     target_link_libraries(${name}_sim PRIVATE ${catch})
+    if(arg_CATCH)
+      target_compile_options(${name}_sim PRIVATE -O1)  # more takes longer to compile than it saves
+    endif()
     if(NOT arg_NO_TEST)
       devcomm_register_test(${name}_sim COMMAND ${name}_sim ${arg_ARGS}
         LABELS sim ${arg_LABELS} ${timeout})
