@@ -127,7 +127,7 @@ function(devcomm_add_host_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
   if(NOT arg_NO_CATCH)
     target_link_libraries(${name} PRIVATE Catch2::Catch2WithMain)
-    target_compile_options(${name} PRIVATE -O0)  # assertions take longer to optimise than to run
+    target_compile_options(${name} PRIVATE -O1)  # more takes longer to compile than it saves
   endif()
   if(DEVCOMM_SANITIZE STREQUAL "race" AND NOT arg_IN_RACE_BUILD)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)  # no simulated kernels, nothing to detect
