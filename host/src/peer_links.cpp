@@ -136,19 +136,25 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
       ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
       sockaddr_un where;
       const socklen_t bytes = fill_address(peers[i].address, where);
-      if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where), bytes) != 0) {
+      const auto fail_to_connect = [&] {
+        const int error = errno;
         const std::string text = "links between processes: connecting to the process of " + rank_list(peers[i].ranks) +
-                                 " failed: " + std::strerror(errno) + "; look for that process's own error";
-        if (errno == ECONNREFUSED) throw remote_error(text, peers[i].ranks.front());  // it listened, and is gone
+                                 " failed: " + std::strerror(error) + "; look for that process's own error";
+        // It listened, and is gone.
+        if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE) {
+          throw remote_error(text, peers[i].ranks.front());
+        }
         throw system_error(text);
-      }
+      };
+      if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where), bytes) != 0) fail_to_connect();
       ucred who{};
       if (!same_user(socket.get(), who)) {
         throw system_error("links between processes: the process of " + rank_list(peers[i].ranks) +
                            " runs as another user; start all ranks as one user");
       }
       const message hello{message_kind::hello, 0, -1, static_cast<std::uint32_t>(own), 0, peers[i].address.token};
-      if (::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) fail("send");
+      const ssize_t sent = ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+      if (sent != static_cast<ssize_t>(sizeof hello)) fail_to_connect();
       to.open(std::move(socket), who.pid);
     }
     links_.push_back(std::move(to));
