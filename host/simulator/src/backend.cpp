@@ -136,7 +136,7 @@ class reservation final : public host::detail::address_range {
   }
   ~reservation() override {
     for (char* each : mapped_) detail::forget_device_range(each);
-    ::munmap(base_ - page(), mapped_bytes_);
+    detail::retire_range(base_ - page(), mapped_bytes_);
   }
   reservation(const reservation&) = delete;
   reservation& operator=(const reservation&) = delete;

@@ -29,6 +29,8 @@ struct allocation {
 /// take it for what it is.
 void note_device_range(int device, void* base, std::size_t bytes);
 void forget_device_range(void* base);
+/// Unmaps memory and keeps its addresses for a while without access, so that what still uses them faults.
+void retire_range(void* range, std::size_t bytes);
 
 /// Takes `bytes` of the device's memory without an address; false when so many are not left.
 [[nodiscard]] bool take_device_memory(int device, std::size_t bytes);

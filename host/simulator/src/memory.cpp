@@ -180,6 +180,11 @@ std::optional<allocation> find_allocation(const void* pointer) {
   return allocation{found->second.device, found->first, found->second.bytes, found->second.descriptor};
 }
 
+void retire_range(void* range, size_t bytes) {
+  const engine_guard hold;
+  retire(range, bytes);
+}
+
 void note_device_range(int device, void* base, std::size_t bytes) {
   const engine_guard hold;
   table()[static_cast<char*>(base)] = {memory_kind::device, device, bytes, -1, 0};
