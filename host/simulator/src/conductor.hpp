@@ -30,6 +30,10 @@ class conductor {
   /// Whether some thread of the process other than the simulator's runs, or may wake by itself: all
   /// others wait in the CUDA runtime or, without a limit, for each other.
   [[nodiscard]] bool others_may_help() const;
+  /// Whether `waits` holds, and goes on to, for all threads of the process but the simulator's and those that `skips`
+  /// leaves out.
+  template <class Skips, class Waits>
+  [[nodiscard]] bool others_stay(Skips skips, Waits waits) const;
   [[nodiscard]] bool is_known(long thread) const;
   void wait_for_help();
   /// Whether all threads of hosts wait, or have computed for long: so that launches come at the same step in

@@ -130,18 +130,23 @@ bool conductor::is_known(long thread) const {
 
 /// One look at all threads is not enough: a thread seen waiting may be woken by one that is seen
 /// later, when that waits too. In two looks, it has slept once more.
-bool conductor::others_may_help() const {
-  bool possible = false;
+template <class Skips, class Waits>
+bool conductor::others_stay(Skips skips, Waits waits) const {
+  bool stay = true;
   uint64_t sleeps[2] = {};
   for (uint64_t& sum : sleeps) {
     for_each_thread([&](long id) {
-      if (possible || is_known(id)) return;
-      possible = !waits_for_others(id);
+      if (!stay || is_known(id) || skips(id)) return;
+      stay = waits(id);
       sum += (sleeps_of(id) + 1) * static_cast<uint64_t>(id);
     });
   }
-  // A thread that queues for the engine's lock looks as if it waited for others.
-  return possible || sleeps[0] != sleeps[1] || engine_.lock.contended();
+  // Last: a thread that queues for the engine's lock looks as if it waited for others.
+  return stay && sleeps[0] == sleeps[1] && !engine_.lock.contended();
+}
+
+bool conductor::others_may_help() const {
+  return !others_stay([](long) { return false; }, &waits_for_others);
 }
 
 void conductor::standstill() {
@@ -181,22 +186,14 @@ void conductor::standstill() {
 
 /// Asleep is enough: what wakes by time does so at another step in every run, whatever is done here.
 bool conductor::hosts_rest() {
-  uint64_t sleeps[2] = {};
-  bool rest = true;
-  for (uint64_t& sum : sleeps) {
-    for_each_thread([&](long id) {
-      if (!rest || is_known(id)) return;
-      const auto restless = std::find(restless_.begin(), restless_.end(), id);
-      if (!sleeps_now(id)) {
-        rest = restless != restless_.end();
-        return;
-      }
-      if (restless != restless_.end()) restless_.erase(restless);
-      sum += (sleeps_of(id) + 1) * static_cast<uint64_t>(id);
-    });
-  }
-  // Last: a thread that queues for the engine's lock sleeps, too.
-  return rest && sleeps[0] == sleeps[1] && !engine_.lock.contended();
+  const auto still_runs = [&](long id) {
+    const auto restless = std::find(restless_.begin(), restless_.end(), id);
+    if (restless == restless_.end()) return false;
+    if (!sleeps_now(id)) return true;
+    restless_.erase(restless);
+    return false;
+  };
+  return others_stay(still_runs, &sleeps_now);
 }
 
 bool conductor::hosts_settle() {
