@@ -1,3 +1,4 @@
+#include "perf/chunked_all_reduce.hpp"
 #include "perf/nccl_all_reduce.hpp"
 #include "perf/packet_all_reduce.cuh"
 #include "perf/random_data.hpp"
@@ -32,13 +33,6 @@ class direct_all_reduce final : public device_algorithm {
              in_window<T>(what.output), what.count());
     });
   }
-
- private:
-  template <class T>
-  [[nodiscard]] sym_ptr<T> in_window(void* address) const {
-    const auto* base = static_cast<const std::byte*>(context().window->data());
-    return {context().window->window(), static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base)};
-  }
 };
 
 class all_reduce final : public operation {
@@ -47,8 +41,12 @@ class all_reduce final : public operation {
   [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
   [[nodiscard]] choice choose(const work& what, int ranks, unsigned blocks) const override {
     const bool lamport = with_type(what.type, []<class T>(T) { return lsa::is_lamport_type<T>; });
-    const auto plan = host::plan_all_reduce(
-        {.bytes = what.bytes, .ranks = ranks, .most_blocks = blocks, .lamport = lamport, .in_windows = true});
+    const auto plan = host::plan_all_reduce({.bytes = what.bytes,
+                                             .ranks = ranks,
+                                             .most_blocks = blocks,
+                                             .lamport = lamport,
+                                             .in_windows = true,
+                                             .chunks = true});
     return {to_string(plan.algorithm), to_string(plan.protocol), {plan.blocks, plan.threads}, plan.why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
@@ -56,6 +54,7 @@ class all_reduce final : public operation {
     add_lamport_all_reduces(context, made);
     add_ll_all_reduces(context, made);
     made.push_back(std::make_unique<direct_all_reduce>(context));
+    add_chunked_all_reduce(context, made);
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
