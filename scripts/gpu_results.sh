@@ -74,7 +74,8 @@ needs_two_gpus() {
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 run_examples() { # RANKS
-  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm 08_registered_buffers; do
+  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm \
+    08_registered_buffers 10_sequence_parallel_norm; do
     run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
   done
 }
@@ -165,7 +166,7 @@ part_sanitizer() {
     return
   fi
   for tool in memcheck racecheck synccheck; do
-    for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu; do
+    for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu "$bin"/example_10*_gpu; do
       limit=300 run CUDA_VISIBLE_DEVICES=0,1 DEVCOMM_TEST_FEW=1 "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$program"
     done
   done
