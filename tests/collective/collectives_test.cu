@@ -187,6 +187,7 @@ struct resources {
   device_comm comm;
   ll_handle ll;
   lamport_handle lamport;
+  ll128_handle ll128;
 };
 
 template <class T>
@@ -272,6 +273,16 @@ struct over_lamport : Algorithm {
   }
 };
 
+template <class Algorithm>
+struct over_ll128 : Algorithm {
+  static constexpr bool can_be_in_place = true;
+  template <class T>
+  __device__ static void run(const resources& at, const vectors<T>& v) {
+    lsa::ll128_session channel{block{}, at.comm, at.ll128, blockIdx.x};
+    Algorithm::template run<T>(channel, v);
+  }
+};
+
 /// Straight between windows.
 template <form Form>
 struct direct {
@@ -324,6 +335,7 @@ class program {
     constexpr std::uint32_t packs = 24;  // in a round, so that some vectors take several
     at_.ll = needs.add_ll_channels(comm.lsa(), most_blocks, 2 * packs);
     at_.lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
+    at_.ll128 = needs.add_ll128_channels(comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs));
     device_comm_.emplace(comm.create_device_comm(needs));
     at_.comm = device_comm_->get();
   }
@@ -492,6 +504,11 @@ TEST_CASE("collectives of every kind follow one another, with every type, operat
       all.add_some<over_lamport<two_shot>, __nv_fp8_e4m3>();
       all.add_some<over_lamport<from_root>, float>();
       all.add_some<over_lamport<scatter>, __nv_fp8_e5m2>();
+      all.add_some<over_ll128<one_shot>, double>();
+      all.add_some<over_ll128<gather>, std::int64_t>();
+      all.add_some<over_ll128<two_shot>, std::int32_t>();
+      all.add_some<over_ll128<from_root>, std::uint8_t>();
+      all.add_some<over_ll128<scatter>, __nv_bfloat16>();
       all.add_some<direct<form::all_reduce>, std::uint8_t>();
       all.add_some<direct<form::reduce_scatter>, std::int64_t>();
       all.add_some<direct<form::all_gather>, double>();
