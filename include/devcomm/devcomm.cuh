@@ -25,7 +25,9 @@
 #include <devcomm/lanes.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
 #include <devcomm/lsa/lamport_session.cuh>
+#include <devcomm/lsa/ll128_session.cuh>
 #include <devcomm/lsa/ll_session.cuh>
+#include <devcomm/lsa/pack_walk.cuh>
 #include <devcomm/pack.cuh>
 #include <devcomm/reduce_copy.cuh>
 #include <devcomm/reduction.cuh>

@@ -189,6 +189,7 @@ struct resources {
   ll_handle ll;
   lamport_handle lamport;
   collective::chunk_buffers chunks;
+  ll128_handle ll128;
 };
 
 template <class T>
@@ -270,6 +271,16 @@ struct over_lamport : Algorithm {
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
     lsa::lamport_session channel{block{}, at.comm, at.lamport, blockIdx.x};
+    Algorithm::template run<T>(channel, v);
+  }
+};
+
+template <class Algorithm>
+struct over_ll128 : Algorithm {
+  static constexpr bool can_be_in_place = true;
+  template <class T>
+  __device__ static void run(const resources& at, const vectors<T>& v) {
+    lsa::ll128_session channel{block{}, at.comm, at.ll128, blockIdx.x};
     Algorithm::template run<T>(channel, v);
   }
 };
@@ -358,6 +369,7 @@ class program {
     at_.lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
     at_.chunks =
         collective::chunk_buffers::add(needs, std::uint64_t{most_blocks * groups_of_block} * 2 * 9 * packs * 16);
+    at_.ll128 = needs.add_ll128_channels(comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs));
     device_comm_.emplace(comm.create_device_comm(needs));
     at_.comm = device_comm_->get();
   }
@@ -526,6 +538,11 @@ TEST_CASE("collectives of every kind follow one another, with every type, operat
       all.add_some<over_lamport<two_shot>, __nv_fp8_e4m3>();
       all.add_some<over_lamport<from_root>, float>();
       all.add_some<over_lamport<scatter>, __nv_fp8_e5m2>();
+      all.add_some<over_ll128<one_shot>, double>();
+      all.add_some<over_ll128<gather>, std::int64_t>();
+      all.add_some<over_ll128<two_shot>, std::int32_t>();
+      all.add_some<over_ll128<from_root>, std::uint8_t>();
+      all.add_some<over_ll128<scatter>, __nv_bfloat16>();
       all.add_some<direct<form::all_reduce>, std::uint8_t>();
       all.add_some<direct<form::reduce_scatter>, std::int64_t>();
       all.add_some<direct<form::all_gather>, double>();
