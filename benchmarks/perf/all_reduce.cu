@@ -5,6 +5,8 @@
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/all_reduce_plan.hpp>
 
+#include <atomic>
+
 namespace perf {
 namespace {
 
@@ -47,13 +49,19 @@ class all_reduce final : public operation {
   [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
   [[nodiscard]] choice choose(const work& what, int ranks, unsigned blocks) const override {
     const bool lamport = with_type(what.type, []<class T>(T) { return lsa::is_lamport_type<T>; });
-    const auto plan = host::plan_all_reduce(
-        {.bytes = what.bytes, .ranks = ranks, .most_blocks = blocks, .lamport = lamport, .in_windows = true});
+    const auto plan = host::plan_all_reduce({.bytes = what.bytes,
+                                             .ranks = ranks,
+                                             .most_blocks = blocks,
+                                             .lamport = lamport,
+                                             .in_windows = true,
+                                             .ll128 = ll128_});
     return {to_string(plan.algorithm), to_string(plan.protocol), {plan.blocks, plan.threads}, plan.why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    ll128_ = context.comm->properties().ll128.available;  // the same on all ranks
     algorithms made;
     add_lamport_all_reduces(context, made);
+    add_ll128_all_reduces(context, made);
     add_ll_all_reduces(context, made);
     made.push_back(std::make_unique<direct_all_reduce>(context));
     return made;
@@ -67,6 +75,9 @@ class all_reduce final : public operation {
   [[nodiscard]] std::uint64_t count_wrong(const work& what, int ranks, std::uint64_t seed) const override {
     return count_wrong_sums(what.output, what.count(), what.type, ranks, seed, what.stream);
   }
+
+ private:
+  mutable std::atomic<bool> ll128_{false};
 };
 
 const bool is_registered = register_operation(std::make_unique<all_reduce>());

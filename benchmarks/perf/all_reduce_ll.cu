@@ -8,6 +8,7 @@ struct ll {
   using handle = ll_handle;
   using session = lsa::ll_session<block>;
   static constexpr const char* name = "ll";
+  static host::capability available(const host::communicator&) { return {true, "everywhere"}; }
   static handle add(requirements& needs, std::uint32_t packs) {
     return needs.add_ll_channels(needs.lsa(), most_blocks, session::packets_for(packs));
   }

@@ -8,8 +8,9 @@
 
 namespace perf {
 
-/// One shot and two shots, over LL and over Lamport channels.
+/// One shot and two shots, over LL, LL128 and Lamport channels.
 void add_ll_all_reduces(const rank_context& context, algorithms& made);
+void add_ll128_all_reduces(const rank_context& context, algorithms& made);
 void add_lamport_all_reduces(const rank_context& context, algorithms& made);
 
 namespace packets {
@@ -59,6 +60,9 @@ template <class Algorithm, class Protocol>
 class packet_all_reduce final : public device_algorithm {
  public:
   explicit packet_all_reduce(const rank_context& context) : device_algorithm(context) {
+    const host::capability channels = Protocol::available(comm());
+    if (!channels.available) obstacle_ = std::string("no ") + Protocol::name + " channels: " + channels.reason;
+    if (!obstacle_.empty()) return;
     requirements needs = comm().requirements();
     channels_ = Protocol::add(needs, is_simulated() ? 64 : 4096);
     device_comm_ = comm().create_device_comm(needs);
@@ -68,6 +72,7 @@ class packet_all_reduce final : public device_algorithm {
   [[nodiscard]] std::string protocol() const override { return Protocol::name; }
   [[nodiscard]] bool can_be_dependent() const override { return true; }
   [[nodiscard]] std::string why_not(const work& what) const override {
+    if (!obstacle_.empty()) return obstacle_;
     const bool can = with_type(what.type, []<class T>(T) { return Protocol::session::template can_carry<T>; });
     if (!can) return std::string("Lamport channels do not carry ") + to_string(what.type);
     return what.bytes > Algorithm::most_bytes ? "too large for one shot" : "";
@@ -83,6 +88,7 @@ class packet_all_reduce final : public device_algorithm {
 
  private:
   typename Protocol::handle channels_{};
+  std::string obstacle_;  ///< why there are no channels
 };
 
 /// One shot and two shots.

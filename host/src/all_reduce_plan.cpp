@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::array algorithms = {all_reduce_algorithm::one_shot, all_reduce_algorithm::two_shot,
                                    all_reduce_algorithm::direct};
-constexpr std::array protocols = {all_reduce_protocol::ll, all_reduce_protocol::lamport, all_reduce_protocol::simple};
+constexpr std::array protocols = {all_reduce_protocol::ll, all_reduce_protocol::lamport, all_reduce_protocol::ll128,
+                                  all_reduce_protocol::simple};
 
 template <class T, std::size_t N>
 std::optional<T> named(const std::array<T, N>& all, const std::string& name) {
@@ -104,6 +105,7 @@ const char* to_string(all_reduce_protocol protocol) {
   switch (protocol) {
     case all_reduce_protocol::ll: return "ll";
     case all_reduce_protocol::lamport: return "lamport";
+    case all_reduce_protocol::ll128: return "ll128";
     case all_reduce_protocol::simple: break;
   }
   return "simple";
@@ -131,7 +133,7 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
         row.threads > 1024 || !(row.microseconds > 0)) {
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
-          "\" is no row of a plan; write: ranks bytes one_shot|two_shot|direct ll|lamport|simple blocks "
+          "\" is no row of a plan; write: ranks bytes one_shot|two_shot|direct ll|lamport|ll128|simple blocks "
           "threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
     }
     row.algorithm = *which;
@@ -163,7 +165,8 @@ all_reduce_plan all_reduce_times::choose(const all_reduce_request& request) cons
   for (const all_reduce_time& row : rows_) {
     const bool carries = request.lamport || row.protocol != all_reduce_protocol::lamport;
     const bool reaches = request.in_windows || row.algorithm != all_reduce_algorithm::direct;
-    if (carries && reaches) rows.push_back(row);
+    const bool whole = request.ll128 || row.protocol != all_reduce_protocol::ll128;
+    if (carries && reaches && whole) rows.push_back(row);
   }
   if (rows.empty())
     throw invalid_argument(name_ + " has no algorithm for " + (request.lamport ? "" : "elements of every type") +

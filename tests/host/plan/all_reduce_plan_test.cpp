@@ -26,6 +26,7 @@ const char* const table = R"(
 4 1048576 two_shot lamport 64 256 10.6
 4 1048576 two_shot ll 128 64 17.3
 4 1048576 direct simple 64 256 10.2
+4 1048576 two_shot ll128 64 256 9.1
 )";
 
 all_reduce_plan choose(const all_reduce_request& request) {
@@ -56,6 +57,9 @@ TEST_CASE("a plan keeps to the budget of blocks, the type and the memory") {
   CHECK(choose({.bytes = 65536, .ranks = 4, .most_blocks = 5}).blocks == 5);
   CHECK(choose({.bytes = 65536, .ranks = 4, .lamport = false}).protocol == all_reduce_protocol::ll);
   CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true}).algorithm == all_reduce_algorithm::direct);
+  const auto whole_lines = choose({.bytes = 1 << 20, .ranks = 4, .lamport = false, .ll128 = true});
+  CHECK(whole_lines.protocol == all_reduce_protocol::ll128);
+  CHECK(whole_lines.why.find("two_shot ll128, 64 x 256") == 0);
 }
 
 TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {

@@ -10,8 +10,9 @@ namespace devcomm::host {
 
 /// The functions of devcomm/collective/: `all_reduce_one_shot`, `all_reduce_two_shot`, `all_reduce_direct`.
 enum class all_reduce_algorithm { one_shot, two_shot, direct };
-/// The channel under it: `lsa::ll_session`, `lsa::lamport_session`; the barriers of `all_reduce_direct`.
-enum class all_reduce_protocol { ll, lamport, simple };
+/// The channel under it: `lsa::ll_session`, `lsa::lamport_session`, `lsa::ll128_session`; the barriers of
+/// `all_reduce_direct`.
+enum class all_reduce_protocol { ll, lamport, ll128, simple };
 
 [[nodiscard]] const char* to_string(all_reduce_algorithm algorithm);
 [[nodiscard]] const char* to_string(all_reduce_protocol protocol);
@@ -23,6 +24,7 @@ struct all_reduce_request {
   unsigned most_blocks = 0;  ///< that a launch may take, to leave the rest to compute; 0: any number
   bool lamport = true;       ///< whether the elements are of a type with `lsa::is_lamport_type`
   bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
+  bool ll128 = false;        ///< whether there may be LL128 channels: `properties().ll128`
 };
 
 struct all_reduce_plan {
