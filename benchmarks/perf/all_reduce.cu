@@ -1,3 +1,4 @@
+#include "perf/chunked_all_reduce.hpp"
 #include "perf/nccl_all_reduce.hpp"
 #include "perf/packet_all_reduce.cuh"
 #include "perf/random_data.hpp"
@@ -34,13 +35,6 @@ class direct_all_reduce final : public device_algorithm {
              in_window<T>(what.output), what.count());
     });
   }
-
- private:
-  template <class T>
-  [[nodiscard]] sym_ptr<T> in_window(void* address) const {
-    const auto* base = static_cast<const std::byte*>(context().window->data());
-    return {context().window->window(), static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base)};
-  }
 };
 
 class all_reduce final : public operation {
@@ -54,6 +48,7 @@ class all_reduce final : public operation {
                                              .most_blocks = blocks,
                                              .lamport = lamport,
                                              .in_windows = true,
+                                             .chunks = true,
                                              .ll128 = ll128_});
     return {to_string(plan.algorithm), to_string(plan.protocol), {plan.blocks, plan.threads}, plan.why};
   }
@@ -64,6 +59,7 @@ class all_reduce final : public operation {
     add_ll128_all_reduces(context, made);
     add_ll_all_reduces(context, made);
     made.push_back(std::make_unique<direct_all_reduce>(context));
+    add_chunked_all_reduce(context, made);
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
