@@ -216,7 +216,7 @@ void check_changing_sizes(std::uint32_t epoch) {
         float total = 0;
         for (int rank = 0; rank < comm.size(); ++rank) total += element<float>(rank, i);
         test::require(got[static_cast<std::size_t>(n) * most + i] == total,
-                      "launch " + std::to_string(n) + ", element " + std::to_string(i));
+                      [&] { return "launch " + std::to_string(n) + ", element " + std::to_string(i); });
       }
     }
     comm.barrier();
@@ -261,7 +261,8 @@ void check_replays() {
       for (std::size_t i = 0; i < count; ++i) {
         float total = 0;
         for (int rank = 0; rank < comm.size(); ++rank) total += element<float>(rank, i, round);
-        test::require(got[i] == total, "replay " + std::to_string(round) + ", element " + std::to_string(i));
+        test::require(got[i] == total,
+                      [&] { return "replay " + std::to_string(round) + ", element " + std::to_string(i); });
       }
     }
     check_cuda(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
@@ -362,7 +363,7 @@ void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
       const auto before = static_cast<float>(in);
       const auto after = static_cast<float>(out);
       test::require(std::isnan(before) ? std::isnan(after) : words[i] == got[i],
-                    "element " + std::to_string(i) + " of the words");
+                    [&] { return "element " + std::to_string(i) + " of the words"; });
     }
     comm.barrier();
   });

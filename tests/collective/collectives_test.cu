@@ -189,8 +189,8 @@ struct resources {
   device_comm comm;
   ll_handle ll;
   lamport_handle lamport;
-  ll128_handle ll128;
   collective::chunk_buffers chunks;
+  ll128_handle ll128;
 };
 
 template <class T>
@@ -368,9 +368,9 @@ class program {
     constexpr std::uint32_t packs = 24;  // in a round, so that some vectors take several
     at_.ll = needs.add_ll_channels(comm.lsa(), most_blocks, 2 * packs);
     at_.lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
-    at_.ll128 = needs.add_ll128_channels(comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs));
     at_.chunks =
         collective::chunk_buffers::add(needs, std::uint64_t{most_blocks * groups_of_block} * 2 * 9 * packs * 16);
+    at_.ll128 = needs.add_ll128_channels(comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs));
     device_comm_.emplace(comm.create_device_comm(needs));
     at_.comm = device_comm_->get();
   }
