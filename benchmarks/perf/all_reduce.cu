@@ -11,7 +11,7 @@ namespace {
 
 using namespace devcomm;
 
-struct direct {
+struct all_reduce_direct {
   static constexpr const char* name = "direct";
   static constexpr pieces in_pieces = pieces::none;
   static constexpr bool only_moves = false;
@@ -38,7 +38,7 @@ class all_reduce final : public operation {
     algorithms made;
     add_lamport_all_reduces(context, made);
     add_ll_all_reduces(context, made);
-    made.push_back(std::make_unique<windows::window_algorithm<direct>>(context));
+    made.push_back(std::make_unique<windows::window_algorithm<all_reduce_direct>>(context));
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
