@@ -1,3 +1,4 @@
+#include "perf/chunked_all_reduce.hpp"
 #include "perf/nccl_algorithms.hpp"
 #include "perf/packet_all_reduce.cuh"
 #include "perf/random_data.hpp"
@@ -30,8 +31,12 @@ class all_reduce final : public operation {
   [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
   [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
     const bool lamport = with_type(what.type, []<class T>(T) { return lsa::is_lamport_type<T>; });
-    const auto plan = host::plan_all_reduce(
-        {.bytes = what.bytes, .ranks = what.ranks, .most_blocks = blocks, .lamport = lamport, .in_windows = true});
+    const auto plan = host::plan_all_reduce({.bytes = what.bytes,
+                                             .ranks = what.ranks,
+                                             .most_blocks = blocks,
+                                             .lamport = lamport,
+                                             .in_windows = true,
+                                             .chunks = true});
     return {to_string(plan.algorithm), to_string(plan.protocol), {plan.blocks, plan.threads}, plan.why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
@@ -39,6 +44,7 @@ class all_reduce final : public operation {
     add_lamport_all_reduces(context, made);
     add_ll_all_reduces(context, made);
     made.push_back(std::make_unique<windows::window_algorithm<all_reduce_direct>>(context));
+    add_chunked_all_reduce(context, made);
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {

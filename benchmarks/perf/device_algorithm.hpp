@@ -68,6 +68,12 @@ class device_algorithm : public algorithm {
             .stream = what.stream,
             .programmatic_dependent = what.dependent};
   }
+  /// The place in the window of memory that lies there.
+  template <class T>
+  [[nodiscard]] devcomm::sym_ptr<T> in_window(void* address) const {
+    const auto* base = static_cast<const std::byte*>(context_.window->data());
+    return {context_.window->window(), static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base)};
+  }
   [[nodiscard]] devcomm::host::communicator& comm() const { return *context_.comm; }
   [[nodiscard]] const rank_context& context() const { return context_; }
 

@@ -115,10 +115,9 @@ std::string why_no_norm(const work& what) {
   return 2 * row_bytes(what) > most_shared ? "a row does not fit into a block's shared memory" : "";
 }
 
-/// Allows a kernel what it asks for; 48 KiB need no permission.
+/// Allows a kernel what it asks for: beyond 48 KiB, with what it has anyway, it needs permission.
 template <class Kernel>
 void allow_shared(Kernel* kernel, std::uint64_t bytes) {
-  if (bytes <= 48 << 10) return;
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(bytes)),
              "cudaFuncSetAttribute");

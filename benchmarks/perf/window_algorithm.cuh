@@ -38,13 +38,6 @@ class window_algorithm final : public device_algorithm {
              in_window<T>(what.output), what.bytes / sizeof(T));
     });
   }
-
- private:
-  template <class T>
-  [[nodiscard]] sym_ptr<T> in_window(void* address) const {
-    const auto* base = static_cast<const std::byte*>(context().window->data());
-    return {context().window->window(), static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base)};
-  }
 };
 
 }  // namespace perf::windows

@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <stdexcept>
@@ -23,6 +24,12 @@ inline const std::vector<int> rank_counts = {1, 2, 3, 4, 7, 8};
 /// Throws `what` unless `condition` holds. Catch2's macros belong to the main thread alone.
 inline void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
+}
+
+/// The same for each of many elements: the text is made when it is needed.
+template <std::invocable What>
+void require(bool condition, What what) {
+  if (!condition) throw std::runtime_error(what());
 }
 
 /// Runs `body` on `ranks` ranks, threads of this process; throws what a rank throws.

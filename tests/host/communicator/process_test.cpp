@@ -27,8 +27,9 @@ void exchange_patterns(host::communicator& comm, const window& w) {
   for (int member = 0; member < w.lsa_size; ++member) {
     const int peer = comm.lsa().world_rank(member);
     for (std::size_t i = 0; i < w.bytes; ++i) {
-      require(w.lsa_pointer(member)[i] == static_cast<char>(peer * 31 + static_cast<int>(i % 127) + 1),
-              "byte " + std::to_string(i) + " of rank " + std::to_string(peer) + " is not what that rank wrote");
+      require(w.lsa_pointer(member)[i] == static_cast<char>(peer * 31 + static_cast<int>(i % 127) + 1), [&] {
+        return "byte " + std::to_string(i) + " of rank " + std::to_string(peer) + " is not what that rank wrote";
+      });
     }
   }
   comm.barrier();

@@ -7,6 +7,7 @@
 #include <devcomm/host/unique_id.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -54,6 +55,12 @@ class broken : public std::runtime_error {
 /// For bodies: Catch2's macros are for the main thread only.
 inline void require(bool holds, const std::string& law) {
   if (!holds) throw broken(law);
+}
+
+/// The same for each of many bytes: the text is made when it is needed.
+template <std::invocable Law>
+void require(bool holds, Law law) {
+  if (!holds) throw broken(law());
 }
 
 /// What the running process holds.

@@ -24,8 +24,9 @@ void fill_own(const window& w, int rank) {
 
 void require_pattern(const char* at, std::size_t bytes, int rank) {
   for (std::size_t i = 0; i < bytes; ++i) {
-    require(static_cast<unsigned char>(at[i]) == pattern(rank, i),
-            "byte " + std::to_string(i) + " of rank " + std::to_string(rank) + " is not what that rank wrote");
+    require(static_cast<unsigned char>(at[i]) == pattern(rank, i), [&] {
+      return "byte " + std::to_string(i) + " of rank " + std::to_string(rank) + " is not what that rank wrote";
+    });
   }
 }
 
@@ -41,7 +42,7 @@ TEST_CASE("what a rank writes to its slot is what every LSA peer reads at that r
     require(w.lsa_size == ranks && w.lsa_rank == comm.rank(), "one process of ranks is one LSA team");
     require(memory.bytes() == odd_bytes && w.bytes == odd_bytes, "a window has the size that was asked for");
     require(memory.data() == w.local && w.local == w.lsa_pointer(w.lsa_rank), "a rank's own slot is its local memory");
-    for (std::size_t i = 0; i < w.bytes; ++i) require(w.local[i] == 0, "a new window holds zeros");
+    for (std::size_t i = 0; i < w.bytes; ++i) require(w.local[i] == 0, [] { return "a new window holds zeros"; });
     comm.barrier();
     fill_own(w, comm.rank());
     comm.barrier();
