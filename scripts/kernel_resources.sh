@@ -25,7 +25,7 @@ c++filt <"$log" | awk '
     match($0, /\047.*\047/)
     name = substr($0, RSTART + 1, RLENGTH - 2)
     sub(/^void /, "", name)
-    gsub(/perf::|\(anonymous namespace\)::|packets::|devcomm::/, "", name)
+    gsub(/perf::|\(anonymous namespace\)::|packets::|windows::|devcomm::/, "", name)
     sub(/\(.*/, "", name)
     entry = 1
   }

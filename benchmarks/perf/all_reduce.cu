@@ -14,7 +14,7 @@ namespace {
 
 using namespace devcomm;
 
-struct direct {
+struct all_reduce_direct {
   static constexpr const char* name = "direct";
   static constexpr pieces in_pieces = pieces::none;
   static constexpr bool only_moves = false;
@@ -48,7 +48,7 @@ class all_reduce final : public operation {
     add_lamport_all_reduces(context, made);
     add_ll128_all_reduces(context, made);
     add_ll_all_reduces(context, made);
-    made.push_back(std::make_unique<windows::window_algorithm<direct>>(context));
+    made.push_back(std::make_unique<windows::window_algorithm<all_reduce_direct>>(context));
     add_chunked_all_reduce(context, made);
     return made;
   }
