@@ -5,7 +5,7 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks,
-#                                             all_reduce, fused_rms_norm or sanitizer
+#                                             all_reduce, fused_rms_norm, collectives or sanitizer
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
@@ -14,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce fused_rms_norm sanitizer)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce fused_rms_norm collectives sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
@@ -74,7 +74,8 @@ needs_two_gpus() {
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 run_examples() { # RANKS
-  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm 08_registered_buffers; do
+  for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm \
+    08_registered_buffers 10_sequence_parallel_norm; do
     run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
   done
 }
@@ -165,7 +166,7 @@ part_sanitizer() {
     return
   fi
   for tool in memcheck racecheck synccheck; do
-    for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu; do
+    for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu "$bin"/example_10*_gpu; do
       limit=300 run CUDA_VISIBLE_DEVICES=0,1 DEVCOMM_TEST_FEW=1 "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$program"
     done
   done
@@ -208,6 +209,24 @@ part_fused_rms_norm() {
   done
 }
 
+part_collectives() {
+  start_log collectives "Reduce-scatter, all-gather and broadcast: the choice by floors, every way, beside NCCL"
+  local n operation rows
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] || continue
+    for operation in reduce_scatter all_gather broadcast; do
+      rows=$out/${operation}_h200x$n
+      rm -f "$rows.jsonl"
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 256M --algo auto --compare nccl --json "$rows.jsonl" \
+        --plot "$rows.svg"
+      limit=300 run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 4K -e 64M -f 16 --algo all --sweep --place out \
+        --json "$rows.jsonl"
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1000 -e 1000000 -f 10 --algo all --dtype float
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 4K -e 4M -f 32 --algo all,auto --dtype int32
+    done
+  done
+}
+
 for part in "${parts[@]}"; do
   case $part in
     examples) part_examples ;;
@@ -218,8 +237,9 @@ for part in "${parts[@]}"; do
     benchmarks) part_benchmarks ;;
     all_reduce) part_all_reduce ;;
     fused_rms_norm) part_fused_rms_norm ;;
+    collectives) part_collectives ;;
     sanitizer) part_sanitizer ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce fused_rms_norm sanitizer" ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce fused_rms_norm collectives sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

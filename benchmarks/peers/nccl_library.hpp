@@ -29,6 +29,9 @@ class nccl_library {
     load(dev_comm_create, "ncclDevCommCreate");
     load(dev_comm_destroy, "ncclDevCommDestroy");
     load(all_reduce, "ncclAllReduce");
+    load(reduce_scatter, "ncclReduceScatter");
+    load(all_gather, "ncclAllGather");
+    load(broadcast, "ncclBroadcast");
     load(mem_alloc, "ncclMemAlloc");
     load(mem_free, "ncclMemFree");
     load(window_register, "ncclCommWindowRegister");
@@ -56,6 +59,9 @@ class nccl_library {
   decltype(&ncclDevCommCreate) dev_comm_create = nullptr;
   decltype(&ncclDevCommDestroy) dev_comm_destroy = nullptr;
   decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
   decltype(&ncclMemAlloc) mem_alloc = nullptr;
   decltype(&ncclMemFree) mem_free = nullptr;
   decltype(&ncclCommWindowRegister) window_register = nullptr;

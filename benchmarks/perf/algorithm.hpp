@@ -23,6 +23,8 @@ struct launch_shape {
 
 /// One call of an operation on one rank.
 struct work {
+  int rank = 0;
+  int ranks = 1;
   std::uint64_t bytes = 0;  ///< per rank, as the operation counts them
   data_type type = data_type::bf16;
   std::uint64_t hidden = 0;  ///< elements of a row, for operations on rows
@@ -34,6 +36,12 @@ struct work {
   cudaStream_t stream = nullptr;
 
   [[nodiscard]] std::uint64_t count() const { return bytes / bytes_of(type); }
+  /// Elements of a rank's piece, for operations that share the vector out.
+  [[nodiscard]] std::uint64_t piece() const { return count() / static_cast<std::uint64_t>(ranks); }
+  /// This rank's piece of the vector at `whole`.
+  [[nodiscard]] void* piece_of(void* whole) const {
+    return static_cast<std::byte*>(whole) + static_cast<std::uint64_t>(rank) * piece() * bytes_of(type);
+  }
 };
 
 /// What a rank has for its algorithms: inputs lie in the first half of the window, outputs in the second.
@@ -84,23 +92,28 @@ class operation {
   virtual ~operation() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;
+  /// What it does, and of what a call's bytes are, in a few words.
+  [[nodiscard]] virtual std::string about() const = 0;
   /// Bus bandwidth over algorithm bandwidth, as nccl-tests define them.
   [[nodiscard]] virtual double bus_factor(int ranks) const = 0;
   /// Bytes that a call's must be a multiple of.
   [[nodiscard]] virtual std::uint64_t grain(const work& what) const { return bytes_of(what.type); }
   /// Bytes that all inputs of a call take together, or all outputs, whichever is more.
   [[nodiscard]] virtual std::uint64_t region(const work& what) const { return what.bytes; }
-  [[nodiscard]] virtual choice choose(const work& what, int ranks, unsigned blocks) const = 0;
+  /// Where a call's input and output are, given where those of the whole vector would be.
+  virtual void place(work&) const {}
+  /// In at most `blocks` blocks.
+  [[nodiscard]] virtual choice choose(const work& what, unsigned blocks) const = 0;
   [[nodiscard]] virtual algorithms make_algorithms(const rank_context& context) const = 0;
   /// The same by NCCL. Throws where it cannot be loaded, or this program was built without its headers.
   [[nodiscard]] virtual algorithms make_nccl_algorithms(const rank_context& context) const = 0;
-  /// Random input of `rank`, a function of the seed alone.
-  virtual void fill(const work& what, int rank, std::uint64_t seed) const = 0;
+  /// Random input of the rank, a function of the seed alone.
+  virtual void fill(const work& what, std::uint64_t seed) const = 0;
   /// Elements of the output that are further from the exact result than rounding explains.
-  [[nodiscard]] virtual std::uint64_t count_wrong(const work& what, int ranks, std::uint64_t seed) const = 0;
+  [[nodiscard]] virtual std::uint64_t count_wrong(const work& what, std::uint64_t seed) const = 0;
 };
 
-/// Every operation of this program. One adds itself by `register_operation` in its own file.
+/// Every operation of this program, by name. One adds itself by `register_operation` in its own file.
 const std::vector<std::unique_ptr<operation>>& operations();
 bool register_operation(std::unique_ptr<operation> added);
 

@@ -23,6 +23,33 @@ inline std::vector<launch_shape> usual_shapes(std::uint64_t packs, bool few) {
   return shapes;
 }
 
+/// Which of a collective's vectors the ranks share out, a piece for each.
+///
+/// A class `Collective` of the templates that follow has `name`, `in_pieces`, and `only_moves`, which says that it
+/// brings elements as they are.
+enum class pieces { none, of_input, of_output };
+
+/// Bytes that blocks share out: of the vector, or of each rank's piece.
+template <class Collective>
+std::uint64_t length_of_call(const work& what) {
+  return Collective::in_pieces == pieces::none ? what.bytes : what.piece() * bytes_of(what.type);
+}
+template <class Collective>
+std::uint64_t packs_of_call(const work& what) {
+  return (length_of_call<Collective>(what) + 15) / 16;
+}
+
+/// Calls `run` with a value of the element type; where elements only move, of one type of 2 bytes, as a kernel for each
+/// would be the same.
+template <class Collective, class Run>
+void with_element(data_type type, Run&& run) {
+  if constexpr (Collective::only_moves) {
+    run(__nv_bfloat16{});
+  } else {
+    with_type(type, run);
+  }
+}
+
 /// What the algorithms share: resources on the device, made together.
 class device_algorithm : public algorithm {
  public:
@@ -40,6 +67,12 @@ class device_algorithm : public algorithm {
             .block = what.shape.threads,
             .stream = what.stream,
             .programmatic_dependent = what.dependent};
+  }
+  /// The place in the window of memory that lies there.
+  template <class T>
+  [[nodiscard]] devcomm::sym_ptr<T> in_window(void* address) const {
+    const auto* base = static_cast<const std::byte*>(context_.window->data());
+    return {context_.window->window(), static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base)};
   }
   [[nodiscard]] devcomm::host::communicator& comm() const { return *context_.comm; }
   [[nodiscard]] const rank_context& context() const { return context_; }

@@ -26,6 +26,7 @@ class exchange {
     static_assert(sizeof(T) <= most_bytes);
     std::vector<T> all(static_cast<std::size_t>(comm_.size()));
     devcomm::check_cuda(cudaMemcpy(window_.data(), &mine, sizeof mine, cudaMemcpyHostToDevice), "cudaMemcpy");
+    devcomm::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // until then it may be on its way
     comm_.barrier();
     for (int rank = 0; rank < comm_.size(); ++rank) {
       const void* theirs = window_.window().peer_pointer(rank, 0);

@@ -1,6 +1,6 @@
 /// All-reduce, residual and RMSNorm of a transformer's layer: in one kernel, by the hooks of the all-reduce, and as a
 /// peer does it, an all-reduce and then a kernel for the rest.
-#include "perf/nccl_all_reduce.hpp"
+#include "perf/nccl_algorithms.hpp"
 #include "perf/packet_all_reduce.cuh"
 #include "perf/random_data.hpp"
 #include "perf/random_element.cuh"
@@ -115,10 +115,9 @@ std::string why_no_norm(const work& what) {
   return 2 * row_bytes(what) > most_shared ? "a row does not fit into a block's shared memory" : "";
 }
 
-/// Allows a kernel what it asks for; 48 KiB need no permission.
+/// Allows a kernel what it asks for: beyond 48 KiB, with what it has anyway, it needs permission.
 template <class Kernel>
 void allow_shared(Kernel* kernel, std::uint64_t bytes) {
-  if (bytes <= 48 << 10) return;
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(bytes)),
              "cudaFuncSetAttribute");
@@ -272,6 +271,9 @@ __global__ void count_wrong_rows(norm_tensors<T> tensors, int ranks, std::uint64
 class fused_rms_norm_operation final : public operation {
  public:
   [[nodiscard]] std::string name() const override { return "fused_rms_norm"; }
+  [[nodiscard]] std::string about() const override {
+    return "all-reduce, residual and RMSNorm of rows; bytes of the partial sums";
+  }
   [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
   [[nodiscard]] std::uint64_t grain(const work& what) const override {
     const std::uint64_t row = what.hidden * bytes_of(what.type);
@@ -279,8 +281,8 @@ class fused_rms_norm_operation final : public operation {
     return std::max<std::uint64_t>(16, std::min(row, what.bytes / 16 * 16));
   }
   [[nodiscard]] std::uint64_t region(const work& what) const override { return parts * part_bytes(what); }
-  [[nodiscard]] choice choose(const work& what, int ranks, unsigned blocks) const override {
-    const auto plan = host::plan_all_reduce({.bytes = what.bytes, .ranks = ranks, .most_blocks = blocks});
+  [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
+    const auto plan = host::plan_all_reduce({.bytes = what.bytes, .ranks = what.ranks, .most_blocks = blocks});
     const std::uint64_t rows = std::max<std::uint64_t>(1, what.count() / row_elements(what));
     const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? most_norm_threads<packets::two_shot>
                                                                                  : most_norm_threads<packets::one_shot>;
@@ -298,20 +300,20 @@ class fused_rms_norm_operation final : public operation {
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
-    return followed_by_norm(make_nccl_all_reduce(context));
+    return followed_by_norm(make_nccl(nccl_call::all_reduce, context));
   }
-  void fill(const work& what, int rank, std::uint64_t seed) const override {
-    fill_random(part<std::byte>(what.input, what, 0), what.count(), what.type, rank, seed, what.stream);
+  void fill(const work& what, std::uint64_t seed) const override {
+    fill_random(part<std::byte>(what.input, what, 0), what.count(), what.type, what.rank, seed, what.stream);
     fill_random(part<std::byte>(what.input, what, 1), what.count(), what.type, of_residual, seed, what.stream);
     fill_random(part<std::byte>(what.input, what, 2), row_elements(what), what.type, of_weight, seed, what.stream);
   }
-  [[nodiscard]] std::uint64_t count_wrong(const work& what, int ranks, std::uint64_t seed) const override {
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
     return count_on_device(what.stream, [&](unsigned long long* wrong) {
       with_layer_type(what.type, [&]<class T>(T) {
         const norm_tensors<T> tensors = tensors_of<T>(what);
         launch(count_wrong_rows<T>,
                {.grid = tensors.rows, .block = threads_for(tensors.row_packs, most_threads), .stream = what.stream},
-               tensors, ranks, seed, wrong);
+               tensors, what.ranks, seed, wrong);
       });
     });
   }

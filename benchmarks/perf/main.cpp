@@ -1,4 +1,5 @@
 /// devcomm-perf: times of collective operations, checked, beside those of peers. `devcomm-perf --help` says how.
+#include "perf/algorithm.hpp"
 #include "perf/limits.hpp"
 #include "perf/options.hpp"
 #include "perf/session.hpp"
@@ -12,7 +13,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   for (const std::string& argument : arguments) {
     if (argument != "--help" && argument != "-h") continue;
-    std::cout << perf::help();
+    std::vector<perf::help_line> operations;
+    for (const auto& known : perf::operations()) operations.push_back({known->name(), known->about()});
+    std::cout << perf::help(operations);
     return 0;
   }
   try {

@@ -36,13 +36,20 @@ double percentile(const std::vector<double>& sorted, double share) {
   return sorted[place];
 }
 
+void overwrite(std::byte* memory, std::uint64_t bytes, int value, cudaStream_t stream) {
+  devcomm::check_cuda(cudaMemsetAsync(memory, value, bytes, stream), "cudaMemsetAsync");
+}
+
 }  // namespace
 
-void measurement::place(work& call, algorithm& how) const {
+std::byte* measurement::place(const operation& what, algorithm& how, work& call) const {
   std::byte* memory = how.memory();
   if (memory == nullptr) memory = static_cast<std::byte*>(context_.window->data());
-  call.output = memory + context_.most_bytes;
-  call.input = call.in_place ? call.output : memory;
+  std::byte* const outputs = memory + context_.most_bytes;
+  call.output = outputs;
+  call.input = call.in_place ? outputs : memory;
+  what.place(call);
+  return outputs;
 }
 
 void measurement::wait_for(algorithm& how, const char* what) {
@@ -52,15 +59,15 @@ void measurement::wait_for(algorithm& how, const char* what) {
 }
 
 /// One call on new random data, with the output poisoned before. The elements that are wrong here.
-std::uint64_t measurement::check(const operation& what, algorithm& how, const work& call, std::uint64_t seed) {
-  if (!call.in_place)
-    devcomm::check_cuda(cudaMemsetAsync(call.output, 0xff, what.region(call), call.stream), "cudaMemsetAsync");
-  what.fill(call, comm_.rank(), seed);
+std::uint64_t measurement::check(const operation& what, algorithm& how, const work& call, std::byte* outputs,
+                                 std::uint64_t seed) {
+  overwrite(outputs, what.region(call), 0xff, call.stream);
+  what.fill(call, seed);
   wait_for(how, "preparing the data");
   comm_.barrier();
   how.start(call);
   wait_for(how, "the checked call");
-  const std::uint64_t wrong = what.count_wrong(call, comm_.size(), seed);
+  const std::uint64_t wrong = what.count_wrong(call, seed);
   comm_.barrier();
   return wrong;
 }
@@ -68,19 +75,15 @@ std::uint64_t measurement::check(const operation& what, algorithm& how, const wo
 row measurement::measure(const operation& what, algorithm& how, work call, int launches, int replays) {
   call.stream = watch_.stream();
   call.dependent = call.dependent && how.can_be_dependent();
-  place(call, how);
+  std::byte* const outputs = place(what, how, call);
   if (launches == 0) launches = settings_.launches != 0 ? settings_.launches : usual_launches(call.bytes);
   if (replays == 0) replays = settings_.replays;
 
-  std::uint64_t wrong = check(what, how, call, 1) + check(what, how, call, 2);
+  std::uint64_t wrong = check(what, how, call, outputs, 1) + check(what, how, call, outputs, 2);
 
   // Repeated in place, sums would grow without end; zeros stay.
-  if (call.in_place) {
-    devcomm::check_cuda(cudaMemsetAsync(call.output, 0, what.region(call), call.stream), "cudaMemsetAsync");
-  } else {
-    devcomm::check_cuda(cudaMemsetAsync(call.output, 0xff, what.region(call), call.stream), "cudaMemsetAsync");
-    what.fill(call, comm_.rank(), 3);
-  }
+  overwrite(outputs, what.region(call), call.in_place ? 0 : 0xff, call.stream);
+  if (!call.in_place) what.fill(call, 3);
   wait_for(how, "preparing the data");
   std::optional<captured_calls> graph;
   if (settings_.graph) graph.emplace(how, call, launches);
@@ -95,7 +98,7 @@ row measurement::measure(const operation& what, algorithm& how, work call, int l
     const double slowest = exchange_.largest(static_cast<double>(milliseconds));
     if (r > 0) times.push_back(slowest * 1e3 / launches);  // 0: warm-up
   }
-  if (!call.in_place) wrong += what.count_wrong(call, comm_.size(), 3);
+  if (!call.in_place) wrong += what.count_wrong(call, 3);
   std::sort(times.begin(), times.end());
 
   row result;

@@ -23,8 +23,9 @@ class measurement {
   [[nodiscard]] cudaStream_t stream() const { return watch_.stream(); }
 
  private:
-  void place(work& call, algorithm& how) const;
-  std::uint64_t check(const operation& what, algorithm& how, const work& call, std::uint64_t seed);
+  /// The memory of outputs, of the operation's `region`.
+  std::byte* place(const operation& what, algorithm& how, work& call) const;
+  std::uint64_t check(const operation& what, algorithm& how, const work& call, std::byte* outputs, std::uint64_t seed);
   void wait_for(algorithm& how, const char* what);
 
   devcomm::host::communicator& comm_;

@@ -1,5 +1,7 @@
 #include "perf/algorithm.hpp"
 
+#include <algorithm>
+
 namespace perf {
 namespace {
 
@@ -13,7 +15,10 @@ std::vector<std::unique_ptr<operation>>& registered() {
 const std::vector<std::unique_ptr<operation>>& operations() { return registered(); }
 
 bool register_operation(std::unique_ptr<operation> added) {
-  registered().push_back(std::move(added));
+  auto& all = registered();
+  const auto place =
+      std::find_if(all.begin(), all.end(), [&](const auto& other) { return added->name() < other->name(); });
+  all.insert(place, std::move(added));
   return true;
 }
 

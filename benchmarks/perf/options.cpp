@@ -121,18 +121,19 @@ std::string bytes_text(std::uint64_t bytes) {
   return std::to_string(bytes) + suffixes[i];
 }
 
-std::string help() {
+std::string help(const std::vector<help_line>& operations) {
   std::ostringstream text;
-  text
-      << "devcomm-perf OPERATION [OPTION...]\n"
-         "devcomm-perf limits [-n RANKS]\n\n"
-         "Measures collective operations, checks their results, and compares with peers.\n"
-         "Operations: all_reduce, fused_rms_norm (all-reduce, residual and RMSNorm). Options, with the values they have when left out:\n";
-  for (const option_row& row : option_rows()) {
-    std::string name = std::string("  ") + row.name + (row.value != nullptr ? std::string(" ") + row.value : "");
+  const auto add = [&](std::string name, const std::string& about) {
     name.resize(22, ' ');
-    text << name << row.help << "\n";
-  }
+    text << "  " << name << about << "\n";
+  };
+  text << "devcomm-perf OPERATION [OPTION...]\n"
+          "devcomm-perf limits [-n RANKS]\n\n"
+          "Measures collective operations, checks their results, and compares with peers. Operations:\n";
+  for (const help_line& line : operations) add(line.name, line.about);
+  text << "\nOptions, with the values they have when left out:\n";
+  for (const option_row& row : option_rows())
+    add(row.name + (row.value != nullptr ? std::string(" ") + row.value : ""), row.help);
   return text.str();
 }
 

@@ -46,9 +46,16 @@ struct options {
   std::string plan;  ///< file to write a plan to
 };
 
-/// Throws `usage_error`. `help` is what `--help` prints.
+/// Throws `usage_error`.
 [[nodiscard]] options parse_options(const std::vector<std::string>& arguments);
-[[nodiscard]] std::string help();
+
+/// A name, and in a few words what it stands for.
+struct help_line {
+  std::string name;
+  std::string about;
+};
+/// What `--help` prints.
+[[nodiscard]] std::string help(const std::vector<help_line>& operations);
 
 /// "4K" is 4096; suffixes K, M and G. Throws `usage_error` naming `option`.
 [[nodiscard]] std::uint64_t parse_bytes(const std::string& text, const std::string& option);

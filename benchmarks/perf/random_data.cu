@@ -15,21 +15,41 @@ __global__ void fill(T* data, std::uint64_t count, int rank, std::uint64_t seed)
 }
 
 template <class T>
-__global__ void count_wrong(const T* data, std::uint64_t count, int ranks, std::uint64_t seed,
-                            unsigned long long* wrong) {
-  const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+struct is_sum {
+  int ranks;
+  std::uint64_t seed;
+  std::uint64_t first;
+
+  __device__ bool operator()(std::uint64_t i, T value) const {
     double exact = 0;
     double magnitude = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      const auto element = to_double(random_element<T>(seed, rank, i));
+      const auto element = to_double(random_element<T>(seed, rank, first + i));
       exact += element;
       magnitude += element < 0 ? -element : element;
     }
-    const double error = to_double(data[i]) - exact;
+    const double error = to_double(value) - exact;
     const double bound = magnitude * ranks * rounding<T>;
-    if (!(error <= bound && -error <= bound)) atomicAdd(wrong, 1ull);
+    return error <= bound && -error <= bound;
   }
+};
+
+template <class T>
+struct is_of_piece {
+  std::uint64_t length;
+  std::uint64_t seed;
+
+  __device__ bool operator()(std::uint64_t i, T value) const {
+    const T sent = random_element<T>(seed, static_cast<int>(i / length), i % length);
+    return to_double(value) == to_double(sent);
+  }
+};
+
+template <class T, class IsRight>
+__global__ void count_wrong(const T* data, std::uint64_t count, IsRight is_right, unsigned long long* wrong) {
+  const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step)
+    if (!is_right(i, data[i])) atomicAdd(wrong, 1ull);
 }
 
 devcomm::launch_config shape_for(std::uint64_t count, cudaStream_t stream) {
@@ -59,11 +79,20 @@ std::uint64_t count_on_device(cudaStream_t stream, const std::function<void(unsi
   return result;
 }
 
-std::uint64_t count_wrong_sums(const void* data, std::uint64_t count, data_type type, int ranks, std::uint64_t seed,
-                               cudaStream_t stream) {
-  return count_on_device(stream, [&](unsigned long long* wrong) {
-    with_type(type, [&]<class T>(T) {
-      devcomm::launch(count_wrong<T>, shape_for(count, stream), static_cast<const T*>(data), count, ranks, seed, wrong);
+std::uint64_t count_wrong_sums(const work& what, std::uint64_t first, std::uint64_t count, std::uint64_t seed) {
+  return count_on_device(what.stream, [&](unsigned long long* wrong) {
+    with_type(what.type, [&]<class T>(T) {
+      devcomm::launch(count_wrong<T, is_sum<T>>, shape_for(count, what.stream), static_cast<const T*>(what.output),
+                      count, is_sum<T>{what.ranks, seed, first}, wrong);
+    });
+  });
+}
+
+std::uint64_t count_wrong_pieces(const work& what, std::uint64_t length, std::uint64_t seed) {
+  return count_on_device(what.stream, [&](unsigned long long* wrong) {
+    with_type(what.type, [&]<class T>(T) {
+      devcomm::launch(count_wrong<T, is_of_piece<T>>, shape_for(what.count(), what.stream),
+                      static_cast<const T*>(what.output), what.count(), is_of_piece<T>{length, seed}, wrong);
     });
   });
 }

@@ -14,9 +14,14 @@ void fill_random(void* data, std::uint64_t count, data_type type, int rank, std:
 /// Calls `count` with a zero in device memory, and returns what the kernels that it launches on `stream` add to it.
 [[nodiscard]] std::uint64_t count_on_device(cudaStream_t stream, const std::function<void(unsigned long long*)>& count);
 
-/// How many of `count` elements are not the sum of all ranks' elements. The bound is `ranks` roundings, of the sum of
-/// the magnitudes, in the element's type; integers are exact. Waits for the stream.
-[[nodiscard]] std::uint64_t count_wrong_sums(const void* data, std::uint64_t count, data_type type, int ranks,
-                                             std::uint64_t seed, cudaStream_t stream);
+/// How many of the `count` elements of a call's output are not the sum of all ranks' elements from `first` on. The
+/// bound is `ranks` roundings, of the sum of the magnitudes, in the element's type; integers are exact. Waits for the
+/// stream.
+[[nodiscard]] std::uint64_t count_wrong_sums(const work& what, std::uint64_t first, std::uint64_t count,
+                                             std::uint64_t seed);
+
+/// How many elements of a call's output are not those of rank 0, rank 1 and so on, the first `length` of each. Waits
+/// for the stream.
+[[nodiscard]] std::uint64_t count_wrong_pieces(const work& what, std::uint64_t length, std::uint64_t seed);
 
 }  // namespace perf

@@ -70,10 +70,17 @@ void session::choose_algorithms() {
   if (settings_.sweep && chosen_.empty()) throw usage_error("--sweep needs --algo with names, or all");
 }
 
-std::uint64_t session::region() const { return (operation_->region(call_of(settings_.end)) + 255) / 256 * 256; }
+std::uint64_t session::region() const {
+  const work largest = call_of(settings_.end);
+  if (largest.bytes == 0)
+    throw usage_error("-e " + bytes_text(settings_.end) + ": that is less than an element for each rank");
+  return (operation_->region(largest) + 255) / 256 * 256;
+}
 
 work session::call_of(std::uint64_t bytes) const {
   work call;
+  call.rank = comm_.rank();
+  call.ranks = comm_.size();
   call.type = settings_.type;
   call.hidden = settings_.hidden;
   call.bytes = bytes;
@@ -99,6 +106,7 @@ bool session::run() {
 }
 
 void session::run_size(std::uint64_t bytes) {
+  if (call_of(bytes).bytes == 0) return;
   if (follows_plan_) run_plan(bytes);
   for (algorithm* how : chosen_) {
     const work call = call_of(bytes);
@@ -122,7 +130,7 @@ void session::run_size(std::uint64_t bytes) {
 void session::run_plan(std::uint64_t bytes) {
   const work call = call_of(bytes);
   const unsigned blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
-  const choice plan = operation_->choose(call, comm_.size(), blocks);
+  const choice plan = operation_->choose(call, blocks);
   for (const auto& candidate : own_) {
     if (candidate->name() != plan.algorithm || candidate->protocol() != plan.protocol) continue;
     if (is_first()) report_->progress(plan.why);

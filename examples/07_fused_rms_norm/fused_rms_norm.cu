@@ -3,9 +3,7 @@
 
 #include <devcomm/host/run_ranks.hpp>
 
-#include "common/check.hpp"
-
-#include <cmath>
+#include "common/expect_rms_norm.hpp"
 
 using namespace devcomm;
 
@@ -13,31 +11,6 @@ namespace {
 
 constexpr unsigned blocks = 2;
 constexpr unsigned threads = 64;
-constexpr float epsilon = 1e-5f;
-
-/// Throws unless every element is what the formulas give, to a few roundings.
-template <class T>
-void expect_norm(const T* normed, const example::rms_norm_shape& shape, int ranks) {
-  std::vector<T> got(std::size_t{shape.rows} * shape.hidden);
-  example::copy_now(got.data(), normed, got.size() * sizeof(T));
-  const double rounding = sizeof(T) == 4 ? 1e-6 : 1e-2;
-  for (std::uint64_t row = 0; row < shape.rows; ++row) {
-    const auto residual = [&](std::uint64_t e) -> double {
-      const std::uint64_t i = row * shape.hidden + e;
-      return example::sum_of_values(ranks, i) + example::value(100, i);
-    };
-    double squares = 0;
-    for (std::uint64_t e = 0; e < shape.hidden; ++e) squares += residual(e) * residual(e);
-    const double scale = 1 / std::sqrt(squares / shape.hidden + static_cast<double>(epsilon));
-    for (std::uint64_t e = 0; e < shape.hidden; ++e) {
-      const double wanted = residual(e) * scale * static_cast<double>(example::value(200, e));
-      const auto is = static_cast<double>(static_cast<float>(got[row * shape.hidden + e]));
-      if (!(std::abs(is - wanted) <= rounding * (1 + std::abs(wanted))))
-        throw std::runtime_error("normed: row " + std::to_string(row) + ", element " + std::to_string(e) + " is " +
-                                 std::to_string(is) + ", expected " + std::to_string(wanted));
-    }
-  }
-}
 
 template <class Algorithm, class T>
 void run_case(host::communicator& comm, const host::device_communicator& device_comm, lamport_handle channels,
@@ -56,13 +29,16 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
       example::all_reduce_rms_norm<Algorithm, T>,
       {.grid = blocks, .block = threads, .shared_bytes = shape.shared_bytes(sizeof(T)), .stream = cudaStreamPerThread},
       device_comm.get(), channels, static_cast<const T*>(partial), static_cast<const T*>(weight), residual, normed,
-      shape, epsilon);
+      shape, example::norm_epsilon);
   check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "all_reduce_rms_norm");
   device_comm.check();
 
   example::expect(residual, count, "residual",
                   [&](std::uint64_t i) { return example::sum_of_values(comm.size(), i) + example::value(100, i); });
-  expect_norm(normed, shape, comm.size());
+  example::expect_rms_norm(
+      normed, shape.rows, shape.hidden,
+      [&](std::uint64_t i) { return example::sum_of_values(comm.size(), i) + example::value(100, i); },
+      [](std::uint64_t e) { return example::value(200, e); });
 }
 
 }  // namespace

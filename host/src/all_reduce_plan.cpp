@@ -16,7 +16,8 @@ namespace devcomm::host {
 namespace {
 
 constexpr std::array algorithms = {all_reduce_algorithm::one_shot, all_reduce_algorithm::two_shot,
-                                   all_reduce_algorithm::direct};
+                                   all_reduce_algorithm::direct, all_reduce_algorithm::chunked,
+                                   all_reduce_algorithm::chunked_to_window};
 constexpr std::array protocols = {all_reduce_protocol::ll, all_reduce_protocol::lamport, all_reduce_protocol::simple};
 
 template <class T, std::size_t N>
@@ -61,6 +62,25 @@ std::uint64_t next_size(const std::vector<all_reduce_time>& rows, int ranks, std
   return next != 0 ? next : largest;
 }
 
+/// Whether what is to be reduced can be, in this way.
+bool can_run(const all_reduce_request& request, const all_reduce_time& row) {
+  using enum all_reduce_algorithm;
+  const bool window = row.algorithm == direct || row.algorithm == chunked_to_window;
+  const bool chunks = row.algorithm == chunked || row.algorithm == chunked_to_window;
+  return (request.lamport || row.protocol != all_reduce_protocol::lamport) && (request.in_windows || !window) &&
+         (request.chunks || !chunks);
+}
+
+/// What a request asks of an algorithm beside the sum.
+std::string demands(const all_reduce_request& request) {
+  std::string all;
+  const auto add = [&all](const char* one) { all += (all.empty() ? "" : ", ") + std::string(one); };
+  if (!request.in_windows) add("any memory");
+  if (!request.lamport) add("elements of every type");
+  if (!request.chunks) add("kernels without chunk buffers");
+  return all;
+}
+
 /// What a time of other ranks or another size becomes: the part above the shortest time of its kind is traffic.
 double scale(const std::vector<all_reduce_time>& rows, const all_reduce_time& row, const all_reduce_request& request) {
   double least = row.microseconds;
@@ -82,8 +102,7 @@ std::string sentence(const all_reduce_plan& plan, const all_reduce_request& requ
        << row.bytes << " bytes";
   if (request.most_blocks != 0) text << " in at most " << request.most_blocks << " blocks";
   if (plan.blocks < row.blocks) text << ", cut down from " << row.blocks << " blocks";
-  if (!request.lamport) text << ", of those that carry every type";
-  if (!request.in_windows) text << ", for any memory";
+  if (const std::string asked = demands(request); !asked.empty()) text << ", for " << asked;
   if (row.ranks != request.ranks)
     text << "; not measured for " << request.ranks << " ranks, so estimated from its traffic";
   return text.str();
@@ -95,9 +114,11 @@ const char* to_string(all_reduce_algorithm algorithm) {
   switch (algorithm) {
     case all_reduce_algorithm::one_shot: return "one_shot";
     case all_reduce_algorithm::two_shot: return "two_shot";
-    case all_reduce_algorithm::direct: break;
+    case all_reduce_algorithm::direct: return "direct";
+    case all_reduce_algorithm::chunked: return "chunked";
+    case all_reduce_algorithm::chunked_to_window: break;
   }
-  return "direct";
+  return "chunked_to_window";
 }
 
 const char* to_string(all_reduce_protocol protocol) {
@@ -131,8 +152,8 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
         row.threads > 1024 || !(row.microseconds > 0)) {
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
-          "\" is no row of a plan; write: ranks bytes one_shot|two_shot|direct ll|lamport|simple blocks "
-          "threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
+          "\" is no row of a plan; write: ranks bytes one_shot|two_shot|direct|chunked|chunked_to_window "
+          "ll|lamport|simple blocks threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
     }
     row.algorithm = *which;
     row.protocol = *how;
@@ -160,15 +181,10 @@ all_reduce_plan all_reduce_times::choose(const all_reduce_request& request) cons
   if (request.bytes == 0) throw invalid_argument("an all-reduce plan for 0 bytes: give the size of a rank's vector");
   if (request.ranks < 1) throw invalid_argument("an all-reduce plan for " + std::to_string(request.ranks) + " ranks");
   std::vector<all_reduce_time> rows;
-  for (const all_reduce_time& row : rows_) {
-    const bool carries = request.lamport || row.protocol != all_reduce_protocol::lamport;
-    const bool reaches = request.in_windows || row.algorithm != all_reduce_algorithm::direct;
-    if (carries && reaches) rows.push_back(row);
-  }
+  for (const all_reduce_time& row : rows_)
+    if (can_run(request, row)) rows.push_back(row);
   if (rows.empty())
-    throw invalid_argument(name_ + " has no algorithm for " + (request.lamport ? "" : "elements of every type") +
-                           (request.lamport || request.in_windows ? "" : " in ") +
-                           (request.in_windows ? "" : "any memory") +
+    throw invalid_argument(name_ + " has no algorithm for " + demands(request) +
                            "; add rows by devcomm-perf all_reduce --sweep --algo all --plan");
   const int ranks = nearest_ranks(rows, request.ranks);
   const std::uint64_t size = next_size(rows, ranks, request.bytes);

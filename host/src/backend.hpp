@@ -89,6 +89,8 @@ class backend {
   [[nodiscard]] virtual device_facts facts(int device) = 0;
   /// Whether `device` can load and store memory of the device with `peer_uuid` on this host.
   [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
+  /// Whether lines of 128 bytes that a warp stores by one instruction stay whole between the two.
+  [[nodiscard]] virtual capability whole_lines(int device, const std::string& peer_uuid) = 0;
   /// Makes `device` current for the calling thread.
   virtual void make_current(int device) = 0;
   /// Messages may call `device` by the world rank that uses it.

@@ -26,6 +26,10 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
           "the requirements were made for another LSA team; start from "
           "requirements() of this communicator");
     }
+    if (needs.whole_lines() && !context.properties.ll128.available) {
+      throw not_supported("the requirements have LL128 channels, whose lines of 128 bytes would not stay whole: " +
+                          context.properties.ll128.reason + "; ask for LL or Lamport channels");
+    }
     log_ = context.devices.allocate_host(context.device, sizeof(failure_log));
     comm_.failures = new (log_->data()) failure_log{};
     if (watch) {

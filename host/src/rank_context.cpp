@@ -65,6 +65,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
   agree.together(call, [&] {
     choose_lsa(reaches, obstacle);
     choose_handle();
+    properties.ll128 = whole_lines();
     devices.make_current(device);
   });
 }
@@ -179,6 +180,18 @@ void rank_context::choose_lsa(const std::vector<reach>& reaches, const std::stri
                                                     " such that every team can reach all of its members"
                                               : obstacle};
   }
+}
+
+capability rank_context::whole_lines() const {
+  if (const std::string forbidden = ll128_forbidden(process_variables()); !forbidden.empty()) return {false, forbidden};
+  capability answer{true, "one GPU's own memory"};
+  for (int member = 0; member < lsa.size; ++member) {
+    const int peer = lsa.world_rank(member);
+    if (peer == rank()) continue;
+    answer = devices.whole_lines(device, text_of(cards[static_cast<std::size_t>(peer)].uuid));
+    if (!answer.available) return {false, "to the device of rank " + std::to_string(peer) + ": " + answer.reason};
+  }
+  return answer;
 }
 
 void rank_context::choose_handle() {

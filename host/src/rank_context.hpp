@@ -61,6 +61,7 @@ struct rank_context {
   [[nodiscard]] std::vector<reach> reachable(std::string& obstacle);
   void choose_lsa(const std::vector<reach>& reaches, const std::string& obstacle);
   void choose_handle();
+  [[nodiscard]] capability whole_lines() const;
 };
 
 }  // namespace devcomm::host::detail

@@ -107,4 +107,9 @@ std::string multicast_forbidden(const environment& variables) {
   return {};
 }
 
+std::string ll128_forbidden(const environment& variables) {
+  const auto text = variables("DEVCOMM_LL128_ENABLE");
+  return text && *text == "0" ? "DEVCOMM_LL128_ENABLE is 0" : std::string();
+}
+
 }  // namespace devcomm::host::detail

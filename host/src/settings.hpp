@@ -35,5 +35,7 @@ using environment = std::function<std::optional<std::string>(const std::string& 
 
 /// Why the environment forbids multicast: "DEVCOMM_NVLS_ENABLE is 0"; empty when it does not.
 [[nodiscard]] std::string multicast_forbidden(const environment& variables);
+/// The same for LL128: "DEVCOMM_LL128_ENABLE is 0".
+[[nodiscard]] std::string ll128_forbidden(const environment& variables);
 
 }  // namespace devcomm::host::detail

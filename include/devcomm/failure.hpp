@@ -8,7 +8,7 @@
 namespace devcomm {
 
 /// The kind of call that was waiting.
-enum class operation : uint32_t { none = 0, lsa_barrier = 1, ll_channel = 2, lamport_channel = 3 };
+enum class operation : uint32_t { none = 0, lsa_barrier = 1, ll_channel = 2, lamport_channel = 3, ll128_channel = 4 };
 
 DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
   switch (op) {
@@ -16,6 +16,7 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
     case operation::lsa_barrier: return "LSA barrier";
     case operation::ll_channel: return "LL channel";
     case operation::lamport_channel: return "Lamport channel";
+    case operation::ll128_channel: return "LL128 channel";
   }
   return "unknown operation";
 }

@@ -8,8 +8,8 @@
 
 namespace devcomm {
 
-/// How a packet shows that it has arrived; see `lsa::ll_session` and `lsa::lamport_session`.
-enum class packet_protocol : uint32_t { ll, lamport };
+/// How a packet shows that it has arrived; see `lsa::ll_session`, `lsa::lamport_session` and `lsa::ll128_session`.
+enum class packet_protocol : uint32_t { ll, lamport, ll128 };
 
 /// `count` independent channels of one team. Plain data; pass it to the kernel.
 template <packet_protocol Protocol>
@@ -23,6 +23,27 @@ struct packet_handle {
 
 using ll_handle = packet_handle<packet_protocol::ll>;
 using lamport_handle = packet_handle<packet_protocol::lamport>;
+using ll128_handle = packet_handle<packet_protocol::ll128>;
+
+/// What a warp moves at once through an LL128 channel: four lines.
+struct ll128_unit {
+  static constexpr uint32_t packets = 32;
+  static constexpr uint32_t packs = 30;
+
+  /// Packets for so many packs: an even number of units, so that half of them are whole units as well.
+  DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs_of_round) {
+    const uint64_t pairs = (uint64_t{packs_of_round} + 2 * packs - 1) / (2 * packs);
+    return pairs < most_pairs ? static_cast<uint32_t>(pairs) * 2 * packets : most_pairs * 2 * packets;
+  }
+  /// The same or more packets, in whole units.
+  DEVCOMM_HOST_DEVICE static constexpr uint32_t whole(uint32_t packets_of_round) {
+    const uint64_t units = (uint64_t{packets_of_round} + packets - 1) / packets;
+    return units < 2 * most_pairs ? static_cast<uint32_t>(units) * packets : most_pairs * 2 * packets;
+  }
+
+ private:
+  static constexpr uint32_t most_pairs = 0xffffffffu / (2 * packets);
+};
 
 /// What a sender shows with a round's packets when launches are checked.
 struct packet_contract {

@@ -94,6 +94,14 @@ class requirements {
     return add_packet_channels<packet_protocol::lamport>(members, count, packets);
   }
 
+  /// The same for LL128 channels, with packets of 16 bytes, rounded up to whole units of 32;
+  /// `ll128_session::packets_for` tells how many packs need. Creation of the device communicator fails where links
+  /// between `members` do not keep lines whole: see `properties::ll128`.
+  DEVCOMM_HOST_DEVICE constexpr ll128_handle add_ll128_channels(team members, uint32_t count, uint32_t packets) {
+    if (members.size > 1) whole_lines_ = true;
+    return add_packet_channels<packet_protocol::ll128>(members, count, ll128_unit::whole(packets));
+  }
+
   /// `count` elements of `T` on every rank, aligned to at least 128 bytes.
   template <class T>
   DEVCOMM_HOST_DEVICE constexpr buffer_handle<T> add_buffer(uint64_t count) {
@@ -114,6 +122,8 @@ class requirements {
   DEVCOMM_HOST_DEVICE constexpr uint64_t fingerprint() const { return fingerprint_; }
   DEVCOMM_HOST_DEVICE constexpr barrier_handle lsa_barriers() const { return lsa_barriers_; }
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return lsa_; }
+  /// Whether something needs links that keep lines of 128 bytes whole.
+  DEVCOMM_HOST_DEVICE constexpr bool whole_lines() const { return whole_lines_; }
 
  private:
   /// What was asked for, beside its place and size.
@@ -131,7 +141,7 @@ class requirements {
                                                                             uint32_t packets) {
     const auto size = static_cast<uint32_t>(members.size);
     const uint64_t bytes = packet_layout{count, size, packets}.bytes();
-    const uint64_t shape_and_protocol = uint64_t{packets} << 1 | static_cast<uint64_t>(Protocol);
+    const uint64_t shape_and_protocol = uint64_t{packets} << 2 | static_cast<uint64_t>(Protocol);
     return {add(bytes, 128, {size, count, shape_and_protocol}), count, size, packets, 0};
   }
 
@@ -154,6 +164,7 @@ class requirements {
   uint64_t fingerprint_ = 0xcbf29ce484222325u;
   barrier_handle lsa_barriers_{};
   trace_room trace_{};
+  bool whole_lines_ = false;
 };
 
 }  // namespace devcomm

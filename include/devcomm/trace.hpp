@@ -88,6 +88,7 @@ enum class collective_call : uint8_t {
   all_gather_direct,
   broadcast,
   broadcast_direct,
+  all_reduce_chunked,
 };
 
 DEVCOMM_HOST_DEVICE constexpr const char* to_string(collective_call call) {
@@ -102,6 +103,7 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(collective_call call) {
     case collective_call::all_gather_direct: return "all_gather_direct";
     case collective_call::broadcast: return "broadcast";
     case collective_call::broadcast_direct: return "broadcast_direct";
+    case collective_call::all_reduce_chunked: return "all_reduce_chunked";
   }
   return "unknown collective";
 }

@@ -59,6 +59,15 @@ struct lamport {
   }
 };
 
+struct ll128 {
+  using session = lsa::ll128_session<block>;
+  using handle = ll128_handle;
+  static constexpr const char* name = "LL128";
+  static handle add(requirements& needs, team members, std::uint32_t channels, std::uint32_t packs) {
+    return needs.add_ll128_channels(members, channels, session::packets_for(packs));
+  }
+};
+
 template <class Protocol, class Algorithm, class T, class Operator>
 __global__ void all_reduce(device_comm comm, typename Protocol::handle channels, const T* input, T* output,
                            std::uint64_t count) {
@@ -307,7 +316,9 @@ void check_bits() {
   check<ll, one_shot>();      \
   check<ll, two_shot>();      \
   check<lamport, one_shot>(); \
-  check<lamport, two_shot>()
+  check<lamport, two_shot>(); \
+  check<ll128, one_shot>();   \
+  check<ll128, two_shot>()
 
 }  // namespace
 
@@ -375,6 +386,52 @@ TEST_CASE("a Lamport channel carries every floating-point number, also what it m
 
 namespace {
 
+/// The block's first warp by itself, and the other three together, each with half of the vector and a channel.
+__global__ void reduce_by_warps(device_comm comm, ll128_handle channels, const double* input, double* output,
+                                std::uint64_t part) {
+  const bool first = threadIdx.x < 32;
+  const collective::from_memory<double> source{first ? input : input + part, part};
+  const collective::to_memory<double> destination{first ? output : output + part, part};
+  const collective::slice packs{0, collective::packs_of<double>(part)};
+  if (first) {
+    lsa::ll128_session channel{warp{}, comm, channels, 0};
+    collective::all_reduce_two_shot<double>(channel, packs, source, destination, sum{});
+  } else {
+    lsa::ll128_session channel{warp_span(1, 3, 1), comm, channels, 1};
+    collective::all_reduce_one_shot<double>(channel, packs, source, destination, sum{});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("warps and spans of warps have LL128 channels of their own") {
+  test::on_ranks(3, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto channels = ll128::add(needs, comm.lsa(), 2, 70);
+    const auto device_comm = comm.create_device_comm(needs);
+    constexpr std::size_t part = 500;
+    std::vector<double> input(2 * part);
+    for (std::size_t i = 0; i < input.size(); ++i) input[i] = element<float>(comm.rank(), i);
+    const test::device_array<double> from(input);
+    const test::device_array<double> to(input.size(), 0xff);
+    for (int i = 0; i < 3; ++i) {
+      launch(reduce_by_warps, {.grid = 1, .block = 128, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+             static_cast<const double*>(from.get()), to.get(), part);
+    }
+    test::finish("reduce_by_warps");
+    device_comm.check();
+    const auto got = to.read();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      double total = 0;
+      for (int rank = 0; rank < comm.size(); ++rank) total += element<float>(rank, i);
+      test::require(got[i] == total, "element " + std::to_string(i) + " on rank " + std::to_string(comm.rank()));
+    }
+    comm.barrier();
+  });
+}
+
+namespace {
+
 __global__ void write_input(__nv_bfloat16* input, std::uint64_t count, int rank, int round) {
   for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) input[i] = element<__nv_bfloat16>(rank, i, round);
 }
@@ -395,6 +452,7 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
     constexpr std::uint32_t packs = 128;
     const auto ll_channels = ll::add(needs, comm.lsa(), most_blocks, packs);
     const auto lamport_channels = lamport::add(needs, comm.lsa(), most_blocks, packs);
+    const auto ll128_channels = ll128::add(needs, comm.lsa(), most_blocks, packs);
     const auto device_comm = comm.create_device_comm(needs);
     // Fewer where every instruction is watched.
     const bool slow = comm.properties().backend == "simulator" || std::getenv("DEVCOMM_TEST_FEW") != nullptr;
@@ -411,14 +469,16 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
     };
     for (int n = 0; n < launches; ++n) {
       const auto count = static_cast<std::uint64_t>(n) * 7919 % (n % 10 == 0 ? most : 2000) + 1;
-      const unsigned blocks = 1 + static_cast<unsigned>(n) / 4 % most_blocks;
+      const unsigned blocks = 1 + static_cast<unsigned>(n) / 6 % most_blocks;
       const launch_config one_block{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
       launch(write_input, one_block, from.get(), count, comm.rank(), n);
-      switch (n % 4) {
+      switch (n % 6) {
         case 0: run(ll{}, one_shot{}, ll_channels, blocks, count); break;
         case 1: run(lamport{}, one_shot{}, lamport_channels, blocks, count); break;
         case 2: run(ll{}, two_shot{}, ll_channels, blocks, count); break;
-        default: run(lamport{}, two_shot{}, lamport_channels, blocks, count); break;
+        case 3: run(lamport{}, two_shot{}, lamport_channels, blocks, count); break;
+        case 4: run(ll128{}, one_shot{}, ll128_channels, blocks, count); break;
+        default: run(ll128{}, two_shot{}, ll128_channels, blocks, count); break;
       }
       launch(count_wrong, one_block, static_cast<const __nv_bfloat16*>(to.get()), count, comm.size(), n, wrong.get());
     }

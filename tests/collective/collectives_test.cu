@@ -24,7 +24,8 @@ namespace {
 
 constexpr unsigned threads = 64;
 constexpr unsigned most_blocks = 2;
-constexpr std::size_t room = 1 << 20;  // bytes for inputs, and as many for outputs
+constexpr unsigned groups_of_block = 2;  // where blocks have several
+constexpr std::size_t room = 1 << 20;    // bytes for inputs, and as many for outputs
 
 // Operators, chosen at run time: one kernel for all.
 
@@ -187,6 +188,8 @@ struct resources {
   device_comm comm;
   ll_handle ll;
   lamport_handle lamport;
+  collective::chunk_buffers chunks;
+  ll128_handle ll128;
 };
 
 template <class T>
@@ -272,6 +275,16 @@ struct over_lamport : Algorithm {
   }
 };
 
+template <class Algorithm>
+struct over_ll128 : Algorithm {
+  static constexpr bool can_be_in_place = true;
+  template <class T>
+  __device__ static void run(const resources& at, const vectors<T>& v) {
+    lsa::ll128_session channel{block{}, at.comm, at.ll128, blockIdx.x};
+    Algorithm::template run<T>(channel, v);
+  }
+};
+
 /// Straight between windows.
 template <form Form>
 struct direct {
@@ -303,6 +316,36 @@ struct pull {
   }
 };
 
+/// Through chunks of few packs, by two groups of a block; results into a window or through the chunks as well.
+template <bool IntoWindow>
+struct chunked {
+  static constexpr form is = form::all_reduce;
+  static constexpr const char* name = "all-reduce in chunks";
+  static constexpr bool can_be_in_place = true;
+  template <class T>
+  __device__ static void run(const resources& at, const vectors<T>& v) {
+    const unsigned warps = threads / 32 / groups_of_block;
+    const unsigned part = threadIdx.x / 32 / warps;
+    const unsigned index = blockIdx.x * groups_of_block + part;
+    const std::uint64_t packs = collective::packs_of<T>(v.count);
+    const unsigned groups = gridDim.x * groups_of_block;
+    const auto share =
+        collective::piece_of_length(packs, collective::packs_per_block(packs, groups), static_cast<int>(index));
+    const auto chunks =
+        collective::chunk_room::of_group(at.comm, at.chunks, at.chunks.packs_for(groups, at.comm.lsa_size), index);
+    const warp_span group(part * warps, warps, 1 + part);
+    lsa::barrier_session barrier{group, at.comm, index};
+    const collective::from_memory<T> source{v.input.local(), v.count};
+    if constexpr (IntoWindow) {
+      collective::all_reduce_chunked<T>(barrier, group, at.comm, chunks, share, source,
+                                        collective::to_window<T>{v.output, v.count}, v.op);
+    } else {
+      collective::all_reduce_chunked<T>(barrier, group, at.comm, chunks, share, source,
+                                        collective::to_memory<T>{v.output.local(), v.count}, v.op);
+    }
+  }
+};
+
 template <class Collective, class T>
 __global__ void run(resources at, vectors<T> v) {
   Collective::template run<T>(at, v);
@@ -320,10 +363,13 @@ class program {
         output_(comm.allocate(room)),
         in_(room, std::byte{0x3c}),
         out_(room, std::byte{0x5a}) {
-    requirements needs = comm.requirements().lsa_barriers(most_blocks);
+    requirements needs = comm.requirements().lsa_barriers(most_blocks * groups_of_block);
     constexpr std::uint32_t packs = 24;  // in a round, so that some vectors take several
     at_.ll = needs.add_ll_channels(comm.lsa(), most_blocks, 2 * packs);
     at_.lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
+    at_.chunks =
+        collective::chunk_buffers::add(needs, std::uint64_t{most_blocks * groups_of_block} * 2 * 9 * packs * 16);
+    at_.ll128 = needs.add_ll128_channels(comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs));
     device_comm_.emplace(comm.create_device_comm(needs));
     at_.comm = device_comm_->get();
   }
@@ -492,11 +538,19 @@ TEST_CASE("collectives of every kind follow one another, with every type, operat
       all.add_some<over_lamport<two_shot>, __nv_fp8_e4m3>();
       all.add_some<over_lamport<from_root>, float>();
       all.add_some<over_lamport<scatter>, __nv_fp8_e5m2>();
+      all.add_some<over_ll128<one_shot>, double>();
+      all.add_some<over_ll128<gather>, std::int64_t>();
+      all.add_some<over_ll128<two_shot>, std::int32_t>();
+      all.add_some<over_ll128<from_root>, std::uint8_t>();
+      all.add_some<over_ll128<scatter>, __nv_bfloat16>();
       all.add_some<direct<form::all_reduce>, std::uint8_t>();
       all.add_some<direct<form::reduce_scatter>, std::int64_t>();
       all.add_some<direct<form::all_gather>, double>();
       all.add_some<direct<form::broadcast>, std::int8_t>();
       all.add_some<pull, std::uint32_t>();
+      all.add_some<chunked<false>, __nv_bfloat16>();
+      all.add_some<chunked<true>, double>();
+      all.add_some<chunked<true>, __half>();
       all.replay(comm.size() == 3 ? 3 : 1);
     });
   }

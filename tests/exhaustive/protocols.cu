@@ -291,6 +291,58 @@ scenario direct(int ranks) {
           }};
 }
 
+__global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffers, sym_ptr<std::uint32_t> board,
+                               int rounds, bool into_window, std::uint32_t* result) {
+  const auto ranks = static_cast<std::uint32_t>(comm.size);
+  const std::uint32_t packs = ranks * static_cast<std::uint32_t>(rounds);
+  const std::uint32_t count = 4u * packs;
+  const auto room = collective::chunk_room::of_group(comm, buffers, 1, 0);
+  const auto produce = [&](std::uint64_t i) {
+    pack<std::uint32_t> value;
+    for (int e = 0; e < 4; ++e)
+      value[e] = 10 * (4 * static_cast<std::uint32_t>(i) + static_cast<std::uint32_t>(e)) +
+                 static_cast<std::uint32_t>(comm.rank);
+    return value;
+  };
+  lsa::barrier_session barrier{thread{}, comm, 0};
+  if (into_window) {
+    collective::all_reduce_chunked<std::uint32_t>(barrier, thread{}, comm, room, {0, packs}, produce,
+                                                  collective::to_window<std::uint32_t>{board, count}, sum{});
+  } else {
+    collective::all_reduce_chunked<std::uint32_t>(barrier, thread{}, comm, room, {0, packs}, produce,
+                                                  collective::to_memory<std::uint32_t>{board.local(), count}, sum{});
+  }
+  std::uint32_t wrong = 0;
+  for (std::uint32_t i = 0; i < count; ++i)
+    wrong += board.local()[i] != 10 * i * ranks + ranks * (ranks - 1) / 2 ? 1u : 0u;
+  result[0] += 1 + 100 * wrong;
+}
+
+/// Chunks of a pack. Round 2 writes where round 0 was read, and a second launch where the first has read.
+scenario chunked(const char* bound, int rounds, int launches, bool into_window) {
+  constexpr int ranks = 2;
+  auto buffers = std::make_shared<collective::chunk_buffers>();
+  return {into_window ? "all-reduce in chunks, to windows" : "all-reduce in chunks",
+          ranks,
+          bound,
+          false,
+          [buffers](requirements& needs) {
+            needs.lsa_barriers(1);
+            *buffers = collective::chunk_buffers::add(needs, 2 * 16 * ranks);
+          },
+          [=](const bench& b) {
+            b.on_each_rank([&](int rank) {
+              b.result(rank)[0] = 0;
+              for (int launch = 0; launch < launches; ++launch)
+                devcomm::launch(reduce_chunked, {}, b.comm(rank), *buffers, b.board(rank), rounds, into_window,
+                                b.result(rank));
+            });
+            b.finish();
+            for (int rank = 0; rank < b.size(); ++rank)
+              b.require(b.result(rank)[0] == static_cast<std::uint32_t>(launches), "a wrong sum");
+          }};
+}
+
 // --- outcomes ---
 
 /// Rank 0 gives the first barrier up after a while, and says so; rank 1 comes at any time.
@@ -395,6 +447,10 @@ int main(int argc, char** argv) {
                               run<lsa::lamport_session<thread>, lamport_handle>, algorithm::two_shot, 3u),
       direct(2),
       direct(3),
+      chunked("1 round, 2 launches", 1, 2, false),
+      chunked("1 round, 2 launches", 1, 2, true),
+      chunked("3 rounds", 3, 1, false),
+      chunked("3 rounds", 3, 1, true),
       packets<ll_handle>("reduce-scatter, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
                          algorithm::reduce_scatter, 3u),
       packets<ll_handle>("all-gather, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,

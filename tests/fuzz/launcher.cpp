@@ -34,6 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   takes([&] { require(detail::wanted_ranks(variables, 1) >= 1, "there is a rank"); });
   takes([&] { static_cast<void>(detail::watchdog_from(variables)); });
   takes([&] { static_cast<void>(detail::multicast_forbidden(variables)); });
+  takes([&] { static_cast<void>(detail::ll128_forbidden(variables)); });
   if (const auto limit = variables("DEVCOMM_BOOTSTRAP_TIMEOUT")) {
     ::setenv("DEVCOMM_BOOTSTRAP_TIMEOUT", limit->c_str(), 1);
     takes([&] { require(default_bootstrap_limit().count() > 0, "a limit is above 0"); });

@@ -166,6 +166,15 @@ struct lamport {
   }
 };
 
+struct ll128 {
+  using session = lsa::ll128_session<block>;
+  using handle = ll128_handle;
+  static constexpr operation what = operation::ll128_channel;
+  static handle add(requirements& needs, team members, std::uint32_t count) {
+    return needs.add_ll128_channels(members, count, session::packets_for(16));
+  }
+};
+
 /// What a rank calls in each of its blocks: all-reduces of ones.
 struct call {
   bool two_shots;
@@ -266,6 +275,7 @@ TEST_CASE("ranks whose peer never comes give up in time, name it, and consume no
   for (const bool two_shots : {false, true}) {
     check_missing_rank<ll>(3, two_shots);
     check_missing_rank<lamport>(5, two_shots);
+    check_missing_rank<ll128>(3, two_shots);
   }
   check_missing_rank<ll>(9, false);
 }
@@ -283,6 +293,7 @@ TEST_CASE("call after call in one session is right, and passes the check, also o
     for (const bool two_shots : {false, true}) {
       check(run<ll>(comm, members, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}), members.size);
       check(run<lamport>(comm, members, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}), members.size);
+      check(run<ll128>(comm, members, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}), members.size);
     }
   };
   for (const int ranks : {1, 9})
@@ -349,6 +360,7 @@ void check_differences() {
 TEST_CASE("packet channels find launches and calls that differ between ranks, and say how") {
   check_differences<ll>();
   check_differences<lamport>();
+  check_differences<ll128>();
 }
 
 #endif
@@ -388,9 +400,14 @@ __global__ void broadcast_from(device_comm comm, team members, lamport_handle ch
                                collective::to_memory<float>{data, count});
 }
 
+__global__ void hold_lines(device_comm comm, ll128_handle channels) {
+  lsa::ll128_session channel{block{}, comm, team{0, 1, 0, 1}, channels, 0};
+}
+
 struct resources {
   barrier_handle barriers;  ///< of rank 0 alone, as are the channels
   lamport_handle channels;
+  ll128_handle lines;
 };
 
 /// The launch fails on rank 0, and says `text`.
@@ -400,7 +417,8 @@ void check_misuse(const std::string& text, const Launch& start) {
     auto needs = comm.requirements();
     needs.lsa_barriers(1);
     const team alone{0, 1, 0, 1};
-    const resources of_one{needs.add_barriers(alone, 1), needs.add_lamport_channels(alone, 1, 1)};
+    const resources of_one{needs.add_barriers(alone, 1), needs.add_lamport_channels(alone, 1, 1),
+                           needs.add_ll128_channels(alone, 1, 1)};
     const auto device_comm = comm.create_device_comm(needs);
     if (comm.rank() == 0) {
       start(device_comm.get(), of_one);
@@ -428,6 +446,10 @@ TEST_CASE("mistakes with a session are named") {
   check_misuse("the root of a broadcast is outside the channel's team", [&](const device_comm& comm, resources one) {
     launch(broadcast_from, config, comm, team{0, 1, 0, 1}, one.channels, 1, static_cast<float*>(nullptr));
   });
+  check_misuse("packs that warps move together need a group of whole warps: give it a multiple of 32 threads",
+               [&](const device_comm& comm, resources one) {
+                 launch(hold_lines, {.grid = 1, .block = 48, .stream = cudaStreamPerThread}, comm, one.lines);
+               });
   check_misuse("the block ends within the tile", [&](const device_comm& comm, resources) {
     launch(meet_in_a_warp, {.grid = 1, .block = 2, .stream = cudaStreamPerThread}, comm);
   });

@@ -82,7 +82,8 @@ const std::string collectives_kernel = R"(
 using namespace devcomm;
 using namespace devcomm::collective;
 
-extern "C" __global__ void collectives(device_comm comm, ll_handle channels, sym_ptr<float> data, uint64_t count) {
+extern "C" __global__ void collectives(device_comm comm, ll_handle channels, chunk_buffers chunks,
+                                       sym_ptr<float> data, uint64_t count) {
   float* own = data.local();
   const from_memory<float> source{own, count};
   const to_memory<float> result{own, count};
@@ -97,6 +98,9 @@ extern "C" __global__ void collectives(device_comm comm, ll_handle channels, sym
   }
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   all_reduce_direct<float>(barrier, block{}, comm, data, data, count, sum{});
+  const chunk_room room = chunk_room::of_group(comm, chunks, chunks.packs_for(gridDim.x, comm.lsa_size), blockIdx.x);
+  all_reduce_chunked<float>(barrier, block{}, comm, room, packs, source, result, sum{});
+  all_reduce_chunked<float>(barrier, block{}, comm, room, packs, source, to_window<float>{data, count}, sum{});
   reduce_scatter_direct<float>(barrier, block{}, comm, data, own, count, sum{});
   all_gather_direct<float>(barrier, block{}, comm, own, data, count);
   broadcast_direct<float>(barrier, block{}, comm, 0, own, data, count);

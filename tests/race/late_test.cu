@@ -203,6 +203,44 @@ __global__ void see_own(board* b) {
   }
 }
 
+/// How a warp stores its four lines: whole, or with their flags before or after the data.
+enum class tearing { none, flag_first, flag_last };
+
+/// What lane `lane` stores in round `i`: two words of data, and in lanes with a flag the round.
+__device__ arch::vec16 words_of_line(unsigned lane, unsigned i) {
+  return {1000 * i + lane, i, lane % 8 == 7 ? i : 2000 * i + lane, 0};
+}
+
+/// Who finds a line's flag finds its data, of the same round.
+template <tearing How>
+__global__ void write_lines(board* b) {
+  auto* const place = reinterpret_cast<arch::vec16*>(&b->data) + threadIdx.x;  // of data, x, y and z
+  constexpr unsigned rounds = 12;
+  const bool has_flag = threadIdx.x % 8 == 7;
+  if (blockIdx.x == 0) {
+    for (unsigned i = 1; i <= rounds; ++i) {
+      const arch::vec16 mine = words_of_line(threadIdx.x, i);
+      if (How == tearing::none) {
+        arch::store_lines(place, mine);
+        continue;
+      }
+      if (has_flag == (How == tearing::flag_first)) arch::store_words(place, mine);
+      __any_sync(0xffffffffu, 1);
+      if (has_flag != (How == tearing::flag_first)) arch::store_words(place, mine);
+    }
+  } else {
+    unsigned round = 0;
+    while (round < rounds) {
+      const arch::vec16 got = arch::load_lines(place);
+      round = __shfl_sync(0xffffffffu, got.z, threadIdx.x | 7u);
+      const arch::vec16 expected = words_of_line(threadIdx.x, round);
+      const bool torn = got.x != expected.x || got.y != expected.y || got.z != expected.z;
+      if (round != 0 && torn) atomicAdd(b->found, 1u);
+      round = __all_sync(0xffffffffu, round == rounds) != 0 ? rounds : 0;
+    }
+  }
+}
+
 // --- two locations ---
 
 enum class between { nothing, release_acquire, fence };
@@ -302,6 +340,13 @@ TEST_CASE("each location is coherent, and an access of up to eight bytes is one"
   CHECK(stale(count_together, 2, 8) == 0);
   CHECK(stale(write_pairs, 3) == 0);
   CHECK(stale(see_own, 4) == 0);
+}
+
+TEST_CASE("a line that a warp stores by one instruction is seen whole, and one of several stores is not") {
+  const auto found_torn = [](kernel k) { return outcomes(k, {.grid = 2, .block = 32}, found_some); };
+  CHECK(found_torn(write_lines<tearing::none>) == 0);
+  CHECK(found_torn(write_lines<tearing::flag_first>) >= 5);
+  CHECK(found_torn(write_lines<tearing::flag_last>) >= 5);
 }
 
 TEST_CASE("a missing release or acquire is a wrong answer") {

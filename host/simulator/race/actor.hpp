@@ -24,9 +24,17 @@ struct actor {
   uint64_t stores = 0;  ///< that may have been late
   uint64_t met = 0;     ///< the meeting that it has come to, if it has learnt nothing since
 
+  bool at_once = false;    ///< its stores are seen at one time
+  uint64_t one_store = 0;  ///< the number of these stores, once there is one
+  uint64_t one_delay = 0;  ///< steps
+
   stamp fence;                 ///< published by each strong store after a release fence
   std::vector<stamp> pending;  ///< found by relaxed loads; joined by an acquire fence
 
+  void begin_one(bool on) {
+    at_once = on;
+    one_store = 0;
+  }
   /// Its clock with its own epoch; what it does from now on is not told by it.
   [[nodiscard]] stamp publish();
   void acquire(const stamp& s);

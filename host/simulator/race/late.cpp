@@ -40,8 +40,13 @@ uint64_t late_stores::delay(actor& a) const {
 
 void late_stores::stores(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before) {
   const bool by_kernel = a.group != 0 && detector_.groups[a.group].width != 0;
-  const uint64_t late = by_kernel && bytes <= 16 ? delay(a) : 0;
-  const uint64_t number = ++stores_;
+  const bool goes_on = a.at_once && a.one_store != 0;
+  const uint64_t late = goes_on ? a.one_delay : by_kernel && bytes <= 16 ? delay(a) : 0;
+  const uint64_t number = goes_on ? a.one_store : ++stores_;
+  if (a.at_once) {
+    a.one_store = number;
+    a.one_delay = late;
+  }
   page* p = nullptr;
   for_each_cell(address, bytes, [&](uintptr_t cell) {
     if (p == nullptr || cell % page::bytes == 0) p = detector_.memory.find(cell);

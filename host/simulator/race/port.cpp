@@ -112,6 +112,7 @@ void set_late(uint64_t longest, uint64_t seed, const uint64_t* step) {
   const guard hold;
   d.late.set(longest, seed, step);
 }
+void stores_are_one(bool on) { self().begin_one(on); }
 void put_back() { the_detector().late.put_back(); }
 
 uint64_t reports() { return the_detector().reports; }
@@ -134,16 +135,16 @@ void name_rank(int device, int rank) {
 }  // namespace devcomm::simulator::race
 
 extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_port = {
-    devcomm::simulator::race::identity,      devcomm::simulator::race::set_identity,
-    devcomm::simulator::race::new_identity,  devcomm::simulator::race::drop_identity,
-    devcomm::simulator::race::ignore,        devcomm::simulator::race::release,
-    devcomm::simulator::race::acquire,       devcomm::simulator::race::acquire_as,
-    devcomm::simulator::race::clear,         devcomm::simulator::race::begin_task,
-    devcomm::simulator::race::end_task,      devcomm::simulator::race::new_block,
-    devcomm::simulator::race::new_thread,    devcomm::simulator::race::watch,
-    devcomm::simulator::race::forget,        devcomm::simulator::race::name,
-    devcomm::simulator::race::reports,       devcomm::simulator::race::last_report,
-    devcomm::simulator::race::clear_reports, devcomm::simulator::race::set_exit_status,
-    devcomm::simulator::race::name_rank,     devcomm::simulator::race::set_late,
-    devcomm::simulator::race::put_back,
+    devcomm::simulator::race::identity,       devcomm::simulator::race::set_identity,
+    devcomm::simulator::race::new_identity,   devcomm::simulator::race::drop_identity,
+    devcomm::simulator::race::ignore,         devcomm::simulator::race::release,
+    devcomm::simulator::race::acquire,        devcomm::simulator::race::acquire_as,
+    devcomm::simulator::race::clear,          devcomm::simulator::race::begin_task,
+    devcomm::simulator::race::end_task,       devcomm::simulator::race::new_block,
+    devcomm::simulator::race::new_thread,     devcomm::simulator::race::watch,
+    devcomm::simulator::race::forget,         devcomm::simulator::race::name,
+    devcomm::simulator::race::reports,        devcomm::simulator::race::last_report,
+    devcomm::simulator::race::clear_reports,  devcomm::simulator::race::set_exit_status,
+    devcomm::simulator::race::name_rank,      devcomm::simulator::race::set_late,
+    devcomm::simulator::race::stores_are_one, devcomm::simulator::race::put_back,
 };

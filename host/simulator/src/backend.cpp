@@ -243,6 +243,7 @@ class simulator_backend final : public host::detail::backend {
     if (peer_uuid.rfind(uuid_prefix, 0) == 0) return {true, "simulated"};
     return {false, "it is not a simulated GPU"};
   }
+  [[nodiscard]] capability whole_lines(int, const std::string&) override { return {true, "simulated"}; }
   void make_current(int device) override { detail::make_device_current(device); }
   [[nodiscard]] std::unique_ptr<host::detail::memory_label> label(
       const std::string& name, std::span<const host::detail::window_part> parts) override {

@@ -38,6 +38,7 @@ struct warp_cells {
 struct warp {
   uint32_t live = 0;  ///< lanes that have not exited
   std::vector<warp_cells*> groups;
+  void* given[32] = {};  ///< by the lanes that meet in a `gather`
 };
 
 class block {

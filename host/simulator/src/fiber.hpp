@@ -81,11 +81,13 @@ struct fiber {
   // Waiting for memory or time.
   watch_list watches;
   const devcomm::detail::wait_label* label = nullptr;
-  uint64_t wake_time = never;  ///< looks again at this time at the latest
-  uint64_t wait_start = 0;     ///< when the wait began
-  uint64_t deadline = never;   ///< of a labelled wait, once it has looked at the clock
-  bool paused = false;         ///< the labelled wait has looked in vain before
-  bool reads_clock = false;    ///< read the clock since its last look
+  uint64_t wake_time = never;    ///< looks again at this time at the latest
+  uint64_t wait_start = 0;       ///< when the wait began
+  uint64_t deadline = never;     ///< of a labelled wait, once it has looked at the clock
+  bool paused = false;           ///< the labelled wait has looked in vain before
+  bool waits_with_warp = false;  ///< the labelled wait is one of all lanes of its warp: none sleeps while another looks
+  bool saw_change = false;       ///< since it last would have slept
+  bool reads_clock = false;      ///< read the clock since its last look
 
   // At a barrier or in a warp operation.
   uint32_t barrier = 0;

@@ -47,6 +47,8 @@ struct race_port {
 
   // Stores that are seen late: up to `longest` steps (0: none), of which `*step` is the current one.
   void (*set_late)(uint64_t longest, uint64_t seed, const uint64_t* step);
+  /// The running thread's stores become visible at one time, until this ends.
+  void (*stores_are_one)(bool on);
   /// The running thread stops: memory gets back what it was shown without.
   void (*put_back)();
 };

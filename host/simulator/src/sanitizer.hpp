@@ -122,6 +122,10 @@ inline void name(const void* p, size_t bytes, const char* what) {
 inline void set_late(uint64_t longest, uint64_t seed, const uint64_t* step) {
   if (exact()) exact_port().set_late(longest, seed, step);
 }
+/// Between the two the running thread's stores become visible at one time.
+inline void stores_are_one(bool on) {
+  if (exact()) exact_port().stores_are_one(on);
+}
 /// Another thread may look at memory: ends what the running one was shown of stores that are late.
 inline void put_back() {
   if (exact()) exact_port().put_back();

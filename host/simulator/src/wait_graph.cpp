@@ -31,6 +31,7 @@ const char* name_of(warp_operation operation) {
     case warp_operation::ballot: return "vote";
     case warp_operation::shuffle: return "shuffle";
     case warp_operation::match: return "__match";
+    case warp_operation::gather: return "an access to whole lines";
   }
   return "warp operation";
 }

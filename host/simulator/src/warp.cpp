@@ -30,6 +30,9 @@ uint64_t result_of(const fiber& f, uint32_t lanes, const uint64_t (&given)[32]) 
   uint64_t result = 0;
   switch (f.operation) {
     case warp_operation::sync: break;
+    case warp_operation::gather:
+      fail_misuse("a warp stores and loads lines as a whole, and a lane of it has exited");
+      break;
     case warp_operation::ballot:
       for_each_lane(lanes, [&](uint32_t lane) { result |= uint64_t{given[lane] != 0} << lane; });
       break;
@@ -86,6 +89,18 @@ void finish(block& b, uint32_t warp_index, uint32_t mask, fiber* last) {
   group->odd = !group->odd;
 }
 
+/// `f` waits for the other lanes of its mask. Those that wait for memory with it look again, and come.
+void await_lanes(block& b, fiber& f) {
+  for_each_lane(f.mask & b.warps[f.rank / 32].live, [&](uint32_t lane) {
+    fiber& other = b.lane(f.rank / 32, lane);
+    if (other.state != fiber_state::polling || !other.waits_with_warp) return;
+    the_engine().remove_waiting(other);
+    b.wake(other);
+  });
+  b.suspend(f, fiber_state::at_warp);
+  the_engine().reschedule();
+}
+
 /// Lets the lanes go that wait to know who is here, once nobody of the warp can join them.
 void release_converged(block& b, uint32_t warp_index) {
   const uint32_t live = b.warps[warp_index].live;
@@ -136,11 +151,42 @@ uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint
     finish(b, warp_index, mask, &f);
     preempt();
   } else {
-    b.suspend(f, fiber_state::at_warp);
-    the_engine().reschedule();
+    await_lanes(b, f);
   }
   if (cell != nullptr) sanitizer::acquire_unless_done(*cell);
   return f.value;
+}
+
+void* const* warp_gather(uint32_t mask, void* given) {
+  fiber& f = *this_fiber;
+  block& b = *f.home;
+  const uint32_t warp_index = f.rank / 32;
+  warp& w = b.warps[warp_index];
+  if ((mask & ~w.live) != 0) fail_misuse("lines are stored and loaded by whole warps of 32 threads that live");
+  f.operation = warp_operation::gather;
+  f.mask = mask;
+  f.value = reinterpret_cast<uint64_t>(given);
+  if (!complete(b, warp_index, mask, &f)) {
+    await_lanes(b, f);
+    return nullptr;
+  }
+  for_each_lane(mask, [&](uint32_t lane) {
+    const fiber& other = b.lane(warp_index, lane);
+    if (other.operation != warp_operation::gather)
+      fail_misuse("lanes of a warp meet in different operations, such as a vote and an access to lines");
+    w.given[lane] = reinterpret_cast<void*>(other.value);
+  });
+  return w.given;
+}
+
+void warp_release(uint32_t mask) {
+  block& b = *this_fiber->home;
+  const uint32_t warp_index = this_fiber->rank / 32;
+  for_each_lane(mask, [&](uint32_t lane) {
+    fiber& other = b.lane(warp_index, lane);
+    if (&other != this_fiber) b.wake(other);
+  });
+  preempt();
 }
 
 uint32_t converged_lanes(const void* place) {
@@ -151,6 +197,15 @@ uint32_t converged_lanes(const void* place) {
   b.suspend(f, fiber_state::at_converge);
   the_engine().reschedule();
   return static_cast<uint32_t>(f.value);
+}
+
+bool awaited_by_lanes(block& b, const fiber& f) {
+  bool awaited = false;
+  for_each_lane(b.warps[f.rank / 32].live, [&](uint32_t lane) {
+    const fiber& other = b.lane(f.rank / 32, lane);
+    awaited |= other.state == fiber_state::at_warp && (other.mask >> (f.rank % 32) & 1) != 0;
+  });
+  return awaited;
 }
 
 void warps_after_suspend(block& b, const fiber& f) {

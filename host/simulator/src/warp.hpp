@@ -6,6 +6,8 @@
 
 namespace devcomm::simulator::detail {
 
+/// Whether other lanes wait for `f` in a warp operation.
+[[nodiscard]] bool awaited_by_lanes(block& b, const fiber& f);
 /// `f` waits for something other than its warp.
 void warps_after_suspend(block& b, const fiber& f);
 /// `gone` has exited.

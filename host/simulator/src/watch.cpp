@@ -7,6 +7,7 @@
 #include "engine.hpp"
 #include "explorer.hpp"
 #include "grid.hpp"
+#include "warp.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 
@@ -78,7 +79,10 @@ void forget_changed(watch_list& list) {
 /// The running fiber sleeps until what it watches changes or `wake_time` comes.
 void sleep_on_memory(fiber& f) {
   engine& e = the_engine();
-  if (f.watches.overflowed || f.watches.count == 0 || changed(f.watches)) {
+  // A look of many lanes takes time, and may have found two values in one place.
+  const bool called = f.waits_with_warp && (f.saw_change || awaited_by_lanes(*f.home, f));
+  f.saw_change = false;
+  if (called || f.watches.overflowed || f.watches.count == 0 || changed(f.watches)) {
     if (f.label == nullptr) forget_changed(f.watches);
     e.reschedule();
     return;
@@ -134,6 +138,16 @@ void looked_exploring(fiber& f, const watch& seen, const void* place) {
   preempt();
 }
 
+/// The running thread's step reads or writes a line, at once.
+void touch_line(const void* line, bool writes) {
+  explorer* const e = exploring ? the_engine().order.explored_by() : nullptr;
+  if (e == nullptr) return;
+  const auto* const words = static_cast<const uint64_t*>(line);
+  for (uint32_t i = 0; i < 16; ++i) {
+    e->touches(*this_fiber, words + i, sizeof *words, writes, read<uint64_t>(words + i));
+  }
+}
+
 /// The end of a labelled wait's look in vain: everything has been looked at, and the clock has been read. Here rather
 /// than in `pause_wait`, so that what follows is all of the next look.
 void sleep_until_worth_looking(fiber& f) {
@@ -185,6 +199,29 @@ void wrote(const void* address, std::size_t bytes) {
   preempt();
 }
 
+void begin_line() { sanitizer::stores_are_one(true); }
+
+void wrote_line(const void* line) {
+  sanitizer::stores_are_one(false);
+  touch_line(line, true);
+  if (this_fiber->label == nullptr) forget(this_fiber->watches);
+  preempt();
+}
+
+void looked_at_line(const void* line) {
+  touch_line(line, false);
+  if (this_fiber->label == nullptr) preempt();
+}
+
+void looked_with_others(const void* address, uint64_t value) {
+  fiber& f = *this_fiber;
+  if (f.label == nullptr || f.labels) return;
+  f.waits_with_warp = true;
+  if (remember(f.watches, {address, value, sizeof value})) return;
+  f.watches.patience = 0;
+  f.saw_change = true;
+}
+
 void begin_label() { this_fiber->labels = exploring; }
 
 void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word) {
@@ -194,6 +231,7 @@ void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_
   f.label = &label;
   f.abort_word = abort_word;
   f.paused = false;
+  f.waits_with_warp = f.saw_change = false;
   f.deadline = never;
 }
 

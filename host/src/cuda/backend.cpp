@@ -27,6 +27,12 @@ int attribute(int device, CUdevice_attribute which) {
   return driver().device_get_attribute(&value, which, handle_of(device)) == CUDA_SUCCESS ? value : 0;
 }
 
+/// "9.0".
+std::string compute_capability(int device) {
+  return std::to_string(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)) + "." +
+         std::to_string(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+}
+
 std::string uuid_of(int device) {
   static constexpr char digits[] = "0123456789abcdef";
   CUuuid raw{};
@@ -122,6 +128,30 @@ class cuda_backend final : public detail::backend {
     }
     // The driver answers only for devices that this process sees.
     return {true, "not visible in this process; assumed, and proven when memory is mapped"};
+  }
+
+  /// NCCL's rule: NVLink between GPUs of one kind, from Volta on. Of all links NVLink alone has atomics of its own.
+  [[nodiscard]] capability whole_lines(int device, const std::string& peer_uuid) override {
+    const int count = device_count();
+    for (int other = 0; other < count; ++other) {
+      if (uuid_of(other) != peer_uuid) continue;
+      if (other == device) return {true, "the same device"};
+      const std::string mine = compute_capability(device);
+      const std::string theirs = compute_capability(other);
+      if (mine != theirs) return {false, "GPUs of two kinds: compute capability " + mine + " and " + theirs};
+      if (attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 7)
+        return {false, "GPUs before Volta cut lines into parts"};
+      int atomics = 0;
+      check(driver().device_get_p2p_attribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                              handle_of(device), handle_of(other)),
+            "cuDeviceGetP2PAttribute");
+      if (atomics == 0) return {false, "there is no NVLink between the two, and PCIe cuts lines into parts"};
+      return {true, "NVLink"};
+    }
+    return {
+        false,
+        "this process does not see it, and the driver tells nothing of the link; leave CUDA_VISIBLE_DEVICES out and "
+        "choose devices by the option device"};
   }
 
   void make_current(int device) override {

@@ -61,6 +61,7 @@ driver_functions load_driver() {
   from.load(f.device_get_uuid, "cuDeviceGetUuid");
   from.load(f.device_get_attribute, "cuDeviceGetAttribute");
   from.load(f.device_can_access_peer, "cuDeviceCanAccessPeer");
+  from.load(f.device_get_p2p_attribute, "cuDeviceGetP2PAttribute");
   from.load(f.device_primary_ctx_retain, "cuDevicePrimaryCtxRetain");
   from.load(f.ctx_set_current, "cuCtxSetCurrent");
   from.load(f.ctx_push_current, "cuCtxPushCurrent");

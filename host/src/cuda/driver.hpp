@@ -19,6 +19,7 @@ struct driver_functions {
   decltype(&cuDeviceGetUuid) device_get_uuid;
   decltype(&cuDeviceGetAttribute) device_get_attribute;
   decltype(&cuDeviceCanAccessPeer) device_can_access_peer;
+  decltype(&cuDeviceGetP2PAttribute) device_get_p2p_attribute;
   decltype(&cuDevicePrimaryCtxRetain) device_primary_ctx_retain;
   decltype(&cuCtxSetCurrent) ctx_set_current;
   decltype(&cuCtxPushCurrent) ctx_push_current;

@@ -10,8 +10,8 @@
 namespace devcomm::collective {
 
 /// Each rank owns a share of the vector: it reads that from all inputs, reduces, and writes the result to all
-/// outputs. For element types that Lamport channels do not carry, and for large vectors with few blocks; needs no
-/// memory but the two windows. Each rank reads and writes `(ranks - 1) / ranks` times the vector over its links.
+/// outputs. For large vectors where there is no memory but the two windows; with chunk buffers `all_reduce_chunked` is
+/// faster. Each rank reads and writes `(ranks - 1) / ranks` times the vector over its links.
 ///
 /// `input` and `output` may be the same place. Each block meets its like on the other ranks, and no other block: inputs
 /// are complete before the launch, and outputs after it, or the grid is synchronised before and after the call.

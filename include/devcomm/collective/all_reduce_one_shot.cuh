@@ -21,21 +21,20 @@ struct one_shot_rounds {
 
   template <int Ranks>
   DEVCOMM_DEVICE void run() const {
-    const auto threads = static_cast<uint32_t>(channel.group().size());
-    const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
     for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
       const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
       channel.begin_round();
       {
         const trace_span phase = channel.trace({"send", span_kind::copy});
-        for (uint32_t p = rank; p < count; p += threads)
-          channel.template send_pack_to_all<Ranks>(p, static_cast<pack<T>>(produce(begin + p)));
+        for (auto at = channel.walk(); at.first() < count; at.next())
+          channel.template send_pack_to_all<Ranks>(
+              at, at.is_below(count) ? static_cast<pack<T>>(produce(begin + at.index())) : pack<T>{});
       }
       {
         const trace_span phase = channel.trace({"reduce", span_kind::reduction});
-        for (uint32_t p = rank; p < count; p += threads) {
-          const pack<T> result = receive_and_reduce<Ranks, T>(channel, channel.members().size, p, op);
-          if (channel.is_alive()) consume(begin + p, result);
+        for (auto at = channel.walk(); at.first() < count; at.next()) {
+          const pack<T> result = receive_and_reduce<Ranks, T>(channel, channel.members().size, at, op);
+          if (channel.is_alive() && at.is_below(count)) consume(begin + at.index(), result);
         }
       }
     }

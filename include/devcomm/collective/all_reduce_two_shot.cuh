@@ -22,8 +22,6 @@ struct two_shot_rounds {
 
   template <int Ranks>
   DEVCOMM_DEVICE void run() const {
-    const auto threads = static_cast<uint32_t>(channel.group().size());
-    const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
     const team ranks_of_channel = channel.members();
     constexpr int at_once = pieces_at_once<Ranks>;
     const int members = Ranks != 0 ? Ranks : ranks_of_channel.size;
@@ -37,25 +35,33 @@ struct two_shot_rounds {
         return static_cast<int>(last * share + i < count ? last + 1 : (count - i + share - 1) / share);
       };
       const auto place = [&](int owner, uint32_t i) { return begin + static_cast<uint32_t>(owner) * share + i; };
+      // Packs of a member's share that exist.
+      const auto held = [&](int owner) {
+        const uint32_t first = static_cast<uint32_t>(owner) * share;
+        return first < count ? (count - first < share ? count - first : share) : 0;
+      };
 
       channel.begin_round();
       {
         const trace_span phase = channel.trace({"send", span_kind::copy});
-        for (uint32_t i = rank; i < share; i += threads)
-          send_pieces<at_once, T>(channel, owners(i), i, [&](int owner) { return produce(place(owner, i)); });
+        for (auto at = channel.walk(); at.first() < share; at.next())
+          send_pieces<at_once, T>(channel, owners(at.first()), at, [&](int owner) {
+            return at.is_below(held(owner)) ? static_cast<pack<T>>(produce(place(owner, at.index()))) : pack<T>{};
+          });
       }
       {
         const trace_span phase = channel.trace({"reduce", span_kind::reduction});
-        for (uint32_t i = rank; i < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + i < count;
-             i += threads)
+        for (auto at = channel.walk();
+             at.first() < share && static_cast<uint32_t>(ranks_of_channel.rank) * share + at.first() < count; at.next())
           channel.template send_pack_to_all<Ranks == 8 ? 0 : Ranks>(
-              room + i, receive_and_reduce<Ranks, T, at_once>(channel, members, i, op));
+              at + room, receive_and_reduce<Ranks, T, at_once>(channel, members, at, op));
       }
       {
         const trace_span phase = channel.trace({"receive", span_kind::copy});
-        for (uint32_t i = rank; i < share; i += threads)
-          receive_pieces<at_once, T>(channel, owners(i), room + i,
-                                     [&](int owner, const pack<T>& value) { consume(place(owner, i), value); });
+        for (auto at = channel.walk(); at.first() < share; at.next())
+          receive_pieces<at_once, T>(channel, owners(at.first()), at + room, [&](int owner, const pack<T>& value) {
+            if (at.is_below(held(owner))) consume(place(owner, at.index()), value);
+          });
       }
     }
   }
@@ -83,7 +89,7 @@ template <class T, class Channel, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_two_shot(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
                                         Operator op) {
   static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
-  const uint32_t room = channel.pack_capacity() / 2;
+  const uint32_t room = decltype(channel.walk())::whole(channel.pack_capacity() / 2);
   DEVCOMM_ASSERT(room > 0, "the channel of a two-shot all-reduce needs a capacity of two packs at least");
   if (room == 0) return;
   channel.begin_call(call_contract::of("all_reduce_two_shot", packs.begin, packs.end, sizeof(T)));

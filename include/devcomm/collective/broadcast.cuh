@@ -31,8 +31,6 @@ namespace devcomm::collective {
 template <class T, class Channel, class Produce, class Consume>
 DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Produce& produce, const Consume& consume) {
   static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
-  const auto threads = static_cast<uint32_t>(channel.group().size());
-  const auto rank = static_cast<uint32_t>(channel.group().thread_rank());
   const team members = channel.members();
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of a broadcast needs a capacity of one pack at least");
@@ -45,20 +43,22 @@ DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Pro
     const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
     channel.begin_round();
     if (members.rank == root) {
-      for (uint32_t p = rank; p < count; p += threads)
-        channel.send_pack_to_all(p, static_cast<pack<T>>(produce(begin + p)));
-    } else if (rank == 0) {
-      channel.send_pack_to_all(0, pack<T>{});
+      for (auto at = channel.walk(); at.first() < count; at.next())
+        channel.send_pack_to_all(at,
+                                 at.is_below(count) ? static_cast<pack<T>>(produce(begin + at.index())) : pack<T>{});
     }
-    if (rank == 0) {
-      detail::receive_pieces<4, T>(channel, members.size, 0, [&](int member, const pack<T>& value) {
-        if (member == root) consume(begin, value);
+    auto at = channel.walk();
+    if (at.first() == 0) {
+      if (members.rank != root) channel.send_pack_to_all(at, pack<T>{});
+      detail::receive_pieces<4, T>(channel, members.size, at, [&](int member, const pack<T>& value) {
+        if (member == root && at.is_below(count)) consume(begin + at.index(), value);
       });
+      at.next();
     }
-    for (uint32_t p = rank == 0 ? threads : rank; p < count; p += threads) {
+    for (; at.first() < count; at.next()) {
       pack<T> value[1];
-      channel.receive_packs(root, root + 1, p, value);
-      if (channel.is_alive()) consume(begin + p, value[0]);
+      channel.receive_packs(root, root + 1, at, value);
+      if (channel.is_alive() && at.is_below(count)) consume(begin + at.index(), value[0]);
     }
   }
 }

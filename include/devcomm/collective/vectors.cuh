@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/pack.cuh>
+#include <devcomm/sym_ptr.hpp>
 
 namespace devcomm::detail {
 
@@ -10,6 +11,25 @@ namespace devcomm::detail {
 template <class T>
 DEVCOMM_DEVICE bool is_whole_pack(const T* data, uint64_t i, uint64_t count) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && (i + 1) * pack<T>::size <= count;
+}
+
+/// Pack `i` of `count` elements of any alignment, zeros where there are none. In whole words: put together from
+/// elements, packs that are loaded at once would be taken apart, and waited for, as they meet these.
+template <class T>
+DEVCOMM_DEVICE DEVCOMM_NOINLINE arch::vec16 load_elements(const T* data, uint64_t i, uint64_t count) {
+  uint32_t words[4] = {0, 0, 0, 0};
+  DEVCOMM_UNROLL
+  for (int e = 0; e < pack<T>::size; ++e) {
+    const uint64_t place = i * pack<T>::size + static_cast<uint64_t>(e);
+    if (place >= count) break;
+    constexpr int in_words = sizeof(T) <= 4 ? 1 : static_cast<int>(sizeof(T) / 4);
+    uint32_t bits[in_words] = {};
+    copy_bytes(bits, data + place, sizeof(T));
+    const int first = e * static_cast<int>(sizeof(T));
+    DEVCOMM_UNROLL
+    for (int w = 0; w < in_words; ++w) words[first / 4 + w] |= bits[w] << 8 * (first % 4);
+  }
+  return {words[0], words[1], words[2], words[3]};
 }
 
 }  // namespace devcomm::detail
@@ -53,13 +73,9 @@ struct from_memory {
   uint64_t count;
 
   DEVCOMM_DEVICE pack<T> operator()(uint64_t i) const {
-    if (detail::is_whole_pack(data, i, count)) return load_pack_streaming(data + i * pack<T>::size);
-    pack<T> value{};
-    for (int e = 0; e < pack<T>::size; ++e) {
-      const uint64_t place = i * pack<T>::size + static_cast<uint64_t>(e);
-      if (place < count) value[e] = data[place];
-    }
-    return value;
+    return detail::to_pack<T>(detail::is_whole_pack(data, i, count)
+                                  ? detail::arch::load16_streaming(data + i * pack<T>::size)
+                                  : detail::load_elements(data, i, count));
   }
 };
 template <class T>
@@ -84,5 +100,27 @@ struct to_memory {
 };
 template <class T>
 to_memory(T*, uint64_t) -> to_memory<T>;
+
+/// A consumer that stores to the `count` elements from `data` on, of any alignment, on every rank: results go to the
+/// outputs of all ranks as soon as they are there.
+template <class T>
+struct to_window {
+  sym_ptr<T> data;
+  uint64_t count;
+
+  DEVCOMM_DEVICE void operator()(uint64_t i, const pack<T>& value) const {
+    to_memory<T>{data.local(), count}(i, value);
+  }
+  DEVCOMM_DEVICE void store(int member, uint64_t i, const pack<T>& value) const {
+    to_memory<T>{data.lsa(member), count}(i, value);
+  }
+};
+template <class T>
+to_window(sym_ptr<T>, uint64_t) -> to_window<T>;
+
+template <class Consume>
+inline constexpr bool is_window_consumer = false;
+template <class T>
+inline constexpr bool is_window_consumer<to_window<T>> = true;
 
 }  // namespace devcomm::collective

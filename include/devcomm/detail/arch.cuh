@@ -11,7 +11,7 @@
 /// Execution. `sync_block()`, `sync_warp(mask)`, `sync_named(barrier, threads)`: every participant
 /// arrives before any leaves, and what each wrote before is visible to all after. `sync_block_or`,
 /// `sync_named_or` also return whether any participant passed true. `any(mask, p)`, `ballot(mask, p)`,
-/// `shuffle(mask, v, lane)`, `active_mask()`: as CUDA's; they order no memory.
+/// `shuffle(mask, v, lane)`, `shuffle_wide` of 8 bytes, `active_mask()`: as CUDA's; they order no memory.
 ///
 /// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `fetch_add`, `fence<order, scope>()`:
 /// the PTX memory model's strong operations on 4- and 8-byte integers in global memory. `load16(p)`,
@@ -20,6 +20,12 @@
 /// 16 bytes, aligned to as many. `load_halves(p)`, `store_halves(p, v)`: strong relaxed accesses at system scope to 16
 /// bytes, aligned to 16, as two halves: each is whole, and one may be seen before the other. `load_words`,
 /// `store_words`: the same as four words of 4 bytes.
+///
+/// Lines. `load_lines(p)`, `store_lines(p, v)`: strong relaxed accesses at system scope by all 32 lanes of a warp, to
+/// 16 bytes each; eight lanes together to a line of 128 bytes, aligned to 128. Where links keep lines whole, see
+/// ll128_session.cuh, no `load_lines` sees a part of what `store_lines` stored to a line; other lines may be seen
+/// before or after it. A wait that repeats `load_lines` may sleep until the last 8 bytes of one of its lines change.
+/// `join_warp()` comes before: lanes that have gone separate ways go on together. None of them orders anything else.
 ///
 /// Numbers. `smaller(a, b)`, `larger(a, b)` of floating-point numbers: a number rather than NaN, and -0 is below +0.
 /// `multiply(a, b)`: rounded by itself, never fused with a sum. `is_small_float<T>`: whether `T` is one of CUDA's

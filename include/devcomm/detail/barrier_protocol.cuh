@@ -133,6 +133,7 @@ class barrier_protocol {
                             static_cast<uint32_t>(members_.first),         kind};
     return {group_, home_, name.pack()};
   }
+  DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
   /// The span of a call of a collective between these barriers.
   DEVCOMM_DEVICE trace_span trace_call(collective_call which, uint64_t elements) const {
     return {group_, home_, call_span{which, static_cast<uint32_t>(operation::lsa_barrier), elements}.pack()};

@@ -29,7 +29,7 @@ template <class Protocol>
 DEVCOMM_DEVICE DEVCOMM_NOINLINE int first_missing(const char* row, uint64_t row_bytes, int first, int end, int packets,
                                                   uint32_t epoch) {
   for (int member = first; member < end; ++member) {
-    for (int p = 0; p < packets; ++p) {
+    for (int p = 0; p < packets; p += Protocol::packets_a_flag) {
       const char* packet =
           row + static_cast<uint64_t>(member) * row_bytes + p * static_cast<int64_t>(packet_layout::packet_bytes);
       if (!Protocol::has_arrived(packet, epoch)) return member;
@@ -39,14 +39,16 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE int first_missing(const char* row, uint64_t row_
 }
 
 /// One group's part in one channel. `Protocol` has its `packet_protocol` as `id`, the `operation` that waits
-/// as `what`, `has_arrived(packet, epoch)`, and `end_round()`, which orders a round's stores before the next's;
-/// `once_a_launch` where the end of a session does not.
+/// as `what`, who moves a packet as `movers`, how many packets one flag speaks for as `packets_a_flag`,
+/// `has_arrived(packet, epoch)`, and `end_round()`, which orders a round's stores before the next's; `once_a_launch`
+/// where the end of a session does not.
 template <class Protocol, class Group>
 class packet_channel {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
 
  public:
   using handle = packet_handle<Protocol::id>;
+  using movers = typename Protocol::movers;
 
   /// *Requires* that `members` is part of the LSA team.
   DEVCOMM_DEVICE packet_channel(Group group, const device_comm& comm, team members, handle channels, uint32_t index)
@@ -61,6 +63,7 @@ class packet_channel {
     DEVCOMM_ASSERT(index < channels.count, "channel index is past the channels that requirements asked for");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == channels.members,
                    "the channels were made for a team of another size");
+    movers::check(group);
     check_team(members, comm);
     const packet_layout layout{channels.count, channels.members, channels.packets};
     char* own = comm.resources.local + channels.offset;
@@ -70,7 +73,8 @@ class packet_channel {
     const auto first = static_cast<uint64_t>(members.world_rank(0) - comm.lsa_first);
     theirs_ = comm.resources.base + first * comm.resources.stride + channels.offset +
               layout.row(index, 0, static_cast<uint32_t>(members.rank));
-    if (arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0) failure_ = status::aborted;
+    if (movers::any(arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0))
+      failure_ = status::aborted;
     arch::begin_session(id());
   }
 
@@ -184,11 +188,11 @@ class packet_channel {
       report(home_, failure, {Protocol::what, index_, missing(), epoch_, epoch_ - 1});
     };
     int other = -1;  // a member whose launch or call is another one
-    detail::poll<1>(
+    detail::poll<1, movers>(
         home_, {false, 0}, label,
         [&] {
           const bool whole = look();
-          contracts_.compare(first, end, epoch_, whole, other);
+          contracts_.template compare<movers>(first, end, epoch_, whole, other);
           return whole || other >= 0;
         },
         fail);

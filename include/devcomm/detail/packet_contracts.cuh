@@ -9,6 +9,7 @@
 #pragma once
 
 #include <devcomm/detail/contract.cuh>
+#include <devcomm/detail/movers.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
 
@@ -51,21 +52,13 @@ class packet_contracts {
     arch::check_fence<memory_order::release>();
   }
 
-  /// Sets `other` to the first member in `[first, end)` that is known to differ, if there is one. `whole` says that
-  /// all of them have sent.
+  /// Sets `other` to the first member in `[first, end)` that one of `Movers` knows to differ, if there is one. `whole`
+  /// says that all of them have sent.
+  template <class Movers>
   DEVCOMM_DEVICE void compare(int first, int end, uint32_t epoch, bool whole, int& other) const {
     if (!compares_) return;
-    if (whole) arch::check_fence<memory_order::acquire>();
-    for (int member = first; member < end; ++member) {
-      const packet_contract& theirs = mine_[half(epoch) + member];
-      const uint64_t shown = whole ? arch::load_check(&theirs.epoch) : arch::look_check(&theirs.epoch);
-      if (shown != epoch) continue;
-      arch::check_fence<memory_order::acquire>();
-      if (same_contract(load_contract(&theirs.launch), launch_) && same_contract(load_contract(&theirs.call), call_))
-        continue;
-      other = member;
-      return;
-    }
+    find_other(first, end, epoch, whole, other);
+    other = Movers::choose(other >= 0, other);
   }
 
   /// Leaves a record of member `other`, unless this rank's waits have ended already.
@@ -80,6 +73,20 @@ class packet_contracts {
   }
 
  private:
+  DEVCOMM_DEVICE void find_other(int first, int end, uint32_t epoch, bool whole, int& other) const {
+    if (whole) arch::check_fence<memory_order::acquire>();
+    for (int member = first; member < end; ++member) {
+      const packet_contract& theirs = mine_[half(epoch) + member];
+      const uint64_t shown = whole ? arch::load_check(&theirs.epoch) : arch::look_check(&theirs.epoch);
+      if (shown != epoch) continue;
+      arch::check_fence<memory_order::acquire>();
+      if (same_contract(load_contract(&theirs.launch), launch_) && same_contract(load_contract(&theirs.call), call_))
+        continue;
+      other = member;
+      return;
+    }
+  }
+
   /// From the contracts of even rounds to those of a round.
   DEVCOMM_DEVICE int half(uint32_t epoch) const { return epoch % 2 != 0 ? members_.size : 0; }
 
@@ -103,6 +110,7 @@ class packet_contracts {
   }
   DEVCOMM_DEVICE void begin_call(const call_contract&) const {}
   DEVCOMM_DEVICE void show(uint32_t) const {}
+  template <class Movers>
   DEVCOMM_DEVICE void compare(int, int, uint32_t, bool, int&) const {}
   DEVCOMM_DEVICE status report(resource_header*, const awaited&, int) const { return status::success; }
 };

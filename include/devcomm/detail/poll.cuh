@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/movers.cuh>
 #include <devcomm/detail/wait_label.hpp>
 #include <devcomm/detail/wait_note.cuh>
 #include <devcomm/device_comm.hpp>
@@ -44,12 +45,13 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(const resource_h
 
 /// Calls `look`, which returns whether what is waited for has happened, until it does. When `limit` is
 /// reached or the waits of its device communicator are aborted first, calls `fail` with the reason. `label` returns the
-/// `wait_label`; only the simulator and the watchdog call it.
+/// `wait_label`; only the simulator and the watchdog call it. `Movers` are the threads that look together: `look`
+/// returns the same to all of them.
 ///
 /// The loop is as tight as it can be, as a few cycles more delay the moment at which an arrival is seen by a
 /// whole look: looks come in rounds of `Unroll`, and the checks, once in `arch::rounds_per_check` rounds, are
 /// kept out of line.
-template <int Unroll = arch::looks_per_round, class Label, class Look, class Fail>
+template <int Unroll = arch::looks_per_round, class Movers = one_thread, class Label, class Look, class Fail>
 DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Look look, Fail fail) {
   arch::wait_scope waiting(label, [=] { return &home->comm.failures->abort; });
   wait_progress progress{0, arch::rounds_per_check, status::success};
@@ -62,6 +64,8 @@ DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Loo
     }
     if (--progress.rounds != 0) continue;
     progress = check_wait(home, limit, progress);
+    progress = Movers::choose(progress.outcome != status::success, progress);
+    if constexpr (arch::rounds_per_check != 1) progress.rounds = Movers::choose(progress.rounds == 1, progress.rounds);
     note.renew(label, progress.start);
     if (progress.outcome != status::success) return fail(progress.outcome);
   }

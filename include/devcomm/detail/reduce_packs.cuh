@@ -30,10 +30,10 @@ inline constexpr int members_at_once = Ranks != 0 ? Ranks : 4;
 template <int Ranks>
 inline constexpr int pieces_at_once = Ranks == 2 ? 2 : 4;
 
-/// Receives pack `i` from all `members` members, so many at once, and reduces. `Ranks` is their number, or 0 where it
-/// is not known.
-template <int Ranks, class T, int AtOnce = members_at_once<Ranks>, class Channel, class Operator>
-DEVCOMM_DEVICE pack<T> receive_and_reduce(Channel& channel, int members, uint32_t i, const Operator& op) {
+/// Receives pack `i`, a number or a walk, from all `members` members, so many at once, and reduces. `Ranks` is their
+/// number, or 0 where it is not known.
+template <int Ranks, class T, int AtOnce = members_at_once<Ranks>, class Channel, class Place, class Operator>
+DEVCOMM_DEVICE pack<T> receive_and_reduce(Channel& channel, int members, const Place& i, const Operator& op) {
   using accumulator = accumulator_t<T>;
   const int end = Ranks != 0 ? Ranks : members;
   accumulator total[pack<T>::size];
@@ -58,8 +58,8 @@ DEVCOMM_DEVICE pack<T> receive_and_reduce(Channel& channel, int members, uint32_
 }
 
 /// Sends `produce(member)` as pack `i` to each of the first `end` members.
-template <int AtOnce, class T, class Channel, class Produce>
-DEVCOMM_DEVICE void send_pieces(Channel& channel, int end, uint32_t i, const Produce& produce) {
+template <int AtOnce, class T, class Channel, class Place, class Produce>
+DEVCOMM_DEVICE void send_pieces(Channel& channel, int end, const Place& i, const Produce& produce) {
   DEVCOMM_UNROLL_BY(1)
   for (int first = 0; first < end; first += AtOnce) {
     pack<T> values[AtOnce];
@@ -73,8 +73,8 @@ DEVCOMM_DEVICE void send_pieces(Channel& channel, int end, uint32_t i, const Pro
 }
 
 /// Calls `consume(member, value)` with pack `i` from each of the first `end` members, unless the session has failed.
-template <int AtOnce, class T, class Channel, class Consume>
-DEVCOMM_DEVICE void receive_pieces(Channel& channel, int end, uint32_t i, const Consume& consume) {
+template <int AtOnce, class T, class Channel, class Place, class Consume>
+DEVCOMM_DEVICE void receive_pieces(Channel& channel, int end, const Place& i, const Consume& consume) {
   DEVCOMM_UNROLL_BY(1)
   for (int first = 0; first < end; first += AtOnce) {
     pack<T> values[AtOnce];

@@ -110,7 +110,9 @@ class barrier_session {
   /// Epoch of the last barrier that this session went through; wraps around.
   [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return protocol_.epoch(); }
 
-  /// The span, in a trace, of a call of a collective on `elements` elements.
+  /// A span of this group, in a trace.
+  DEVCOMM_DEVICE trace_span trace(span_name name) const { return protocol_.trace(name); }
+  /// The span of a call of a collective on `elements` elements.
   DEVCOMM_DEVICE trace_span trace_call(collective_call which, uint64_t elements) const {
     return protocol_.trace_call(which, elements);
   }

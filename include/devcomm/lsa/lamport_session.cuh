@@ -17,6 +17,7 @@
 
 #include <devcomm/detail/packet_channel.cuh>
 #include <devcomm/detail/traits.hpp>
+#include <devcomm/lsa/pack_walk.cuh>
 #include <devcomm/pack.cuh>
 #include <devcomm/small_float.cuh>
 
@@ -25,6 +26,8 @@ namespace devcomm::detail {
 struct lamport_protocol {
   static constexpr packet_protocol id = packet_protocol::lamport;
   static constexpr operation what = operation::lamport_channel;
+  using movers = one_thread;
+  static constexpr int packets_a_flag = 1;
   static constexpr bool once_a_launch = true;
 
   DEVCOMM_DEVICE static bool is_whole(const arch::vec16& packet) {
@@ -86,6 +89,8 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return packs; }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity(); }
+  /// The way of this thread over the packs of a round.
+  DEVCOMM_DEVICE thread_walk walk() const { return thread_walk(this->group()); }
 
   /// Sends a pack to `member` as packet `i` of this round. *Ordering*: none for anything else.
   template <class T>

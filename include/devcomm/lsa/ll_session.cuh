@@ -13,6 +13,7 @@
 #pragma once
 
 #include <devcomm/detail/packet_channel.cuh>
+#include <devcomm/lsa/pack_walk.cuh>
 #include <devcomm/pack.cuh>
 
 namespace devcomm::detail {
@@ -20,6 +21,8 @@ namespace devcomm::detail {
 struct ll_protocol {
   static constexpr packet_protocol id = packet_protocol::ll;
   static constexpr operation what = operation::ll_channel;
+  using movers = one_thread;
+  static constexpr int packets_a_flag = 1;
   static constexpr bool once_a_launch = false;
 
   /// Whether both halves of a packet carry the flag of a round.
@@ -117,6 +120,8 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return 2 * packs; }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / 2; }
+  /// The way of this thread over the packs of a round.
+  DEVCOMM_DEVICE thread_walk walk() const { return thread_walk(this->group()); }
   template <class T>
   DEVCOMM_DEVICE void send_pack(int member, uint32_t i, const pack<T>& value) const {
     this->check(member, 2 * i, 2);

@@ -204,7 +204,7 @@ TEST_CASE("properties say why for everything that is missing") {
     const host::properties& p = comm.properties();
     require(p.backend == "simulator", "the simulator names itself");
     for (const auto* each :
-         {&p.lsa, &p.file_descriptor_handles, &p.fabric_handles, &p.cuda_ipc, &p.multicast, &p.network}) {
+         {&p.lsa, &p.ll128, &p.file_descriptor_handles, &p.fabric_handles, &p.cuda_ipc, &p.multicast, &p.network}) {
       require(!each->reason.empty(), "every answer explains itself");
     }
     require(!p.lsa.available && p.lsa.reason == "there is only one rank", "one rank has no peer");
@@ -229,6 +229,23 @@ TEST_CASE("multicast that the environment forbids is reported with the variable"
     CHECK(ends == all_ok(1));
   }
   if (before != nullptr) ::setenv("NCCL_NVLS_ENABLE", saved.c_str(), 1);
+}
+
+TEST_CASE("LL128 channels are refused where lines do not stay whole, on all ranks and with the reason") {
+  const auto make_channels = [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    auto needs = comm.requirements();
+    needs.add_ll128_channels(team{0, 1, 0, 1}, 1, 64);
+    static_cast<void>(comm.create_device_comm(needs));  // nothing of it crosses a link
+    needs.add_ll128_channels(comm.lsa(), 1, 64);
+    static_cast<void>(comm.create_device_comm(needs));
+  };
+  CHECK(on_threads(2, make_channels) == all_ok(2));
+  const scoped_variable variable("DEVCOMM_LL128_ENABLE", "0");
+  for (const std::string& end : on_threads(2, make_channels)) {
+    CHECK(end.find("not_supported: create_device_comm") == 0);
+    CHECK(end.find("DEVCOMM_LL128_ENABLE is 0; ask for LL or Lamport channels") != std::string::npos);
+  }
 }
 
 TEST_CASE("a rank that leaves with an error leaves nobody waiting") {

@@ -40,6 +40,7 @@ char* address_of(const window& w, int member) {
 void exchange_patterns(host::communicator& comm, const window& w) {
   const auto own = pattern_of(comm.rank(), w.bytes);
   require_cuda(cudaMemcpy(w.local, own.data(), own.size(), cudaMemcpyHostToDevice), "writing the own part");
+  require_cuda(cudaStreamSynchronize(nullptr), "writing the own part");  // small copies are on their way for longer
   comm.barrier();
   std::vector<char> found(w.bytes);
   for (int member = 0; member < w.lsa_size; ++member) {

@@ -26,6 +26,8 @@ const char* const table = R"(
 4 1048576 two_shot lamport 64 256 10.6
 4 1048576 two_shot ll 128 64 17.3
 4 1048576 direct simple 64 256 10.2
+4 1048576 chunked simple 64 512 10.1
+4 1048576 chunked_to_window simple 64 512 9.9
 )";
 
 all_reduce_plan choose(const all_reduce_request& request) {
@@ -56,6 +58,9 @@ TEST_CASE("a plan keeps to the budget of blocks, the type and the memory") {
   CHECK(choose({.bytes = 65536, .ranks = 4, .most_blocks = 5}).blocks == 5);
   CHECK(choose({.bytes = 65536, .ranks = 4, .lamport = false}).protocol == all_reduce_protocol::ll);
   CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true}).algorithm == all_reduce_algorithm::direct);
+  CHECK(choose({.bytes = 1 << 20, .ranks = 4, .chunks = true}).algorithm == all_reduce_algorithm::chunked);
+  CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true, .chunks = true}).algorithm ==
+        all_reduce_algorithm::chunked_to_window);
 }
 
 TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {
@@ -88,7 +93,7 @@ TEST_CASE("a plan says what it chose and why") {
   CHECK(
       choose({.bytes = 65536, .ranks = 4, .most_blocks = 16}).why ==
       "one_shot lamport, 16 x 128, about 4.10 us: the fastest in the test's table for 4 ranks and 65536 bytes in at most 16 "
-      "blocks, for any memory");
+      "blocks, for any memory, kernels without chunk buffers");
 }
 
 TEST_CASE("a table that cannot be read names its line") {

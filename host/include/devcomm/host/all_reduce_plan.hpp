@@ -8,9 +8,10 @@
 
 namespace devcomm::host {
 
-/// The functions of devcomm/collective/: `all_reduce_one_shot`, `all_reduce_two_shot`, `all_reduce_direct`.
-enum class all_reduce_algorithm { one_shot, two_shot, direct };
-/// The channel under it: `lsa::ll_session`, `lsa::lamport_session`; the barriers of `all_reduce_direct`.
+/// The functions of devcomm/collective/: `all_reduce_one_shot`, `all_reduce_two_shot`, `all_reduce_direct`, and
+/// `all_reduce_chunked`, whose results go anywhere or, with `collective::to_window`, straight into a window.
+enum class all_reduce_algorithm { one_shot, two_shot, direct, chunked, chunked_to_window };
+/// What is under it: `lsa::ll_session`, `lsa::lamport_session`, or barriers.
 enum class all_reduce_protocol { ll, lamport, simple };
 
 [[nodiscard]] const char* to_string(all_reduce_algorithm algorithm);
@@ -23,6 +24,7 @@ struct all_reduce_request {
   unsigned most_blocks = 0;  ///< that a launch may take, to leave the rest to compute; 0: any number
   bool lamport = true;       ///< whether the elements are of a type with `lsa::is_lamport_type`
   bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
+  bool chunks = false;       ///< whether the kernel has `collective::chunk_buffers`
 };
 
 struct all_reduce_plan {

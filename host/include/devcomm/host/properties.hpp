@@ -16,7 +16,8 @@ struct properties {
   std::string backend;  ///< "cuda" or "simulator"
   std::string device_name;
   int multiprocessors = 0;
-  capability lsa;  ///< load/store access to at least one peer
+  capability lsa;    ///< load/store access to at least one peer
+  capability ll128;  ///< lines of 128 bytes stay whole between the ranks of the LSA team
   capability file_descriptor_handles;
   capability fabric_handles;
   capability cuda_ipc;   ///< `register_memory` across processes

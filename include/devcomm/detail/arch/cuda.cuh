@@ -30,6 +30,7 @@ __device__ inline uint32_t lane() {
 __device__ inline void sync_block() { __syncthreads(); }
 __device__ inline bool sync_block_or(bool predicate) { return __syncthreads_or(predicate) != 0; }
 __device__ inline void sync_warp(uint32_t mask) { __syncwarp(mask); }
+__device__ inline void join_warp() { __syncwarp(); }
 
 __device__ inline void sync_named(uint32_t barrier, uint32_t threads) {
   asm volatile("barrier.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
@@ -63,6 +64,9 @@ __device__ inline uint32_t ballot(uint32_t mask, bool predicate) { return __ball
 __device__ inline uint32_t active_mask() { return __activemask(); }
 __device__ inline uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t source_lane) {
   return __shfl_sync(mask, value, static_cast<int>(source_lane));
+}
+__device__ inline uint64_t shuffle_wide(uint32_t mask, uint64_t value, uint32_t source_lane) {
+  return __shfl_sync(mask, static_cast<unsigned long long>(value), static_cast<int>(source_lane));
 }
 
 template <class Tag, class T, int N>

@@ -55,6 +55,9 @@ DEVCOMM_SIMULATOR_CONVERGENT inline uint32_t active_mask() { return sim::converg
 inline uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t source_lane) {
   return static_cast<uint32_t>(sim::warp_meet(sim::warp_operation::shuffle, mask, value, source_lane % warp_threads));
 }
+inline uint64_t shuffle_wide(uint32_t mask, uint64_t value, uint32_t source_lane) {
+  return sim::warp_meet(sim::warp_operation::shuffle, mask, value, source_lane % warp_threads);
+}
 
 /// `N` elements of shared memory that belong to `Tag`.
 template <class Tag, class T, int N>
@@ -241,3 +244,5 @@ void leave_session(const Id& id) {
 }
 
 }  // namespace devcomm::detail::arch
+
+#include <devcomm/simulator/arch_lines.cuh>  // IWYU pragma: export

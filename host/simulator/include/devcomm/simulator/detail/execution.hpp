@@ -27,16 +27,29 @@ void looked(const void* address, std::size_t bytes, uint64_t value);
 /// (host) Follows a strong operation that changed so many bytes of memory.
 void wrote(const void* address, std::size_t bytes);
 
+/// From here to `wrote_line`, stores of the calling thread are one: all others see all of them or none.
+void begin_line();
+/// Follows the stores to the line of 128 bytes at `line`.
+void wrote_line(const void* line);
+/// Follows the loads of the line at `line` by a thread that acts for others as well.
+void looked_at_line(const void* line);
+/// The calling thread's wait, one of all lanes of its warp, looks at these 8 bytes, in which `value` was found for it.
+void looked_with_others(const void* address, uint64_t value);
+
 /// Meets the other threads of the block at `barrier` (0 to 15). `threads` arrivals complete it; 0
 /// means all threads of the block that have not exited. Returns how many passed true.
 uint32_t block_barrier(uint32_t barrier, uint32_t threads, bool predicate);
 /// Meets all threads of a cooperative launch.
 void grid_barrier();
 
-enum class warp_operation : uint8_t { sync, ballot, shuffle, match };
+enum class warp_operation : uint8_t { sync, ballot, shuffle, match, gather };
 /// Meets the lanes of `mask`. `sync`: nothing; `ballot`: the mask of lanes with `value` nonzero;
 /// `shuffle`: `value` of lane `source`; `match`: the mask of lanes with an equal `value`.
 uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint32_t source);
+/// Meets the lanes of `mask`, of which the last to come acts for all: it gets what each has `given`, by lane, and goes
+/// on until it calls `warp_release`. The others get null, and wait until then.
+void* const* warp_gather(uint32_t mask, void* given);
+void warp_release(uint32_t mask);
 /// Marks functions that a compiler must call once for each place in the source that calls them.
 #if defined(__clang__)
 #  define DEVCOMM_SIMULATOR_CONVERGENT __attribute__((noinline, convergent, nomerge))

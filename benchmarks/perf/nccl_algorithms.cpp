@@ -1,4 +1,4 @@
-#include "perf/nccl_all_reduce.hpp"
+#include "perf/nccl_algorithms.hpp"
 
 #include "peers/nccl_library.hpp"
 #include "perf/exchange.hpp"
@@ -34,9 +34,9 @@ class nccl_rank {
   ncclComm_t handle = nullptr;
 };
 
-class nccl_all_reduce : public algorithm {
+class nccl_algorithm : public algorithm {
  public:
-  explicit nccl_all_reduce(std::shared_ptr<nccl_rank> rank) : rank_(std::move(rank)) {}
+  nccl_algorithm(nccl_call which, std::shared_ptr<nccl_rank> rank) : which_(which), rank_(std::move(rank)) {}
 
   [[nodiscard]] std::string implementation() const override { return "nccl"; }
   [[nodiscard]] std::string name() const override { return "nccl"; }
@@ -45,27 +45,45 @@ class nccl_all_reduce : public algorithm {
   [[nodiscard]] std::vector<launch_shape> shapes(const work&) const override { return {launch_shape{}}; }
   void start(const work& what) override {
     const auto& nccl = rank_->library;
-    nccl.check(nccl.all_reduce(what.input, what.output, what.count(), nccl_type(what.type), ncclSum, rank_->handle,
-                               what.stream),
-               "ncclAllReduce");
+    const ncclDataType_t type = nccl_type(what.type);
+    ncclComm_t comm = rank_->handle;
+    switch (which_) {
+      case nccl_call::all_reduce:
+        return nccl.check(nccl.all_reduce(what.input, what.output, what.count(), type, ncclSum, comm, what.stream),
+                          "ncclAllReduce");
+      case nccl_call::reduce_scatter:
+        return nccl.check(nccl.reduce_scatter(what.input, what.output, what.piece(), type, ncclSum, comm, what.stream),
+                          "ncclReduceScatter");
+      case nccl_call::all_gather:
+        return nccl.check(nccl.all_gather(what.input, what.output, what.piece(), type, comm, what.stream),
+                          "ncclAllGather");
+      case nccl_call::broadcast:
+        return nccl.check(nccl.broadcast(what.input, what.output, what.count(), type, 0, comm, what.stream),
+                          "ncclBroadcast");
+    }
   }
 
  protected:
+  [[nodiscard]] const nccl_rank& rank() const { return *rank_; }
+
+ private:
+  nccl_call which_;
   std::shared_ptr<nccl_rank> rank_;
 };
 
 /// In memory that NCCL has allocated and registered as a symmetric window.
-class nccl_window_all_reduce final : public nccl_all_reduce {
+class nccl_window_algorithm final : public nccl_algorithm {
  public:
-  nccl_window_all_reduce(std::shared_ptr<nccl_rank> rank, std::uint64_t bytes) : nccl_all_reduce(std::move(rank)) {
-    const auto& nccl = rank_->library;
+  nccl_window_algorithm(nccl_call which, std::shared_ptr<nccl_rank> of, std::uint64_t bytes)
+      : nccl_algorithm(which, std::move(of)) {
+    const auto& nccl = rank().library;
     nccl.check(nccl.mem_alloc(&memory_, bytes), "ncclMemAlloc");
-    nccl.check(nccl.window_register(rank_->handle, memory_, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
+    nccl.check(nccl.window_register(rank().handle, memory_, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
                "ncclCommWindowRegister");
   }
-  ~nccl_window_all_reduce() override {
-    rank_->library.window_deregister(rank_->handle, window_);
-    rank_->library.mem_free(memory_);
+  ~nccl_window_algorithm() override {
+    rank().library.window_deregister(rank().handle, window_);
+    rank().library.mem_free(memory_);
   }
 
   [[nodiscard]] std::string protocol() const override { return "window"; }
@@ -78,11 +96,11 @@ class nccl_window_all_reduce final : public nccl_all_reduce {
 
 }  // namespace
 
-algorithms make_nccl_all_reduce(const rank_context& context) {
+algorithms make_nccl(nccl_call which, const rank_context& context) {
   const auto rank = std::make_shared<nccl_rank>(*context.comm);
   algorithms made;
-  made.push_back(std::make_unique<nccl_all_reduce>(rank));
-  made.push_back(std::make_unique<nccl_window_all_reduce>(rank, 2 * context.most_bytes));
+  made.push_back(std::make_unique<nccl_algorithm>(which, rank));
+  made.push_back(std::make_unique<nccl_window_algorithm>(which, rank, 2 * context.most_bytes));
   return made;
 }
 

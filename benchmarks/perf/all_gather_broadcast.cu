@@ -1,0 +1,115 @@
+/// All-gather and broadcast, which only move elements. In one file: most of the time to compile either goes into the
+/// headers.
+#include "perf/nccl_algorithms.hpp"
+#include "perf/packets_or_windows.cuh"
+#include "perf/random_data.hpp"
+
+namespace perf {
+namespace {
+
+using namespace devcomm;
+
+constexpr int root = 0;
+
+struct gather_packets {
+  static constexpr const char* name = "one_shot";
+  static constexpr pieces in_pieces = pieces::of_output;
+  static constexpr bool only_moves = true;
+  static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
+
+  template <class T, class Channel, class Produce, class Consume>
+  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+                             const Consume& consume) {
+    collective::all_gather<T>(channel, packs, produce, consume);
+  }
+};
+
+struct gather_direct {
+  static constexpr const char* name = "direct";
+  static constexpr pieces in_pieces = pieces::of_output;
+  static constexpr bool only_moves = true;
+
+  template <class T, class Barrier>
+  __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
+                             std::uint64_t count) {
+    collective::all_gather_direct<T>(barrier, block{}, comm, input.local(), output, count);
+  }
+};
+
+class all_gather final : public packets_or_windows<gather_packets, gather_direct> {
+ public:
+  [[nodiscard]] std::string name() const override { return "all_gather"; }
+  [[nodiscard]] std::string about() const override { return "bytes of each rank's output, of which a piece goes in"; }
+  [[nodiscard]] double bus_factor(int ranks) const override { return (ranks - 1.0) / ranks; }
+  [[nodiscard]] std::uint64_t grain(const work& what) const override { return grain_of_pieces(what); }
+  void place(work& call) const override {
+    if (call.in_place) call.input = call.piece_of(call.output);
+  }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
+    return make_nccl(nccl_call::all_gather, context);
+  }
+  void fill(const work& what, std::uint64_t seed) const override {
+    fill_random(what.input, what.piece(), what.type, what.rank, seed, what.stream);
+  }
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
+    return count_wrong_pieces(what, what.piece(), seed);
+  }
+
+ protected:
+  [[nodiscard]] link_load load(const work& what) const override { return load_of_pieces(what); }
+};
+
+struct broadcast_packets {
+  static constexpr const char* name = "one_shot";
+  static constexpr pieces in_pieces = pieces::none;
+  static constexpr bool only_moves = true;
+  /// Above, the root's links are what counts, and windows share its work out.
+  static constexpr std::uint64_t most_bytes = 16 << 20;
+
+  template <class T, class Channel, class Produce, class Consume>
+  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+                             const Consume& consume) {
+    collective::broadcast<T>(channel, root, packs, produce, consume);
+  }
+};
+
+struct broadcast_direct {
+  static constexpr const char* name = "direct";
+  static constexpr pieces in_pieces = pieces::none;
+  static constexpr bool only_moves = true;
+
+  template <class T, class Barrier>
+  __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
+                             std::uint64_t count) {
+    collective::broadcast_direct<T>(barrier, block{}, comm, root, input.local(), output, count);
+  }
+};
+
+class broadcast final : public packets_or_windows<broadcast_packets, broadcast_direct> {
+ public:
+  [[nodiscard]] std::string name() const override { return "broadcast"; }
+  [[nodiscard]] std::string about() const override { return "bytes of the vector of rank 0, the root"; }
+  [[nodiscard]] double bus_factor(int) const override { return 1; }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
+    return make_nccl(nccl_call::broadcast, context);
+  }
+  void fill(const work& what, std::uint64_t seed) const override {
+    if (what.rank == root) fill_random(what.input, what.count(), what.type, root, seed, what.stream);
+  }
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
+    return count_wrong_pieces(what, what.count(), seed);
+  }
+
+ protected:
+  [[nodiscard]] link_load load(const work& what) const override {
+    const auto bytes = static_cast<double>(what.bytes);
+    const double others = what.ranks - 1;
+    return {.of_packets = others * bytes, .of_windows = 2 * others / what.ranks * bytes, .barriers = 3};
+  }
+};
+
+const bool are_registered =
+    register_operation(std::make_unique<all_gather>()) && register_operation(std::make_unique<broadcast>());
+
+}  // namespace
+}  // namespace perf

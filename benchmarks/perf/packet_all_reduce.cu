@@ -1,0 +1,20 @@
+#include "perf/packet_all_reduce.cuh"
+
+namespace perf {
+namespace {
+
+/// One shot and two shots.
+template <class Protocol>
+void add_all_reduces(const rank_context& context, algorithms& made) {
+  made.push_back(std::make_unique<packets::packet_algorithm<packets::one_shot, Protocol>>(context));
+  made.push_back(std::make_unique<packets::packet_algorithm<packets::two_shot, Protocol>>(context));
+}
+
+}  // namespace
+
+void add_ll_all_reduces(const rank_context& context, algorithms& made) { add_all_reduces<packets::ll>(context, made); }
+void add_lamport_all_reduces(const rank_context& context, algorithms& made) {
+  add_all_reduces<packets::lamport>(context, made);
+}
+
+}  // namespace perf

@@ -1,0 +1,81 @@
+/// \file arch_lines.cuh
+/// Lines of 128 bytes in the simulator; see devcomm/detail/arch.cuh for what each function guarantees.
+///
+/// One lane acts for its warp, with no point between the words of a line at which another thread may go on; other lines
+/// are other steps.
+#pragma once
+
+#include <devcomm/simulator/arch.cuh>
+
+namespace devcomm::detail::arch {
+
+inline constexpr uint32_t line_lanes = 8;
+
+/// A lane's part of a line.
+struct line_part {
+  uint64_t* place;
+  halves words;
+  uint64_t flag;  ///< the line's last 8 bytes, as they were loaded
+};
+
+/// What another lane brought: it waits, which is order enough.
+DEVCOMM_SIMULATOR_UNSEEN inline line_part part_of(const void* lane) { return *static_cast<const line_part*>(lane); }
+DEVCOMM_SIMULATOR_UNSEEN inline void give_part(void* lane, halves words, uint64_t flag) {
+  static_cast<line_part*>(lane)->words = words;
+  static_cast<line_part*>(lane)->flag = flag;
+}
+
+/// The line that eight lanes store or load together.
+inline uint64_t* line_of(void* const* parts) {
+  uint64_t* const line = part_of(parts[0]).place;
+  if (reinterpret_cast<uintptr_t>(line) % 128 != 0) sim::fail_misuse("a line whose address is no multiple of 128");
+  for (uint32_t i = 1; i < line_lanes; ++i) {
+    if (part_of(parts[i]).place != line + size_t{2} * i)
+      sim::fail_misuse("eight lanes that store or load a line take 16 bytes each of it, in their order");
+  }
+  return line;
+}
+
+inline void store_lines(void* address, vec16 value) {
+  line_part mine{static_cast<uint64_t*>(address), {}, 0};
+  __builtin_memcpy(&mine.words, &value, sizeof value);
+  void* const* const parts = sim::warp_gather(full_mask, &mine);
+  if (parts == nullptr) return;
+  for (uint32_t lane = 0; lane < warp_threads; lane += line_lanes) {
+    uint64_t* const line = line_of(parts + lane);
+    sim::begin_line();
+    for (uint32_t i = 0; i < line_lanes; ++i) {
+      const halves words = part_of(parts[lane + i]).words;
+      __atomic_store_n(line + size_t{2} * i, words.low, __ATOMIC_RELAXED);
+      __atomic_store_n(line + size_t{2} * i + 1, words.high, __ATOMIC_RELAXED);
+    }
+    sim::wrote_line(line);
+  }
+  sim::warp_release(full_mask);
+}
+
+inline vec16 load_lines(const void* address) {
+  line_part mine{const_cast<uint64_t*>(static_cast<const uint64_t*>(address)), {}, 0};
+  if (void* const* const parts = sim::warp_gather(full_mask, &mine)) {
+    for (uint32_t lane = 0; lane < warp_threads; lane += line_lanes) {
+      const uint64_t* const line = line_of(parts + lane);
+      halves words[line_lanes];
+      for (uint32_t i = 0; i < line_lanes; ++i) {
+        words[i].low = __atomic_load_n(line + size_t{2} * i, __ATOMIC_RELAXED);
+        words[i].high = __atomic_load_n(line + size_t{2} * i + 1, __ATOMIC_RELAXED);
+      }
+      for (uint32_t i = 0; i < line_lanes; ++i) give_part(parts[lane + i], words[i], words[line_lanes - 1].high);
+      sim::looked_at_line(line);
+    }
+    sim::warp_release(full_mask);
+  }
+  sim::looked_with_others(mine.place + size_t{2} * (line_lanes - lane() % line_lanes) - 1, mine.flag);
+  vec16 value;
+  __builtin_memcpy(&value, &mine.words, sizeof value);
+  return value;
+}
+
+/// Who comes to a line waits for the others anyway.
+inline void join_warp() {}
+
+}  // namespace devcomm::detail::arch

@@ -1,0 +1,169 @@
+/// \file ll128_session.cuh
+/// LL128 channels: messages of any type at 15/16 of the link's bytes, where links keep lines whole.
+///
+/// Protocol (that of NCCL's LL128). A line of 128 bytes is 120 bytes of data and a flag of 8, the epoch of the round.
+/// Eight lanes of a warp store a line, 16 bytes each, by one instruction; a warp stores four. The receiver, a warp too,
+/// loads four lines by one instruction until each carries the round's epoch in its flag, and then has the data.
+///
+/// *Why no fence is needed*. It rests on hardware, not on PTX, which promises nothing beyond single words: GPUs from
+/// Volta on make one request of the 128 bytes that a warp stores to a line, NVLink and the memory behind it keep it
+/// whole, and a warp's load of the line is one look at it. So who sees a line's flag has seen its data. PCIe cuts lines
+/// into parts that arrive in any order, and so may a switch between GPUs of two kinds: there the host library makes no
+/// LL128 channels and says why (`properties::ll128`). Lines are only ever overwritten by their sender;
+/// detail/packet_channel.cuh says why that is not too early.
+///
+/// *Limit*. Epochs come again after 2^32 rounds, as those of `ll_session`.
+#pragma once
+
+#include <devcomm/detail/movers.cuh>
+#include <devcomm/detail/packet_channel.cuh>
+#include <devcomm/lsa/pack_walk.cuh>
+#include <devcomm/pack.cuh>
+#include <devcomm/thread.cuh>
+#include <devcomm/tile.cuh>
+
+namespace devcomm::detail {
+
+struct ll128_protocol {
+  static constexpr packet_protocol id = packet_protocol::ll128;
+  static constexpr operation what = operation::ll128_channel;
+  using movers = whole_warp;
+  static constexpr int packets_a_flag = 8;
+  static constexpr bool once_a_launch = false;
+
+  /// Lanes 7, 15, 23 and 31 store and load the flags.
+  DEVCOMM_DEVICE static bool has_flag() { return arch::lane() % packets_a_flag == packets_a_flag - 1; }
+  DEVCOMM_DEVICE static bool is_second() { return arch::lane() % 16 == 15; }
+  /// Whether what this lane has loaded says that its line has not arrived.
+  DEVCOMM_DEVICE static bool is_missing(const arch::vec16& words, uint32_t epoch) {
+    return has_flag() & (words.z != epoch);
+  }
+  /// `packet`: the first of a line.
+  DEVCOMM_DEVICE static bool has_arrived(const char* packet, uint32_t epoch) {
+    const auto* flag = reinterpret_cast<const uint64_t*>(packet + packets_a_flag * packet_layout::packet_bytes) - 1;
+    return arch::load<memory_order::relaxed, scope::system>(flag) == epoch;
+  }
+  DEVCOMM_DEVICE static void end_round() {}
+
+  /// What this lane stores for the packs that the lanes of its warp hold. Lanes with flags share a pack with lane ^ 8.
+  DEVCOMM_DEVICE static arch::vec16 encode(const arch::vec16& data, uint32_t epoch) {
+    const uint64_t other = swap(data.z, data.w);
+    if (!has_flag()) return data;
+    return {is_second() ? static_cast<uint32_t>(other) : data.x,
+            is_second() ? static_cast<uint32_t>(other >> 32) : data.y, epoch, 0};
+  }
+  /// This lane's pack of the lines that its warp has loaded; zeros in lanes that have none.
+  DEVCOMM_DEVICE static arch::vec16 decode(const arch::vec16& words) {
+    const uint64_t other = swap(words.x, words.y);
+    if (!has_flag()) return words;
+    if (is_second()) return {0, 0, 0, 0};
+    return {words.x, words.y, static_cast<uint32_t>(other), static_cast<uint32_t>(other >> 32)};
+  }
+
+ private:
+  /// Two words of lane ^ 8.
+  DEVCOMM_DEVICE static uint64_t swap(uint32_t low, uint32_t high) {
+    return arch::shuffle_wide(arch::full_mask, low | uint64_t{high} << 32, arch::lane() ^ 8);
+  }
+};
+
+/// Whether 32 threads of `Group` may be the lanes of a warp.
+template <class Group>
+inline constexpr bool may_hold_warps = !is_same<Group, thread>;
+template <int Size>
+inline constexpr bool may_hold_warps<tile<Size>> = Size == 32;
+
+}  // namespace devcomm::detail
+
+namespace devcomm::lsa {
+
+/// One group's hold on one LL128 channel; usually a block's, with the block's index.
+///
+/// *Collective*, *Failure*: as for `ll_session`; what sends and receives is called by all lanes of a warp together,
+/// with walks at the same place. *Requires* that each 32 threads of the group are the lanes of a warp, in order.
+///
+///     for (auto at = channel.walk(); at.first() < count; at.next())
+///       channel.send_pack_to_all(at, at.is_below(count) ? produce(at.index()) : pack<T>{});
+template <class Group>
+class ll128_session : public detail::packet_channel<detail::ll128_protocol, Group> {
+  using base = detail::packet_channel<detail::ll128_protocol, Group>;
+  using protocol = detail::ll128_protocol;
+  static_assert(detail::may_hold_warps<Group>,
+                "an LL128 channel needs a group of whole warps, such as block, warp_span or warp; use an LL channel");
+
+ public:
+  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, ll128_handle channels, uint32_t index)
+      : ll128_session(group, comm, comm.lsa(), channels, index) {}
+
+  /// *Requires* that `members` is part of the LSA team.
+  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, team members, ll128_handle channels,
+                               uint32_t index)
+      : base(group, comm, members, channels, index) {
+    DEVCOMM_ASSERT(channels.packets % ll128_unit::packets == 0, "LL128 channels hold whole units of 32 packets");
+  }
+
+  template <class T>
+  static constexpr bool can_carry = true;
+  /// Packets that make room for `packs` packs from each member to each in a round: an even number of units, so that
+  /// half of the channel is whole units as well.
+  DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return ll128_unit::packets_for(packs); }
+
+  DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / ll128_unit::packets * ll128_unit::packs; }
+  /// The way of this thread over the packs of a round.
+  DEVCOMM_DEVICE warp_walk walk() const { return warp_walk(this->group()); }
+
+  /// Sends the packs of the unit at `at` to `member`. *Ordering*: none for anything else.
+  template <class T>
+  DEVCOMM_DEVICE void send_pack(int member, const warp_walk& at, const pack<T>& value) const {
+    this->check(member, at.packet(), ll128_unit::packets);
+    if (!this->is_alive()) return;
+    const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
+    detail::arch::join_warp();
+    detail::arch::store_lines(this->outgoing(member, packet_of(at)), words);
+  }
+
+  /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
+  template <int Ranks = 0, class T>
+  DEVCOMM_DEVICE void send_pack_to_all(const warp_walk& at, const pack<T>& value) const {
+    this->check(0, at.packet(), ll128_unit::packets);
+    if (!this->is_alive()) return;
+    const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
+    detail::arch::join_warp();
+    this->template for_each_outgoing<Ranks>(packet_of(at),
+                                            [&](char* packet) { detail::arch::store_lines(packet, words); });
+  }
+
+  /// What the members in `[first, first + Members)` sent as the unit at `at` of this round; waits until all of it has
+  /// arrived. In the place of members from `end` on it is the last one's before `end` again; lanes without a pack get
+  /// zeros. *Ordering*: none for anything else. *Requires* `first < end`.
+  template <int Members, class T>
+  DEVCOMM_DEVICE void receive_packs(int first, int end, const warp_walk& at, pack<T> (&values)[Members]) {
+    this->check(first, at.packet(), ll128_unit::packets);
+    this->check(end - 1, at.packet(), ll128_unit::packets);
+    detail::arch::vec16 raw[Members] = {};
+    const auto look = [&] {
+      DEVCOMM_UNROLL
+      for (int m = 0; m < Members; ++m)  // all on their way before the first is looked at
+        raw[m] = detail::arch::load_lines(this->incoming(first + m < end ? first + m : end - 1, packet_of(at)));
+      bool missing = false;
+      DEVCOMM_UNROLL
+      for (int m = 0; m < Members; ++m) missing = missing | protocol::is_missing(raw[m], this->epoch());
+      return !detail::whole_warp::any(missing);
+    };
+    detail::arch::join_warp();
+    const bool arrived = this->is_alive() && this->wait(first, first + Members < end ? first + Members : end,
+                                                        at.packet(), static_cast<int>(ll128_unit::packets), look);
+    if (!arrived) {
+      for (pack<T>& value : values) value = {};
+      return;
+    }
+    DEVCOMM_UNROLL
+    for (int m = 0; m < Members; ++m) values[m] = detail::to_pack<T>(protocol::decode(raw[m]));
+  }
+
+ private:
+  /// This lane's.
+  DEVCOMM_DEVICE static uint32_t packet_of(const warp_walk& at) { return at.packet() + detail::arch::lane(); }
+};
+
+}  // namespace devcomm::lsa
