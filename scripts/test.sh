@@ -32,7 +32,7 @@ packages=(g++ cmake ninja-build)
 if wanted checks; then packages+=(clang-format-14 shellcheck); fi
 if wanted release || wanted race || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
 if wanted thread || wanted address || wanted tidy; then packages+=(clang libclang-rt-dev); fi
-if wanted tidy; then packages+=(libcatch2-dev clang-tidy); fi
+if wanted tidy; then packages+=(libcatch2-dev clang-tidy python3); fi
 if wanted release; then packages+=(libopenmpi-dev openmpi-bin); fi
 # The test of the device headers under clang -x cuda needs Clang 16 or newer.
 if wanted release && [ -n "$cuda_root" ]; then
