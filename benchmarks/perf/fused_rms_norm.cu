@@ -10,6 +10,7 @@
 #include <devcomm/host/all_reduce_plan.hpp>
 
 #include <algorithm>
+#include <cstring>
 
 namespace perf {
 namespace {
@@ -23,11 +24,35 @@ constexpr unsigned most_norm_threads = 512;
 template <>
 constexpr unsigned most_norm_threads<packets::two_shot> = 384;
 
+/// Blocks that share a row, at most.
+constexpr unsigned most_parts = 16;
+
+/// The sum of `value` over the blocks that share a row: the same bits in all.
+template <class Sums>
+__device__ float sum_over_blocks(Sums& sums, float value) {
+  __shared__ float of_blocks[most_parts];
+  const auto blocks = static_cast<unsigned>(sums.members().size);
+  sums.begin_round();
+  if (threadIdx.x < blocks) {
+    const auto member = static_cast<int>(threadIdx.x);
+    std::uint64_t word = 0;
+    std::memcpy(&word, &value, sizeof value);
+    sums.send(member, 0, word);
+    std::uint64_t received[1][1];
+    sums.receive(member, member + 1, 0, received);
+    std::memcpy(&of_blocks[member], &received[0][0], sizeof value);
+  }
+  __syncthreads();
+  float total = 0;
+  for (unsigned b = 0; b < blocks; ++b) total += of_blocks[b];
+  return total;
+}
+
 /// Each block takes rows in turn, `rows_at_once` of them in one round of its channel. Residual and weights are fetched
 /// while the partial sums are sent, by the threads that use them.
 template <class Algorithm, class T>
 __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
-    fused_norm(device_comm comm, lamport_handle channels, norm_tensors<T> tensors, std::uint32_t rows_at_once) {
+    norm_of_rows(device_comm comm, lamport_handle channels, norm_tensors<T> tensors, std::uint32_t rows_at_once) {
   auto* const weights = static_cast<pack<T>*>(dynamic_shared());
   auto* const held = weights + tensors.row_packs;
   allow_dependent_launch();
@@ -54,10 +79,54 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
     };
     Algorithm::template run<T>(channel, packs, produce, consume);
     if (channel.agree() != status::success) return;  // synchronises: the rows are whole
-    for (std::uint32_t row = 0; row < rows; ++row)
-      normalise(held + row * tensors.row_packs, weights,
-                tensors.normed + std::uint64_t{first + row} * tensors.row_packs * pack<T>::size, tensors.row_packs);
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      const pack<T>* const of_row = held + row * tensors.row_packs;
+      const float squares = sum_over_block(sum_of_squares(of_row, tensors.row_packs));
+      normalise(of_row, weights, tensors.normed + std::uint64_t{first + row} * tensors.row_packs * pack<T>::size,
+                tensors.row_packs, tensors.row_packs, squares);
+    }
   }  // what comes next writes rows after begin_round, which synchronises
+}
+
+/// The same for few rows: several blocks share one, and tell each other the sums of their squares through the GPU's
+/// memory. A row for each `sums.members` blocks.
+template <class Algorithm, class T>
+__global__ void __launch_bounds__(most_norm_threads<Algorithm>)
+    norm_of_shared_rows(device_comm comm, lamport_handle channels, ll_handle sums_of_row, norm_tensors<T> tensors) {
+  const std::uint32_t row = blockIdx.x / sums_of_row.members;
+  const std::uint32_t part = blockIdx.x % sums_of_row.members;
+  const std::uint32_t share = (tensors.row_packs + sums_of_row.members - 1) / sums_of_row.members;
+  const std::uint32_t begin = min(part * share, tensors.row_packs);
+  const std::uint32_t own = min(share, tensors.row_packs - begin);
+  auto* const weights = static_cast<pack<T>*>(dynamic_shared());
+  auto* const held = weights + share;
+  allow_dependent_launch();
+  wait_for_prior_launch();
+
+  lsa::lamport_session channel{block{}, comm, channels, blockIdx.x};
+  lsa::ll_session sums{block{}, comm,
+                       local_groups{static_cast<int>(part), static_cast<int>(sums_of_row.members), blockIdx.x - part},
+                       sums_of_row};
+  const std::uint64_t first = std::uint64_t{row} * tensors.row_packs + begin;
+  const auto produce = [&](std::uint64_t i) {
+    const auto p = static_cast<std::uint32_t>(i - first);
+    const pack<T> mine = load_pack(tensors.partial + i * pack<T>::size);
+    held[p] = load_pack(tensors.residual + i * pack<T>::size);
+    weights[p] = load_pack(tensors.weight + (begin + p) * pack<T>::size);
+    return mine;
+  };
+  float squares = 0;
+  const auto consume = [&](std::uint64_t i, const pack<T>& sum_of_ranks) {
+    pack<T>& place = held[i - first];
+    place = add(sum_of_ranks, place);
+    for (int e = 0; e < pack<T>::size; ++e) squares += static_cast<float>(place[e]) * static_cast<float>(place[e]);
+    store_pack(tensors.residual_out + i * pack<T>::size, place);
+  };
+  Algorithm::template run<T>(channel, {first, first + own}, produce, consume);
+  const float of_block = sum_over_block(squares);  // synchronises: the part is whole
+  const float of_row = sum_over_blocks(sums, of_block);
+  if (channel.agree() != status::success || sums.agree() != status::success) return;
+  normalise(held, weights, tensors.normed + first * pack<T>::size, own, tensors.row_packs, of_row);
 }
 
 /// The same for sums that an all-reduce has left in `partial`: a block for each row.
@@ -74,14 +143,15 @@ __global__ void __launch_bounds__(most_threads) residual_norm(norm_tensors<T> te
     held[p] = add(sums, residual);
     store_pack(tensors.residual_out + i, held[p]);
   }
-  normalise(held, weights, tensors.normed + row, tensors.row_packs);  // threads read what they wrote
+  const float squares = sum_over_block(sum_of_squares(held, tensors.row_packs));  // threads read what they wrote
+  normalise(held, weights, tensors.normed + row, tensors.row_packs, tensors.row_packs, squares);
 }
 
 constexpr std::uint64_t most_shared = 96 << 10;  // bytes of a block: two fit on a multiprocessor of any kind
 
 /// Parts of the inputs: partial sums, residual, weights; of the outputs: norm, residual, and the sums of those that
 /// reduce first. A call in place has its norm where the partial sums were, and the residual where it was.
-constexpr std::uint64_t parts = 4;
+constexpr std::uint64_t parts_of_region = 4;
 std::uint64_t part_bytes(const work& what) { return (what.bytes + 255) / 256 * 256; }
 template <class T>
 T* part(void* region, const work& what, std::uint64_t i) {
@@ -128,12 +198,25 @@ unsigned threads_for(std::uint64_t packs, unsigned most) {
   return static_cast<unsigned>(std::min<std::uint64_t>((packs + 31) / 32 * 32, most));
 }
 
+std::uint64_t rows_of(const work& what) { return what.count() / row_elements(what); }
+
+/// Blocks that share a row where there are more blocks than rows: a power of two, and a warp of packs for each at
+/// least.
+unsigned parts_of_row(const work& what, unsigned blocks) {
+  const std::uint64_t rows = std::max<std::uint64_t>(1, rows_of(what));
+  unsigned parts = 1;
+  while (parts < most_parts && 2 * parts * rows <= blocks && 2 * parts * 32 <= row_bytes(what) / 16) parts *= 2;
+  return parts;
+}
+
 template <class Algorithm>
 class fused_rms_norm final : public device_algorithm {
  public:
   explicit fused_rms_norm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
     channels_ = needs.add_lamport_channels(needs.lsa(), most_blocks, is_simulated() ? 64 : 4096);
+    for (unsigned parts = 2; parts <= most_parts; parts *= 2)
+      sums_of_row_.push_back(needs.add_local_ll_channels(most_blocks, parts, 1));
     device_comm_ = comm().create_device_comm(needs);
   }
 
@@ -145,35 +228,53 @@ class fused_rms_norm final : public device_algorithm {
     return why_no_norm(what);
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
-    const std::uint64_t rows = what.count() / row_elements(what);
+    const std::uint64_t rows = rows_of(what);
     std::vector<launch_shape> fitting;
-    for (launch_shape shape : usual_shapes((what.bytes + 15) / 16, is_simulated())) {
-      shape.threads = std::min(shape.threads, most_norm_threads<Algorithm>);
-      if (shape.blocks <= rows || shape.blocks == 1) fitting.push_back(shape);
-    }
+    const auto add = [&](std::uint64_t blocks, unsigned threads) {
+      fitting.push_back({static_cast<unsigned>(blocks), std::min(threads, most_norm_threads<Algorithm>)});
+    };
+    const auto usual = usual_shapes((what.bytes + 15) / 16, is_simulated());
+    for (const launch_shape& shape : usual)
+      if (shape.blocks <= rows || shape.blocks == 1) add(shape.blocks, shape.threads);
+    for (unsigned parts = 2; parts <= parts_of_row(what, is_simulated() ? 4 : most_blocks); parts *= 2)
+      for (const unsigned threads : {64u, 128u, 256u, most_threads})
+        if (parts * threads <= 2 * row_bytes(what) / 16) add(rows * parts, threads);
     return fitting;
   }
   void start(const work& what) override {
     if (what.shape.threads % 32 != 0 || what.shape.threads > most_norm_threads<Algorithm>)
       throw usage_error("--threads " + std::to_string(what.shape.threads) + ": " + name() +
                         " takes whole warps, up to " + std::to_string(most_norm_threads<Algorithm>) + " threads");
+    if (const unsigned parts = parts_of_row(what, what.shape.blocks); parts > 1) return start_shared(what, parts);
     const std::uint64_t row = row_bytes(what);
-    const std::uint64_t rows = what.count() / row_elements(what);
-    const std::uint64_t share = (rows + what.shape.blocks - 1) / what.shape.blocks;
+    const std::uint64_t share = (rows_of(what) + what.shape.blocks - 1) / what.shape.blocks;
     const std::uint64_t room = Algorithm::packs_in_round(channels_.packets, channels_.members) / (row / 16);
     const std::uint64_t most = std::max<std::uint64_t>(1, std::min(room, most_shared / row - 1));
     const std::uint64_t rows_at_once = std::min(most, share);
     with_layer_type(what.type, [&]<class T>(T) {
       launch_config config = shape_of(what);
       config.shared_bytes = (1 + rows_at_once) * row;
-      allow_shared(fused_norm<Algorithm, T>, config.shared_bytes);
-      launch(fused_norm<Algorithm, T>, config, device_comm_->get(), channels_, tensors_of<T>(what),
+      allow_shared(norm_of_rows<Algorithm, T>, config.shared_bytes);
+      launch(norm_of_rows<Algorithm, T>, config, device_comm_->get(), channels_, tensors_of<T>(what),
              static_cast<std::uint32_t>(rows_at_once));
     });
   }
 
  private:
+  void start_shared(const work& what, unsigned parts) {
+    with_layer_type(what.type, [&]<class T>(T) {
+      launch_config config = shape_of(what);
+      config.grid = static_cast<unsigned>(rows_of(what)) * parts;
+      config.shared_bytes = 2 * ((row_bytes(what) / 16 + parts - 1) / parts) * 16;  // weights and sums of a part
+      const auto& sums = *std::find_if(sums_of_row_.begin(), sums_of_row_.end(),
+                                       [parts](const ll_handle& channels) { return channels.members == parts; });
+      allow_shared(norm_of_shared_rows<Algorithm, T>, config.shared_bytes);
+      launch(norm_of_shared_rows<Algorithm, T>, config, device_comm_->get(), channels_, sums, tensors_of<T>(what));
+    });
+  }
+
   lamport_handle channels_{};
+  std::vector<ll_handle> sums_of_row_;  // for 2, 4 and more parts
 };
 
 /// An all-reduce, and a kernel that reads its sums.
@@ -192,7 +293,7 @@ class separate_rms_norm final : public algorithm {
   [[nodiscard]] std::byte* memory() override { return all_reduce_->memory(); }
   void start(const work& what) override {
     work reduction = what;
-    reduction.output = part<std::byte>(what.output, what, parts - 1);
+    reduction.output = part<std::byte>(what.output, what, parts_of_region - 1);
     all_reduce_->start(reduction);
     with_layer_type(what.type, [&]<class T>(T) {
       norm_tensors<T> tensors = tensors_of<T>(what);
@@ -280,15 +381,16 @@ class fused_rms_norm_operation final : public operation {
     if (row % 16 != 0) throw usage_error("--hidden " + std::to_string(what.hidden) + ": rows fill packs of 16 bytes");
     return std::max<std::uint64_t>(16, std::min(row, what.bytes / 16 * 16));
   }
-  [[nodiscard]] std::uint64_t region(const work& what) const override { return parts * part_bytes(what); }
+  [[nodiscard]] std::uint64_t region(const work& what) const override { return parts_of_region * part_bytes(what); }
   [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
     const auto plan = host::plan_all_reduce({.bytes = what.bytes, .ranks = what.ranks, .most_blocks = blocks});
-    const std::uint64_t rows = std::max<std::uint64_t>(1, what.count() / row_elements(what));
+    const auto rows = static_cast<unsigned>(std::clamp<std::uint64_t>(rows_of(what), 1, blocks));
+    const unsigned parts = usual_parts_of_row(what, blocks);
     const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? most_norm_threads<packets::two_shot>
                                                                                  : most_norm_threads<packets::one_shot>;
     return {to_string(plan.algorithm),
             "lamport",
-            {static_cast<unsigned>(std::min<std::uint64_t>(blocks, rows)), threads_for(row_bytes(what) / 16, most)},
+            {rows * parts, threads_for(row_bytes(what) / 16 / parts, most)},
             std::string("the plan of all_reduce: ") + plan.why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {

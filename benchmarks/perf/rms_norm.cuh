@@ -51,20 +51,27 @@ __device__ devcomm::pack<T> add(const devcomm::pack<T>& a, const devcomm::pack<T
   return sums;
 }
 
-/// Writes the norm of the row `held`; it and the weights lie in shared memory.
+/// The sum of the squares of so many packs.
 template <class T>
-__device__ void normalise(const devcomm::pack<T>* held, const devcomm::pack<T>* weights, T* normed,
-                          std::uint32_t row_packs) {
+__device__ float sum_of_squares(const devcomm::pack<T>* held, std::uint32_t packs) {
   float squares = 0;
-  for (std::uint32_t p = threadIdx.x; p < row_packs; p += blockDim.x) {
+  for (std::uint32_t p = threadIdx.x; p < packs; p += blockDim.x) {
     for (int e = 0; e < devcomm::pack<T>::size; ++e) {
       const auto value = static_cast<float>(held[p][e]);
       squares += value * value;
     }
   }
+  return squares;
+}
+
+/// Writes the norm of a row, or of a block's part of it, `held` in shared memory as the weights are. `squares` is the
+/// sum over all of the row's `row_packs` packs.
+template <class T>
+__device__ void normalise(const devcomm::pack<T>* held, const devcomm::pack<T>* weights, T* normed, std::uint32_t packs,
+                          std::uint32_t row_packs, float squares) {
   const auto elements = static_cast<float>(row_packs * devcomm::pack<T>::size);
-  const float scale = rsqrtf(sum_over_block(squares) / elements + norm_epsilon);
-  for (std::uint32_t p = threadIdx.x; p < row_packs; p += blockDim.x) {
+  const float scale = rsqrtf(squares / elements + norm_epsilon);
+  for (std::uint32_t p = threadIdx.x; p < packs; p += blockDim.x) {
     devcomm::pack<T> result;
     for (int e = 0; e < devcomm::pack<T>::size; ++e)
       result[e] = static_cast<T>(static_cast<float>(held[p][e]) * scale * static_cast<float>(weights[p][e]));

@@ -25,6 +25,15 @@ using ll_handle = packet_handle<packet_protocol::ll>;
 using lamport_handle = packet_handle<packet_protocol::lamport>;
 using ll128_handle = packet_handle<packet_protocol::ll128>;
 
+/// Groups of one rank's kernel, such as the blocks that share a row, that send packets to each other through their
+/// GPU's memory: member `i` holds channel `first + i`, and the caller's is that of `rank`. They must run at the same
+/// time.
+struct local_groups {
+  int32_t rank;
+  int32_t size;
+  uint32_t first;
+};
+
 /// What a warp moves at once through an LL128 channel: four lines.
 struct ll128_unit {
   static constexpr uint32_t packets = 32;

@@ -89,7 +89,12 @@ class requirements {
     return add_packet_channels<packet_protocol::ll>(members, count, packets);
   }
 
-  /// The same for Lamport channels, with packets of 16 bytes.
+  /// `count` LL channels for groups of one rank that send to each other, `members` of them at a time.
+  DEVCOMM_HOST_DEVICE constexpr ll_handle add_local_ll_channels(uint32_t count, uint32_t members, uint32_t packets) {
+    return add_packet_channels<packet_protocol::ll>({0, static_cast<int32_t>(members), 0, 0}, count, packets);
+  }
+
+  /// `add_ll_channels` for Lamport channels, with packets of 16 bytes.
   DEVCOMM_HOST_DEVICE constexpr lamport_handle add_lamport_channels(team members, uint32_t count, uint32_t packets) {
     return add_packet_channels<packet_protocol::lamport>(members, count, packets);
   }

@@ -13,8 +13,8 @@
 
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
-#include <devcomm/detail/check_team.cuh>
 #include <devcomm/detail/packet_contracts.cuh>
+#include <devcomm/detail/packet_members.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
@@ -50,29 +50,28 @@ class packet_channel {
   using handle = packet_handle<Protocol::id>;
   using movers = typename Protocol::movers;
 
-  /// *Requires* that `members` is part of the LSA team.
+  /// Between ranks. *Requires* that `members` is part of the LSA team.
   DEVCOMM_DEVICE packet_channel(Group group, const device_comm& comm, team members, handle channels, uint32_t index)
+      : packet_channel(group, comm, packet_members::of_ranks(comm, members, channels.offset, index), channels) {}
+
+  DEVCOMM_DEVICE packet_channel(Group group, const device_comm& comm, const packet_members& members, handle channels)
       : group_(group),
         home_(reinterpret_cast<resource_header*>(comm.resources.local)),
-        members_(members),
+        members_(members.team_of),
         packets_(channels.packets),
-        index_(index),
-        contracts_(group.size(), comm, members, {channels.count, channels.members, channels.packets}, channels.offset,
-                   index),
-        stride_(static_cast<int64_t>(comm.resources.stride) * members.stride) {
-    DEVCOMM_ASSERT(index < channels.count, "channel index is past the channels that requirements asked for");
-    DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == channels.members,
+        index_(members.own()),
+        contracts_(group.size(), comm, members, {channels.count, channels.members, channels.packets}, channels.offset) {
+    DEVCOMM_ASSERT(index_ < channels.count, "channel index is past the channels that requirements asked for");
+    DEVCOMM_ASSERT(static_cast<uint32_t>(members_.size) == channels.members,
                    "the channels were made for a team of another size");
     movers::check(group);
-    check_team(members, comm);
     const packet_layout layout{channels.count, channels.members, channels.packets};
     char* own = comm.resources.local + channels.offset;
-    own_ = reinterpret_cast<uint32_t*>(own + layout.epoch(index));
+    own_ = reinterpret_cast<uint32_t*>(own + layout.epoch(index_));
     epoch_ = arch::load<memory_order::relaxed, scope::device>(own_);
-    mine_ = own + layout.row(index, 0, 0);
-    const auto first = static_cast<uint64_t>(members.world_rank(0) - comm.lsa_first);
-    theirs_ = comm.resources.base + first * comm.resources.stride + channels.offset +
-              layout.row(index, 0, static_cast<uint32_t>(members.rank));
+    mine_ = own + layout.row(index_, 0, 0);
+    theirs_ = members.first + layout.row(members.index, 0, static_cast<uint32_t>(members_.rank));
+    stride_ = members.stride + members.channels * static_cast<int64_t>(layout.row(1, 0, 0) - layout.row(0, 0, 0));
     if (movers::any(arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0))
       failure_ = status::aborted;
     arch::begin_session(id());

@@ -10,6 +10,7 @@
 
 #include <devcomm/detail/contract.cuh>
 #include <devcomm/detail/movers.cuh>
+#include <devcomm/detail/packet_members.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
 
@@ -20,13 +21,14 @@ namespace devcomm::detail {
 /// One thread's part.
 class packet_contracts {
  public:
-  DEVCOMM_DEVICE packet_contracts(uint32_t group_threads, const device_comm& comm, const team& members,
-                                  const packet_layout& layout, uint64_t offset, uint32_t index)
-      : members_(members), stride_(static_cast<int64_t>(comm.resources.stride) * members.stride) {
-    const auto first = static_cast<uint64_t>(members.world_rank(0) - comm.lsa_first);
-    const auto self = static_cast<uint32_t>(members.rank);
-    mine_ = reinterpret_cast<packet_contract*>(comm.resources.local + offset + layout.contract(index, 0, 0));
-    theirs_ = comm.resources.base + first * comm.resources.stride + offset + layout.contract(index, 0, self);
+  DEVCOMM_DEVICE packet_contracts(uint32_t group_threads, const device_comm& comm, const packet_members& members,
+                                  const packet_layout& layout, uint64_t offset)
+      : members_(members.team_of) {
+    const auto self = static_cast<uint32_t>(members_.rank);
+    mine_ = reinterpret_cast<packet_contract*>(comm.resources.local + offset + layout.contract(members.own(), 0, 0));
+    theirs_ = members.first + layout.contract(members.index, 0, self);
+    stride_ =
+        members.stride + members.channels * static_cast<int64_t>(layout.contract(1, 0, 0) - layout.contract(0, 0, 0));
     launch_ = {arch::grid_blocks(), group_threads, comm.launch_key};
     due_ = checked_ = (comm.flags & device_comm::check_launch) != 0;
   }
@@ -106,7 +108,7 @@ class packet_contracts {
 /// Unless compiled with `DEVCOMM_CHECKED`, nothing is compared.
 class packet_contracts {
  public:
-  DEVCOMM_DEVICE packet_contracts(uint32_t, const device_comm&, const team&, const packet_layout&, uint64_t, uint32_t) {
+  DEVCOMM_DEVICE packet_contracts(uint32_t, const device_comm&, const packet_members&, const packet_layout&, uint64_t) {
   }
   DEVCOMM_DEVICE void begin_call(const call_contract&) const {}
   DEVCOMM_DEVICE void show(uint32_t) const {}

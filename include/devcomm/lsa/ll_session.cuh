@@ -70,6 +70,11 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
   DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, team members, ll_handle channels, uint32_t index)
       : base(group, comm, members, channels, index) {}
 
+  /// Between groups of this rank, on channels of `requirements::add_local_ll_channels`. Members are these groups, and
+  /// what is said of ranks holds for them.
+  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_groups members, ll_handle channels)
+      : base(group, comm, detail::packet_members::of_groups(comm, members, channels.offset), channels) {}
+
   /// Sends 8 bytes to `member` as packet `packet` of this round. *Ordering*: none for anything else.
   DEVCOMM_DEVICE void send(int member, uint32_t packet, uint64_t data) const {
     this->check(member, packet, 1);

@@ -1,0 +1,39 @@
+/// \file packet_members.cuh
+/// Who sends packets to whom through a channel.
+#pragma once
+
+#include <devcomm/detail/check_team.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/packet_channels.hpp>
+#include <devcomm/team.hpp>
+
+namespace devcomm::detail {
+
+/// Members that hold one channel each: the same one on several ranks, or several on one rank.
+struct packet_members {
+  team team_of;      ///< members' world ranks
+  char* first;       ///< where member 0's channels begin
+  int64_t stride;    ///< bytes from there to the next member's
+  uint32_t index;    ///< member 0's channel
+  int64_t channels;  ///< from a member's channel to the next's
+
+  /// This member's channel.
+  DEVCOMM_DEVICE uint32_t own() const {
+    return index + static_cast<uint32_t>(channels) * static_cast<uint32_t>(team_of.rank);
+  }
+
+  DEVCOMM_DEVICE static packet_members of_ranks(const device_comm& comm, const team& ranks, uint64_t offset,
+                                                uint32_t index) {
+    check_team(ranks, comm);
+    const auto first = static_cast<uint64_t>(ranks.world_rank(0) - comm.lsa_first);
+    return {ranks, comm.resources.base + first * comm.resources.stride + offset,
+            static_cast<int64_t>(comm.resources.stride) * ranks.stride, index, 0};
+  }
+
+  DEVCOMM_DEVICE static packet_members of_groups(const device_comm& comm, const local_groups& groups, uint64_t offset) {
+    DEVCOMM_ASSERT(groups.rank >= 0 && groups.rank < groups.size, "the caller is not among its local groups");
+    return {{groups.rank, groups.size, comm.rank, 0}, comm.resources.local + offset, 0, groups.first, 1};
+  }
+};
+
+}  // namespace devcomm::detail
