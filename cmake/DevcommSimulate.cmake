@@ -68,7 +68,7 @@ function(devcomm_simulate target)
     # Only the compiler's calls of hooks; the detector is behind them, and not the compiler's runtime.
     if(sanitize STREQUAL "race")
       set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS
-        -fsanitize=thread -gdwarf-4
+        -fsanitize=thread -gdwarf-4 $<$<NOT:$<CONFIG:Debug,RelWithDebInfo>>:-g1>  # reports name lines
         # GCC expands these inline after it has placed its hooks; as calls, they are seen.
         "$<$<CXX_COMPILER_ID:GNU>:-Wno-tsan;-fno-builtin-memcpy;-fno-builtin-memmove;-fno-builtin-memset>")
     endif()
@@ -93,14 +93,16 @@ function(devcomm_simulate target)
   if(cccl)
     target_include_directories(${target} SYSTEM PRIVATE "${cccl}")
   endif()
+  # Reports name lines; these two have them by themselves.
+  set(lines $<$<NOT:$<CONFIG:Debug,RelWithDebInfo>>:-g>)
   if(sanitize STREQUAL "race")
     target_link_libraries(${target} PRIVATE devcomm::simulator_race)
   elseif(sanitize STREQUAL "address")
     target_compile_options(${target} PRIVATE
-      -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+      -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer ${lines})
     target_link_options(${target} PRIVATE -fsanitize=address,undefined)
   elseif(sanitize STREQUAL "thread")
-    target_compile_options(${target} PRIVATE -fsanitize=thread -g)
+    target_compile_options(${target} PRIVATE -fsanitize=thread ${lines})
     target_link_options(${target} PRIVATE -fsanitize=thread)
   endif()
   target_link_libraries(${target} PRIVATE devcomm::simulator)

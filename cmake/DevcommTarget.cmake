@@ -31,15 +31,17 @@ function(devcomm_target_defaults target)
     "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>"
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
 
+  # Reports name lines; these two have them by themselves.
+  set(lines $<$<NOT:$<CONFIG:Debug,RelWithDebInfo>>:-g>)
   if(DEVCOMM_SANITIZE STREQUAL "thread")
     if(NOT arg_SIMULATOR_RUNTIME)
       target_compile_options(${target} PRIVATE
-        $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread> $<$<COMPILE_LANGUAGE:CXX>:-g>)
+        "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread;${lines}>")
     endif()
     target_link_options(${target} PUBLIC $<$<LINK_LANGUAGE:CXX>:-fsanitize=thread>)
   elseif(DEVCOMM_SANITIZE STREQUAL "address")
     target_compile_options(${target} PRIVATE
-      "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all;-fno-omit-frame-pointer;-g>")
+      "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all;-fno-omit-frame-pointer;${lines}>")
     target_link_options(${target} PUBLIC $<$<LINK_LANGUAGE:CXX>:-fsanitize=address,undefined>)
   endif()
 endfunction()

@@ -35,6 +35,12 @@ elseif(DEVCOMM_SANITIZE MATCHES "address|race")
   set(DEVCOMM_TEST_TIMEOUT_FACTOR 3)
 endif()
 
+# Tests of kernels, of many kernels each: more takes longer to compile than it saves.
+set(DEVCOMM_CATCH_KERNELS_OPTIMIZE -O1)
+if(DEVCOMM_SANITIZE MATCHES "address|thread")
+  set(DEVCOMM_CATCH_KERNELS_OPTIMIZE -O0)
+endif()
+
 function(devcomm_register_test test)
   cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;LONG" "TIMEOUT" "COMMAND;LABELS")
   if(NOT arg_COMMAND)
@@ -94,7 +100,7 @@ function(devcomm_add_kernel_program name)
     devcomm_simulate(${name}_sim)
     target_link_libraries(${name}_sim PRIVATE ${catch})
     if(arg_CATCH)
-      target_compile_options(${name}_sim PRIVATE -O1)  # more takes longer to compile than it saves
+      target_compile_options(${name}_sim PRIVATE ${DEVCOMM_CATCH_KERNELS_OPTIMIZE})
     endif()
     if(NOT arg_NO_TEST)
       devcomm_register_test(${name}_sim COMMAND ${name}_sim ${arg_ARGS}

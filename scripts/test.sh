@@ -32,7 +32,7 @@ packages=(g++ cmake ninja-build)
 if wanted checks; then packages+=(clang-format-14 shellcheck); fi
 if wanted release || wanted race || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
 if wanted thread || wanted address || wanted tidy; then packages+=(clang libclang-rt-dev); fi
-if wanted tidy; then packages+=(libcatch2-dev clang-tidy); fi
+if wanted tidy; then packages+=(libcatch2-dev clang-tidy python3); fi
 if wanted release; then packages+=(libopenmpi-dev openmpi-bin); fi
 # The test of the device headers under clang -x cuda needs Clang 16 or newer.
 if wanted release && [ -n "$cuda_root" ]; then
@@ -42,6 +42,11 @@ mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
 require_packages "${packages[@]}"
 # The toolkit brings the CCCL headers; without one the distribution's serve for cuda::atomic_ref.
 if [ -z "$cuda_root" ]; then optional_package libcu++-dev "tests of kernels with cuda::atomic_ref are"; fi
+# Kernels that no GPU will run are compiled with as little optimisation as nvcc knows.
+test_cuda_options=(-DDEVCOMM_TEST_CUDA_ARCHITECTURES=90-virtual -DDEVCOMM_TEST_CUDA_FLAGS=)
+if [ -n "$cuda_root" ] && [ "$gpu_count" = 0 ] && "$cuda_root/bin/nvcc" --help | grep -e --Ofast-compile >/dev/null; then
+  test_cuda_options+=(-DDEVCOMM_TEST_CUDA_FLAGS=--Ofast-compile=max)
+fi
 cuda_options=(-DDEVCOMM_ENABLE_CUDA=OFF)
 [ -n "$cuda_root" ] && cuda_options=(-DDEVCOMM_ENABLE_CUDA=ON "-DCUDAToolkit_ROOT=$cuda_root")
 
@@ -62,7 +67,7 @@ run_tests() { # PRESET
 
 stage_checks() { scripts/checks/all.sh; }
 stage_release() {
-  configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON -DDEVCOMM_TEST_CUDA_ARCHITECTURES=90-virtual &&
+  configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON "${test_cuda_options[@]}" &&
     build release && run_tests release
 }
 stage_race() { configure simulator-race && build simulator-race && run_tests simulator-race; }
