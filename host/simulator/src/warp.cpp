@@ -171,16 +171,14 @@ void* const* warp_gather(uint32_t mask, void* given) {
   if ((mask & ~w.live) != 0) fail_misuse("lines are stored and loaded by whole warps of 32 threads that live");
   f.operation = warp_operation::gather;
   f.mask = mask;
-  f.value = reinterpret_cast<uint64_t>(given);
+  w.given[f.rank % 32] = given;
   if (!complete(b, warp_index, mask, &f)) {
     await_lanes(b, f);
     return nullptr;
   }
   for_each_lane(mask, [&](uint32_t lane) {
-    const fiber& other = b.lane(warp_index, lane);
-    if (other.operation != warp_operation::gather)
+    if (b.lane(warp_index, lane).operation != warp_operation::gather)
       fail_misuse("lanes of a warp meet in different operations, such as a vote and an access to lines");
-    w.given[lane] = reinterpret_cast<void*>(other.value);
   });
   return w.given;
 }
