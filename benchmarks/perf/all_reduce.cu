@@ -7,6 +7,8 @@
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/all_reduce_plan.hpp>
 
+#include <atomic>
+
 namespace perf {
 namespace {
 
@@ -36,12 +38,15 @@ class all_reduce final : public operation {
                                              .most_blocks = blocks,
                                              .lamport = lamport,
                                              .in_windows = true,
-                                             .chunks = true});
+                                             .chunks = true,
+                                             .ll128 = ll128_});
     return {to_string(plan.algorithm), to_string(plan.protocol), {plan.blocks, plan.threads}, plan.why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    ll128_ = context.comm->properties().ll128.available;  // the same on all ranks
     algorithms made;
     add_lamport_all_reduces(context, made);
+    add_ll128_all_reduces(context, made);
     add_ll_all_reduces(context, made);
     made.push_back(std::make_unique<windows::window_algorithm<all_reduce_direct>>(context));
     add_chunked_all_reduce(context, made);
@@ -56,6 +61,9 @@ class all_reduce final : public operation {
   [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
     return count_wrong_sums(what, 0, what.count(), seed);
   }
+
+ private:
+  mutable std::atomic<bool> ll128_{false};
 };
 
 const bool is_registered = register_operation(std::make_unique<all_reduce>());

@@ -58,7 +58,9 @@ class device_algorithm : public algorithm {
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     return usual_shapes((what.bytes + 15) / 16, is_simulated());
   }
-  void check() override { device_comm_->check(); }
+  void check() override {
+    if (device_comm_) device_comm_->check();
+  }
 
  protected:
   [[nodiscard]] bool is_simulated() const { return context_.comm->properties().backend == "simulator"; }

@@ -18,6 +18,7 @@ struct ll {
   using handle = ll_handle;
   using session = lsa::ll_session<block>;
   static constexpr const char* name = "ll";
+  static host::capability available(const host::communicator&) { return {true, "everywhere"}; }
   static handle add(requirements& needs, std::uint32_t packs) {
     return needs.add_ll_channels(needs.lsa(), most_blocks, session::packets_for(packs));
   }
@@ -27,8 +28,19 @@ struct lamport {
   using handle = lamport_handle;
   using session = lsa::lamport_session<block>;
   static constexpr const char* name = "lamport";
+  static host::capability available(const host::communicator&) { return {true, "everywhere"}; }
   static handle add(requirements& needs, std::uint32_t packs) {
     return needs.add_lamport_channels(needs.lsa(), most_blocks, session::packets_for(packs));
+  }
+};
+
+struct ll128 {
+  using handle = ll128_handle;
+  using session = lsa::ll128_session<block>;
+  static constexpr const char* name = "ll128";
+  static host::capability available(const host::communicator& comm) { return comm.properties().ll128; }
+  static handle add(requirements& needs, std::uint32_t packs) {
+    return needs.add_ll128_channels(needs.lsa(), most_blocks, session::packets_for(packs));
   }
 };
 
@@ -76,6 +88,11 @@ template <class Collective, class Protocol>
 class packet_algorithm final : public device_algorithm {
  public:
   explicit packet_algorithm(const rank_context& context) : device_algorithm(context) {
+    const host::capability channels = Protocol::available(comm());
+    if (!channels.available) {
+      obstacle_ = std::string("no ") + Protocol::name + " channels: " + channels.reason;
+      return;
+    }
     requirements needs = comm().requirements();
     channels_ = Protocol::add(needs, is_simulated() ? simulated_room : channel_room);
     device_comm_ = comm().create_device_comm(needs);
@@ -85,6 +102,7 @@ class packet_algorithm final : public device_algorithm {
   [[nodiscard]] std::string protocol() const override { return Protocol::name; }
   [[nodiscard]] bool can_be_dependent() const override { return true; }
   [[nodiscard]] std::string why_not(const work& what) const override {
+    if (!obstacle_.empty()) return obstacle_;
     const bool can = with_type(what.type, []<class T>(T) { return Protocol::session::template can_carry<T>; });
     if (!can) return std::string("Lamport channels do not carry ") + to_string(what.type);
     return what.bytes > Collective::most_bytes ? std::string("too large for ") + name() : "";
@@ -105,6 +123,7 @@ class packet_algorithm final : public device_algorithm {
 
  private:
   typename Protocol::handle channels_{};
+  std::string obstacle_;  ///< why there are no channels
 };
 
 }  // namespace perf::packets

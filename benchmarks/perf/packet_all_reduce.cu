@@ -13,6 +13,9 @@ void add_all_reduces(const rank_context& context, algorithms& made) {
 }  // namespace
 
 void add_ll_all_reduces(const rank_context& context, algorithms& made) { add_all_reduces<packets::ll>(context, made); }
+void add_ll128_all_reduces(const rank_context& context, algorithms& made) {
+  add_all_reduces<packets::ll128>(context, made);
+}
 void add_lamport_all_reduces(const rank_context& context, algorithms& made) {
   add_all_reduces<packets::lamport>(context, made);
 }

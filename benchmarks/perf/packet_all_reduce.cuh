@@ -6,8 +6,9 @@
 
 namespace perf {
 
-/// One shot and two shots, over LL and over Lamport channels.
+/// One shot and two shots, over LL, LL128 and Lamport channels.
 void add_ll_all_reduces(const rank_context& context, algorithms& made);
+void add_ll128_all_reduces(const rank_context& context, algorithms& made);
 void add_lamport_all_reduces(const rank_context& context, algorithms& made);
 
 namespace packets {

@@ -56,6 +56,7 @@ void start(const host::all_reduce_plan& plan, const resources& have, std::uint64
   switch (plan.protocol) {
     case host::all_reduce_protocol::ll: return over.template operator()<lsa::ll_session<block>>(have.ll);
     case host::all_reduce_protocol::lamport: return over.template operator()<lsa::lamport_session<block>>(have.lamport);
+    case host::all_reduce_protocol::ll128:  // not asked for
     case host::all_reduce_protocol::simple: break;
   }
   launch(through_windows, shape, have.comm, have.window, count);

@@ -18,7 +18,8 @@ namespace {
 constexpr std::array algorithms = {all_reduce_algorithm::one_shot, all_reduce_algorithm::two_shot,
                                    all_reduce_algorithm::direct, all_reduce_algorithm::chunked,
                                    all_reduce_algorithm::chunked_to_window};
-constexpr std::array protocols = {all_reduce_protocol::ll, all_reduce_protocol::lamport, all_reduce_protocol::simple};
+constexpr std::array protocols = {all_reduce_protocol::ll, all_reduce_protocol::lamport, all_reduce_protocol::ll128,
+                                  all_reduce_protocol::simple};
 
 template <class T, std::size_t N>
 std::optional<T> named(const std::array<T, N>& all, const std::string& name) {
@@ -68,7 +69,7 @@ bool can_run(const all_reduce_request& request, const all_reduce_time& row) {
   const bool window = row.algorithm == direct || row.algorithm == chunked_to_window;
   const bool chunks = row.algorithm == chunked || row.algorithm == chunked_to_window;
   return (request.lamport || row.protocol != all_reduce_protocol::lamport) && (request.in_windows || !window) &&
-         (request.chunks || !chunks);
+         (request.chunks || !chunks) && (request.ll128 || row.protocol != all_reduce_protocol::ll128);
 }
 
 /// What a request asks of an algorithm beside the sum.
@@ -125,6 +126,7 @@ const char* to_string(all_reduce_protocol protocol) {
   switch (protocol) {
     case all_reduce_protocol::ll: return "ll";
     case all_reduce_protocol::lamport: return "lamport";
+    case all_reduce_protocol::ll128: return "ll128";
     case all_reduce_protocol::simple: break;
   }
   return "simple";
@@ -153,7 +155,7 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
           "\" is no row of a plan; write: ranks bytes one_shot|two_shot|direct|chunked|chunked_to_window "
-          "ll|lamport|simple blocks threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
+          "ll|lamport|ll128|simple blocks threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
     }
     row.algorithm = *which;
     row.protocol = *how;

@@ -311,30 +311,31 @@ void check_bits() {
   });
 }
 
-/// Calls `check` with each pair of a protocol and an algorithm.
-#define FOR_EACH_PAIR(check)  \
-  check<ll, one_shot>();      \
-  check<ll, two_shot>();      \
-  check<lamport, one_shot>(); \
-  check<lamport, two_shot>(); \
-  check<ll128, one_shot>();   \
-  check<ll128, two_shot>()
+/// Calls `check` with each pair of a protocol and an algorithm; of LL128, which is slow to simulate as every access is
+/// a meeting of a warp, with the one algorithm `over_lines`.
+#define FOR_EACH_PAIR(check, over_lines) \
+  check<ll, one_shot>();                 \
+  check<ll, two_shot>();                 \
+  check<lamport, one_shot>();            \
+  check<lamport, two_shot>();            \
+  check<ll128, over_lines>()
 
 }  // namespace
 
 TEST_CASE("all-reduce through packets sums vectors of any size, alignment and type, in one round and in many") {
-  FOR_EACH_PAIR(check_types_and_sizes);
+  FOR_EACH_PAIR(check_types_and_sizes, one_shot);
+  check_types_and_sizes<ll128, two_shot>();
 }
 
 TEST_CASE("launches of changing sizes follow one another without the host") {
-  FOR_EACH_PAIR(check_changing_sizes_from_the_start);
+  FOR_EACH_PAIR(check_changing_sizes_from_the_start, one_shot);
 }
 
-TEST_CASE("epochs may wrap around") { FOR_EACH_PAIR(check_wrap_around); }
+TEST_CASE("epochs may wrap around") { FOR_EACH_PAIR(check_wrap_around, two_shot); }
 
-TEST_CASE("a captured all-reduce works at every replay") { FOR_EACH_PAIR(check_replays); }
+TEST_CASE("a captured all-reduce works at every replay") { FOR_EACH_PAIR(check_replays, one_shot); }
 
-TEST_CASE("all ranks get the same bits, rounded in the order of the ranks") { FOR_EACH_PAIR(check_bits); }
+TEST_CASE("all ranks get the same bits, rounded in the order of the ranks") { FOR_EACH_PAIR(check_bits, two_shot); }
 
 namespace {
 

@@ -15,6 +15,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 
@@ -523,10 +524,11 @@ class program {
 }  // namespace
 
 TEST_CASE("collectives of every kind follow one another, with every type, operator and number of ranks") {
+  const std::set<int> ranks_with_lines = {1, 3, 8};  // they are slow to simulate
   for (int ranks = 1; ranks <= 9; ++ranks) {
     INFO(ranks << " ranks");
     results.assign(static_cast<std::size_t>(ranks), {});
-    test::on_ranks(ranks, [](host::communicator& comm) {
+    test::on_ranks(ranks, [&](host::communicator& comm) {
       program all(comm);
       all.add_some<over_ll<one_shot>, std::int16_t>();
       all.add_some<over_ll<from_root>, std::uint16_t>();
@@ -538,11 +540,13 @@ TEST_CASE("collectives of every kind follow one another, with every type, operat
       all.add_some<over_lamport<two_shot>, __nv_fp8_e4m3>();
       all.add_some<over_lamport<from_root>, float>();
       all.add_some<over_lamport<scatter>, __nv_fp8_e5m2>();
-      all.add_some<over_ll128<one_shot>, double>();
-      all.add_some<over_ll128<gather>, std::int64_t>();
-      all.add_some<over_ll128<two_shot>, std::int32_t>();
-      all.add_some<over_ll128<from_root>, std::uint8_t>();
-      all.add_some<over_ll128<scatter>, __nv_bfloat16>();
+      if (ranks_with_lines.count(comm.size()) != 0) {
+        all.add_some<over_ll128<one_shot>, double>();
+        all.add_some<over_ll128<gather>, std::int64_t>();
+        all.add_some<over_ll128<two_shot>, std::int32_t>();
+        all.add_some<over_ll128<from_root>, std::uint8_t>();
+        all.add_some<over_ll128<scatter>, __nv_bfloat16>();
+      }
       all.add_some<direct<form::all_reduce>, std::uint8_t>();
       all.add_some<direct<form::reduce_scatter>, std::int64_t>();
       all.add_some<direct<form::all_gather>, double>();

@@ -23,6 +23,8 @@ __device__ void store(unsigned* word, unsigned value) {
   arch::store<memory_order::release, scope::system>(word, value);
 }
 
+__global__ void store_lines(unsigned* lines) { arch::store_lines(lines + std::size_t{4} * threadIdx.x, {}); }
+
 constexpr std::size_t words = 16;
 using outcome = std::vector<unsigned>;
 
@@ -221,6 +223,13 @@ TEST_CASE("an exploration that ends early says why") {
   SECTION("misuse") {
     const auto result = sim::explore(options, [&] { static_cast<void>(sim::explore(options, race)); });
     CHECK(contains(result.failure, "called from within an exploration"));
+  }
+  SECTION("lines that a warp stores as a whole") {
+    const shared_array<unsigned> line(128);
+    const auto result = sim::explore(options, [&] {
+      if (run(store_lines, {.block = 32}, line.get()) != cudaSuccess) throw std::runtime_error(sim::last_failure());
+    });
+    CHECK(contains(result.failure, "an exploration does not follow lines"));
   }
   CHECK(sim::explore({}, race).complete);  // the next one begins anew
 }

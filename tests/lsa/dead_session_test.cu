@@ -293,6 +293,7 @@ TEST_CASE("call after call in one session is right, and passes the check, also o
     for (const bool two_shots : {false, true}) {
       check(run<ll>(comm, members, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}), members.size);
       check(run<lamport>(comm, members, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}), members.size);
+      if (members.size > 8) continue;  // lines are slow to simulate
       check(run<ll128>(comm, members, {.grid = 2, .block = 32}, {two_shots, {3, 103}, 4}), members.size);
     }
   };

@@ -82,8 +82,8 @@ const std::string collectives_kernel = R"(
 using namespace devcomm;
 using namespace devcomm::collective;
 
-extern "C" __global__ void collectives(device_comm comm, ll_handle channels, chunk_buffers chunks,
-                                       sym_ptr<float> data, uint64_t count) {
+extern "C" __global__ void collectives(device_comm comm, ll_handle channels, ll128_handle lines,
+                                       chunk_buffers chunks, sym_ptr<float> data, uint64_t count) {
   float* own = data.local();
   const from_memory<float> source{own, count};
   const to_memory<float> result{own, count};
@@ -94,6 +94,11 @@ extern "C" __global__ void collectives(device_comm comm, ll_handle channels, chu
     all_reduce_two_shot<float>(channel, packs, source, result, scaled_sum{2.0f});
     reduce_scatter<float>(channel, packs, from_pieces<float>{own, count, count}, result, maximum{});
     all_gather<float>(channel, packs, source, to_pieces<float>{own, count, count});
+    broadcast<float>(channel, 0, packs, source, result);
+  }
+  {
+    lsa::ll128_session channel{block{}, comm, lines, blockIdx.x};
+    all_reduce_two_shot<float>(channel, packs, source, result, sum{});
     broadcast<float>(channel, 0, packs, source, result);
   }
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};

@@ -232,7 +232,7 @@ __global__ void write_lines(board* b) {
     unsigned round = 0;
     while (round < rounds) {
       const arch::vec16 got = arch::load_lines(place);
-      round = __shfl_sync(0xffffffffu, got.z, threadIdx.x | 7u);
+      round = __shfl_sync(0xffffffffu, got.z, static_cast<int>(threadIdx.x | 7u));
       const arch::vec16 expected = words_of_line(threadIdx.x, round);
       const bool torn = got.x != expected.x || got.y != expected.y || got.z != expected.z;
       if (round != 0 && torn) atomicAdd(b->found, 1u);

@@ -1,6 +1,7 @@
 /// Operations among the lanes of a warp.
 #include "warp.hpp"
 #include "engine.hpp"
+#include "explorer.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 
@@ -162,6 +163,11 @@ void* const* warp_gather(uint32_t mask, void* given) {
   block& b = *f.home;
   const uint32_t warp_index = f.rank / 32;
   warp& w = b.warps[warp_index];
+  if (exploring) {
+    fail_misuse(
+        "an exploration does not follow lines that a warp stores or loads as a whole, as LL128 channels do; use an LL "
+        "channel in it, and try LL128 under random schedules with late stores");
+  }
   if ((mask & ~w.live) != 0) fail_misuse("lines are stored and loaded by whole warps of 32 threads that live");
   f.operation = warp_operation::gather;
   f.mask = mask;

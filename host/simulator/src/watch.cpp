@@ -138,16 +138,6 @@ void looked_exploring(fiber& f, const watch& seen, const void* place) {
   preempt();
 }
 
-/// The running thread's step reads or writes a line, at once.
-void touch_line(const void* line, bool writes) {
-  explorer* const e = exploring ? the_engine().order.explored_by() : nullptr;
-  if (e == nullptr) return;
-  const auto* const words = static_cast<const uint64_t*>(line);
-  for (uint32_t i = 0; i < 16; ++i) {
-    e->touches(*this_fiber, words + i, sizeof *words, writes, read<uint64_t>(words + i));
-  }
-}
-
 /// The end of a labelled wait's look in vain: everything has been looked at, and the clock has been read. Here rather
 /// than in `pause_wait`, so that what follows is all of the next look.
 void sleep_until_worth_looking(fiber& f) {
@@ -201,21 +191,19 @@ void wrote(const void* address, std::size_t bytes) {
 
 void begin_line() { sanitizer::stores_are_one(true); }
 
-void wrote_line(const void* line) {
+void wrote_line() {
   sanitizer::stores_are_one(false);
-  touch_line(line, true);
   if (this_fiber->label == nullptr) forget(this_fiber->watches);
   preempt();
 }
 
-void looked_at_line(const void* line) {
-  touch_line(line, false);
+void looked_at_line() {
   if (this_fiber->label == nullptr) preempt();
 }
 
 void looked_with_others(const void* address, uint64_t value) {
   fiber& f = *this_fiber;
-  if (f.label == nullptr || f.labels) return;
+  if (f.label == nullptr) return;
   f.waits_with_warp = true;
   if (remember(f.watches, {address, value, sizeof value})) return;
   f.watches.patience = 0;

@@ -20,19 +20,20 @@ struct all_gather_rounds {
 
   template <int Ranks>
   DEVCOMM_DEVICE void run() const {
+    const auto start = channel.walk();
     const int members = Ranks != 0 ? Ranks : channel.members().size;
     for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
       const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
       channel.begin_round();
       {
         const trace_span phase = channel.trace({"send", span_kind::copy});
-        for (auto at = channel.walk(); at.first() < count; at.next())
+        for (auto at = start; at.first() < count; at.next())
           channel.template send_pack_to_all<Ranks>(
               at, at.is_below(count) ? static_cast<pack<T>>(produce(begin + at.index())) : pack<T>{});
       }
       {
         const trace_span phase = channel.trace({"receive", span_kind::copy});
-        for (auto at = channel.walk(); at.first() < count; at.next())
+        for (auto at = start; at.first() < count; at.next())
           receive_pieces<pieces_at_once<Ranks>, T>(channel, members, at, [&](int member, const pack<T>& value) {
             if (at.is_below(count)) consume(member, begin + at.index(), value);
           });

@@ -21,20 +21,21 @@ struct reduce_scatter_rounds {
 
   template <int Ranks>
   DEVCOMM_DEVICE void run() const {
+    const auto start = channel.walk();
     const int members = Ranks != 0 ? Ranks : channel.members().size;
     for (uint64_t begin = packs.begin; begin < packs.end; begin += room) {
       const auto count = static_cast<uint32_t>(packs.end - begin < room ? packs.end - begin : room);
       channel.begin_round();
       {
         const trace_span phase = channel.trace({"send", span_kind::copy});
-        for (auto at = channel.walk(); at.first() < count; at.next())
+        for (auto at = start; at.first() < count; at.next())
           send_pieces<pieces_at_once<Ranks>, T>(channel, members, at, [&](int member) {
             return at.is_below(count) ? static_cast<pack<T>>(produce(member, begin + at.index())) : pack<T>{};
           });
       }
       {
         const trace_span phase = channel.trace({"reduce", span_kind::reduction});
-        for (auto at = channel.walk(); at.first() < count; at.next()) {
+        for (auto at = start; at.first() < count; at.next()) {
           const pack<T> result = receive_and_reduce<Ranks, T>(channel, members, at, op);
           if (channel.is_alive() && at.is_below(count)) consume(begin + at.index(), result);
         }

@@ -28,6 +28,7 @@ const char* const table = R"(
 4 1048576 direct simple 64 256 10.2
 4 1048576 chunked simple 64 512 10.1
 4 1048576 chunked_to_window simple 64 512 9.9
+4 1048576 two_shot ll128 64 256 9.1
 )";
 
 all_reduce_plan choose(const all_reduce_request& request) {
@@ -61,6 +62,9 @@ TEST_CASE("a plan keeps to the budget of blocks, the type and the memory") {
   CHECK(choose({.bytes = 1 << 20, .ranks = 4, .chunks = true}).algorithm == all_reduce_algorithm::chunked);
   CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true, .chunks = true}).algorithm ==
         all_reduce_algorithm::chunked_to_window);
+  const auto whole_lines = choose({.bytes = 1 << 20, .ranks = 4, .lamport = false, .ll128 = true});
+  CHECK(whole_lines.protocol == all_reduce_protocol::ll128);
+  CHECK(whole_lines.why.find("two_shot ll128, 64 x 256") == 0);
 }
 
 TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {

@@ -11,8 +11,8 @@ namespace devcomm::host {
 /// The functions of devcomm/collective/: `all_reduce_one_shot`, `all_reduce_two_shot`, `all_reduce_direct`, and
 /// `all_reduce_chunked`, whose results go anywhere or, with `collective::to_window`, straight into a window.
 enum class all_reduce_algorithm { one_shot, two_shot, direct, chunked, chunked_to_window };
-/// What is under it: `lsa::ll_session`, `lsa::lamport_session`, or barriers.
-enum class all_reduce_protocol { ll, lamport, simple };
+/// What is under it: `lsa::ll_session`, `lsa::lamport_session`, `lsa::ll128_session`, or barriers.
+enum class all_reduce_protocol { ll, lamport, ll128, simple };
 
 [[nodiscard]] const char* to_string(all_reduce_algorithm algorithm);
 [[nodiscard]] const char* to_string(all_reduce_protocol protocol);
@@ -25,6 +25,7 @@ struct all_reduce_request {
   bool lamport = true;       ///< whether the elements are of a type with `lsa::is_lamport_type`
   bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
   bool chunks = false;       ///< whether the kernel has `collective::chunk_buffers`
+  bool ll128 = false;        ///< whether there may be LL128 channels: `properties().ll128`
 };
 
 struct all_reduce_plan {

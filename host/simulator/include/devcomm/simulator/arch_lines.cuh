@@ -49,7 +49,7 @@ inline void store_lines(void* address, vec16 value) {
       __atomic_store_n(line + size_t{2} * i, words.low, __ATOMIC_RELAXED);
       __atomic_store_n(line + size_t{2} * i + 1, words.high, __ATOMIC_RELAXED);
     }
-    sim::wrote_line(line);
+    sim::wrote_line();
   }
   sim::warp_release(full_mask);
 }
@@ -65,7 +65,7 @@ inline vec16 load_lines(const void* address) {
         words[i].high = __atomic_load_n(line + size_t{2} * i + 1, __ATOMIC_RELAXED);
       }
       for (uint32_t i = 0; i < line_lanes; ++i) give_part(parts[lane + i], words[i], words[line_lanes - 1].high);
-      sim::looked_at_line(line);
+      sim::looked_at_line();
     }
     sim::warp_release(full_mask);
   }

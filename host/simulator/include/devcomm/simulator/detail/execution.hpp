@@ -29,10 +29,10 @@ void wrote(const void* address, std::size_t bytes);
 
 /// From here to `wrote_line`, stores of the calling thread are one: all others see all of them or none.
 void begin_line();
-/// Follows the stores to the line of 128 bytes at `line`.
-void wrote_line(const void* line);
-/// Follows the loads of the line at `line` by a thread that acts for others as well.
-void looked_at_line(const void* line);
+/// Follows the stores to a line of 128 bytes.
+void wrote_line();
+/// Follows the loads of a line by a thread that acts for others as well.
+void looked_at_line();
 /// The calling thread's wait, one of all lanes of its warp, looks at these 8 bytes, in which `value` was found for it.
 void looked_with_others(const void* address, uint64_t value);
 
