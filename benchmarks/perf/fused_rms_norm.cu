@@ -200,13 +200,17 @@ unsigned threads_for(std::uint64_t packs, unsigned most) {
 
 std::uint64_t rows_of(const work& what) { return what.count() / row_elements(what); }
 
-/// Blocks that share a row where there are more blocks than rows: a power of two, and a warp of packs for each at
-/// least.
-unsigned parts_of_row(const work& what, unsigned blocks) {
+/// Blocks that share a row where there are more blocks than rows: a power of two, with so many packs for each at least.
+unsigned parts_of_row(const work& what, unsigned blocks, std::uint64_t least_packs = 32) {
   const std::uint64_t rows = std::max<std::uint64_t>(1, rows_of(what));
   unsigned parts = 1;
-  while (parts < most_parts && 2 * parts * rows <= blocks && 2 * parts * 32 <= row_bytes(what) / 16) parts *= 2;
+  while (parts < most_parts && 2 * parts * rows <= blocks && 2 * parts * least_packs <= row_bytes(what) / 16)
+    parts *= 2;
   return parts;
+}
+/// The same where nobody asks for a number: a row of less than 8 KiB is one block's.
+unsigned usual_parts_of_row(const work& what, unsigned blocks) {
+  return row_bytes(what) < 8192 ? 1 : parts_of_row(what, blocks, 64);
 }
 
 template <class Algorithm>
