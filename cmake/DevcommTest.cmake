@@ -96,6 +96,7 @@ function(devcomm_add_kernel_program name)
   if(NOT arg_GPU_ONLY AND TARGET devcomm::simulator)
     add_executable(${name}_sim ${arg_SOURCES})
     devcomm_target_defaults(${name}_sim)
+    set_target_properties(${name}_sim PROPERTIES UNITY_BUILD OFF)  # files of programs share names
     target_link_libraries(${name}_sim PRIVATE ${libraries})
     devcomm_simulate(${name}_sim)
     target_link_libraries(${name}_sim PRIVATE ${catch})
