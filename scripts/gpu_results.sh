@@ -8,7 +8,8 @@
 #                                             all_reduce, fused_rms_norm, collectives or sanitizer
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
-# is non-zero when a command failed. DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
+# is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
+# DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it
 # the one that the loader finds is taken.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -159,13 +160,14 @@ part_benchmarks() {
 
 part_sanitizer() {
   start_log sanitizer "GPU tests under compute-sanitizer, on 2 GPUs where there are as many"
-  local sanitizer program tool
+  local sanitizer program tool tools
+  read -ra tools <<<"${DEVCOMM_SANITIZER_TOOLS:-memcheck racecheck synccheck}"
   sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
   if [ ! -x "$sanitizer" ]; then
     echo "no compute-sanitizer found: it comes with the CUDA toolkit" >>"$log"
     return
   fi
-  for tool in memcheck racecheck synccheck; do
+  for tool in "${tools[@]}"; do
     for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu "$bin"/example_10*_gpu; do
       limit=300 run CUDA_VISIBLE_DEVICES=0,1 DEVCOMM_TEST_FEW=1 "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$program"
     done

@@ -24,11 +24,22 @@ const operation& operation_named(const std::string& name) {
 /// else.
 constexpr unsigned block_budgets[] = {4, 8, 16, 32, 64, 1024};
 
-/// Whether `a` would be chosen wherever `b` could be: LL carries every type in any memory.
+/// What a row asks of the request that it serves, see `all_reduce_request`.
+unsigned demands(const row& line) {
+  enum : unsigned { lamport_type = 1, whole_lines = 2, windows = 4, chunks = 8 };
+  unsigned all = 0;
+  if (line.protocol == "lamport") all |= lamport_type;
+  if (line.protocol == "ll128") all |= whole_lines;
+  if (line.algorithm == "direct" || line.algorithm == "chunked_to_window") all |= windows;
+  if (line.algorithm == "chunked" || line.algorithm == "chunked_to_window") all |= chunks;
+  return all;
+}
+
+/// Whether `a` would be chosen wherever `b` could be.
 bool replaces(const row& a, const row& b) {
-  if (a.bytes != b.bytes || (a.protocol != "ll" && a.protocol != b.protocol)) return false;
+  if (a.bytes != b.bytes || (demands(a) & ~demands(b)) != 0) return false;
   if (a.shape.blocks > b.shape.blocks || a.median > b.median) return false;
-  return a.shape.blocks < b.shape.blocks || a.median < b.median || &a < &b;
+  return a.shape.blocks < b.shape.blocks || a.median < b.median || demands(a) != demands(b) || &a < &b;
 }
 
 /// Launches and replays of a look at a shape while sweeping.

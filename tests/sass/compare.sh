@@ -14,10 +14,10 @@ hooks=(
   '^ *const trace_span traced = protocol_\.trace\(span_kind::(wait|meeting)\);$'
   '^ *const trace_span traced\(group_, home_, trace_name\(\)\);$'
   '^ *const trace_span traced = (channel|barrier)\.trace_call\(.*\);$'
-  '^ *const trace_span phase = channel\.trace\(.*\);$'
+  '^ *const trace_span phase = (channel|barrier)\.trace\(.*\);$'
   '^ *note\.renew\(label, progress\.start\);$'
   '^ *if \(is_alive\(\)\) contracts_\.show\(epoch_\);$'
-  '^ *contracts_\.compare\(first, end, epoch_, whole, other\);$'
+  '^ *contracts_\.template compare<movers>\(first, end, epoch_, whole, other\);$'
   '^ *channel\.begin_call\(call_contract::of\(.*\)\);$'
 )
 for hook in "${hooks[@]}"; do
