@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
 /// The same for few rows: several blocks share one, and tell each other the sums of their squares through the GPU's
 /// memory. A row for each `sums.members` blocks.
 template <class Algorithm, class T>
-__global__ void __launch_bounds__(most_norm_threads<Algorithm>)
+__global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
     norm_of_shared_rows(device_comm comm, lamport_handle channels, ll_handle sums_of_row, norm_tensors<T> tensors) {
   const std::uint32_t row = blockIdx.x / sums_of_row.members;
   const std::uint32_t part = blockIdx.x % sums_of_row.members;
@@ -104,9 +104,6 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
   wait_for_prior_launch();
 
   lsa::lamport_session channel{block{}, comm, channels, blockIdx.x};
-  lsa::ll_session sums{block{}, comm,
-                       local_groups{static_cast<int>(part), static_cast<int>(sums_of_row.members), blockIdx.x - part},
-                       sums_of_row};
   const std::uint64_t first = std::uint64_t{row} * tensors.row_packs + begin;
   const auto produce = [&](std::uint64_t i) {
     const auto p = static_cast<std::uint32_t>(i - first);
@@ -123,6 +120,9 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
     store_pack(tensors.residual_out + i * pack<T>::size, place);
   };
   Algorithm::template run<T>(channel, {first, first + own}, produce, consume);
+  lsa::ll_session sums{block{}, comm,
+                       local_groups{static_cast<int>(part), static_cast<int>(sums_of_row.members), blockIdx.x - part},
+                       sums_of_row};
   const float of_block = sum_over_block(squares);  // synchronises: the part is whole
   const float of_row = sum_over_blocks(sums, of_block);
   if (channel.agree() != status::success || sums.agree() != status::success) return;

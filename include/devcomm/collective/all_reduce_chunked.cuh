@@ -71,14 +71,14 @@ struct chunked_all_reduce {
   DEVCOMM_DEVICE void run() const {
     const auto members = static_cast<uint32_t>(ranks.size);
     const uint64_t most = uint64_t{room.packs} * members;
-    const uint64_t rounds = (packs.size() + most - 1) / most;
-    const auto at = [&](uint64_t k) -> round {
-      const uint64_t begin = packs.begin + k * most;
+    const auto rounds = static_cast<uint32_t>((packs.size() + most - 1) / most);
+    const auto at = [&](uint32_t k) -> round {
+      const uint64_t begin = packs.begin + uint64_t{k} * most;
       const auto count = static_cast<uint32_t>(packs.end - begin < most ? packs.end - begin : most);
-      return {begin, count, (count + members - 1) / members, static_cast<uint32_t>(k % 2)};
+      return {begin, count, (count + members - 1) / members, k % 2};
     };
     if (rounds == 0) return;
-    for (uint64_t step = 0;; ++step) {
+    for (uint32_t step = 0;; ++step) {
       if (room.takes_first && step >= 2) receive(at(step - 2));
       if (!room.takes_first && step < rounds) send(at(step));
       if (step >= 1 && step <= rounds) reduce<Ranks>(at(step - 1));
@@ -91,6 +91,7 @@ struct chunked_all_reduce {
   }
 
  private:
+  static constexpr int loads_at_once = sizeof(T) > 4 ? 6 : 8;  // as registers allow for 512 threads
   static constexpr bool into_windows = collective::is_window_consumer<Consume>;
 
   /// What rank `from` has sent in a round to the rank whose memory starts at `first`.
@@ -110,7 +111,7 @@ struct chunked_all_reduce {
       const int owner = peer(step);
       const uint64_t first = r.first(owner);
       T* const there = chunk(room.inputs.lsa(owner), r, ranks.rank);
-      move_packs<8>(
+      move_packs<loads_at_once>(
           group, r.owned(owner), [&](uint32_t i) { return static_cast<pack<T>>(produce(first + i)); },
           [&](uint32_t i, const pack<T>& value) { store_pack(there + uint64_t{i} * pack<T>::size, value); });
     }
@@ -193,7 +194,7 @@ struct chunked_all_reduce {
       const int owner = peer(step);
       const uint64_t first = r.first(owner);
       const T* const here = chunk(room.results.local(), r, owner);
-      move_packs<8>(
+      move_packs<loads_at_once>(
           group, r.owned(owner), [&](uint32_t i) { return load_pack(here + uint64_t{i} * pack<T>::size); },
           [&](uint32_t i, const pack<T>& value) { consume(first + i, value); });
     }
