@@ -64,7 +64,13 @@ class chunked_all_reduce final : public device_algorithm {
   template <class T, template <class> class Consume>
   void run(const work& what, const Consume<T>& consume) {
     const unsigned groups = groups_of_block(what.shape);
+    if (what.shape.threads % (32 * groups) != 0)
+      throw usage_error("--threads " + std::to_string(what.shape.threads) + ": " + name() +
+                        " takes whole warps for each of " + std::to_string(groups) +
+                        " groups of a block: a multiple of " + std::to_string(32 * groups));
     const std::uint64_t all_groups = std::uint64_t{what.shape.blocks} * groups;
+    if (buffers_.packs_for(all_groups, comm().lsa().size) == 0)
+      throw usage_error("--blocks " + std::to_string(what.shape.blocks) + ": too many for the buffers of " + name());
     launch(through_chunks<T, Consume<T>>, shape_of(what), device_comm_->get(), buffers_,
            buffers_.packs_for(all_groups, comm().lsa().size), static_cast<const T*>(what.input), consume, what.count(),
            collective::packs_per_block(collective::packs_of<T>(what.count()), all_groups), groups);

@@ -10,6 +10,7 @@
 #include <devcomm/host/all_reduce_plan.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace perf {
@@ -123,6 +124,7 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
   lsa::ll_session sums{block{}, comm,
                        local_groups{static_cast<int>(part), static_cast<int>(sums_of_row.members), blockIdx.x - part},
                        sums_of_row};
+  if (!channel.is_alive()) squares = NAN;          // so that no block takes this one's for the sum
   const float of_block = sum_over_block(squares);  // synchronises: the part is whole
   const float of_row = sum_over_blocks(sums, of_block);
   if (channel.agree() != status::success || sums.agree() != status::success) return;

@@ -111,6 +111,9 @@ class packet_algorithm final : public device_algorithm {
     return usual_shapes(packs_of_call<Collective>(what), is_simulated());
   }
   void start(const work& what) override {
+    if (protocol() == "ll128" && what.shape.threads % 32 != 0)
+      throw usage_error("--threads " + std::to_string(what.shape.threads) + ": " + name() +
+                        " over LL128 takes whole warps");
     with_element<Collective>(what.type, [&]<class T>(T) {
       if constexpr (Protocol::session::template can_carry<T>) {
         const vectors<T> on{static_cast<const T*>(what.input), static_cast<T*>(what.output), what.bytes / sizeof(T),

@@ -185,6 +185,9 @@ all_reduce_plan all_reduce_times::choose(const all_reduce_request& request) cons
   std::vector<all_reduce_time> rows;
   for (const all_reduce_time& row : rows_)
     if (can_run(request, row)) rows.push_back(row);
+  if (rows.empty() && demands(request).empty())
+    throw invalid_argument(name_ +
+                           " has no algorithm without LL128; add rows by devcomm-perf all_reduce --sweep --plan");
   if (rows.empty())
     throw invalid_argument(name_ + " has no algorithm for " + demands(request) +
                            "; add rows by devcomm-perf all_reduce --sweep --algo all --plan");

@@ -78,6 +78,7 @@ struct chunked_all_reduce {
       return {begin, count, (count + members - 1) / members, k % 2};
     };
     if (rounds == 0) return;
+    if (barrier.agree() != status::success) return;  // a peer that is late may still use its chunks
     for (uint32_t step = 0;; ++step) {
       if (room.takes_first && step >= 2) receive(at(step - 2));
       if (!room.takes_first && step < rounds) send(at(step));
@@ -214,8 +215,10 @@ namespace devcomm::collective {
 /// less work for few blocks; outputs may be the place of the inputs, and are complete when the call returns. `room` is
 /// the same on all ranks.
 ///
-/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, with the same `packs`. After a
-/// failure, see `barrier_session`, `consume` is not called for what did not come from every rank.
+/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, with the same `packs` and room,
+/// which checked launches do not compare: put them into `device_comm::with_launch_key`. Nothing is done where the room
+/// is for 0 packs. After a failure, see `barrier_session`, `consume` is not called for what did not come from every
+/// rank.
 template <class T, class Group, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_chunked(lsa::barrier_session<Group>& barrier, const Group& group,
                                        const device_comm& comm, const chunk_room& room, slice packs,

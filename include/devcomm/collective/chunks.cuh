@@ -19,7 +19,8 @@ struct chunk_buffers {
     const auto inputs = needs.add_buffer<char>(bytes);
     return {inputs, needs.add_buffer<char>(bytes)};
   }
-  /// Packs of the largest chunks that `groups` groups have room for.
+  /// Packs of the largest chunks that `groups` groups have room for: 0 if the buffers have less than `32 * groups *
+  /// ranks` bytes. *Requires* at least one group.
   DEVCOMM_HOST_DEVICE constexpr uint32_t packs_for(uint64_t groups, int ranks) const {
     const uint64_t packs = inputs.count / (2 * 16 * groups * static_cast<uint64_t>(ranks));
     return packs < 0xffffffffu ? static_cast<uint32_t>(packs) : 0xffffffffu;
@@ -33,7 +34,8 @@ struct chunk_room {
   uint32_t packs;
   bool takes_first;  ///< what has come before it sends: every other group, so that the links have work all the time
 
-  /// That of group `group`, where all groups have chunks of `packs` packs; see `chunk_buffers::packs_for`.
+  /// That of group `group`, where all groups have chunks of `packs` packs; see `chunk_buffers::packs_for`. *Requires*
+  /// the same `packs` for all groups and calls of a launch; the next launch may have others.
   DEVCOMM_DEVICE static chunk_room of_group(const device_comm& comm, const chunk_buffers& buffers, uint32_t packs,
                                             uint32_t group) {
     const uint64_t bytes = uint64_t{2 * 16} * static_cast<uint32_t>(comm.lsa_size) * packs;

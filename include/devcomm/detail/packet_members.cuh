@@ -30,8 +30,14 @@ struct packet_members {
             static_cast<int64_t>(comm.resources.stride) * ranks.stride, index, 0};
   }
 
-  DEVCOMM_DEVICE static packet_members of_groups(const device_comm& comm, const local_groups& groups, uint64_t offset) {
+  /// `count` channels were made.
+  DEVCOMM_DEVICE static packet_members of_groups(const device_comm& comm, const local_groups& groups, uint64_t offset,
+                                                 [[maybe_unused]] uint32_t count) {
     DEVCOMM_ASSERT(groups.rank >= 0 && groups.rank < groups.size, "the caller is not among its local groups");
+    DEVCOMM_ASSERT(groups.first % static_cast<uint32_t>(groups.size) == 0,
+                   "the first channel of local groups must be a multiple of their number");
+    DEVCOMM_ASSERT(uint64_t{groups.first} + static_cast<uint32_t>(groups.size) <= count,
+                   "a local group's channel is past the channels that requirements asked for");
     return {{groups.rank, groups.size, comm.rank, 0}, comm.resources.local + offset, 0, groups.first, 1};
   }
 };

@@ -73,7 +73,8 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
   /// Between groups of this rank, on channels of `requirements::add_local_ll_channels`. Members are these groups, and
   /// what is said of ranks holds for them.
   DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_groups members, ll_handle channels)
-      : base(group, comm, detail::packet_members::of_groups(comm, members, channels.offset), channels) {}
+      : base(group, comm, detail::packet_members::of_groups(comm, members, channels.offset, channels.count), channels) {
+  }
 
   /// Sends 8 bytes to `member` as packet `packet` of this round. *Ordering*: none for anything else.
   DEVCOMM_DEVICE void send(int member, uint32_t packet, uint64_t data) const {
@@ -122,7 +123,9 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
   template <class T>
   static constexpr bool can_carry = true;
   /// Packets that make room for `packs` packs from each member to each in a round.
-  DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return 2 * packs; }
+  DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) {
+    return packs < 0x80000000u ? 2 * packs : 0xfffffffeu;
+  }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / 2; }
   /// The way of this thread over the packs of a round.
