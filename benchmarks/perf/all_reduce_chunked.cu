@@ -69,10 +69,11 @@ class chunked_all_reduce final : public device_algorithm {
                         " takes whole warps for each of " + std::to_string(groups) +
                         " groups of a block: a multiple of " + std::to_string(32 * groups));
     const std::uint64_t all_groups = std::uint64_t{what.shape.blocks} * groups;
-    if (buffers_.packs_for(all_groups, comm().lsa().size) == 0)
+    const std::uint32_t chunk_packs = buffers_.packs_for(all_groups, comm().lsa().size);
+    if (chunk_packs == 0)
       throw usage_error("--blocks " + std::to_string(what.shape.blocks) + ": too many for the buffers of " + name());
-    launch(through_chunks<T, Consume<T>>, shape_of(what), device_comm_->get(), buffers_,
-           buffers_.packs_for(all_groups, comm().lsa().size), static_cast<const T*>(what.input), consume, what.count(),
+    launch(through_chunks<T, Consume<T>>, shape_of(what), device_comm_->get(), buffers_, chunk_packs,
+           static_cast<const T*>(what.input), consume, what.count(),
            collective::packs_per_block(collective::packs_of<T>(what.count()), all_groups), groups);
   }
 

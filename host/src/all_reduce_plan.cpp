@@ -185,12 +185,11 @@ all_reduce_plan all_reduce_times::choose(const all_reduce_request& request) cons
   std::vector<all_reduce_time> rows;
   for (const all_reduce_time& row : rows_)
     if (can_run(request, row)) rows.push_back(row);
-  if (rows.empty() && demands(request).empty())
-    throw invalid_argument(name_ +
-                           " has no algorithm without LL128; add rows by devcomm-perf all_reduce --sweep --plan");
-  if (rows.empty())
-    throw invalid_argument(name_ + " has no algorithm for " + demands(request) +
+  if (rows.empty()) {
+    const std::string asked = demands(request);
+    throw invalid_argument(name_ + " has no algorithm " + (asked.empty() ? "without LL128" : "for " + asked) +
                            "; add rows by devcomm-perf all_reduce --sweep --algo all --plan");
+  }
   const int ranks = nearest_ranks(rows, request.ranks);
   const std::uint64_t size = next_size(rows, ranks, request.bytes);
   std::erase_if(rows, [&](const all_reduce_time& row) { return row.ranks != ranks || row.bytes != size; });
