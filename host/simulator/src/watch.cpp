@@ -7,6 +7,7 @@
 #include "engine.hpp"
 #include "explorer.hpp"
 #include "grid.hpp"
+#include "random.hpp"
 #include "warp.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
@@ -138,6 +139,17 @@ void looked_exploring(fiber& f, const watch& seen, const void* place) {
   preempt();
 }
 
+/// Tells an exploration of a line: its data, and the last word, which alone decides whether a look is in vain.
+void touches_line(const void* line, bool writes) {
+  if (!exploring || the_engine().order.explored_by() == nullptr) return;
+  explorer& e = *the_engine().order.explored_by();
+  const auto* const words = static_cast<const uint64_t*>(line);
+  uint64_t data = 0;
+  for (int i = 0; i < 15; ++i) data = random_choice(data ^ read<uint64_t>(words + i)).next();
+  e.touches(*this_fiber, line, 15 * sizeof *words, writes, data);
+  e.touches(*this_fiber, words + 15, sizeof *words, writes, read<uint64_t>(words + 15));
+}
+
 /// The end of a labelled wait's look in vain: everything has been looked at, and the clock has been read. Here rather
 /// than in `pause_wait`, so that what follows is all of the next look.
 void sleep_until_worth_looking(fiber& f) {
@@ -191,13 +203,15 @@ void wrote(const void* address, std::size_t bytes) {
 
 void begin_line() { sanitizer::stores_are_one(true); }
 
-void wrote_line() {
+void wrote_line(const void* line) {
   sanitizer::stores_are_one(false);
+  touches_line(line, true);
   if (this_fiber->label == nullptr) forget(this_fiber->watches);
   preempt();
 }
 
-void looked_at_line() {
+void looked_at_line(const void* line) {
+  touches_line(line, false);
   if (this_fiber->label == nullptr) preempt();
 }
 
