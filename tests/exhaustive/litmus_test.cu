@@ -66,6 +66,10 @@ explored check(const char* name, Kernel kernel, unsigned blocks, unsigned thread
 
 __global__ void write_apart(unsigned* m) { store(m + threadIdx.x + 4 * blockIdx.x, 1); }
 __global__ void write_together(unsigned* m) { store(m, 1 + threadIdx.x + 4 * blockIdx.x); }
+__global__ void write_and_trap(unsigned* m) {
+  store(m, 1);
+  __trap();
+}
 __global__ void read_one_write(unsigned* m) {
   if (threadIdx.x == 0) {
     store(m, 1);
@@ -321,6 +325,18 @@ TEST_CASE("an exploration that ends early says why") {
         options, [&] { REQUIRE(run(write_together, {.block = 3}, memory.get() + calls++) == cudaSuccess); });
     CHECK_FALSE(result.complete);
     CHECK(contains(result.failure, "execution 2 does not repeat an earlier one"));
+  }
+  SECTION("a kernel that ends in the middle of a step, while that of another device goes on") {
+    const auto result = sim::explore(options, [&] {
+      for (int device = 0; device < 2; ++device) {
+        devcomm::check_cuda(cudaSetDevice(device), "cudaSetDevice");
+        devcomm::launch(device == 0 ? write_and_trap : add_in_two_steps, {}, memory.get() + device);
+      }
+      static_cast<void>(cudaDeviceSynchronize());
+      devcomm::check_cuda(cudaSetDevice(0), "cudaSetDevice");
+      static_cast<void>(cudaDeviceSynchronize());
+    });
+    CHECK(contains(result.failure, "execution 1 fails: device 0, block 0, thread 0: __trap"));
   }
   SECTION("misuse") {
     const auto result = sim::explore(options, [&] { static_cast<void>(sim::explore(options, race)); });

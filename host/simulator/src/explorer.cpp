@@ -219,6 +219,16 @@ void explorer::end_step(fiber& f) {
   running_ = nullptr;
 }
 
+void explorer::failed() {
+  search_.run_free();
+  // Its threads are given up in the middle of a step.
+  const sanitizer::unobserved hidden;
+  running_ = nullptr;
+  looks_ = false;
+  pending_.clear();
+  meetings_.clear();
+}
+
 // --- who is next ---
 
 block& explorer::choose_block(const std::vector<block*>& ready) {

@@ -49,7 +49,7 @@ class explorer {
   /// It wakes `f`, which is at a barrier or in a warp operation that all have come to.
   void meets(fiber& f);
   /// A launch has failed: what follows is of no interest.
-  void failed() { search_.run_free(); }
+  void failed();
 
   // --- who is next ---
   [[nodiscard]] block& choose_block(const std::vector<block*>& ready);
