@@ -144,6 +144,20 @@ __global__ void wait_or_be_aborted(unsigned* m) {
     store(m + 2, 1);
   }
 }
+__global__ void wait_for_all(unsigned* m, unsigned count) {
+  if (threadIdx.x == 0) return store(m + count - 1, 1);
+  arch::wait_scope waiting(
+      [] { return devcomm::detail::wait_label{devcomm::operation::ll_channel, 0, 0, 1, 1, 1000000000, false}; },
+      [=] { return m + count; });
+  for (;;) {
+    unsigned missing = 0;
+    for (unsigned i = 0; i < count; ++i) missing += load(m + i) == 0 ? 1u : 0u;
+    if (missing == 0) return;
+    waiting.pause();
+    static_cast<void>(load(m + count));
+    static_cast<void>(arch::global_time());
+  }
+}
 __global__ void wait_in_turn(unsigned* m) {
   if (threadIdx.x == 0) {
     store(m, 1);
@@ -258,6 +272,20 @@ TEST_CASE("what comes of programs is what sequential consistency allows") {
   check("a lock, two rounds of two threads", take_turns, 1, 2);
   CHECK(check("a wait that may be aborted", wait_or_be_aborted, 1, 3).outcomes.size() == 2);
   CHECK(check("waits that hang together and may be aborted", wait_in_turn, 1, 3).outcomes.size() >= 3);
+}
+
+TEST_CASE("a wait may look at many words") {
+  constexpr unsigned count = 100;
+  const shared_array<unsigned> memory(count + 1);
+  sim::explore_options options;
+  options.schedule_file = "";
+  const auto result = sim::explore(options, [&] {
+    for (unsigned i = 0; i < count; ++i) memory[i] = i + 1 < count ? 1 : 0;
+    if (run(wait_for_all, {.block = 2}, memory.get(), count) != cudaSuccess)
+      throw std::runtime_error(sim::last_failure());
+  });
+  CHECK(result.failure.empty());
+  CHECK(result.complete);
 }
 
 TEST_CASE("lines are seen whole, and in any order") {

@@ -133,8 +133,7 @@ void explorer::found_nothing(const fiber& f) {
   const sanitizer::unobserved hidden;
   pending_.clear();
   if (!looks_) vain_.clear();
-  for (uint32_t i = 0; i < f.watches.count; ++i) {
-    const watch& w = f.watches.entries[i];
+  for (const watch& w : f.watches.entries) {
     const memory_access access{place_of(f, w.address), w.bytes, false, w.value};
     if (!has(vain_, access)) vain_.push_back(access);
   }

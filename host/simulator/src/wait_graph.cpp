@@ -106,14 +106,17 @@ std::string describe_wait(const fiber& f) {
       if (f.label != nullptr) {
         std::string text = describe_place(f) + ": waits for " + describe_peer(f) + " to reach epoch " +
                            std::to_string(f.label->expected);
-        if (f.watches.count > 0) text += ", saw " + std::to_string(f.watches.entries[0].value);
+        if (!f.watches.entries.empty()) text += ", saw " + std::to_string(f.watches.entries[0].value);
         return text;
       }
       std::string text = "polls";
-      for (uint32_t i = 0; i < f.watches.count; ++i) {
-        const watch& w = f.watches.entries[i];
-        text += (i == 0 ? " " : ", ") + describe_address(w.address) + ", which stays " + std::to_string(w.value);
+      constexpr size_t most = 8;
+      const std::vector<watch>& all = f.watches.entries;
+      for (size_t i = 0; i < std::min(all.size(), most); ++i) {
+        text +=
+            (i == 0 ? " " : ", ") + describe_address(all[i].address) + ", which stays " + std::to_string(all[i].value);
       }
+      if (all.size() > most) text += ", and " + std::to_string(all.size() - most) + " words more";
       return text;
     }
     case fiber_state::runnable: return "can run";
