@@ -304,9 +304,9 @@ TEST_CASE("lines are seen whole, and in any order") {
       CHECK(o[line_words + lane] == o[line_words + lane / 8 * 8]);
     }
   }
-  const explored words = explore_lines(store_lines_and_load_words, 2);
-  CHECK(words.outcomes.size() == 16);
-  CHECK(words.result.executions == 16);
+  const explored by_word = explore_lines(store_lines_and_load_words, 2);
+  CHECK(by_word.outcomes.size() == 16);
+  CHECK(by_word.result.executions == 16);
 }
 
 TEST_CASE("the lanes of a warp wait for lines in step") {
