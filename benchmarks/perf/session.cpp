@@ -1,5 +1,6 @@
 #include "perf/session.hpp"
 
+#include "perf/left_out.hpp"
 #include "perf/plot.hpp"
 
 #include <algorithm>
@@ -70,15 +71,26 @@ void session::choose_algorithms() {
     bool known = false;
     std::string names;
     for (const auto& candidate : own_) {
-      const std::string whole = candidate->name() + "_" + candidate->protocol();
+      const std::string whole = candidate->whole_name();
       names += " " + whole;
-      if (name != "all" && name != candidate->name() && name != whole) continue;
-      chosen_.push_back(candidate.get());
+      const bool is_named = name == candidate->name() || name == whole;
+      if (name != "all" && !is_named) continue;
+      choose_algorithm(*candidate, is_named);
       known = true;
     }
     if (!known) throw usage_error("--algo " + name + ": the algorithms are: auto all" + names);
   }
   if (settings_.sweep && chosen_.empty()) throw usage_error("--sweep needs --algo with names, or all");
+}
+
+void session::choose_algorithm(algorithm& how, bool is_named) {
+  const auto same =
+      std::find_if(chosen_.begin(), chosen_.end(), [&](const chosen_algorithm& other) { return other.how == &how; });
+  if (same == chosen_.end()) {
+    chosen_.push_back({&how, is_named});
+  } else {
+    same->is_named = same->is_named || is_named;
+  }
 }
 
 std::uint64_t session::region() const {
@@ -101,15 +113,50 @@ work session::call_of(std::uint64_t bytes) const {
   return call;
 }
 
-bool session::run() {
-  if (is_first()) {
-    const std::string name = comm_.properties().device_name;
-    report_->print_header(std::to_string(comm_.size()) + " ranks on " + name);
-  }
+std::vector<std::uint64_t> session::sizes() const {
+  std::vector<std::uint64_t> all;
   for (std::uint64_t bytes = settings_.begin; bytes <= settings_.end; bytes *= settings_.factor) {
-    run_size(bytes);
+    if (call_of(bytes).bytes != 0) all.push_back(bytes);
     if (bytes > settings_.end / settings_.factor) break;
   }
+  return all;
+}
+
+std::vector<std::string> session::look_ahead(const std::vector<std::uint64_t>& sizes) const {
+  left_out named;
+  left_out others;
+  bool any = false;
+  for (const std::uint64_t bytes : sizes) {
+    const work call = call_of(bytes);
+    const auto look = [&](left_out& without, const std::string& name, const std::string& reason) {
+      without.add(name, call.bytes, reason);
+      any = any || reason.empty();
+    };
+    if (follows_plan_) {
+      const algorithm& how = *plan(call).how;
+      const std::string reason = how.why_not(call);
+      look(named, "auto", reason.empty() ? "" : how.whole_name() + ": " + reason);
+    }
+    for (const chosen_algorithm& chosen : chosen_)
+      look(chosen.is_named ? named : others, chosen.how->whole_name(), chosen.how->why_not(call));
+    for (const auto& peer : peers_) look(named, peer->whole_name(), peer->why_not(call));
+  }
+  if (any) return named.lines();
+  std::string message = "nothing is left to measure from " + bytes_text(settings_.begin) + " to " +
+                        bytes_text(settings_.end) + "; give other sizes, algorithms or another type";
+  for (const left_out* without : {&named, &others})
+    for (const std::string& line : without->lines()) message += "\n  " + line;
+  throw usage_error(message);
+}
+
+bool session::run() {
+  const std::vector<std::uint64_t> all = sizes();
+  const std::vector<std::string> without = look_ahead(all);
+  if (is_first()) {
+    const std::string name = comm_.properties().device_name;
+    report_->print_header(std::to_string(comm_.size()) + " ranks on " + name, without);
+  }
+  for (const std::uint64_t bytes : all) run_size(bytes);
   if (!is_first()) return true;
   if (!settings_.plan.empty()) write_plan();
   if (!settings_.plot.empty()) write_plot(settings_.plot, report_->rows());
@@ -117,10 +164,10 @@ bool session::run() {
 }
 
 void session::run_size(std::uint64_t bytes) {
-  if (call_of(bytes).bytes == 0) return;
+  const work call = call_of(bytes);
   if (follows_plan_) run_plan(bytes);
-  for (algorithm* how : chosen_) {
-    const work call = call_of(bytes);
+  for (const chosen_algorithm& chosen : chosen_) {
+    algorithm* const how = chosen.how;
     if (!how->why_not(call).empty()) continue;
     if (settings_.sweep) {
       for (const launch_shape shape : sweep(*how, call)) run_algorithm(*how, bytes, shape);
@@ -135,19 +182,25 @@ void session::run_size(std::uint64_t bytes) {
     }
   }
   for (const auto& peer : peers_)
-    if (peer->why_not(call_of(bytes)).empty()) run_algorithm(*peer, bytes, {});
+    if (peer->why_not(call).empty()) run_algorithm(*peer, bytes, {});
+}
+
+session::planned session::plan(const work& call) const {
+  const unsigned blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
+  choice plan = operation_->choose(call, blocks);
+  for (const auto& candidate : own_)
+    if (candidate->name() == plan.algorithm && candidate->protocol() == plan.protocol)
+      return {candidate.get(), std::move(plan)};
+  throw std::runtime_error("the plan's " + plan.algorithm + "_" + plan.protocol + " is no algorithm of " +
+                           operation_->name() + "; make the plan again by this devcomm-perf");
 }
 
 void session::run_plan(std::uint64_t bytes) {
   const work call = call_of(bytes);
-  const unsigned blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
-  const choice plan = operation_->choose(call, blocks);
-  for (const auto& candidate : own_) {
-    if (candidate->name() != plan.algorithm || candidate->protocol() != plan.protocol) continue;
-    if (is_first()) report_->progress(plan.why);
-    if (candidate->why_not(call).empty()) run_algorithm(*candidate, bytes, plan.shape);
-    return;
-  }
+  const planned next = plan(call);
+  if (!next.how->why_not(call).empty()) return;
+  if (is_first()) report_->progress(next.as.why);
+  run_algorithm(*next.how, bytes, next.as.shape);
 }
 
 void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape) {
