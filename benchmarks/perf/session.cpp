@@ -3,11 +3,14 @@
 #include "perf/left_out.hpp"
 #include "perf/plot.hpp"
 
+#include <devcomm/host/all_reduce_plan.hpp>
+
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <map>
+#include <sstream>
 
 namespace perf {
 namespace {
@@ -25,25 +28,7 @@ const operation& operation_named(const std::string& name) {
 /// else.
 constexpr unsigned block_budgets[] = {4, 8, 16, 32, 64, 1024};
 
-/// What a row asks of the request that it serves, see `all_reduce_request`.
-unsigned demands(const row& line) {
-  enum : unsigned { lamport_type = 1, whole_lines = 2, windows = 4, chunks = 8 };
-  unsigned all = 0;
-  if (line.protocol == "lamport") all |= lamport_type;
-  if (line.protocol == "ll128") all |= whole_lines;
-  if (line.algorithm == "direct" || line.algorithm == "chunked_to_window") all |= windows;
-  if (line.algorithm == "chunked" || line.algorithm == "chunked_to_window") all |= chunks;
-  return all;
-}
-
-/// Whether `a` would be chosen wherever `b` could be.
-bool replaces(const row& a, const row& b) {
-  if (a.bytes != b.bytes || (demands(a) & ~demands(b)) != 0) return false;
-  if (a.shape.blocks > b.shape.blocks || a.median > b.median) return false;
-  return a.shape.blocks < b.shape.blocks || a.median < b.median || demands(a) != demands(b) || &a < &b;
-}
-
-/// Launches and replays of a look at a shape while sweeping.
+/// Launches and replays of a look at a shape while sweeping; fewer where the user asks for fewer.
 constexpr int sweep_launches(std::uint64_t bytes) { return bytes <= (1u << 20) ? 50 : 10; }
 constexpr int sweep_replays = 3;
 
@@ -219,11 +204,14 @@ void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape sh
 
 std::vector<launch_shape> session::sweep(algorithm& how, work call) {
   call.in_place = !settings_.out_of_place;
+  const int launches =
+      settings_.launches != 0 ? std::min(settings_.launches, sweep_launches(call.bytes)) : sweep_launches(call.bytes);
+  const int replays = std::min(settings_.replays, sweep_replays);
   std::map<unsigned, row> fastest;  // by budget
   for (const launch_shape& shape : how.shapes(call)) {
     if (settings_.most_blocks != 0 && shape.blocks > settings_.most_blocks) continue;
     call.shape = shape;
-    const row seen = measurement_.measure(*operation_, how, call, sweep_launches(call.bytes), sweep_replays);
+    const row seen = measurement_.measure(*operation_, how, call, launches, replays);
     for (const unsigned budget : block_budgets) {
       if (shape.blocks > budget) continue;
       const auto found = fastest.find(budget);
@@ -245,20 +233,19 @@ std::vector<launch_shape> session::sweep(algorithm& how, work call) {
 }
 
 void session::write_plan() const {
-  std::FILE* file = std::fopen(settings_.plan.c_str(), "a");
-  if (file == nullptr) throw std::runtime_error("cannot write " + settings_.plan + ": " + std::strerror(errno));
-  std::fprintf(file, "# %s, %d ranks, %s%s\n# ranks bytes algorithm protocol blocks threads microseconds\n",
-               comm_.properties().device_name.c_str(), comm_.size(), to_string(settings_.type),
-               settings_.dependent ? ", programmatic dependent launch" : "");
-  std::vector<row> rows;
+  std::ostringstream measured;
   for (const row& line : report_->rows())
-    if (line.implementation == "devcomm" && line.in_place != settings_.out_of_place) rows.push_back(line);
-  for (const row& line : rows) {
-    if (std::any_of(rows.begin(), rows.end(), [&](const row& other) { return replaces(other, line); })) continue;
-    std::fprintf(file, "%d %llu %s %s %u %u %.2f\n", line.ranks, static_cast<unsigned long long>(line.bytes),
-                 line.algorithm.c_str(), line.protocol.c_str(), line.shape.blocks, line.shape.threads, line.median);
-  }
-  std::fclose(file);
+    if (line.implementation == "devcomm" && line.in_place != settings_.out_of_place)
+      measured << line.ranks << " " << line.bytes << " " << line.algorithm << " " << line.protocol << " "
+               << line.shape.blocks << " " << line.shape.threads << " " << line.median << "\n";
+  const auto plan = devcomm::host::all_reduce_times::parse(measured.str(), "the sweep").pruned();
+  std::ofstream file(settings_.plan, std::ios::app);
+  file << "# " << comm_.properties().device_name << ", " << comm_.size() << " ranks, " << to_string(settings_.type)
+       << (settings_.dependent ? ", programmatic dependent launch" : "")
+       << "\n# ranks bytes algorithm protocol blocks threads microseconds\n";
+  for (const auto& time : plan.rows()) file << to_string(time) << "\n";
+  file.close();
+  if (!file) throw std::runtime_error("cannot write " + settings_.plan + ": " + std::strerror(errno));
 }
 
 }  // namespace perf
