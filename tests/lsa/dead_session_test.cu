@@ -257,6 +257,57 @@ TEST_CASE("ranks whose peer never comes give up in time, name it, and consume no
   check_missing_rank<ll>(9, false);
 }
 
+namespace {
+
+constexpr std::uint32_t chunk_packs = 8;
+constexpr std::uint32_t chunked_packs = 2 * chunk_packs;  // one round of two ranks
+
+/// The sum of `input` over the ranks, after `delay` milliseconds.
+__global__ void reduce_chunks(device_comm comm, collective::chunk_buffers buffers, unsigned delay, float input,
+                              float* output) {
+  if (threadIdx.x == 0) sleep_for(delay);
+  __syncthreads();
+  lsa::barrier_session barrier{block{}, comm, 0};
+  collective::all_reduce_chunked<float>(
+      barrier, block{}, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, 0), {0, chunked_packs},
+      [=](std::uint64_t) {
+        return pack<float>{{input, input, input, input}};
+      },
+      collective::to_memory<float>{output, 4 * chunked_packs}, sum{});
+}
+
+}  // namespace
+
+TEST_CASE("a rank that gave up on chunks leaves those alone that a late peer still reads") {
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        auto needs = comm.requirements().lsa_barriers(1);
+        const auto buffers = collective::chunk_buffers::add(needs, 2 * 16 * 2 * chunk_packs);
+        const auto device_comm = comm.create_device_comm(needs);
+        const test::device_array<float> output(4 * chunked_packs, 0xff);
+        const test::device_array<float> next(4 * chunked_packs, 0xff);
+        comm.barrier();
+        const launch_config config{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+        launch(reduce_chunks, config, device_comm.get(), buffers, comm.rank() == 1 ? 200u : 0u, 1.0f, output.get());
+        launch(reduce_chunks, config, device_comm.get(), buffers, 0u, 50.0f, next.get());
+        test::finish("reduce_chunks");
+        test::require(check_throws(device_comm), "nobody gave up");
+        // Rank 0 came in time and left its chunk, so the late rank has the sum of its share, and of no other.
+        const auto got = output.read();
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const bool reduced = comm.rank() == 1 && i / 4 >= chunk_packs;
+          test::require(reduced ? got[i] == 2 : is_poison(got[i]), [&] {
+            return "rank " + std::to_string(comm.rank()) + " has " + std::to_string(got[i]) + " at " +
+                   std::to_string(i);
+          });
+        }
+        for (const float value : next.read()) test::require(is_poison(value), "a dead session reduced");
+        comm.barrier();
+      },
+      impatient());
+}
+
 TEST_CASE("call after call in one session is right, and passes the check, also on many ranks and in teams of some") {
   const auto check = [](const result& got, int members) {
     test::require(got.failures.empty(), "a failure");
