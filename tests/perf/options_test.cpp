@@ -133,7 +133,7 @@ TEST_CASE("a wrong result is remembered") {
 
 TEST_CASE("what is left out is told by algorithm and reason, with its sizes") {
   perf::left_out without;
-  for (const std::uint64_t bytes : {1024, 2048, 4096, 8192, 16384}) {
+  for (const std::uint64_t bytes : {1024u, 2048u, 4096u, 8192u, 16384u}) {
     without.add("one_shot_lamport", bytes, "no int32");
     without.add("one_shot_ll", bytes, bytes == 1024 || bytes >= 8192 ? "too large" : "");
     without.add("two_shot_ll", bytes, bytes == 2048 ? "no room" : bytes > 2048 ? "too large" : "");

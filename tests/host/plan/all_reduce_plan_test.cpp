@@ -124,7 +124,7 @@ TEST_CASE("a pruned table answers every request as the whole one does") {
     CHECK(pruned.rows().size() < whole.rows().size() * 3 / 4);
     CHECK(pruned.pruned().rows().size() == pruned.rows().size());
     for (const int ranks : {1, 2, 3, 4, 5, 8, 64}) {
-      for (const std::uint64_t bytes : {100, 1024, 4000, 16384, 65536, 16 << 20}) {
+      for (const std::uint64_t bytes : {100u, 1024u, 4000u, 16384u, 65536u, 16u << 20}) {
         for (const unsigned budget : {0u, 2u, 4u}) {
           for (unsigned asks = 0; asks < 16; ++asks) {
             const all_reduce_request request{.bytes = bytes,
