@@ -1,6 +1,7 @@
 # Tests and examples.
 #
 # devcomm_add_kernel_program(<name> SOURCES <x.cu>... [LIBRARIES <target>...] [CATCH]
+#                            [INCLUDES <folder>...] [DEFINITIONS <macro>[=<value>]...]
 #                            [ARGS <argument>...] [LABELS <label>...] [TIMEOUT <seconds>]
 #                            [SIM_ONLY | GPU_ONLY] [NO_TEST])
 #   One kernel source, two programs, two tests:
@@ -81,7 +82,7 @@ endmacro()
 
 function(devcomm_add_kernel_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg
-    "CATCH;SIM_ONLY;GPU_ONLY;NO_TEST" "TIMEOUT" "SOURCES;LIBRARIES;ARGS;LABELS")
+    "CATCH;SIM_ONLY;GPU_ONLY;NO_TEST" "TIMEOUT" "SOURCES;LIBRARIES;INCLUDES;DEFINITIONS;ARGS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "devcomm_add_kernel_program(${name}): give SOURCES; unknown: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -96,6 +97,8 @@ function(devcomm_add_kernel_program name)
   if(NOT arg_GPU_ONLY AND TARGET devcomm::simulator)
     add_executable(${name}_sim ${arg_SOURCES})
     devcomm_target_defaults(${name}_sim)
+    target_include_directories(${name}_sim PRIVATE ${arg_INCLUDES})
+    target_compile_definitions(${name}_sim PRIVATE ${arg_DEFINITIONS})
     set_target_properties(${name}_sim PROPERTIES UNITY_BUILD OFF)  # files of programs share names
     target_link_libraries(${name}_sim PRIVATE ${libraries})
     devcomm_simulate(${name}_sim)
@@ -113,6 +116,8 @@ function(devcomm_add_kernel_program name)
   if(NOT arg_SIM_ONLY AND DEVCOMM_HAVE_NVCC AND TARGET devcomm::host AND NOT DEVCOMM_SANITIZE)
     add_executable(${name}_gpu ${arg_SOURCES})
     devcomm_target_defaults(${name}_gpu)
+    target_include_directories(${name}_gpu PRIVATE ${arg_INCLUDES})
+    target_compile_definitions(${name}_gpu PRIVATE ${arg_DEFINITIONS})
     target_link_libraries(${name}_gpu PRIVATE ${libraries} devcomm::host CUDA::cudart_static ${catch})
     # Ranks are threads, and two may share a GPU: each needs a default stream of its own.
     target_compile_options(${name}_gpu PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--default-stream=per-thread>)

@@ -62,6 +62,8 @@ class algorithm {
   [[nodiscard]] virtual std::string implementation() const { return "devcomm"; }
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::string protocol() const = 0;
+  /// As users and reports name it.
+  [[nodiscard]] std::string whole_name() const { return name() + "_" + protocol(); }
   /// Why it cannot do this, or nothing.
   [[nodiscard]] virtual std::string why_not(const work& what) const = 0;
   /// Whether it can take part in programmatic dependent launch.

@@ -4,10 +4,10 @@ namespace perf {
 namespace {
 
 /// One shot and two shots.
-template <class Protocol>
+template <class Session>
 void add_all_reduces(const rank_context& context, algorithms& made) {
-  made.push_back(std::make_unique<packets::packet_algorithm<packets::one_shot, Protocol>>(context));
-  made.push_back(std::make_unique<packets::packet_algorithm<packets::two_shot, Protocol>>(context));
+  made.push_back(std::make_unique<packets::packet_algorithm<packets::one_shot, Session>>(context));
+  made.push_back(std::make_unique<packets::packet_algorithm<packets::two_shot, Session>>(context));
 }
 
 }  // namespace

@@ -42,8 +42,9 @@ report::~report() {
   if (json_ != nullptr) std::fclose(json_);
 }
 
-void report::print_header(const std::string& machine) const {
+void report::print_header(const std::string& machine, const std::vector<std::string>& left_out) const {
   std::printf("# %s\n", machine.c_str());
+  for (const std::string& line : left_out) std::printf("# left out: %s\n", line.c_str());
   std::printf("# %s, %s, %s%s; microseconds: slowest rank, median and 99th percentile of %d measurements; GB/s\n",
               settings_.operation.c_str(), to_string(settings_.type), settings_.graph ? "CUDA graph" : "eager",
               settings_.dependent ? ", programmatic dependent launch" : "", settings_.replays);

@@ -20,7 +20,8 @@ class report {
   report& operator=(const report&) = delete;
   ~report();
 
-  void print_header(const std::string& machine) const;
+  /// `left_out`: what is not measured though it was asked for, a line each.
+  void print_header(const std::string& machine, const std::vector<std::string>& left_out = {}) const;
   /// Says what is under way, on a terminal.
   void progress(const std::string& what);
   /// One line for a call both ways; either may be null.

@@ -1,12 +1,16 @@
 #include "perf/session.hpp"
 
+#include "perf/left_out.hpp"
 #include "perf/plot.hpp"
+
+#include <devcomm/host/all_reduce_plan.hpp>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <map>
+#include <sstream>
 
 namespace perf {
 namespace {
@@ -24,25 +28,7 @@ const operation& operation_named(const std::string& name) {
 /// else.
 constexpr unsigned block_budgets[] = {4, 8, 16, 32, 64, 1024};
 
-/// What a row asks of the request that it serves, see `all_reduce_request`.
-unsigned demands(const row& line) {
-  enum : unsigned { lamport_type = 1, whole_lines = 2, windows = 4, chunks = 8 };
-  unsigned all = 0;
-  if (line.protocol == "lamport") all |= lamport_type;
-  if (line.protocol == "ll128") all |= whole_lines;
-  if (line.algorithm == "direct" || line.algorithm == "chunked_to_window") all |= windows;
-  if (line.algorithm == "chunked" || line.algorithm == "chunked_to_window") all |= chunks;
-  return all;
-}
-
-/// Whether `a` would be chosen wherever `b` could be.
-bool replaces(const row& a, const row& b) {
-  if (a.bytes != b.bytes || (demands(a) & ~demands(b)) != 0) return false;
-  if (a.shape.blocks > b.shape.blocks || a.median > b.median) return false;
-  return a.shape.blocks < b.shape.blocks || a.median < b.median || demands(a) != demands(b) || &a < &b;
-}
-
-/// Launches and replays of a look at a shape while sweeping.
+/// Launches and replays of a look at a shape while sweeping; fewer where the user asks for fewer.
 constexpr int sweep_launches(std::uint64_t bytes) { return bytes <= (1u << 20) ? 50 : 10; }
 constexpr int sweep_replays = 3;
 
@@ -70,15 +56,26 @@ void session::choose_algorithms() {
     bool known = false;
     std::string names;
     for (const auto& candidate : own_) {
-      const std::string whole = candidate->name() + "_" + candidate->protocol();
+      const std::string whole = candidate->whole_name();
       names += " " + whole;
-      if (name != "all" && name != candidate->name() && name != whole) continue;
-      chosen_.push_back(candidate.get());
+      const bool is_named = name == candidate->name() || name == whole;
+      if (name != "all" && !is_named) continue;
+      choose_algorithm(*candidate, is_named);
       known = true;
     }
     if (!known) throw usage_error("--algo " + name + ": the algorithms are: auto all" + names);
   }
   if (settings_.sweep && chosen_.empty()) throw usage_error("--sweep needs --algo with names, or all");
+}
+
+void session::choose_algorithm(algorithm& how, bool is_named) {
+  const auto same =
+      std::find_if(chosen_.begin(), chosen_.end(), [&](const chosen_algorithm& other) { return other.how == &how; });
+  if (same == chosen_.end()) {
+    chosen_.push_back({&how, is_named});
+  } else {
+    same->is_named = same->is_named || is_named;
+  }
 }
 
 std::uint64_t session::region() const {
@@ -101,15 +98,50 @@ work session::call_of(std::uint64_t bytes) const {
   return call;
 }
 
-bool session::run() {
-  if (is_first()) {
-    const std::string name = comm_.properties().device_name;
-    report_->print_header(std::to_string(comm_.size()) + " ranks on " + name);
-  }
+std::vector<std::uint64_t> session::sizes() const {
+  std::vector<std::uint64_t> all;
   for (std::uint64_t bytes = settings_.begin; bytes <= settings_.end; bytes *= settings_.factor) {
-    run_size(bytes);
+    if (call_of(bytes).bytes != 0) all.push_back(bytes);
     if (bytes > settings_.end / settings_.factor) break;
   }
+  return all;
+}
+
+std::vector<std::string> session::look_ahead(const std::vector<std::uint64_t>& sizes) const {
+  left_out named;
+  left_out others;
+  bool any = false;
+  for (const std::uint64_t bytes : sizes) {
+    const work call = call_of(bytes);
+    const auto look = [&](left_out& without, const std::string& name, const std::string& reason) {
+      without.add(name, call.bytes, reason);
+      any = any || reason.empty();
+    };
+    if (follows_plan_) {
+      const algorithm& how = *plan(call).how;
+      const std::string reason = how.why_not(call);
+      look(named, "auto", reason.empty() ? "" : how.whole_name() + ": " + reason);
+    }
+    for (const chosen_algorithm& chosen : chosen_)
+      look(chosen.is_named ? named : others, chosen.how->whole_name(), chosen.how->why_not(call));
+    for (const auto& peer : peers_) look(named, peer->whole_name(), peer->why_not(call));
+  }
+  if (any) return named.lines();
+  std::string message = "nothing is left to measure from " + bytes_text(settings_.begin) + " to " +
+                        bytes_text(settings_.end) + "; give other sizes, algorithms or another type";
+  for (const left_out* without : {&named, &others})
+    for (const std::string& line : without->lines()) message += "\n  " + line;
+  throw usage_error(message);
+}
+
+bool session::run() {
+  const std::vector<std::uint64_t> all = sizes();
+  const std::vector<std::string> without = look_ahead(all);
+  if (is_first()) {
+    const std::string name = comm_.properties().device_name;
+    report_->print_header(std::to_string(comm_.size()) + " ranks on " + name, without);
+  }
+  for (const std::uint64_t bytes : all) run_size(bytes);
   if (!is_first()) return true;
   if (!settings_.plan.empty()) write_plan();
   if (!settings_.plot.empty()) write_plot(settings_.plot, report_->rows());
@@ -117,10 +149,10 @@ bool session::run() {
 }
 
 void session::run_size(std::uint64_t bytes) {
-  if (call_of(bytes).bytes == 0) return;
+  const work call = call_of(bytes);
   if (follows_plan_) run_plan(bytes);
-  for (algorithm* how : chosen_) {
-    const work call = call_of(bytes);
+  for (const chosen_algorithm& chosen : chosen_) {
+    algorithm* const how = chosen.how;
     if (!how->why_not(call).empty()) continue;
     if (settings_.sweep) {
       for (const launch_shape shape : sweep(*how, call)) run_algorithm(*how, bytes, shape);
@@ -135,19 +167,25 @@ void session::run_size(std::uint64_t bytes) {
     }
   }
   for (const auto& peer : peers_)
-    if (peer->why_not(call_of(bytes)).empty()) run_algorithm(*peer, bytes, {});
+    if (peer->why_not(call).empty()) run_algorithm(*peer, bytes, {});
+}
+
+session::planned session::plan(const work& call) const {
+  const unsigned blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
+  choice plan = operation_->choose(call, blocks);
+  for (const auto& candidate : own_)
+    if (candidate->name() == plan.algorithm && candidate->protocol() == plan.protocol)
+      return {candidate.get(), std::move(plan)};
+  throw std::runtime_error("the plan's " + plan.algorithm + "_" + plan.protocol + " is no algorithm of " +
+                           operation_->name() + "; make the plan again by this devcomm-perf");
 }
 
 void session::run_plan(std::uint64_t bytes) {
   const work call = call_of(bytes);
-  const unsigned blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
-  const choice plan = operation_->choose(call, blocks);
-  for (const auto& candidate : own_) {
-    if (candidate->name() != plan.algorithm || candidate->protocol() != plan.protocol) continue;
-    if (is_first()) report_->progress(plan.why);
-    if (candidate->why_not(call).empty()) run_algorithm(*candidate, bytes, plan.shape);
-    return;
-  }
+  const planned next = plan(call);
+  if (!next.how->why_not(call).empty()) return;
+  if (is_first()) report_->progress(next.as.why);
+  run_algorithm(*next.how, bytes, next.as.shape);
 }
 
 void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape) {
@@ -166,11 +204,14 @@ void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape sh
 
 std::vector<launch_shape> session::sweep(algorithm& how, work call) {
   call.in_place = !settings_.out_of_place;
+  const int launches =
+      settings_.launches != 0 ? std::min(settings_.launches, sweep_launches(call.bytes)) : sweep_launches(call.bytes);
+  const int replays = std::min(settings_.replays, sweep_replays);
   std::map<unsigned, row> fastest;  // by budget
   for (const launch_shape& shape : how.shapes(call)) {
     if (settings_.most_blocks != 0 && shape.blocks > settings_.most_blocks) continue;
     call.shape = shape;
-    const row seen = measurement_.measure(*operation_, how, call, sweep_launches(call.bytes), sweep_replays);
+    const row seen = measurement_.measure(*operation_, how, call, launches, replays);
     for (const unsigned budget : block_budgets) {
       if (shape.blocks > budget) continue;
       const auto found = fastest.find(budget);
@@ -192,20 +233,19 @@ std::vector<launch_shape> session::sweep(algorithm& how, work call) {
 }
 
 void session::write_plan() const {
-  std::FILE* file = std::fopen(settings_.plan.c_str(), "a");
-  if (file == nullptr) throw std::runtime_error("cannot write " + settings_.plan + ": " + std::strerror(errno));
-  std::fprintf(file, "# %s, %d ranks, %s%s\n# ranks bytes algorithm protocol blocks threads microseconds\n",
-               comm_.properties().device_name.c_str(), comm_.size(), to_string(settings_.type),
-               settings_.dependent ? ", programmatic dependent launch" : "");
-  std::vector<row> rows;
+  std::ostringstream measured;
   for (const row& line : report_->rows())
-    if (line.implementation == "devcomm" && line.in_place != settings_.out_of_place) rows.push_back(line);
-  for (const row& line : rows) {
-    if (std::any_of(rows.begin(), rows.end(), [&](const row& other) { return replaces(other, line); })) continue;
-    std::fprintf(file, "%d %llu %s %s %u %u %.2f\n", line.ranks, static_cast<unsigned long long>(line.bytes),
-                 line.algorithm.c_str(), line.protocol.c_str(), line.shape.blocks, line.shape.threads, line.median);
-  }
-  std::fclose(file);
+    if (line.implementation == "devcomm" && line.in_place != settings_.out_of_place)
+      measured << line.ranks << " " << line.bytes << " " << line.algorithm << " " << line.protocol << " "
+               << line.shape.blocks << " " << line.shape.threads << " " << line.median << "\n";
+  const auto plan = devcomm::host::all_reduce_times::parse(measured.str(), "the sweep").pruned();
+  std::ofstream file(settings_.plan, std::ios::app);
+  file << "# " << comm_.properties().device_name << ", " << comm_.size() << " ranks, " << to_string(settings_.type)
+       << (settings_.dependent ? ", programmatic dependent launch" : "")
+       << "\n# ranks bytes algorithm protocol blocks threads microseconds\n";
+  for (const auto& time : plan.rows()) file << to_string(time) << "\n";
+  file.close();
+  if (!file) throw std::runtime_error("cannot write " + settings_.plan + ": " + std::strerror(errno));
 }
 
 }  // namespace perf

@@ -15,11 +15,28 @@ class session {
   /// Throws `usage_error` for an unknown operation or algorithm.
   session(devcomm::host::communicator& comm, const options& settings);
 
-  /// *Collective*. Whether every result was right.
+  /// *Collective*. Whether every result was right. Throws `usage_error` where nothing of what was asked for can be
+  /// measured.
   bool run();
 
  private:
+  struct chosen_algorithm {
+    algorithm* how;
+    bool is_named;  ///< not only by "all"
+  };
+  struct planned {
+    algorithm* how;
+    choice as;
+  };
+
   void choose_algorithms();
+  void choose_algorithm(algorithm& how, bool is_named);
+  /// Of calls, as they are asked for.
+  [[nodiscard]] std::vector<std::uint64_t> sizes() const;
+  /// What was asked for by name and is left out, a line each. Throws `usage_error` where nothing is measured.
+  [[nodiscard]] std::vector<std::string> look_ahead(const std::vector<std::uint64_t>& sizes) const;
+  /// What `auto` runs. Throws `std::runtime_error` for a plan of other algorithms.
+  [[nodiscard]] planned plan(const work& call) const;
   void run_size(std::uint64_t bytes);
   void run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape);
   void run_plan(std::uint64_t bytes);
@@ -38,7 +55,7 @@ class session {
   rank_context context_;
   algorithms own_;
   algorithms peers_;
-  std::vector<algorithm*> chosen_;
+  std::vector<chosen_algorithm> chosen_;
   bool follows_plan_ = false;
   measurement measurement_;
   std::optional<report> report_;

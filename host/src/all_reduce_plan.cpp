@@ -6,11 +6,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <optional>
+#include <set>
 #include <sstream>
+#include <utility>
 
 namespace devcomm::host {
 namespace {
@@ -37,39 +41,46 @@ double traffic(all_reduce_algorithm algorithm, int ranks) {
   return algorithm == all_reduce_algorithm::one_shot ? peers : 2 * peers / ranks;
 }
 
-/// The measured number of ranks that is nearest, by ratio.
-int nearest_ranks(const std::vector<all_reduce_time>& rows, int ranks) {
-  int best = 0;
-  double distance = 0;
-  for (const all_reduce_time& row : rows) {
-    const double apart = row.ranks > ranks ? double(row.ranks) / ranks : double(ranks) / row.ranks;
-    if (best == 0 || apart < distance) {
-      best = row.ranks;
-      distance = apart;
-    }
-  }
-  return best;
+double ratio(double a, double b) { return a > b ? a / b : b / a; }
+
+/// Rows of one number of ranks and one size.
+struct table_part {
+  int ranks;
+  std::uint64_t bytes;
+};
+
+/// The part of a table that is nearest to a request: of the number of ranks whose sizes reach nearest, the smallest
+/// size that holds the bytes, or the largest.
+table_part nearest_part(const std::vector<all_reduce_time>& rows, const all_reduce_request& request) {
+  std::map<int, std::set<std::uint64_t>> sizes;  // by ranks
+  for (const all_reduce_time& row : rows) sizes[row.ranks].insert(row.bytes);
+  const auto apart = [&](const auto& measured) {
+    const double by_ranks = ratio(measured.first, request.ranks);
+    const std::uint64_t reached = std::clamp(request.bytes, *measured.second.begin(), *measured.second.rbegin());
+    return std::pair(by_ranks * ratio(static_cast<double>(request.bytes), static_cast<double>(reached)), by_ranks);
+  };
+  const auto nearest =
+      std::min_element(sizes.begin(), sizes.end(), [&](const auto& a, const auto& b) { return apart(a) < apart(b); });
+  const auto next = nearest->second.lower_bound(request.bytes);
+  return {nearest->first, next != nearest->second.end() ? *next : *nearest->second.rbegin()};
 }
 
-/// The smallest measured size that holds `bytes`, or the largest.
-std::uint64_t next_size(const std::vector<all_reduce_time>& rows, int ranks, std::uint64_t bytes) {
-  std::uint64_t next = 0;
-  std::uint64_t largest = 0;
-  for (const all_reduce_time& row : rows) {
-    if (row.ranks != ranks) continue;
-    largest = std::max(largest, row.bytes);
-    if (row.bytes >= bytes && (next == 0 || row.bytes < next)) next = row.bytes;
-  }
-  return next != 0 ? next : largest;
+/// The request that asks for just what `row` does, of its ranks and size.
+all_reduce_request request_for(const all_reduce_time& row) {
+  using enum all_reduce_algorithm;
+  return {.bytes = row.bytes,
+          .ranks = row.ranks,
+          .lamport = row.protocol == all_reduce_protocol::lamport,
+          .in_windows = row.algorithm == direct || row.algorithm == chunked_to_window,
+          .chunks = row.algorithm == chunked || row.algorithm == chunked_to_window,
+          .ll128 = row.protocol == all_reduce_protocol::ll128};
 }
 
 /// Whether what is to be reduced can be, in this way.
 bool can_run(const all_reduce_request& request, const all_reduce_time& row) {
-  using enum all_reduce_algorithm;
-  const bool window = row.algorithm == direct || row.algorithm == chunked_to_window;
-  const bool chunks = row.algorithm == chunked || row.algorithm == chunked_to_window;
-  return (request.lamport || row.protocol != all_reduce_protocol::lamport) && (request.in_windows || !window) &&
-         (request.chunks || !chunks) && (request.ll128 || row.protocol != all_reduce_protocol::ll128);
+  const all_reduce_request needs = request_for(row);
+  return (request.lamport || !needs.lamport) && (request.in_windows || !needs.in_windows) &&
+         (request.chunks || !needs.chunks) && (request.ll128 || !needs.ll128);
 }
 
 /// What a request asks of an algorithm beside the sum.
@@ -82,15 +93,31 @@ std::string demands(const all_reduce_request& request) {
   return all;
 }
 
-/// What a time of other ranks or another size becomes: the part above the shortest time of its kind is traffic.
-double scale(const std::vector<all_reduce_time>& rows, const all_reduce_time& row, const all_reduce_request& request) {
-  double least = row.microseconds;
-  for (const all_reduce_time& other : rows)
-    if (other.ranks == row.ranks && other.algorithm == row.algorithm && other.protocol == row.protocol)
-      least = std::min(least, other.microseconds);
+/// The shortest time of a number of ranks: what a time has above it is traffic.
+double shortest(const std::vector<all_reduce_time>& rows, int ranks) {
+  double least = HUGE_VAL;
+  for (const all_reduce_time& row : rows)
+    if (row.ranks == ranks) least = std::min(least, row.microseconds);
+  return least;
+}
+
+/// What the row's time becomes with other ranks or another size. `least`: the shortest time of its ranks.
+double estimate(const all_reduce_time& row, double least, const all_reduce_request& request) {
   double factor = traffic(row.algorithm, request.ranks) / traffic(row.algorithm, row.ranks);
   if (request.bytes > row.bytes) factor *= static_cast<double>(request.bytes) / static_cast<double>(row.bytes);
   return least + (row.microseconds - least) * factor;
+}
+
+constexpr int most_ranks = 64;  // that pruned tables are estimated for
+
+/// Whether `a` is chosen rather than `b`, or does as well, wherever `b` could be chosen.
+bool serves_as_well(const all_reduce_time& a, const all_reduce_time& b, double least) {
+  if (a.ranks != b.ranks || a.bytes != b.bytes || a.blocks > b.blocks) return false;
+  all_reduce_request request = request_for(b);
+  if (!can_run(request, a)) return false;
+  for (request.ranks = 1; request.ranks <= most_ranks; ++request.ranks)
+    if (estimate(a, least, request) > estimate(b, least, request)) return false;
+  return true;
 }
 
 std::string sentence(const all_reduce_plan& plan, const all_reduce_request& request, const all_reduce_time& row,
@@ -105,7 +132,7 @@ std::string sentence(const all_reduce_plan& plan, const all_reduce_request& requ
   if (plan.blocks < row.blocks) text << ", cut down from " << row.blocks << " blocks";
   if (const std::string asked = demands(request); !asked.empty()) text << ", for " << asked;
   if (row.ranks != request.ranks)
-    text << "; not measured for " << request.ranks << " ranks, so estimated from its traffic";
+    text << "; not measured for " << request.ranks << " ranks and such a size, so estimated from its traffic";
   return text.str();
 }
 
@@ -130,6 +157,14 @@ const char* to_string(all_reduce_protocol protocol) {
     case all_reduce_protocol::simple: break;
   }
   return "simple";
+}
+
+std::string to_string(const all_reduce_time& row) {
+  std::array<char, 160> text{};
+  std::snprintf(text.data(), text.size(), "%d %llu %s %s %u %u %.2f", row.ranks,
+                static_cast<unsigned long long>(row.bytes), to_string(row.algorithm), to_string(row.protocol),
+                row.blocks, row.threads, row.microseconds);
+  return text.data();
 }
 
 all_reduce_times all_reduce_times::parse(const std::string& text, const std::string& name) {
@@ -190,20 +225,20 @@ all_reduce_plan all_reduce_times::choose(const all_reduce_request& request) cons
     throw invalid_argument(name_ + " has no algorithm " + (asked.empty() ? "without LL128" : "for " + asked) +
                            "; add rows by devcomm-perf all_reduce --sweep --algo all --plan");
   }
-  const int ranks = nearest_ranks(rows, request.ranks);
-  const std::uint64_t size = next_size(rows, ranks, request.bytes);
-  std::erase_if(rows, [&](const all_reduce_time& row) { return row.ranks != ranks || row.bytes != size; });
+  const table_part part = nearest_part(rows, request);
+  std::erase_if(rows, [&](const all_reduce_time& row) { return row.ranks != part.ranks || row.bytes != part.bytes; });
 
   // With a budget below everything measured, the smallest grid is cut down to it.
   unsigned smallest = rows.front().blocks;
   for (const all_reduce_time& row : rows) smallest = std::min(smallest, row.blocks);
   const unsigned budget = request.most_blocks == 0 ? ~0u : request.most_blocks;
+  const double least = shortest(rows_, part.ranks);
   const all_reduce_time* best = nullptr;
   all_reduce_plan plan;
   for (const all_reduce_time& row : rows) {
     if (row.blocks > std::max(budget, smallest)) continue;
     const double cut = row.blocks > budget ? static_cast<double>(row.blocks) / budget : 1;
-    const double time = scale(rows_, row, request) * cut;
+    const double time = estimate(row, least, request) * cut;
     if (best != nullptr && time >= plan.microseconds) continue;
     best = &row;
     plan.microseconds = time;
@@ -214,6 +249,20 @@ all_reduce_plan all_reduce_times::choose(const all_reduce_request& request) cons
   plan.threads = best->threads;
   plan.why = sentence(plan, request, *best, name_);
   return plan;
+}
+
+all_reduce_times all_reduce_times::pruned() const {
+  all_reduce_times result;
+  result.name_ = name_;
+  for (const all_reduce_time& row : rows_) {
+    const double least = shortest(rows_, row.ranks);
+    const bool replaced = std::any_of(rows_.begin(), rows_.end(), [&](const all_reduce_time& other) {
+      return &other != &row && serves_as_well(other, row, least) &&
+             (&other < &row || !serves_as_well(row, other, least));
+    });
+    if (!replaced) result.rows_.push_back(row);
+  }
+  return result;
 }
 
 all_reduce_plan plan_all_reduce(const all_reduce_request& request) {

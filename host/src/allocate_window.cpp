@@ -50,10 +50,6 @@ const char* name_of(handle_kind kind) {
 
 }  // namespace
 
-std::string window_name(std::uint64_t number, const std::string& name) {
-  return name.empty() ? "window " + std::to_string(number) : "window '" + name + "'";
-}
-
 held_window allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
                             const std::string& name) {
   const std::uint64_t number = ++context.windows;
@@ -96,7 +92,7 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
 
   // A granule without memory after each slot: what runs far past a slot's end faults.
   const std::size_t stride = rounded + context.granularity;
-  held_window made;
+  held_window made(context, number, bytes, name);
   context.agree.together(call, [&] {
     space->map(context.devices, stride, [&](int member) {
       const int peer = lsa.world_rank(member);
@@ -114,13 +110,6 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
     context.devices.zero(context.device, made.window.local, rounded);
   });
   made.window.stride = stride;
-  made.window.bytes = bytes;
-  made.window.lsa_first = lsa.first;
-  made.window.lsa_size = lsa.size;
-  made.window.lsa_rank = lsa.rank;
-  made.window.id = static_cast<std::uint32_t>(number);
-  made.bytes = bytes;
-  made.name = window_name(number, name);
   made.how = name_of(context.handle);
   made.space = std::move(space);
   std::vector<window_part> parts;

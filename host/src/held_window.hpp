@@ -17,6 +17,10 @@
 namespace devcomm::host::detail {
 
 struct held_window {
+  held_window() = default;
+  /// The caller's window of the LSA team, still without memory. `number` counts its rank's windows.
+  held_window(const rank_context& context, std::uint64_t number, std::size_t size, const std::string& given_name);
+
   devcomm::window window{};
   std::size_t bytes = 0;
   std::string name;  ///< in messages

@@ -65,7 +65,7 @@ held_window register_window(rank_context& context, const std::string& call, void
                            std::to_string(all[0].bytes) + "; register the same size on every rank");
   }
 
-  held_window made;
+  held_window made(context, number, bytes, name);
   std::vector<window_part> parts;
   context.agree.together(call, [&] {
     std::vector<char*> addresses;
@@ -92,13 +92,6 @@ held_window register_window(rank_context& context, const std::string& call, void
   });
   made.window.table = reinterpret_cast<char* const*>(made.table->data());
   made.window.local = static_cast<char*>(local);
-  made.window.bytes = bytes;
-  made.window.lsa_first = lsa.first;
-  made.window.lsa_size = lsa.size;
-  made.window.lsa_rank = lsa.rank;
-  made.window.id = static_cast<std::uint32_t>(number);
-  made.bytes = bytes;
-  made.name = window_name(number, name);
   made.label = context.devices.label(made.name, parts);
   made.how = context.handle == handle_kind::none ? "same process" : "CUDA IPC";
   return made;

@@ -11,9 +11,20 @@ namespace devcomm {
 /// How a packet shows that it has arrived; see `lsa::ll_session`, `lsa::lamport_session` and `lsa::ll128_session`.
 enum class packet_protocol : uint32_t { ll, lamport, ll128 };
 
+DEVCOMM_HOST_DEVICE constexpr const char* to_string(packet_protocol protocol) {
+  switch (protocol) {
+    case packet_protocol::ll: return "ll";
+    case packet_protocol::lamport: return "lamport";
+    case packet_protocol::ll128: break;
+  }
+  return "ll128";
+}
+
 /// `count` independent channels of one team. Plain data; pass it to the kernel.
 template <packet_protocol Protocol>
 struct packet_handle {
+  static constexpr packet_protocol protocol = Protocol;
+
   uint64_t offset;   ///< bytes from the start of the resource window
   uint32_t count;    ///< channels, indexed from 0
   uint32_t members;  ///< size of the team they were made for

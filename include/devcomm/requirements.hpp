@@ -103,8 +103,14 @@ class requirements {
   /// `ll128_session::packets_for` tells how many packs need. Creation of the device communicator fails where links
   /// between `members` do not keep lines whole: see `properties::ll128`.
   DEVCOMM_HOST_DEVICE constexpr ll128_handle add_ll128_channels(team members, uint32_t count, uint32_t packets) {
-    if (members.size > 1) whole_lines_ = true;
-    return add_packet_channels<packet_protocol::ll128>(members, count, ll128_unit::whole(packets));
+    return add_packet_channels<packet_protocol::ll128>(members, count, packets);
+  }
+
+  /// The same for the channels of a session, such as `lsa::ll_session<block>`, in code that is written for any; with
+  /// room for `packs` packs from each member to each in a round.
+  template <class Session>
+  DEVCOMM_HOST_DEVICE constexpr typename Session::handle add_channels(team members, uint32_t count, uint32_t packs) {
+    return add_packet_channels<Session::handle::protocol>(members, count, Session::packets_for(packs));
   }
 
   /// `count` elements of `T` on every rank, aligned to at least 128 bytes.
@@ -144,6 +150,10 @@ class requirements {
   template <packet_protocol Protocol>
   DEVCOMM_HOST_DEVICE constexpr packet_handle<Protocol> add_packet_channels(team members, uint32_t count,
                                                                             uint32_t packets) {
+    if (Protocol == packet_protocol::ll128) {
+      packets = ll128_unit::whole(packets);
+      if (members.size > 1) whole_lines_ = true;
+    }
     const auto size = static_cast<uint32_t>(members.size);
     const uint64_t bytes = packet_layout{count, size, packets}.bytes();
     const uint64_t shape_and_protocol = uint64_t{packets} << 2 | static_cast<uint64_t>(Protocol);

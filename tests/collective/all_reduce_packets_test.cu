@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 using namespace devcomm;
 
@@ -42,39 +43,16 @@ struct two_shot {
   }
 };
 
-struct ll {
-  using session = lsa::ll_session<block>;
-  using handle = ll_handle;
-  static constexpr const char* name = "LL";
-  static handle add(requirements& needs, team members, std::uint32_t channels, std::uint32_t packs) {
-    return needs.add_ll_channels(members, channels, session::packets_for(packs));
-  }
-};
+using ll = lsa::ll_session<block>;
+using lamport = lsa::lamport_session<block>;
+using ll128 = lsa::ll128_session<block>;
 
-struct lamport {
-  using session = lsa::lamport_session<block>;
-  using handle = lamport_handle;
-  static constexpr const char* name = "Lamport";
-  static handle add(requirements& needs, team members, std::uint32_t channels, std::uint32_t packs) {
-    return needs.add_lamport_channels(members, channels, session::packets_for(packs));
-  }
-};
-
-struct ll128 {
-  using session = lsa::ll128_session<block>;
-  using handle = ll128_handle;
-  static constexpr const char* name = "LL128";
-  static handle add(requirements& needs, team members, std::uint32_t channels, std::uint32_t packs) {
-    return needs.add_ll128_channels(members, channels, session::packets_for(packs));
-  }
-};
-
-template <class Protocol, class Algorithm, class T, class Operator>
-__global__ void all_reduce(device_comm comm, typename Protocol::handle channels, const T* input, T* output,
+template <class Session, class Algorithm, class T, class Operator>
+__global__ void all_reduce(device_comm comm, typename Session::handle channels, const T* input, T* output,
                            std::uint64_t count) {
   const collective::from_memory<T> source{input, count};
   const collective::to_memory<T> destination{output, count};
-  typename Protocol::session channel{block{}, comm, channels, blockIdx.x};
+  Session channel{block{}, comm, channels, blockIdx.x};
   const collective::slice packs = collective::slice_of_block(collective::packs_of<T>(count));
   Algorithm::template run<T>(channel, packs, source, destination, Operator{});
 }
@@ -124,9 +102,9 @@ struct buffers {
 
 /// Reduces `count` elements with input and output so many elements past a 16-byte boundary, and checks
 /// every element and the ones around the output.
-template <class Protocol, class Algorithm, class T>
+template <class Session, class Algorithm, class T>
 void check_sum(host::communicator& comm, const host::device_communicator& device_comm,
-               typename Protocol::handle channels, buffers& memory, unsigned blocks, std::size_t count,
+               typename Session::handle channels, buffers& memory, unsigned blocks, std::size_t count,
                std::size_t input_skew, std::size_t output_skew, int round) {
   constexpr std::size_t guard = 16;
   std::vector<T> input(count + input_skew);
@@ -135,7 +113,7 @@ void check_sum(host::communicator& comm, const host::device_communicator& device
   std::memset(static_cast<void*>(expected.data()), 0x5a, expected.size() * sizeof(T));
   const T* from = memory.write_input(input);
   T* to = memory.write_output(expected);
-  launch(all_reduce<Protocol, Algorithm, T, sum>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
+  launch(all_reduce<Session, Algorithm, T, sum>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
          device_comm.get(), channels, from + input_skew, to + guard + output_skew, count);
   test::finish("all_reduce");
   device_comm.check();
@@ -146,24 +124,24 @@ void check_sum(host::communicator& comm, const host::device_communicator& device
   }
   const auto got = memory.read_output<T>(expected.size());
   test::require(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(T)) == 0,
-                "rank " + std::to_string(comm.rank()) + ": wrong result of " + Algorithm::name + " " + Protocol::name +
-                    " for " + std::to_string(count) + " elements of " + std::to_string(sizeof(T)) + " bytes on " +
-                    std::to_string(blocks) + " blocks");
+                "rank " + std::to_string(comm.rank()) + ": wrong result of " + Algorithm::name + " " +
+                    to_string(Session::handle::protocol) + " for " + std::to_string(count) + " elements of " +
+                    std::to_string(sizeof(T)) + " bytes on " + std::to_string(blocks) + " blocks");
   comm.barrier();
 }
 
-template <class Protocol, class Algorithm, class T>
+template <class Session, class Algorithm, class T>
 void check_sizes(host::communicator& comm, const host::device_communicator& device_comm,
-                 typename Protocol::handle channels, buffers& memory) {
+                 typename Session::handle channels, buffers& memory) {
   int round = 0;
   for (const std::size_t count : {1u, 64u, 1000u, 3001u}) {
     const auto blocks = 1 + static_cast<unsigned>(round) % most_blocks;
     const std::size_t skew = round % 2 == 0 ? 0 : 1;
-    check_sum<Protocol, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, skew, 3 * skew, round++);
+    check_sum<Session, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, skew, 3 * skew, round++);
   }
 }
 
-template <class Protocol, class Algorithm>
+template <class Session, class Algorithm>
 void check_types_and_sizes() {
   for (const int ranks : test::rank_counts) {
     // Several rounds a launch everywhere, a single one where that is cheap to try.
@@ -172,23 +150,23 @@ void check_types_and_sizes() {
       INFO(ranks << " ranks, " << packs << " packs a round");
       test::on_ranks(ranks, [packs](host::communicator& comm) {
         auto needs = comm.requirements();
-        const auto channels = Protocol::add(needs, comm.lsa(), most_blocks, Algorithm::room(packs, comm.size()));
+        const auto channels = needs.add_channels<Session>(comm.lsa(), most_blocks, Algorithm::room(packs, comm.size()));
         const auto device_comm = comm.create_device_comm(needs);
         buffers memory;
-        check_sizes<Protocol, Algorithm, __nv_bfloat16>(comm, device_comm, channels, memory);
+        check_sizes<Session, Algorithm, __nv_bfloat16>(comm, device_comm, channels, memory);
         // collectives_test has the other types.
-        if (comm.size() == 3) check_sizes<Protocol, Algorithm, float>(comm, device_comm, channels, memory);
+        if (comm.size() == 3) check_sizes<Session, Algorithm, float>(comm, device_comm, channels, memory);
       });
     }
   }
 }
 
 /// Launches whose first round on each channel is the one after `epoch`.
-template <class Protocol, class Algorithm>
+template <class Session, class Algorithm>
 void check_changing_sizes(std::uint32_t epoch) {
-  test::on_ranks(4, [epoch](host::communicator& comm) {
+  test::on_ranks(test::ranks_that_meet(4), [epoch](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = Protocol::add(needs, comm.lsa(), 2, Algorithm::room(32, comm.size()));
+    const auto channels = needs.add_channels<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size()));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t most = 700;
     constexpr int launches = 30;
@@ -205,7 +183,7 @@ void check_changing_sizes(std::uint32_t epoch) {
     comm.barrier();
     const auto count_of = [](int n) { return static_cast<std::size_t>(n * 97 % 700 + 1); };
     for (int n = 0; n < launches; ++n) {
-      launch(all_reduce<Protocol, Algorithm, float, sum>,
+      launch(all_reduce<Session, Algorithm, float, sum>,
              {.grid = 1 + static_cast<unsigned>(n) % 2, .block = threads, .stream = cudaStreamPerThread},
              device_comm.get(), channels, from.get(), to.get() + static_cast<std::size_t>(n) * most, count_of(n));
     }
@@ -224,28 +202,28 @@ void check_changing_sizes(std::uint32_t epoch) {
   });
 }
 
-template <class Protocol, class Algorithm>
+template <class Session, class Algorithm>
 void check_changing_sizes_from_the_start() {
-  check_changing_sizes<Protocol, Algorithm>(0);
+  check_changing_sizes<Session, Algorithm>(0);
 }
-template <class Protocol, class Algorithm>
+template <class Session, class Algorithm>
 void check_wrap_around() {
-  check_changing_sizes<Protocol, Algorithm>(~0u - 12);
-  check_changing_sizes<Protocol, Algorithm>(~0u);  // all memory is as it was made
+  check_changing_sizes<Session, Algorithm>(~0u - 12);
+  check_changing_sizes<Session, Algorithm>(~0u);  // all memory is as it was made
 }
 
-template <class Protocol, class Algorithm>
+template <class Session, class Algorithm>
 void check_replays() {
-  test::on_ranks(3, [](host::communicator& comm) {
+  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = Protocol::add(needs, comm.lsa(), 2, Algorithm::room(64, comm.size()));
+    const auto channels = needs.add_channels<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size()));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 333;
     test::device_array<float> data(count);
     cudaStream_t stream = nullptr;
     check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    launch(all_reduce<Protocol, Algorithm, float, sum>, {.grid = 2, .block = threads, .stream = stream},
+    launch(all_reduce<Session, Algorithm, float, sum>, {.grid = 2, .block = threads, .stream = stream},
            device_comm.get(), channels, static_cast<const float*>(data.get()), data.get(), count);  // in place
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t replay = nullptr;
@@ -281,19 +259,19 @@ float rough_value(int rank, std::size_t i) {
          std::pow(10.0f, static_cast<float>((i + static_cast<std::size_t>(rank) * 3) % 9) - 4.0f);
 }
 
-template <class Protocol, class Algorithm>
+template <class Session, class Algorithm>
 void check_bits() {
   results.assign(8, {});
-  test::on_ranks(5, [](host::communicator& comm) {
+  test::on_ranks(test::ranks_that_meet(5), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = Protocol::add(needs, comm.lsa(), 1, Algorithm::room(64, comm.size()));
+    const auto channels = needs.add_channels<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size()));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 500;
     std::vector<float> input(count);
     for (std::size_t i = 0; i < count; ++i) input[i] = rough_value(comm.rank(), i);
     const test::device_array<float> from(input);
     const test::device_array<float> to(count, 0xff);
-    launch(all_reduce<Protocol, Algorithm, float, sum>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+    launch(all_reduce<Session, Algorithm, float, sum>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
            device_comm.get(), channels, static_cast<const float*>(from.get()), to.get(), count);
     test::finish("all_reduce");
     device_comm.check();
@@ -345,7 +323,7 @@ template <class T, class Bits>
 void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
   test::on_ranks(2, [&words, minus_zero](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = lamport::add(needs, comm.lsa(), 1, 64);
+    const auto channels = needs.add_channels<lamport>(comm.lsa(), 1, 64);
     const auto device_comm = comm.create_device_comm(needs);
     const std::vector<Bits> input = comm.rank() == 0 ? words : std::vector<Bits>(words.size(), minus_zero);
     const test::device_array<Bits> from(input);
@@ -407,9 +385,9 @@ __global__ void reduce_by_warps(device_comm comm, ll128_handle channels, const d
 }  // namespace
 
 TEST_CASE("warps and spans of warps have LL128 channels of their own") {
-  test::on_ranks(3, [](host::communicator& comm) {
+  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = ll128::add(needs, comm.lsa(), 2, 70);
+    const auto channels = needs.add_channels<ll128>(comm.lsa(), 2, 70);
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t part = 500;
     std::vector<double> input(2 * part);
@@ -510,9 +488,9 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
   test::on_ranks(std::min(devices, 4), [](host::communicator& comm) {
     auto needs = comm.requirements();
     constexpr std::uint32_t packs = 128;
-    const auto ll_channels = ll::add(needs, comm.lsa(), most_blocks, packs);
-    const auto lamport_channels = lamport::add(needs, comm.lsa(), most_blocks, packs);
-    const auto ll128_channels = ll128::add(needs, comm.lsa(), most_blocks, packs);
+    const auto ll_channels = needs.add_channels<ll>(comm.lsa(), most_blocks, packs);
+    const auto lamport_channels = needs.add_channels<lamport>(comm.lsa(), most_blocks, packs);
+    const auto ll128_channels = needs.add_channels<ll128>(comm.lsa(), most_blocks, packs);
     const auto device_comm = comm.create_device_comm(needs);
     // Fewer where every instruction is watched.
     const bool slow = comm.properties().backend == "simulator" || std::getenv("DEVCOMM_TEST_FEW") != nullptr;
@@ -521,9 +499,9 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
     const test::device_array<__nv_bfloat16> from(most);
     const test::device_array<__nv_bfloat16> to(most, 0xff);
     const test::device_array<unsigned> wrong(1);
-    const auto run = [&]<class Protocol, class Algorithm>(Protocol, Algorithm, auto channels, unsigned blocks,
-                                                          std::uint64_t count) {
-      launch(all_reduce<Protocol, Algorithm, __nv_bfloat16, sum>,
+    const auto run = [&]<class Session, class Algorithm>(std::type_identity<Session>, Algorithm, auto channels,
+                                                         unsigned blocks, std::uint64_t count) {
+      launch(all_reduce<Session, Algorithm, __nv_bfloat16, sum>,
              {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels,
              static_cast<const __nv_bfloat16*>(from.get()), to.get(), count);
     };
@@ -533,12 +511,12 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
       const launch_config one_block{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
       launch(write_input, one_block, from.get(), count, comm.rank(), n);
       switch (n % 6) {
-        case 0: run(ll{}, one_shot{}, ll_channels, blocks, count); break;
-        case 1: run(lamport{}, one_shot{}, lamport_channels, blocks, count); break;
-        case 2: run(ll{}, two_shot{}, ll_channels, blocks, count); break;
-        case 3: run(lamport{}, two_shot{}, lamport_channels, blocks, count); break;
-        case 4: run(ll128{}, one_shot{}, ll128_channels, blocks, count); break;
-        default: run(ll128{}, two_shot{}, ll128_channels, blocks, count); break;
+        case 0: run(std::type_identity<ll>{}, one_shot{}, ll_channels, blocks, count); break;
+        case 1: run(std::type_identity<lamport>{}, one_shot{}, lamport_channels, blocks, count); break;
+        case 2: run(std::type_identity<ll>{}, two_shot{}, ll_channels, blocks, count); break;
+        case 3: run(std::type_identity<lamport>{}, two_shot{}, lamport_channels, blocks, count); break;
+        case 4: run(std::type_identity<ll128>{}, one_shot{}, ll128_channels, blocks, count); break;
+        default: run(std::type_identity<ll128>{}, two_shot{}, ll128_channels, blocks, count); break;
       }
       launch(count_wrong, one_block, static_cast<const __nv_bfloat16*>(to.get()), count, comm.size(), n, wrong.get());
     }

@@ -124,6 +124,35 @@ TEST_CASE("requirements that differ in any number have different fingerprints") 
   CHECK(all.size() == 8);
 }
 
+namespace {
+
+/// What `add_channels` takes of a session.
+template <packet_protocol Protocol>
+struct session_of_pairs {
+  using handle = packet_handle<Protocol>;
+  static constexpr std::uint32_t packets_for(std::uint32_t packs) { return 2 * packs; }
+};
+
+}  // namespace
+
+TEST_CASE("a session's channels are those of its protocol") {
+  const team members{1, 3, 1, 1};
+  requirements by_name(world_team(0, 4));
+  requirements by_session(world_team(0, 4));
+  const auto same = [](const auto& a, const auto& b) {
+    return a.offset == b.offset && a.count == b.count && a.members == b.members && a.packets == b.packets;
+  };
+  CHECK(same(by_name.add_ll_channels(members, 2, 10),
+             by_session.add_channels<session_of_pairs<packet_protocol::ll>>(members, 2, 5)));
+  CHECK(same(by_name.add_lamport_channels(members, 2, 10),
+             by_session.add_channels<session_of_pairs<packet_protocol::lamport>>(members, 2, 5)));
+  CHECK_FALSE(by_session.whole_lines());
+  CHECK(same(by_name.add_ll128_channels(members, 2, 34),
+             by_session.add_channels<session_of_pairs<packet_protocol::ll128>>(members, 2, 17)));
+  CHECK(by_session.whole_lines());
+  CHECK(by_name.fingerprint() == by_session.fingerprint());
+}
+
 TEST_CASE("requirements past any memory stay past it") {
   requirements needs(world_team(0, 4));
   static_cast<void>(needs.add_buffer<double>((std::uint64_t{1} << 61) + 1));

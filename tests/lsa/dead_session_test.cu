@@ -148,32 +148,9 @@ TEST_CASE("all threads of a group are told the same, whatever the group") {
 
 namespace {
 
-struct ll {
-  using session = lsa::ll_session<block>;
-  using handle = ll_handle;
-  static constexpr operation what = operation::ll_channel;
-  static handle add(requirements& needs, team members, std::uint32_t count) {
-    return needs.add_ll_channels(members, count, session::packets_for(16));
-  }
-};
-
-struct lamport {
-  using session = lsa::lamport_session<block>;
-  using handle = lamport_handle;
-  static constexpr operation what = operation::lamport_channel;
-  static handle add(requirements& needs, team members, std::uint32_t count) {
-    return needs.add_lamport_channels(members, count, session::packets_for(16));
-  }
-};
-
-struct ll128 {
-  using session = lsa::ll128_session<block>;
-  using handle = ll128_handle;
-  static constexpr operation what = operation::ll128_channel;
-  static handle add(requirements& needs, team members, std::uint32_t count) {
-    return needs.add_ll128_channels(members, count, session::packets_for(16));
-  }
-};
+using ll = lsa::ll_session<block>;
+using lamport = lsa::lamport_session<block>;
+using ll128 = lsa::ll128_session<block>;
 
 /// What a rank calls in each of its blocks: all-reduces of ones.
 struct call {
@@ -182,10 +159,10 @@ struct call {
   int times = 1;
 };
 
-template <class Protocol>
-__global__ void all_reduce(device_comm comm, team members, typename Protocol::handle channels, call what, float* output,
+template <class Session>
+__global__ void all_reduce(device_comm comm, team members, typename Session::handle channels, call what, float* output,
                            std::uint64_t count, status* outcomes) {
-  typename Protocol::session channel{block{}, comm, members, channels, blockIdx.x};
+  Session channel{block{}, comm, members, channels, blockIdx.x};
   const auto ones = [](std::uint64_t) { return pack<float>{{1, 1, 1, 1}}; };
   const collective::to_memory<float> results{output + blockIdx.x * count, count};  // blocks all reduce the same packs
   for (int i = 0; i < what.times; ++i) {
@@ -200,6 +177,7 @@ __global__ void all_reduce(device_comm comm, team members, typename Protocol::ha
 }
 
 constexpr std::uint32_t most_blocks = 2;
+constexpr std::uint32_t room = 16;  // packs in a round
 constexpr std::uint64_t most_packs = 110;
 constexpr std::uint32_t poison = 0xffffffffu;
 
@@ -211,10 +189,10 @@ struct result {
 };
 
 /// The launch of one rank: as many blocks and threads, that all make `what` with `members`.
-template <class Protocol>
+template <class Session>
 result run(host::communicator& comm, team members, launch_config config, const call& what, std::uint64_t key = 0) {
   auto needs = comm.requirements();
-  const auto channels = Protocol::add(needs, members, most_blocks);
+  const auto channels = needs.add_channels<Session>(members, most_blocks, room);
   const auto device_comm = comm.create_device_comm(needs);
   const test::device_array<status> outcomes(most_blocks, 0xff);
   constexpr std::size_t of_block = most_packs * 4;
@@ -222,7 +200,7 @@ result run(host::communicator& comm, team members, launch_config config, const c
   config.stream = cudaStreamPerThread;
   comm.barrier();
   if (config.grid.x != 0) {
-    launch(all_reduce<Protocol>, config, device_comm.get().with_launch_key(key), members, channels, what, output.get(),
+    launch(all_reduce<Session>, config, device_comm.get().with_launch_key(key), members, channels, what, output.get(),
            of_block, outcomes.get());
     test::finish("all_reduce");
   }
@@ -239,22 +217,21 @@ bool is_poison(float value) {
 }
 
 /// One rank never comes: the others give up in time and name it, and store nothing that is no sum.
-template <class Protocol>
+template <class Session>
 void check_missing_rank(int ranks, bool two_shots) {
-  INFO(ranks << " ranks, " << (two_shots ? "two shots, " : "one shot, ") << to_string(Protocol::what));
+  INFO(ranks << " ranks, " << (two_shots ? "two shots, " : "one shot, ") << to_string(Session::what));
   const int missing = ranks / 2;
   test::on_ranks(
       ranks,
       [&](host::communicator& comm) {
         const bool comes = comm.rank() != missing;
         const auto start = std::chrono::steady_clock::now();
-        const result got =
-            run<Protocol>(comm, comm.lsa(), {.grid = comes ? 1u : 0u, .block = 32}, {two_shots, {0, 40}});
+        const result got = run<Session>(comm, comm.lsa(), {.grid = comes ? 1u : 0u, .block = 32}, {two_shots, {0, 40}});
         if (!comes) return;
         test::require(std::chrono::steady_clock::now() - start < std::chrono::seconds(20), "the wait went on");
         bool named = false;
         for (const failure_record& record : got.failures) {
-          const bool timed_out = record.outcome == status::timeout && record.what == Protocol::what;
+          const bool timed_out = record.outcome == status::timeout && record.what == Session::what;
           named = named || (timed_out && record.rank == comm.rank());
           // Of two shots, the second may be missed from a rank that misses the first.
           test::require(record.peer == missing || two_shots, "rank " + std::to_string(record.peer) + " is blamed");
@@ -278,6 +255,57 @@ TEST_CASE("ranks whose peer never comes give up in time, name it, and consume no
     check_missing_rank<ll128>(3, two_shots);
   }
   check_missing_rank<ll>(9, false);
+}
+
+namespace {
+
+constexpr std::uint32_t chunk_packs = 8;
+constexpr std::uint32_t chunked_packs = 2 * chunk_packs;  // one round of two ranks
+
+/// The sum of `input` over the ranks, after `delay` milliseconds.
+__global__ void reduce_chunks(device_comm comm, collective::chunk_buffers buffers, unsigned delay, float input,
+                              float* output) {
+  if (threadIdx.x == 0) sleep_for(delay);
+  __syncthreads();
+  lsa::barrier_session barrier{block{}, comm, 0};
+  collective::all_reduce_chunked<float>(
+      barrier, block{}, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, 0), {0, chunked_packs},
+      [=](std::uint64_t) {
+        return pack<float>{{input, input, input, input}};
+      },
+      collective::to_memory<float>{output, 4 * chunked_packs}, sum{});
+}
+
+}  // namespace
+
+TEST_CASE("a rank that gave up on chunks leaves those alone that a late peer still reads") {
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        auto needs = comm.requirements().lsa_barriers(1);
+        const auto buffers = collective::chunk_buffers::add(needs, 2 * 16 * 2 * chunk_packs);
+        const auto device_comm = comm.create_device_comm(needs);
+        const test::device_array<float> output(4 * chunked_packs, 0xff);
+        const test::device_array<float> next(4 * chunked_packs, 0xff);
+        comm.barrier();
+        const launch_config config{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+        launch(reduce_chunks, config, device_comm.get(), buffers, comm.rank() == 1 ? 200u : 0u, 1.0f, output.get());
+        launch(reduce_chunks, config, device_comm.get(), buffers, 0u, 50.0f, next.get());
+        test::finish("reduce_chunks");
+        test::require(check_throws(device_comm), "nobody gave up");
+        // Rank 0 came in time and left its chunk, so the late rank has the sum of its share, and of no other.
+        const auto got = output.read();
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const bool reduced = comm.rank() == 1 && i / 4 >= chunk_packs;
+          test::require(reduced ? got[i] == 2 : is_poison(got[i]), [&] {
+            return "rank " + std::to_string(comm.rank()) + " has " + std::to_string(got[i]) + " at " +
+                   std::to_string(i);
+          });
+        }
+        for (const float value : next.read()) test::require(is_poison(value), "a dead session reduced");
+        comm.barrier();
+      },
+      impatient());
 }
 
 TEST_CASE("call after call in one session is right, and passes the check, also on many ranks and in teams of some") {
@@ -318,14 +346,14 @@ struct other_launch {
   std::string text;  ///< what rank 1 did
 };
 
-template <class Protocol>
+template <class Session>
 void check_difference(const other_launch& other) {
-  INFO(other.text << ", " << to_string(Protocol::what));
+  INFO(other.text << ", " << to_string(Session::what));
   const other_launch usual{};
   test::on_ranks(3,
                  [&](host::communicator& comm) {
                    const other_launch& mine = comm.rank() == 1 ? other : usual;
-                   const result got = run<Protocol>(comm, comm.lsa(), mine.config, mine.what, mine.key);
+                   const result got = run<Session>(comm, comm.lsa(), mine.config, mine.what, mine.key);
                    const bool told = got.outcomes[0] == status::mismatch || got.outcomes[0] == status::aborted;
                    test::require(told, std::string("outcome is ") + to_string(got.outcomes[0]));
                    bool named = false;
@@ -343,16 +371,16 @@ void check_difference(const other_launch& other) {
                  {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});
 }
 
-template <class Protocol>
+template <class Session>
 void check_differences() {
-  check_difference<Protocol>({.config{.grid = 2, .block = 32}, .text = "launched 2 blocks of 32 threads where"});
-  check_difference<Protocol>({.config{.grid = 1, .block = 64}, .text = "launched 1 blocks of 64 threads where"});
-  check_difference<Protocol>({.key = 7, .text = "launched with key 7 where"});
-  check_difference<Protocol>(
+  check_difference<Session>({.config{.grid = 2, .block = 32}, .text = "launched 2 blocks of 32 threads where"});
+  check_difference<Session>({.config{.grid = 1, .block = 64}, .text = "launched 1 blocks of 64 threads where"});
+  check_difference<Session>({.key = 7, .text = "launched with key 7 where"});
+  check_difference<Session>(
       {.what{false, {0, 9}}, .text = "called all_reduce_one_shot of packs 0 to 9 of 4-byte elements where"});
-  check_difference<Protocol>(
+  check_difference<Session>(
       {.what{false, {0, 7}}, .text = "called all_reduce_one_shot of packs 0 to 7 of 4-byte elements where"});
-  check_difference<Protocol>(
+  check_difference<Session>(
       {.what{true, {0, 8}}, .text = "called all_reduce_two_shot of packs 0 to 8 of 4-byte elements where"});
 }
 

@@ -1,4 +1,5 @@
 #include "perf/options.hpp"
+#include "perf/left_out.hpp"
 #include "perf/plot.hpp"
 #include "perf/report.hpp"
 
@@ -128,4 +129,18 @@ TEST_CASE("a wrong result is remembered") {
   line.wrong = 1;
   report.add(&line, nullptr);
   CHECK(report.any_wrong());
+}
+
+TEST_CASE("what is left out is told by algorithm and reason, with its sizes") {
+  perf::left_out without;
+  for (const std::uint64_t bytes : {1024u, 2048u, 4096u, 8192u, 16384u}) {
+    without.add("one_shot_lamport", bytes, "no int32");
+    without.add("one_shot_ll", bytes, bytes == 1024 || bytes >= 8192 ? "too large" : "");
+    without.add("two_shot_ll", bytes, bytes == 2048 ? "no room" : bytes > 2048 ? "too large" : "");
+    without.add("direct_simple", bytes, "");
+  }
+  CHECK(without.lines() ==
+        std::vector<std::string>{"one_shot_lamport for 1K to 16K: no int32", "one_shot_ll for 1K, 8K to 16K: too large",
+                                 "two_shot_ll for 2K: no room", "two_shot_ll for 4K to 16K: too large"});
+  CHECK(perf::left_out().lines().empty());
 }

@@ -65,6 +65,14 @@ class detector {
  public:
   detector();
 
+  /// Memory is watched in spans, so what begins and ends outside is outside.
+  [[nodiscard]] bool watches(uintptr_t address, size_t bytes) const {
+    return memory.find(address) != nullptr || memory.find(address + bytes - 1) != nullptr;
+  }
+  /// An access of watched memory by the running code itself. *Requires* that the guard is not held. `shows`: what is
+  /// read is not written by the same call.
+  void plain_access(uintptr_t address, size_t bytes, uint64_t kind, const void* code, bool shows);
+
   // --- all of these with the guard ---
 
   void access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code);
@@ -122,5 +130,20 @@ class detector {
 /// Who the calling OS thread is at the moment.
 [[nodiscard]] actor& self();
 void become(actor* a);
+
+inline void detector::plain_access(uintptr_t address, size_t bytes, uint64_t kind, const void* code, bool shows) {
+  actor& a = self();
+  if (!a.host) late.put_back();
+  const guard hold;
+  access(a, address, bytes, kind, reinterpret_cast<uint64_t>(code));
+  if (!late.on() || a.ignored > 0) return;
+  if ((kind & record::write) != 0) {
+    late.stores(a, address, bytes, nullptr, nullptr);
+  } else if (shows) {
+    late.show(a, address, bytes);
+  } else {
+    late.sees(a, address, bytes);
+  }
+}
 
 }  // namespace devcomm::simulator::race

@@ -7,18 +7,7 @@ namespace {
 inline void plain(const volatile void* address, size_t bytes, uint64_t kind, const void* code) {
   const auto at = reinterpret_cast<uintptr_t>(address);
   detector& d = the_detector();
-  if (d.memory.find(at) == nullptr && d.memory.find(at + bytes - 1) == nullptr) return;
-  if (guard::held()) return;
-  actor& a = self();
-  if (!a.host) d.late.put_back();
-  const guard hold;
-  d.access(a, at, bytes, kind, reinterpret_cast<uint64_t>(code));
-  if (!d.late.on() || a.ignored > 0) return;
-  if ((kind & record::write) != 0) {
-    d.late.stores(a, at, bytes, nullptr, nullptr);
-  } else {
-    d.late.show(a, at, bytes);
-  }
+  if (d.watches(at, bytes) && !guard::held()) d.plain_access(at, bytes, kind, code, true);
 }
 
 }  // namespace

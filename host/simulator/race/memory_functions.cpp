@@ -31,20 +31,7 @@ void note(const void* address, size_t bytes, uint64_t kind, const void* code, bo
   if (bytes == 0 || guard::held()) return;
   const auto at = reinterpret_cast<uintptr_t>(address);
   detector& d = the_detector();
-  // Memory is watched in spans, so one that begins and ends outside is outside.
-  if (d.memory.find(at) == nullptr && d.memory.find(at + bytes - 1) == nullptr) return;
-  actor& a = self();
-  if (!a.host) d.late.put_back();
-  const guard hold;
-  d.access(a, at, bytes, kind, reinterpret_cast<uint64_t>(code));
-  if (!d.late.on() || a.ignored > 0) return;
-  if ((kind & record::write) != 0) {
-    d.late.stores(a, at, bytes, nullptr, nullptr);
-  } else if (shows) {
-    d.late.show(a, at, bytes);
-  } else {
-    d.late.sees(a, at, bytes);
-  }
+  if (d.watches(at, bytes)) d.plain_access(at, bytes, kind, code, shows);
 }
 
 /// The source comes last: what it shows of late stores ends with the next access.

@@ -13,6 +13,8 @@ namespace devcomm::detail {
 
 /// A thread by itself.
 struct one_thread {
+  static constexpr uint32_t threads = 1;
+
   template <class Group>
   DEVCOMM_DEVICE static void check(const Group&) {}
   /// Whether one of them passes true.
@@ -26,6 +28,8 @@ struct one_thread {
 
 /// All lanes of a warp, which call each function together. Orders no memory.
 struct whole_warp {
+  static constexpr uint32_t threads = arch::warp_threads;
+
   template <class Group>
   DEVCOMM_DEVICE static void check([[maybe_unused]] const Group& group) {
     DEVCOMM_ASSERT(group.size() % arch::warp_threads == 0 && group.thread_rank() % arch::warp_threads == arch::lane(),

@@ -49,6 +49,10 @@ class packet_channel {
  public:
   using handle = packet_handle<Protocol::id>;
   using movers = typename Protocol::movers;
+  /// Groups have a multiple of so many threads.
+  static constexpr uint32_t group_multiple = movers::threads;
+  /// As failure records call its waits.
+  static constexpr operation what = Protocol::what;
 
   /// Between ranks. *Requires* that `members` is part of the LSA team.
   DEVCOMM_DEVICE packet_channel(Group group, const device_comm& comm, team members, handle channels, uint32_t index)

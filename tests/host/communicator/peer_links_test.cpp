@@ -25,6 +25,7 @@
 using namespace devcomm::host;
 using namespace devcomm::host::detail;
 using namespace std::chrono_literals;
+using devcomm_test::text_of;
 
 namespace {
 
@@ -96,16 +97,6 @@ unique_fd knock(const link_address& at) {
   const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&where), bytes) == 0);
   return fd;
-}
-
-template <class Error, class Body>
-std::string text_of(Body body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
 }
 
 }  // namespace

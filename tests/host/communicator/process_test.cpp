@@ -108,12 +108,8 @@ TEST_CASE("device communicators and splits work across processes") {
 TEST_CASE("one process's error reaches the others by name, and all can go on") {
   const auto ends = on_processes(3, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
-    std::string got = "nothing";
-    try {
-      static_cast<void>(comm.allocate(comm.rank() == 1 ? 0 : 4096));
-    } catch (const host::error& e) {
-      got = e.what();
-    }
+    const std::string got =
+        text_of<host::error>([&] { static_cast<void>(comm.allocate(comm.rank() == 1 ? 0 : 4096)); });
     require(got.find("0 bytes; ask for at least 1") != std::string::npos, "the text travels: " + got);
     const auto memory = comm.allocate(4096);
     exchange_patterns(comm, memory.window());

@@ -63,6 +63,17 @@ void require(bool holds, Law law) {
   if (!holds) throw broken(law());
 }
 
+/// What the `Error` says that `body` throws; another text where it throws none.
+template <class Error, class Body>
+std::string text_of(Body body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
 /// What the running process holds.
 struct holdings {
   std::size_t descriptors;

@@ -13,20 +13,7 @@
 
 using namespace devcomm;
 using devcomm_test::require;
-
-namespace {
-
-template <class Error, class Body>
-std::string text_of(Body body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
-
-}  // namespace
+using devcomm_test::text_of;
 
 TEST_CASE("run_ranks runs the body once for each rank, each on its own thread and device") {
   std::mutex mutex;

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <random>
 #include <string>
 
 using namespace devcomm::host;
@@ -72,6 +73,102 @@ TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {
   CHECK(choose({.bytes = 65536, .ranks = 4}).algorithm == all_reduce_algorithm::one_shot);
   CHECK(choose({.bytes = 65536, .ranks = 16}).algorithm == all_reduce_algorithm::two_shot);
   CHECK_THAT(choose({.bytes = 65536, .ranks = 16}).why, ContainsSubstring("not measured for 16 ranks"));
+}
+
+TEST_CASE("a number of ranks with one size leaves the other sizes to its neighbours") {
+  const auto times = all_reduce_times::parse(
+      "3 1024 one_shot lamport 1 64 2.5\n"
+      "4 1024 one_shot lamport 2 64 2.6\n"
+      "4 1048576 two_shot lamport 64 256 10.6\n"
+      "6 1048576 two_shot lamport 32 256 12.1\n",
+      "x.txt");
+  const auto blocks = [&](std::uint64_t bytes, int ranks) {
+    return times.choose({.bytes = bytes, .ranks = ranks}).blocks;
+  };
+  CHECK(blocks(1000, 3) == 1);
+  CHECK(blocks(1100, 3) == 1);
+  CHECK(blocks(4096, 3) == 64);  // estimated from 4 ranks: one block would be no plan for a megabyte
+  CHECK(blocks(1 << 20, 3) == 64);
+  CHECK(blocks(1000, 6) == 2);
+  CHECK(blocks(1 << 20, 6) == 32);
+  CHECK(blocks(1 << 24, 5) == 32);  // all sizes end alike, and 6 ranks are nearer to 5 than 4 are
+}
+
+namespace {
+
+/// A sweep of 2 and 4 ranks: every algorithm at every size in several shapes, with different times, which more blocks
+/// and ranks change in any way.
+std::string random_sweep(unsigned seed) {
+  std::minstd_rand random(seed);
+  std::string text;
+  for (const int ranks : {2, 4}) {
+    for (const int bytes : {1024, 4096, 16384}) {
+      for (const char* const way :
+           {"one_shot ll", "one_shot lamport", "one_shot ll128", "two_shot ll", "two_shot lamport", "two_shot ll128",
+            "direct simple", "chunked simple", "chunked_to_window simple"}) {
+        for (const int blocks : {1, 4, 16})
+          text += std::to_string(ranks) + " " + std::to_string(bytes) + " " + way + " " + std::to_string(blocks) +
+                  " 64 " + std::to_string(2 + bytes / 4096 + static_cast<int>(random() % 100000) / 25000.0) + "\n";
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a pruned table answers every request as the whole one does") {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    const auto whole = all_reduce_times::parse(random_sweep(seed), "x.txt");
+    const auto pruned = whole.pruned();
+    CHECK(pruned.rows().size() < whole.rows().size() * 3 / 4);
+    CHECK(pruned.pruned().rows().size() == pruned.rows().size());
+    for (const int ranks : {1, 2, 3, 4, 5, 8, 64}) {
+      for (const std::uint64_t bytes : {100u, 1024u, 4000u, 16384u, 65536u, 16u << 20}) {
+        for (const unsigned budget : {0u, 2u, 4u}) {
+          for (unsigned asks = 0; asks < 16; ++asks) {
+            const all_reduce_request request{.bytes = bytes,
+                                             .ranks = ranks,
+                                             .most_blocks = budget,
+                                             .lamport = (asks & 1) != 0,
+                                             .in_windows = (asks & 2) != 0,
+                                             .chunks = (asks & 4) != 0,
+                                             .ll128 = (asks & 8) != 0};
+            const auto expected = whole.choose(request);
+            REQUIRE(pruned.choose(request).why == expected.why);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a row that is slow where it was measured stays for the ranks where it is not") {
+  // Of two ranks, one shot and two shots send the same; of more, one shot sends more.
+  const auto pruned = all_reduce_times::parse(
+                          "2 1024 one_shot lamport 1 64 2.5\n"
+                          "2 1024 two_shot lamport 1 64 3.6\n"
+                          "2 65536 one_shot lamport 16 64 3.5\n"
+                          "2 65536 one_shot lamport 16 64 3.5\n"
+                          "2 65536 one_shot ll 16 64 3.7\n"
+                          "2 65536 one_shot ll 32 64 3.8\n"
+                          "2 65536 two_shot lamport 16 64 4.3\n",
+                          "x.txt")
+                          .pruned();
+  CHECK(pruned.choose({.bytes = 65536, .ranks = 2}).algorithm == all_reduce_algorithm::one_shot);
+  CHECK(pruned.choose({.bytes = 65536, .ranks = 8}).algorithm == all_reduce_algorithm::two_shot);
+  CHECK(pruned.rows().size() == 4);  // not two shots of 1024 bytes, the second of two equals, LL in more blocks
+}
+
+TEST_CASE("a row comes back from its line") {
+  const auto times = all_reduce_times::parse(table, "x.txt");
+  std::string text;
+  for (const all_reduce_time& row : times.rows()) text += to_string(row) + "\n";
+  CHECK_THAT(text, ContainsSubstring("4 1048576 two_shot ll128 64 256 9.10\n"));
+  std::string again;
+  for (const all_reduce_time& row : all_reduce_times::parse(text, "x.txt").rows()) again += to_string(row) + "\n";
+  CHECK(again == text);
+  CHECK(times.rows().size() == 13);
 }
 
 TEST_CASE("what is sought among are the rows that can serve") {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace devcomm::host {
@@ -48,6 +49,9 @@ struct all_reduce_time {
   double microseconds;
 };
 
+/// The row as a line of a table.
+[[nodiscard]] std::string to_string(const all_reduce_time& row);
+
 /// A table of times. As text: a line for each, `ranks bytes algorithm protocol blocks threads microseconds`, with
 /// blanks between, `#` before remarks. `devcomm-perf all_reduce --sweep --plan FILE` makes one on the user's machine.
 class all_reduce_times {
@@ -59,11 +63,17 @@ class all_reduce_times {
   /// The file that `DEVCOMM_ALL_REDUCE_PLAN` names; without that, the library's own, measured on H200s.
   [[nodiscard]] static all_reduce_times usual();
 
-  [[nodiscard]] const std::vector<all_reduce_time>& rows() const noexcept { return rows_; }
+  [[nodiscard]] const std::vector<all_reduce_time>& rows() const& noexcept { return rows_; }
+  [[nodiscard]] std::vector<all_reduce_time> rows() && noexcept { return std::move(rows_); }
 
-  /// The fastest of what was measured for the next larger size. Throws `invalid_argument` when the request makes no
-  /// sense or no row can serve it.
+  /// The fastest of what was measured for that number of ranks and the next larger size. Where there is neither, it is
+  /// estimated from what is nearest: by the ratio of the ranks, times that of the bytes to the sizes of these ranks.
+  /// Throws `invalid_argument` when the request makes no sense or no row can serve it.
   [[nodiscard]] all_reduce_plan choose(const all_reduce_request& request) const;
+
+  /// Without rows that `choose` takes for no request of up to 64 ranks: another is as fast for all of them, takes no
+  /// more blocks, and asks no more of the request.
+  [[nodiscard]] all_reduce_times pruned() const;
 
  private:
   std::vector<all_reduce_time> rows_;

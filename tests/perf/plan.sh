@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# devcomm-perf writes a plan for two numbers of ranks, and follows it.
+# usage: plan.sh PROGRAM
+set -uo pipefail
+program=$1
+plan=$(mktemp)
+trap 'rm -f "$plan"' EXIT
+fail() {
+  cat "$plan"
+  echo "$1" >&2
+  exit 1
+}
+for ranks in 2 3; do
+  "$program" all_reduce -n "$ranks" -b 1K -e 1K --algo one_shot,direct --sweep --place out --launches 1 --replays 1 --plan "$plan" ||
+    fail "no sweep of $ranks ranks"
+  # LL asks for nothing of a request.
+  grep -Eq "^$ranks 1024 one_shot ll [0-9]+ [0-9]+ [0-9.]+$" "$plan" || fail "no row of $ranks ranks for every request"
+done
+rows=$(grep -vc '^#' "$plan")
+[[ $rows -ge 2 && $rows -le 16 ]] || fail "$rows rows are not those of two sweeps"
+output=$(DEVCOMM_ALL_REDUCE_PLAN=$plan "$program" all_reduce -n 3 -b 1K -e 1K --place out --launches 1 --replays 1) ||
+  fail "the plan cannot be followed"
+echo "$output"
+ran=$(awk '$1 == "1K" { shape = $3; sub("x", " ", shape); way = $2; sub("_[a-z0-9]*$", "", way); print "3 1024 " way " " substr($2, length(way) + 2) " " shape }' <<<"$output")
+[[ -n $ran ]] && grep -q "^$ran " "$plan" || fail "what ran is no row of the plan: $ran"
