@@ -182,14 +182,14 @@ class packet_channel {
     };
     const auto label = [&]() -> wait_label {
       const int peer = missing();
-      return {Protocol::what,      index_, home_->comm.rank, members_.world_rank(peer), epoch_,
-              home_->comm.timeout, false,  epoch_ - 1,       channel_of(peer)};
+      return {Protocol::what,      index_, home_->comm.rank, members_.world_rank(peer),         epoch_,
+              home_->comm.timeout, false,  epoch_ - 1,       channel_of(members_, index_, peer)};
     };
     bool arrived = true;
     const auto fail = [&](status failure) {
       arrived = false;
       failure_ = failure;
-      report(home_, failure, {Protocol::what, index_, awaited_peer(missing()), epoch_, epoch_ - 1});
+      report(home_, failure, {Protocol::what, index_, awaited_peer(members_, index_, missing()), epoch_, epoch_ - 1});
     };
     int other = -1;  // a member whose launch or call is another one
     detail::poll<1, movers>(
@@ -202,7 +202,8 @@ class packet_channel {
         fail);
     if (other >= 0) {
       arrived = false;
-      failure_ = contracts_.report(home_, {Protocol::what, index_, awaited_peer(other), epoch_, epoch_}, other);
+      failure_ = contracts_.report(
+          home_, {Protocol::what, index_, awaited_peer(members_, index_, other), epoch_, epoch_}, other);
     }
     return arrived;
   }
@@ -223,14 +224,6 @@ class packet_channel {
     return awaited_span{static_cast<uint32_t>(Protocol::what), index_,         0, epoch_,
                         static_cast<uint32_t>(members_.first), span_kind::wait}
         .pack();
-  }
-  /// The channel that `member` holds. Groups of one rank are a team whose members have all the same rank.
-  DEVCOMM_DEVICE uint32_t channel_of(int member) const {
-    return members_.stride == 0 ? index_ + static_cast<uint32_t>(member - members_.rank) : index_;
-  }
-  /// As `awaited::peer`.
-  DEVCOMM_DEVICE int32_t awaited_peer(int member) const {
-    return members_.stride == 0 ? ~static_cast<int32_t>(channel_of(member)) : members_.world_rank(member);
   }
   /// From the rows of even rounds to those of this one.
   DEVCOMM_DEVICE uint64_t half() const { return epoch_ % 2 * static_cast<uint64_t>(members_.size) * row_bytes(); }
