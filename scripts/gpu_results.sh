@@ -200,12 +200,16 @@ part_fused_rms_norm() {
     [ "$n" -ge 2 ] || continue
     rows=$out/fused_rms_norm_h200x$n
     rm -f "$rows.jsonl"
-    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot --sweep \
+    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot,chunked_to_window --sweep \
       --place out --json "$rows.jsonl"
-    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot --sweep \
+    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot,chunked_to_window --sweep \
       --place out --pdl --json "$rows.jsonl"
     run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M --algo auto --compare nccl --json "$rows.jsonl" \
       --plot "$rows.svg"
+    for blocks in 16 32; do
+      run NCCL_MAX_CTAS="$blocks" "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 64K -e 64M -f 4 --algo auto \
+        --max-blocks "$blocks" --place out --compare nccl
+    done
     run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1000 -e 1000000 -f 10 --hidden 1000 --algo all --dtype half
   done
 }

@@ -1,3 +1,4 @@
+#include "perf/chunk_groups.cuh"
 #include "perf/chunked_all_reduce.hpp"
 #include "perf/device_algorithm.hpp"
 
@@ -10,28 +11,17 @@ namespace {
 
 using namespace devcomm;
 
-/// Groups of each block. While one waits at its barrier the other moves data, which pays as long as few blocks do.
-constexpr unsigned most_groups = 2;
-constexpr unsigned groups_of_block(const launch_shape& shape) {
-  return shape.blocks <= 32 && shape.threads >= 128 ? most_groups : 1;
-}
-/// Bytes of the buffers for inputs, and for results: more is no faster, half is slower (docs/performance.md).
-constexpr std::uint64_t buffer_bytes = 32 << 20;
-
 template <class T, class Consume>
 __global__ void __launch_bounds__(most_threads, 1)
     through_chunks(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs, const T* input,
                    Consume consume, std::uint64_t count, std::uint64_t group_packs, unsigned groups) {
   allow_dependent_launch();
   wait_for_prior_launch();
-  const unsigned warps = blockDim.x / 32 / groups;
-  const unsigned part = threadIdx.x / 32 / warps;
-  const unsigned index = blockIdx.x * groups + part;
-  const warp_span group(part * warps, warps, 1 + part);
-  lsa::barrier_session barrier{group, comm, index};
+  const chunk_group part(groups);
+  lsa::barrier_session barrier{part.group, comm, part.index};
   collective::all_reduce_chunked<T>(
-      barrier, group, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, index),
-      collective::piece_of_length(collective::packs_of<T>(count), group_packs, static_cast<int>(index)),
+      barrier, part.group, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, part.index),
+      collective::piece_of_length(collective::packs_of<T>(count), group_packs, static_cast<int>(part.index)),
       collective::from_memory<T>{input, count}, consume, sum{});
 }
 
@@ -41,8 +31,8 @@ class chunked_all_reduce final : public device_algorithm {
  public:
   explicit chunked_all_reduce(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    needs.lsa_barriers(most_blocks * most_groups);
-    buffers_ = collective::chunk_buffers::add(needs, is_simulated() ? 1 << 15 : buffer_bytes);
+    needs.lsa_barriers(most_blocks * most_groups_of_block);
+    buffers_ = collective::chunk_buffers::add(needs, chunk_buffer_bytes(is_simulated()));
     device_comm_ = comm().create_device_comm(needs);
   }
 
@@ -64,10 +54,7 @@ class chunked_all_reduce final : public device_algorithm {
   template <class T, template <class> class Consume>
   void run(const work& what, const Consume<T>& consume) {
     const unsigned groups = groups_of_block(what.shape);
-    if (what.shape.threads % (32 * groups) != 0)
-      throw usage_error("--threads " + std::to_string(what.shape.threads) + ": " + name() +
-                        " takes whole warps for each of " + std::to_string(groups) +
-                        " groups of a block: a multiple of " + std::to_string(32 * groups));
+    check_groups(what.shape, name());
     const std::uint64_t all_groups = std::uint64_t{what.shape.blocks} * groups;
     const std::uint32_t chunk_packs = buffers_.packs_for(all_groups, comm().lsa().size);
     if (chunk_packs == 0)

@@ -1,10 +1,11 @@
 /// All-reduce, residual and RMSNorm of a transformer's layer: in one kernel, by the hooks of the all-reduce, and as a
 /// peer does it, an all-reduce and then a kernel for the rest.
+#include "perf/chunked_rms_norm.hpp"
 #include "perf/nccl_algorithms.hpp"
+#include "perf/norm_call.cuh"
 #include "perf/packet_all_reduce.cuh"
 #include "perf/random_data.hpp"
 #include "perf/random_element.cuh"
-#include "perf/rms_norm.cuh"
 
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/all_reduce_plan.hpp>
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
   const auto consume = [&](std::uint64_t i, const pack<T>& sum_of_ranks) {
     pack<T>& place = held[i - first];
     place = add(sum_of_ranks, place);
-    for (int e = 0; e < pack<T>::size; ++e) squares += static_cast<float>(place[e]) * static_cast<float>(place[e]);
+    squares += sum_of_squares(place);
     store_pack(tensors.residual_out + i * pack<T>::size, place);
   };
   Algorithm::template run<T>(channel, {first, first + own}, produce, consume);
@@ -151,40 +152,10 @@ __global__ void __launch_bounds__(most_threads) residual_norm(norm_tensors<T> te
 
 constexpr std::uint64_t most_shared = 96 << 10;  // bytes of a block: two fit on a multiprocessor of any kind
 
-/// Parts of the inputs: partial sums, residual, weights; of the outputs: norm, residual, and the sums of those that
-/// reduce first. A call in place has its norm where the partial sums were, and the residual where it was.
-constexpr std::uint64_t parts_of_region = 4;
-std::uint64_t part_bytes(const work& what) { return (what.bytes + 255) / 256 * 256; }
-template <class T>
-T* part(void* region, const work& what, std::uint64_t i) {
-  return reinterpret_cast<T*>(static_cast<std::byte*>(region) + i * part_bytes(what));
-}
-
-std::uint64_t row_elements(const work& what) { return std::max<std::uint64_t>(1, std::min(what.hidden, what.count())); }
-std::uint64_t row_bytes(const work& what) { return row_elements(what) * bytes_of(what.type); }
-
-template <class T>
-norm_tensors<T> tensors_of(const work& what) {
-  return {part<const T>(what.input, what, 0),
-          part<const T>(what.input, what, 1),
-          part<const T>(what.input, what, 2),
-          part<T>(what.output, what, 1),
-          part<T>(what.output, what, 0),
-          static_cast<std::uint32_t>(what.count() / row_elements(what)),
-          static_cast<std::uint32_t>(row_bytes(what) / 16)};
-}
-
-/// Calls `run` with a value of one of the types that layers have.
-template <class Run>
-void with_layer_type(data_type type, Run&& run) {
-  if (type == data_type::bf16) run(__nv_bfloat16{});
-  if (type == data_type::half) run(__half{});
-}
-
-std::string why_no_norm(const work& what) {
-  if (what.type != data_type::bf16 && what.type != data_type::half)
-    return std::string("no norm of ") + to_string(what.type) + "; take bf16 or half";
-  return 2 * row_bytes(what) > most_shared ? "a row does not fit into a block's shared memory" : "";
+std::string why_no_held_norm(const work& what) {
+  const std::string reason = why_no_norm(what);
+  return reason.empty() && 2 * row_bytes(what) > most_shared ? "a row does not fit into a block's shared memory"
+                                                             : reason;
 }
 
 /// Allows a kernel what it asks for: beyond 48 KiB, with what it has anyway, it needs permission.
@@ -199,8 +170,6 @@ void allow_shared(Kernel* kernel, std::uint64_t bytes) {
 unsigned threads_for(std::uint64_t packs, unsigned most) {
   return static_cast<unsigned>(std::min<std::uint64_t>((packs + 31) / 32 * 32, most));
 }
-
-std::uint64_t rows_of(const work& what) { return what.count() / row_elements(what); }
 
 /// Blocks that share a row where there are more blocks than rows: a power of two, with so many packs for each at least.
 unsigned parts_of_row(const work& what, unsigned blocks, std::uint64_t least_packs = 32) {
@@ -231,7 +200,7 @@ class fused_rms_norm final : public device_algorithm {
   [[nodiscard]] bool can_be_dependent() const override { return true; }
   [[nodiscard]] std::string why_not(const work& what) const override {
     if (what.bytes > Algorithm::most_bytes) return "too large for one shot";
-    return why_no_norm(what);
+    return why_no_held_norm(what);
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     const std::uint64_t rows = rows_of(what);
@@ -292,7 +261,7 @@ class separate_rms_norm final : public algorithm {
   [[nodiscard]] std::string name() const override { return "separate_" + all_reduce_->name(); }
   [[nodiscard]] std::string protocol() const override { return all_reduce_->protocol(); }
   [[nodiscard]] std::string why_not(const work& what) const override {
-    const std::string reason = why_no_norm(what);
+    const std::string reason = why_no_held_norm(what);
     return reason.empty() ? all_reduce_->why_not(what) : reason;
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override { return all_reduce_->shapes(what); }
@@ -389,15 +358,16 @@ class fused_rms_norm_operation final : public operation {
   }
   [[nodiscard]] std::uint64_t region(const work& what) const override { return parts_of_region * part_bytes(what); }
   [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
-    const auto plan = host::plan_all_reduce({.bytes = what.bytes, .ranks = what.ranks, .most_blocks = blocks});
+    const auto plan =
+        host::plan_all_reduce({.bytes = what.bytes, .ranks = what.ranks, .most_blocks = blocks, .chunks = true});
+    const std::string why = std::string("the plan of all_reduce: ") + plan.why;
     const auto rows = static_cast<unsigned>(std::clamp<std::uint64_t>(rows_of(what), 1, blocks));
+    if (plan.algorithm == host::all_reduce_algorithm::chunked)
+      return {"chunked_to_window", "simple", {std::min(rows, plan.blocks), plan.threads}, why};
     const unsigned parts = usual_parts_of_row(what, blocks);
     const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? most_norm_threads<packets::two_shot>
                                                                                  : most_norm_threads<packets::one_shot>;
-    return {to_string(plan.algorithm),
-            "lamport",
-            {rows * parts, threads_for(row_bytes(what) / 16 / parts, most)},
-            std::string("the plan of all_reduce: ") + plan.why};
+    return {to_string(plan.algorithm), "lamport", {rows * parts, threads_for(row_bytes(what) / 16 / parts, most)}, why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms all_reduces;
@@ -405,6 +375,7 @@ class fused_rms_norm_operation final : public operation {
     algorithms made = followed_by_norm(std::move(all_reduces));
     made.push_back(std::make_unique<fused_rms_norm<packets::one_shot>>(context));
     made.push_back(std::make_unique<fused_rms_norm<packets::two_shot>>(context));
+    add_chunked_rms_norm(context, made);
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {

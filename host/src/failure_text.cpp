@@ -28,11 +28,21 @@ std::string text(const call_contract& call, bool with_root) {
          (with_root ? " with root " + std::to_string(call.root) : "");
 }
 
+/// Of two groups of one rank, each by its channel; else of two ranks.
+bool among_groups(const failure_record& record) {
+  return record.peer == record.rank && record.peer_index != record.index;
+}
+
+std::string name(const failure_record& record, int rank, std::uint32_t index) {
+  if (!among_groups(record)) return "rank " + std::to_string(rank);
+  return std::string("the group of ") + to_string(record.what) + " " + std::to_string(index);
+}
+
 std::string difference(const failure_record& record) {
   const launch_contract& mine = record.mine;
   const launch_contract& theirs = record.theirs;
-  const std::string me = "rank " + std::to_string(record.rank);
-  const std::string peer = "rank " + std::to_string(record.peer);
+  const std::string me = name(record, record.rank, record.index);
+  const std::string peer = name(record, record.peer, record.peer_index);
   const bool same_shape = mine.grid_blocks == theirs.grid_blocks && mine.group_threads == theirs.group_threads;
   if (same_shape && mine.key == theirs.key && arguments(record.my_call) != arguments(record.their_call)) {
     const bool roots = record.my_call.root != record.their_call.root;
@@ -57,7 +67,7 @@ std::string describe(const failure_record& record) {
   const std::string place = "rank " + std::to_string(record.rank) + ", block " + std::to_string(record.block) + ": " +
                             to_string(record.what) + " " + std::to_string(record.index);
   if (record.outcome == status::mismatch) return place + ": launch mismatch: " + difference(record);
-  return place + " waited for rank " + std::to_string(record.peer) + " to reach epoch " +
+  return place + " waited for " + name(record, record.peer, record.peer_index) + " to reach epoch " +
          std::to_string(record.expected) + " and last saw " + std::to_string(record.seen) + ": " +
          to_string(record.outcome);
 }

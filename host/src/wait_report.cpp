@@ -1,10 +1,10 @@
 #include "wait_report.hpp"
 
 #include <algorithm>
+#include <compare>
 #include <cstdio>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 namespace devcomm::host::detail {
@@ -14,16 +14,25 @@ constexpr std::size_t most_lines = 64;
 
 using number_set = std::set<std::uint64_t>;
 
+/// A rank, or one of the groups of a rank that wait for each other, known by its channel.
+struct party {
+  int rank;
+  operation what = operation::none;  ///< of a group
+  std::uint32_t index = 0;
+
+  [[nodiscard]] bool is_group() const { return what != operation::none; }
+  auto operator<=>(const party&) const = default;
+};
+
 /// What one rank waits for from one peer, at all of its blocks.
 struct wait_kind {
   int rank;
-  int peer;
+  party peer;
   operation what;
   std::uint64_t expected;
   std::uint64_t seen;
 
-  [[nodiscard]] auto key() const { return std::tie(rank, peer, what, expected, seen); }
-  friend bool operator<(const wait_kind& a, const wait_kind& b) { return a.key() < b.key(); }
+  auto operator<=>(const wait_kind&) const = default;
 };
 
 struct wait_places_of_kind {
@@ -33,9 +42,11 @@ struct wait_places_of_kind {
 
 using wait_kinds = std::map<wait_kind, wait_places_of_kind>;
 
-/// Waits that are told in one sentence: all of `ranks` wait for all of `peers`.
+/// Waits that are told in one sentence: all of `ranks` wait for all of `peers`, which are ranks, or, `among_groups`,
+/// channels of the same rank.
 struct wait_group {
   number_set ranks, peers;
+  bool among_groups;
   operation what;
   std::uint64_t expected;
   std::uint64_t seen;
@@ -72,14 +83,23 @@ std::string seconds(std::chrono::nanoseconds time) {
   return text;
 }
 
-std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
+std::string name(const party& one) {
+  const std::string rank = "rank " + std::to_string(one.rank);
+  return one.is_group() ? std::string(to_string(one.what)) + " " + std::to_string(one.index) + " of " + rank : rank;
+}
+
+party peer_of(const wait_record& record, int rank) {
+  const bool group = record.peer == rank && record.peer_index != record.index;
+  return group ? party{rank, record.what, record.peer_index} : party{record.peer};
+}
 
 wait_kinds collect(const observed_comm& comm) {
   wait_kinds kinds;
   for (const observed_rank& one : comm.ranks) {
     for (const observed_wait& wait : one.waits) {
       const wait_record& record = wait.record;
-      wait_places_of_kind& places = kinds[{one.rank, record.peer, record.what, record.expected, record.seen}];
+      wait_places_of_kind& places =
+          kinds[{one.rank, peer_of(record, one.rank), record.what, record.expected, record.seen}];
       places.indices.insert(record.index);
       places.blocks.insert(record.block);
       places.threads.insert(record.thread);
@@ -93,8 +113,9 @@ wait_kinds collect(const observed_comm& comm) {
 template <class Alike>
 void merge(std::vector<wait_group>& groups, const wait_group& group, Alike alike) {
   const auto found = std::find_if(groups.begin(), groups.end(), [&](const wait_group& other) {
-    return other.what == group.what && other.expected == group.expected && other.seen == group.seen &&
-           other.places.indices == group.places.indices && other.places.blocks == group.places.blocks && alike(other);
+    return other.what == group.what && other.among_groups == group.among_groups && other.expected == group.expected &&
+           other.seen == group.seen && other.places.indices == group.places.indices &&
+           other.places.blocks == group.places.blocks && alike(other);
   });
   if (found == groups.end()) return groups.push_back(group);
   found->ranks.insert(group.ranks.begin(), group.ranks.end());
@@ -108,7 +129,9 @@ std::vector<wait_group> group(const wait_kinds& kinds) {
   std::vector<wait_group> by_rank;
   for (const auto& [kind, places] : kinds) {
     const auto rank = static_cast<std::uint64_t>(kind.rank);
-    merge(by_rank, {{rank}, {static_cast<std::uint64_t>(kind.peer)}, kind.what, kind.expected, kind.seen, places},
+    const bool among_groups = kind.peer.is_group();
+    const auto peer = among_groups ? std::uint64_t{kind.peer.index} : static_cast<std::uint64_t>(kind.peer.rank);
+    merge(by_rank, {{rank}, {peer}, among_groups, kind.what, kind.expected, kind.seen, places},
           [&](const wait_group& other) { return other.ranks.contains(rank); });
   }
   std::vector<wait_group> groups;
@@ -118,12 +141,17 @@ std::vector<wait_group> group(const wait_kinds& kinds) {
   return groups;
 }
 
-/// Who waits for whom among the ranks of one device communicator.
+/// Who waits for whom among the ranks of one device communicator, and among groups of a rank.
 class wait_graph {
  public:
   wait_graph(const observed_comm& comm, const wait_kinds& kinds) : kinds_(kinds) {
     for (const observed_rank& one : comm.ranks) here_.insert(one.rank);
-    for (const auto& [kind, places] : kinds) peers_[kind.rank].insert(kind.peer);
+    for (const auto& [kind, places] : kinds) {
+      peers_[{kind.rank}].insert(kind.peer);
+      if (!kind.peer.is_group()) continue;
+      for (const std::uint64_t index : places.indices)
+        peers_[{kind.rank, kind.what, static_cast<std::uint32_t>(index)}].insert(kind.peer);
+    }
   }
 
   /// "; rank 3 itself waits at LSA barrier 2 for rank 0": what each of `ranks` does, the same told once.
@@ -144,36 +172,56 @@ class wait_graph {
     return text;
   }
 
-  /// The ranks that wait for nobody and that others, at last, wait for.
-  [[nodiscard]] std::string culprits() const {
-    std::string text;
-    std::map<int, number_set> victims;
-    for (const auto& [rank, peers] : peers_) {
-      for (const int end : ends_of(rank)) victims[end].insert(static_cast<std::uint64_t>(rank));
+  /// The same of groups of each of `ranks`: "; LL channel 1, of block 1, itself waits for LL channel 3".
+  [[nodiscard]] std::string own_waits(const number_set& ranks, operation what, const number_set& indices) const {
+    std::map<std::string, number_set> doing;
+    for (const std::uint64_t rank : ranks) {
+      for (const std::uint64_t index : indices)
+        doing[own_wait({static_cast<int>(rank), what, static_cast<std::uint32_t>(index)})].insert(index);
     }
-    for (const auto& [culprit, ranks] : victims) {
-      text += "\n  " + counted("rank", ranks) + (ranks.size() > 1 ? " wait" : " waits") + " in the end for " +
-              rank_name(culprit);
-      text += here_.contains(culprit)
-                  ? ", which waits for nobody: its kernel has not started, is over, or is busy with something else"
-                  : ", which is in another process: ask that one";
+    std::string text;
+    for (const auto& [wait, those] : doing) {
+      const std::string channels = counted(to_string(what), those);
+      text += wait == nobody ? "; nobody waits at " + channels : "; " + channels + wait;
     }
     return text;
   }
 
-  /// Ranks that wait for each other, each such set once, by a shortest way round.
+  /// Who waits for nobody and whom others, at last, wait for.
+  [[nodiscard]] std::string culprits() const {
+    std::string text;
+    std::map<party, number_set> victims;
+    for (const auto& [one, peers] : peers_) {
+      if (one.is_group()) continue;
+      for (const party& end : ends_of(one)) victims[end].insert(static_cast<std::uint64_t>(one.rank));
+    }
+    for (const auto& [culprit, ranks] : victims) {
+      text += "\n  " + counted("rank", ranks) + (ranks.size() > 1 ? " wait" : " waits") + " in the end for " +
+              name(culprit);
+      if (culprit.is_group()) {
+        text += ", where nobody waits: its group has not started, is over, waits elsewhere, or is busy";
+      } else {
+        text += here_.contains(culprit.rank)
+                    ? ", which waits for nobody: its kernel has not started, is over, or is busy with something else"
+                    : ", which is in another process: ask that one";
+      }
+    }
+    return text;
+  }
+
+  /// Those that wait for each other, each such set once, by a shortest way round.
   [[nodiscard]] std::string cycles() const {
     std::string text;
-    std::set<int> told;
-    for (const auto& [rank, peers] : peers_) {
-      if (told.contains(rank)) continue;
-      const std::vector<int> way = way_back(rank);
+    std::set<party> told;
+    for (const auto& [one, peers] : peers_) {
+      if (told.contains(one)) continue;
+      const std::vector<party> way = way_back(one);
       if (way.empty()) continue;
       text += "\n  these wait for each other: ";
-      for (const int step : way) text += rank_name(step) + " -> ";
-      text += rank_name(rank);
-      for (const int step : reachable(rank)) {
-        if (reachable(step).contains(rank)) told.insert(step);
+      for (const party& step : way) text += name(step) + " -> ";
+      text += name(one);
+      for (const party& step : reachable(one)) {
+        if (reachable(step).contains(one)) told.insert(step);
       }
     }
     return text;
@@ -188,50 +236,69 @@ class wait_graph {
     if (!here_.contains(rank)) return elsewhere;
     const auto first = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& k) { return k.first.rank == rank; });
     if (first == kinds_.end()) return nobody;
-    const auto& peers = peers_.at(rank);
+    const party& peer = first->first.peer;
+    number_set ranks;
+    for (const party& each : peers_.at({rank})) {
+      if (!each.is_group()) ranks.insert(static_cast<std::uint64_t>(each.rank));
+    }
     return " at " + counted(to_string(first->first.what), first->second.indices) + " for " +
-           counted("rank", number_set(peers.begin(), peers.end()));
+           (peer.is_group() ? name(peer) : counted("rank", ranks));
   }
 
-  /// All that `rank` waits for, at first or second hand.
-  [[nodiscard]] std::set<int> reachable(int rank) const {
-    std::set<int> found;
-    std::vector<int> open{rank};
+  /// What follows "LL channel 3", or `nobody`.
+  [[nodiscard]] std::string own_wait(const party& group) const {
+    const auto peers = peers_.find(group);
+    if (peers == peers_.end()) return nobody;
+    number_set blocks;
+    for (const auto& [kind, places] : kinds_) {
+      if (kind.rank != group.rank || !kind.peer.is_group() || kind.what != group.what) continue;
+      if (places.indices == number_set{group.index}) blocks.insert(places.blocks.begin(), places.blocks.end());
+    }
+    number_set indices;
+    for (const party& peer : peers->second) indices.insert(peer.index);
+    return (blocks.empty() ? "" : ", of " + counted("block", blocks) + ",") + " itself waits for " +
+           counted(to_string(group.what), indices);
+  }
+
+  /// All that `one` waits for, at first or second hand.
+  [[nodiscard]] std::set<party> reachable(const party& one) const {
+    std::set<party> found;
+    std::vector<party> open{one};
     while (!open.empty()) {
       const auto next = peers_.find(open.back());
       open.pop_back();
       if (next == peers_.end()) continue;
-      for (const int peer : next->second) {
+      for (const party& peer : next->second) {
         if (found.insert(peer).second) open.push_back(peer);
       }
     }
     return found;
   }
 
-  [[nodiscard]] std::set<int> ends_of(int rank) const {
-    std::set<int> ends;
-    for (const int other : reachable(rank)) {
+  [[nodiscard]] std::set<party> ends_of(const party& one) const {
+    std::set<party> ends;
+    for (const party& other : reachable(one)) {
       if (!peers_.contains(other)) ends.insert(other);
     }
     return ends;
   }
 
-  /// The ranks on a shortest way from `start` to itself, `start` first; empty when there is none.
-  [[nodiscard]] std::vector<int> way_back(int start) const {
-    std::map<int, int> from;
-    std::vector<int> open{start};
+  /// Those on a shortest way from `start` to itself, `start` first; empty when there is none.
+  [[nodiscard]] std::vector<party> way_back(const party& start) const {
+    std::map<party, party> from;
+    std::vector<party> open{start};
     for (std::size_t i = 0; i < open.size(); ++i) {
-      const int rank = open[i];
-      const auto next = peers_.find(rank);
+      const party one = open[i];
+      const auto next = peers_.find(one);
       if (next == peers_.end()) continue;
-      for (const int peer : next->second) {
+      for (const party& peer : next->second) {
         if (peer == start) {
-          std::vector<int> way{rank};
-          for (int step = rank; step != start;) way.push_back(step = from.at(step));
+          std::vector<party> way{one};
+          for (party step = one; step != start;) way.push_back(step = from.at(step));
           std::reverse(way.begin(), way.end());
           return way;
         }
-        if (from.emplace(peer, rank).second) open.push_back(peer);
+        if (from.emplace(peer, one).second) open.push_back(peer);
       }
     }
     return {};
@@ -239,7 +306,7 @@ class wait_graph {
 
   const wait_kinds& kinds_;
   std::set<int> here_;
-  std::map<int, std::set<int>> peers_;
+  std::map<party, std::set<party>> peers_;
 };
 
 std::string sentence(const wait_group& group, const wait_graph& graph) {
@@ -247,9 +314,12 @@ std::string sentence(const wait_group& group, const wait_graph& graph) {
   const bool one = group.ranks.size() == 1 && at.blocks.size() == 1 && at.threads.size() == 1;
   return "\n  " + counted("rank", group.ranks) + ", " + counted("block", at.blocks) + ", " +
          counted("thread", at.threads) + (one ? " waits at " : " wait at ") +
-         counted(to_string(group.what), at.indices) + " for " + counted("rank", group.peers) + " to reach epoch " +
-         std::to_string(group.expected) + " and last saw " + std::to_string(group.seen) + ", for " +
-         seconds(at.longest) + graph.own_waits(group.peers);
+         counted(to_string(group.what), at.indices) + " for " +
+         (group.among_groups ? counted(to_string(group.what), group.peers) + " of the same rank"
+                             : counted("rank", group.peers)) +
+         " to reach epoch " + std::to_string(group.expected) + " and last saw " + std::to_string(group.seen) +
+         ", for " + seconds(at.longest) +
+         (group.among_groups ? graph.own_waits(group.ranks, group.what, group.peers) : graph.own_waits(group.peers));
 }
 
 }  // namespace
@@ -268,7 +338,7 @@ std::string report_waits(const std::vector<observed_comm>& comms) {
     if (lines > most_lines) text += "\n  and " + std::to_string(lines - most_lines) + " more of such lines";
     for (const observed_rank& one : comm.ranks) {
       if (one.full)
-        text += "\n  " + rank_name(one.rank) + " has more waits than the " + std::to_string(wait_table::capacity) +
+        text += "\n  " + name({one.rank}) + " has more waits than the " + std::to_string(wait_table::capacity) +
                 " that its table holds";
     }
     text += graph.culprits() + graph.cycles();

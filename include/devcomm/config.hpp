@@ -14,14 +14,18 @@
 #  include <cstdint>
 #endif
 
+// DEVCOMM_FORCEINLINE is for large functions that kernels call once: a real call puts all that they refer to into
+// memory.
 #if defined(__CUDACC__)
 #  define DEVCOMM_HOST_DEVICE __host__ __device__
 #  define DEVCOMM_DEVICE __device__
 #  define DEVCOMM_NOINLINE __noinline__
+#  define DEVCOMM_FORCEINLINE __forceinline__
 #else
 #  define DEVCOMM_HOST_DEVICE
 #  define DEVCOMM_DEVICE
 #  define DEVCOMM_NOINLINE __attribute__((noinline))
+#  define DEVCOMM_FORCEINLINE
 #endif
 
 #if defined(__CUDACC__)

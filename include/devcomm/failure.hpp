@@ -63,9 +63,11 @@ struct failure_record {
   launch_contract theirs;
   call_contract my_call;
   call_contract their_call;
+  uint32_t peer_index;  ///< the peer's; another one only between groups of one rank
+  uint32_t reserved;
 };
 
-static_assert(sizeof(failure_record) == 176, "read by the host library");
+static_assert(sizeof(failure_record) == 184, "read by the host library");
 
 /// Lives in pinned host memory, one a device communicator; read by the host while kernels run.
 /// Record `i` is complete once its `ready` is 1. Failures past `capacity` are not kept.

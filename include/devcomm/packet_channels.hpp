@@ -38,8 +38,8 @@ using ll128_handle = packet_handle<packet_protocol::ll128>;
 
 /// Groups of one rank's kernel, such as the blocks that share a row, that send packets to each other through their
 /// GPU's memory: member `i` holds channel `first + i`, and the caller's is that of `rank`. `first` is a multiple of
-/// `size`: the members of a channel are always the same. They must run at the same time. A report of a wait names their
-/// rank.
+/// `size`: the members of a channel are always the same. They must run at the same time. A report of a wait names
+/// the channel of the group that is waited for.
 struct local_groups {
   int32_t rank;
   int32_t size;

@@ -15,11 +15,12 @@ struct wait_record {
   int32_t peer;
   uint32_t block;
   uint32_t thread;
-  uint64_t expected;  ///< epoch waited for
-  uint64_t seen;      ///< epoch last read
-  uint64_t since;     ///< nanoseconds, when the wait was found to be no short one
-  uint64_t noted;     ///< nanoseconds, when this was written
-  uint64_t reserved;
+  uint64_t expected;    ///< epoch waited for
+  uint64_t seen;        ///< epoch last read
+  uint64_t since;       ///< nanoseconds, when the wait was found to be no short one
+  uint64_t noted;       ///< nanoseconds, when this was written
+  uint32_t peer_index;  ///< the peer's; another one only between groups of one rank
+  uint32_t reserved;
 };
 
 static_assert(sizeof(wait_record) == 64, "read by the host library");

@@ -164,7 +164,7 @@ void check_types_and_sizes() {
 /// Launches whose first round on each channel is the one after `epoch`.
 template <class Session, class Algorithm>
 void check_changing_sizes(std::uint32_t epoch) {
-  test::on_ranks(4, [epoch](host::communicator& comm) {
+  test::on_ranks(test::ranks_that_meet(4), [epoch](host::communicator& comm) {
     auto needs = comm.requirements();
     const auto channels = needs.add_channels<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size()));
     const auto device_comm = comm.create_device_comm(needs);
@@ -214,7 +214,7 @@ void check_wrap_around() {
 
 template <class Session, class Algorithm>
 void check_replays() {
-  test::on_ranks(3, [](host::communicator& comm) {
+  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
     const auto channels = needs.add_channels<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size()));
     const auto device_comm = comm.create_device_comm(needs);
@@ -262,7 +262,7 @@ float rough_value(int rank, std::size_t i) {
 template <class Session, class Algorithm>
 void check_bits() {
   results.assign(8, {});
-  test::on_ranks(5, [](host::communicator& comm) {
+  test::on_ranks(test::ranks_that_meet(5), [](host::communicator& comm) {
     auto needs = comm.requirements();
     const auto channels = needs.add_channels<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size()));
     const auto device_comm = comm.create_device_comm(needs);
@@ -385,7 +385,7 @@ __global__ void reduce_by_warps(device_comm comm, ll128_handle channels, const d
 }  // namespace
 
 TEST_CASE("warps and spans of warps have LL128 channels of their own") {
-  test::on_ranks(3, [](host::communicator& comm) {
+  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
     const auto channels = needs.add_channels<ll128>(comm.lsa(), 2, 70);
     const auto device_comm = comm.create_device_comm(needs);

@@ -317,14 +317,54 @@ struct pull {
   }
 };
 
+/// Turns results over as their owner has them, and back as soon as they are all there, in rows of `grain` packs by
+/// other threads of the group than have stored them: so each must be mapped and completed just once.
+template <class T, class Consume>
+struct turned_over {
+  static constexpr std::uint32_t grain = 3;
+
+  Consume consume;
+  const warp_span& group;
+  const vectors<T>& v;
+  collective::slice share;
+
+  __device__ static pack<T> turn(pack<T> value) {
+    std::uint32_t words[4];
+    std::memcpy(words, static_cast<const void*>(&value), sizeof words);
+    for (std::uint32_t& word : words) word = ~word;
+    std::memcpy(static_cast<void*>(&value), words, sizeof words);
+    return value;
+  }
+  __device__ pack<T> map(std::uint64_t i, const pack<T>& result) const {
+    return i >= share.begin && i < share.end ? turn(result) : result;
+  }
+  __device__ void operator()(std::uint64_t i, const pack<T>& value) const { consume(i, value); }
+  __device__ void complete(collective::slice packs) const {
+    const auto is_between_rows = [&](std::uint64_t i) { return i == share.end || (i - share.begin) % grain == 0; };
+    if (!is_between_rows(packs.begin) || !is_between_rows(packs.end)) return;
+    const auto thread = static_cast<std::uint64_t>(group.size() - 1 - group.thread_rank());
+    for (std::uint64_t i = packs.begin + thread; i < packs.end; i += static_cast<std::uint64_t>(group.size()))
+      collective::to_memory<T>{v.output.local(), v.count}(
+          i, turn(collective::from_memory<T>{v.output.local(), v.count}(i)));
+  }
+};
+template <class T>
+struct turned_over_in_windows : turned_over<T, collective::to_window<T>> {
+  __device__ void store(int member, std::uint64_t i, const pack<T>& value) const {
+    this->consume.store(member, i, value);
+  }
+};
+
 /// Through chunks of few packs, by two groups of a block; results into a window or through the chunks as well.
-template <bool IntoWindow>
+template <bool IntoWindow, bool InRows = false>
 struct chunked {
   static constexpr form is = form::all_reduce;
   static constexpr const char* name = "all-reduce in chunks";
   static constexpr bool can_be_in_place = true;
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
+    using to_own = collective::to_memory<T>;
+    using to_all = collective::to_window<T>;
     const unsigned warps = threads / 32 / groups_of_block;
     const unsigned part = threadIdx.x / 32 / warps;
     const unsigned index = blockIdx.x * groups_of_block + part;
@@ -332,17 +372,23 @@ struct chunked {
     const unsigned groups = gridDim.x * groups_of_block;
     const auto share =
         collective::piece_of_length(packs, collective::packs_per_block(packs, groups), static_cast<int>(index));
-    const auto chunks =
-        collective::chunk_room::of_group(at.comm, at.chunks, at.chunks.packs_for(groups, at.comm.lsa_size), index);
+    constexpr std::uint32_t grain = InRows ? turned_over<T, to_own>::grain : 1;
+    const auto chunks = collective::chunk_room::of_group(
+        at.comm, at.chunks, at.chunks.packs_for(groups, at.comm.lsa_size, grain), index, grain);
     const warp_span group(part * warps, warps, 1 + part);
     lsa::barrier_session barrier{group, at.comm, index};
-    const collective::from_memory<T> source{v.input.local(), v.count};
-    if constexpr (IntoWindow) {
-      collective::all_reduce_chunked<T>(barrier, group, at.comm, chunks, share, source,
-                                        collective::to_window<T>{v.output, v.count}, v.op);
+    const auto reduce = [&](const auto& consume) {
+      collective::all_reduce_chunked<T>(barrier, group, at.comm, chunks, share,
+                                        collective::from_memory<T>{v.input.local(), v.count}, consume, v.op);
+    };
+    if constexpr (IntoWindow && InRows) {
+      reduce(turned_over_in_windows<T>{{to_all{v.output, v.count}, group, v, share}});
+    } else if constexpr (IntoWindow) {
+      reduce(to_all{v.output, v.count});
+    } else if constexpr (InRows) {
+      reduce(turned_over<T, to_own>{to_own{v.output.local(), v.count}, group, v, share});
     } else {
-      collective::all_reduce_chunked<T>(barrier, group, at.comm, chunks, share, source,
-                                        collective::to_memory<T>{v.output.local(), v.count}, v.op);
+      reduce(to_own{v.output.local(), v.count});
     }
   }
 };
@@ -555,6 +601,8 @@ TEST_CASE("collectives of every kind follow one another, with every type, operat
       all.add_some<chunked<false>, __nv_bfloat16>();
       all.add_some<chunked<true>, double>();
       all.add_some<chunked<true>, __half>();
+      all.add_some<chunked<false, true>, std::uint16_t>();
+      all.add_some<chunked<true, true>, float>();
       all.replay(comm.size() == 3 ? 3 : 1);
     });
   }

@@ -20,7 +20,7 @@ namespace exhaustive {
 using namespace devcomm;
 namespace sim = devcomm::simulator;
 
-constexpr std::uint64_t board_words = 64;
+constexpr std::uint64_t board_words = 512;
 
 /// All ranks of a communicator as one thread sees them.
 class bench {

@@ -20,6 +20,17 @@ __device__ void store(std::uint32_t* word, std::uint32_t value) {
   arch::store<memory_order::release, scope::system>(word, value);
 }
 
+/// All lanes of a warp look until `look` returns true.
+template <class Look>
+__device__ void wait_for_lines(const device_comm& comm, Look look) {
+  auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
+  const auto label = [&] {
+    return detail::wait_label{
+        operation::ll128_channel, 0, comm.rank, (comm.rank + 1) % comm.size, 1, comm.timeout, false};
+  };
+  detail::poll<1, detail::whole_warp>(home, {false, 0}, label, look, [](status) {});
+}
+
 /// Three ranks count themselves in; a load and a store are no addition. Wrong only if all three load first.
 __global__ void add(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
   std::uint32_t* const count = board.lsa(0);
@@ -97,6 +108,49 @@ __global__ void count_epochs(device_comm comm, sym_ptr<std::uint32_t> board, std
   }
   result[0] = 1;
 }
+enum class line_mistake { torn, flag_without_epoch, row_reused, one_flag };
+
+/// Each rank, a warp, sends a unit of four lines to its neighbour in every round, by turns into two rows.
+template <line_mistake Mistake>
+__global__ void send_lines(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
+  constexpr std::uint32_t unit = 4 * 32;
+  const bool torn = wrong && Mistake == line_mistake::torn;
+  const bool without_epoch = wrong && Mistake == line_mistake::flag_without_epoch;
+  const bool one_row = wrong && Mistake == line_mistake::row_reused;
+  const bool one_flag = wrong && Mistake == line_mistake::one_flag;
+  const std::uint32_t lane = arch::lane();
+  const bool has_flag = lane % 8 == 7;
+  std::uint32_t lost = 0;
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    const std::uint32_t place = (one_row ? 0 : round % 2 * unit) + 4 * lane;
+    const std::uint32_t flag = without_epoch ? 1 : round;
+    const arch::vec16 words{round, lane, has_flag ? flag : round, 0};
+    std::uint32_t* const there = board.lsa((comm.rank + 1) % comm.size) + place;
+    if (torn) {  // nothing says which part of a line comes first
+      arch::store_halves(there, {words.x | std::uint64_t{words.y} << 32, words.z});
+    } else {
+      arch::store_lines(there, words);
+    }
+    arch::vec16 got{};
+    wait_for_lines(comm, [&] {
+      got = arch::load_lines(board.local() + place);
+      const bool looks = has_flag && (!one_flag || lane == 31);
+      return !arch::any(arch::full_mask, looks && (without_epoch ? got.z == 0 : got.z < flag));
+    });
+    lost += got.x != round || got.y != lane || got.z != words.z ? 1u : 0u;
+    arch::sync_warp(arch::full_mask);
+  }
+  result[lane] = 1 + lost;
+}
+bool all_lines_came(const bench& b) {
+  for (int rank = 0; rank < b.size(); ++rank) {
+    for (int lane = 0; lane < 32; ++lane) {
+      if (b.result(rank)[lane] != 1) return false;
+    }
+  }
+  return true;
+}
+
 bool same_epoch(const bench& b) { return b.result(1)[1] == 0; }
 
 struct bug {
@@ -104,15 +158,21 @@ struct bug {
   int ranks;
   void (*kernel)(device_comm, sym_ptr<std::uint32_t>, std::uint32_t*, bool);
   bool (*holds)(const bench&);
+  unsigned threads = 1;
 };
 const bug bugs[] = {{"lost_update", 3, add, none_lost},
                     {"lost_wake_up", 3, notify, nullptr},
                     {"row_reused", 2, send_in_rounds, all_came},
-                    {"epoch_reused", 3, count_epochs, same_epoch}};
+                    {"epoch_reused", 3, count_epochs, same_epoch},
+                    {"line_torn", 2, send_lines<line_mistake::torn>, all_lines_came, 32},
+                    {"line_flag_without_epoch", 2, send_lines<line_mistake::flag_without_epoch>, all_lines_came, 32},
+                    {"line_row_reused", 2, send_lines<line_mistake::row_reused>, all_lines_came, 32},
+                    {"line_one_flag", 2, send_lines<line_mistake::one_flag>, all_lines_came, 32}};
 
 void run_once(const bug& which, const bench& b, bool wrong) {
-  b.on_each_rank(
-      [&](int rank) { devcomm::launch(which.kernel, {}, b.comm(rank), b.board(rank), b.result(rank), wrong); });
+  b.on_each_rank([&](int rank) {
+    devcomm::launch(which.kernel, {.block = which.threads}, b.comm(rank), b.board(rank), b.result(rank), wrong);
+  });
   b.finish();
   b.require(which.holds == nullptr || which.holds(b), "a wrong result");
 }

@@ -4,6 +4,7 @@
 #include <devcomm/detail/arch.cuh>
 #include <devcomm/simulator/explore.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -22,8 +23,6 @@ __device__ unsigned load(const unsigned* word) { return arch::load<memory_order:
 __device__ void store(unsigned* word, unsigned value) {
   arch::store<memory_order::release, scope::system>(word, value);
 }
-
-__global__ void store_lines(unsigned* lines) { arch::store_lines(lines + std::size_t{4} * threadIdx.x, {}); }
 
 constexpr std::size_t words = 16;
 using outcome = std::vector<unsigned>;
@@ -67,6 +66,10 @@ explored check(const char* name, Kernel kernel, unsigned blocks, unsigned thread
 
 __global__ void write_apart(unsigned* m) { store(m + threadIdx.x + 4 * blockIdx.x, 1); }
 __global__ void write_together(unsigned* m) { store(m, 1 + threadIdx.x + 4 * blockIdx.x); }
+__global__ void write_and_trap(unsigned* m) {
+  store(m, 1);
+  __trap();
+}
 __global__ void read_one_write(unsigned* m) {
   if (threadIdx.x == 0) {
     store(m, 1);
@@ -141,6 +144,20 @@ __global__ void wait_or_be_aborted(unsigned* m) {
     store(m + 2, 1);
   }
 }
+__global__ void wait_for_all(unsigned* m, unsigned count) {
+  if (threadIdx.x == 0) return store(m + count - 1, 1);
+  arch::wait_scope waiting(
+      [] { return devcomm::detail::wait_label{devcomm::operation::ll_channel, 0, 0, 1, 1, 1000000000, false}; },
+      [=] { return m + count; });
+  for (;;) {
+    unsigned missing = 0;
+    for (unsigned i = 0; i < count; ++i) missing += load(m + i) == 0 ? 1u : 0u;
+    if (missing == 0) return;
+    waiting.pause();
+    static_cast<void>(load(m + count));
+    static_cast<void>(arch::global_time());
+  }
+}
 __global__ void wait_in_turn(unsigned* m) {
   if (threadIdx.x == 0) {
     store(m, 1);
@@ -153,6 +170,79 @@ __global__ void wait_in_turn(unsigned* m) {
     store(m + 2, 1);
     store(m + 5, 1);
   }
+}
+
+// --- lines: four that a warp stores or loads by one instruction, then a word for each lane ---
+
+constexpr std::size_t line_words = 128;
+__device__ unsigned* own_part(unsigned* lines) { return lines + std::size_t{4} * threadIdx.x; }
+__device__ void fill_lines(unsigned* lines, unsigned value) {
+  arch::store_lines(own_part(lines), {value, value, value, value});
+}
+
+__global__ void store_lines_together(unsigned* lines) { fill_lines(lines, 1 + blockIdx.x); }
+__global__ void store_and_load_lines(unsigned* lines) {
+  if (blockIdx.x == 0) return fill_lines(lines, 1);
+  const arch::vec16 got = arch::load_lines(own_part(lines));
+  const bool whole = got.x == got.y && got.x == got.z && got.x == got.w;
+  lines[line_words + threadIdx.x] = whole ? 1 + got.x : 9;
+}
+__global__ void store_lines_and_load_words(unsigned* lines) {
+  if (blockIdx.x == 0) return fill_lines(lines, 1);
+  if (threadIdx.x != 0) return;
+  for (unsigned line = 0; line < 4; ++line) lines[line_words + line] = 1 + load(lines + 32 * line + 30 + line % 2);
+}
+__global__ void wait_for_lines_or_be_aborted(unsigned* lines) {
+  unsigned* const abort_word = lines + line_words + 32;
+  if (blockIdx.x == 0) return fill_lines(lines, 1);
+  if (blockIdx.x == 2) {
+    if (threadIdx.x == 0) store(abort_word, 1);
+    return;
+  }
+  arch::wait_scope waiting(
+      [] { return devcomm::detail::wait_label{devcomm::operation::ll128_channel, 0, 0, 1, 1, 1000000000, false}; },
+      [=] { return abort_word; });
+  for (;;) {
+    const arch::vec16 got = arch::load_lines(own_part(lines));
+    if (!arch::any(arch::full_mask, got.w == 0)) {
+      lines[line_words + threadIdx.x] = 1;
+      return;
+    }
+    waiting.pause();
+    const bool aborted = load(abort_word) != 0;
+    static_cast<void>(arch::global_time());
+    if (arch::any(arch::full_mask, aborted)) {
+      arch::fetch_add<memory_order::relaxed, scope::system>(lines + line_words + 33, 1u);
+      lines[line_words + threadIdx.x] = 2;
+      return;
+    }
+  }
+}
+
+/// Explores a kernel of warps; random schedules find nothing else.
+template <class Kernel>
+explored explore_lines(Kernel kernel, unsigned blocks) {
+  const shared_array<unsigned> memory(line_words + 64);
+  explored all;
+  const auto once = [&](std::set<outcome>& outcomes) {
+    for (std::size_t i = 0; i < line_words + 64; ++i) memory[i] = 0;
+    if (run(kernel, {.grid = blocks, .block = 32}, memory.get()) != cudaSuccess)
+      throw std::runtime_error(sim::last_failure());
+    outcomes.insert(outcome(memory.get(), memory.get() + line_words + 64));
+  };
+  sim::explore_options options;
+  options.schedule_file = "";
+  all.result = sim::explore(options, [&] { once(all.outcomes); });
+  CHECK(all.result.failure.empty());
+  CHECK(all.result.complete);
+  std::set<outcome> sampled;
+  for (unsigned seed = 1; seed <= 100; ++seed) {
+    sim::set_seed(seed);
+    once(sampled);
+  }
+  CHECK(sampled.size() > 1);
+  CHECK(std::includes(all.outcomes.begin(), all.outcomes.end(), sampled.begin(), sampled.end()));
+  return all;
 }
 
 }  // namespace
@@ -182,6 +272,50 @@ TEST_CASE("what comes of programs is what sequential consistency allows") {
   check("a lock, two rounds of two threads", take_turns, 1, 2);
   CHECK(check("a wait that may be aborted", wait_or_be_aborted, 1, 3).outcomes.size() == 2);
   CHECK(check("waits that hang together and may be aborted", wait_in_turn, 1, 3).outcomes.size() >= 3);
+}
+
+TEST_CASE("a wait may look at many words") {
+  constexpr unsigned count = 100;
+  const shared_array<unsigned> memory(count + 1);
+  sim::explore_options options;
+  options.schedule_file = "";
+  const auto result = sim::explore(options, [&] {
+    for (unsigned i = 0; i < count; ++i) memory[i] = i + 1 < count ? 1 : 0;
+    if (run(wait_for_all, {.block = 2}, memory.get(), count) != cudaSuccess)
+      throw std::runtime_error(sim::last_failure());
+  });
+  CHECK(result.failure.empty());
+  CHECK(result.complete);
+}
+
+TEST_CASE("lines are seen whole, and in any order") {
+  const explored stored = explore_lines(store_lines_together, 2);
+  CHECK(stored.outcomes.size() == 16);  // each line is that of one warp or the other
+  CHECK(stored.result.executions == 16);
+  for (const outcome& o : stored.outcomes) {
+    for (std::size_t i = 0; i < line_words; ++i) CHECK(o[i] == o[i / 32 * 32]);
+  }
+  const explored loaded = explore_lines(store_and_load_lines, 2);
+  CHECK(loaded.outcomes.size() == 16);
+  CHECK(loaded.result.executions == 16);
+  for (const outcome& o : loaded.outcomes) {
+    for (std::size_t lane = 0; lane < 32; ++lane) {
+      CHECK(o[line_words + lane] != 9);
+      CHECK(o[line_words + lane] == o[line_words + lane / 8 * 8]);
+    }
+  }
+  const explored by_word = explore_lines(store_lines_and_load_words, 2);
+  CHECK(by_word.outcomes.size() == 16);
+  CHECK(by_word.result.executions == 16);
+}
+
+TEST_CASE("the lanes of a warp wait for lines in step") {
+  const explored all = explore_lines(wait_for_lines_or_be_aborted, 3);
+  CHECK(all.outcomes.size() == 2);
+  for (const outcome& o : all.outcomes) {
+    for (std::size_t lane = 0; lane < 32; ++lane) CHECK(o[line_words + lane] == o[line_words]);
+    CHECK(o[line_words + 33] == (o[line_words] == 1 ? 0 : 32));
+  }
 }
 
 TEST_CASE("an exploration that ends early says why") {
@@ -220,16 +354,21 @@ TEST_CASE("an exploration that ends early says why") {
     CHECK_FALSE(result.complete);
     CHECK(contains(result.failure, "execution 2 does not repeat an earlier one"));
   }
+  SECTION("a kernel that ends in the middle of a step, while that of another device goes on") {
+    const auto result = sim::explore(options, [&] {
+      for (int device = 0; device < 2; ++device) {
+        devcomm::check_cuda(cudaSetDevice(device), "cudaSetDevice");
+        devcomm::launch(device == 0 ? write_and_trap : add_in_two_steps, {}, memory.get() + device);
+      }
+      static_cast<void>(cudaDeviceSynchronize());
+      devcomm::check_cuda(cudaSetDevice(0), "cudaSetDevice");
+      static_cast<void>(cudaDeviceSynchronize());
+    });
+    CHECK(contains(result.failure, "execution 1 fails: device 0, block 0, thread 0: __trap"));
+  }
   SECTION("misuse") {
     const auto result = sim::explore(options, [&] { static_cast<void>(sim::explore(options, race)); });
     CHECK(contains(result.failure, "called from within an exploration"));
-  }
-  SECTION("lines that a warp stores as a whole") {
-    const shared_array<unsigned> line(128);
-    const auto result = sim::explore(options, [&] {
-      if (run(store_lines, {.block = 32}, line.get()) != cudaSuccess) throw std::runtime_error(sim::last_failure());
-    });
-    CHECK(contains(result.failure, "an exploration does not follow lines"));
   }
   CHECK(sim::explore({}, race).complete);  // the next one begins anew
 }

@@ -23,17 +23,19 @@ struct scenario {
   std::function<void(const bench&)> body;
 };
 
-/// A rank's group: one thread, or all of a block of a few.
+/// A rank's group: one thread, two lanes of a warp, or a warp.
 template <class Group>
 constexpr unsigned threads_of = 1;
 template <>
 constexpr unsigned threads_of<lanes> = 2;
+template <>
+constexpr unsigned threads_of<warp> = 32;
 template <class Group>
 __device__ Group make_group() {
-  if constexpr (threads_of<Group> == 1) {
-    return Group{};
-  } else {
+  if constexpr (threads_of<Group> == 2) {
     return Group(3u);
+  } else {
+    return Group{};
   }
 }
 
@@ -188,13 +190,35 @@ __global__ void send_lamport(device_comm comm, lamport_handle channels, std::uin
   result[0] = 1 + wrong;
 }
 
+__global__ void send_ll128(device_comm comm, ll128_handle channels, std::uint32_t* result, int rounds) {
+  std::uint32_t wrong = 0;
+  lsa::ll128_session channel{warp{}, comm, channels, 0};
+  const auto word = [](int rank, int round, std::uint64_t i, int e) {
+    return static_cast<std::uint32_t>(((rank + 1) * 100 + round) * 1000 + static_cast<int>(i) * 4 + e);
+  };
+  for (int round = 1; round <= rounds; ++round) {
+    channel.begin_round();
+    const auto at = channel.walk();
+    const bool mine = at.is_below(ll128_unit::packs);
+    pack<std::uint32_t> value{};
+    for (int e = 0; mine && e < 4; ++e) value[e] = word(comm.rank, round, at.index(), e);
+    channel.send_pack_to_all(at, value);
+    pack<std::uint32_t> got[4];
+    channel.receive_packs(0, comm.size, at, got);
+    for (int member = 0; mine && member < comm.size; ++member) {
+      for (int e = 0; e < 4; ++e) wrong += got[member][e] != word(member, round, at.index(), e) ? 1u : 0u;
+    }
+  }
+  result[threadIdx.x] = 1 + wrong;
+}
+
 // --- collectives ---
 
 enum class algorithm { one_shot, two_shot, reduce_scatter, all_gather, broadcast };
 
-template <class Session, class Handle>
+template <template <class> class Session, class Group, class Handle>
 __global__ void run(device_comm comm, Handle channels, std::uint32_t* result, algorithm how, std::uint32_t packs) {
-  Session channel{thread{}, comm, channels, 0};
+  Session<Group> channel{Group{}, comm, channels, 0};
   const auto element = [](int rank, std::uint64_t i, int e) {
     return static_cast<float>(100 * rank + 10 * static_cast<int>(i) + e);
   };
@@ -227,13 +251,14 @@ __global__ void run(device_comm comm, Handle channels, std::uint32_t* result, al
                                    [&](std::uint64_t i, const pack<float>& value) { consume_from(root, i, value); });
       break;
   }
-  result[0] = 1 + wrong;
+  result[threadIdx.x] = 1 + wrong;
 }
 
 /// A scenario whose kernel takes a channel of `packets` packets.
 template <class Handle, class Kernel, class... Arguments>
 scenario packets(const char* name, int ranks, const char* bound, std::uint32_t room, int launches, Kernel kernel,
                  Arguments... arguments) {
+  constexpr unsigned threads = std::is_same_v<Handle, ll128_handle> ? threads_of<warp> : 1;
   const auto channels = std::make_shared<Handle>();
   return {name,
           ranks,
@@ -243,6 +268,8 @@ scenario packets(const char* name, int ranks, const char* bound, std::uint32_t r
             Handle mine{};
             if constexpr (std::is_same_v<Handle, ll_handle>) {
               mine = needs.add_ll_channels(needs.lsa(), 1, room);
+            } else if constexpr (std::is_same_v<Handle, ll128_handle>) {
+              mine = needs.add_ll128_channels(needs.lsa(), 1, room);
             } else {
               mine = needs.add_lamport_channels(needs.lsa(), 1, room);
             }
@@ -253,12 +280,13 @@ scenario packets(const char* name, int ranks, const char* bound, std::uint32_t r
           [=](const bench& b) {
             for (int launch = 0; launch < launches; ++launch) {
               b.on_each_rank([&](int rank) {
-                b.result(rank)[0] = 0;
-                devcomm::launch(kernel, {}, b.comm(rank), *channels, b.result(rank), arguments...);
+                for (unsigned t = 0; t < threads; ++t) b.result(rank)[t] = 0;
+                devcomm::launch(kernel, {.block = threads}, b.comm(rank), *channels, b.result(rank), arguments...);
               });
               b.finish();
               for (int rank = 0; rank < b.size(); ++rank) {
-                b.require(b.result(rank)[0] == 1, "rank " + std::to_string(rank) + " got wrong data");
+                for (unsigned t = 0; t < threads; ++t)
+                  b.require(b.result(rank)[t] == 1, "rank " + std::to_string(rank) + " got wrong data");
               }
             }
           }};
@@ -433,34 +461,47 @@ int main(int argc, char** argv) {
       packets<ll_handle>("LL channel", 3, "4 rounds, 2 launches", 1, 2, send_ll, 4),
       packets<lamport_handle>("Lamport channel", 2, "4 rounds, 2 launches", 1, 2, send_lamport, 4),
       packets<lamport_handle>("Lamport channel", 3, "4 rounds", 1, 1, send_lamport, 4),
+      packets<ll128_handle>("LL128 channel", 2, "2 rounds of 4 lines, 2 launches", 32, 2, send_ll128, 2),
+      packets<ll128_handle>("LL128 channel", 2, "3 rounds of 4 lines", 32, 1, send_ll128, 3),
+      packets<ll128_handle>("LL128 channel", 3, "2 rounds of 4 lines", 32, 1, send_ll128, 2),
+      packets<ll128_handle>("all-reduce, one-shot, LL128", 2, "2 rounds of 30 packs", 64, 1,
+                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::one_shot, 60u),
+      packets<ll128_handle>("all-reduce, two-shot, LL128", 2, "60 packs", 128, 1,
+                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::two_shot, 60u),
+      packets<ll128_handle>("reduce-scatter, LL128", 2, "2 rounds of 30 packs", 64, 1,
+                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::reduce_scatter, 60u),
+      packets<ll128_handle>("all-gather, LL128", 2, "2 rounds of 30 packs", 64, 1,
+                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::all_gather, 60u),
+      packets<ll128_handle>("broadcast, LL128", 2, "3 rounds of 30 packs", 64, 1,
+                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::broadcast, 90u),
       packets<ll_handle>("all-reduce, one-shot, LL", 2, "3 rounds of a pack", 2, 1,
-                         run<lsa::ll_session<thread>, ll_handle>, algorithm::one_shot, 3u),
-      packets<ll_handle>("all-reduce, one-shot, LL", 3, "2 packs", 4, 1, run<lsa::ll_session<thread>, ll_handle>,
+                         run<lsa::ll_session, thread, ll_handle>, algorithm::one_shot, 3u),
+      packets<ll_handle>("all-reduce, one-shot, LL", 3, "2 packs", 4, 1, run<lsa::ll_session, thread, ll_handle>,
                          algorithm::one_shot, 2u),
       packets<lamport_handle>("all-reduce, one-shot, Lamport", 3, "2 packs", 2, 1,
-                              run<lsa::lamport_session<thread>, lamport_handle>, algorithm::one_shot, 2u),
-      packets<ll_handle>("all-reduce, two-shot, LL", 2, "2 packs", 4, 1, run<lsa::ll_session<thread>, ll_handle>,
+                              run<lsa::lamport_session, thread, lamport_handle>, algorithm::one_shot, 2u),
+      packets<ll_handle>("all-reduce, two-shot, LL", 2, "2 packs", 4, 1, run<lsa::ll_session, thread, ll_handle>,
                          algorithm::two_shot, 2u),
-      packets<ll_handle>("all-reduce, two-shot, LL", 3, "3 packs", 4, 1, run<lsa::ll_session<thread>, ll_handle>,
+      packets<ll_handle>("all-reduce, two-shot, LL", 3, "3 packs", 4, 1, run<lsa::ll_session, thread, ll_handle>,
                          algorithm::two_shot, 3u),
       packets<lamport_handle>("all-reduce, two-shot, Lamport", 3, "3 packs", 2, 1,
-                              run<lsa::lamport_session<thread>, lamport_handle>, algorithm::two_shot, 3u),
+                              run<lsa::lamport_session, thread, lamport_handle>, algorithm::two_shot, 3u),
       direct(2),
       direct(3),
       chunked("1 round, 2 launches", 1, 2, false),
       chunked("1 round, 2 launches", 1, 2, true),
       chunked("3 rounds", 3, 1, false),
       chunked("3 rounds", 3, 1, true),
-      packets<ll_handle>("reduce-scatter, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
+      packets<ll_handle>("reduce-scatter, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session, thread, ll_handle>,
                          algorithm::reduce_scatter, 3u),
-      packets<ll_handle>("all-gather, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
+      packets<ll_handle>("all-gather, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session, thread, ll_handle>,
                          algorithm::all_gather, 3u),
-      packets<ll_handle>("broadcast, LL", 2, "4 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
+      packets<ll_handle>("broadcast, LL", 2, "4 rounds of a pack", 2, 1, run<lsa::ll_session, thread, ll_handle>,
                          algorithm::broadcast, 4u),
-      packets<ll_handle>("broadcast, LL", 3, "4 rounds of a pack", 2, 1, run<lsa::ll_session<thread>, ll_handle>,
+      packets<ll_handle>("broadcast, LL", 3, "4 rounds of a pack", 2, 1, run<lsa::ll_session, thread, ll_handle>,
                          algorithm::broadcast, 4u),
       packets<lamport_handle>("broadcast, Lamport", 3, "4 rounds of a pack", 1, 1,
-                              run<lsa::lamport_session<thread>, lamport_handle>, algorithm::broadcast, 4u),
+                              run<lsa::lamport_session, thread, lamport_handle>, algorithm::broadcast, 4u),
   };
   int failed = 0;
   std::printf(

@@ -167,6 +167,29 @@ __global__ void meet(device_comm comm) {
   barrier.sync();
 }
 
+/// Each block of the rank waits for what the other has not sent.
+__global__ void receive_only(device_comm comm, ll_handle channels, int first) {
+  const int part = first + static_cast<int>(blockIdx.x);
+  lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
+  channel.begin_round();
+  std::uint64_t got[1][1];
+  channel.receive(1 - part, 2 - part, threadIdx.x, got);
+}
+
+/// The two blocks of `receive_only` or, from `first` on, the second.
+std::string fate_of_groups(int first) {
+  simulator::clear_failure();
+  test::on_ranks(1, [&](host::communicator& comm) {
+    devcomm::requirements needs = comm.requirements();
+    const ll_handle channels = needs.add_local_ll_channels(2, 2, threads);
+    const auto device_comm = comm.create_device_comm(needs);
+    launch(receive_only, {.grid = 2u - static_cast<unsigned>(first), .block = threads, .stream = cudaStreamPerThread},
+           device_comm.get(), channels, first);
+    static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+  });
+  return simulator::last_failure();
+}
+
 std::string read_file(const std::string& path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
@@ -207,6 +230,21 @@ TEST_CASE("a picture that cannot be written is no obstacle to the report") {
   simulator::set_deadlock_picture("");
   CHECK(contains(said, "they wait in a circle:"));
   CHECK(contains(said, "no picture: /no such folder/x.svg cannot be written: No such file or directory"));
+}
+
+TEST_CASE("a deadlock among blocks of one rank names the block, or the channel where none is") {
+  std::string said = fate_of_groups(0);
+  INFO(said);
+  CHECK(contains(said,
+                 "rank 0, block 0, threads 0..63: LL channel 0: waits for block 1 at LL channel 1 to reach epoch 1"));
+  CHECK(contains(said,
+                 "rank 0, block 1, threads 0..63: LL channel 1: waits for block 0 at LL channel 0 to reach epoch 1"));
+  CHECK(contains(said, "they wait in a circle:"));
+  said = fate_of_groups(1);
+  INFO(said);
+  CHECK(contains(said, "LL channel 1: waits for a group at LL channel 0, where none is, to reach epoch 1"));
+  CHECK(contains(said, "\n  rank 0: no group is at LL channel 0"));
+  CHECK_FALSE(contains(said, "circle"));
 }
 
 TEST_CASE("a deadlock says whose kernel is not there") {

@@ -47,7 +47,7 @@ __global__ void add_under_lock(unsigned* lock, unsigned* sum) {
   }
 }
 
-/// The last thread of the grid writes more words than a waiting thread is watched for.
+/// The last thread of the grid writes more words than a waiting loop is watched for.
 __global__ void wait_for_many(unsigned* words, unsigned count) {
   if (threadIdx.x == blockDim.x - 1 && blockIdx.x == gridDim.x - 1) {
     for (unsigned i = 0; i < count; ++i) atomicExch(words + i, 1u);
@@ -192,10 +192,10 @@ TEST_CASE("right kernels end under every kind of schedule, however they spin") {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       CAPTURE(seed);
       sim::set_seed(seed);
-      const shared_array<unsigned> words(64);
+      const shared_array<unsigned> words(320);
       CHECK(run(add_under_lock, {.grid = 2, .block = 48}, words.get(), words.get() + 1) == cudaSuccess);
       CHECK(words[1] == 3 * 96);
-      CHECK(run(wait_for_many, {.grid = 2, .block = 40}, words.get() + 8, 40u) == cudaSuccess);
+      CHECK(run(wait_for_many, {.grid = 2, .block = 4}, words.get() + 8, 300u) == cudaSuccess);
       CHECK(run(wait_by_clock, {.block = 64}, words.get() + 4) == cudaSuccess);
     }
   }

@@ -16,6 +16,8 @@ using devcomm::scope;
 
 namespace {
 
+constexpr std::uint64_t never_ends = ~std::uint64_t{0};
+
 /// The order in which threads get their numbers depends on the schedule.
 __global__ void take_numbers(unsigned* counter, unsigned* numbers) {
   const unsigned i = threadIdx.x + blockIdx.x * blockDim.x;
@@ -45,6 +47,28 @@ __global__ void wait_for_flag(const unsigned* flag, unsigned* seen) {
   while (arch::load<memory_order::acquire, scope::system>(flag) == 0) {
   }
   *seen = 1;
+}
+
+/// Looks at so many words in turn until none is 0, by a wait of devcomm's or by a loop of its own.
+__device__ bool all_set(const unsigned* words, unsigned count) {
+  unsigned set = 0;
+  for (unsigned i = 0; i < count; ++i)
+    set += arch::load<memory_order::acquire, scope::system>(words + i) != 0 ? 1u : 0u;
+  return set == count;
+}
+__global__ void wait_for_words(const unsigned* words, unsigned count, bool labelled) {
+  if (!labelled) {
+    while (!all_set(words, count)) {
+    }
+    return;
+  }
+  arch::wait_scope waiting(
+      [] { return devcomm::detail::wait_label{devcomm::operation::ll_channel, 3, 5, 2, 7, never_ends, false}; },
+      [] { return static_cast<const std::uint32_t*>(nullptr); });
+  while (!all_set(words, count)) {
+    waiting.pause();
+    static_cast<void>(arch::global_time());
+  }
 }
 
 /// Thread 0 looks once at a word that thread 1 changes, and then for ever at another.
@@ -244,6 +268,28 @@ TEST_CASE("a labelled wait without a deadline of its own is a deadlock in the ca
   CHECK(run(labelled_wait, {}, flag.get(), std::uint64_t{600000000000}, false, took.get()) == cudaErrorLaunchTimeout);
   CHECK(contains(sim::last_failure(),
                  "rank 5, block 0, thread 0: LSA barrier 3: waits for rank 2 to reach epoch 7, saw 0"));
+}
+
+TEST_CASE("a wait for many words is a deadlock, found at once, and ends when the last of them is set") {
+  for (const bool labelled : {true, false}) {
+    for (const unsigned count : {21u, 256u}) {
+      const shared_array<unsigned> words(count);
+      for (unsigned i = 0; i + 1 < count; ++i) words[i] = 1;
+      CHECK(run(wait_for_words, {.block = 1}, words.get(), count, labelled) == cudaErrorLaunchTimeout);
+      INFO(sim::last_failure());
+      CHECK(contains(sim::last_failure(), "deadlock"));
+      CHECK(contains(sim::last_failure(), labelled       ? "LL channel 3: waits for rank 2"
+                                          : count == 21u ? "which stays 1, and 13 words more"
+                                                         : "which stays 1, and 248 words more"));
+      devcomm::launch(wait_for_words, {.block = 1}, words.get(), count, labelled);
+      std::thread setter([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        std::atomic_ref(words[count - 1]).store(1);
+      });
+      CHECK(cudaDeviceSynchronize() == cudaSuccess);
+      setter.join();
+    }
+  }
 }
 
 TEST_CASE("a deadline passes in simulated time") {

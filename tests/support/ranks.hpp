@@ -42,6 +42,12 @@ inline bool can_meet(int ranks) {
   return ranks <= devices || std::getenv("DEVCOMM_TEST_FEW") == nullptr;
 }
 
+/// As many ranks as can meet, `most` at most; for tests that any number of ranks but one will do.
+inline int ranks_that_meet(int most) {
+  while (most > 2 && !can_meet(most)) --most;
+  return most;
+}
+
 /// Runs `body` on `ranks` ranks, threads of this process, if they can meet; throws what a rank throws.
 inline void on_ranks(int ranks, const std::function<void(devcomm::host::communicator&)>& body,
                      devcomm::host::communicator_options options = {}) {

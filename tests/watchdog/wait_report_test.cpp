@@ -26,12 +26,21 @@ host::detail::observed_wait wait(std::uint32_t index, std::int32_t peer, std::ui
   record.number = 1;
   record.what = operation::lsa_barrier;
   record.index = index;
+  record.peer_index = index;
   record.peer = peer;
   record.block = block;
   record.thread = thread;
   record.expected = 5;
   record.seen = 4;
   return {record, age};
+}
+
+/// Of a group that waits for another one of its rank, 0.
+host::detail::observed_wait group_wait(std::uint32_t index, std::uint32_t peer_index, std::uint32_t block) {
+  host::detail::observed_wait one = wait(index, 0, block, 0);
+  one.record.what = operation::ll_channel;
+  one.record.peer_index = peer_index;
+  return one;
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -101,6 +110,34 @@ TEST_CASE("ranks that wait for each other are shown by a shortest way, once") {
   CHECK(contains(text, "\n  these wait for each other: rank 0 -> rank 1 -> rank 2 -> rank 0"));
   CHECK(text.find("each other") == text.rfind("each other"));
   CHECK_FALSE(contains(text, "in the end"));
+}
+
+TEST_CASE("a wait for another group of the same rank names that group's channel") {
+  const std::string text = host::detail::report_waits({{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {}, false}}}});
+  CHECK(text ==
+        "  rank 0, block 7, thread 0 waits at LL channel 3 for LL channel 1 of the same rank to reach epoch 5 and last "
+        "saw 4, for 2.0 s; nobody waits at LL channel 1\n"
+        "  rank 0 waits in the end for LL channel 1 of rank 0, where nobody waits: its group has not started, is over, "
+        "waits elsewhere, or is busy");
+  const std::string circle =
+      host::detail::report_waits({{"one",
+                                   {{0, {group_wait(3, 1, 7), group_wait(2, 1, 6), group_wait(1, 3, 5)}, false},
+                                    {1, {wait(0, 0, 0, 0)}, false}}}});
+  CHECK(contains(circle, "; LL channel 1, of block 5, itself waits for LL channel 3"));
+  CHECK(contains(
+      circle, "these wait for each other: LL channel 1 of rank 0 -> LL channel 3 of rank 0 -> LL channel 1 of rank 0"));
+  CHECK(circle.find("each other") == circle.rfind("each other"));
+  CHECK_FALSE(contains(circle, "rank 0 -> rank 0"));
+}
+
+TEST_CASE("groups of several ranks that wait alike are one sentence, and what else a rank waits for is told") {
+  auto there = group_wait(3, 1, 7);
+  there.record.peer = 1;
+  const std::string text = host::detail::report_waits(
+      {{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {there, wait(4, 2, 0, 0)}, false}, {2, {}, false}}}});
+  CHECK(contains(text, "ranks 0, 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank"));
+  CHECK(contains(text, "rank 1 waits in the end for rank 2, which waits for nobody"));
+  CHECK(contains(text, "rank 1 waits in the end for LL channel 1 of rank 1, where nobody waits"));
 }
 
 TEST_CASE("a peer in another process is said to be there") {

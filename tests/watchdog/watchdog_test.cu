@@ -47,6 +47,15 @@ __global__ void exchange(device_comm comm, ll_handle channels) {
   session.receive(0, session.members().size, threadIdx.x, received);
 }
 
+/// A block's part in an exchange among blocks of one rank.
+__global__ void exchange_in_rank(device_comm comm, ll_handle channels, int part) {
+  lsa::ll_session session{block{}, comm, local_groups{part, static_cast<int>(channels.members), 0}, channels};
+  session.begin_round();
+  for (int member = 0; member < session.members().size; ++member) session.send(member, threadIdx.x, threadIdx.x);
+  std::uint64_t received[2][1];
+  session.receive(0, session.members().size, threadIdx.x, received);
+}
+
 /// Collects the watchdog's reports while it lives.
 class reports {
  public:
@@ -150,6 +159,28 @@ TEST_CASE("the watchdog names the peer whose packets are missing") {
     comm.barrier();
   });
   require_part(seen.text(), "threads 0..63 wait at LL channel 0 for rank 0 to reach epoch 1 and last saw 0, for ");
+}
+
+TEST_CASE("the watchdog names the group of the same rank whose packets are missing") {
+  const reports seen({100ms, false, {}});
+  test::on_ranks(1, [&](host::communicator& comm) {
+    devcomm::requirements needs = comm.requirements();
+    const ll_handle channels = needs.add_local_ll_channels(2, 2, threads);
+    const auto device_comm = comm.create_device_comm(needs);
+    for (const int part : {1, 0}) {
+      cudaStream_t stream{};
+      check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      launch(exchange_in_rank, {.grid = 1, .block = threads, .stream = stream}, device_comm.get(), channels, part);
+      if (part == 1) seen.await("LL channel");
+      check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");  // its work goes on
+    }
+    check_cuda(cudaDeviceSynchronize(), "exchange_in_rank");
+    device_comm.check();
+  });
+  const std::string text = seen.text();
+  require_part(text,
+               "threads 0..63 wait at LL channel 1 for LL channel 0 of the same rank to reach epoch 1 and last saw 0");
+  require_part(text, "rank 0 waits in the end for LL channel 0 of rank 0, where nobody waits");
 }
 
 namespace {

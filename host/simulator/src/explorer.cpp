@@ -6,7 +6,9 @@
 
 #include <link.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <span>
 
 namespace devcomm::simulator::detail {
 
@@ -56,6 +58,26 @@ uintptr_t place_of(const fiber& f, const void* address) {
   return (block << 32 | uintptr_t{1} << 63) + (at - own + (uintptr_t{1} << 30));
 }
 
+std::span<fiber> lanes_of(const fiber& f) {
+  const std::span<fiber> all = f.home->fibers;
+  const size_t first = f.rank / 32 * 32;
+  return all.subspan(first, std::min<size_t>(32, all.size() - first));
+}
+
+/// The lane that goes on where the warp of `f` waits in step; null where none does.
+fiber* next_in_step(const fiber& f) {
+  for (fiber& lane : lanes_of(f)) {
+    if (lane.label != nullptr && lane.waits_with_warp && lane.state == fiber_state::runnable) return &lane;
+  }
+  return nullptr;
+}
+
+/// Whether it is there already, with its value.
+bool has(const std::vector<memory_access>& all, const memory_access& access) {
+  return std::any_of(all.begin(), all.end(),
+                     [&](const memory_access& a) { return a == access && a.value == access.value; });
+}
+
 }  // namespace
 
 void explorer::begin() {
@@ -65,7 +87,7 @@ void explorer::begin() {
   pending_.clear();
   vain_.clear();
   meetings_.clear();
-  awaits_ = false;
+  awaits_ = looks_ = false;
   running_ = nullptr;
   schedule_.clear();
 }
@@ -102,16 +124,18 @@ void explorer::touches(const fiber& f, const void* address, size_t bytes, bool w
   if (on_stack < f.home->stack_bytes()) return;
   const sanitizer::unobserved hidden;
   awaits_ = awaits_ || f.label != nullptr || f.watches.repeats > 0;
-  pending_.push_back({place_of(f, address), static_cast<uint32_t>(bytes), writes, value});
+  stored_ = stored_ || writes;
+  const memory_access access{place_of(f, address), static_cast<uint32_t>(bytes), writes, value};
+  if (!looks_ || !has(pending_, access)) pending_.push_back(access);
 }
 
 void explorer::found_nothing(const fiber& f) {
   const sanitizer::unobserved hidden;
   pending_.clear();
-  vain_.clear();
-  for (uint32_t i = 0; i < f.watches.count; ++i) {
-    const watch& w = f.watches.entries[i];
-    vain_.push_back({place_of(f, w.address), w.bytes, false, w.value});
+  if (!looks_) vain_.clear();
+  for (const watch& w : f.watches.entries) {
+    const memory_access access{place_of(f, w.address), w.bytes, false, w.value};
+    if (!has(vain_, access)) vain_.push_back(access);
   }
 }
 
@@ -138,6 +162,7 @@ void explorer::meets(fiber& f) {
 void explorer::stopped(fiber& f) {
   if (running_ != &f) return;
   const sanitizer::unobserved hidden;
+  if (looks_) return go_on_looking();
   const bool nothing = pending_.empty() && meetings_.empty();
   if (nothing && f.state == fiber_state::runnable) return;
   if (nothing && (f.state == fiber_state::polling || f.state == fiber_state::sleeping)) {
@@ -147,6 +172,29 @@ void explorer::stopped(fiber& f) {
     return;
   }
   end_step(f);
+}
+
+void explorer::go_on_looking() {
+  const std::span<fiber> lanes = lanes_of(*running_);
+  if (const fiber* const next = next_in_step(*running_); next != nullptr && !stored_) {
+    running_ = next;
+    return;
+  }
+  looks_ = false;
+  const auto sleeps = [](const fiber& f) { return f.state == fiber_state::polling; };
+  if (!stored_ && std::any_of(lanes.begin(), lanes.end(), sleeps)) {
+    running_ = nullptr;
+    pending_.clear();
+    meetings_.clear();
+    awaits_ = false;
+    search_.waits(number_of(lanes.front()), vain_);
+    vain_.clear();
+    return;
+  }
+  meeting all{running_->home, nullptr, 0, {}};
+  for (fiber& f : lanes) all.threads.push_back(number_of(f));
+  meetings_.push_back(std::move(all));
+  end_step(lanes.front());
 }
 
 void explorer::ended(fiber& f) {
@@ -170,6 +218,16 @@ void explorer::end_step(fiber& f) {
   running_ = nullptr;
 }
 
+void explorer::failed() {
+  search_.run_free();
+  // Its threads are given up in the middle of a step.
+  const sanitizer::unobserved hidden;
+  running_ = nullptr;
+  looks_ = false;
+  pending_.clear();
+  meetings_.clear();
+}
+
 // --- who is next ---
 
 block& explorer::choose_block(const std::vector<block*>& ready) {
@@ -189,7 +247,11 @@ block& explorer::choose_block(const std::vector<block*>& ready) {
       thread_key key{b->launch.device, b->launch.of_device, b->rank, 0};
       for (; key.thread < b->launch.shape.threads(); ++key.thread) add(key, number_of(key, *b));
     }
-    for (fiber* f : b->runnable) add(key_of(*f), number_of(*f));
+    for (fiber* f : b->runnable) {
+      const fiber* const in_step = next_in_step(*f);
+      if (in_step == nullptr || in_step == f)
+        add(key_of(*f), number_of(in_step == nullptr ? *f : lanes_of(*f).front()));
+    }
   }
   const int chosen = search_.choose(runnable);
   size_t place = 0;
@@ -201,6 +263,11 @@ block& explorer::choose_block(const std::vector<block*>& ready) {
 fiber& explorer::choose_fiber(block& b) {
   fiber& f = b.fibers[next_.thread];
   f.quantum = 1;
+  if (running_ == nullptr && next_in_step(f) != nullptr) {
+    looks_ = true;
+    stored_ = false;
+    vain_.clear();
+  }
   running_ = &f;
   return f;
 }

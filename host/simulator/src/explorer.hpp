@@ -22,6 +22,10 @@ struct task;
 /// in vain. Schedules that it has found are repeated under the same rules.
 extern bool exploring;
 
+/// Lanes of a warp that wait together, in step, are one thread from their first look on, under the number of lane 0:
+/// they look at all of their memory in one step, or in vain. A step ends with what one of them stores or with the
+/// wait, and the rest of the warp goes on when all have left that.
+///
 /// All but `begin`, `end` and the results are called with the baton.
 class explorer {
  public:
@@ -45,7 +49,7 @@ class explorer {
   /// It wakes `f`, which is at a barrier or in a warp operation that all have come to.
   void meets(fiber& f);
   /// A launch has failed: what follows is of no interest.
-  void failed() { search_.run_free(); }
+  void failed();
 
   // --- who is next ---
   [[nodiscard]] block& choose_block(const std::vector<block*>& ready);
@@ -73,6 +77,8 @@ class explorer {
   [[nodiscard]] int number_of(const thread_key& key, const block& home);
   [[nodiscard]] int number_of(fiber& f);
   void end_step(fiber& f);
+  /// A lane of the warp that looks has stopped: another goes on, or the look is over.
+  void go_on_looking();
 
   exploration search_;
   std::map<thread_key, int> numbers_;  ///< the same in all executions
@@ -80,6 +86,8 @@ class explorer {
   std::vector<memory_access> pending_;
   std::vector<memory_access> vain_;  ///< what the latest look in vain depends on
   bool awaits_ = false;
+  bool looks_ = false;   ///< the warp of `running_`, in one step
+  bool stored_ = false;  ///< one of its lanes has
   std::vector<meeting> meetings_;
   const fiber* running_ = nullptr;  ///< whose step is not over
   thread_key next_;

@@ -37,12 +37,13 @@ struct watch {
 
 /// The memory that a fiber looks at again and again.
 struct watch_list {
-  static constexpr uint32_t capacity = 20;
-  watch entries[capacity];
-  uint32_t count = 0;
-  uint32_t repeats = 0;     ///< looks in a row that found what they found before
-  uint32_t patience = 0;    ///< times it was let look again although nothing had changed
-  bool overflowed = false;  ///< looks at more places than fit: never sleeps
+  /// Whoever looks at more outside devcomm's waits is taken to go through memory and not to wait: it never sleeps.
+  static constexpr size_t most_of_loop = 256;
+
+  std::vector<watch> entries;
+  size_t next = 0;        ///< of `entries`, what a loop looks at after its latest look
+  uint32_t repeats = 0;   ///< looks in a row that found what they found before
+  uint32_t patience = 0;  ///< times it was let look again although nothing had changed
 };
 
 /// What `__cxa_get_globals` points at: the exceptions in flight of one thread.

@@ -10,6 +10,7 @@
 #include "grid.hpp"
 #include "sanitizer.hpp"
 
+#include <devcomm/packet_channels.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <algorithm>
@@ -167,9 +168,13 @@ const session* session_of(const fiber& f, devcomm::operation what, uint32_t inde
   return nullptr;
 }
 
-std::vector<const session*> sessions_of_peer(const session& s, int rank) {
+std::vector<const session*> sessions_of_peer(const session& s, int rank, uint32_t index) {
   std::vector<const session*> found;
-  const auto there = table().find(place_of(s.id, rank));
+  session_id theirs = s.id;
+  theirs.index = index;
+  constexpr packet_layout layout{};  // only packets go from one index to another
+  theirs.offset += layout.epoch(index) - layout.epoch(s.id.index);
+  const auto there = table().find(place_of(theirs, rank));
   if (there == table().end()) return found;
   for (const auto& each : there->second) found.push_back(each.get());
   return found;

@@ -45,8 +45,8 @@ struct session {
 
 /// The latest session of `f` on that barrier or channel, or null.
 [[nodiscard]] const session* session_of(const fiber& f, devcomm::operation what, uint32_t index);
-/// The sessions of `rank` on the same barrier or channel.
-[[nodiscard]] std::vector<const session*> sessions_of_peer(const session& s, int rank);
+/// The sessions of `rank` on barrier or channel `index` of those that `s` is on one of.
+[[nodiscard]] std::vector<const session*> sessions_of_peer(const session& s, int rank, uint32_t index);
 
 /// The thread ends, or is given up.
 void forget_sessions(fiber& f);

@@ -57,6 +57,34 @@ std::string describe_place(const fiber& f) {
   return "nothing";
 }
 
+/// Whether `f` waits for another group of its rank, which holds another channel.
+bool awaits_group(const fiber& f) { return f.label->peer_index != f.label->index; }
+
+/// The threads that hold the barrier or channel that `f` waits for.
+std::vector<const fiber*> awaited_threads(const fiber& f) {
+  std::vector<const fiber*> found;
+  const session* const own = session_of(f, f.label->what, f.label->index);
+  if (own == nullptr) return found;
+  for (const session* theirs : sessions_of_peer(*own, f.label->peer, f.label->peer_index)) {
+    for (const session::member& m : theirs->members) {
+      if (m.thread != nullptr && !m.left) found.push_back(m.thread);
+    }
+  }
+  return found;
+}
+
+std::string describe_awaited_channel(const fiber& f) {
+  return std::string(devcomm::to_string(f.label->what)) + " " + std::to_string(f.label->peer_index);
+}
+
+/// "rank 1", or "block 0 at LL channel 0" of the same rank.
+std::string describe_peer(const fiber& f) {
+  if (!awaits_group(f)) return "rank " + std::to_string(f.label->peer);
+  const std::vector<const fiber*> threads = awaited_threads(f);
+  if (threads.empty()) return "a group at " + describe_awaited_channel(f) + ", where none is,";
+  return "block " + std::to_string(threads.front()->home->rank) + " at " + describe_awaited_channel(f);
+}
+
 std::string describe_wait(const fiber& f) {
   const block& b = *f.home;
   switch (f.state) {
@@ -76,16 +104,19 @@ std::string describe_wait(const fiber& f) {
     case fiber_state::sleeping: return "sleeps";
     case fiber_state::polling: {
       if (f.label != nullptr) {
-        std::string text = describe_place(f) + ": waits for rank " + std::to_string(f.label->peer) +
-                           " to reach epoch " + std::to_string(f.label->expected);
-        if (f.watches.count > 0) text += ", saw " + std::to_string(f.watches.entries[0].value);
+        std::string text = describe_place(f) + ": waits for " + describe_peer(f) + " to reach epoch " +
+                           std::to_string(f.label->expected);
+        if (!f.watches.entries.empty()) text += ", saw " + std::to_string(f.watches.entries[0].value);
         return text;
       }
       std::string text = "polls";
-      for (uint32_t i = 0; i < f.watches.count; ++i) {
-        const watch& w = f.watches.entries[i];
-        text += (i == 0 ? " " : ", ") + describe_address(w.address) + ", which stays " + std::to_string(w.value);
+      constexpr size_t most = 8;
+      const std::vector<watch>& all = f.watches.entries;
+      for (size_t i = 0; i < std::min(all.size(), most); ++i) {
+        text +=
+            (i == 0 ? " " : ", ") + describe_address(all[i].address) + ", which stays " + std::to_string(all[i].value);
       }
+      if (all.size() > most) text += ", and " + std::to_string(all.size() - most) + " words more";
       return text;
     }
     case fiber_state::runnable: return "can run";
@@ -217,17 +248,25 @@ class builder {
   /// peer's threads do instead.
   void connect_ranks(size_t node) {
     for (const fiber* f = first_[node]; f <= last_[node]; ++f) {
-      const int peer = f->label->peer;
       std::vector<size_t> found;
-      if (const session* own = session_of(*f, f->label->what, f->label->index)) {
-        for (const session* theirs : sessions_of_peer(*own, peer)) {
-          for (const session::member& m : theirs->members) {
-            if (m.thread != nullptr && !m.left) found.push_back(of_fiber_[m.thread]);
-          }
-        }
-      }
-      edges(node, !found.empty() ? found : of_peer(peer));
+      for (const fiber* theirs : awaited_threads(*f)) found.push_back(of_fiber_[theirs]);
+      if (found.empty()) found = awaits_group(*f) ? of_group(*f) : of_peer(f->label->peer);
+      edges(node, found);
     }
+  }
+
+  /// What the rank's other blocks do, as one of them may be the group that is not there.
+  std::vector<size_t> of_group(const fiber& f) {
+    std::vector<size_t> others;
+    for (const size_t node : of_rank_[f.label->peer]) {
+      if (first_[node] == nullptr || first_[node]->home != f.home) others.push_back(node);
+    }
+    if (!others.empty()) return others;
+    const std::string rank = "rank " + std::to_string(f.label->peer);
+    const std::string channel = describe_awaited_channel(f);
+    std::vector<size_t>& there = of_group_[rank + ", " + channel];
+    if (there.empty()) there.push_back(add(rank, channel, "no group is at " + channel, rank));
+    return there;
   }
 
   std::vector<size_t> of_peer(int rank) {
@@ -246,6 +285,7 @@ class builder {
   std::unordered_map<const fiber*, size_t> of_fiber_;
   std::map<const block*, std::vector<size_t>> of_block_;
   std::map<int, std::vector<size_t>> of_rank_;
+  std::map<std::string, std::vector<size_t>> of_group_;
   std::map<const grid*, size_t> not_started_;
 };
 

@@ -102,6 +102,35 @@ void await_lanes(block& b, fiber& f) {
   the_engine().reschedule();
 }
 
+/// The part of `f` in a gather of an exploration. Who comes last depends on the order of steps that touch nothing, so
+/// who acts does not: the first lane of each part, as the order of lines is free, and in a wait, which looks at all in
+/// one step, the first of all.
+warp_task explored_task(block& b, fiber& f, uint32_t part, bool last) {
+  const uint32_t warp_index = f.rank / 32;
+  const uint32_t lane = f.rank % 32;
+  if (f.label != nullptr) {
+    f.waits_with_warp = true;
+    part = 32;
+  }
+  const bool acts = lane % part == 0;
+  if (last) {
+    b.warps[warp_index].acting = 32 / part;
+    for_each_lane(f.mask, [&](uint32_t other) { the_engine().order.meets(b.lane(warp_index, other)); });
+    for (uint32_t first = 0; first < 32; first += part) {
+      if (first != lane) b.wake(b.lane(warp_index, first));
+    }
+  }
+  if (last && acts) {
+    preempt();
+  } else if (last) {
+    b.suspend(f, fiber_state::at_warp);
+    the_engine().reschedule();
+  } else {
+    await_lanes(b, f);
+  }
+  return acts ? warp_task{b.warps[warp_index].given, lane, lane + part} : warp_task{};
+}
+
 /// Lets the lanes go that wait to know who is here, once nobody of the warp can join them.
 void release_converged(block& b, uint32_t warp_index) {
   const uint32_t live = b.warps[warp_index].live;
@@ -158,37 +187,43 @@ uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint
   return f.value;
 }
 
-void* const* warp_gather(uint32_t mask, void* given) {
+warp_task warp_gather(uint32_t mask, void* given, uint32_t part) {
   fiber& f = *this_fiber;
   block& b = *f.home;
   const uint32_t warp_index = f.rank / 32;
   warp& w = b.warps[warp_index];
-  if (exploring) {
-    fail_misuse(
-        "an exploration does not follow lines that a warp stores or loads as a whole, as LL128 channels do; use an LL "
-        "channel in it, and try LL128 under random schedules with late stores");
-  }
   if ((mask & ~w.live) != 0) fail_misuse("lines are stored and loaded by whole warps of 32 threads that live");
   f.operation = warp_operation::gather;
   f.mask = mask;
   w.given[f.rank % 32] = given;
-  if (!complete(b, warp_index, mask, &f)) {
-    await_lanes(b, f);
-    return nullptr;
+  const bool last = complete(b, warp_index, mask, &f);
+  if (last) {
+    for_each_lane(mask, [&](uint32_t lane) {
+      if (b.lane(warp_index, lane).operation != warp_operation::gather)
+        fail_misuse("lanes of a warp meet in different operations, such as a vote and an access to lines");
+    });
   }
-  for_each_lane(mask, [&](uint32_t lane) {
-    if (b.lane(warp_index, lane).operation != warp_operation::gather)
-      fail_misuse("lanes of a warp meet in different operations, such as a vote and an access to lines");
-  });
-  return w.given;
+  if (exploring) return explored_task(b, f, part, last);
+  if (!last) {
+    await_lanes(b, f);
+    return {};
+  }
+  w.acting = 1;
+  return {w.given, 0, 32};
 }
 
 void warp_release(uint32_t mask) {
-  block& b = *this_fiber->home;
-  const uint32_t warp_index = this_fiber->rank / 32;
+  fiber& f = *this_fiber;
+  block& b = *f.home;
+  const uint32_t warp_index = f.rank / 32;
+  if (--b.warps[warp_index].acting != 0) {
+    b.suspend(f, fiber_state::at_warp);
+    the_engine().reschedule();
+    return;
+  }
   for_each_lane(mask, [&](uint32_t lane) {
     fiber& other = b.lane(warp_index, lane);
-    if (&other != this_fiber) b.wake(other);
+    if (&other != &f) b.wake(other);
   });
   preempt();
 }

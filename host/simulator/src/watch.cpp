@@ -7,6 +7,7 @@
 #include "engine.hpp"
 #include "explorer.hpp"
 #include "grid.hpp"
+#include "random.hpp"
 #include "warp.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
@@ -37,43 +38,48 @@ uint64_t read(const watch& w) {
 }
 
 bool changed(const watch_list& list) {
-  for (uint32_t i = 0; i < list.count; ++i) {
-    if (read(list.entries[i]) != list.entries[i].value) return true;
-  }
-  return false;
+  return std::any_of(list.entries.begin(), list.entries.end(), [](const watch& w) { return read(w) != w.value; });
 }
 
-/// Remembers one look; whether it found nothing new.
-bool remember(watch_list& list, const watch& seen) {
-  for (uint32_t i = 0; i < list.count; ++i) {
-    watch& known = list.entries[i];
-    if (known.address != seen.address || known.bytes != seen.bytes) continue;
-    const bool same = known.value == seen.value;
-    known.value = seen.value;
-    return same;
-  }
-  if (list.count == watch_list::capacity) {
-    list.overflowed = true;
-  } else {
-    list.entries[list.count++] = seen;
-  }
-  return false;
-}
+bool same_place(const watch& a, const watch& b) { return a.address == b.address && a.bytes == b.bytes; }
 
 void forget(watch_list& list) {
-  list.count = 0;
+  list.entries.clear();
+  list.next = 0;
   list.repeats = 0;
   list.patience = 0;
-  list.overflowed = false;
+}
+
+/// Where in the list that place is; its size if nowhere. Loops look at their places in one order.
+size_t find(const watch_list& list, const watch& seen) {
+  if (list.next < list.entries.size() && same_place(list.entries[list.next], seen)) return list.next;
+  const auto same = [&](const watch& known) { return same_place(known, seen); };
+  return static_cast<size_t>(std::find_if(list.entries.begin(), list.entries.end(), same) - list.entries.begin());
+}
+
+/// Remembers one look of `f`; whether it found nothing new.
+bool remember(fiber& f, const watch& seen) {
+  watch_list& list = f.watches;
+  size_t place = find(list, seen);
+  const bool known = place < list.entries.size();
+  const bool same = known && list.entries[place].value == seen.value;
+  if (known) {
+    list.entries[place].value = seen.value;
+  } else {
+    if (f.label == nullptr && place == watch_list::most_of_loop) {
+      forget(list);
+      place = 0;
+    }
+    sanitizer::append(list.entries, seen);
+  }
+  list.next = place + 1 < list.entries.size() ? place + 1 : 0;
+  return same;
 }
 
 /// What has changed since it was looked at is looked at again soon, or the loop that goes on does not look at it.
 void forget_changed(watch_list& list) {
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < list.count; ++i) {
-    if (read(list.entries[i]) == list.entries[i].value) list.entries[kept++] = list.entries[i];
-  }
-  list.count = kept;
+  std::erase_if(list.entries, [](const watch& w) { return read(w) != w.value; });
+  list.next = 0;
 }
 
 /// The running fiber sleeps until what it watches changes or `wake_time` comes.
@@ -82,7 +88,7 @@ void sleep_on_memory(fiber& f) {
   // A look of many lanes takes time, and may have found two values in one place.
   const bool called = f.waits_with_warp && (f.saw_change || awaited_by_lanes(*f.home, f));
   f.saw_change = false;
-  if (called || f.watches.overflowed || f.watches.count == 0 || changed(f.watches)) {
+  if (called || f.watches.entries.empty() || changed(f.watches)) {
     if (f.label == nullptr) forget_changed(f.watches);
     e.reschedule();
     return;
@@ -105,23 +111,14 @@ void looked_exploring(fiber& f, const watch& seen, const void* place) {
   if (f.labels) return;
   const engine& e = the_engine();
   watch_list& list = f.watches;
-  const bool same = remember(list, seen);
-  if (list.overflowed && f.label != nullptr) {
-    fail_misuse(
-        "an exploration follows waits for up to 20 words, and this one looks at more; make the program smaller");
-  }
-  if (list.overflowed) {
-    forget(list);
-    static_cast<void>(remember(list, seen));
-  }
+  const bool same = remember(f, seen);
   if (f.label != nullptr) {
     if (e.order.explored_by() != nullptr)
       e.order.explored_by()->touches(f, seen.address, seen.bytes, false, seen.value);
     return;
   }
   const sanitizer::unobserved hidden;
-  size_t entry = 0;
-  while (list.entries[entry].address != seen.address || list.entries[entry].bytes != seen.bytes) ++entry;
+  const size_t entry = list.next == 0 ? list.entries.size() - 1 : list.next - 1;
   f.places.resize(std::max(f.places.size(), entry + 1));
   const bool again = same && f.places[entry] == place;
   f.places[entry] = place;
@@ -136,6 +133,17 @@ void looked_exploring(fiber& f, const watch& seen, const void* place) {
   if (e.order.explored_by() != nullptr) e.order.explored_by()->touches(f, seen.address, seen.bytes, false, seen.value);
   if (!same) list.repeats = list.patience = 0;
   preempt();
+}
+
+/// Tells an exploration of a line: its data, and the last word, which alone decides whether a look is in vain.
+void touches_line(const void* line, bool writes) {
+  if (!exploring || the_engine().order.explored_by() == nullptr) return;
+  explorer& e = *the_engine().order.explored_by();
+  const auto* const words = static_cast<const uint64_t*>(line);
+  uint64_t data = 0;
+  for (int i = 0; i < 15; ++i) data = random_choice(data ^ read<uint64_t>(words + i)).next();
+  e.touches(*this_fiber, line, 15 * sizeof *words, writes, data);
+  e.touches(*this_fiber, words + 15, sizeof *words, writes, read<uint64_t>(words + 15));
 }
 
 /// The end of a labelled wait's look in vain: everything has been looked at, and the clock has been read. Here rather
@@ -158,7 +166,7 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
     return;
   }
   watch_list& list = f->watches;
-  const bool same = remember(list, {address, value, static_cast<uint32_t>(bytes)});
+  const bool same = remember(*f, {address, value, static_cast<uint32_t>(bytes)});
   if (f->label != nullptr) {
     if (!same) list.patience = 0;
     return;  // pause_wait() is where it sleeps
@@ -173,7 +181,6 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
   } else {
     list.repeats = 0;
     list.patience = 0;
-    if (list.overflowed) forget(list);
   }
   preempt();
 }
@@ -191,13 +198,15 @@ void wrote(const void* address, std::size_t bytes) {
 
 void begin_line() { sanitizer::stores_are_one(true); }
 
-void wrote_line() {
+void wrote_line(const void* line) {
   sanitizer::stores_are_one(false);
+  touches_line(line, true);
   if (this_fiber->label == nullptr) forget(this_fiber->watches);
   preempt();
 }
 
-void looked_at_line() {
+void looked_at_line(const void* line) {
+  touches_line(line, false);
   if (this_fiber->label == nullptr) preempt();
 }
 
@@ -205,7 +214,7 @@ void looked_with_others(const void* address, uint64_t value) {
   fiber& f = *this_fiber;
   if (f.label == nullptr) return;
   f.waits_with_warp = true;
-  if (remember(f.watches, {address, value, sizeof value})) return;
+  if (remember(f, {address, value, sizeof value})) return;
   f.watches.patience = 0;
   f.saw_change = true;
 }

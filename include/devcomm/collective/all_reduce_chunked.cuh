@@ -52,39 +52,20 @@ struct chunked_all_reduce {
   const Consume& consume;
   const Operator& op;
 
-  /// What a round takes of the vector: `count` packs from `begin` on, of which rank `r` owns those from `r * share` on.
-  struct round {
-    uint64_t begin;
-    uint32_t count;
-    uint32_t share;
-    uint32_t half;  // of the room, 0 or 1
-
-    DEVCOMM_DEVICE uint64_t first(int owner) const { return begin + uint64_t{static_cast<uint32_t>(owner)} * share; }
-    DEVCOMM_DEVICE uint32_t owned(int owner) const {
-      const uint32_t before = static_cast<uint32_t>(owner) * share;
-      if (before >= count) return 0;
-      return share < count - before ? share : count - before;
-    }
-  };
+  using round = chunk_round;
 
   template <int Ranks>
   DEVCOMM_DEVICE void run() const {
-    const auto members = static_cast<uint32_t>(ranks.size);
-    const uint64_t most = uint64_t{room.packs} * members;
-    const auto rounds = static_cast<uint32_t>((packs.size() + most - 1) / most);
-    const auto at = [&](uint32_t k) -> round {
-      const uint64_t begin = packs.begin + uint64_t{k} * most;
-      const auto count = static_cast<uint32_t>(packs.end - begin < most ? packs.end - begin : most);
-      return {begin, count, (count + members - 1) / members, k % 2};
-    };
+    const chunk_rounds round_of{room, packs, static_cast<uint32_t>(ranks.size)};
+    const uint32_t rounds = round_of.number();
     if (rounds == 0) return;
     if (barrier.agree() != status::success) return;  // a peer that is late may still use its chunks
     for (uint32_t step = 0;; ++step) {
-      if (room.takes_first && step >= 2) receive(at(step - 2));
-      if (!room.takes_first && step < rounds) send(at(step));
-      if (step >= 1 && step <= rounds) reduce<Ranks>(at(step - 1));
-      if (room.takes_first && step < rounds) send(at(step));
-      if (!room.takes_first && step >= 2) receive(at(step - 2));
+      if (room.takes_first && step >= 2) receive(round_of.at(step - 2));
+      if (!room.takes_first && step < rounds) send(round_of.at(step));
+      if (step >= 1 && step <= rounds) reduce<Ranks>(round_of.at(step - 1));
+      if (room.takes_first && step < rounds) send(round_of.at(step));
+      if (!room.takes_first && step >= 2) receive(round_of.at(step - 2));
       if (step == rounds + 1) return;
       barrier.sync(memory_order::acq_rel);
       if (barrier.agree() != status::success) return;
@@ -93,7 +74,7 @@ struct chunked_all_reduce {
 
  private:
   static constexpr int loads_at_once = sizeof(T) > 4 ? 6 : 8;  // as registers allow for 512 threads
-  static constexpr bool into_windows = collective::is_window_consumer<Consume>;
+  static constexpr bool into_windows = is_window_consumer<Consume, T>;
 
   /// What rank `from` has sent in a round to the rank whose memory starts at `first`.
   DEVCOMM_DEVICE T* chunk(char* first, const round& r, int from) const {
@@ -172,6 +153,10 @@ struct chunked_all_reduce {
       DEVCOMM_UNROLL
       for (int e = 0; e < pack<T>::size; ++e) results[u][e] = from_accumulator<T>(total[u][e], end, op);
     }
+    if constexpr (maps_results<Consume, T>) {
+      DEVCOMM_UNROLL
+      for (uint32_t u = 0; u < Unroll; ++u) results[u] = consume.map(first_own + u * stride, results[u]);
+    }
     [[maybe_unused]] constexpr int peers_unrolled = Ranks == 2 || Ranks == 4 ? Ranks : 1;
     DEVCOMM_UNROLL_BY(peers_unrolled)
     for (int step = 1; step < end; ++step) {
@@ -189,7 +174,14 @@ struct chunked_all_reduce {
   }
 
   DEVCOMM_DEVICE void receive(const round& r) const {
-    if constexpr (into_windows) return;  // the results are there
+    if constexpr (!into_windows) copy_results(r);  // else they are there
+    if constexpr (takes_whole_rounds<Consume>) {
+      if constexpr (!into_windows) group.sync();
+      consume.complete({r.begin, r.begin + r.count});
+    }
+  }
+
+  DEVCOMM_DEVICE void copy_results(const round& r) const {
     const trace_span phase = barrier.trace({"receive", span_kind::copy});
     for (int step = 1; step < ranks.size; ++step) {
       const int owner = peer(step);
@@ -215,14 +207,21 @@ namespace devcomm::collective {
 /// less work for few blocks; outputs may be the place of the inputs, and are complete when the call returns. `room` is
 /// the same on all ranks.
 ///
+/// A consumer may have two members more. `map(i, sum)` makes what it and all peers' consumers get of a result, and is
+/// called by its owner alone. `complete(packs)` is called by the whole group in turn for slices that make up the
+/// call's: all packs of the slice were consumed, or have come into this rank's window, and the group's threads see each
+/// other's stores; it may synchronise the group. With `room.grain` slices begin and end at multiples of it from
+/// `packs.begin`.
+///
 /// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, with the same `packs` and room,
 /// which checked launches do not compare: put them into `device_comm::with_launch_key`. Nothing is done where the room
 /// is for 0 packs. After a failure, see `barrier_session`, `consume` is not called for what did not come from every
 /// rank.
 template <class T, class Group, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE void all_reduce_chunked(lsa::barrier_session<Group>& barrier, const Group& group,
-                                       const device_comm& comm, const chunk_room& room, slice packs,
-                                       const Produce& produce, const Consume& consume, Operator op) {
+DEVCOMM_DEVICE DEVCOMM_FORCEINLINE void all_reduce_chunked(lsa::barrier_session<Group>& barrier, const Group& group,
+                                                           const device_comm& comm, const chunk_room& room, slice packs,
+                                                           const Produce& produce, const Consume& consume,
+                                                           Operator op) {
   DEVCOMM_ASSERT(room.packs > 0, "the chunks of an all-reduce need room for one pack at least");
   if (room.packs == 0) return;
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_chunked, packs.size());

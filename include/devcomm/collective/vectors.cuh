@@ -2,6 +2,7 @@
 /// Vectors in memory as a collective's producer and consumer.
 #pragma once
 
+#include <devcomm/detail/traits.hpp>
 #include <devcomm/pack.cuh>
 #include <devcomm/sym_ptr.hpp>
 
@@ -102,7 +103,7 @@ template <class T>
 to_memory(T*, uint64_t) -> to_memory<T>;
 
 /// A consumer that stores to the `count` elements from `data` on, of any alignment, on every rank: results go to the
-/// outputs of all ranks as soon as they are there.
+/// outputs of all ranks as soon as they are there. Its `store` is what tells consumers of this kind from others.
 template <class T>
 struct to_window {
   sym_ptr<T> data;
@@ -118,9 +119,31 @@ struct to_window {
 template <class T>
 to_window(sym_ptr<T>, uint64_t) -> to_window<T>;
 
-template <class Consume>
-inline constexpr bool is_window_consumer = false;
-template <class T>
-inline constexpr bool is_window_consumer<to_window<T>> = true;
-
 }  // namespace devcomm::collective
+
+namespace devcomm::detail {
+
+/// Consumers with `store(member, i, value)`.
+template <class Consume, class T, class = void>
+inline constexpr bool is_window_consumer = false;
+template <class Consume, class T>
+inline constexpr bool is_window_consumer<
+    Consume, T, void_t<decltype(declval<const Consume&>().store(0, uint64_t{}, declval<const pack<T>&>()))>> = true;
+
+/// Those with `map(i, value)`.
+template <class Consume, class T, class = void>
+inline constexpr bool maps_results = false;
+template <class Consume, class T>
+inline constexpr bool
+    maps_results<Consume, T, void_t<decltype(declval<const Consume&>().map(uint64_t{}, declval<const pack<T>&>()))>> =
+        true;
+
+/// Those with `complete(packs)`.
+template <class Consume, class = void>
+inline constexpr bool takes_whole_rounds = false;
+template <class Consume>
+inline constexpr bool
+    takes_whole_rounds<Consume, void_t<decltype(declval<const Consume&>().complete(declval<collective::slice>()))>> =
+        true;
+
+}  // namespace devcomm::detail

@@ -178,17 +178,18 @@ class packet_channel {
   DEVCOMM_DEVICE bool wait(int first, int end, uint32_t packet, int packets, Look look) {
     const trace_span traced(group_, home_, trace_name());
     const auto missing = [&] {
-      const char* row = incoming(0, packet);
-      return members_.world_rank(first_missing<Protocol>(row, row_bytes(), first, end, packets, epoch_));
+      return first_missing<Protocol>(incoming(0, packet), row_bytes(), first, end, packets, epoch_);
     };
     const auto label = [&]() -> wait_label {
-      return {Protocol::what, index_, home_->comm.rank, missing(), epoch_, home_->comm.timeout, false, epoch_ - 1};
+      const int peer = missing();
+      return {Protocol::what,      index_, home_->comm.rank, members_.world_rank(peer), epoch_,
+              home_->comm.timeout, false,  epoch_ - 1,       channel_of(peer)};
     };
     bool arrived = true;
     const auto fail = [&](status failure) {
       arrived = false;
       failure_ = failure;
-      report(home_, failure, {Protocol::what, index_, missing(), epoch_, epoch_ - 1});
+      report(home_, failure, {Protocol::what, index_, awaited_peer(missing()), epoch_, epoch_ - 1});
     };
     int other = -1;  // a member whose launch or call is another one
     detail::poll<1, movers>(
@@ -201,7 +202,7 @@ class packet_channel {
         fail);
     if (other >= 0) {
       arrived = false;
-      failure_ = contracts_.report(home_, {Protocol::what, index_, members_.world_rank(other), epoch_, epoch_}, other);
+      failure_ = contracts_.report(home_, {Protocol::what, index_, awaited_peer(other), epoch_, epoch_}, other);
     }
     return arrived;
   }
@@ -222,6 +223,14 @@ class packet_channel {
     return awaited_span{static_cast<uint32_t>(Protocol::what), index_,         0, epoch_,
                         static_cast<uint32_t>(members_.first), span_kind::wait}
         .pack();
+  }
+  /// The channel that `member` holds. Groups of one rank are a team whose members have all the same rank.
+  DEVCOMM_DEVICE uint32_t channel_of(int member) const {
+    return members_.stride == 0 ? index_ + static_cast<uint32_t>(member - members_.rank) : index_;
+  }
+  /// As `awaited::peer`.
+  DEVCOMM_DEVICE int32_t awaited_peer(int member) const {
+    return members_.stride == 0 ? ~static_cast<int32_t>(channel_of(member)) : members_.world_rank(member);
   }
   /// From the rows of even rounds to those of this one.
   DEVCOMM_DEVICE uint64_t half() const { return epoch_ % 2 * static_cast<uint64_t>(members_.size) * row_bytes(); }

@@ -12,7 +12,7 @@ namespace devcomm::detail {
 struct awaited {
   operation what;
   uint32_t index;     ///< which barrier, channel or signal
-  int32_t peer;       ///< world rank
+  int32_t peer;       ///< world rank, or `~channel` of another group of this rank
   uint32_t expected;  ///< epoch waited for
   uint32_t seen;      ///< epoch last read
 };
@@ -39,11 +39,12 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   record.what = wait.what;
   record.index = wait.index;
   record.rank = home->comm.rank;
-  record.peer = wait.peer;
+  record.peer = wait.peer < 0 ? home->comm.rank : wait.peer;
   record.block = arch::block_rank();
   record.thread = arch::thread_rank();
   record.expected = wait.expected;
   record.seen = wait.seen;
+  record.peer_index = wait.peer < 0 ? static_cast<uint32_t>(~wait.peer) : wait.index;
   if (mine != nullptr) record.mine = load_contract(mine);
   if (theirs != nullptr) record.theirs = load_contract(theirs);
   if (my_call != nullptr) record.my_call = load_contract(my_call);

@@ -109,7 +109,7 @@ TEST_CASE("failures outlive their device communicator, whose log is left alone")
     for (const uint32_t block : {7u, 8u}) {
       const auto gone = comm.create_device_comm(comm.requirements());
       gone.get().failures->records[0] = {
-          1, status::timeout, operation::lsa_barrier, 3, 0, 1, block, 0, 5, 4, {}, {}, {}, {}};
+          1, status::timeout, operation::lsa_barrier, 3, 0, 1, block, 0, 5, 4, {}, {}, {}, {}, 3, 0};
     }
     const auto kept = comm.create_device_comm(comm.requirements());
     kept.check();
@@ -128,7 +128,7 @@ TEST_CASE("of very many failures of destroyed device communicators the first are
     for (uint32_t round = 0; round < 40; ++round) {
       const auto gone = comm.create_device_comm(comm.requirements());
       for (failure_record& record : gone.get().failures->records) {
-        record = {1, status::timeout, operation::lsa_barrier, 3, 0, 1, round, 0, 5, 4, {}, {}, {}, {}};
+        record = {1, status::timeout, operation::lsa_barrier, 3, 0, 1, round, 0, 5, 4, {}, {}, {}, {}, 3, 0};
       }
     }
     comm.check();
@@ -154,7 +154,8 @@ TEST_CASE("check throws a sentence for each complete record, oldest first") {
     const auto device = comm.create_device_comm(comm.requirements());
     failure_log& log = *device.get().failures;
     const auto record = [&](std::size_t place, uint32_t block, uint32_t ready) {
-      log.records[place] = {ready, status::timeout, operation::lsa_barrier, 3, 0, 1, block, 0, 5, 4, {}, {}, {}, {}};
+      log.records[place] = {ready, status::timeout, operation::lsa_barrier, 3, 0, 1, block, 0, 5, 4, {}, {}, {}, {}, 3,
+                            0};
     };
     record(0, 7, 1);
     record(1, 8, 0);  // still being written
@@ -174,9 +175,16 @@ TEST_CASE("check throws a sentence for each complete record, oldest first") {
 }
 
 TEST_CASE("a failed wait is described as a sentence") {
-  failure_record r{1, status::timeout, operation::lsa_barrier, 3, 2, 1, 3, 40, 5, 4, {16, 256, 0}, {8, 256, 0}, {}, {}};
+  failure_record r{
+      1, status::timeout, operation::lsa_barrier, 3, 2, 1, 3, 40, 5, 4, {16, 256, 0}, {8, 256, 0}, {}, {}, 3, 0};
   CHECK(host::describe(r) ==
         "rank 2, block 3: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout");
+  r.peer = r.rank;
+  r.peer_index = 1;
+  CHECK(
+      host::describe(r) ==
+      "rank 2, block 3: LSA barrier 3 waited for the group of LSA barrier 1 to reach epoch 5 and last saw 4: timeout");
+  r.peer = 1;
   r.outcome = status::aborted;
   CHECK(host::describe(r) ==
         "rank 2, block 3: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: aborted");

@@ -1,8 +1,8 @@
 /// \file arch_lines.cuh
 /// Lines of 128 bytes in the simulator; see devcomm/detail/arch.cuh for what each function guarantees.
 ///
-/// One lane acts for its warp, with no point between the words of a line at which another thread may go on; other lines
-/// are other steps.
+/// One lane acts for its warp, or one for each line, with no point between the words of a line at which another thread
+/// may go on; other lines are other steps.
 #pragma once
 
 #include <devcomm/simulator/arch.cuh>
@@ -49,33 +49,34 @@ inline uint64_t* line_of(void* const* parts) {
 inline void store_lines(void* address, vec16 value) {
   line_part mine{static_cast<uint64_t*>(address), {}, 0};
   __builtin_memcpy(&mine.words, &value, sizeof value);
-  void* const* const parts = sim::warp_gather(full_mask, &mine);
-  if (parts == nullptr) return;
-  for (uint32_t lane = 0; lane < warp_threads; lane += line_lanes) {
-    uint64_t* const line = line_of(parts + lane);
+  const sim::warp_task task = sim::warp_gather(full_mask, &mine, line_lanes);
+  if (task.given == nullptr) return;
+  for (uint32_t lane = task.first; lane < task.end; lane += line_lanes) {
+    uint64_t* const line = line_of(task.given + lane);
     sim::begin_line();
     for (uint32_t i = 0; i < line_lanes; ++i) {
-      const halves words = part_of(parts[lane + i]).words;
+      const halves words = part_of(task.given[lane + i]).words;
       __atomic_store_n(line + size_t{2} * i, words.low, __ATOMIC_RELAXED);
       __atomic_store_n(line + size_t{2} * i + 1, words.high, __ATOMIC_RELAXED);
     }
-    sim::wrote_line();
+    sim::wrote_line(line);
   }
   sim::warp_release(full_mask);
 }
 
 inline vec16 load_lines(const void* address) {
   line_part mine{const_cast<uint64_t*>(static_cast<const uint64_t*>(address)), {}, 0};
-  if (void* const* const parts = sim::warp_gather(full_mask, &mine)) {
-    for (uint32_t lane = 0; lane < warp_threads; lane += line_lanes) {
-      const uint64_t* const line = line_of(parts + lane);
+  const sim::warp_task task = sim::warp_gather(full_mask, &mine, line_lanes);
+  if (task.given != nullptr) {
+    for (uint32_t lane = task.first; lane < task.end; lane += line_lanes) {
+      const uint64_t* const line = line_of(task.given + lane);
       halves words[line_lanes];
       for (uint32_t i = 0; i < line_lanes; ++i) {
         words[i].low = __atomic_load_n(line + size_t{2} * i, __ATOMIC_RELAXED);
         words[i].high = __atomic_load_n(line + size_t{2} * i + 1, __ATOMIC_RELAXED);
       }
-      for (uint32_t i = 0; i < line_lanes; ++i) give_part(parts[lane + i], words[i], words[line_lanes - 1].high);
-      sim::looked_at_line();
+      for (uint32_t i = 0; i < line_lanes; ++i) give_part(task.given[lane + i], words[i], words[line_lanes - 1].high);
+      sim::looked_at_line(line);
     }
     sim::warp_release(full_mask);
   }

@@ -39,8 +39,9 @@ struct exploration_result {
 ///
 /// A step of a thread goes from one such operation to the next. A wait of devcomm's looks at all its words in one step,
 /// and looks that find nothing are none: so is a second look in a row of one place in the program that finds what the
-/// first one did. Time passes only when every thread waits. Threads see stores at once, in one order (sequential
-/// consistency). docs/simulator.md says what this proves.
+/// first one did. The lanes of a warp that wait for lines together are one thread meanwhile. Time passes only when
+/// every thread waits. Threads see stores at once, in one order (sequential consistency). docs/simulator.md says what
+/// this proves.
 ///
 /// With `DEVCOMM_SIM_REPLAY` set, calls `body` once, by the schedule of that file. Throws `std::logic_error` when
 /// stores are seen late, when kernels run, or from within `body`.

@@ -29,10 +29,10 @@ void wrote(const void* address, std::size_t bytes);
 
 /// From here to `wrote_line`, stores of the calling thread are one: all others see all of them or none.
 void begin_line();
-/// Follows the stores to a line of 128 bytes.
-void wrote_line();
+/// Follows the stores to a line of 128 bytes, the last 8 of which are what waits look at.
+void wrote_line(const void* line);
 /// Follows the loads of a line by a thread that acts for others as well.
-void looked_at_line();
+void looked_at_line(const void* line);
 /// The calling thread's wait, one of all lanes of its warp, looks at these 8 bytes, in which `value` was found for it.
 void looked_with_others(const void* address, uint64_t value);
 
@@ -46,9 +46,15 @@ enum class warp_operation : uint8_t { sync, ballot, shuffle, match, gather };
 /// Meets the lanes of `mask`. `sync`: nothing; `ballot`: the mask of lanes with `value` nonzero;
 /// `shuffle`: `value` of lane `source`; `match`: the mask of lanes with an equal `value`.
 uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint32_t source);
-/// Meets the lanes of `mask`, of which the last to come acts for all: it gets what each has `given`, by lane, and goes
-/// on until it calls `warp_release`. The others get null, and wait until then.
-void* const* warp_gather(uint32_t mask, void* given);
+/// What a lane is to do for others.
+struct warp_task {
+  void* const* given;  ///< by each lane; null: nothing is to be done
+  uint32_t first;      ///< of the lanes to act for
+  uint32_t end;
+};
+/// Meets the lanes of `mask`. One of them acts for all, or one for each `part` lanes, with what each has `given`, and
+/// calls `warp_release`. The others wait until all who act have done so.
+warp_task warp_gather(uint32_t mask, void* given, uint32_t part);
 void warp_release(uint32_t mask);
 /// Marks functions that a compiler must call once for each place in the source that calls them.
 #if defined(__clang__)

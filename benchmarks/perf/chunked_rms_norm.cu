@@ -1,0 +1,107 @@
+#include "perf/chunk_groups.cuh"
+#include "perf/chunked_rms_norm.hpp"
+#include "perf/device_algorithm.hpp"
+#include "perf/norm_call.cuh"
+
+#include <devcomm/devcomm.cuh>
+
+namespace perf {
+namespace {
+
+using namespace devcomm;
+
+/// Puts residuals, with the sums added by the rank that reduces them, into all ranks' windows, and norms rows there.
+template <class T>
+struct norm_in_windows {
+  const warp_span& group;
+  const norm_tensors<T>& tensors;
+  sym_ptr<T> residual_out;
+
+  __device__ pack<T> map(std::uint64_t i, const pack<T>& sums) const {
+    return add(sums, load_pack_streaming(tensors.residual + i * pack<T>::size));
+  }
+  __device__ void store(int member, std::uint64_t i, const pack<T>& residual) const {
+    store_pack(residual_out.lsa(member) + i * pack<T>::size, residual);
+  }
+  __device__ void operator()(std::uint64_t i, const pack<T>& residual) const {
+    store_pack(tensors.residual_out + i * pack<T>::size, residual);
+  }
+  __device__ void complete(collective::slice packs) const {
+    normalise_rows(group, tensors, packs.begin, static_cast<std::uint32_t>(packs.size()) / tensors.row_packs);
+  }
+};
+
+/// Large tensors, in chunks of whole rows: each residual crosses the links once, and its norm is made of it where it
+/// arrives, while other blocks' chunks travel. Each group takes `group_packs` packs, which are whole
+/// rows.
+template <class T>
+__global__ void __launch_bounds__(most_threads, 1)
+    norm_of_chunks(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs,
+                   norm_tensors<T> tensors, sym_ptr<T> residual_out, std::uint64_t group_packs, unsigned groups) {
+  allow_dependent_launch();
+  wait_for_prior_launch();
+  const chunk_group part(groups);
+  lsa::barrier_session barrier{part.group, comm, part.index};
+  const std::uint64_t packs = std::uint64_t{tensors.rows} * tensors.row_packs;
+  collective::all_reduce_chunked<T>(
+      barrier, part.group, comm,
+      collective::chunk_room::of_group(comm, buffers, chunk_packs, part.index, tensors.row_packs),
+      collective::piece_of_length(packs, group_packs, static_cast<int>(part.index)),
+      [&tensors](std::uint64_t i) { return load_pack_streaming(tensors.partial + i * pack<T>::size); },
+      norm_in_windows<T>{part.group, tensors, residual_out}, sum{});
+}
+
+class chunked_rms_norm final : public device_algorithm {
+ public:
+  explicit chunked_rms_norm(const rank_context& context) : device_algorithm(context) {
+    requirements needs = comm().requirements();
+    needs.lsa_barriers(most_blocks * most_groups_of_block);
+    buffers_ = collective::chunk_buffers::add(needs, chunk_buffer_bytes(is_simulated()));
+    device_comm_ = comm().create_device_comm(needs);
+  }
+
+  [[nodiscard]] std::string name() const override { return "chunked_to_window"; }
+  [[nodiscard]] std::string protocol() const override { return "simple"; }
+  [[nodiscard]] bool can_be_dependent() const override { return true; }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    const std::string reason = why_no_norm(what);
+    return reason.empty() && chunk_packs(what, 1) == 0 ? "a row does not fit into a chunk" : reason;
+  }
+  [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
+    std::vector<launch_shape> fitting;
+    for (const launch_shape& shape : usual_shapes((what.bytes + 15) / 16, is_simulated()))
+      if (shape.blocks <= rows_of(what) && chunk_packs(what, all_groups(shape)) != 0) fitting.push_back(shape);
+    return fitting;
+  }
+  void start(const work& what) override {
+    check_groups(what.shape, name());
+    const std::uint64_t groups = all_groups(what.shape);
+    const std::uint32_t packs = chunk_packs(what, groups);
+    if (packs == 0)
+      throw usage_error("--blocks " + std::to_string(what.shape.blocks) + ": too many for the buffers of " + name());
+    with_layer_type(what.type, [&]<class T>(T) {
+      const norm_tensors<T> tensors = tensors_of<T>(what);
+      launch(norm_of_chunks<T>, shape_of(what), device_comm_->get(), buffers_, packs, tensors,
+             in_window<T>(tensors.residual_out), (tensors.rows + groups - 1) / groups * tensors.row_packs,
+             groups_of_block(what.shape));
+    });
+  }
+
+ private:
+  static std::uint64_t all_groups(const launch_shape& shape) {
+    return std::uint64_t{shape.blocks} * groups_of_block(shape);
+  }
+  std::uint32_t chunk_packs(const work& what, std::uint64_t groups) const {
+    return buffers_.packs_for(groups, comm().lsa().size, static_cast<std::uint32_t>(row_bytes(what) / 16));
+  }
+
+  collective::chunk_buffers buffers_{};
+};
+
+}  // namespace
+
+void add_chunked_rms_norm(const rank_context& context, algorithms& made) {
+  made.push_back(std::make_unique<chunked_rms_norm>(context));
+}
+
+}  // namespace perf
