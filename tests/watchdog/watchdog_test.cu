@@ -161,21 +161,23 @@ TEST_CASE("the watchdog names the peer whose packets are missing") {
   require_part(seen.text(), "threads 0..63 wait at LL channel 0 for rank 0 to reach epoch 1 and last saw 0, for ");
 }
 
-TEST_CASE("the watchdog names the group of the same rank whose packets are missing") {
+TEST_CASE("the watchdog and the record of a failed wait name the group of the same rank whose packets are missing") {
   const reports seen({100ms, false, {}});
   test::on_ranks(1, [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
     const ll_handle channels = needs.add_local_ll_channels(2, 2, threads);
     const auto device_comm = comm.create_device_comm(needs);
-    for (const int part : {1, 0}) {
-      cudaStream_t stream{};
-      check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      launch(exchange_in_rank, {.grid = 1, .block = threads, .stream = stream}, device_comm.get(), channels, part);
-      if (part == 1) seen.await("LL channel");
-      check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");  // its work goes on
-    }
-    check_cuda(cudaDeviceSynchronize(), "exchange_in_rank");
-    device_comm.check();
+    launch(exchange_in_rank, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+           1);  // and no part 0
+    seen.await("LL channel");
+    comm.abort();
+    test::finish("exchange_in_rank");
+    const auto failures = device_comm.failures();
+    test::require(!failures.empty(), "there is no record");
+    for (const failure_record& record : failures)
+      require_part(
+          host::describe(record),
+          "rank 0, block 0: LL channel 1 waited for the group of LL channel 0 to reach epoch 1 and last saw 0");
   });
   const std::string text = seen.text();
   require_part(text,
