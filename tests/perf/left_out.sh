@@ -15,7 +15,7 @@ says() { # PATTERN, in the output of the latest run
 run() { # EXPECTED_STATUS [ARGUMENT...]
   local expected=$1 status=0
   shift
-  output=$("$program" "$@" -n 2 -b 1K -e 2K --place out --launches 1 --replays 1 2>&1) || status=$?
+  output=$("$program" -n 2 -b 1K -e 2K --place out --launches 1 --replays 1 "$@" 2>&1) || status=$?
   echo "$output"
   [[ $status == "$expected" ]] || fail "devcomm-perf $* ended with $status, not $expected"
 }
@@ -35,3 +35,5 @@ run 1 fused_rms_norm --dtype float
 says '^  auto for 1K to 2K: one_shot_lamport: no norm of float; take bf16 or half$'
 run 1 fused_rms_norm --dtype float --algo all
 says '^  separate_two_shot_lamport for 1K to 2K: no norm of float; take bf16 or half$'
+run 1 all_reduce -b 1 -e 2 -f 4
+says 'nothing is left to measure from 1 to 2; give other sizes'

@@ -15,18 +15,6 @@ namespace {
 
 using detail::handle_kind;
 
-CUdevice handle_of(int device) {
-  CUdevice handle = 0;
-  check(driver().device_get(&handle, device), "cuDeviceGet");
-  return handle;
-}
-
-/// 0 also for what an older driver does not know.
-int attribute(int device, CUdevice_attribute which) {
-  int value = 0;
-  return driver().device_get_attribute(&value, which, handle_of(device)) == CUDA_SUCCESS ? value : 0;
-}
-
 /// "9.0".
 std::string compute_capability(int device) {
   return std::to_string(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)) + "." +

@@ -135,4 +135,15 @@ void report(CUresult code, const char* call) noexcept {
   std::fprintf(stderr, "devcomm: %s failed: %s\n", call, name == nullptr ? "unknown error" : name);
 }
 
+CUdevice handle_of(int device) {
+  CUdevice handle = 0;
+  check(driver().device_get(&handle, device), "cuDeviceGet");
+  return handle;
+}
+
+int attribute(int device, CUdevice_attribute which) {
+  int value = 0;
+  return driver().device_get_attribute(&value, which, handle_of(device)) == CUDA_SUCCESS ? value : 0;
+}
+
 }  // namespace devcomm::host::cuda

@@ -64,6 +64,10 @@ void check(CUresult code, const char* call);
 /// For destructors: prints what `check` would throw. Silent while the driver shuts down.
 void report(CUresult code, const char* call) noexcept;
 
+CUdevice handle_of(int device);
+/// 0 also for what an older driver does not know.
+int attribute(int device, CUdevice_attribute which);
+
 // Newer than the oldest toolkit whose header this is compiled with.
 inline constexpr auto attribute_fabric_supported = static_cast<CUdevice_attribute>(128);
 inline constexpr auto attribute_multicast_supported = static_cast<CUdevice_attribute>(132);

@@ -15,13 +15,6 @@ using detail::handle_kind;
 
 constexpr std::size_t fabric_bytes = 64;
 
-int attribute(int device, CUdevice_attribute which) {
-  CUdevice handle = 0;
-  check(driver().device_get(&handle, device), "cuDeviceGet");
-  int value = 0;
-  return driver().device_get_attribute(&value, which, handle) == CUDA_SUCCESS ? value : 0;
-}
-
 class physical final : public detail::physical_memory {
  public:
   physical(int device, CUmemGenericAllocationHandle handle, std::size_t bytes)

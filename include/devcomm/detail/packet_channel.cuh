@@ -13,6 +13,7 @@
 
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
+#include <devcomm/detail/first_missing.cuh>
 #include <devcomm/detail/packet_contracts.cuh>
 #include <devcomm/detail/packet_members.cuh>
 #include <devcomm/detail/poll.cuh>
@@ -22,21 +23,6 @@
 #include <devcomm/trace_span.cuh>
 
 namespace devcomm::detail {
-
-/// The first member in `[first, end)` of which one of the `packets` packets has not arrived, or `first`.
-/// `row` is sender 0's place for the first of them, `row_bytes` the distance from one sender's to the next's.
-template <class Protocol>
-DEVCOMM_DEVICE DEVCOMM_NOINLINE int first_missing(const char* row, uint64_t row_bytes, int first, int end, int packets,
-                                                  uint32_t epoch) {
-  for (int member = first; member < end; ++member) {
-    for (int p = 0; p < packets; p += Protocol::packets_a_flag) {
-      const char* packet =
-          row + static_cast<uint64_t>(member) * row_bytes + p * static_cast<int64_t>(packet_layout::packet_bytes);
-      if (!Protocol::has_arrived(packet, epoch)) return member;
-    }
-  }
-  return first;
-}
 
 /// One group's part in one channel. `Protocol` has its `packet_protocol` as `id`, the `operation` that waits
 /// as `what`, who moves a packet as `movers`, how many packets one flag speaks for as `packets_a_flag`,

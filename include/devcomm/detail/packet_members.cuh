@@ -42,7 +42,8 @@ struct packet_members {
   }
 };
 
-/// The channel that `member` holds, where the caller holds `own`. Groups of one rank are a team of stride 0.
+/// The channel that `member` holds, where this one's is `own`. Groups of one rank are a team whose members have all the
+/// same rank.
 DEVCOMM_DEVICE inline uint32_t channel_of(const team& members, uint32_t own, int member) {
   return members.stride == 0 ? own + static_cast<uint32_t>(member - members.rank) : own;
 }
