@@ -80,6 +80,7 @@ bool remember(fiber& f, const watch& seen) {
 void forget_changed(watch_list& list) {
   std::erase_if(list.entries, [](const watch& w) { return read(w) != w.value; });
   list.next = 0;
+  list.patience = 0;  // it may be far from what has changed
 }
 
 /// The running fiber sleeps until what it watches changes or `wake_time` comes.
