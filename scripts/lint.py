@@ -38,7 +38,8 @@ def unified(entry: dict, folder: pathlib.Path) -> tuple[dict, list[pathlib.Path]
         return entry, [file]
     text = file.read_text()
     sources = [pathlib.Path(name) for name in re.findall(r'#include "(.*)"', text)]
-    copy = folder / sources[0].relative_to(root).parent / f"UnifiedSource-{hashlib.sha1(str(file).encode()).hexdigest()}.cpp"
+    place = sources[0].relative_to(root).parent if sources[0].is_relative_to(root) else "."
+    copy = folder / place / f"UnifiedSource-{hashlib.sha1(str(file).encode()).hexdigest()}.cpp"
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(text)
     return {**entry, "file": str(copy), "command": entry["command"].replace(str(file), str(copy))}, sources
@@ -55,6 +56,8 @@ def main() -> int:
         entries += found
     changed = newest_input(build)
     stamps = build / "lint"
+    for old in stamps.rglob(".clang-tidy"):
+        old.unlink()
     for configuration in configurations():
         copy = stamps / configuration.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +65,7 @@ def main() -> int:
 
     def lint(entry: dict) -> bool:
         entry, sources = unified(entry, stamps)
-        stamp = stamps / hashlib.sha1((tidy + entry["command"]).encode()).hexdigest()
+        stamp = stamps / hashlib.sha1(" ".join([tidy, entry["command"], *map(str, sources)]).encode()).hexdigest()
         if stamp.exists() and stamp.stat().st_mtime > max(changed, *(source.stat().st_mtime for source in sources)):
             return True
         # What is generated from a source may lie anywhere.

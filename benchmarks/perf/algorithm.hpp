@@ -68,6 +68,8 @@ class algorithm {
   [[nodiscard]] virtual std::string why_not(const work& what) const = 0;
   /// Whether it can take part in programmatic dependent launch.
   [[nodiscard]] virtual bool can_be_dependent() const { return false; }
+  /// The planned shape, or one of fewer blocks where there is no room for as many.
+  [[nodiscard]] virtual launch_shape fitted(const work& what) const { return what.shape; }
   /// Shapes worth trying; one of zeros where the implementation chooses for itself.
   [[nodiscard]] virtual std::vector<launch_shape> shapes(const work& what) const = 0;
   /// Memory of this rank that calls must lie in, of twice `rank_context::most_bytes`; null where any will do.

@@ -65,7 +65,12 @@ class chunked_rms_norm final : public device_algorithm {
   [[nodiscard]] bool can_be_dependent() const override { return true; }
   [[nodiscard]] std::string why_not(const work& what) const override {
     const std::string reason = why_no_norm(what);
-    return reason.empty() && chunk_packs(what, 1) == 0 ? "a row does not fit into a chunk" : reason;
+    return reason.empty() && chunk_packs(what, most_groups_of_block) == 0 ? "a row does not fit into a chunk" : reason;
+  }
+  [[nodiscard]] launch_shape fitted(const work& what) const override {
+    launch_shape shape = what.shape;
+    while (shape.blocks > 1 && chunk_packs(what, all_groups(shape)) == 0) --shape.blocks;
+    return shape;
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     std::vector<launch_shape> fitting;

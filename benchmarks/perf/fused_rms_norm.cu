@@ -358,12 +358,12 @@ class fused_rms_norm_operation final : public operation {
   }
   [[nodiscard]] std::uint64_t region(const work& what) const override { return parts_of_region * part_bytes(what); }
   [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
-    const auto plan =
-        host::plan_all_reduce({.bytes = what.bytes, .ranks = what.ranks, .most_blocks = blocks, .chunks = true});
+    const auto plan = host::plan_all_reduce(
+        {.bytes = what.bytes, .ranks = what.ranks, .most_blocks = blocks, .in_windows = true, .chunks = true});
     const std::string why = std::string("the plan of all_reduce: ") + plan.why;
     const auto rows = static_cast<unsigned>(std::clamp<std::uint64_t>(rows_of(what), 1, blocks));
-    if (plan.algorithm == host::all_reduce_algorithm::chunked)
-      return {"chunked_to_window", "simple", {std::min(rows, plan.blocks), plan.threads}, why};
+    if (plan.protocol == host::all_reduce_protocol::simple)
+      return {"chunked_to_window", "simple", {rows, most_threads}, why};
     const unsigned parts = usual_parts_of_row(what, blocks);
     const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? most_norm_threads<packets::two_shot>
                                                                                  : most_norm_threads<packets::one_shot>;

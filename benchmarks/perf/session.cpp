@@ -174,8 +174,12 @@ session::planned session::plan(const work& call) const {
   const unsigned blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
   choice plan = operation_->choose(call, blocks);
   for (const auto& candidate : own_)
-    if (candidate->name() == plan.algorithm && candidate->protocol() == plan.protocol)
+    if (candidate->name() == plan.algorithm && candidate->protocol() == plan.protocol) {
+      work planned_call = call;
+      planned_call.shape = plan.shape;
+      plan.shape = candidate->fitted(planned_call);
       return {candidate.get(), std::move(plan)};
+    }
   throw std::runtime_error("the plan's " + plan.algorithm + "_" + plan.protocol + " is no algorithm of " +
                            operation_->name() + "; make the plan again by this devcomm-perf");
 }

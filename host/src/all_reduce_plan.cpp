@@ -49,6 +49,8 @@ struct table_part {
   std::uint64_t bytes;
 };
 
+constexpr std::uint64_t small_bytes = 1024;  // smaller vectors take as long
+
 /// The part of a table that is nearest to a request: of the number of ranks whose sizes reach nearest, the smallest
 /// size that holds the bytes, or the largest.
 table_part nearest_part(const std::vector<all_reduce_time>& rows, const all_reduce_request& request) {
@@ -56,8 +58,9 @@ table_part nearest_part(const std::vector<all_reduce_time>& rows, const all_redu
   for (const all_reduce_time& row : rows) sizes[row.ranks].insert(row.bytes);
   const auto apart = [&](const auto& measured) {
     const double by_ranks = ratio(measured.first, request.ranks);
-    const std::uint64_t reached = std::clamp(request.bytes, *measured.second.begin(), *measured.second.rbegin());
-    return std::pair(by_ranks * ratio(static_cast<double>(request.bytes), static_cast<double>(reached)), by_ranks);
+    const std::uint64_t bytes = std::max(request.bytes, small_bytes);
+    const std::uint64_t reached = std::clamp(bytes, *measured.second.begin(), *measured.second.rbegin());
+    return std::pair(by_ranks * ratio(static_cast<double>(bytes), static_cast<double>(reached)), by_ranks);
   };
   const auto nearest =
       std::min_element(sizes.begin(), sizes.end(), [&](const auto& a, const auto& b) { return apart(a) < apart(b); });
@@ -116,7 +119,8 @@ bool serves_as_well(const all_reduce_time& a, const all_reduce_time& b, double l
   all_reduce_request request = request_for(b);
   if (!can_run(request, a)) return false;
   for (request.ranks = 1; request.ranks <= most_ranks; ++request.ranks)
-    if (estimate(a, least, request) > estimate(b, least, request)) return false;
+    for (const double shortest : {0.0, least})  // rows that are added later may bring any between
+      if (estimate(a, shortest, request) > estimate(b, shortest, request)) return false;
   return true;
 }
 

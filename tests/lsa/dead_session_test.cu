@@ -434,10 +434,19 @@ __global__ void hold_lines(device_comm comm, ll128_handle channels) {
   lsa::ll128_session channel{block{}, comm, team{0, 1, 0, 1}, channels, 0};
 }
 
+__global__ void halve_a_row(device_comm comm, collective::chunk_buffers chunks) {
+  lsa::barrier_session barrier{block{}, comm, 0};
+  const auto odd = collective::chunk_room::of_group(comm, chunks, 3, 0, 2);  // rows of two packs in chunks of three
+  collective::all_reduce_chunked<float>(
+      barrier, block{}, comm, odd, {0, 4}, [](std::uint64_t) { return pack<float>{}; },
+      [](std::uint64_t, const pack<float>&) {}, sum{});
+}
+
 struct resources {
   barrier_handle barriers;  ///< of rank 0 alone, as are the channels
   lamport_handle channels;
   ll128_handle lines;
+  collective::chunk_buffers chunks;
 };
 
 /// The launch fails on rank 0, and says `text`.
@@ -448,7 +457,7 @@ void check_misuse(const std::string& text, const Launch& start) {
     needs.lsa_barriers(1);
     const team alone{0, 1, 0, 1};
     const resources of_one{needs.add_barriers(alone, 1), needs.add_lamport_channels(alone, 1, 1),
-                           needs.add_ll128_channels(alone, 1, 1)};
+                           needs.add_ll128_channels(alone, 1, 1), collective::chunk_buffers::add(needs, 1 << 10)};
     const auto device_comm = comm.create_device_comm(needs);
     if (comm.rank() == 0) {
       start(device_comm.get(), of_one);
@@ -480,6 +489,8 @@ TEST_CASE("mistakes with a session are named") {
                [&](const device_comm& comm, resources one) {
                  launch(hold_lines, {.grid = 1, .block = 48, .stream = cudaStreamPerThread}, comm, one.lines);
                });
+  check_misuse("chunks have room for a whole number of grains, one at least: give packs_for the grain",
+               [&](const device_comm& comm, resources one) { launch(halve_a_row, config, comm, one.chunks); });
   check_misuse("the block ends within the tile", [&](const device_comm& comm, resources) {
     launch(meet_in_a_warp, {.grid = 1, .block = 2, .stream = cudaStreamPerThread}, comm);
   });

@@ -74,7 +74,7 @@ struct chunked_all_reduce {
 
  private:
   static constexpr int loads_at_once = sizeof(T) > 4 ? 6 : 8;  // as registers allow for 512 threads
-  static constexpr bool into_windows = is_window_consumer<Consume, T>;
+  static constexpr bool into_windows = has_store<const Consume, T>;
 
   /// What rank `from` has sent in a round to the rank whose memory starts at `first`.
   DEVCOMM_DEVICE T* chunk(char* first, const round& r, int from) const {
@@ -153,7 +153,7 @@ struct chunked_all_reduce {
       DEVCOMM_UNROLL
       for (int e = 0; e < pack<T>::size; ++e) results[u][e] = from_accumulator<T>(total[u][e], end, op);
     }
-    if constexpr (maps_results<Consume, T>) {
+    if constexpr (has_map<const Consume, T>) {
       DEVCOMM_UNROLL
       for (uint32_t u = 0; u < Unroll; ++u) results[u] = consume.map(first_own + u * stride, results[u]);
     }
@@ -175,7 +175,7 @@ struct chunked_all_reduce {
 
   DEVCOMM_DEVICE void receive(const round& r) const {
     if constexpr (!into_windows) copy_results(r);  // else they are there
-    if constexpr (takes_whole_rounds<Consume>) {
+    if constexpr (has_complete<const Consume>) {
       if constexpr (!into_windows) group.sync();
       consume.complete({r.begin, r.begin + r.count});
     }
@@ -207,23 +207,26 @@ namespace devcomm::collective {
 /// less work for few blocks; outputs may be the place of the inputs, and are complete when the call returns. `room` is
 /// the same on all ranks.
 ///
-/// A consumer may have two members more. `map(i, sum)` makes what it and all peers' consumers get of a result, and is
-/// called by its owner alone. `complete(packs)` is called by the whole group in turn for slices that make up the
+/// A consumer may have two const members more. `map(i, sum)` makes what it and all peers' consumers get of a result,
+/// and is called by its owner alone. `complete(packs)` is called by the whole group in turn for slices that make up the
 /// call's: all packs of the slice were consumed, or have come into this rank's window, and the group's threads see each
 /// other's stores; it may synchronise the group. With `room.grain` slices begin and end at multiples of it from
-/// `packs.begin`.
+/// `packs.begin`, but for the end of the last.
 ///
 /// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, with the same `packs` and room,
-/// which checked launches do not compare: put them into `device_comm::with_launch_key`. Nothing is done where the room
-/// is for 0 packs. After a failure, see `barrier_session`, `consume` is not called for what did not come from every
-/// rank.
+/// which checked launches do not compare: put them into `device_comm::with_launch_key`. Calls of one launch that give
+/// the same outputs in windows to other groups need a barrier of all groups between them. Nothing is done where the
+/// room is for 0 packs, or for no whole number of grains. After a failure, see `barrier_session`, `consume` is not
+/// called for what did not come from every rank.
 template <class T, class Group, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE DEVCOMM_FORCEINLINE void all_reduce_chunked(lsa::barrier_session<Group>& barrier, const Group& group,
                                                            const device_comm& comm, const chunk_room& room, slice packs,
                                                            const Produce& produce, const Consume& consume,
                                                            Operator op) {
-  DEVCOMM_ASSERT(room.packs > 0, "the chunks of an all-reduce need room for one pack at least");
-  if (room.packs == 0) return;
+  static_assert(detail::members_are_const<Consume, T>, "a consumer's store, map and complete are const members");
+  const bool holds_grains = room.packs > 0 && room.grain > 0 && room.packs % room.grain == 0;
+  DEVCOMM_ASSERT(holds_grains, "chunks have room for a whole number of grains, one at least: give packs_for the grain");
+  if (!holds_grains) return;
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_chunked, packs.size());
   detail::with_ranks(comm.lsa_size, detail::chunked_all_reduce<T, Group, Produce, Consume, Operator>{
                                         barrier, group, comm.lsa(), room, packs, produce, consume, op});

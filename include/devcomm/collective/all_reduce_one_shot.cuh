@@ -69,6 +69,7 @@ template <class T, class Channel, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_one_shot(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
                                         Operator op) {
   static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
+  static_assert(detail::takes_packs_only<Consume, T>, "only all_reduce_chunked calls map and complete of a consumer");
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of an all-reduce needs a capacity of one pack at least");
   if (room == 0) return;

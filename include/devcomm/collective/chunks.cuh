@@ -21,9 +21,10 @@ struct chunk_buffers {
     return {inputs, needs.add_buffer<char>(bytes)};
   }
   /// Packs of the largest chunks that `groups` groups have room for, a multiple of `grain`: 0 if the buffers have less
-  /// than `32 * grain * groups * ranks` bytes. *Requires* at least one group and a grain of at least one.
+  /// than `32 * grain * groups * ranks` bytes, or for a grain of 0. *Requires* at least one group.
   DEVCOMM_HOST_DEVICE constexpr uint32_t packs_for(uint64_t groups, int ranks, uint32_t grain = 1) const {
     const uint64_t packs = inputs.count / (2 * 16 * groups * static_cast<uint64_t>(ranks));
+    if (grain == 0) return 0;
     return (packs < 0xffffffffu ? static_cast<uint32_t>(packs) : 0xffffffffu) / grain * grain;
   }
 };
@@ -42,7 +43,6 @@ struct chunk_room {
                                             uint32_t group, uint32_t grain = 1) {
     const uint64_t bytes = uint64_t{2 * 16} * static_cast<uint32_t>(comm.lsa_size) * packs;
     DEVCOMM_ASSERT(bytes * (group + 1) <= buffers.inputs.count, "the group's chunks are past the end of the buffers");
-    DEVCOMM_ASSERT(packs % grain == 0, "chunks hold packs that stay together a whole number of times");
     const auto skipped = static_cast<int64_t>(bytes * group);
     return {comm.buffer(buffers.inputs) + skipped, comm.buffer(buffers.results) + skipped, packs, group % 2 != 0,
             grain};

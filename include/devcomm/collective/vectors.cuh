@@ -123,27 +123,34 @@ to_window(sym_ptr<T>, uint64_t) -> to_window<T>;
 
 namespace devcomm::detail {
 
-/// Consumers with `store(member, i, value)`.
-template <class Consume, class T, class = void>
-inline constexpr bool is_window_consumer = false;
-template <class Consume, class T>
-inline constexpr bool is_window_consumer<
-    Consume, T, void_t<decltype(declval<const Consume&>().store(0, uint64_t{}, declval<const pack<T>&>()))>> = true;
+// Members that a consumer may have beside its operator(). They are called as those of a constant.
 
-/// Those with `map(i, value)`.
 template <class Consume, class T, class = void>
-inline constexpr bool maps_results = false;
+inline constexpr bool has_store = false;
 template <class Consume, class T>
 inline constexpr bool
-    maps_results<Consume, T, void_t<decltype(declval<const Consume&>().map(uint64_t{}, declval<const pack<T>&>()))>> =
-        true;
+    has_store<Consume, T, void_t<decltype(declval<Consume&>().store(0, uint64_t{}, declval<const pack<T>&>()))>> = true;
 
-/// Those with `complete(packs)`.
+template <class Consume, class T, class = void>
+inline constexpr bool has_map = false;
+template <class Consume, class T>
+inline constexpr bool
+    has_map<Consume, T, void_t<decltype(declval<Consume&>().map(uint64_t{}, declval<const pack<T>&>()))>> = true;
+
 template <class Consume, class = void>
-inline constexpr bool takes_whole_rounds = false;
+inline constexpr bool has_complete = false;
 template <class Consume>
 inline constexpr bool
-    takes_whole_rounds<Consume, void_t<decltype(declval<const Consume&>().complete(declval<collective::slice>()))>> =
-        true;
+    has_complete<Consume, void_t<decltype(declval<Consume&>().complete(declval<collective::slice>()))>> = true;
+
+/// Whether none of them is lost for want of a `const`.
+template <class Consume, class T>
+inline constexpr bool members_are_const =
+    has_store<Consume, T> == has_store<const Consume, T>&& has_map<Consume, T> ==
+    has_map<const Consume, T>&& has_complete<Consume> == has_complete<const Consume>;
+
+/// Whether it has none of those that only chunks know.
+template <class Consume, class T>
+inline constexpr bool takes_packs_only = !has_map<Consume, T> && !has_complete<Consume>;
 
 }  // namespace devcomm::detail

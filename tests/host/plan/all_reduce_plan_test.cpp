@@ -157,7 +157,26 @@ TEST_CASE("a row that is slow where it was measured stays for the ranks where it
                           .pruned();
   CHECK(pruned.choose({.bytes = 65536, .ranks = 2}).algorithm == all_reduce_algorithm::one_shot);
   CHECK(pruned.choose({.bytes = 65536, .ranks = 8}).algorithm == all_reduce_algorithm::two_shot);
-  CHECK(pruned.rows().size() == 4);  // not two shots of 1024 bytes, the second of two equals, LL in more blocks
+  CHECK(pruned.rows().size() == 5);  // not the second of two equals, and LL in more blocks
+}
+
+TEST_CASE("sweeps that are pruned one by one answer together as the whole does") {
+  const std::string large = "2 1048576 one_shot ll 8 64 100\n2 1048576 two_shot ll 8 64 110\n";
+  const std::string small = "2 1024 one_shot ll 8 64 3\n2 1024 two_shot ll 8 64 5\n";
+  std::string kept;
+  for (const std::string& sweep : {large, small})
+    for (const auto& row : all_reduce_times::parse(sweep, "a sweep").pruned().rows()) kept += to_string(row) + "\n";
+  const auto whole = all_reduce_times::parse(large + small, "all");
+  const auto together = all_reduce_times::parse(kept, "all");
+  for (int ranks = 1; ranks <= 64; ++ranks)
+    for (const std::uint64_t bytes : {100u, 1024u, 65536u, 1u << 20, 64u << 20})
+      CHECK(together.choose({.bytes = bytes, .ranks = ranks}).microseconds ==
+            whole.choose({.bytes = bytes, .ranks = ranks}).microseconds);
+}
+
+TEST_CASE("a vector of less than 1 KiB is planned as one of 1 KiB") {
+  const auto times = all_reduce_times::parse("8 1024 one_shot ll 1 64 4\n2 64 one_shot ll 1 64 2\n", "x.txt");
+  CHECK(times.choose({.bytes = 100, .ranks = 8}).microseconds == 4);
 }
 
 TEST_CASE("a row comes back from its line") {
