@@ -1,6 +1,5 @@
 #include "perf/chunk_groups.cuh"
 #include "perf/chunked_all_reduce.hpp"
-#include "perf/device_algorithm.hpp"
 
 #include <devcomm/devcomm.cuh>
 
@@ -27,18 +26,11 @@ __global__ void __launch_bounds__(most_threads, 1)
 
 /// Results through memory of the library's to outputs anywhere, or straight into a window.
 template <bool IntoWindow>
-class chunked_all_reduce final : public device_algorithm {
+class chunked_all_reduce final : public chunked_algorithm {
  public:
-  explicit chunked_all_reduce(const rank_context& context) : device_algorithm(context) {
-    requirements needs = comm().requirements();
-    needs.lsa_barriers(most_blocks * most_groups_of_block);
-    buffers_ = collective::chunk_buffers::add(needs, chunk_buffer_bytes(is_simulated()));
-    device_comm_ = comm().create_device_comm(needs);
-  }
+  using chunked_algorithm::chunked_algorithm;
 
   [[nodiscard]] std::string name() const override { return IntoWindow ? "chunked_to_window" : "chunked"; }
-  [[nodiscard]] std::string protocol() const override { return "simple"; }
-  [[nodiscard]] bool can_be_dependent() const override { return true; }
   [[nodiscard]] std::string why_not(const work&) const override { return ""; }
   void start(const work& what) override {
     with_type(what.type, [&]<class T>(T) {
@@ -53,18 +45,11 @@ class chunked_all_reduce final : public device_algorithm {
  private:
   template <class T, template <class> class Consume>
   void run(const work& what, const Consume<T>& consume) {
-    const unsigned groups = groups_of_block(what.shape);
-    check_groups(what.shape, name());
-    const std::uint64_t all_groups = std::uint64_t{what.shape.blocks} * groups;
-    const std::uint32_t chunk_packs = buffers_.packs_for(all_groups, comm().lsa().size);
-    if (chunk_packs == 0)
-      throw usage_error("--blocks " + std::to_string(what.shape.blocks) + ": too many for the buffers of " + name());
-    launch(through_chunks<T, Consume<T>>, shape_of(what), device_comm_->get(), buffers_, chunk_packs,
+    launch(through_chunks<T, Consume<T>>, shape_of(what), device_comm_->get(), buffers_, chunk_packs(what.shape),
            static_cast<const T*>(what.input), consume, what.count(),
-           collective::packs_per_block(collective::packs_of<T>(what.count()), all_groups), groups);
+           collective::packs_per_block(collective::packs_of<T>(what.count()), groups_of(what.shape)),
+           groups_of_block(what.shape));
   }
-
-  collective::chunk_buffers buffers_{};
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "perf/chunk_groups.cuh"
 #include "perf/chunked_rms_norm.hpp"
-#include "perf/device_algorithm.hpp"
 #include "perf/norm_call.cuh"
 
 #include <devcomm/devcomm.cuh>
@@ -32,8 +31,7 @@ struct norm_in_windows {
 };
 
 /// Large tensors, in chunks of whole rows: each residual crosses the links once, and its norm is made of it where it
-/// arrives, while other blocks' chunks travel. Each group takes `group_packs` packs, which are whole
-/// rows.
+/// arrives, while other blocks' chunks travel. Each group takes `group_packs` packs, which are whole rows.
 template <class T>
 __global__ void __launch_bounds__(most_threads, 1)
     norm_of_chunks(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs,
@@ -51,39 +49,30 @@ __global__ void __launch_bounds__(most_threads, 1)
       norm_in_windows<T>{part.group, tensors, residual_out}, sum{});
 }
 
-class chunked_rms_norm final : public device_algorithm {
+class chunked_rms_norm final : public chunked_algorithm {
  public:
-  explicit chunked_rms_norm(const rank_context& context) : device_algorithm(context) {
-    requirements needs = comm().requirements();
-    needs.lsa_barriers(most_blocks * most_groups_of_block);
-    buffers_ = collective::chunk_buffers::add(needs, chunk_buffer_bytes(is_simulated()));
-    device_comm_ = comm().create_device_comm(needs);
-  }
+  using chunked_algorithm::chunked_algorithm;
 
   [[nodiscard]] std::string name() const override { return "chunked_to_window"; }
-  [[nodiscard]] std::string protocol() const override { return "simple"; }
-  [[nodiscard]] bool can_be_dependent() const override { return true; }
   [[nodiscard]] std::string why_not(const work& what) const override {
     const std::string reason = why_no_norm(what);
-    return reason.empty() && chunk_packs(what, most_groups_of_block) == 0 ? "a row does not fit into a chunk" : reason;
+    return reason.empty() && packs_for(most_groups_of_block, grain_of(what)) == 0 ? "a row does not fit into a chunk"
+                                                                                  : reason;
   }
   [[nodiscard]] launch_shape fitted(const work& what) const override {
     launch_shape shape = what.shape;
-    while (shape.blocks > 1 && chunk_packs(what, all_groups(shape)) == 0) --shape.blocks;
+    while (shape.blocks > 1 && packs_for(groups_of(shape), grain_of(what)) == 0) --shape.blocks;
     return shape;
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     std::vector<launch_shape> fitting;
     for (const launch_shape& shape : usual_shapes((what.bytes + 15) / 16, is_simulated()))
-      if (shape.blocks <= rows_of(what) && chunk_packs(what, all_groups(shape)) != 0) fitting.push_back(shape);
+      if (shape.blocks <= rows_of(what) && packs_for(groups_of(shape), grain_of(what)) != 0) fitting.push_back(shape);
     return fitting;
   }
   void start(const work& what) override {
-    check_groups(what.shape, name());
-    const std::uint64_t groups = all_groups(what.shape);
-    const std::uint32_t packs = chunk_packs(what, groups);
-    if (packs == 0)
-      throw usage_error("--blocks " + std::to_string(what.shape.blocks) + ": too many for the buffers of " + name());
+    const std::uint32_t packs = chunk_packs(what.shape, grain_of(what));
+    const std::uint64_t groups = groups_of(what.shape);
     with_layer_type(what.type, [&]<class T>(T) {
       const norm_tensors<T> tensors = tensors_of<T>(what);
       launch(norm_of_chunks<T>, shape_of(what), device_comm_->get(), buffers_, packs, tensors,
@@ -93,14 +82,8 @@ class chunked_rms_norm final : public device_algorithm {
   }
 
  private:
-  static std::uint64_t all_groups(const launch_shape& shape) {
-    return std::uint64_t{shape.blocks} * groups_of_block(shape);
-  }
-  std::uint32_t chunk_packs(const work& what, std::uint64_t groups) const {
-    return buffers_.packs_for(groups, comm().lsa().size, static_cast<std::uint32_t>(row_bytes(what) / 16));
-  }
-
-  collective::chunk_buffers buffers_{};
+  /// Packs of a row.
+  static std::uint32_t grain_of(const work& what) { return static_cast<std::uint32_t>(row_bytes(what) / 16); }
 };
 
 }  // namespace
