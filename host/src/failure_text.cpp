@@ -28,13 +28,8 @@ std::string text(const call_contract& call, bool with_root) {
          (with_root ? " with root " + std::to_string(call.root) : "");
 }
 
-/// Of two groups of one rank, each by its channel; else of two ranks.
-bool among_groups(const failure_record& record) {
-  return record.peer == record.rank && record.peer_index != record.index;
-}
-
 std::string name(const failure_record& record, int rank, std::uint32_t index) {
-  if (!among_groups(record)) return "rank " + std::to_string(rank);
+  if (record.among_groups == 0) return "rank " + std::to_string(rank);
   return std::string("the group of ") + to_string(record.what) + " " + std::to_string(index);
 }
 

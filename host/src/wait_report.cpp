@@ -18,9 +18,10 @@ using number_set = std::set<std::uint64_t>;
 struct party {
   int rank;
   operation what = operation::none;  ///< of a group
+  std::uint32_t groups = 0;          ///< as `wait_record::groups`
   std::uint32_t index = 0;
 
-  [[nodiscard]] bool is_group() const { return what != operation::none; }
+  [[nodiscard]] bool is_group() const { return groups != 0; }
   auto operator<=>(const party&) const = default;
 };
 
@@ -42,11 +43,11 @@ struct wait_places_of_kind {
 
 using wait_kinds = std::map<wait_kind, wait_places_of_kind>;
 
-/// Waits that are told in one sentence: all of `ranks` wait for all of `peers`, which are ranks, or, `among_groups`,
-/// channels of the same rank.
+/// Waits that are told in one sentence: all of `ranks` wait for all of `peers`, which are ranks or, where `groups` is
+/// not 0, channels of the same rank.
 struct wait_group {
   number_set ranks, peers;
-  bool among_groups;
+  std::uint32_t groups;  ///< as `wait_record::groups`
   operation what;
   std::uint64_t expected;
   std::uint64_t seen;
@@ -83,14 +84,8 @@ std::string seconds(std::chrono::nanoseconds time) {
   return text;
 }
 
-std::string name(const party& one) {
-  const std::string rank = "rank " + std::to_string(one.rank);
-  return one.is_group() ? std::string(to_string(one.what)) + " " + std::to_string(one.index) + " of " + rank : rank;
-}
-
 party peer_of(const wait_record& record, int rank) {
-  const bool group = record.peer == rank && record.peer_index != record.index;
-  return group ? party{rank, record.what, record.peer_index} : party{record.peer};
+  return record.groups != 0 ? party{rank, record.what, record.groups, record.peer_index} : party{record.peer};
 }
 
 wait_kinds collect(const observed_comm& comm) {
@@ -113,7 +108,7 @@ wait_kinds collect(const observed_comm& comm) {
 template <class Alike>
 void merge(std::vector<wait_group>& groups, const wait_group& group, Alike alike) {
   const auto found = std::find_if(groups.begin(), groups.end(), [&](const wait_group& other) {
-    return other.what == group.what && other.among_groups == group.among_groups && other.expected == group.expected &&
+    return other.what == group.what && other.groups == group.groups && other.expected == group.expected &&
            other.seen == group.seen && other.places.indices == group.places.indices &&
            other.places.blocks == group.places.blocks && alike(other);
   });
@@ -129,9 +124,9 @@ std::vector<wait_group> group(const wait_kinds& kinds) {
   std::vector<wait_group> by_rank;
   for (const auto& [kind, places] : kinds) {
     const auto rank = static_cast<std::uint64_t>(kind.rank);
-    const bool among_groups = kind.peer.is_group();
-    const auto peer = among_groups ? std::uint64_t{kind.peer.index} : static_cast<std::uint64_t>(kind.peer.rank);
-    merge(by_rank, {{rank}, {peer}, among_groups, kind.what, kind.expected, kind.seen, places},
+    const auto peer =
+        kind.peer.is_group() ? std::uint64_t{kind.peer.index} : static_cast<std::uint64_t>(kind.peer.rank);
+    merge(by_rank, {{rank}, {peer}, kind.peer.groups, kind.what, kind.expected, kind.seen, places},
           [&](const wait_group& other) { return other.ranks.contains(rank); });
   }
   std::vector<wait_group> groups;
@@ -149,9 +144,15 @@ class wait_graph {
     for (const auto& [kind, places] : kinds) {
       peers_[{kind.rank}].insert(kind.peer);
       if (!kind.peer.is_group()) continue;
-      for (const std::uint64_t index : places.indices)
-        peers_[{kind.rank, kind.what, static_cast<std::uint32_t>(index)}].insert(kind.peer);
+      handles_.insert(kind.peer.groups);
+      for (const std::uint64_t index : places.indices) peers_[group_of(kind.peer, kind.rank, index)].insert(kind.peer);
     }
+  }
+
+  /// " of the handle at 512 bytes" where groups of several handles, whose channels may have the same numbers, wait.
+  [[nodiscard]] std::string of_handle(std::uint32_t groups) const {
+    if (handles_.size() < 2 || groups == 0) return "";
+    return " of the handle at " + std::to_string((groups - std::uint64_t{1}) * 128) + " bytes";
   }
 
   /// "; rank 3 itself waits at LSA barrier 2 for rank 0": what each of `ranks` does, the same told once.
@@ -172,16 +173,21 @@ class wait_graph {
     return text;
   }
 
-  /// The same of groups of each of `ranks`: "; LL channel 1, of block 1, itself waits for LL channel 3".
-  [[nodiscard]] std::string own_waits(const number_set& ranks, operation what, const number_set& indices) const {
-    std::map<std::string, number_set> doing;
-    for (const std::uint64_t rank : ranks) {
-      for (const std::uint64_t index : indices)
-        doing[own_wait({static_cast<int>(rank), what, static_cast<std::uint32_t>(index)})].insert(index);
+  /// The same of groups of each of `ranks`: "; LL channel 1, of block 1, itself waits for LL channel 3". Ranks are
+  /// named where their groups do not do the same.
+  [[nodiscard]] std::string own_waits(const wait_group& group) const {
+    std::map<std::pair<std::string, number_set>, number_set> doing;  // by what is done, by which ranks' groups
+    for (const std::uint64_t index : group.peers) {
+      std::map<std::string, number_set> by_rank;
+      for (const std::uint64_t rank : group.ranks)
+        by_rank[own_wait(group_of({0, group.what, group.groups}, static_cast<int>(rank), index))].insert(rank);
+      for (const auto& [wait, ranks] : by_rank) doing[{wait, ranks}].insert(index);
     }
     std::string text;
-    for (const auto& [wait, those] : doing) {
-      const std::string channels = counted(to_string(what), those);
+    for (const auto& [what, those] : doing) {
+      const auto& [wait, ranks] = what;
+      std::string channels = counted(to_string(group.what), those) + of_handle(group.groups);
+      if (ranks != group.ranks) channels += " of " + counted("rank", ranks);
       text += wait == nobody ? "; nobody waits at " + channels : "; " + channels + wait;
     }
     return text;
@@ -209,11 +215,12 @@ class wait_graph {
     return text;
   }
 
-  /// Those that wait for each other, each such set once, by a shortest way round.
+  /// Those that wait for themselves, and those that wait for each other, each such set once, by a shortest way round.
   [[nodiscard]] std::string cycles() const {
     std::string text;
     std::set<party> told;
     for (const auto& [one, peers] : peers_) {
+      if (peers.contains(one)) text += "\n  " + name(one) + " waits for itself";
       if (told.contains(one)) continue;
       const std::vector<party> way = way_back(one);
       if (way.empty()) continue;
@@ -231,18 +238,35 @@ class wait_graph {
   static constexpr const char* nobody = " for nobody";
   static constexpr const char* elsewhere = " in another process";
 
-  /// What follows "rank N itself waits", or one of the two texts above.
+  /// The group at channel `index` of those that `like` is one of, on `rank`.
+  [[nodiscard]] static party group_of(const party& like, int rank, std::uint64_t index) {
+    return {rank, like.what, like.groups, static_cast<std::uint32_t>(index)};
+  }
+
+  [[nodiscard]] std::string name(const party& one) const {
+    const std::string rank = "rank " + std::to_string(one.rank);
+    if (!one.is_group()) return rank;
+    return std::string(to_string(one.what)) + " " + std::to_string(one.index) + of_handle(one.groups) + " of " + rank;
+  }
+
+  /// What follows "rank N itself waits", or one of the two texts above. A wait for ranks is told rather than one among
+  /// groups, as it leads on to others.
   [[nodiscard]] std::string own_wait(int rank) const {
     if (!here_.contains(rank)) return elsewhere;
-    const auto first = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& k) { return k.first.rank == rank; });
-    if (first == kinds_.end()) return nobody;
-    const party& peer = first->first.peer;
-    number_set ranks;
-    for (const party& each : peers_.at({rank})) {
-      if (!each.is_group()) ranks.insert(static_cast<std::uint64_t>(each.rank));
+    const auto find = [&](bool group) {
+      return std::find_if(kinds_.begin(), kinds_.end(),
+                          [&](const auto& k) { return k.first.rank == rank && k.first.peer.is_group() == group; });
+    };
+    if (const auto first = find(false); first != kinds_.end()) {
+      number_set ranks;
+      for (const party& each : peers_.at({rank})) {
+        if (!each.is_group()) ranks.insert(static_cast<std::uint64_t>(each.rank));
+      }
+      return " at " + counted(to_string(first->first.what), first->second.indices) + " for " + counted("rank", ranks);
     }
-    return " at " + counted(to_string(first->first.what), first->second.indices) + " for " +
-           (peer.is_group() ? name(peer) : counted("rank", ranks));
+    const auto first = find(true);
+    if (first == kinds_.end()) return nobody;
+    return " at " + counted(to_string(first->first.what), first->second.indices) + " for " + name(first->first.peer);
   }
 
   /// What follows "LL channel 3", or `nobody`.
@@ -251,7 +275,7 @@ class wait_graph {
     if (peers == peers_.end()) return nobody;
     number_set blocks;
     for (const auto& [kind, places] : kinds_) {
-      if (kind.rank != group.rank || !kind.peer.is_group() || kind.what != group.what) continue;
+      if (kind.rank != group.rank || kind.peer.groups != group.groups || kind.what != group.what) continue;
       if (places.indices == number_set{group.index}) blocks.insert(places.blocks.begin(), places.blocks.end());
     }
     number_set indices;
@@ -283,7 +307,7 @@ class wait_graph {
     return ends;
   }
 
-  /// Those on a shortest way from `start` to itself, `start` first; empty when there is none.
+  /// Those on a shortest way from `start` over others to itself, `start` first; empty when there is none.
   [[nodiscard]] std::vector<party> way_back(const party& start) const {
     std::map<party, party> from;
     std::vector<party> open{start};
@@ -292,6 +316,7 @@ class wait_graph {
       const auto next = peers_.find(one);
       if (next == peers_.end()) continue;
       for (const party& peer : next->second) {
+        if (peer == one) continue;
         if (peer == start) {
           std::vector<party> way{one};
           for (party step = one; step != start;) way.push_back(step = from.at(step));
@@ -306,6 +331,7 @@ class wait_graph {
 
   const wait_kinds& kinds_;
   std::set<int> here_;
+  std::set<std::uint32_t> handles_;  // of groups that wait
   std::map<party, std::set<party>> peers_;
 };
 
@@ -315,11 +341,11 @@ std::string sentence(const wait_group& group, const wait_graph& graph) {
   return "\n  " + counted("rank", group.ranks) + ", " + counted("block", at.blocks) + ", " +
          counted("thread", at.threads) + (one ? " waits at " : " wait at ") +
          counted(to_string(group.what), at.indices) + " for " +
-         (group.among_groups ? counted(to_string(group.what), group.peers) + " of the same rank"
-                             : counted("rank", group.peers)) +
+         (group.groups != 0
+              ? counted(to_string(group.what), group.peers) + graph.of_handle(group.groups) + " of the same rank"
+              : counted("rank", group.peers)) +
          " to reach epoch " + std::to_string(group.expected) + " and last saw " + std::to_string(group.seen) +
-         ", for " + seconds(at.longest) +
-         (group.among_groups ? graph.own_waits(group.ranks, group.what, group.peers) : graph.own_waits(group.peers));
+         ", for " + seconds(at.longest) + (group.groups != 0 ? graph.own_waits(group) : graph.own_waits(group.peers));
 }
 
 }  // namespace
@@ -338,8 +364,8 @@ std::string report_waits(const std::vector<observed_comm>& comms) {
     if (lines > most_lines) text += "\n  and " + std::to_string(lines - most_lines) + " more of such lines";
     for (const observed_rank& one : comm.ranks) {
       if (one.full)
-        text += "\n  " + name({one.rank}) + " has more waits than the " + std::to_string(wait_table::capacity) +
-                " that its table holds";
+        text += "\n  rank " + std::to_string(one.rank) + " has more waits than the " +
+                std::to_string(wait_table::capacity) + " that its table holds";
     }
     text += graph.culprits() + graph.cycles();
   }

@@ -278,6 +278,7 @@ wait_record read_wait(wait_record& record) {
   copy.since = read_word(record.since);
   copy.noted = read_word(record.noted);
   copy.peer_index = read_word(record.peer_index);
+  copy.groups = read_word(record.groups);
   std::atomic_thread_fence(std::memory_order_acquire);
   const std::uint32_t after = read_word(record.number);
   copy.number = before == after ? before : 0;

@@ -176,14 +176,22 @@ __global__ void receive_only(device_comm comm, ll_handle channels, int first) {
   channel.receive(1 - part, 2 - part, threadIdx.x, got);
 }
 
-/// The two blocks of `receive_only` or, from `first` on, the second.
-std::string fate_of_groups(int first) {
+/// The block waits for what it has not sent to itself.
+__global__ void receive_own(device_comm comm, ll_handle channels, int part) {
+  lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
+  channel.begin_round();
+  std::uint64_t got[1][1];
+  channel.receive(part, part + 1, threadIdx.x, got);
+}
+
+/// The two blocks of `kernel` or, from `first` on, the second.
+std::string fate_of_groups(int first, void (*kernel)(device_comm, ll_handle, int) = receive_only) {
   simulator::clear_failure();
   test::on_ranks(1, [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
     const ll_handle channels = needs.add_local_ll_channels(2, 2, threads);
     const auto device_comm = comm.create_device_comm(needs);
-    launch(receive_only, {.grid = 2u - static_cast<unsigned>(first), .block = threads, .stream = cudaStreamPerThread},
+    launch(kernel, {.grid = 2u - static_cast<unsigned>(first), .block = threads, .stream = cudaStreamPerThread},
            device_comm.get(), channels, first);
     static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
   });
@@ -245,6 +253,9 @@ TEST_CASE("a deadlock among blocks of one rank names the block, or the channel w
   CHECK(contains(said, "LL channel 1: waits for a group at LL channel 0, where none is, to reach epoch 1"));
   CHECK(contains(said, "\n  rank 0: no group is at LL channel 0"));
   CHECK_FALSE(contains(said, "circle"));
+  said = fate_of_groups(1, receive_own);
+  INFO(said);
+  CHECK(contains(said, "LL channel 1: waits for block 0 at LL channel 1 to reach epoch 1"));
 }
 
 TEST_CASE("a deadlock says whose kernel is not there") {

@@ -35,11 +35,13 @@ host::detail::observed_wait wait(std::uint32_t index, std::int32_t peer, std::ui
   return {record, age};
 }
 
-/// Of a group that waits for another one of its rank, 0.
-host::detail::observed_wait group_wait(std::uint32_t index, std::uint32_t peer_index, std::uint32_t block) {
-  host::detail::observed_wait one = wait(index, 0, block, 0);
+/// Of a group that waits for another one of its rank.
+host::detail::observed_wait group_wait(std::uint32_t index, std::uint32_t peer_index, std::uint32_t block,
+                                       std::int32_t rank = 0, std::uint32_t offset = 0) {
+  host::detail::observed_wait one = wait(index, rank, block, 0);
   one.record.what = operation::ll_channel;
   one.record.peer_index = peer_index;
+  one.record.groups = offset / 128 + 1;
   return one;
 }
 
@@ -131,13 +133,59 @@ TEST_CASE("a wait for another group of the same rank names that group's channel"
 }
 
 TEST_CASE("groups of several ranks that wait alike are one sentence, and what else a rank waits for is told") {
-  auto there = group_wait(3, 1, 7);
-  there.record.peer = 1;
   const std::string text = host::detail::report_waits(
-      {{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {there, wait(4, 2, 0, 0)}, false}, {2, {}, false}}}});
+      {{"one",
+        {{0, {group_wait(3, 1, 7)}, false}, {1, {group_wait(3, 1, 7, 1), wait(4, 2, 0, 0)}, false}, {2, {}, false}}}});
+  CHECK(contains(text, "; nobody waits at LL channel 1\n"));
   CHECK(contains(text, "ranks 0, 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank"));
   CHECK(contains(text, "rank 1 waits in the end for rank 2, which waits for nobody"));
   CHECK(contains(text, "rank 1 waits in the end for LL channel 1 of rank 1, where nobody waits"));
+}
+
+TEST_CASE("ranks are named where their groups do not do the same") {
+  const std::string text = host::detail::report_waits(
+      {{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {group_wait(3, 1, 7, 1), group_wait(1, 2, 5, 1)}, false}}}});
+  CHECK(
+      contains(text,
+               "  ranks 0, 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank to reach "
+               "epoch 5 and last saw 4, for 2.0 s; nobody waits at LL channel 1 of rank 0; LL channel 1 of rank 1, of "
+               "block 5, itself waits for LL channel 2\n"));
+}
+
+TEST_CASE("groups of two handles are told apart, though their channels have the same numbers") {
+  const std::string text =
+      host::detail::report_waits({{"one", {{0, {group_wait(0, 1, 7, 0, 256), group_wait(1, 0, 6, 0, 1024)}, false}}}});
+  CHECK(
+      text ==
+      "  rank 0, block 7, thread 0 waits at LL channel 0 for LL channel 1 of the handle at 256 bytes of the same rank "
+      "to reach epoch 5 and last saw 4, for 2.0 s; nobody waits at LL channel 1 of the handle at 256 bytes\n"
+      "  rank 0, block 6, thread 0 waits at LL channel 1 for LL channel 0 of the handle at 1024 bytes of the same rank "
+      "to reach epoch 5 and last saw 4, for 2.0 s; nobody waits at LL channel 0 of the handle at 1024 bytes\n"
+      "  rank 0 waits in the end for LL channel 1 of the handle at 256 bytes of rank 0, where nobody waits: its group "
+      "has not started, is over, waits elsewhere, or is busy\n"
+      "  rank 0 waits in the end for LL channel 0 of the handle at 1024 bytes of rank 0, where nobody waits: its group "
+      "has not started, is over, waits elsewhere, or is busy");
+}
+
+TEST_CASE("a group that waits for its own packet is told by its channel, and to wait for itself") {
+  const std::string text = host::detail::report_waits({{"one", {{0, {group_wait(3, 3, 7)}, false}}}});
+  CHECK(text ==
+        "  rank 0, block 7, thread 0 waits at LL channel 3 for LL channel 3 of the same rank to reach epoch 5 and last "
+        "saw 4, for 2.0 s; LL channel 3, of block 7, itself waits for LL channel 3\n"
+        "  LL channel 3 of rank 0 waits for itself");
+  const std::string rank = host::detail::report_waits(
+      {{"one", {{0, {wait(3, 0, 7, 0), wait(4, 1, 0, 0)}, false}, {1, {wait(4, 0, 0, 0)}, false}}}});
+  CHECK(contains(rank, "\n  rank 0 waits for itself\n  these wait for each other: rank 0 -> rank 1 -> rank 0"));
+}
+
+TEST_CASE("of a rank that waits for ranks as well as among its groups, the former is told") {
+  const std::string text = host::detail::report_waits(
+      {{"one", {{0, {group_wait(3, 1, 7), wait(5, 1, 0, 0)}, false}, {1, {wait(2, 0, 0, 0)}, false}}}});
+  CHECK(contains(text, "rank 1, block 0, thread 0 waits at LSA barrier 2 for rank 0"));
+  CHECK(contains(text, "; rank 0 itself waits at LSA barrier 5 for rank 1\n"));
+  const std::string groups_only =
+      host::detail::report_waits({{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {wait(2, 0, 0, 0)}, false}}}});
+  CHECK(contains(groups_only, "; rank 0 itself waits at LL channel 3 for LL channel 1 of rank 0\n"));
 }
 
 TEST_CASE("a peer in another process is said to be there") {
@@ -164,7 +212,9 @@ TEST_CASE("a report has a limited number of lines and says what it left out") {
 
 TEST_CASE("a record is read only when it is complete") {
   wait_record record = wait(1, 2, 3, 4).record;
+  record.groups = 9;
   CHECK(host::detail::read_wait(record).peer == 2);
+  CHECK(host::detail::read_wait(record).groups == 9);
   record.number = 0;
   CHECK(host::detail::read_wait(record).number == 0);
 }

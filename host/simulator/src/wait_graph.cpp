@@ -57,8 +57,8 @@ std::string describe_place(const fiber& f) {
   return "nothing";
 }
 
-/// Whether `f` waits for another group of its rank, which holds another channel.
-bool awaits_group(const fiber& f) { return f.label->peer_index != f.label->index; }
+/// Whether `f` waits for a group of its rank, known by its channel.
+bool awaits_group(const fiber& f) { return f.label->groups != 0; }
 
 /// The threads that hold the barrier or channel that `f` waits for.
 std::vector<const fiber*> awaited_threads(const fiber& f) {

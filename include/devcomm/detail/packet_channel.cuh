@@ -168,8 +168,8 @@ class packet_channel {
     };
     const auto label = [&]() -> wait_label {
       const int peer = missing();
-      return {Protocol::what,      index_, home_->comm.rank, members_.world_rank(peer),         epoch_,
-              home_->comm.timeout, false,  epoch_ - 1,       channel_of(members_, index_, peer)};
+      return {Protocol::what,      index_, home_->comm.rank, members_.world_rank(peer),          epoch_,
+              home_->comm.timeout, false,  epoch_ - 1,       channel_of(members_, index_, peer), groups()};
     };
     bool arrived = true;
     const auto fail = [&](status failure) {
@@ -195,6 +195,12 @@ class packet_channel {
   }
 
  private:
+  /// As `wait_record::groups`.
+  DEVCOMM_DEVICE uint32_t groups() const {
+    if (!among_groups(members_)) return 0;
+    const char* channels = reinterpret_cast<const char*>(own_) - packet_layout{}.epoch(index_);
+    return static_cast<uint32_t>((channels - home_->comm.resources.local) / 128) + 1;
+  }
   /// What watches over sessions knows this one by.
   DEVCOMM_DEVICE auto id() const {
     return [this]() -> session_id {

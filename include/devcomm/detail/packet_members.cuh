@@ -42,14 +42,15 @@ struct packet_members {
   }
 };
 
-/// The channel that `member` holds, where this one's is `own`. Groups of one rank are a team whose members have all the
-/// same rank.
+/// Groups of one rank are a team whose members have all the same rank.
+DEVCOMM_DEVICE inline bool among_groups(const team& members) { return members.stride == 0; }
+/// The channel that `member` holds, where this one's is `own`.
 DEVCOMM_DEVICE inline uint32_t channel_of(const team& members, uint32_t own, int member) {
-  return members.stride == 0 ? own + static_cast<uint32_t>(member - members.rank) : own;
+  return among_groups(members) ? own + static_cast<uint32_t>(member - members.rank) : own;
 }
 /// As `awaited::peer`.
 DEVCOMM_DEVICE inline int32_t awaited_peer(const team& members, uint32_t own, int member) {
-  return members.stride == 0 ? ~static_cast<int32_t>(channel_of(members, own, member)) : members.world_rank(member);
+  return among_groups(members) ? ~static_cast<int32_t>(channel_of(members, own, member)) : members.world_rank(member);
 }
 
 }  // namespace devcomm::detail

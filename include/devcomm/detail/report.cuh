@@ -45,6 +45,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   record.expected = wait.expected;
   record.seen = wait.seen;
   record.peer_index = wait.peer < 0 ? static_cast<uint32_t>(~wait.peer) : wait.index;
+  record.among_groups = wait.peer < 0 ? 1 : 0;
   if (mine != nullptr) record.mine = load_contract(mine);
   if (theirs != nullptr) record.theirs = load_contract(theirs);
   if (my_call != nullptr) record.my_call = load_contract(my_call);

@@ -17,6 +17,7 @@ struct wait_label {
   bool has_deadline;            ///< the caller gave a deadline of its own, so waiting forever is no deadlock
   uint64_t seen = 0;            ///< epoch last read
   uint32_t peer_index = index;  ///< the peer's; another one only between groups of one rank
+  uint32_t groups = 0;          ///< as `wait_record::groups`
 };
 
 }  // namespace devcomm::detail

@@ -53,6 +53,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline uint32_t note_wait(resource_header* home,
   put(&record->since, since);
   put(&record->noted, now);
   put(&record->peer_index, label.peer_index);
+  put(&record->groups, label.groups);
   arch::store<memory_order::release, scope::system>(&record->number, number);
   return place;
 }

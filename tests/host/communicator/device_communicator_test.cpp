@@ -180,10 +180,13 @@ TEST_CASE("a failed wait is described as a sentence") {
   CHECK(host::describe(r) ==
         "rank 2, block 3: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout");
   r.peer = r.rank;
-  r.peer_index = 1;
-  CHECK(
-      host::describe(r) ==
-      "rank 2, block 3: LSA barrier 3 waited for the group of LSA barrier 1 to reach epoch 5 and last saw 4: timeout");
+  r.among_groups = 1;
+  for (const std::uint32_t index : {1u, 3u}) {  // the last is its own
+    r.peer_index = index;
+    CHECK(host::describe(r) == "rank 2, block 3: LSA barrier 3 waited for the group of LSA barrier " +
+                                   std::to_string(index) + " to reach epoch 5 and last saw 4: timeout");
+  }
+  r.among_groups = 0;
   r.peer = 1;
   r.outcome = status::aborted;
   CHECK(host::describe(r) ==
