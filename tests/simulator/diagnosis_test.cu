@@ -184,6 +184,17 @@ __global__ void receive_own(device_comm comm, ll_handle channels, int part) {
   channel.receive(part, part + 1, threadIdx.x, got);
 }
 
+/// The second half of the block waits for the first, which has gone on to a sync with it.
+__global__ void half_is_elsewhere(device_comm comm, ll_handle channels, int part) {
+  if (threadIdx.x >= threads / 2) {
+    lsa::ll_session channel{warp_span{1, 1, 1}, comm, local_groups{part, 2, 0}, channels};
+    channel.begin_round();
+    std::uint64_t got[1][1];
+    channel.receive(1 - part, 2 - part, threadIdx.x, got);
+  }
+  __syncthreads();
+}
+
 /// The two blocks of `kernel` or, from `first` on, the second.
 std::string fate_of_groups(int first, void (*kernel)(device_comm, ll_handle, int) = receive_only) {
   simulator::clear_failure();
@@ -256,6 +267,15 @@ TEST_CASE("a deadlock among blocks of one rank names the block, or the channel w
   said = fate_of_groups(1, receive_own);
   INFO(said);
   CHECK(contains(said, "LL channel 1: waits for block 0 at LL channel 1 to reach epoch 1"));
+}
+
+TEST_CASE("a group that a deadlock lacks is looked for among the other threads of its block too") {
+  const std::string said = fate_of_groups(1, half_is_elsewhere);
+  INFO(said);
+  CHECK(contains(said, "threads 32..63: LL channel 1: waits for a group at LL channel 0, where none is, to reach"));
+  CHECK(contains(said, "they wait in a circle:"));
+  CHECK(contains(said, "rank 0, block 0, threads 0..31 at __syncthreads waits for\n"));
+  CHECK_FALSE(contains(said, "no group is at"));
 }
 
 TEST_CASE("a deadlock says whose kernel is not there") {

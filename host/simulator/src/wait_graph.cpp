@@ -255,11 +255,17 @@ class builder {
     }
   }
 
-  /// What the rank's other blocks do, as one of them may be the group that is not there.
+  /// What the rank's threads outside the group of `f` do, as some of them may be the group that is not there.
   std::vector<size_t> of_group(const fiber& f) {
+    std::set<const fiber*> own{&f};
+    if (const session* const s = session_of(f, f.label->what, f.label->index); s != nullptr) {
+      for (const session::member& m : s->members) own.insert(m.thread);
+    }
     std::vector<size_t> others;
     for (const size_t node : of_rank_[f.label->peer]) {
-      if (first_[node] == nullptr || first_[node]->home != f.home) others.push_back(node);
+      bool outside = first_[node] == nullptr;
+      for (const fiber* each = first_[node]; !outside && each <= last_[node]; ++each) outside = !own.contains(each);
+      if (outside) others.push_back(node);
     }
     if (!others.empty()) return others;
     const std::string rank = "rank " + std::to_string(f.label->peer);
