@@ -18,8 +18,6 @@ set_property(CACHE DEVCOMM_ENABLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DEVCOMM_TEST_CUDA_ARCHITECTURES "" CACHE STRING
   "CUDA architectures of tests and benchmarks; empty: CMAKE_CUDA_ARCHITECTURES, as for examples")
 mark_as_advanced(DEVCOMM_TEST_CUDA_ARCHITECTURES)
-set(DEVCOMM_TEST_CUDA_FLAGS "" CACHE STRING "More flags for nvcc, for tests and benchmarks only")
-mark_as_advanced(DEVCOMM_TEST_CUDA_FLAGS)
 
 set(DEVCOMM_SANITIZE "" CACHE STRING
   "Sanitizer for host code and simulated kernels: empty, thread, address (with undefined), or race (kernels only)")

@@ -36,10 +36,10 @@ elseif(DEVCOMM_SANITIZE MATCHES "address|race")
   set(DEVCOMM_TEST_TIMEOUT_FACTOR 3)
 endif()
 
-# Tests of kernels, of many kernels each: more takes longer to compile than it saves.
-set(DEVCOMM_CATCH_KERNELS_OPTIMIZE -O1)
+# More takes longer to compile than it saves in running.
+set(DEVCOMM_TEST_OPTIMIZE -O1)
 if(DEVCOMM_SANITIZE MATCHES "address|thread")
-  set(DEVCOMM_CATCH_KERNELS_OPTIMIZE -O0)
+  set(DEVCOMM_TEST_OPTIMIZE -O0)
 endif()
 
 function(devcomm_register_test test)
@@ -104,7 +104,7 @@ function(devcomm_add_kernel_program name)
     devcomm_simulate(${name}_sim)
     target_link_libraries(${name}_sim PRIVATE ${catch})
     if(arg_CATCH)
-      target_compile_options(${name}_sim PRIVATE ${DEVCOMM_CATCH_KERNELS_OPTIMIZE})
+      target_compile_options(${name}_sim PRIVATE ${DEVCOMM_TEST_OPTIMIZE})
     endif()
     if(NOT arg_NO_TEST)
       devcomm_register_test(${name}_sim COMMAND ${name}_sim ${arg_ARGS}
@@ -139,7 +139,7 @@ function(devcomm_add_host_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
   if(NOT arg_NO_CATCH)
     target_link_libraries(${name} PRIVATE Catch2::Catch2WithMain)
-    target_compile_options(${name} PRIVATE -O1)  # more takes longer to compile than it saves
+    target_compile_options(${name} PRIVATE ${DEVCOMM_TEST_OPTIMIZE})
   endif()
   if(DEVCOMM_SANITIZE STREQUAL "race" AND NOT arg_IN_RACE_BUILD)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)  # no simulated kernels, nothing to detect

@@ -28,7 +28,7 @@ done
 
 find_cuda
 wanted() { [[ " ${stages[*]} " == *" $1 "* ]]; }
-packages=(g++ cmake ninja-build)
+packages=(g++ cmake ninja-build lld)
 if wanted checks; then packages+=(clang-format-14 shellcheck); fi
 if wanted release || wanted race || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
 if wanted thread || wanted address || wanted tidy; then packages+=(clang libclang-rt-dev); fi
@@ -42,10 +42,15 @@ mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
 require_packages "${packages[@]}"
 # The toolkit brings the CCCL headers; without one the distribution's serve for cuda::atomic_ref.
 if [ -z "$cuda_root" ]; then optional_package libcu++-dev "tests of kernels with cuda::atomic_ref are"; fi
-# Kernels that no GPU will run are compiled with as little optimisation as nvcc knows.
-test_cuda_options=(-DDEVCOMM_TEST_CUDA_ARCHITECTURES=90-virtual -DDEVCOMM_TEST_CUDA_FLAGS=)
-if [ -n "$cuda_root" ] && [ "$gpu_count" = 0 ] && "$cuda_root/bin/nvcc" --help | grep -e --Ofast-compile >/dev/null; then
-  test_cuda_options+=(-DDEVCOMM_TEST_CUDA_FLAGS=--Ofast-compile=max)
+# Several files at a time; package_fetch_sim compiles each alone.
+release_options=(-DCMAKE_UNITY_BUILD=ON -DDEVCOMM_BUILD_MPI=ON)
+if [ "$gpu_count" != 0 ]; then
+  release_options+=(-DDEVCOMM_TEST_CUDA_ARCHITECTURES=native)
+elif [ -n "$cuda_root" ]; then
+  # GPU programs that no GPU will run are compiled with as little optimisation as nvcc knows, and most of them to PTX.
+  cuda_flags=-DNDEBUG
+  if "$cuda_root/bin/nvcc" --help | grep -e --Ofast-compile >/dev/null; then cuda_flags+=" --Ofast-compile=max"; fi
+  release_options+=(-DDEVCOMM_TEST_CUDA_ARCHITECTURES=90-virtual "-DCMAKE_CUDA_FLAGS_RELEASE=$cuda_flags")
 fi
 cuda_options=(-DDEVCOMM_ENABLE_CUDA=OFF)
 [ -n "$cuda_root" ] && cuda_options=(-DDEVCOMM_ENABLE_CUDA=ON "-DCUDAToolkit_ROOT=$cuda_root")
@@ -54,20 +59,20 @@ jobs=$(nproc)
 configure() { # PRESET OPTION...
   local preset=$1
   shift
-  cmake --preset "$preset" "$@" >"build/$preset.log" 2>&1 || { cat "build/$preset.log"; return 1; }
+  cmake --preset "$preset" -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld "$@" >"build/$preset.log" 2>&1 || { cat "build/$preset.log"; return 1; }
   grep -- '-- devcomm:' "build/$preset.log" || true
 }
 build() { # PRESET
   cmake --build --preset "$1" -j "$jobs" -- -k 0 >"build/$1.log" 2>&1 || { grep -v '^\[[0-9]*/[0-9]*\]' "build/$1.log" | tail -n 200; return 1; }
 }
-# Some tests only wait: one more at a time than there are cores.
+# Some tests only wait: two more at a time than there are cores.
 run_tests() { # PRESET
-  ctest --preset "$1" -j $((jobs + 1))
+  ctest --preset "$1" -j $((jobs + 2))
 }
 
 stage_checks() { scripts/checks/all.sh; }
 stage_release() {
-  configure release "${cuda_options[@]}" -DDEVCOMM_BUILD_MPI=ON "${test_cuda_options[@]}" &&
+  configure release "${cuda_options[@]}" "${release_options[@]}" &&
     build release && run_tests release
 }
 stage_race() { configure simulator-race && build simulator-race && run_tests simulator-race; }

@@ -32,7 +32,7 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       constexpr unsigned blocks = 4;
-      constexpr unsigned threads = 128;
+      constexpr unsigned threads = 64;
       const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
       const host::symmetric_memory memory = comm.allocate(1 << 20);
 

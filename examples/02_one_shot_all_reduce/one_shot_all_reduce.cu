@@ -3,6 +3,7 @@
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 
+#include "common/captured_graph.hpp"
 #include "common/check.hpp"
 
 using namespace devcomm;
@@ -30,7 +31,7 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       constexpr unsigned blocks = 4;
-      constexpr unsigned threads = 128;
+      constexpr unsigned threads = 64;
       constexpr int rounds = 3;
       const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
       const host::symmetric_memory memory = comm.allocate(1 << 20);
@@ -42,25 +43,20 @@ int main() {
         const sym_ptr<T> input = memory.pointer<T>() + static_cast<std::int64_t>(offset);
         T* output = reinterpret_cast<T*>(results.get());
 
-        check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-        launch(one_shot_all_reduce<T>, {.grid = blocks, .block = threads, .stream = stream}, device_comm.get(), input,
-               output, count);
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t replay = nullptr;
-        check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-        check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+        const example::captured_graph graph(stream, [&](cudaStream_t to) {
+          launch(one_shot_all_reduce<T>, {.grid = blocks, .block = threads, .stream = to}, device_comm.get(), input,
+                 output, count);
+        });
 
         for (int round = 0; round < rounds; ++round) {
           example::fill(input.local(), count, [&](std::uint64_t i) { return example::value(comm.rank(), i, round); });
           example::poison(output, count + 1);
-          check_cuda(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
+          graph.replay();
           check_cuda(cudaStreamSynchronize(stream), "one_shot_all_reduce");
           device_comm.check();
           example::expect(output, count, example::type_name<T>(),
                           [&](std::uint64_t i) { return example::sum_of_values(comm.size(), i, round); });
         }
-        check_cuda(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
-        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
       });
       check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 

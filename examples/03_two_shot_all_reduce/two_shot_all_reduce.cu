@@ -4,6 +4,7 @@
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 
+#include "common/captured_graph.hpp"
 #include "common/check.hpp"
 
 using namespace devcomm;
@@ -53,7 +54,7 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       constexpr unsigned blocks = 4;
-      constexpr unsigned threads = 128;
+      constexpr unsigned threads = 64;
       constexpr int rounds = 3;
       constexpr std::size_t bytes = 1 << 20;
       devcomm::requirements needs = comm.requirements().lsa_barriers(blocks);
@@ -69,26 +70,21 @@ int main() {
         const buffer_handle<T> parts{scratch.offset, bytes / sizeof(T)};
         T* output = reinterpret_cast<T*>(results.get());
 
-        check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-        launch(two_shot_all_reduce<T>, {.grid = blocks, .block = threads, .stream = stream}, device_comm.get(), input,
-               parts, output, count);
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t replay = nullptr;
-        check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-        check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+        const example::captured_graph graph(stream, [&](cudaStream_t to) {
+          launch(two_shot_all_reduce<T>, {.grid = blocks, .block = threads, .stream = to}, device_comm.get(), input,
+                 parts, output, count);
+        });
 
         for (int round = 0; round < rounds; ++round) {
           // The second barrier of the last replay says that all ranks have read this rank's input.
           example::fill(input.local(), count, [&](std::uint64_t i) { return example::value(comm.rank(), i, round); });
           example::poison(output, count + 1);
-          check_cuda(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
+          graph.replay();
           check_cuda(cudaStreamSynchronize(stream), "two_shot_all_reduce");
           device_comm.check();
           example::expect(output, count, example::type_name<T>(),
                           [&](std::uint64_t i) { return example::sum_of_values(comm.size(), i, round); });
         }
-        check_cuda(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
-        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
       });
       check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 

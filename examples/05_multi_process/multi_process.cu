@@ -6,7 +6,7 @@
 ///     for r in 0 1 2 3; do DEVCOMM_RANK=$r DEVCOMM_SIZE=4 DEVCOMM_ROOT=127.0.0.1:29600 ./multi_process & done;
 ///     wait
 ///
-/// Each rank stores its number into its place on every peer, and prints what it received.
+/// Each rank stores its number into its place on every LSA peer, which are those of its host, and checks what it got.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/communicator.hpp>
 
@@ -35,7 +35,8 @@ int main() {
     }
     const host::process_environment environment = host::read_process_environment();
     host::communicator comm(host::environment_bootstrap());
-    const auto size = static_cast<std::size_t>(comm.size());
+    const team ranks = comm.lsa();
+    const auto size = static_cast<std::size_t>(ranks.size);
 
     const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
     const host::symmetric_memory memory = comm.allocate(size * sizeof(int));
@@ -47,13 +48,14 @@ int main() {
       launch(all_gather, {.grid = 1, .block = 64}, device_comm.get(), numbers, number_of(comm.rank()));
       check_cuda(cudaDeviceSynchronize(), "all_gather");
       device_comm.check();
-      example::expect(numbers.local(), size, "numbers",
-                      [&](std::uint64_t rank) { return static_cast<float>(number_of(static_cast<int>(rank))); });
+      example::expect(numbers.local(), size, "numbers", [&](std::uint64_t peer) {
+        return static_cast<float>(number_of(ranks.world_rank(static_cast<int>(peer))));
+      });
     }
 
-    std::printf("multi_process: rank %d of %d (process %d, started by %s, device %d): correct, peers reached by %s\n",
+    std::printf("multi_process: rank %d of %d (process %d, started by %s, device %d): correct, %d LSA peers by %s\n",
                 comm.rank(), comm.size(), static_cast<int>(getpid()), environment.launcher.c_str(), comm.device(),
-                memory.how().c_str());
+                ranks.size - 1, memory.how().c_str());
     comm.barrier();  // nobody frees memory that a peer still uses
   });
 }

@@ -33,7 +33,7 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       constexpr unsigned blocks = 4;
-      constexpr unsigned threads = 128;
+      constexpr unsigned threads = 64;
       requirements needs = comm.requirements();
       const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), blocks, collective::one_shot_room(512));
       const host::device_communicator device_comm = comm.create_device_comm(needs);

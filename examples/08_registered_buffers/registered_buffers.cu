@@ -5,6 +5,7 @@
 #include <devcomm/host/all_reduce_plan.hpp>
 #include <devcomm/host/run_ranks.hpp>
 
+#include "common/captured_graph.hpp"
 #include "common/check.hpp"
 
 using namespace devcomm;
@@ -43,7 +44,7 @@ struct resources {
   sym_ptr<element> window;
 };
 
-/// Puts the all-reduce that the plan chose on a stream.
+/// Puts the all-reduce that the plan chose on a stream: of the first `count` elements of the tensor, in place.
 void start(const host::all_reduce_plan& plan, const resources& have, std::uint64_t count, cudaStream_t stream) {
   const launch_config shape{.grid = plan.blocks, .block = threads, .stream = stream};
   const auto over = [&]<class Session>(auto channels) {
@@ -61,31 +62,6 @@ void start(const host::all_reduce_plan& plan, const resources& have, std::uint64
   }
   launch(through_windows, shape, have.comm, have.window, count);
 }
-
-/// One captured graph: an all-reduce of the first `count` elements of the tensor, in place.
-class captured {
- public:
-  template <class Start>
-  captured(cudaStream_t stream, const Start& start) : stream_(stream) {
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    start(stream);
-    cudaGraph_t graph = nullptr;
-    check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-    check_cuda(cudaGraphInstantiate(&replay_, graph, 0), "cudaGraphInstantiate");
-    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
-  }
-  captured(captured&& other) noexcept : stream_(other.stream_), replay_(other.replay_) { other.replay_ = nullptr; }
-  captured& operator=(captured&&) = delete;
-  ~captured() {
-    if (replay_ != nullptr) cudaGraphExecDestroy(replay_);
-  }
-
-  void replay() const { check_cuda(cudaGraphLaunch(replay_, stream_), "cudaGraphLaunch"); }
-
- private:
-  cudaStream_t stream_;
-  cudaGraphExec_t replay_ = nullptr;
-};
 
 }  // namespace
 
@@ -108,7 +84,7 @@ int main() {
       cudaStream_t stream = nullptr;
       check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
       const std::size_t counts[] = {64, 1000, 4096, most_count};
-      std::vector<captured> graphs;
+      std::vector<example::captured_graph> graphs;
       for (const std::size_t count : counts) {
         const host::all_reduce_plan plan = host::plan_all_reduce(
             {.bytes = count * sizeof(element), .ranks = comm.size(), .most_blocks = most_blocks, .in_windows = true});

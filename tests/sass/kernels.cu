@@ -2,6 +2,7 @@
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 
+#include "common/captured_graph.hpp"
 #include "common/check.hpp"
 
 #include <cuda_bf16.h>

@@ -17,7 +17,7 @@ namespace devcomm_test {
 namespace {
 
 std::atomic<int> mode{-1};  // a `fault`; -1: none
-std::atomic<int> left{0};
+std::atomic<int> calls_left{0};
 std::atomic<bool> happened{false};
 
 /// Comes before each call. Whether the call must fail.
@@ -26,7 +26,7 @@ bool fails(bool makes_descriptor) {
   if (now < 0) return false;
   const bool death = now == static_cast<int>(fault::death);
   if (!death && !makes_descriptor) return false;
-  if (left.fetch_sub(1) > 0) return false;
+  if (calls_left.fetch_sub(1) > 0) return false;
   happened = true;
   if (death) {
     ::raise(SIGKILL);
@@ -39,7 +39,7 @@ bool fails(bool makes_descriptor) {
 }  // namespace
 
 void arm(fault what, int at) {
-  left = at;
+  calls_left = at;
   happened = false;
   mode = static_cast<int>(what);
 }
