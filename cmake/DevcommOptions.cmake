@@ -14,10 +14,9 @@ set(DEVCOMM_ENABLE_CUDA AUTO CACHE STRING
   "Build GPU parts: AUTO (when a CUDA toolkit is found), ON (fail without one) or OFF")
 set_property(CACHE DEVCOMM_ENABLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 
-# Many kernels in many shapes take long to compile: CI, which cannot run them, makes PTX of one architecture.
-set(DEVCOMM_TEST_CUDA_ARCHITECTURES "" CACHE STRING
-  "CUDA architectures of tests and benchmarks; empty: CMAKE_CUDA_ARCHITECTURES, as for examples")
-mark_as_advanced(DEVCOMM_TEST_CUDA_ARCHITECTURES)
+# Many kernels in many shapes take long to compile: CI, which cannot run them, makes no programs of them.
+option(DEVCOMM_TESTS_AS_PTX "Make PTX for sm_90 of GPU tests and benchmarks, and no programs")
+mark_as_advanced(DEVCOMM_TESTS_AS_PTX)
 
 set(DEVCOMM_SANITIZE "" CACHE STRING
   "Sanitizer for host code and simulated kernels: empty, thread, address (with undefined), or race (kernels only)")

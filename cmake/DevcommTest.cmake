@@ -47,6 +47,9 @@ function(devcomm_register_test test)
   if(NOT arg_COMMAND)
     message(FATAL_ERROR "devcomm_register_test(${test}): COMMAND is missing")
   endif()
+  if(arg_GPU AND DEVCOMM_GPU_AS_PTX)
+    return()  # there is no program
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -63,7 +66,7 @@ function(devcomm_register_test test)
     "TSAN_OPTIONS=halt_on_error=0:exitcode=66:second_deadlock_stack=1:atexit_sleep_ms=0"
     "ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1"
     "UBSAN_OPTIONS=print_stacktrace=1"
-    # Multicast is left to others on a shared machine.
+    # No test uses NVLink multicast, neither does NCCL beside it: a failure there can take down GPUs for others.
     "NCCL_NVLS_ENABLE=0" "NVSHMEM_DISABLE_NVLS=1" "TORCH_SYMM_MEM_DISABLE_MULTICAST=1")
   set_tests_properties(${test} PROPERTIES
     TIMEOUT ${timeout} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
@@ -114,9 +117,15 @@ function(devcomm_add_kernel_program name)
 
   # Sanitizers are for host code and simulated kernels; GPU programs add nothing there.
   if(NOT arg_SIM_ONLY AND DEVCOMM_HAVE_NVCC AND TARGET devcomm::host AND NOT DEVCOMM_SANITIZE)
-    add_executable(${name}_gpu ${arg_SOURCES})
+    if(DEVCOMM_GPU_AS_PTX)
+      add_library(${name}_gpu OBJECT ${arg_SOURCES})
+      set_target_properties(${name}_gpu PROPERTIES CUDA_PTX_COMPILATION ON CUDA_ARCHITECTURES 90-virtual)
+    else()
+      add_executable(${name}_gpu ${arg_SOURCES})
+    endif()
     devcomm_target_defaults(${name}_gpu)
     target_include_directories(${name}_gpu PRIVATE ${arg_INCLUDES})
+    set_target_properties(${name}_gpu PROPERTIES UNITY_BUILD OFF)  # from version 3.31 on CMake would join .cu files
     target_compile_definitions(${name}_gpu PRIVATE ${arg_DEFINITIONS})
     target_link_libraries(${name}_gpu PRIVATE ${libraries} devcomm::host CUDA::cudart_static ${catch})
     # Ranks are threads, and two may share a GPU: each needs a default stream of its own.

@@ -70,7 +70,7 @@ most=${rank_counts[-1]}
 needs_two_gpus() {
   [ "$gpus" -ge 2 ] || { echo "needs 2 GPUs" >>"$log" && return 1; }
 }
-# Nothing here needs NVLink multicast, and on a shared machine it is not for everyone to take.
+# Nothing here uses NVLink multicast: a failure there can take down GPUs for others.
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 run_examples() { # RANKS

@@ -28,9 +28,10 @@ done
 
 find_cuda
 wanted() { [[ " ${stages[*]} " == *" $1 "* ]]; }
-packages=(g++ cmake ninja-build lld)
+packages=(g++ cmake ninja-build)
 if wanted checks; then packages+=(clang-format-14 shellcheck); fi
 if wanted release || wanted race || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
+if wanted race || wanted thread || wanted address; then packages+=(lld); fi
 if wanted thread || wanted address || wanted tidy; then packages+=(clang libclang-rt-dev); fi
 if wanted tidy; then packages+=(libcatch2-dev clang-tidy python3); fi
 if wanted release; then packages+=(libopenmpi-dev openmpi-bin); fi
@@ -42,16 +43,17 @@ mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
 require_packages "${packages[@]}"
 # The toolkit brings the CCCL headers; without one the distribution's serve for cuda::atomic_ref.
 if [ -z "$cuda_root" ]; then optional_package libcu++-dev "tests of kernels with cuda::atomic_ref are"; fi
-# Several files at a time; package_fetch_sim compiles each alone.
-release_options=(-DCMAKE_UNITY_BUILD=ON -DDEVCOMM_BUILD_MPI=ON)
-if [ "$gpu_count" != 0 ]; then
-  release_options+=(-DDEVCOMM_TEST_CUDA_ARCHITECTURES=native)
-elif [ -n "$cuda_root" ]; then
-  # GPU programs that no GPU will run are compiled with as little optimisation as nvcc knows, and most of them to PTX.
-  cuda_flags=-DNDEBUG
-  if "$cuda_root/bin/nvcc" --help | grep -e --Ofast-compile >/dev/null; then cuda_flags+=" --Ofast-compile=max"; fi
-  release_options+=(-DDEVCOMM_TEST_CUDA_ARCHITECTURES=90-virtual "-DCMAKE_CUDA_FLAGS_RELEASE=$cuda_flags")
+# What no GPU will run is compiled with as little optimisation as nvcc knows, and most of it to PTX alone.
+cuda_flags='-O3 -DNDEBUG' as_ptx=OFF
+if [ "$gpu_count" = 0 ]; then
+  cuda_flags=-DNDEBUG as_ptx=ON
+  if [ -n "$cuda_root" ] && "$cuda_root/bin/nvcc" --help | grep -e --Ofast-compile >/dev/null; then
+    cuda_flags+=' --Ofast-compile=max'
+  fi
 fi
+release_options=(-DCMAKE_UNITY_BUILD=ON -DDEVCOMM_BUILD_MPI=ON
+  "-DDEVCOMM_TESTS_AS_PTX=$as_ptx" "-DCMAKE_CUDA_FLAGS_RELEASE=$cuda_flags")
+sanitizer_options=(-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld)  # large programs
 cuda_options=(-DDEVCOMM_ENABLE_CUDA=OFF)
 [ -n "$cuda_root" ] && cuda_options=(-DDEVCOMM_ENABLE_CUDA=ON "-DCUDAToolkit_ROOT=$cuda_root")
 
@@ -59,7 +61,7 @@ jobs=$(nproc)
 configure() { # PRESET OPTION...
   local preset=$1
   shift
-  cmake --preset "$preset" -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld "$@" >"build/$preset.log" 2>&1 || { cat "build/$preset.log"; return 1; }
+  cmake --preset "$preset" "$@" >"build/$preset.log" 2>&1 || { cat "build/$preset.log"; return 1; }
   grep -- '-- devcomm:' "build/$preset.log" || true
 }
 build() { # PRESET
@@ -75,9 +77,9 @@ stage_release() {
   configure release "${cuda_options[@]}" "${release_options[@]}" &&
     build release && run_tests release
 }
-stage_race() { configure simulator-race && build simulator-race && run_tests simulator-race; }
-stage_thread() { configure simulator-thread && build simulator-thread && run_tests simulator-thread; }
-stage_address() { configure simulator-address && build simulator-address && run_tests simulator-address; }
+stage_race() { configure simulator-race "${sanitizer_options[@]}" && build simulator-race && run_tests simulator-race; }
+stage_thread() { configure simulator-thread "${sanitizer_options[@]}" && build simulator-thread && run_tests simulator-thread; }
+stage_address() { configure simulator-address "${sanitizer_options[@]}" && build simulator-address && run_tests simulator-address; }
 stage_tidy() { configure clang-tidy "${cuda_options[@]}" && build clang-tidy; }
 stage_compile_time() {
   if [ -z "$cuda_root" ]; then

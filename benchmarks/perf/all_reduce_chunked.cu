@@ -1,4 +1,4 @@
-#include "perf/chunk_groups.cuh"
+#include "perf/chunked_algorithm.cuh"
 #include "perf/chunked_all_reduce.hpp"
 
 #include <devcomm/devcomm.cuh>

@@ -1,4 +1,4 @@
-#include "perf/chunk_groups.cuh"
+#include "perf/chunked_algorithm.cuh"
 #include "perf/chunked_rms_norm.hpp"
 #include "perf/norm_call.cuh"
 

@@ -6,7 +6,8 @@
 ///     for r in 0 1 2 3; do DEVCOMM_RANK=$r DEVCOMM_SIZE=4 DEVCOMM_ROOT=127.0.0.1:29600 ./multi_process & done;
 ///     wait
 ///
-/// Each rank stores its number into its place on every LSA peer, which are those of its host, and checks what it got.
+/// Each rank stores its number into its place on every LSA peer, and checks what it got. On several hosts, LSA peers
+/// are neighbours in the order of the ranks that share a host.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/communicator.hpp>
 
@@ -53,9 +54,9 @@ int main() {
       });
     }
 
-    std::printf("multi_process: rank %d of %d (process %d, started by %s, device %d): correct, %d LSA peers by %s\n",
+    std::printf("multi_process: rank %d of %d (process %d, started by %s, device %d): correct, %d LSA peers%s\n",
                 comm.rank(), comm.size(), static_cast<int>(getpid()), environment.launcher.c_str(), comm.device(),
-                ranks.size - 1, memory.how().c_str());
+                ranks.size - 1, ranks.size == 1 ? "" : (" by " + memory.how()).c_str());
     comm.barrier();  // nobody frees memory that a peer still uses
   });
 }

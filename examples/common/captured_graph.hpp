@@ -14,11 +14,18 @@ class captured_graph {
   captured_graph(cudaStream_t stream, const Start& start) : stream_(stream) {
     // Other ranks are threads of this process, and their calls are no concern of this capture.
     devcomm::check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    start(stream);
     cudaGraph_t graph = nullptr;
+    try {
+      start(stream);
+    } catch (...) {
+      cudaStreamEndCapture(stream, &graph);  // else no call on the stream would succeed
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      throw;
+    }
     devcomm::check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-    devcomm::check_cuda(cudaGraphInstantiate(&replay_, graph, 0), "cudaGraphInstantiate");
-    devcomm::check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    const cudaError_t outcome = cudaGraphInstantiate(&replay_, graph, 0);
+    cudaGraphDestroy(graph);
+    devcomm::check_cuda(outcome, "cudaGraphInstantiate");
   }
   captured_graph(captured_graph&& other) noexcept : stream_(other.stream_), replay_(other.replay_) {
     other.replay_ = nullptr;

@@ -244,7 +244,7 @@ class wait_graph {
   }
 
   [[nodiscard]] std::string name(const party& one) const {
-    const std::string rank = "rank " + std::to_string(one.rank);
+    std::string rank = "rank " + std::to_string(one.rank);
     if (!one.is_group()) return rank;
     return std::string(to_string(one.what)) + " " + std::to_string(one.index) + of_handle(one.groups) + " of " + rank;
   }
@@ -258,9 +258,11 @@ class wait_graph {
                           [&](const auto& k) { return k.first.rank == rank && k.first.peer.is_group() == group; });
     };
     if (const auto first = find(false); first != kinds_.end()) {
-      number_set ranks;
-      for (const party& each : peers_.at({rank})) {
-        if (!each.is_group()) ranks.insert(static_cast<std::uint64_t>(each.rank));
+      number_set ranks;  // that it waits for there
+      for (const auto& [kind, places] : kinds_) {
+        if (kind.rank == rank && !kind.peer.is_group() && kind.what == first->first.what &&
+            places.indices == first->second.indices)
+          ranks.insert(static_cast<std::uint64_t>(kind.peer.rank));
       }
       return " at " + counted(to_string(first->first.what), first->second.indices) + " for " + counted("rank", ranks);
     }

@@ -64,7 +64,7 @@ struct failure_record {
   call_contract my_call;
   call_contract their_call;
   uint32_t peer_index;    ///< the peer's; another one only between groups of one rank
-  uint32_t among_groups;  ///< 1: of two groups of one rank, known by their channels
+  uint32_t among_groups;  ///< 1: among groups of one rank, known by their channels
 };
 
 static_assert(sizeof(failure_record) == 184, "read by the host library");

@@ -8,7 +8,8 @@ namespace devcomm {
 
 /// `size` members; member `i` is world rank `first + i * stride`. `rank` is the caller's own place.
 /// Every team a device communicator hands out (world, LSA, rail), and every inner or outer factor
-/// of one, has this form, so that translating ranks is arithmetic and needs no table.
+/// of one, has this form, so that translating ranks is arithmetic and needs no table. Groups of one rank
+/// (`local_groups`) are a team of stride 0: each member is that rank, whose place is the caller's own.
 struct team {
   int32_t rank;
   int32_t size;
@@ -21,6 +22,7 @@ struct team {
   /// Place of a world rank in this team, or -1 when it is not a member.
   DEVCOMM_HOST_DEVICE constexpr int member_of(int world_rank) const {
     const int distance = world_rank - first;
+    if (stride == 0) return distance == 0 ? rank : -1;
     if (distance % stride != 0) return -1;
     const int member = distance / stride;
     return member >= 0 && member < size ? member : -1;

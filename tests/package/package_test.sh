@@ -33,7 +33,8 @@ if [ "$way" = find ]; then
   }
 else
   # devcomm is compiled again here, so as fast as can be.
-  options+=("-DFETCHCONTENT_SOURCE_DIR_DEVCOMM=$SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
+  options+=("-DFETCHCONTENT_SOURCE_DIR_DEVCOMM=$SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0
+    -DCMAKE_UNITY_BUILD=ON)
 fi
 
 "$CMAKE" -S "$here/consumer" -B "$WORK/build" -G "$GENERATOR" "${options[@]}"

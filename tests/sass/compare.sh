@@ -50,6 +50,7 @@ if ! cmp "$work/without.cubin" "$work/off.cubin"; then
   show >&2 || true
   exit 1
 fi
+[ -s "$work/kept/kernels.ptx" ] || { echo "nvcc did not keep kernels.ptx" >&2 && exit 1; }
 if cmp -s "$work/kept/kernels.ptx" "$work/on.ptx"; then
   echo "the code is the same with watchdog, tracing and checks on: nothing was compared" >&2
   exit 1

@@ -176,6 +176,24 @@ __global__ void receive_only(device_comm comm, ll_handle channels, int first) {
   channel.receive(1 - part, 2 - part, threadIdx.x, got);
 }
 
+/// The same in a channel that has the number of another one, which the group holds, too.
+__global__ void receive_beside_another(device_comm comm, ll_handle channels, ll_handle of_ranks) {
+  const auto part = static_cast<int>(blockIdx.x);
+  lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
+  lsa::ll_session other{block{}, comm, of_ranks, blockIdx.x};
+  channel.begin_round();
+  std::uint64_t got[1][1];
+  channel.receive(1 - part, 2 - part, threadIdx.x, got);
+}
+
+/// Both blocks wait for a third.
+__global__ void receive_from_last(device_comm comm, ll_handle channels, int) {
+  lsa::ll_session channel{block{}, comm, local_groups{static_cast<int>(blockIdx.x), 3, 0}, channels};
+  channel.begin_round();
+  std::uint64_t got[1][1];
+  channel.receive(2, 3, threadIdx.x, got);
+}
+
 /// The block waits for what it has not sent to itself.
 __global__ void receive_own(device_comm comm, ll_handle channels, int part) {
   lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
@@ -195,12 +213,12 @@ __global__ void half_is_elsewhere(device_comm comm, ll_handle channels, int part
   __syncthreads();
 }
 
-/// The two blocks of `kernel` or, from `first` on, the second.
-std::string fate_of_groups(int first, void (*kernel)(device_comm, ll_handle, int) = receive_only) {
+/// The two blocks of `kernel` or, from `first` on, the second, among `parts` groups of a rank.
+std::string fate_of_groups(int first, void (*kernel)(device_comm, ll_handle, int) = receive_only, unsigned parts = 2) {
   simulator::clear_failure();
   test::on_ranks(1, [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
-    const ll_handle channels = needs.add_local_ll_channels(2, 2, threads);
+    const ll_handle channels = needs.add_local_ll_channels(parts, parts, threads);
     const auto device_comm = comm.create_device_comm(needs);
     launch(kernel, {.grid = 2u - static_cast<unsigned>(first), .block = threads, .stream = cudaStreamPerThread},
            device_comm.get(), channels, first);
@@ -267,6 +285,31 @@ TEST_CASE("a deadlock among blocks of one rank names the block, or the channel w
   said = fate_of_groups(1, receive_own);
   INFO(said);
   CHECK(contains(said, "LL channel 1: waits for block 0 at LL channel 1 to reach epoch 1"));
+}
+
+TEST_CASE("blocks that wait for the same missing group are not told to wait for each other") {
+  const std::string said = fate_of_groups(0, receive_from_last, 3);
+  INFO(said);
+  CHECK(contains(said, "block 1, threads 0..63: LL channel 1: waits for a group at LL channel 2, where none is, to"));
+  CHECK(contains(said, "\n  rank 0: no group is at LL channel 2"));
+  CHECK_FALSE(contains(said, "circle"));
+}
+
+TEST_CASE("a deadlock report tells channels of two handles apart") {
+  simulator::clear_failure();
+  test::on_ranks(1, [](host::communicator& comm) {
+    devcomm::requirements needs = comm.requirements();
+    const ll_handle channels = needs.add_local_ll_channels(2, 2, threads);
+    const ll_handle of_ranks = needs.add_ll_channels(comm.lsa(), 2, threads);
+    const auto device_comm = comm.create_device_comm(needs);
+    launch(receive_beside_another, {.grid = 2, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+           channels, of_ranks);
+    static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+  });
+  const std::string said = simulator::last_failure();
+  INFO(said);
+  CHECK(contains(said, "rank 0, block 0, threads 0..63: LL channel 0: waits for block 1 at LL channel 1 to reach"));
+  CHECK(contains(said, "rank 0, block 1, threads 0..63: LL channel 1: waits for block 0 at LL channel 0 to reach"));
 }
 
 TEST_CASE("a group that a deadlock lacks is looked for among the other threads of its block too") {

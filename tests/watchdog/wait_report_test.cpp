@@ -94,6 +94,14 @@ TEST_CASE("ranks that wait for the same peers are one sentence, and so are the p
                "for 2.0 s; ranks 0, 1 themselves wait at LSA barrier 0 for rank 3\n"));
 }
 
+TEST_CASE("of a rank that waits in several places one is told, with the ranks that it waits for there") {
+  host::detail::observed_wait in_channel = wait(5, 3, 1, 0);
+  in_channel.record.what = operation::ll_channel;
+  const std::string text = host::detail::report_waits(
+      {{"one", {{0, {wait(0, 1, 0, 0)}, false}, {1, {wait(2, 0, 0, 0), in_channel}, false}, {3, {}, false}}}});
+  CHECK(contains(text, "; rank 1 itself waits at LSA barrier 2 for rank 0\n"));
+}
+
 TEST_CASE("a chain of waits ends at the rank that waits for nobody") {
   const std::string text = host::detail::report_waits(
       {{"one", {{0, {wait(0, 1, 0, 0)}, false}, {1, {wait(2, 2, 0, 0)}, false}, {2, {}, false}}}});

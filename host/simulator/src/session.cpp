@@ -161,9 +161,10 @@ void leave_session(const session_id& id) {
   if (++s->left == s->come) drop(*s);
 }
 
-const session* session_of(const fiber& f, devcomm::operation what, uint32_t index) {
+const session* session_of(const fiber& f, const devcomm::detail::wait_label& label) {
   for (auto s = f.sessions.rbegin(); s != f.sessions.rend(); ++s) {
-    if ((*s)->id.what == what && (*s)->id.index == index) return *s;
+    const session_id& id = (*s)->id;
+    if (id.what == label.what && id.index == label.index && id.offset == label.offset) return *s;
   }
   return nullptr;
 }

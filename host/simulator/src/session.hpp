@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/detail/session_id.hpp>
+#include <devcomm/detail/wait_label.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +44,8 @@ struct session {
 /// ", in a session of LSA barrier 1" for each session that the thread is in and the text `beside` it does not name.
 [[nodiscard]] std::string describe_sessions(const fiber& f, const std::string& beside);
 
-/// The latest session of `f` on that barrier or channel, or null.
-[[nodiscard]] const session* session_of(const fiber& f, devcomm::operation what, uint32_t index);
+/// The session of `f` that waits with that label, or null.
+[[nodiscard]] const session* session_of(const fiber& f, const devcomm::detail::wait_label& label);
 /// The sessions of `rank` on barrier or channel `index` of those that `s` is on one of.
 [[nodiscard]] std::vector<const session*> sessions_of_peer(const session& s, int rank, uint32_t index);
 

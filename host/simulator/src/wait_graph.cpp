@@ -60,10 +60,17 @@ std::string describe_place(const fiber& f) {
 /// Whether `f` waits for a group of its rank, known by its channel.
 bool awaits_group(const fiber& f) { return f.label->groups != 0; }
 
+/// Whether `f` waits for the group that `other` waits for, and so is not that group.
+bool awaits_same_group(const fiber& f, const fiber& other) {
+  return f.state == fiber_state::polling && f.label != nullptr && f.label->what == other.label->what &&
+         f.label->peer == other.label->peer && f.label->groups == other.label->groups &&
+         f.label->peer_index == other.label->peer_index;
+}
+
 /// The threads that hold the barrier or channel that `f` waits for.
 std::vector<const fiber*> awaited_threads(const fiber& f) {
   std::vector<const fiber*> found;
-  const session* const own = session_of(f, f.label->what, f.label->index);
+  const session* const own = session_of(f, *f.label);
   if (own == nullptr) return found;
   for (const session* theirs : sessions_of_peer(*own, f.label->peer, f.label->peer_index)) {
     for (const session::member& m : theirs->members) {
@@ -255,16 +262,18 @@ class builder {
     }
   }
 
-  /// What the rank's threads outside the group of `f` do, as some of them may be the group that is not there.
+  /// What the rank's threads outside the group of `f` do, as some of them may be the group that is not there; not
+  /// those that wait for it, too.
   std::vector<size_t> of_group(const fiber& f) {
     std::set<const fiber*> own{&f};
-    if (const session* const s = session_of(f, f.label->what, f.label->index); s != nullptr) {
+    if (const session* const s = session_of(f, *f.label); s != nullptr) {
       for (const session::member& m : s->members) own.insert(m.thread);
     }
     std::vector<size_t> others;
     for (const size_t node : of_rank_[f.label->peer]) {
       bool outside = first_[node] == nullptr;
-      for (const fiber* each = first_[node]; !outside && each <= last_[node]; ++each) outside = !own.contains(each);
+      for (const fiber* each = first_[node]; !outside && each <= last_[node]; ++each)
+        outside = !own.contains(each) && !awaits_same_group(*each, f);
       if (outside) others.push_back(node);
     }
     if (!others.empty()) return others;

@@ -54,8 +54,8 @@ namespace devcomm::collective {
 /// both. So this rank's piece may be where the result puts it. Inputs and outputs are this rank's alone: peers touch
 /// neither. `from_memory` and `to_pieces` are such functors for vectors in memory.
 ///
-/// `channel` is an `lsa::ll_session`, which brings all bits, or, for floating-point types, an `lsa::lamport_session`,
-/// which may bring another NaN. Pieces longer than its capacity take several rounds.
+/// `channel` is an `lsa::ll_session` or an `lsa::ll128_session`, which bring all bits, or, for floating-point types, an
+/// `lsa::lamport_session`, which may bring another NaN. Pieces longer than its capacity take several rounds.
 ///
 /// *Collective* over the channel's group, with the same `packs` on every rank: checked launches compare them; else
 /// ranks that differ wait in vain or get wrong results. After a failure, see `ll_session`, `consume` is not called for

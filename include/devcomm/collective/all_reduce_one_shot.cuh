@@ -58,9 +58,9 @@ DEVCOMM_HOST_DEVICE constexpr uint32_t one_shot_room(uint64_t packs) {
 /// kernel can make its input on the way in and use the result on the way out. Inputs and outputs are this
 /// rank's alone: peers touch neither.
 ///
-/// `channel` is an `lsa::ll_session` or, for floating-point types, an `lsa::lamport_session`. Vectors longer than
-/// its capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the ranks, so all
-/// ranks get the same bits, in every run.
+/// `channel` is an `lsa::ll_session`, an `lsa::ll128_session` or, for floating-point types, an `lsa::lamport_session`.
+/// Vectors longer than its capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the
+/// ranks, so all ranks get the same bits, in every run.
 ///
 /// *Collective* over the channel's group, with the same `packs` on every rank: checked launches compare them; else
 /// ranks that differ wait in vain or get wrong sums. After a failure, see `ll_session`, `consume` is not called for

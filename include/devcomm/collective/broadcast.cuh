@@ -22,8 +22,8 @@ namespace devcomm::collective {
 /// once for each `i` in the slice `packs`, by one thread of the channel's group, the same for both, and `produce` on
 /// the root alone. Inputs and outputs are this rank's alone: peers touch neither.
 ///
-/// `channel` is an `lsa::ll_session`, which brings all bits, or, for floating-point types, an `lsa::lamport_session`,
-/// which may bring another NaN. Vectors longer than its capacity take several rounds.
+/// `channel` is an `lsa::ll_session` or an `lsa::ll128_session`, which bring all bits, or, for floating-point types, an
+/// `lsa::lamport_session`, which may bring another NaN. Vectors longer than its capacity take several rounds.
 ///
 /// *Collective* over the channel's group, with the same `root` and `packs` on every rank: checked launches compare
 /// them; else ranks that differ wait in vain. *Requires* that `root` is a rank of the channel's team; for another,

@@ -56,9 +56,9 @@ namespace devcomm::collective {
 /// channel's group, the same for both. So the result may take the place of this rank's own piece. Inputs and outputs
 /// are this rank's alone: peers touch neither. `from_pieces` and `to_memory` are such functors for vectors in memory.
 ///
-/// `channel` is an `lsa::ll_session` or, for floating-point types, an `lsa::lamport_session`. Pieces longer than its
-/// capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the ranks: the same bits in
-/// every run, and those of `all_reduce_one_shot`.
+/// `channel` is an `lsa::ll_session`, an `lsa::ll128_session` or, for floating-point types, an `lsa::lamport_session`.
+/// Pieces longer than its capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the
+/// ranks: the same bits in every run, and those of `all_reduce_one_shot`.
 ///
 /// *Collective* over the channel's group, with the same `packs` on every rank: checked launches compare them; else
 /// ranks that differ wait in vain or get wrong results. After a failure, see `ll_session`, `consume` is not called for

@@ -199,7 +199,8 @@ class barrier_protocol {
     const int rank = members_.world_rank(peer.member);
     const auto label = [&]() -> wait_label {
       const uint64_t budget = limit.nanoseconds(*home_);
-      return {operation::lsa_barrier, index_, home_->comm.rank, rank, target, budget, limit.own, seen};
+      return {operation::lsa_barrier, index_, home_->comm.rank, rank, target, budget, limit.own, seen, index_, 0,
+              barriers_.offset};
     };
     status outcome = status::success;
     const auto look = [&] {

@@ -168,8 +168,17 @@ class packet_channel {
     };
     const auto label = [&]() -> wait_label {
       const int peer = missing();
-      return {Protocol::what,      index_, home_->comm.rank, members_.world_rank(peer),          epoch_,
-              home_->comm.timeout, false,  epoch_ - 1,       channel_of(members_, index_, peer), groups()};
+      return {Protocol::what,
+              index_,
+              home_->comm.rank,
+              members_.world_rank(peer),
+              epoch_,
+              home_->comm.timeout,
+              false,
+              epoch_ - 1,
+              channel_of(members_, index_, peer),
+              groups(),
+              offset()};
     };
     bool arrived = true;
     const auto fail = [&](status failure) {
@@ -198,16 +207,18 @@ class packet_channel {
   /// As `wait_record::groups`.
   DEVCOMM_DEVICE uint32_t groups() const {
     if (!among_groups(members_)) return 0;
-    const char* channels = reinterpret_cast<const char*>(own_) - packet_layout{}.epoch(index_);
-    return static_cast<uint32_t>((channels - home_->comm.resources.local) / 128) + 1;
+    return static_cast<uint32_t>((offset() - packet_layout{}.epoch(index_)) / 128) + 1;
+  }
+  /// As `session_id::offset`.
+  DEVCOMM_DEVICE uint64_t offset() const {
+    return static_cast<uint64_t>(reinterpret_cast<const char*>(own_) - home_->comm.resources.local);
   }
   /// What watches over sessions knows this one by.
   DEVCOMM_DEVICE auto id() const {
     return [this]() -> session_id {
       const device_comm& comm = home_->comm;
-      const auto offset = static_cast<uint64_t>(reinterpret_cast<const char*>(own_) - comm.resources.local);
       return {
-          Protocol::what,         index_, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset,
+          Protocol::what,         index_, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset(),
           Protocol::once_a_launch};
     };
   }

@@ -12,7 +12,7 @@ namespace devcomm::detail {
 struct awaited {
   operation what;
   uint32_t index;     ///< which barrier, channel or signal
-  int32_t peer;       ///< world rank, or `~channel` of another group of this rank
+  int32_t peer;       ///< world rank, or `~channel` of a group of this rank
   uint32_t expected;  ///< epoch waited for
   uint32_t seen;      ///< epoch last read
 };

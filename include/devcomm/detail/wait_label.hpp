@@ -18,6 +18,7 @@ struct wait_label {
   uint64_t seen = 0;            ///< epoch last read
   uint32_t peer_index = index;  ///< the peer's; another one only between groups of one rank
   uint32_t groups = 0;          ///< as `wait_record::groups`
+  uint64_t offset = 0;          ///< as `session_id::offset`
 };
 
 }  // namespace devcomm::detail

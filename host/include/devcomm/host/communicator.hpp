@@ -87,8 +87,8 @@ struct communicator_options {
   std::chrono::milliseconds kernel_timeout = std::chrono::minutes(10);
   /// Limit of every blocking step on the host.
   std::chrono::milliseconds limit = default_bootstrap_limit();
-  /// Compare the launches of all ranks at the first barrier of each session; `DEVCOMM_CHECK_LAUNCH`
-  /// (0 or 1) overrides. On by default in the simulator.
+  /// Compare the launches of all ranks, as `device_comm::check_launch` says; `DEVCOMM_CHECK_LAUNCH` (0 or 1)
+  /// overrides. On by default in the simulator.
   bool check_launch = false;
   /// Have a table for waits that last, see `watchdog.hpp`. Set when the program is compiled with
   /// `DEVCOMM_WATCHDOG`; set it yourself where only the files with kernels are. The same on all ranks.

@@ -49,7 +49,8 @@ class system_error : public error {
   using error::error;
 };
 
-/// A kernel's wait failed: timeout, abort or launch mismatch. Thrown by `communicator::check`.
+/// A kernel's wait failed: timeout, abort or launch mismatch. Thrown by `check` of a
+/// communicator or a device communicator.
 class kernel_error : public error {
  public:
   using error::error;
