@@ -14,7 +14,6 @@ case ${1:-} in
 esac
 program=$(realpath "$1")
 log=$(realpath -m "${2:-docs/results/$(date -u +%F)-slurm/srun.log}")
-mkdir -p "$(dirname "$log")"
 [ -x "$program" ] || fail "$program is no program; build the target example_05_multi_process_sim"
 [ "$(id -u)" = 0 ] || fail "namespaces are made as root"
 for tool in slurmctld slurmd srun munged ip nsenter; do
@@ -85,6 +84,7 @@ for ((wait = 0; wait < 100; ++wait)); do
 done
 
 failed=0
+mkdir -p "$(dirname "$log")"
 {
   echo "# One process for each rank, started by srun on two hosts"
   echo "# date:    $(date -u +'%F %T') UTC"

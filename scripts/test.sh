@@ -72,14 +72,15 @@ run_tests() { # PRESET
   ctest --preset "$1" -j $((jobs + 2))
 }
 
-stage_checks() { scripts/checks/all.sh; }
-stage_release() {
-  configure release "${cuda_options[@]}" "${release_options[@]}" &&
-    build release && run_tests release
+test_preset() { # PRESET OPTION...
+  configure "$@" && build "$1" && run_tests "$1"
 }
-stage_race() { configure simulator-race "${sanitizer_options[@]}" && build simulator-race && run_tests simulator-race; }
-stage_thread() { configure simulator-thread "${sanitizer_options[@]}" && build simulator-thread && run_tests simulator-thread; }
-stage_address() { configure simulator-address "${sanitizer_options[@]}" && build simulator-address && run_tests simulator-address; }
+
+stage_checks() { scripts/checks/all.sh; }
+stage_release() { test_preset release "${cuda_options[@]}" "${release_options[@]}"; }
+stage_race() { test_preset simulator-race "${sanitizer_options[@]}"; }
+stage_thread() { test_preset simulator-thread "${sanitizer_options[@]}"; }
+stage_address() { test_preset simulator-address "${sanitizer_options[@]}"; }
 stage_tidy() { configure clang-tidy "${cuda_options[@]}" && build clang-tidy; }
 stage_compile_time() {
   if [ -z "$cuda_root" ]; then

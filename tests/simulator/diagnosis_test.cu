@@ -167,13 +167,18 @@ __global__ void meet(device_comm comm) {
   barrier.sync();
 }
 
+template <class Channel>
+__device__ void receive_from(int member, Channel& channel) {
+  channel.begin_round();
+  std::uint64_t got[1][1];
+  channel.receive(member, member + 1, threadIdx.x, got);
+}
+
 /// Each block of the rank waits for what the other has not sent.
 __global__ void receive_only(device_comm comm, ll_handle channels, int first) {
   const int part = first + static_cast<int>(blockIdx.x);
   lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
-  channel.begin_round();
-  std::uint64_t got[1][1];
-  channel.receive(1 - part, 2 - part, threadIdx.x, got);
+  receive_from(1 - part, channel);
 }
 
 /// The same in a channel that has the number of another one, which the group holds, too.
@@ -181,34 +186,26 @@ __global__ void receive_beside_another(device_comm comm, ll_handle channels, ll_
   const auto part = static_cast<int>(blockIdx.x);
   lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
   lsa::ll_session other{block{}, comm, of_ranks, blockIdx.x};
-  channel.begin_round();
-  std::uint64_t got[1][1];
-  channel.receive(1 - part, 2 - part, threadIdx.x, got);
+  receive_from(1 - part, channel);
 }
 
 /// Both blocks wait for a third.
 __global__ void receive_from_last(device_comm comm, ll_handle channels, int) {
   lsa::ll_session channel{block{}, comm, local_groups{static_cast<int>(blockIdx.x), 3, 0}, channels};
-  channel.begin_round();
-  std::uint64_t got[1][1];
-  channel.receive(2, 3, threadIdx.x, got);
+  receive_from(2, channel);
 }
 
 /// The block waits for what it has not sent to itself.
 __global__ void receive_own(device_comm comm, ll_handle channels, int part) {
   lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
-  channel.begin_round();
-  std::uint64_t got[1][1];
-  channel.receive(part, part + 1, threadIdx.x, got);
+  receive_from(part, channel);
 }
 
 /// The second half of the block waits for the first, which has gone on to a sync with it.
 __global__ void half_is_elsewhere(device_comm comm, ll_handle channels, int part) {
   if (threadIdx.x >= threads / 2) {
     lsa::ll_session channel{warp_span{1, 1, 1}, comm, local_groups{part, 2, 0}, channels};
-    channel.begin_round();
-    std::uint64_t got[1][1];
-    channel.receive(1 - part, 2 - part, threadIdx.x, got);
+    receive_from(1 - part, channel);
   }
   __syncthreads();
 }
