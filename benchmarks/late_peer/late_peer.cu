@@ -30,6 +30,9 @@ namespace {
 
 using element = __half;
 
+/// Threads of the largest block.
+constexpr unsigned most_threads = 512;
+
 /// What to measure; a simulated GPU only shows that the benchmark works.
 struct plan {
   struct size {
@@ -61,20 +64,21 @@ struct plan {
 };
 
 template <class Session>
-__global__ void one_shot(device_comm comm, typename Session::handle channels, const element* input, element* output,
-                         std::uint64_t count) {
+__global__ void __launch_bounds__(most_threads) one_shot(device_comm comm, typename Session::handle channels,
+                                                         const element* input, element* output, std::uint64_t count) {
   Session channel{block{}, comm, channels, blockIdx.x};
   collective::all_reduce_one_shot<element>(channel, collective::slice_of_block(collective::packs_of<element>(count)),
                                            collective::from_memory<element>{input, count},
                                            collective::to_memory<element>{output, count}, sum{});
 }
 
-__global__ void direct(device_comm comm, sym_ptr<element> input, sym_ptr<element> output, std::uint64_t count) {
+__global__ void __launch_bounds__(most_threads)
+    direct(device_comm comm, sym_ptr<element> input, sym_ptr<element> output, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   collective::all_reduce_direct<element>(barrier, block{}, comm, input, output, count, sum{});
 }
 
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(most_threads)
     chunked(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs, const element* input,
             element* output, std::uint64_t count, std::uint64_t group_packs, unsigned groups) {
   const perf::chunk_group part(groups);
@@ -85,7 +89,7 @@ __global__ void __launch_bounds__(512)
       collective::from_memory<element>{input, count}, collective::to_memory<element>{output, count}, sum{});
 }
 
-__global__ void only_barrier(device_comm comm) {
+__global__ void __launch_bounds__(most_threads) only_barrier(device_comm comm) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   barrier.sync(memory_order::acq_rel);
 }
