@@ -23,7 +23,6 @@
 #include <vector>
 
 namespace late_peer {
-namespace {
 
 /// Each rank's in a window. Counters are never reset, so a kernel is told what they were.
 struct control {
@@ -40,26 +39,26 @@ struct begun_counts {
   std::uint32_t of[2];
 };
 
-__device__ void count_wrong(control* own) {
+__device__ inline void count_wrong(control* own) {
   devcomm::detail::arch::fetch_add<devcomm::memory_order::relaxed, devcomm::scope::device>(&own->wrong, 1u);
 }
 
 /// Looks at the word until it has the value, for a few seconds at most.
-__device__ bool see(const std::uint32_t* word, std::uint32_t value) {
+__device__ inline bool see(const std::uint32_t* word, std::uint32_t value) {
   constexpr unsigned most_looks = 1 << 22;
   for (unsigned i = 0; i < most_looks; ++i)
     if (devcomm::detail::arch::load<devcomm::memory_order::relaxed, devcomm::scope::system>(word) == value) return true;
   return false;
 }
 
-__device__ bool see_begun(const devcomm::sym_ptr<control>& shared, const begun_counts& all) {
+__device__ inline bool see_begun(const devcomm::sym_ptr<control>& shared, const begun_counts& all) {
   return see(&shared.lsa(0)->begun, all.of[0]) && see(&shared.lsa(1)->begun, all.of[1]);
 }
 
-constexpr unsigned most_waiting_threads = 512;
+inline constexpr unsigned most_waiting_threads = 512;
 
 /// Each thread waits for a packet of its own.
-__global__ void __launch_bounds__(most_waiting_threads)
+static __global__ void __launch_bounds__(most_waiting_threads)
     wait_in_vain(devcomm::device_comm comm, devcomm::ll_handle channels, int sender, control* own) {
   devcomm::lsa::ll_session<devcomm::block> channel{devcomm::block{}, comm, channels, blockIdx.x};
   channel.begin_round();
@@ -71,7 +70,7 @@ __global__ void __launch_bounds__(most_waiting_threads)
 }
 
 /// Sends those packets.
-__global__ void __launch_bounds__(most_waiting_threads)
+static __global__ void __launch_bounds__(most_waiting_threads)
     answer(devcomm::device_comm comm, devcomm::ll_handle channels, int receiver) {
   devcomm::lsa::ll_session<devcomm::block> channel{devcomm::block{}, comm, channels, blockIdx.x};
   channel.begin_round();
@@ -80,8 +79,8 @@ __global__ void __launch_bounds__(most_waiting_threads)
 
 /// A word goes back and forth between one thread on each rank, by relaxed stores and loads of system scope as devcomm's
 /// packets do. The time is kept after every `trips` round trips.
-__global__ void ping_pong(devcomm::sym_ptr<control> shared, int self, begun_counts all, std::uint32_t last,
-                          unsigned stamps, unsigned trips) {
+static __global__ void ping_pong(devcomm::sym_ptr<control> shared, int self, begun_counts all, std::uint32_t last,
+                                 unsigned stamps, unsigned trips) {
   namespace arch = devcomm::detail::arch;
   constexpr auto relaxed = devcomm::memory_order::relaxed;
   control* own = shared.local();
@@ -100,13 +99,13 @@ __global__ void ping_pong(devcomm::sym_ptr<control> shared, int self, begun_coun
   if (!alive) count_wrong(own);
 }
 
-__device__ devcomm::detail::arch::vec16 stored_pack(std::uint64_t i, std::uint32_t salt) {
+__device__ inline devcomm::detail::arch::vec16 stored_pack(std::uint64_t i, std::uint32_t salt) {
   const auto low = static_cast<std::uint32_t>(i);
   return {low, salt, ~low, low ^ salt};
 }
 
 /// Stores packs of 16 bytes to the peer; every block keeps when it begins and when its stores are there.
-__global__ void __launch_bounds__(512)
+static __global__ void __launch_bounds__(512)
     store_to_peer(devcomm::sym_ptr<control> shared, devcomm::sym_ptr<char> to, int self, begun_counts all,
                   std::uint64_t packs, std::uint32_t salt) {
   namespace arch = devcomm::detail::arch;
@@ -124,7 +123,7 @@ __global__ void __launch_bounds__(512)
 }
 
 /// Counts what did not arrive.
-__global__ void check_stored(const char* from, std::uint64_t packs, std::uint32_t salt, control* own) {
+static __global__ void check_stored(const char* from, std::uint64_t packs, std::uint32_t salt, control* own) {
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
     const auto is = devcomm::detail::arch::load16(from + i * 16);
@@ -335,5 +334,4 @@ class in_vain {
   std::uint32_t salt_ = 0;
 };
 
-}  // namespace
 }  // namespace late_peer
