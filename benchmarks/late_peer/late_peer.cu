@@ -70,9 +70,13 @@ __global__ void chunked(device_comm comm, collective::chunk_buffers buffers, std
 }
 
 std::string named(const char* what, std::uint64_t bytes, const perf::launch_shape& shape) {
-  const std::string size = bytes == 0           ? ""
-                           : bytes >= (1 << 20) ? " " + std::to_string(bytes >> 20) + " MiB"
-                                                : " " + std::to_string(bytes >> 10) + " KiB";
+  // The literal is never first in a sum: GCC 12 then warns of a copy that overlaps (GCC bug 105651).
+  std::string size;
+  if (bytes >= (1 << 20)) {
+    size = std::string(" ") + std::to_string(bytes >> 20) + " MiB";
+  } else if (bytes != 0) {
+    size = std::string(" ") + std::to_string(bytes >> 10) + " KiB";
+  }
   return what + size + ", " + std::to_string(shape.blocks) + " x " + std::to_string(shape.threads);
 }
 
