@@ -198,6 +198,8 @@ part_lateness() {
   start_log late_peer "Chains with a late peer, every protocol"
   needs_two_gpus || return
   limit=300 run DEVCOMM_RANKS=2 "$bin/benchmark_late_peer_gpu" --check
+  start_log waiting_beside "What waits cost their neighbours"
+  run DEVCOMM_RANKS=2 "$bin/benchmark_waiting_beside_gpu"
   start_log lateness "All-reduce with ranks that come late, in a graph and launched one by one, beside NCCL"
   local n rows how
   for n in "${rank_counts[@]}"; do
