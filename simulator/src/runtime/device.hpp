@@ -1,0 +1,12 @@
+/// \file device.hpp
+/// The simulated GPUs.
+#pragma once
+
+#include "runtime/host_port.hpp"
+
+namespace devcomm::simulator::detail {
+
+/// The calling host thread's device.
+[[nodiscard]] int current_device();
+
+}  // namespace devcomm::simulator::detail
