@@ -1,5 +1,6 @@
 #include "engine/block.hpp"
 
+#include "base/context.hpp"
 #include "engine/engine.hpp"
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
@@ -9,7 +10,6 @@
 #include "gpu/shared_memory.hpp"
 #include "gpu/static_shared.hpp"
 #include "gpu/thread_variables.hpp"
-#include "platform/context.hpp"
 
 #include <devcomm/simulator/simulator.hpp>
 

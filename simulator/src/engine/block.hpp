@@ -2,11 +2,11 @@
 /// One thread block: an OS thread, the fibers on it, its barriers and warps.
 #pragma once
 
+#include "base/futex.hpp"
+#include "base/sanitizer.hpp"
+#include "base/stack.hpp"
 #include "engine/fiber.hpp"
 #include "gpu/static_shared.hpp"
-#include "platform/futex.hpp"
-#include "platform/sanitizer.hpp"
-#include "platform/stack.hpp"
 
 #include <pthread.h>
 

@@ -6,9 +6,9 @@
 /// next scheduling step.
 #pragma once
 
+#include "base/futex.hpp"
 #include "engine/block.hpp"
 #include "engine/settings.hpp"
-#include "platform/futex.hpp"
 #include "schedule/schedule.hpp"
 
 #include <cstdint>
@@ -83,8 +83,8 @@ class engine {
   uint64_t steps = 0;
   uint64_t switches = 0;
   uint64_t handoffs = 0;
-  uint64_t now = 0;               ///< simulated nanoseconds
-  uint64_t step_limit = never;    ///< the dispatcher gets the baton back at this step
+  uint64_t now = 0;                ///< simulated nanoseconds
+  uint64_t step_limit = never;     ///< the dispatcher gets the baton back at this step
   bool dispatcher_wanted = false;  ///< the dispatcher gets the baton back at the next step
   bool shared_with_processes = false;
   uint64_t real_offset = 0;  ///< simulated minus real time, while shared

@@ -2,7 +2,7 @@
 /// Carries out an exploration: tells it what the simulation's threads do, and lets run whom it chooses.
 #pragma once
 
-#include "platform/sanitizer.hpp"
+#include "base/sanitizer.hpp"
 #include "schedule/exploration.hpp"
 #include "schedule/schedule_log.hpp"
 

@@ -2,8 +2,8 @@
 /// One running launch.
 #pragma once
 
+#include "base/sanitizer.hpp"
 #include "engine/block.hpp"
-#include "platform/sanitizer.hpp"
 
 #include <vector_types.h>
 #include <devcomm/simulator/detail/kernel_call.hpp>

@@ -1,10 +1,10 @@
 #include "engine/scheduler.hpp"
 
+#include "base/context.hpp"
 #include "engine/engine.hpp"
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
 #include "gpu/thread_variables.hpp"
-#include "platform/context.hpp"
 
 #include <cxxabi.h>
 

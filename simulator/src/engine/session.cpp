@@ -5,10 +5,10 @@
 /// it, so a session that begins meets only such as have ended, unless two are live at once.
 #include "engine/session.hpp"
 
+#include "base/sanitizer.hpp"
 #include "engine/engine.hpp"
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
-#include "platform/sanitizer.hpp"
 
 #include <devcomm/packet_channels.hpp>
 #include <devcomm/simulator/detail/execution.hpp>

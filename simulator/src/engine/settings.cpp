@@ -1,7 +1,7 @@
 #include "engine/settings.hpp"
 
+#include "base/sanitizer.hpp"
 #include "engine/engine.hpp"
-#include "platform/sanitizer.hpp"
 
 #include <devcomm/simulator/simulator.hpp>
 

@@ -3,8 +3,8 @@
 /// tasks; the dispatcher starts a task when all that it waits for is done.
 #pragma once
 
+#include "base/sanitizer.hpp"
 #include "engine/grid.hpp"
-#include "platform/sanitizer.hpp"
 #include "schedule/exploration.hpp"
 
 #include <cstddef>

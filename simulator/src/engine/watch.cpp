@@ -4,11 +4,11 @@
 /// runnable ones; the scheduler looks in its place, and wakes it when that memory differs from what it
 /// found. As a loop may look at other things only every so many rounds, a fiber that would wait for
 /// ever is woken `look_again` times in vain before it counts as stuck.
+#include "base/random.hpp"
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
 #include "engine/grid.hpp"
 #include "engine/warp.hpp"
-#include "schedule/random.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 

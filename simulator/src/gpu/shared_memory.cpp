@@ -1,10 +1,10 @@
 #include "gpu/shared_memory.hpp"
 
+#include "base/sanitizer.hpp"
 #include "engine/block.hpp"
 #include "engine/engine.hpp"
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
-#include "platform/sanitizer.hpp"
 
 #include <algorithm>
 #include <string>

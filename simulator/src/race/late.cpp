@@ -2,7 +2,7 @@
 
 #include "race/detector.hpp"
 
-#include <random.hpp>
+#include "base/random.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 /// The detector's side of the runtime's announcements.
 #include "race/detector.hpp"
 
-#include <race_port.hpp>
+#include "base/race_port.hpp"
 
 namespace devcomm::simulator::race {
 namespace {

@@ -2,7 +2,7 @@
 #include "race/detector.hpp"
 #include "race/symbol.hpp"
 
-#include <race_port.hpp>
+#include "base/race_port.hpp"
 
 #include <cxxabi.h>
 #include <malloc.h>

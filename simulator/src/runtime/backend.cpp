@@ -1,8 +1,8 @@
 #include <devcomm/host/error.hpp>
 #include <devcomm/simulator/simulator.hpp>
 
+#include "base/sanitizer.hpp"
 #include "gpu/memory_names.hpp"
-#include "platform/sanitizer.hpp"
 #include "runtime/host_port.hpp"
 
 #include <backend.hpp>

@@ -1,6 +1,6 @@
 /// What programs may ask of the race detector.
+#include "base/sanitizer.hpp"
 #include "engine/engine.hpp"
-#include "platform/sanitizer.hpp"
 
 #include <devcomm/simulator/simulator.hpp>
 

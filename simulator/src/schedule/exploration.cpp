@@ -1,6 +1,6 @@
 #include "schedule/exploration.hpp"
 
-#include "schedule/random.hpp"
+#include "base/random.hpp"
 
 #include <algorithm>
 

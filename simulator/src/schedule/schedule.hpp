@@ -2,7 +2,7 @@
 /// Who runs next: the kinds of schedule, each a function of the seed.
 #pragma once
 
-#include "schedule/random.hpp"
+#include "base/random.hpp"
 #include "schedule/schedule_log.hpp"
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 #include "schedule/schedule_log.hpp"
 
+#include "base/sanitizer.hpp"
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
-#include "platform/sanitizer.hpp"
 
 #include <dlfcn.h>
 #include <execinfo.h>

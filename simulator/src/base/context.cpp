@@ -1,4 +1,4 @@
-#include "platform/context.hpp"
+#include "base/context.hpp"
 
 #include <cstdint>
 

@@ -6,7 +6,7 @@
 /// Barriers, stream order and host synchronisation order what they promise and no more.
 #pragma once
 
-#include "platform/race_port.hpp"
+#include "base/race_port.hpp"
 
 #include <cstddef>
 

@@ -1,6 +1,6 @@
-#include "platform/stack.hpp"
+#include "base/stack.hpp"
 
-#include "platform/sanitizer.hpp"
+#include "base/sanitizer.hpp"
 
 #include <sys/mman.h>
 
