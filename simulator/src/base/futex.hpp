@@ -26,6 +26,9 @@ inline timespec to_timespec(uint64_t nanoseconds) {
   return {static_cast<time_t>(nanoseconds / 1000000000u), static_cast<long>(nanoseconds % 1000000000u)};
 }
 
+/// A time, or a step, that never comes.
+inline constexpr uint64_t never = ~uint64_t{0};
+
 /// Nanoseconds of real time.
 inline uint64_t real_time() {
   timespec t;

@@ -53,7 +53,7 @@ uint32_t block_barrier(uint32_t index, uint32_t threads, bool predicate) {
   barrier.predicates += predicate ? 1 : 0;
   sanitizer::cell& cell = barrier.cells[barrier.odd];
   sanitizer::release(cell);
-  engine& e = the_engine();
+  engine& e = b.simulation;
   uint32_t result = 0;
   if (barrier.arrived + 1 == needed(b, barrier)) {
     sanitizer::acquire_as(f.identity, cell);
@@ -86,7 +86,7 @@ void grid_barrier() {
     ++g.arrived;
     f.barrier = barrier_of_grid;
     b.suspend(f, fiber_state::at_barrier);
-    the_engine().reschedule();
+    b.simulation.reschedule();
   }
   sanitizer::acquire_unless_done(cell);
 }

@@ -2,6 +2,7 @@
 
 #include "base/context.hpp"
 #include "engine/engine.hpp"
+#include "engine/explorer.hpp"
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
 #include "engine/scheduler.hpp"
@@ -24,7 +25,11 @@ namespace devcomm::simulator::detail {
 __thread block* this_block = nullptr;
 __thread fiber* this_fiber = nullptr;
 
-block::block(grid& owner, uint64_t block_rank, int sm) : launch(owner), rank(block_rank), multiprocessor(sm) {}
+block::block(grid& owner, uint64_t block_rank, int sm)
+    : scheduled_block(owner.device, owner.number, owner.of_device, block_rank, owner.shape.threads()),
+      launch(owner),
+      simulation(owner.simulation),
+      multiprocessor(sm) {}
 
 block::~block() {
   for (warp& w : warps) {
@@ -78,7 +83,7 @@ void guarded(fiber& f, Part part) {
     error = 719;
   }
   const sanitizer::unobserved hidden;
-  the_engine().record_failure(describe_thread(f) + sessions + ": " + failure, false);
+  f.home->simulation.record_failure(describe_thread(f) + sessions + ": " + failure, false);
   fail_grid(f.home->launch, error);
 }
 
@@ -96,21 +101,34 @@ void fiber_main() {
     b.suspend(f, fiber_state::finished);
     b.exited(f);
   });
-  the_engine().order.ended(f);
+  if (explorer* const e = b.simulation.explored_by) e->ended(f);
   if (g.failed || b.live == 0) leave_fibers();
-  the_engine().reschedule();
+  b.simulation.reschedule();
   std::abort();  // a finished fiber is never chosen
+}
+
+}  // namespace
+
+namespace {
+
+/// Fails the launch of `b` when it wrote behind its dynamic shared memory.
+void check_shared_memory(block& b) {
+  const size_t bytes = b.launch.shape.dynamic_bytes;
+  if (shared_memory::intact(bytes)) return;
+  b.simulation.record_failure(describe_block(b) + ": the block wrote behind its " + std::to_string(bytes) +
+                                  " bytes of dynamic shared memory; give the launch more, or write less",
+                              false);
+  fail_grid(b.launch, 719);
 }
 
 }  // namespace
 
 void block::prepare() {
   const launch_shape& shape = launch.shape;
-  const uint32_t threads = shape.threads();
   set_block_variables(shape.grid, shape.block, rank);
   poison_static_shared();
   shared_memory::poison(shape.dynamic_bytes);
-  stacks_.allocate(threads, the_engine().config.stack_bytes);
+  stacks_.allocate(threads, simulation.config.stack_bytes);
   fibers.resize(threads);
   runnable.reserve(threads);
   warps.resize((threads + 31) / 32);
@@ -118,7 +136,7 @@ void block::prepare() {
   if (sanitizer::exact()) {
     const race_port& detector = sanitizer::exact_port();
     const uint32_t group =
-        detector.new_block(launch.identity, rank, threads, schedule::place_hash(launch.number, launch.device, rank));
+        detector.new_block(launch.identity, rank, threads, schedule::block_hash(launch.number, launch.device, rank));
     for (uint32_t i = 0; i < threads; ++i) fibers[i].identity = detector.new_thread(launch.identity, group, i);
     shared_ = static_shared_memory();
     if (shape.dynamic_bytes > 0) shared_.push_back({shared_memory::start(), shape.dynamic_bytes, ""});
@@ -134,11 +152,11 @@ void block::prepare() {
   for (uint32_t i = 0; i < threads; ++i) {
     fiber& f = fibers[i];
     f.home = this;
+    f.group = this;
     f.rank = i;
     f.index = {i % shape.block.x, i / shape.block.x % shape.block.y, i / (shape.block.x * shape.block.y)};
     f.context = make_context(stacks_.top(i), &fiber_main);
-    f.slot = i;
-    runnable.push_back(&f);
+    add(f);
     warps[i / 32].live |= 1u << (i % 32);
   }
 }
@@ -148,7 +166,7 @@ void block::run() {
   thread_id = syscall(SYS_gettid);
   root_identity = sanitizer::identity();
   my_turn.await();
-  engine& e = the_engine();
+  engine& e = simulation;
   {
     const sanitizer::unobserved hidden;
     if (!launch.failed) {
@@ -167,7 +185,7 @@ void block::run() {
 }
 
 void block::clean_up() {
-  engine& e = the_engine();
+  engine& e = simulation;
   for (fiber& f : fibers) {
     if (f.state == fiber_state::polling || f.state == fiber_state::sleeping) e.remove_waiting(f);
     forget_sessions(f);
@@ -184,24 +202,18 @@ void block::clean_up() {
 }
 
 void block::wake(fiber& f) {
-  the_engine().order.meets(f);
+  if (explorer* const e = simulation.explored_by) e->meets(f);
   f.state = fiber_state::runnable;
-  f.slot = static_cast<uint32_t>(runnable.size());
-  runnable.push_back(&f);
-  the_engine().order.woken(f, this_fiber);
-  if (!ready) the_engine().add_ready_block(*this);
+  add(f);
+  simulation.order.woken(f, this_fiber);
+  if (!ready) simulation.add_ready_block(*this);
 }
 
 void block::suspend(fiber& f, fiber_state why) {
   f.state = why;
-  fiber* last = runnable.back();
-  runnable.pop_back();
-  if (last != &f) {
-    runnable[f.slot] = last;
-    last->slot = f.slot;
-  }
-  the_engine().order.suspended(f);
-  if (runnable.empty()) the_engine().remove_ready_block(*this);
+  remove(f);
+  schedule::suspended(f);
+  if (runnable.empty()) simulation.remove_ready_block(*this);
   if (converging > 0) warps_after_suspend(*this, f);
 }
 

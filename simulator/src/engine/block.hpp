@@ -15,6 +15,7 @@
 
 namespace devcomm::simulator::detail {
 
+class engine;
 struct grid;
 
 /// One of the sixteen barriers of a block.
@@ -42,7 +43,7 @@ struct warp {
   uint32_t acting = 0;   ///< lanes that act for those
 };
 
-class block {
+class block : public scheduled_block {
  public:
   block(grid& launch, uint64_t rank, int multiprocessor);
   ~block();
@@ -54,18 +55,15 @@ class block {
   void join();
 
   grid& launch;
-  const uint64_t rank;       ///< linear index in the grid
+  engine& simulation;
   const int multiprocessor;  ///< whose resources it holds
 
   turn my_turn;
-  uint32_t budget = 0;  ///< scheduling steps before another block is chosen
   uint32_t ready_slot = 0;
   bool ready = false;  ///< in the engine's list of blocks with runnable fibers
   bool finished = false;
 
   std::vector<fiber> fibers;
-  std::vector<fiber*> runnable;
-  fiber* first = nullptr;  ///< of `runnable`, the one of highest priority; null: not known
   std::vector<warp> warps;
   named_barrier barriers[16];
   uint32_t live = 0;        ///< fibers that have not exited

@@ -1,8 +1,6 @@
 #include "engine/dispatcher.hpp"
 
 #include "engine/failure.hpp"
-#include "gpu/multiprocessors.hpp"
-#include "runtime/stream.hpp"
 
 #include <algorithm>
 
@@ -46,7 +44,7 @@ bool dispatcher::wanted() {
     in_background_ = false;
     return true;
   }
-  if (unfinished_tasks() == 0) {
+  if (engine_.unfinished_tasks == 0) {
     in_background_ = false;
     return false;
   }
@@ -58,7 +56,7 @@ bool dispatcher::wanted() {
 void dispatcher::sleep() {
   engine& e = engine_;
   const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
-  const bool work = unfinished_tasks() > 0;
+  const bool work = engine_.unfinished_tasks > 0;
   const timespec limit = to_timespec(std::max<uint64_t>(e.config.background_start, 1000000));
   e.lock.unlock();
   futex_wait(&e.event_, seen, work ? &limit : nullptr);
@@ -76,13 +74,13 @@ void dispatcher::start_tasks() {
       const task_ref keep(t);
       --t->references;  // the list's
       void* const id = identity_of(*t);
-      if (t->stream->error != 0 && !t->work.what->runs_after_failure()) {
+      if (t->queue->error != 0 && !t->work.what->runs_after_failure()) {
         finish_order(*t, id);
-        finish_task(*t, t->stream->error);
+        finish_task(*t, t->queue->error);
         continue;
       }
       if (const launch_shape* shape = t->work.what->shape()) {
-        auto* g = new grid;
+        auto* g = new grid(e);
         g->owner = t;
         ++t->references;
         g->call = t->work.what->call();
@@ -113,9 +111,9 @@ void dispatcher::start_blocks() {
 
 void dispatcher::start_blocks(grid& g) {
   while (!g.failed && g.next_block < g.shape.blocks()) {
-    const int place = resources::take(g.device, g.shape);
-    if (place < 0) return;
-    auto* b = new block(g, g.next_block++, place);
+    const int multiprocessor = engine_.gpus.take(g.device, engine_.config.multiprocessors, g.shape);
+    if (multiprocessor < 0) return;
+    auto* b = new block(g, g.next_block++, multiprocessor);
     g.running.push_back(b);
     engine_.add_ready_block(*b);
     b->start();
@@ -127,7 +125,7 @@ void dispatcher::join_blocks() {
     b->join();
     engine_.ended_threads_[engine_.ended_++ % engine::ended_kept] = b->thread_id;
     grid& g = b->launch;
-    resources::give_back(g.device, b->multiprocessor, g.shape);
+    engine_.gpus.give_back(g.device, b->multiprocessor, g.shape);
     g.running.erase(std::find(g.running.begin(), g.running.end(), b));
     delete b;
   }
@@ -179,7 +177,7 @@ void dispatcher::run_blocks() {
       seen = steps;
       since = now;
     } else if (e.config.watchdog != 0 && now - since > e.config.watchdog) {
-      die_of_watchdog(__atomic_load_n(&e.running, __ATOMIC_RELAXED), now - since);
+      die_of_watchdog(e, __atomic_load_n(&e.running, __ATOMIC_RELAXED), now - since);
     }
   }
 }

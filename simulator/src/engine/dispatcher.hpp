@@ -2,6 +2,7 @@
 /// The OS thread that starts launches and copies, ends them, and decides what a standstill means.
 #pragma once
 
+#include "engine/block.hpp"
 #include "engine/engine.hpp"
 #include "engine/task.hpp"
 

@@ -1,45 +1,34 @@
 #include "engine/engine.hpp"
 
-#include "engine/dispatcher.hpp"
-#include "gpu/memory_names.hpp"
-#include "runtime/host_port.hpp"
+#include "base/sanitizer.hpp"
+#include "engine/task.hpp"
 
 #include <pthread.h>
-#include <ledger.hpp>
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace devcomm::simulator::detail {
 namespace {
 
-void* dispatch(void*) {
-  dispatcher(the_engine()).run();
+/// What the thread that `poke` starts is given.
+struct start {
+  engine* simulation;
+  void (*dispatch)(engine&);
+};
+
+void* dispatch(void* argument) {
+  const start given = *static_cast<const start*>(argument);
+  delete static_cast<const start*>(argument);
+  given.dispatch(*given.simulation);
   return nullptr;
 }
 
-/// Of windows and device communicators.
-void report_leaks() {
-  const std::size_t leaks = host::detail::ledger::report_all();
-  const int status = leaks == 0 ? 0 : the_engine().config.leak_exit_status;
-  if (status == 0) return;
-  std::fflush(nullptr);
-  std::_Exit(status);
-}
-
-/// Before the constructors of the program's static objects, which may own some: so it comes after their destructors.
-__attribute__((constructor(101))) void expect_end() { std::atexit(&report_leaks); }
-
 }  // namespace
 
-engine& the_engine() {
-  static auto& only = *new engine;
-  return only;
-}
-
-engine::engine()
-    : config(settings_from_environment()), order(config.schedule, config.seed, schedule_log::from_environment()) {
-  explain_address_reports();
+engine::engine(const settings& first, std::unique_ptr<schedule_log> log, void (*dispatch)(engine&))
+    : config(first), order(config.schedule, config.seed, std::move(log)), dispatch_(dispatch) {
   sanitizer::set_late(config.late_stores, config.seed, &steps);
 }
 
@@ -59,7 +48,7 @@ void engine::poke() {
   if (!dispatcher_started_) {
     dispatcher_started_ = true;
     pthread_t thread;
-    if (pthread_create(&thread, nullptr, &dispatch, nullptr) != 0) {
+    if (pthread_create(&thread, nullptr, &dispatch, new start{this, dispatch_}) != 0) {
       std::fprintf(stderr, "devcomm simulator: cannot start its thread: raise the limit of threads or memory\n");
       std::abort();
     }
@@ -90,25 +79,10 @@ void engine::wait(condition& c, uint64_t until_step) {
   --returning_;
 }
 
-void note_shared_memory() {
-  const engine_guard hold;
-  engine& e = the_engine();
-  if (e.shared_with_processes) return;
-  e.shared_with_processes = true;
-  sanitizer::set_late(0, 0, nullptr);   // other processes would see them come and go
-  e.real_offset = e.now - real_time();  // wraps; the sum does again
+uint64_t engine::read_clock() {
+  now += step_time;
+  follow_real_time();
+  return now;
 }
-
-void begin_looking_on() {
-  const engine_guard hold;
-  the_engine().onlookers.push_back(syscall(SYS_gettid));
-}
-
-void end_looking_on() {
-  const engine_guard hold;
-  std::erase(the_engine().onlookers, syscall(SYS_gettid));
-}
-
-bool kernels_run() { return __atomic_load_n(&the_engine().grid_count, __ATOMIC_RELAXED) != 0; }
 
 }  // namespace devcomm::simulator::detail

@@ -7,18 +7,24 @@
 #pragma once
 
 #include "base/futex.hpp"
-#include "engine/block.hpp"
+#include "engine/session.hpp"
 #include "engine/settings.hpp"
+#include "gpu/multiprocessors.hpp"
 #include "schedule/schedule.hpp"
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 namespace devcomm::simulator::detail {
 
+class block;
+class explorer;
+struct fiber;
+struct grid;
 struct task;
 
 /// What a host thread waits for.
@@ -32,7 +38,7 @@ class engine {
  public:
   ticket_lock lock;
 
-  // --- host side (engine_host.cpp) ---
+  // --- threads of hosts ---
 
   /// Runs the simulation until `c` holds. The caller holds the lock, and holds it again afterwards.
   void host_wait(condition& c);
@@ -63,9 +69,12 @@ class engine {
   void remove_waiting(fiber& f);
   /// Wakes every fiber whose memory has changed or whose time has come; whether there was one.
   bool peek();
-  /// Wakes fibers that might look at something new when asked again; whether there was one.
-  bool wake_patient();
+  /// Wakes polling fibers whose loop may load something else in its next round; whether there was one.
+  bool wake_pollers();
   [[nodiscard]] uint64_t next_wake_time() const;
+
+  /// Advances time by the step that reading the clock takes; the new time.
+  uint64_t read_clock();
 
   /// World ranks that communicators have put on a device.
   std::map<int, std::set<int>> ranks_of_device;
@@ -77,6 +86,10 @@ class engine {
 
   settings config;
   schedule order;
+  explorer* explored_by = nullptr;  ///< is told what threads do, and chooses; null for nobody
+  session_table sessions;
+  multiprocessors gpus;
+  uint64_t unfinished_tasks = 0;
   uint64_t trace = 0;
   uint64_t launches = 0;  ///< since the seed was set
   std::map<int, uint64_t> launches_of_device;
@@ -97,7 +110,7 @@ class engine {
   bool hosts_moved = true;         ///< a thread of a host may run that waited when it was last looked at
   bool failed_since_idle = false;  ///< a launch failed and others still run: theirs follow from it
 
-  std::vector<block*> ready_blocks;
+  runnable_blocks ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
   uint32_t grid_count = 0;              ///< of them; read by threads without the lock
@@ -107,7 +120,8 @@ class engine {
   /// Nanoseconds of simulated time that one scheduling step takes.
   static constexpr uint64_t step_time = 20;
 
-  engine();
+  /// `dispatch` is what the dispatcher's thread runs; started when there is something to do.
+  engine(const settings& first, std::unique_ptr<schedule_log> log, void (*dispatch)(engine&));
   /// Starts the sequence of choices anew.
   void restart();
 
@@ -131,26 +145,9 @@ class engine {
   uint32_t event_ = 0;      ///< futex: changes when the dispatcher has something new to look at
   uint64_t last_call_ = 0;  ///< real time of the latest poke
   uint64_t last_peek_ = 0;  ///< step
+  void (*dispatch_)(engine&);
   bool dispatcher_started_ = false;
   std::string failure_text_;
-};
-
-/// The one simulation of the process.
-[[nodiscard]] engine& the_engine();
-
-/// Holds the engine's lock; for threads of hosts.
-class engine_guard {
- public:
-  engine_guard() {
-    the_engine().lock.lock();
-    the_engine().hosts_moved = true;
-  }
-  ~engine_guard() { the_engine().lock.unlock(); }
-  engine_guard(const engine_guard&) = delete;
-  engine_guard& operator=(const engine_guard&) = delete;
-
- private:
-  sanitizer::unobserved unobserved_;
 };
 
 }  // namespace devcomm::simulator::detail

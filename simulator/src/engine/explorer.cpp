@@ -1,8 +1,8 @@
 #include "engine/explorer.hpp"
 
+#include "engine/block.hpp"
 #include "engine/grid.hpp"
 #include "engine/task.hpp"
-#include "schedule/schedule.hpp"
 
 #include <link.h>
 
@@ -11,8 +11,6 @@
 #include <span>
 
 namespace devcomm::simulator::detail {
-
-bool exploring = false;
 
 namespace {
 
@@ -48,13 +46,13 @@ size_t thread_local_bytes() {
 }
 
 /// Shared memory lies in variables of the block's OS thread, wherever that is in this execution.
-uintptr_t place_of(const fiber& f, const void* address) {
+uintptr_t location_of(const fiber& f, const void* address) {
   const auto own = reinterpret_cast<uintptr_t>(&this_block);
   const auto at = reinterpret_cast<uintptr_t>(address);
   const uintptr_t distance = at > own ? at - own : own - at;
   if (distance > thread_local_bytes()) return at;
   const grid& g = f.home->launch;
-  const uint64_t block = schedule::place_hash(g.of_device, g.device, f.home->rank);
+  const uint64_t block = schedule::block_hash(g.of_device, g.device, f.home->rank);
   return (block << 32 | uintptr_t{1} << 63) + (at - own + (uintptr_t{1} << 30));
 }
 
@@ -113,7 +111,7 @@ int explorer::number_of(const thread_key& key, const block& home) {
 }
 
 int explorer::number_of(fiber& f) {
-  if (f.number < 0) f.number = number_of(key_of(f), *f.home);
+  if (f.number < 0) f.number = number_of(f.key(), *f.home);
   return f.number;
 }
 
@@ -125,7 +123,7 @@ void explorer::touches(const fiber& f, const void* address, size_t bytes, bool w
   const sanitizer::unobserved hidden;
   awaits_ = awaits_ || f.label != nullptr || f.watches.repeats > 0;
   stored_ = stored_ || writes;
-  const memory_access access{place_of(f, address), static_cast<uint32_t>(bytes), writes, value};
+  const memory_access access{location_of(f, address), static_cast<uint32_t>(bytes), writes, value};
   if (!looks_ || !has(pending_, access)) pending_.push_back(access);
 }
 
@@ -134,32 +132,33 @@ void explorer::found_nothing(const fiber& f) {
   pending_.clear();
   if (!looks_) vain_.clear();
   for (const watch& w : f.watches.entries) {
-    const memory_access access{place_of(f, w.address), w.bytes, false, w.value};
+    const memory_access access{location_of(f, w.address), w.bytes, false, w.value};
     if (!has(vain_, access)) vain_.push_back(access);
   }
 }
 
 void explorer::meets(fiber& f) {
   const sanitizer::unobserved hidden;
-  const void* place = nullptr;
+  const void* call_site = nullptr;
   uint64_t number = 0;
   switch (f.state) {
     case fiber_state::at_barrier: number = f.barrier; break;
     case fiber_state::at_warp: number = f.mask; break;
-    case fiber_state::at_converge: place = f.place; break;
+    case fiber_state::at_converge: call_site = f.call_site; break;
     default: return;
   }
   number |= static_cast<uint64_t>(f.state) << 32;
   const block* const home = f.state == fiber_state::at_barrier && f.barrier == barrier_of_grid ? nullptr : f.home;
   for (meeting& m : meetings_) {
-    if (m.home != home || m.place != place || m.number != number) continue;
+    if (m.home != home || m.call_site != call_site || m.number != number) continue;
     m.threads.push_back(number_of(f));
     return;
   }
-  meetings_.push_back({home, place, number, {number_of(f)}});
+  meetings_.push_back({home, call_site, number, {number_of(f)}});
 }
 
-void explorer::stopped(fiber& f) {
+void explorer::stopped(scheduled_thread& t) {
+  auto& f = static_cast<fiber&>(t);
   if (running_ != &f) return;
   const sanitizer::unobserved hidden;
   if (looks_) return go_on_looking();
@@ -230,38 +229,39 @@ void explorer::failed() {
 
 // --- who is next ---
 
-block& explorer::choose_block(const std::vector<block*>& ready) {
+scheduled_block& explorer::choose_block(const runnable_blocks& ready) {
   const sanitizer::unobserved hidden;
   if (running_ != nullptr) {  // stopped in the middle of a step
-    next_ = key_of(*running_);
+    next_ = running_->key();
     return *running_->home;
   }
   std::vector<int> runnable;
   std::vector<std::pair<block*, thread_key>> who;
-  for (block* b : ready) {
+  for (scheduled_block* const each : ready) {
+    auto* const b = static_cast<block*>(each);
     const auto add = [&](const thread_key& key, int number) {
       runnable.push_back(number);
       who.emplace_back(b, key);
     };
     if (b->fibers.empty()) {  // has not run
-      thread_key key{b->launch.device, b->launch.of_device, b->rank, 0};
-      for (; key.thread < b->launch.shape.threads(); ++key.thread) add(key, number_of(key, *b));
+      thread_key key{b->device, b->launch_of_device, b->rank, 0};
+      for (; key.thread < b->threads; ++key.thread) add(key, number_of(key, *b));
     }
-    for (fiber* f : b->runnable) {
+    for (scheduled_thread* const t : b->runnable) {
+      auto* const f = static_cast<fiber*>(t);
       const fiber* const in_step = next_in_step(*f);
-      if (in_step == nullptr || in_step == f)
-        add(key_of(*f), number_of(in_step == nullptr ? *f : lanes_of(*f).front()));
+      if (in_step == nullptr || in_step == f) add(f->key(), number_of(in_step == nullptr ? *f : lanes_of(*f).front()));
     }
   }
   const int chosen = search_.choose(runnable);
-  size_t place = 0;
-  while (runnable[place] != chosen) ++place;
-  next_ = who[place].second;
-  return *who[place].first;
+  size_t index = 0;
+  while (runnable[index] != chosen) ++index;
+  next_ = who[index].second;
+  return *who[index].first;
 }
 
-fiber& explorer::choose_fiber(block& b) {
-  fiber& f = b.fibers[next_.thread];
+scheduled_thread& explorer::choose_thread(scheduled_block& b) {
+  fiber& f = static_cast<block&>(b).fibers[next_.thread];
   f.quantum = 1;
   if (running_ == nullptr && next_in_step(f) != nullptr) {
     looks_ = true;

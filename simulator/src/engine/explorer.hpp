@@ -4,7 +4,7 @@
 
 #include "base/sanitizer.hpp"
 #include "schedule/exploration.hpp"
-#include "schedule/schedule_log.hpp"
+#include "schedule/schedule.hpp"
 
 #include <cstdint>
 #include <map>
@@ -18,16 +18,12 @@ class block;
 struct fiber;
 struct task;
 
-/// While `explore` runs: threads stop at each strong operation, also in devcomm's waits, and sleep as soon as they look
-/// in vain. Schedules that it has found are repeated under the same rules.
-extern bool exploring;
-
 /// Lanes of a warp that wait together, in step, are one thread from their first look on, under the number of lane 0:
 /// they look at all of their memory in one step, or in vain. A step ends with what one of them stores or with the
 /// wait, and the rest of the warp goes on when all have left that.
 ///
 /// All but `begin`, `end` and the results are called with the baton.
-class explorer {
+class explorer final : public chooser {
  public:
   explorer(bool reduction, uint64_t most_steps) : search_(reduction, most_steps) {}
 
@@ -43,7 +39,7 @@ class explorer {
   /// What it has read since it last stopped was not what it waits for: it sleeps until what it watches changes.
   void found_nothing(const fiber& f);
   /// It has come to a place where another may go on.
-  void stopped(fiber& f);
+  void stopped(scheduled_thread& t) override;
   /// It has ended.
   void ended(fiber& f);
   /// It wakes `f`, which is at a barrier or in a warp operation that all have come to.
@@ -52,9 +48,9 @@ class explorer {
   void failed();
 
   // --- who is next ---
-  [[nodiscard]] block& choose_block(const std::vector<block*>& ready);
-  [[nodiscard]] fiber& choose_fiber(block& b);
-  void record(const stop_place& from, const thread_key& to) {
+  [[nodiscard]] scheduled_block& choose_block(const runnable_blocks& ready) override;
+  [[nodiscard]] scheduled_thread& choose_thread(scheduled_block& b) override;
+  void record(const stop_point& from, const thread_key& to) override {
     const sanitizer::unobserved hidden;
     schedule_.emplace_back(from, to);
   }
@@ -66,10 +62,10 @@ class explorer {
   void awaited(const task& t) const;
 
  private:
-  /// Threads that meet at one place.
+  /// Threads that meet in one barrier or warp operation.
   struct meeting {
     const block* home;
-    const void* place;
+    const void* call_site;
     uint64_t number;
     std::vector<int> threads;
   };
@@ -91,7 +87,7 @@ class explorer {
   std::vector<meeting> meetings_;
   const fiber* running_ = nullptr;  ///< whose step is not over
   thread_key next_;
-  std::vector<std::pair<stop_place, thread_key>> schedule_;
+  std::vector<std::pair<stop_point, thread_key>> schedule_;
 };
 
 }  // namespace devcomm::simulator::detail

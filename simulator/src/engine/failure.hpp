@@ -15,12 +15,9 @@ namespace devcomm::simulator::detail {
 /// `describe_block` and "thread 5".
 [[nodiscard]] std::string describe_thread(const fiber& f);
 
-/// Who waits for what, in all launches that run.
-[[nodiscard]] std::string describe_deadlock();
-
 /// Ends the program: the fiber has left its stack, so nothing can be trusted.
 [[noreturn]] void die_of_overflow(const fiber& f);
 /// Ends the program: no scheduling step for too long.
-[[noreturn]] void die_of_watchdog(const block* running, uint64_t nanoseconds);
+[[noreturn]] void die_of_watchdog(const engine& e, const block* running, uint64_t nanoseconds);
 
 }  // namespace devcomm::simulator::detail

@@ -2,6 +2,9 @@
 /// One CUDA thread.
 #pragma once
 
+#include "base/futex.hpp"
+#include "schedule/runnable.hpp"
+
 #include <vector_types.h>
 #include <devcomm/detail/wait_label.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
@@ -15,7 +18,6 @@ namespace devcomm::simulator::detail {
 class block;
 struct session;
 
-inline constexpr uint64_t never = ~uint64_t{0};
 inline constexpr uint32_t barrier_of_grid = 16;  ///< as a fiber's `barrier`, behind those of its block
 
 enum class fiber_state : uint8_t {
@@ -35,15 +37,16 @@ struct watch {
   uint32_t bytes;
 };
 
-/// The memory that a fiber looks at again and again.
+/// The memory that a fiber polls.
 struct watch_list {
-  /// Whoever looks at more outside devcomm's waits is taken to go through memory and not to wait: it never sleeps.
+  /// A fiber that loads more words than this outside devcomm's waits is taken to scan memory, not to poll: it never
+  /// sleeps.
   static constexpr size_t most_of_loop = 256;
 
   std::vector<watch> entries;
-  size_t next = 0;        ///< of `entries`, what a loop looks at after its latest look
-  uint32_t repeats = 0;   ///< looks in a row that found what they found before
-  uint32_t patience = 0;  ///< times it was let look again although nothing had changed
+  size_t cursor = 0;     ///< in `entries`: the word that a loop loads after its latest load
+  uint32_t repeats = 0;  ///< loads in a row that found what they found before
+  uint32_t retries = 0;  ///< times it was woken although nothing had changed
 };
 
 /// What `__cxa_get_globals` points at: the exceptions in flight of one thread.
@@ -52,32 +55,21 @@ struct exception_state {
   unsigned uncaught;
 };
 
-struct fiber {
+struct fiber : scheduled_thread {
   void* context = nullptr;  ///< stack pointer while switched out
   block* home = nullptr;
   uint3 index{};
-  uint32_t rank = 0;
   fiber_state state = fiber_state::runnable;
-  uint32_t slot = 0;      ///< place in the block's runnable list, or in the engine's list of waiting fibers
-  uint32_t quantum = 1;   ///< preemption points left before it has to yield
-  uint32_t granted = 1;   ///< what `quantum` was when it last stopped or began
-  uint32_t alone = 0;     ///< preemption points passed without having to wait (kept by pct schedules)
-  uint64_t points = 0;    ///< preemption points and waits so far
-  uint64_t priority = 0;  ///< in pct schedules
   exception_state exceptions{};
 
   void* identity = nullptr;    ///< ThreadSanitizer's
   void* fake_stack = nullptr;  ///< AddressSanitizer's
 
-  // Where it stopped, for reports of replayed schedules.
-  void* frames[16] = {};
-  uint32_t place_depth = 0;
-
   // In explorations.
   int number = -1;                       ///< in its explorer's table
   const uint32_t* abort_word = nullptr;  ///< of a labelled wait
-  bool labels = false;                   ///< looks for a wait's label alone
-  std::vector<const void*> places;       ///< in the program, of the looks in `watches`
+  bool labels = false;                   ///< loads for a wait's label alone
+  std::vector<const void*> call_sites;   ///< of the loads in `watches`
 
   // Waiting for memory or time.
   watch_list watches;
@@ -97,7 +89,7 @@ struct fiber {
   uint32_t source = 0;
   uint64_t value = 0;  ///< given, then the result
   warp_operation operation = warp_operation::sync;
-  const void* place = nullptr;
+  const void* call_site = nullptr;
 
   std::vector<session*> sessions;  ///< that it is in, oldest first
 };

@@ -3,34 +3,26 @@
 #pragma once
 
 #include "base/sanitizer.hpp"
-#include "engine/block.hpp"
+#include "gpu/launch_shape.hpp"
 
-#include <vector_types.h>
 #include <devcomm/simulator/detail/kernel_call.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <set>
-#include <string>
 #include <tuple>
 #include <vector>
 
 namespace devcomm::simulator::detail {
 
+class block;
+class engine;
 struct task;
 
-/// Shape of a launch.
-struct launch_shape {
-  dim3 grid;
-  dim3 block;
-  size_t dynamic_bytes = 0;
-  bool cooperative = false;
-
-  [[nodiscard]] uint64_t blocks() const { return uint64_t{grid.x} * grid.y * grid.z; }
-  [[nodiscard]] uint32_t threads() const { return block.x * block.y * block.z; }
-};
-
 struct grid {
+  explicit grid(engine& e) : simulation(e) {}
+
+  engine& simulation;
   task* owner = nullptr;
   const kernel_call* call = nullptr;
   launch_shape shape;

@@ -6,7 +6,9 @@
 /// write, simulated time passes with real time instead, and deadlock is declared only after the grace
 /// period. While memory is shared with other processes, it never is.
 #include "engine/dispatcher.hpp"
-#include "engine/failure.hpp"
+#include "engine/explorer.hpp"
+#include "engine/snapshot.hpp"
+#include "report/deadlock.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -151,7 +153,7 @@ bool dispatcher::others_may_help() const {
 
 void dispatcher::standstill() {
   engine& e = engine_;
-  if (e.peek() || e.wake_patient()) return;
+  if (e.peek() || e.wake_pollers()) return;
   const uint64_t now = real_time();
   if (idle_since_ == 0 || idle_step_ != e.steps) {
     idle_since_ = real_base_ = now;
@@ -240,7 +242,8 @@ void dispatcher::wait_for_help() {
 
 void dispatcher::report_deadlock() {
   engine& e = engine_;
-  e.record_failure(describe_deadlock(), !e.failure_text().empty() && e.failed_since_idle);
+  e.record_failure(describe_deadlock(take_snapshot(e), e.config.deadlock_picture),
+                   !e.failure_text().empty() && e.failed_since_idle);
   for (grid* g : e.grids) fail_grid(*g, 702);  // cudaErrorLaunchTimeout
 }
 
@@ -248,9 +251,10 @@ void fail_grid(grid& g, int error) {
   if (g.failed) return;
   g.failed = true;
   g.error = error;
-  the_engine().failed_since_idle = true;
-  the_engine().order.failed();
-  the_engine().dispatcher_wanted = true;
+  engine& e = g.simulation;
+  e.failed_since_idle = true;
+  if (e.explored_by != nullptr) e.explored_by->failed();
+  e.dispatcher_wanted = true;
 }
 
 }  // namespace devcomm::simulator::detail

@@ -73,7 +73,7 @@ void leave_fibers() {
 fiber& engine::choose_fiber(block& b) {
   ++steps;
   now += step_time;
-  fiber& f = order.choose_fiber(b);
+  auto& f = static_cast<fiber&>(order.choose_thread(b));
   trace = mixed(trace, (b.launch.number << 48) ^ (b.rank << 16) ^ f.rank);
   return f;
 }
@@ -110,7 +110,7 @@ block* engine::choose() {
     peek();
   }
   if (ready_blocks.empty()) return nullptr;
-  block& b = order.choose_block(ready_blocks, steps);
+  auto& b = static_cast<block&>(order.choose_block(ready_blocks, steps));
   __atomic_store_n(&running, &b, __ATOMIC_RELAXED);
   return &b;
 }
@@ -125,11 +125,11 @@ void engine::hand_over(block& self, block* next) {
 void engine::add_ready_block(block& b) {
   b.ready = true;
   b.ready_slot = static_cast<uint32_t>(ready_blocks.size());
-  sanitizer::append(ready_blocks, &b);
+  sanitizer::append(ready_blocks, static_cast<scheduled_block*>(&b));
 }
 
 void engine::remove_ready_block(block& b) {
-  block* last = ready_blocks.back();
+  auto* const last = static_cast<block*>(ready_blocks.back());
   ready_blocks.pop_back();
   if (last != &b) {
     ready_blocks[b.ready_slot] = last;
@@ -141,7 +141,7 @@ void engine::remove_ready_block(block& b) {
 void preempt() {
   fiber* f = this_fiber;
   if (f == nullptr) return;
-  if (--f->quantum == 0) the_engine().reschedule();
+  if (--f->quantum == 0) f->home->simulation.reschedule();
 }
 
 bool in_kernel() noexcept { return this_fiber != nullptr; }

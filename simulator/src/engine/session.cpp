@@ -1,8 +1,8 @@
 /// Watches over how groups use their sessions.
 ///
-/// Threads of a group find each other by the barrier or channel and by their places: the newest session there that
-/// still lacks a thread's place is that thread's. All of a group have come to the end of a session before any leaves
-/// it, so a session that begins meets only such as have ended, unless two are live at once.
+/// Threads of a group find each other by the barrier or channel and by their ranks in the group: the newest session
+/// there that still lacks a thread of that rank is that thread's. All of a group have come to the end of a session
+/// before any leaves it, so a session that begins meets only such as have ended, unless two are live at once.
 #include "engine/session.hpp"
 
 #include "base/sanitizer.hpp"
@@ -24,18 +24,9 @@ namespace {
 using devcomm::detail::session_call;
 using devcomm::detail::session_id;
 
-/// A barrier or channel of one rank.
-using place = std::tuple<const void*, uint64_t, uint32_t, devcomm::operation, int32_t>;
-using sessions = std::vector<std::unique_ptr<session>>;  // oldest first
+session_key key_of(const session_id& id, int rank) { return {id.window, id.offset, id.index, id.what, rank}; }
 
-std::map<place, sessions>& table() {
-  static auto& only = *new std::map<place, sessions>;
-  return only;
-}
-
-place place_of(const session_id& id, int rank) { return {id.window, id.offset, id.index, id.what, rank}; }
-
-bool same_place(const session_id& a, const session_id& b) { return place_of(a, a.rank) == place_of(b, b.rank); }
+bool same_key(const session_id& a, const session_id& b) { return key_of(a, a.rank) == key_of(b, b.rank); }
 
 const char* name_of(session_call call) {
   switch (call) {
@@ -62,17 +53,17 @@ std::string threads(uint32_t count) { return std::to_string(count) + (count == 1
                   .c_str());
 }
 
-/// The latest session of the running thread at that place.
+/// The latest session of the running thread of that barrier or channel.
 session* own_session(const session_id& id) {
   auto& own = this_fiber->sessions;
-  const auto found = std::find_if(own.rbegin(), own.rend(), [&](const session* s) { return same_place(s->id, id); });
+  const auto found = std::find_if(own.rbegin(), own.rend(), [&](const session* s) { return same_key(s->id, id); });
   return found == own.rend() ? nullptr : *found;
 }
 
-void drop(const session& s) {
-  const auto found = table().find(place_of(s.id, s.id.rank));
+void drop(session_table& table, const session& s) {
+  const auto found = table.find(key_of(s.id, s.id.rank));
   std::erase_if(found->second, [&](const auto& each) { return each.get() == &s; });
-  if (found->second.empty()) table().erase(found);
+  if (found->second.empty()) table.erase(found);
 }
 
 }  // namespace
@@ -93,7 +84,7 @@ std::string describe_sessions(const fiber& f, const std::string& beside) {
 
 void begin_session(const session_id& id) {
   const sanitizer::unobserved hidden;
-  sessions& here = table()[place_of(id, id.rank)];
+  auto& here = this_block->simulation.sessions[key_of(id, id.rank)];
   if (own_session(id) != nullptr) fail_two_sessions(id, *this_fiber);
   session* mine = nullptr;
   for (const auto& s : here) {
@@ -158,7 +149,7 @@ void leave_session(const session_id& id) {
   auto& own = this_fiber->sessions;
   own.erase(std::find(own.begin(), own.end(), s));
   s->members[id.thread].left = true;
-  if (++s->left == s->come) drop(*s);
+  if (++s->left == s->come) drop(this_block->simulation.sessions, *s);
 }
 
 const session* session_of(const fiber& f, const devcomm::detail::wait_label& label) {
@@ -169,14 +160,14 @@ const session* session_of(const fiber& f, const devcomm::detail::wait_label& lab
   return nullptr;
 }
 
-std::vector<const session*> sessions_of_peer(const session& s, int rank, uint32_t index) {
+std::vector<const session*> sessions_of_peer(const session_table& table, const session& s, int rank, uint32_t index) {
   std::vector<const session*> found;
   session_id theirs = s.id;
   theirs.index = index;
   constexpr packet_layout layout{};  // only packets go from one index to another
   theirs.offset += layout.epoch(index) - layout.epoch(s.id.index);
-  const auto there = table().find(place_of(theirs, rank));
-  if (there == table().end()) return found;
+  const auto there = table.find(key_of(theirs, rank));
+  if (there == table.end()) return found;
   for (const auto& each : there->second) found.push_back(each.get());
   return found;
 }
@@ -190,7 +181,7 @@ void forget_sessions(fiber& f) {
       m.ended = m.left = true;
       ++s->left;
     }
-    if (s->left == s->come) drop(*s);
+    if (s->left == s->come) drop(f.home->simulation.sessions, *s);
   }
 }
 

@@ -7,7 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace devcomm::simulator::detail {
@@ -26,7 +29,7 @@ struct session {
   explicit session(const devcomm::detail::session_id& of) : id(of), members(of.threads) {}
 
   devcomm::detail::session_id id;  ///< of the thread that came first
-  std::vector<member> members;     ///< by place in the group
+  std::vector<member> members;     ///< by rank in the group
   uint32_t come = 0;
   uint32_t left = 0;
   /// What the thread that was first at each call called, and who it was: the latest of them.
@@ -39,6 +42,11 @@ struct session {
   uint64_t first_call = 0;  ///< number of `calls[0]`
 };
 
+/// A barrier or channel of one rank: window, offset, index, what it is, and the rank.
+using session_key = std::tuple<const void*, uint64_t, uint32_t, devcomm::operation, int32_t>;
+/// All sessions that are held; those of one barrier or channel oldest first.
+using session_table = std::map<session_key, std::vector<std::unique_ptr<session>>>;
+
 /// "LSA barrier 1 of rank 0".
 [[nodiscard]] std::string describe(const devcomm::detail::session_id& id);
 /// ", in a session of LSA barrier 1" for each session that the thread is in and the text `beside` it does not name.
@@ -47,7 +55,8 @@ struct session {
 /// The session of `f` that waits with that label, or null.
 [[nodiscard]] const session* session_of(const fiber& f, const devcomm::detail::wait_label& label);
 /// The sessions of `rank` on barrier or channel `index` of those that `s` is on one of.
-[[nodiscard]] std::vector<const session*> sessions_of_peer(const session& s, int rank, uint32_t index);
+[[nodiscard]] std::vector<const session*> sessions_of_peer(const session_table& table, const session& s, int rank,
+                                                           uint32_t index);
 
 /// The thread ends, or is given up.
 void forget_sessions(fiber& f);

@@ -1,20 +1,21 @@
 #include "engine/settings.hpp"
 
 #include "base/sanitizer.hpp"
-#include "engine/engine.hpp"
-
-#include <devcomm/simulator/simulator.hpp>
 
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <stdexcept>
 #include <string_view>
 
-namespace devcomm::simulator {
-namespace detail {
+namespace devcomm::simulator::detail {
+
+const char* const late_needs =
+    "late stores need kernels that are compiled with DEVCOMM_SANITIZE=race, whose hooks tell of each store";
+
+bool is_picture(std::string_view path) { return path.empty() || path.ends_with(".svg") || path.ends_with(".dot"); }
+
 namespace {
 
 /// A whole number from the environment, or `otherwise`; a value that is none, or out of range, ends the
@@ -43,8 +44,6 @@ schedule_choice schedule_from_environment() {
   std::_Exit(2);
 }
 
-bool is_picture(std::string_view path) { return path.empty() || path.ends_with(".svg") || path.ends_with(".dot"); }
-
 /// A file name that says what kind of picture it is.
 std::string picture_file(const char* name) {
   const char* text = std::getenv(name);
@@ -60,8 +59,6 @@ constexpr uint64_t most_stack = uint64_t{1} << 30;  // bytes
 constexpr uint64_t most_milliseconds = 1000000000;  // eleven days
 constexpr uint64_t millisecond = 1000000;
 constexpr uint64_t most_late_steps = 1000000000;
-constexpr const char* late_needs =
-    "late stores need kernels that are compiled with DEVCOMM_SANITIZE=race, whose hooks tell of each store";
 
 uint64_t late_stores_from_environment() {
   const uint64_t steps = number("DEVCOMM_SIM_LATE_STORES", 0, 0, most_late_steps);
@@ -89,8 +86,7 @@ settings settings_from_environment() {
   return s;
 }
 
-std::string how_to_repeat() {
-  const settings& s = the_engine().config;
+std::string how_to_repeat(const settings& s) {
   std::string text = "seed " + std::to_string(s.seed);
   if (s.schedule.kind != schedule_kind::random) text += ", DEVCOMM_SIM_SCHEDULE=" + s.schedule.text();
   if (s.late_stores != 0) text += ", DEVCOMM_SIM_LATE_STORES=" + std::to_string(s.late_stores);
@@ -100,104 +96,4 @@ std::string how_to_repeat() {
   return text;
 }
 
-}  // namespace detail
-
-using detail::engine_guard;
-using detail::the_engine;
-
-void set_device_count(int devices) {
-  const engine_guard hold;
-  the_engine().config.devices = devices;
-}
-
-void set_multiprocessors(int count) {
-  const engine_guard hold;
-  the_engine().config.multiprocessors = count;
-}
-
-void set_seed(std::uint64_t seed) {
-  const engine_guard hold;
-  the_engine().config.seed = seed;
-  the_engine().restart();
-}
-
-std::uint64_t seed() {
-  const engine_guard hold;
-  return the_engine().config.seed;
-}
-
-void set_schedule(std::string_view text) {
-  const auto choice = detail::schedule_choice::parse(text);
-  if (!choice) {
-    throw std::invalid_argument("devcomm simulator: '" + std::string(text) + "' is no schedule; give " +
-                                detail::schedule_choice::forms);
-  }
-  const engine_guard hold;
-  the_engine().config.schedule = *choice;
-  the_engine().restart();
-}
-
-std::string schedule() {
-  const engine_guard hold;
-  return the_engine().config.schedule.text();
-}
-
-void set_late_stores(std::uint64_t steps) {
-  if (steps != 0 && !detail::sanitizer::exact()) {
-    throw std::logic_error(std::string("devcomm simulator: ") + detail::late_needs);
-  }
-  const engine_guard hold;
-  the_engine().config.late_stores = steps;
-  the_engine().restart();
-}
-
-std::uint64_t late_stores() {
-  const engine_guard hold;
-  return the_engine().config.late_stores;
-}
-
-void set_stack_bytes(std::size_t bytes) {
-  const engine_guard hold;
-  the_engine().config.stack_bytes = (bytes + 4095) / 4096 * 4096;
-}
-
-void set_watchdog(std::chrono::milliseconds limit) {
-  const engine_guard hold;
-  the_engine().config.watchdog = static_cast<uint64_t>(limit.count()) * 1000000u;
-}
-
-void set_grace(std::chrono::milliseconds limit) {
-  const engine_guard hold;
-  the_engine().config.grace = static_cast<uint64_t>(limit.count()) * 1000000u;
-}
-
-void set_background_start(std::chrono::milliseconds delay) {
-  const engine_guard hold;
-  the_engine().config.background_start = static_cast<uint64_t>(delay.count()) * 1000000u;
-}
-
-void set_deadlock_picture(const std::string& path) {
-  if (!detail::is_picture(path)) {
-    throw std::invalid_argument("set_deadlock_picture: '" + path + "' ends neither in .svg nor in .dot");
-  }
-  const engine_guard hold;
-  the_engine().config.deadlock_picture = path;
-}
-
-std::string last_failure() {
-  const engine_guard hold;
-  return the_engine().failure_text();
-}
-
-void clear_failure() {
-  const engine_guard hold;
-  the_engine().forget_failures();
-}
-
-statistics get_statistics() {
-  const engine_guard hold;
-  const detail::engine& e = the_engine();
-  return {e.steps, e.switches, e.handoffs, e.trace, e.now};
-}
-
-}  // namespace devcomm::simulator
+}  // namespace devcomm::simulator::detail

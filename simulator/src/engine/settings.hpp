@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace devcomm::simulator::detail {
 
@@ -27,6 +28,11 @@ struct settings {
 [[nodiscard]] settings settings_from_environment();
 
 /// "seed 1", and what else a run is repeated with, as variables of the environment.
-[[nodiscard]] std::string how_to_repeat();
+[[nodiscard]] std::string how_to_repeat(const settings& s);
+
+/// Whether the name of a file says that it is a picture, or is empty.
+[[nodiscard]] bool is_picture(std::string_view path);
+/// What is missing where late stores cannot be had.
+extern const char* const late_needs;
 
 }  // namespace devcomm::simulator::detail

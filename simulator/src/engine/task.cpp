@@ -2,18 +2,15 @@
 
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
-#include "runtime/stream.hpp"
 
 namespace devcomm::simulator::detail {
 namespace {
 
-uint64_t unfinished = 0;
-
 void drop(task* t) {
   if (t == nullptr || --t->references != 0) return;
-  stream_state& stream = *t->stream;
+  task_queue& queue = *t->queue;
   delete t;
-  forget_task(stream);
+  forget_task(queue);
 }
 
 }  // namespace
@@ -24,16 +21,16 @@ task_ref::task_ref(task* t) : task_(t) {
 task_ref::task_ref(const task_ref& other) : task_ref(other.task_) {}
 task_ref::~task_ref() { drop(task_); }
 
-uint64_t unfinished_tasks() { return unfinished; }
+void forget_task(task_queue& queue) {
+  if (--queue.tasks == 0 && queue.destroyed) delete &queue;
+}
 
-task_ref make_task(stream_state& stream, const operation_ref& work) {
-  task_ref t(new task);
+task_ref make_task(engine& e, task_queue& queue, const operation_ref& work) {
+  task_ref t(new task(e, queue));
   t->work = work;
-  t->stream = &stream;
-  ++stream.tasks;
-  t->device = stream.device;
+  ++queue.tasks;
   t->blockers = 1;  // until submitted
-  ++unfinished;
+  ++e.unfinished_tasks;
   return t;
 }
 
@@ -47,18 +44,19 @@ void comes_after(task& later, const task_ref& earlier) {
 
 void submit(const task_ref& t) {
   sanitizer::release(t->submitted);
-  if (const explorer* e = the_engine().order.explored_by()) e->submitted(*t.get());
-  if (--t->blockers == 0) the_engine().add_ready(*t.get());
+  engine& e = t->simulation;
+  if (e.explored_by != nullptr) e.explored_by->submitted(*t.get());
+  if (--t->blockers == 0) e.add_ready(*t.get());
 }
 
 void finish_task(task& t, int error) {
   const task_ref keep(&t);
-  engine& e = the_engine();
+  engine& e = t.simulation;
   t.done = true;
   t.error = error;
   t.end_time = e.now;
-  --unfinished;
-  if (error != 0 && t.stream->error == 0) t.stream->error = error;
+  --e.unfinished_tasks;
+  if (error != 0 && t.queue->error == 0) t.queue->error = error;
   t.work = operation_ref();
   t.before.clear();
   const std::vector<task_ref> after = std::move(t.after);
@@ -71,7 +69,7 @@ void finish_task(task& t, int error) {
 }
 
 void* identity_of(task& t) {
-  if (const explorer* e = the_engine().order.explored_by()) e->begins(t);
+  if (const explorer* const e = t.simulation.explored_by) e->begins(t);
   if (!sanitizer::orders()) return nullptr;
   void* const self = sanitizer::identity();
   void* const id = sanitizer::new_identity();
@@ -88,7 +86,7 @@ void* identity_of(task& t) {
 
 void awaited(task& t) {
   sanitizer::acquire(t.completed);
-  if (const explorer* e = the_engine().order.explored_by()) e->awaited(t);
+  if (const explorer* const e = t.simulation.explored_by) e->awaited(t);
 }
 
 void finish_order(task& t, void* identity) {

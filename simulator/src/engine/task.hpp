@@ -14,7 +14,7 @@
 
 namespace devcomm::simulator::detail {
 
-struct stream_state;
+class engine;
 struct task;
 
 /// What a task does; shared by all replays of a graph.
@@ -79,10 +79,23 @@ struct operation_ref {
   }
 };
 
-struct task {
-  operation_ref work;
-  stream_state* stream = nullptr;
+/// What tasks know of the stream that they belong to.
+struct task_queue {
+  virtual ~task_queue() = default;
+
   int device = 0;
+  uint64_t tasks = 0;      ///< that refer to it
+  bool destroyed = false;  ///< goes with the last of them
+  int error = 0;           ///< of a failed task, until a synchronisation has returned it
+};
+
+struct task {
+  task(engine& e, task_queue& q) : simulation(e), queue(&q), device(q.device) {}
+
+  engine& simulation;
+  operation_ref work;
+  task_queue* queue;
+  int device;
   uint32_t references = 0;
   uint32_t blockers = 0;  ///< tasks before it that are not done
   bool done = false;
@@ -98,11 +111,11 @@ struct task {
   step_clock ends_after;   ///< steps before its end
 };
 
-/// Counts what is unfinished, so that the dispatcher knows whether to stay awake.
-[[nodiscard]] uint64_t unfinished_tasks();
+/// A task of the queue is gone.
+void forget_task(task_queue& queue);
 
-/// A task of `stream` that comes after `before`; not yet known to the dispatcher.
-[[nodiscard]] task_ref make_task(stream_state& stream, const operation_ref& work);
+/// A task of `queue` that comes after `before`; not yet known to the dispatcher.
+[[nodiscard]] task_ref make_task(engine& e, task_queue& queue, const operation_ref& work);
 void comes_after(task& later, const task_ref& earlier);
 /// All its predecessors have been told.
 void submit(const task_ref& t);

@@ -95,11 +95,11 @@ void await_lanes(block& b, fiber& f) {
   for_each_lane(f.mask & b.warps[f.rank / 32].live, [&](uint32_t lane) {
     fiber& other = b.lane(f.rank / 32, lane);
     if (other.state != fiber_state::polling || !other.waits_with_warp) return;
-    the_engine().remove_waiting(other);
+    b.simulation.remove_waiting(other);
     b.wake(other);
   });
   b.suspend(f, fiber_state::at_warp);
-  the_engine().reschedule();
+  b.simulation.reschedule();
 }
 
 /// The part of `f` in a gather of an exploration. Who comes last depends on the order of steps that touch nothing, so
@@ -115,7 +115,9 @@ warp_task explored_task(block& b, fiber& f, uint32_t part, bool last) {
   const bool acts = lane % part == 0;
   if (last) {
     b.warps[warp_index].acting = 32 / part;
-    for_each_lane(f.mask, [&](uint32_t other) { the_engine().order.meets(b.lane(warp_index, other)); });
+    if (explorer* const e = b.simulation.explored_by) {
+      for_each_lane(f.mask, [&](uint32_t other) { e->meets(b.lane(warp_index, other)); });
+    }
     for (uint32_t first = 0; first < 32; first += part) {
       if (first != lane) b.wake(b.lane(warp_index, first));
     }
@@ -124,7 +126,7 @@ warp_task explored_task(block& b, fiber& f, uint32_t part, bool last) {
     preempt();
   } else if (last) {
     b.suspend(f, fiber_state::at_warp);
-    the_engine().reschedule();
+    b.simulation.reschedule();
   } else {
     await_lanes(b, f);
   }
@@ -148,7 +150,7 @@ void release_converged(block& b, uint32_t warp_index) {
     uint32_t together = 0;
     for_each_lane(live, [&](uint32_t other) {
       const fiber& o = b.lane(warp_index, other);
-      if (o.state == fiber_state::at_converge && o.place == f.place) together |= 1u << other;
+      if (o.state == fiber_state::at_converge && o.call_site == f.call_site) together |= 1u << other;
     });
     for_each_lane(together, [&](uint32_t other) {
       fiber& o = b.lane(warp_index, other);
@@ -203,7 +205,7 @@ warp_task warp_gather(uint32_t mask, void* given, uint32_t part) {
         fail_misuse("lanes of a warp meet in different operations, such as a vote and an access to lines");
     });
   }
-  if (exploring) return explored_task(b, f, part, last);
+  if (b.simulation.order.explores()) return explored_task(b, f, part, last);
   if (!last) {
     await_lanes(b, f);
     return {};
@@ -218,7 +220,7 @@ void warp_release(uint32_t mask) {
   const uint32_t warp_index = f.rank / 32;
   if (--b.warps[warp_index].acting != 0) {
     b.suspend(f, fiber_state::at_warp);
-    the_engine().reschedule();
+    b.simulation.reschedule();
     return;
   }
   for_each_lane(mask, [&](uint32_t lane) {
@@ -228,13 +230,13 @@ void warp_release(uint32_t mask) {
   preempt();
 }
 
-uint32_t converged_lanes(const void* place) {
+uint32_t converged_lanes(const void* call_site) {
   fiber& f = *this_fiber;
   block& b = *f.home;
-  f.place = place;
+  f.call_site = call_site;
   ++b.converging;
   b.suspend(f, fiber_state::at_converge);
-  the_engine().reschedule();
+  b.simulation.reschedule();
   return static_cast<uint32_t>(f.value);
 }
 

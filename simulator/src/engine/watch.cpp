@@ -5,6 +5,7 @@
 /// found. As a loop may look at other things only every so many rounds, a fiber that would wait for
 /// ever is woken `look_again` times in vain before it counts as stuck.
 #include "base/random.hpp"
+#include "engine/clock.hpp"
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
 #include "engine/grid.hpp"
@@ -22,6 +23,8 @@ constexpr uint32_t look_again = 600;
 constexpr uint32_t look_again_exploring = 2;
 /// Deadlines past it (292 years) never come, so that the clock cannot wrap around.
 constexpr uint64_t end_of_time = never / 2;
+
+bool exploring(const fiber& f) { return f.home->simulation.order.explores(); }
 
 template <class T>
 uint64_t read(const void* p) {
@@ -41,51 +44,51 @@ bool changed(const watch_list& list) {
   return std::any_of(list.entries.begin(), list.entries.end(), [](const watch& w) { return read(w) != w.value; });
 }
 
-bool same_place(const watch& a, const watch& b) { return a.address == b.address && a.bytes == b.bytes; }
+bool same_word(const watch& a, const watch& b) { return a.address == b.address && a.bytes == b.bytes; }
 
 void forget(watch_list& list) {
   list.entries.clear();
-  list.next = 0;
+  list.cursor = 0;
   list.repeats = 0;
-  list.patience = 0;
+  list.retries = 0;
 }
 
 /// Where in the list that place is; its size if nowhere. Loops look at their places in one order.
 size_t find(const watch_list& list, const watch& seen) {
-  if (list.next < list.entries.size() && same_place(list.entries[list.next], seen)) return list.next;
-  const auto same = [&](const watch& known) { return same_place(known, seen); };
+  if (list.cursor < list.entries.size() && same_word(list.entries[list.cursor], seen)) return list.cursor;
+  const auto same = [&](const watch& known) { return same_word(known, seen); };
   return static_cast<size_t>(std::find_if(list.entries.begin(), list.entries.end(), same) - list.entries.begin());
 }
 
 /// Remembers one look of `f`; whether it found nothing new.
 bool remember(fiber& f, const watch& seen) {
   watch_list& list = f.watches;
-  size_t place = find(list, seen);
-  const bool known = place < list.entries.size();
-  const bool same = known && list.entries[place].value == seen.value;
+  size_t index = find(list, seen);
+  const bool known = index < list.entries.size();
+  const bool same = known && list.entries[index].value == seen.value;
   if (known) {
-    list.entries[place].value = seen.value;
+    list.entries[index].value = seen.value;
   } else {
-    if (f.label == nullptr && place == watch_list::most_of_loop) {
+    if (f.label == nullptr && index == watch_list::most_of_loop) {
       forget(list);
-      place = 0;
+      index = 0;
     }
     sanitizer::append(list.entries, seen);
   }
-  list.next = place + 1 < list.entries.size() ? place + 1 : 0;
+  list.cursor = index + 1 < list.entries.size() ? index + 1 : 0;
   return same;
 }
 
 /// What has changed since it was looked at is looked at again soon, or the loop that goes on does not look at it.
 void forget_changed(watch_list& list) {
   std::erase_if(list.entries, [](const watch& w) { return read(w) != w.value; });
-  list.next = 0;
-  list.patience = 0;  // it may be far from what has changed
+  list.cursor = 0;
+  list.retries = 0;  // it may be far from what has changed
 }
 
 /// The running fiber sleeps until what it watches changes or `wake_time` comes.
 void sleep_on_memory(fiber& f) {
-  engine& e = the_engine();
+  engine& e = f.home->simulation;
   // A look of many lanes takes time, and may have found two values in one place.
   const bool called = f.waits_with_warp && (f.saw_change || awaited_by_lanes(*f.home, f));
   f.saw_change = false;
@@ -94,7 +97,7 @@ void sleep_on_memory(fiber& f) {
     e.reschedule();
     return;
   }
-  if (e.order.explored_by() != nullptr) e.order.explored_by()->found_nothing(f);
+  if (e.explored_by != nullptr) e.explored_by->found_nothing(f);
   f.home->suspend(f, fiber_state::polling);
   e.add_waiting(f);
   e.reschedule();
@@ -102,44 +105,42 @@ void sleep_on_memory(fiber& f) {
 
 /// When to look again at the latest: a loop that also reads the clock may end by itself.
 void limit_sleep(fiber& f) {
-  const uint64_t now = the_engine().now;
+  const uint64_t now = f.home->simulation.now;
   f.wake_time = f.reads_clock ? now + std::max<uint64_t>(1000, (now - f.wait_start) / 8) : never;
   f.reads_clock = false;
 }
 
 /// A look at the same memory from the same place in the program that finds the same is one in vain.
-void looked_exploring(fiber& f, const watch& seen, const void* place) {
+void looked_exploring(fiber& f, const watch& seen, const void* call_site) {
   if (f.labels) return;
-  const engine& e = the_engine();
+  const engine& e = f.home->simulation;
   watch_list& list = f.watches;
   const bool same = remember(f, seen);
   if (f.label != nullptr) {
-    if (e.order.explored_by() != nullptr)
-      e.order.explored_by()->touches(f, seen.address, seen.bytes, false, seen.value);
+    if (e.explored_by != nullptr) e.explored_by->touches(f, seen.address, seen.bytes, false, seen.value);
     return;
   }
   const sanitizer::unobserved hidden;
-  const size_t entry = list.next == 0 ? list.entries.size() - 1 : list.next - 1;
-  f.places.resize(std::max(f.places.size(), entry + 1));
-  const bool again = same && f.places[entry] == place;
-  f.places[entry] = place;
+  const size_t entry = list.cursor == 0 ? list.entries.size() - 1 : list.cursor - 1;
+  f.call_sites.resize(std::max(f.call_sites.size(), entry + 1));
+  const bool again = same && f.call_sites[entry] == call_site;
+  f.call_sites[entry] = call_site;
   if (again) {
-    if (e.order.explored_by() != nullptr)
-      e.order.explored_by()->touches(f, seen.address, seen.bytes, false, seen.value);
+    if (e.explored_by != nullptr) e.explored_by->touches(f, seen.address, seen.bytes, false, seen.value);
     if (list.repeats++ == 0) f.wait_start = e.now;
     limit_sleep(f);
     sleep_on_memory(f);
     return;
   }
-  if (e.order.explored_by() != nullptr) e.order.explored_by()->touches(f, seen.address, seen.bytes, false, seen.value);
-  if (!same) list.repeats = list.patience = 0;
+  if (e.explored_by != nullptr) e.explored_by->touches(f, seen.address, seen.bytes, false, seen.value);
+  if (!same) list.repeats = list.retries = 0;
   preempt();
 }
 
 /// Tells an exploration of a line: its data, and the last word, which alone decides whether a look is in vain.
 void touches_line(const void* line, bool writes) {
-  if (!exploring || the_engine().order.explored_by() == nullptr) return;
-  explorer& e = *the_engine().order.explored_by();
+  if (this_fiber->home->simulation.explored_by == nullptr) return;
+  explorer& e = *this_fiber->home->simulation.explored_by;
   const auto* const words = static_cast<const uint64_t*>(line);
   uint64_t data = 0;
   for (int i = 0; i < 15; ++i) data = random_choice(data ^ read<uint64_t>(words + i)).next();
@@ -150,7 +151,7 @@ void touches_line(const void* line, bool writes) {
 /// The end of a labelled wait's look in vain: everything has been looked at, and the clock has been read. Here rather
 /// than in `pause_wait`, so that what follows is all of the next look.
 void sleep_until_worth_looking(fiber& f) {
-  const engine& e = the_engine();
+  const engine& e = f.home->simulation;
   f.paused = false;
   if (e.now >= f.deadline) return;
   f.wake_time = f.deadline;
@@ -162,18 +163,18 @@ void sleep_until_worth_looking(fiber& f) {
 void looked(const void* address, std::size_t bytes, uint64_t value) {
   fiber* f = this_fiber;
   if (f == nullptr) return;
-  if (exploring) {
+  if (exploring(*f)) {
     looked_exploring(*f, {address, value, static_cast<uint32_t>(bytes)}, __builtin_return_address(0));
     return;
   }
   watch_list& list = f->watches;
   const bool same = remember(*f, {address, value, static_cast<uint32_t>(bytes)});
   if (f->label != nullptr) {
-    if (!same) list.patience = 0;
+    if (!same) list.retries = 0;
     return;  // pause_wait() is where it sleeps
   }
   if (same) {
-    if (list.repeats == 0) f->wait_start = the_engine().now;
+    if (list.repeats == 0) f->wait_start = f->home->simulation.now;
     if (++list.repeats >= spins_before_sleep) {
       limit_sleep(*f);
       sleep_on_memory(*f);
@@ -181,7 +182,7 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
     }
   } else {
     list.repeats = 0;
-    list.patience = 0;
+    list.retries = 0;
   }
   preempt();
 }
@@ -189,8 +190,8 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
 void wrote(const void* address, std::size_t bytes) {
   fiber* f = this_fiber;
   if (f == nullptr) return;
-  if (exploring) {
-    explorer* const e = the_engine().order.explored_by();
+  if (exploring(*f)) {
+    explorer* const e = f->home->simulation.explored_by;
     if (e != nullptr) e->touches(*f, address, bytes, true, read({address, 0, static_cast<uint32_t>(bytes)}));
   }
   if (f->label == nullptr) forget(f->watches);
@@ -216,11 +217,11 @@ void looked_with_others(const void* address, uint64_t value) {
   if (f.label == nullptr) return;
   f.waits_with_warp = true;
   if (remember(f, {address, value, sizeof value})) return;
-  f.watches.patience = 0;
+  f.watches.retries = 0;
   f.saw_change = true;
 }
 
-void begin_label() { this_fiber->labels = exploring; }
+void begin_label() { this_fiber->labels = exploring(*this_fiber); }
 
 void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word) {
   fiber& f = *this_fiber;
@@ -237,9 +238,9 @@ void end_wait() {
   fiber& f = *this_fiber;
   forget(f.watches);
   f.label = nullptr;
-  if (!exploring) return;
+  if (!exploring(f)) return;
   // A look that has found what it waits for would have ended the wait without it, had the abort word been set.
-  explorer* const e = the_engine().order.explored_by();
+  explorer* const e = f.home->simulation.explored_by;
   if (e != nullptr && f.abort_word != nullptr) {
     e->touches(f, f.abort_word, sizeof *f.abort_word, false, read<uint32_t>(f.abort_word));
   }
@@ -248,29 +249,23 @@ void end_wait() {
 
 void pause_wait() {
   fiber& f = *this_fiber;
-  engine& e = the_engine();
   // The first round only gives way: by its end the loop has looked at everything once.
-  if (!f.paused || exploring) {
+  if (!f.paused || exploring(f)) {
     f.paused = true;
-    if (!exploring) e.reschedule();
+    if (!exploring(f)) f.home->simulation.reschedule();
     return;
   }
   f.wake_time = f.deadline;
   sleep_on_memory(f);
 }
 
-uint64_t clock_now() {
-  engine& e = the_engine();
-  e.now += engine::step_time;
-  e.follow_real_time();
-  const uint64_t now = e.now;
-  fiber* f = this_fiber;
-  if (f == nullptr) return now;
-  if (f->label != nullptr) {
-    if (f->deadline == never && f->label->budget <= end_of_time - now) f->deadline = now + f->label->budget;
-    if (exploring && f->paused) sleep_until_worth_looking(*f);
+uint64_t read_clock(fiber& f) {
+  const uint64_t now = f.home->simulation.read_clock();
+  if (f.label != nullptr) {
+    if (f.deadline == never && f.label->budget <= end_of_time - now) f.deadline = now + f.label->budget;
+    if (exploring(f) && f.paused) sleep_until_worth_looking(f);
   } else {
-    f->reads_clock = true;
+    f.reads_clock = true;
     preempt();
   }
   return now;
@@ -278,8 +273,8 @@ uint64_t clock_now() {
 
 void sleep_for(uint64_t nanoseconds) {
   fiber* f = this_fiber;
-  if (f == nullptr || f->label != nullptr || exploring) return;  // a labelled wait sleeps until it is worth looking
-  engine& e = the_engine();
+  if (f == nullptr || f->label != nullptr || exploring(*f)) return;  // a labelled wait sleeps until it is worth looking
+  engine& e = f->home->simulation;
   f->wake_time = e.now + std::min<uint64_t>(nanoseconds, 1000000);  // as on GPUs, at most a millisecond
   f->home->suspend(*f, fiber_state::sleeping);
   e.add_waiting(*f);
@@ -309,7 +304,7 @@ bool engine::peek() {
       ++i;
       continue;
     }
-    if (differs) f.watches.patience = 0;
+    if (differs) f.watches.retries = 0;
     remove_waiting(f);
     f.home->wake(f);
     woken = true;
@@ -317,16 +312,16 @@ bool engine::peek() {
   return woken;
 }
 
-bool engine::wake_patient() {
+bool engine::wake_pollers() {
   bool woken = false;
   for (size_t i = 0; i < waiting.size();) {
     fiber& f = *waiting[i];
-    if (f.state != fiber_state::polling || f.watches.patience >= (exploring ? look_again_exploring : look_again) ||
-        f.label != nullptr) {
+    if (f.state != fiber_state::polling ||
+        f.watches.retries >= (order.explores() ? look_again_exploring : look_again) || f.label != nullptr) {
       ++i;
       continue;
     }
-    ++f.watches.patience;
+    ++f.watches.retries;
     remove_waiting(f);
     f.home->wake(f);
     woken = true;

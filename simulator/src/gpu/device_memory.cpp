@@ -1,10 +1,11 @@
 #include "gpu/device_memory.hpp"
 
-#include "engine/engine.hpp"
+#include "base/sanitizer.hpp"
 #include "gpu/memory_names.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cinttypes>
 #include <cstdio>
@@ -50,9 +51,18 @@ int make_memory_file() {
   return memfd_create("devcomm-device", MFD_CLOEXEC);
 }
 
-/// Gives memory back and keeps its addresses for a while without access, so that what still uses them faults,
-/// and finds no other allocation there.
-void retire(void* range, size_t bytes) {
+const std::pair<char* const, record>* find(const void* pointer) {
+  auto& all = table();
+  auto* const at = static_cast<char*>(const_cast<void*>(pointer));
+  auto next = all.upper_bound(at);
+  if (next == all.begin()) return nullptr;
+  --next;
+  return at < next->first + next->second.bytes ? &*next : nullptr;
+}
+
+}  // namespace
+
+void retire_range(void* range, size_t bytes) {
   constexpr size_t kept = 256;
   static auto& retired = *new std::deque<std::pair<void*, size_t>>;
   if (mmap(range, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
@@ -64,17 +74,6 @@ void retire(void* range, size_t bytes) {
   munmap(retired.front().first, retired.front().second);
   retired.pop_front();
 }
-
-const std::pair<char* const, record>* find(const void* pointer) {
-  auto& all = table();
-  auto* const at = static_cast<char*>(const_cast<void*>(pointer));
-  auto next = all.upper_bound(at);
-  if (next == all.begin()) return nullptr;
-  --next;
-  return at < next->first + next->second.bytes ? &*next : nullptr;
-}
-
-}  // namespace
 
 void* allocate(memory_kind kind, int device, size_t bytes) {
   if (kind == memory_kind::device && bytes > device_memory_bytes - allocated_bytes(device)) return nullptr;
@@ -113,7 +112,7 @@ bool release(memory_kind kind, void* pointer) {
   all.erase(found);
   sanitizer::unpoison(pointer, whole_pages(r.bytes));
   sanitizer::forget(pointer, r.bytes);
-  retire(static_cast<char*>(pointer) - page, r.mapped);
+  retire_range(static_cast<char*>(pointer) - page, r.mapped);
   close(r.descriptor);
   return true;
 }
@@ -174,41 +173,29 @@ std::string describe_address(const void* address) {
 }
 
 std::optional<allocation> find_allocation(const void* pointer) {
-  const engine_guard hold;
   const auto* found = find(pointer);
   if (found == nullptr || found->second.kind != memory_kind::device || found->second.mapped == 0) return std::nullopt;
   return allocation{found->second.device, found->first, found->second.bytes, found->second.descriptor};
 }
 
-void retire_range(void* range, size_t bytes) {
-  const engine_guard hold;
-  retire(range, bytes);
-}
-
-void note_device_range(int device, void* base, std::size_t bytes) {
-  const engine_guard hold;
+void add_device_range(int device, void* base, size_t bytes) {
   table()[static_cast<char*>(base)] = {memory_kind::device, device, bytes, -1, 0};
   sanitizer::watch(base, bytes, "window memory", device);
 }
 
-void forget_device_range(void* base) {
-  const engine_guard hold;
+void remove_device_range(void* base) {
   const auto found = table().find(static_cast<char*>(base));
   if (found == table().end()) return;
   sanitizer::forget(base, found->second.bytes);
   table().erase(found);
 }
 
-bool take_device_memory(int device, std::size_t bytes) {
-  const engine_guard hold;
+bool take_device_memory(int device, size_t bytes) {
   if (bytes > device_memory_bytes - allocated_bytes(device)) return false;
   taken()[device] += bytes;
   return true;
 }
 
-void return_device_memory(int device, std::size_t bytes) {
-  const engine_guard hold;
-  taken()[device] -= bytes;
-}
+void return_device_memory(int device, size_t bytes) { taken()[device] -= bytes; }
 
 }  // namespace devcomm::simulator::detail

@@ -1,19 +1,10 @@
 #include "gpu/memory_names.hpp"
 
-#include "engine/block.hpp"
-#include "engine/engine.hpp"
-#include "engine/failure.hpp"
-#include "gpu/device_memory.hpp"
-#include "gpu/shared_memory.hpp"
+#include "base/sanitizer.hpp"
 
-#include <cinttypes>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <iterator>
 #include <map>
-#include <vector>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -42,40 +33,6 @@ std::deque<named>& freed() {
 constexpr size_t freed_kept = 64;
 constexpr ptrdiff_t near = 4096;  // bytes that still seem to be meant for a window
 
-class label final : public host::detail::memory_label {
- public:
-  label(const std::string& name, std::span<const window_part> parts) {
-    const engine_guard hold;
-    for (const window_part& part : parts) {
-      named& entry = live()[part.base];
-      bases_.push_back(part.base);
-      if (entry.holders++ > 0) continue;
-      entry.part = part;
-      entry.name = name;
-      sanitizer::poison(part.base + part.bytes, part.room - part.bytes);
-      sanitizer::name(part.base, part.bytes, entry.owner().c_str());
-    }
-  }
-  ~label() override {
-    const engine_guard hold;
-    for (const char* base : bases_) {
-      const auto found = live().find(base);
-      named& entry = found->second;
-      if (--entry.holders > 0) continue;
-      sanitizer::unpoison(base, entry.part.room);
-      sanitizer::name(base, entry.part.bytes, nullptr);
-      freed().push_back(entry);
-      if (freed().size() > freed_kept) freed().pop_front();
-      live().erase(found);
-    }
-  }
-  label(const label&) = delete;
-  label& operator=(const label&) = delete;
-
- private:
-  std::vector<const char*> bases_;
-};
-
 /// Where `at` is in or near the part; empty when it is not.
 std::string describe_within(const named& n, const char* at, const char* fate) {
   const window_part& part = n.part;
@@ -95,29 +52,26 @@ std::string describe_within(const named& n, const char* at, const char* fate) {
   return {};
 }
 
-/// The address that a report of AddressSanitizer is about.
-const void* address_in(const char* report) {
-  const char* const at = std::strstr(report, "address 0x");
-  return at == nullptr ? nullptr : reinterpret_cast<const void*>(std::strtoull(at + 8, nullptr, 16));
-}
-
-/// Follows each report; on the thread that made the access, so that in a kernel the baton is here.
-void explain(const char* report) {
-  const void* const address = address_in(report);
-  if (address == nullptr) return;
-  std::string where = describe_in_window(address);
-  if (where.empty()) where = describe_allocation(address);
-  if (where.empty() && this_block != nullptr) where = shared_memory::describe(address);
-  if (where.empty()) return;
-  const std::string who = this_fiber != nullptr ? describe_thread(*this_fiber) : "a thread of the host";
-  std::fprintf(stderr, "devcomm simulator: %p is %s; accessed by %s (seed %" PRIu64 ")\n", address, where.c_str(),
-               who.c_str(), the_engine().config.seed);
-}
-
 }  // namespace
 
-std::unique_ptr<host::detail::memory_label> label_memory(const std::string& name, std::span<const window_part> parts) {
-  return std::make_unique<label>(name, parts);
+void name_memory(const std::string& name, const window_part& part) {
+  named& entry = live()[part.base];
+  if (entry.holders++ > 0) return;
+  entry.part = part;
+  entry.name = name;
+  sanitizer::poison(part.base + part.bytes, part.room - part.bytes);
+  sanitizer::name(part.base, part.bytes, entry.owner().c_str());
+}
+
+void forget_memory_name(const char* base) {
+  const auto found = live().find(base);
+  named& entry = found->second;
+  if (--entry.holders > 0) return;
+  sanitizer::unpoison(base, entry.part.room);
+  sanitizer::name(base, entry.part.bytes, nullptr);
+  freed().push_back(entry);
+  if (freed().size() > freed_kept) freed().pop_front();
+  live().erase(found);
 }
 
 std::string describe_in_window(const void* address) {
@@ -137,10 +91,6 @@ std::string describe_in_window(const void* address) {
     if (!text.empty()) return text;
   }
   return {};
-}
-
-void explain_address_reports() {
-  if (sanitizer::address()) __asan_set_error_report_callback(&explain);
 }
 
 }  // namespace devcomm::simulator::detail

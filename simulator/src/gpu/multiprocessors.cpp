@@ -1,36 +1,16 @@
 #include "gpu/multiprocessors.hpp"
 
-#include "engine/engine.hpp"
-
 #include <algorithm>
-#include <vector>
 
-namespace devcomm::simulator::detail::resources {
+namespace devcomm::simulator::detail {
+
+using namespace gpu_limits;
+
 namespace {
-
-struct multiprocessor {
-  uint32_t blocks = 0;
-  uint32_t threads = 0;
-  uint32_t shared = 0;
-};
-
-struct device_room {
-  std::vector<multiprocessor> all;
-  size_t next = 0;
-};
 
 uint32_t whole_warps(uint32_t threads) { return (threads + 31) / 32 * 32; }
 uint32_t shared_of(const launch_shape& shape) {
   return static_cast<uint32_t>(shape.dynamic_bytes) + shared_reserved_per_block;
-}
-
-device_room& room_of(int device) {
-  static auto& rooms = *new std::vector<device_room>;
-  const auto d = static_cast<size_t>(device);
-  if (rooms.size() <= d) rooms.resize(d + 1);
-  device_room& room = rooms[d];
-  if (room.all.empty()) room.all.resize(static_cast<size_t>(the_engine().config.multiprocessors));
-  return room;
 }
 
 }  // namespace
@@ -42,13 +22,16 @@ uint32_t blocks_at_once(const launch_shape& shape) {
       {blocks_per_multiprocessor, threads_per_multiprocessor / threads, shared_per_multiprocessor / shared_of(shape)});
 }
 
-int take(int device, const launch_shape& shape) {
-  device_room& room = room_of(device);
+int multiprocessors::take(int device, int count, const launch_shape& shape) {
+  const auto d = static_cast<size_t>(device);
+  if (devices_.size() <= d) devices_.resize(d + 1);
+  device_state& state = devices_[d];
+  if (state.all.empty()) state.all.resize(static_cast<size_t>(count));
   const uint32_t threads = whole_warps(shape.threads());
   const uint32_t shared = shared_of(shape);
-  for (size_t tried = 0; tried < room.all.size(); ++tried) {
-    const size_t place = (room.next + tried) % room.all.size();
-    multiprocessor& m = room.all[place];
+  for (size_t tried = 0; tried < state.all.size(); ++tried) {
+    const size_t index = (state.next + tried) % state.all.size();
+    multiprocessor& m = state.all[index];
     if (m.blocks + 1 > blocks_per_multiprocessor || m.threads + threads > threads_per_multiprocessor ||
         m.shared + shared > shared_per_multiprocessor) {
       continue;
@@ -56,17 +39,17 @@ int take(int device, const launch_shape& shape) {
     ++m.blocks;
     m.threads += threads;
     m.shared += shared;
-    room.next = place + 1;
-    return static_cast<int>(place);
+    state.next = index + 1;
+    return static_cast<int>(index);
   }
   return -1;
 }
 
-void give_back(int device, int place, const launch_shape& shape) {
-  multiprocessor& m = room_of(device).all[static_cast<size_t>(place)];
+void multiprocessors::give_back(int device, int index, const launch_shape& shape) {
+  multiprocessor& m = devices_[static_cast<size_t>(device)].all[static_cast<size_t>(index)];
   --m.blocks;
   m.threads -= whole_warps(shape.threads());
   m.shared -= shared_of(shape);
 }
 
-}  // namespace devcomm::simulator::detail::resources
+}  // namespace devcomm::simulator::detail

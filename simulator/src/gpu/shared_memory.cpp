@@ -1,10 +1,6 @@
 #include "gpu/shared_memory.hpp"
 
 #include "base/sanitizer.hpp"
-#include "engine/block.hpp"
-#include "engine/engine.hpp"
-#include "engine/failure.hpp"
-#include "engine/grid.hpp"
 
 #include <algorithm>
 #include <string>
@@ -57,9 +53,9 @@ void unpoison() {
   if (array() != nullptr) sanitizer::unpoison(array()->start(), array()->bytes);
 }
 
-std::string describe(const void* address) {
-  if (array() == nullptr || this_block == nullptr) return {};
-  const auto bytes = static_cast<ptrdiff_t>(this_block->launch.shape.dynamic_bytes);
+std::string describe(const void* address, size_t launch_bytes) {
+  if (array() == nullptr) return {};
+  const auto bytes = static_cast<ptrdiff_t>(launch_bytes);
   const ptrdiff_t place = static_cast<const char*>(address) - array()->start();
   if (place < bytes || place >= static_cast<ptrdiff_t>(array()->bytes)) return {};
   return std::to_string(place - bytes) + " bytes past the end of dynamic shared memory, of which the launch has " +
@@ -77,14 +73,5 @@ bool intact(size_t bytes) {
 }
 
 }  // namespace shared_memory
-
-void check_shared_memory(block& b) {
-  const size_t bytes = b.launch.shape.dynamic_bytes;
-  if (shared_memory::intact(bytes)) return;
-  the_engine().record_failure(describe_block(b) + ": the block wrote behind its " + std::to_string(bytes) +
-                                  " bytes of dynamic shared memory; give the launch more, or write less",
-                              false);
-  fail_grid(b.launch, 719);
-}
 
 }  // namespace devcomm::simulator::detail

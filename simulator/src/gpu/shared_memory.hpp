@@ -11,8 +11,6 @@
 
 namespace devcomm::simulator::detail {
 
-class block;
-
 namespace shared_memory {
 
 /// Bytes of it that every OS thread holds.
@@ -25,13 +23,11 @@ void poison(size_t bytes);
 /// Gives the memory back to the OS thread.
 void unpoison();
 /// "8 bytes past the end of dynamic shared memory, of which the launch has 1000 bytes"; empty for other addresses.
-[[nodiscard]] std::string describe(const void* address);
+/// `launch_bytes`: of the launch that the calling OS thread runs.
+[[nodiscard]] std::string describe(const void* address, size_t launch_bytes);
 /// Whether nothing was written behind the first `bytes`.
 [[nodiscard]] bool intact(size_t bytes);
 
 }  // namespace shared_memory
-
-/// Fails the launch of `b` when it wrote behind its dynamic shared memory.
-void check_shared_memory(block& b);
 
 }  // namespace devcomm::simulator::detail

@@ -1,11 +1,10 @@
 #include "gpu/static_shared.hpp"
 
-#include "engine/block.hpp"
-
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
@@ -13,10 +12,15 @@
 #include <vector>
 
 namespace devcomm::simulator::detail {
+
+/// A thread-local variable by whose address others are found; not local, so that the symbol table has it.
+extern __thread char static_shared_anchor;
+__thread char static_shared_anchor = 0;
+
 namespace {
 
 struct place {
-  std::ptrdiff_t from_this_block;  ///< distance from the variable `this_block`, equal in every thread
+  std::ptrdiff_t from_anchor;  ///< distance from `static_shared_anchor`, equal in every thread
   size_t bytes;
   std::string name;
 };
@@ -80,7 +84,7 @@ std::vector<place> find_places() {
       if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || symbol.st_shndx == SHN_UNDEF) continue;
       const char* name = names + symbol.st_name;
       const auto offset = static_cast<std::ptrdiff_t>(symbol.st_value);
-      if (std::strcmp(name, "_ZN7devcomm9simulator6detail10this_blockE") == 0) {
+      if (std::strcmp(name, "_ZN7devcomm9simulator6detail20static_shared_anchorE") == 0) {
         anchored = true;
         anchor = offset;
       } else if (local_to_a_function(name)) {
@@ -89,7 +93,7 @@ std::vector<place> find_places() {
     }
   }
   if (!anchored) found.clear();
-  for (place& p : found) p.from_this_block -= anchor;
+  for (place& p : found) p.from_anchor -= anchor;
   return found;
 }
 
@@ -104,7 +108,7 @@ std::vector<memory_span> static_shared_memory() {
   std::vector<memory_span> spans;
   spans.reserve(places().size());
   for (const place& p : places()) {
-    spans.push_back({reinterpret_cast<char*>(&this_block) + p.from_this_block, p.bytes, p.name.c_str()});
+    spans.push_back({reinterpret_cast<char*>(&static_shared_anchor) + p.from_anchor, p.bytes, p.name.c_str()});
   }
   return spans;
 }
@@ -112,7 +116,7 @@ std::vector<memory_span> static_shared_memory() {
 void poison_static_shared() {
   for (const place& p : places()) {
     // A plain loop: memset would be ThreadSanitizer's.
-    auto* bytes = reinterpret_cast<volatile unsigned char*>(&this_block) + p.from_this_block;
+    auto* bytes = reinterpret_cast<volatile unsigned char*>(&static_shared_anchor) + p.from_anchor;
     for (size_t i = 0; i < p.bytes; ++i) bytes[i] = 0xff;
   }
 }

@@ -1,6 +1,6 @@
 /// The report of a deadlock: every thread that waits, equal ones together, a cycle among them, and a picture.
-#include "engine/engine.hpp"
-#include "engine/failure.hpp"
+#include "report/deadlock.hpp"
+
 #include "report/wait_graph.hpp"
 
 #include <cerrno>
@@ -35,8 +35,8 @@ std::string draw(const wait_graph& graph, const std::string& path) {
 
 }  // namespace
 
-std::string describe_deadlock() {
-  const wait_graph graph = make_wait_graph();
+std::string describe_deadlock(const snapshot& all, const std::string& picture) {
+  const wait_graph graph = make_wait_graph(all);
   std::string text = "deadlock: every thread waits and nothing can change";
   size_t lines = 0;
   for (const waiting_threads& node : graph.nodes) {
@@ -44,8 +44,7 @@ std::string describe_deadlock() {
   }
   if (lines > lines_kept) text += "\n  and " + std::to_string(lines - lines_kept) + " more";
   if (!graph.cycle.empty()) text += describe_cycle(graph);
-  const std::string& path = the_engine().config.deadlock_picture;
-  if (!path.empty()) text += draw(graph, path);
+  if (!picture.empty()) text += draw(graph, picture);
   return text;
 }
 

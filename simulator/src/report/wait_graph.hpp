@@ -2,6 +2,8 @@
 /// Who waits for whom when nothing can go on.
 #pragma once
 
+#include "report/snapshot.hpp"
+
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -24,8 +26,7 @@ struct wait_graph {
   std::vector<size_t> cycle;
 };
 
-/// Of all launches that run. With the baton.
-[[nodiscard]] wait_graph make_wait_graph();
+[[nodiscard]] wait_graph make_wait_graph(const snapshot& all);
 
 /// In Graphviz' language.
 [[nodiscard]] std::string draw_dot(const wait_graph& graph);

@@ -2,8 +2,8 @@
 #include <devcomm/simulator/simulator.hpp>
 
 #include "base/sanitizer.hpp"
-#include "gpu/memory_names.hpp"
 #include "runtime/host_port.hpp"
+#include "runtime/memory_label.hpp"
 
 #include <backend.hpp>
 #include <unique_fd.hpp>
@@ -87,12 +87,12 @@ unique_fd open_by_name(const remote_descriptor& name) {
 class device_share {
  public:
   device_share(int device, std::size_t bytes) : device_(device), bytes_(bytes) {
-    if (!detail::take_device_memory(device, bytes)) {
+    if (!detail::host_port::take_device_memory(device, bytes)) {
       throw system_error("simulated GPU " + std::to_string(device) + " has no " + std::to_string(bytes) +
                          " bytes left; ask for less, or free memory there");
     }
   }
-  ~device_share() { detail::return_device_memory(device_, bytes_); }
+  ~device_share() { detail::host_port::return_device_memory(device_, bytes_); }
   device_share(const device_share&) = delete;
   device_share& operator=(const device_share&) = delete;
 
@@ -135,8 +135,8 @@ class reservation final : public host::detail::address_range {
     base_ = static_cast<char*>(range) + page();
   }
   ~reservation() override {
-    for (char* each : mapped_) detail::forget_device_range(each);
-    detail::retire_range(base_ - page(), mapped_bytes_);
+    for (char* each : mapped_) detail::host_port::remove_device_range(each);
+    detail::host_port::retire_range(base_ - page(), mapped_bytes_);
   }
   reservation(const reservation&) = delete;
   reservation& operator=(const reservation&) = delete;
@@ -150,7 +150,7 @@ class reservation final : public host::detail::address_range {
       fail("mmap");
     }
     mapped_.push_back(base_ + offset);
-    detail::note_device_range(from.device(), base_ + offset, from.bytes());
+    detail::host_port::add_device_range(from.device(), base_ + offset, from.bytes());
   }
 
  private:
@@ -186,9 +186,9 @@ class plain_host_memory final : public host::detail::host_memory {
 class plain_device_memory final : public host::detail::opened_memory {
  public:
   plain_device_memory(int device, std::size_t bytes) : share_(device, bytes), bytes_(bytes) {
-    detail::note_device_range(device, bytes_.get(), bytes);
+    detail::host_port::add_device_range(device, bytes_.get(), bytes);
   }
-  ~plain_device_memory() override { detail::forget_device_range(bytes_.get()); }
+  ~plain_device_memory() override { detail::host_port::remove_device_range(bytes_.get()); }
   plain_device_memory(const plain_device_memory&) = delete;
   plain_device_memory& operator=(const plain_device_memory&) = delete;
   [[nodiscard]] char* data() const noexcept override { return static_cast<char*>(bytes_.get()); }
@@ -223,15 +223,15 @@ class opened_allocation final : public host::detail::opened_memory {
 class simulator_backend final : public host::detail::backend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "simulator"; }
-  [[nodiscard]] int device_count() override { return detail::device_count(); }
+  [[nodiscard]] int device_count() override { return detail::host_port::device_count(); }
   void provide_devices(int count) override {
-    if (count > detail::device_count()) set_device_count(count);
+    if (count > detail::host_port::device_count()) set_device_count(count);
   }
 
   [[nodiscard]] host::detail::device_facts facts(int device) override {
     host::detail::device_facts f;
     f.name = "simulated GPU " + std::to_string(device);
-    f.multiprocessors = detail::multiprocessors();
+    f.multiprocessors = detail::host_port::multiprocessors();
     f.uuid = uuid_prefix + std::to_string(device);
     f.file_descriptor_handles = {true, "shared memory of this host"};
     f.fabric_handles = {true, "shared memory of this host, opened through /proc"};
@@ -244,21 +244,21 @@ class simulator_backend final : public host::detail::backend {
     return {false, "it is not a simulated GPU"};
   }
   [[nodiscard]] capability whole_lines(int, const std::string&) override { return {true, "simulated"}; }
-  void make_current(int device) override { detail::make_device_current(device); }
+  void make_current(int device) override { detail::host_port::make_device_current(device); }
   [[nodiscard]] std::unique_ptr<host::detail::memory_label> label(
       const std::string& name, std::span<const host::detail::window_part> parts) override {
     return detail::label_memory(name, parts);
   }
-  void name_rank(int device, int rank) override { detail::name_rank_of_device(device, rank); }
-  void begin_looking_on() override { detail::begin_looking_on(); }
-  void end_looking_on() override { detail::end_looking_on(); }
-  [[nodiscard]] bool may_run_kernels() override { return detail::kernels_run(); }
+  void name_rank(int device, int rank) override { detail::host_port::name_rank_of_device(device, rank); }
+  void begin_looking_on() override { detail::host_port::begin_looking_on(); }
+  void end_looking_on() override { detail::host_port::end_looking_on(); }
+  [[nodiscard]] bool may_run_kernels() override { return detail::host_port::kernels_run(); }
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(
       int device, std::size_t bytes, host::detail::handle_kind kind) override {
     // Other processes may hold what is exported, so their ranks may answer kernels that wait here.
-    if (kind != host::detail::handle_kind::none) detail::note_shared_memory();
+    if (kind != host::detail::handle_kind::none) detail::host_port::note_shared_memory();
     auto share = std::make_unique<device_share>(device, bytes);
     unique_fd descriptor(::memfd_create("devcomm", MFD_CLOEXEC));
     if (!descriptor) fail("memfd_create");
@@ -282,7 +282,7 @@ class simulator_backend final : public host::detail::backend {
   }
 
   [[nodiscard]] exported_pointer export_pointer(int, void* pointer, std::size_t bytes) override {
-    const auto found = detail::find_allocation(pointer);
+    const auto found = detail::host_port::find_allocation(pointer);
     const auto* const at = static_cast<char*>(pointer);
     if (!found || found->descriptor < 0) {
       throw not_supported(
@@ -295,12 +295,12 @@ class simulator_backend final : public host::detail::backend {
                                    "allocation, which has " + std::to_string(found->bytes - offset) +
                                    " left; register less or allocate more");
     }
-    detail::note_shared_memory();
+    detail::host_port::note_shared_memory();
     return {export_by_name(found->descriptor, found->bytes), offset};
   }
   [[nodiscard]] std::unique_ptr<host::detail::opened_memory> open_pointer(int device,
                                                                           std::span<const std::byte> handle) override {
-    detail::note_shared_memory();
+    detail::host_port::note_shared_memory();
     const std::lock_guard lock(mutex_);
     std::erase_if(opened_, [](const auto& entry) { return entry.second.expired(); });
     auto& entry = opened_[std::string(reinterpret_cast<const char*>(handle.data()), handle.size())];
@@ -338,7 +338,7 @@ class simulator_backend final : public host::detail::backend {
           "simulator: memory from another process is smaller than it said; link all ranks with "
           "one version of devcomm");
     }
-    detail::note_shared_memory();
+    detail::host_port::note_shared_memory();
     return std::make_unique<memfd>(device, std::move(descriptor), bytes, nullptr);
   }
 

@@ -1,9 +1,9 @@
 /// Allocation, copies and fills, as stream operations.
-#include "engine/engine.hpp"
 #include "gpu/device_memory.hpp"
 #include "runtime/device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
+#include "runtime/simulation.hpp"
 
 #include <cstring>
 

@@ -1,9 +1,11 @@
 #include "runtime/device.hpp"
 
-#include "engine/engine.hpp"
+#include "runtime/host_port.hpp"
+
 #include "gpu/device_memory.hpp"
 #include "gpu/multiprocessors.hpp"
 #include "runtime/error.hpp"
+#include "runtime/simulation.hpp"
 #include "runtime/stream.hpp"
 
 #include <climits>
@@ -27,25 +29,12 @@ bool exists(int device) { return device >= 0 && device < the_engine().config.dev
 
 int current_device() { return device_of_thread; }
 
-int device_count() {
-  const engine_guard hold;
-  return the_engine().config.devices;
-}
-int multiprocessors() {
-  const engine_guard hold;
-  return the_engine().config.multiprocessors;
-}
-void make_device_current(int device) { device_of_thread = device; }
-void name_rank_of_device(int device, int rank) {
-  const engine_guard hold;
-  the_engine().ranks_of_device[device].insert(rank);
-  if (sanitizer::exact()) sanitizer::exact_port().name_rank(device, rank);
-}
+void host_port::make_device_current(int device) { device_of_thread = device; }
 
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = device_count();
+  *count = host_port::device_count();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
@@ -65,9 +54,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   cudaDeviceProp p{};
   std::snprintf(p.name, sizeof p.name, "simulated GPU %d", device);
   p.totalGlobalMem = device_memory_bytes;
-  p.sharedMemPerBlock = resources::shared_per_block;
+  p.sharedMemPerBlock = gpu_limits::shared_per_block;
   p.warpSize = 32;
-  p.maxThreadsPerBlock = resources::threads_per_block;
+  p.maxThreadsPerBlock = gpu_limits::threads_per_block;
   p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024;
   p.maxThreadsDim[2] = 64;
   p.maxGridSize[0] = INT_MAX;
@@ -76,12 +65,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   p.minor = 0;
   p.multiProcessorCount = the_engine().config.multiprocessors;
   p.unifiedAddressing = 1;
-  p.maxThreadsPerMultiProcessor = resources::threads_per_multiprocessor;
-  p.sharedMemPerMultiprocessor = resources::shared_per_multiprocessor;
+  p.maxThreadsPerMultiProcessor = gpu_limits::threads_per_multiprocessor;
+  p.sharedMemPerMultiprocessor = gpu_limits::shared_per_multiprocessor;
   p.cooperativeLaunch = 1;
-  p.sharedMemPerBlockOptin = resources::shared_per_block_opt_in;
-  p.maxBlocksPerMultiProcessor = resources::blocks_per_multiprocessor;
-  p.reservedSharedMemPerBlock = resources::shared_reserved_per_block;
+  p.sharedMemPerBlockOptin = gpu_limits::shared_per_block_opt_in;
+  p.maxBlocksPerMultiProcessor = gpu_limits::blocks_per_multiprocessor;
+  p.reservedSharedMemPerBlock = gpu_limits::shared_reserved_per_block;
   *properties = p;
   return cudaSuccess;
 }

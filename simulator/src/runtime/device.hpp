@@ -2,8 +2,6 @@
 /// The simulated GPUs.
 #pragma once
 
-#include "runtime/host_port.hpp"
-
 namespace devcomm::simulator::detail {
 
 /// The calling host thread's device.

@@ -1,8 +1,8 @@
 /// Events: marks in streams, by which streams and the host wait for each other.
-#include "engine/engine.hpp"
 #include "runtime/device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
+#include "runtime/simulation.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,7 @@ class event_done final : public condition {
   int finish() {
     if (!task_) return 0;
     awaited(*task_.get());
-    return std::exchange(task_->stream->error, 0);
+    return std::exchange(task_->queue->error, 0);
   }
 
  private:

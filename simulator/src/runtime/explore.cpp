@@ -2,8 +2,8 @@
 #include <devcomm/simulator/explore.hpp>
 #include <devcomm/simulator/simulator.hpp>
 
-#include "engine/engine.hpp"
 #include "engine/explorer.hpp"
+#include "runtime/simulation.hpp"
 #include "runtime/stream.hpp"
 
 #include <cstdio>
@@ -22,18 +22,19 @@ class rules {
  public:
   explicit rules(detail::explorer* who) {
     const engine_guard hold;
-    if (detail::exploring) throw std::logic_error("explore: called from within an exploration; let that end first");
+    if (the_engine().order.explores())
+      throw std::logic_error("explore: called from within an exploration; let that end first");
     if (!the_engine().grids.empty()) throw std::logic_error("explore: kernels run; wait for them first");
     if (the_engine().config.late_stores != 0) {
       throw std::logic_error("explore: stores are seen late; set_late_stores(0), or unset DEVCOMM_SIM_LATE_STORES");
     }
-    detail::exploring = true;
-    the_engine().order.set_explorer(who);
+    the_engine().explored_by = who;
+    the_engine().order.begin_exploring(who);
   }
   ~rules() {
     const engine_guard hold;
-    detail::exploring = false;
-    the_engine().order.set_explorer(nullptr);
+    the_engine().explored_by = nullptr;
+    the_engine().order.end_exploring();
   }
   rules(const rules&) = delete;
   rules& operator=(const rules&) = delete;

@@ -1,7 +1,7 @@
 #include "runtime/graph.hpp"
 
-#include "engine/engine.hpp"
 #include "runtime/error.hpp"
+#include "runtime/simulation.hpp"
 
 #include <algorithm>
 
@@ -170,7 +170,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (const cudaError_t error = give(*s, make_marker(), &start); error != cudaSuccess) return keep(error);
   std::vector<task_ref> tasks;
   for (const graph_node& n : graph.nodes) {
-    const task_ref t = make_task(*s, n.work);
+    const task_ref t = make_task(the_engine(), *s, n.work);
     t->device = n.device;
     comes_after(*t.get(), start);
     for (const int earlier : n.after) comes_after(*t.get(), tasks[static_cast<size_t>(earlier)]);

@@ -2,10 +2,12 @@
 /// What the host library's simulator backend asks of the runtime.
 #pragma once
 
+#include "gpu/device_memory.hpp"
+
 #include <cstddef>
 #include <optional>
 
-namespace devcomm::simulator::detail {
+namespace devcomm::simulator::detail::host_port {
 
 [[nodiscard]] int device_count();
 [[nodiscard]] int multiprocessors();
@@ -15,24 +17,11 @@ void make_device_current(int device);
 /// Messages may call the device's kernels by the rank that launches them.
 void name_rank_of_device(int device, int rank);
 
-/// Memory from `cudaMalloc` and its relatives.
-struct allocation {
-  int device;
-  char* base;
-  std::size_t bytes;
-  int descriptor;  ///< of the memfd that holds it, from offset 0; -1 where there is none
-};
-/// The allocation that contains `pointer`.
+// As in gpu/device_memory.hpp, but these take the engine's lock.
 [[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
-
-/// Device memory that the runtime has not allocated itself, such as a window: copies and messages
-/// take it for what it is.
-void note_device_range(int device, void* base, std::size_t bytes);
-void forget_device_range(void* base);
-/// Unmaps memory and keeps its addresses for a while without access, so that what still uses them faults.
+void add_device_range(int device, void* base, std::size_t bytes);
+void remove_device_range(void* base);
 void retire_range(void* range, std::size_t bytes);
-
-/// Takes `bytes` of the device's memory without an address; false when so many are not left.
 [[nodiscard]] bool take_device_memory(int device, std::size_t bytes);
 void return_device_memory(int device, std::size_t bytes);
 
@@ -46,4 +35,4 @@ void end_looking_on();
 /// Whether a launch is running; asked without the engine's lock.
 [[nodiscard]] bool kernels_run();
 
-}  // namespace devcomm::simulator::detail
+}  // namespace devcomm::simulator::detail::host_port

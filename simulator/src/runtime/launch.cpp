@@ -1,11 +1,11 @@
 /// Kernel launches and what is known of kernels.
 #include <devcomm/simulator/detail/launch.hpp>
 
-#include "engine/engine.hpp"
 #include "gpu/multiprocessors.hpp"
 #include "runtime/device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
+#include "runtime/simulation.hpp"
 
 #include <climits>
 #include <map>
@@ -50,7 +50,7 @@ std::map<const void*, int>& shared_limits() {
 
 size_t shared_limit(const void* function) {
   const auto found = shared_limits().find(function);
-  return found == shared_limits().end() ? resources::shared_per_block : static_cast<size_t>(found->second);
+  return found == shared_limits().end() ? gpu_limits::shared_per_block : static_cast<size_t>(found->second);
 }
 
 cudaError_t check(const launch_shape& shape, const void* function) {
@@ -60,13 +60,12 @@ cudaError_t check(const launch_shape& shape, const void* function) {
     return cudaErrorInvalidConfiguration;
   }
   if (b.x == 0 || b.y == 0 || b.z == 0 || b.x > 1024 || b.y > 1024 || b.z > 64 ||
-      uint64_t{b.x} * b.y * b.z > resources::threads_per_block) {
+      uint64_t{b.x} * b.y * b.z > gpu_limits::threads_per_block) {
     return cudaErrorInvalidConfiguration;
   }
   if (shape.dynamic_bytes > shared_limit(function)) return cudaErrorInvalidValue;
   if (shape.cooperative) {
-    const uint64_t room =
-        uint64_t{resources::blocks_at_once(shape)} * static_cast<uint64_t>(the_engine().config.multiprocessors);
+    const uint64_t room = uint64_t{blocks_at_once(shape)} * static_cast<uint64_t>(the_engine().config.multiprocessors);
     if (shape.blocks() > room) return cudaErrorCooperativeLaunchTooLarge;
   }
   return cudaSuccess;
@@ -94,7 +93,7 @@ cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attri
   const engine_guard hold;
   if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;  // a hint
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      value > static_cast<int>(resources::shared_per_block_opt_in)) {
+      value > static_cast<int>(gpu_limits::shared_per_block_opt_in)) {
     return keep(cudaErrorInvalidValue);
   }
   shared_limits()[function] = value;
@@ -104,7 +103,7 @@ cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attri
 cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* function) {
   const engine_guard hold;
   *attributes = {};
-  attributes->maxThreadsPerBlock = resources::threads_per_block;
+  attributes->maxThreadsPerBlock = gpu_limits::threads_per_block;
   attributes->numRegs = 32;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(shared_limit(function));
   return cudaSuccess;
@@ -116,7 +115,7 @@ cudaError_t occupancy(int* blocks, const void* function, int threads, std::size_
   launch_shape shape;
   shape.block = dim3(static_cast<unsigned>(threads));
   shape.dynamic_bytes = dynamic_bytes;
-  *blocks = dynamic_bytes > shared_limit(function) ? 0 : static_cast<int>(resources::blocks_at_once(shape));
+  *blocks = dynamic_bytes > shared_limit(function) ? 0 : static_cast<int>(blocks_at_once(shape));
   return cudaSuccess;
 }
 

@@ -1,9 +1,9 @@
 #include "runtime/stream.hpp"
 
-#include "engine/engine.hpp"
 #include "runtime/device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
+#include "runtime/simulation.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -119,12 +119,8 @@ std::vector<stream_state*> streams_of(int device) {
   return found;
 }
 
-void forget_task(stream_state& stream) {
-  if (--stream.tasks == 0 && stream.destroyed) delete &stream;
-}
-
 task_ref enqueue(stream_state& stream, const operation_ref& work) {
-  task_ref t = make_task(stream, work);
+  task_ref t = make_task(the_engine(), stream, work);
   comes_after(*t.get(), stream.tail);
   for (const task_ref& earlier : stream.extra) comes_after(*t.get(), earlier);
   stream.extra.clear();

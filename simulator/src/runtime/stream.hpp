@@ -17,23 +17,16 @@ struct capture;
 ///
 /// Streams made with `cudaStreamDefault`, and each thread's own, also come before and after what the
 /// legacy default stream of their device is given, as in CUDA.
-struct stream_state : CUstream_st {
-  int device = 0;
+struct stream_state : CUstream_st, task_queue {
   bool legacy = false;
   bool blocking = true;  ///< takes turns with the legacy default stream
   int priority = 0;
-  uint64_t tasks = 0;      ///< that refer to it
-  bool destroyed = false;  ///< goes with the last of them
   unsigned flags = 0;
   task_ref tail;
   std::vector<task_ref> extra;  ///< events that the next task comes after
-  int error = 0;                ///< of a failed task, until a synchronisation has returned it
   capture* recording = nullptr;
   std::vector<int> recorded_tail;  ///< graph nodes that the next captured node comes after
 };
-
-/// A task of the stream is gone.
-void forget_task(stream_state& stream);
 
 /// Adds `work` to `stream`, and returns its task.
 task_ref enqueue(stream_state& stream, const operation_ref& work);

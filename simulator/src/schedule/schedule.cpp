@@ -1,7 +1,6 @@
 #include "schedule/schedule.hpp"
 
-#include "engine/explorer.hpp"
-#include "engine/grid.hpp"
+#include "base/sanitizer.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -99,87 +98,76 @@ schedule::schedule(const schedule_choice& choice, uint64_t seed, std::unique_ptr
   if (kind_ == schedule_kind::pct) begin_window();
 }
 
-uint64_t schedule::place_hash(uint64_t launch, int device, uint64_t block) {
+uint64_t schedule::block_hash(uint64_t launch, int device, uint64_t block) {
   return hash(launch, static_cast<uint64_t>(device), block, 0);
 }
 
 // --- what happens ---
 
-void schedule::started(block& b) {
-  const auto device = static_cast<uint64_t>(b.launch.device);
+void schedule::started(scheduled_block& b) {
+  const auto device = static_cast<uint64_t>(b.device);
   if (kind_ == schedule_kind::random) return;
   if (kind_ == schedule_kind::pct) {
-    for (fiber& f : b.fibers) f.priority = hash(seed_ ^ b.launch.number, device, b.rank, f.rank) | uint64_t{1} << 63;
+    for (scheduled_thread* t : b.runnable)
+      t->priority = hash(seed_ ^ b.launch_number, device, b.rank, t->rank) | uint64_t{1} << 63;
     return;
   }
   // The victim is the one with the smallest hash of all that there were, in this and in earlier launches.
-  const uint32_t warps = kind_ == schedule_kind::starve_warp ? static_cast<uint32_t>(b.warps.size()) : 1;
+  const uint32_t warps = kind_ == schedule_kind::starve_warp ? (b.threads + 31) / 32 : 1;
   for (uint32_t warp = 0; warp < warps; ++warp) {
     const uint64_t h = hash(seed_, device, kind_ == schedule_kind::slow_rank ? 0 : b.rank, warp);
     if (h >= victim_hash_) continue;
     victim_hash_ = h;
-    victim_device_ = b.launch.device;
+    victim_device_ = b.device;
     victim_block_ = b.rank;
     victim_warp_ = warp;
   }
 }
 
-void schedule::woken(fiber& f, fiber* running) {
+void schedule::woken(scheduled_thread& t, scheduled_thread* running) {
   if (kind_ != schedule_kind::pct) return;
-  block& b = *f.home;
-  if (b.runnable.size() == 1 || (b.first != nullptr && f.priority > b.first->priority)) b.first = &f;
-  if (running == nullptr || f.priority < running->priority) return;
+  scheduled_block& b = *t.group;
+  if (b.runnable.size() == 1 || (b.first != nullptr && t.priority > b.first->priority)) b.first = &t;
+  if (running == nullptr || t.priority < running->priority) return;
   // The running one gives way at its next preemption point.
   running->granted -= running->quantum - 1;
   running->quantum = 1;
 }
 
-void schedule::suspended(fiber& f) {
-  if (f.home->first == &f) f.home->first = nullptr;
+void schedule::suspended(scheduled_thread& t) {
+  if (t.group->first == &t) t.group->first = nullptr;
 }
 
-void schedule::meets(fiber& f) {
-  if (explorer_ != nullptr) explorer_->meets(f);
-}
-
-void schedule::ended(fiber& f) {
-  if (explorer_ != nullptr) explorer_->ended(f);
-}
-
-void schedule::failed() {
-  if (explorer_ != nullptr) explorer_->failed();
-}
-
-void schedule::stopped(fiber& f) {
-  const uint32_t points = f.granted - f.quantum;
-  const bool yields = f.quantum > 0 && f.state == fiber_state::runnable;
-  f.points += points + (f.quantum > 0 ? 1 : 0);
-  f.granted = f.quantum;
-  if (explorer_ != nullptr) {
-    stop_ = {key_of(f), f.points};
-    explorer_->stopped(f);
+void schedule::stopped(scheduled_thread& t) {
+  const uint32_t points = t.granted - t.quantum;
+  const bool yields = t.quantum > 0 && t.is_runnable();
+  t.points += points + (t.quantum > 0 ? 1 : 0);
+  t.granted = t.quantum;
+  if (chooser_ != nullptr) {
+    stop_ = {t.key(), t.points};
+    chooser_->stopped(t);
     return;
   }
   if (log_ != nullptr) {
-    stop_ = {key_of(f), f.points};
-    stopped_ = &f;
-    if (log_->reports()) schedule_log::keep_place(f);
-    if (replays()) f.alone = f.state == fiber_state::runnable ? f.alone + points + (yields ? points_per_yield : 0) : 0;
+    stop_ = {t.key(), t.points};
+    stopped_ = &t;
+    if (log_->reports()) schedule_log::keep_frames(t);
+    if (replays()) t.alone = t.is_runnable() ? t.alone + points + (yields ? points_per_yield : 0) : 0;
   }
   if (kind_ != schedule_kind::pct || replays()) return;
   points_ += points;
-  f.alone += points + (yields ? points_per_yield : 0);
-  if (f.state != fiber_state::runnable) {
-    f.alone = 0;
+  t.alone += points + (yields ? points_per_yield : 0);
+  if (!t.is_runnable()) {
+    t.alone = 0;
     return;
   }
-  bool falls = f.alone >= patience;
+  bool falls = t.alone >= spin_limit;
   while (!changes_.empty() && points_ >= changes_.back()) {
     changes_.pop_back();
     falls = true;
   }
   if (points_ >= window_end_) begin_window();
-  if (falls) fall_behind(f);
+  if (falls) fall_behind(t);
 }
 
 void schedule::begins() {
@@ -189,34 +177,35 @@ void schedule::begins() {
 
 void schedule::take_log(schedule& earlier) {
   log_ = std::move(earlier.log_);
-  explorer_ = earlier.explorer_;
+  chooser_ = earlier.chooser_;
+  exploring_ = earlier.exploring_;
   begun_ = earlier.begun_;
 }
 
 // --- who is next ---
 
 bool schedule::looks_due(uint64_t steps, size_t waiting) const {
-  if (exploring) return true;
+  if (exploring_) return true;
   // A file may name a thread that has slept until now.
   if (replays() && log_->next(stop_) != nullptr) return true;
   return steps >= (kind_ == schedule_kind::pct ? 1 + waiting / 8 : 64 + 4 * waiting);
 }
 
-bool schedule::leaves(block& b, const std::vector<block*>& ready, uint64_t step) {
-  if (kind_ == schedule_kind::pct || replays() || explorer_ != nullptr) return true;
+bool schedule::leaves(scheduled_block& b, const runnable_blocks& ready, uint64_t step) {
+  if (kind_ == schedule_kind::pct || replays() || chooser_ != nullptr) return true;
   if (b.budget-- == 0) return true;
   if (kind_ == schedule_kind::random || ready.size() == 1) return false;
   hold_or_free(step);
   return holds_all(b);
 }
 
-block& schedule::choose_block(const std::vector<block*>& ready, uint64_t step) {
-  if (explorer_ != nullptr) return explorer_->choose_block(ready);
+scheduled_block& schedule::choose_block(const runnable_blocks& ready, uint64_t step) {
+  if (chooser_ != nullptr) return chooser_->choose_block(ready);
   if (replays()) return replayed_block(ready);
   const auto count = static_cast<uint32_t>(ready.size());
   if (kind_ == schedule_kind::pct) {
-    block* best = ready.front();
-    for (block* b : ready) {
+    scheduled_block* best = ready.front();
+    for (scheduled_block* b : ready) {
       if (b->runnable.empty()) return *b;  // has not started: the priorities of its threads are to be drawn
       if (top(*b).priority > top(*best).priority) best = b;
     }
@@ -229,34 +218,34 @@ block& schedule::choose_block(const std::vector<block*>& ready, uint64_t step) {
     if (free == count) phase_end_ = step;  // nobody else can run
     if (free < count) place = free;
   }
-  block& b = *ready[place];
-  const auto fibers = b.runnable.empty() ? b.launch.shape.threads() : static_cast<uint32_t>(b.runnable.size());
+  scheduled_block& b = *ready[place];
+  const auto fibers = b.runnable.empty() ? b.threads : static_cast<uint32_t>(b.runnable.size());
   b.budget = random_.below(2 * (fibers < 64 ? fibers : 64) + 1);
   return b;
 }
 
-fiber& schedule::choose_fiber(block& b) {
-  if (explorer_ != nullptr) {
-    fiber& f = explorer_->choose_fiber(b);
-    f.granted = f.quantum;
-    explorer_->record(stop_, key_of(f));
-    return f;
+scheduled_thread& schedule::choose_thread(scheduled_block& b) {
+  if (chooser_ != nullptr) {
+    scheduled_thread& t = chooser_->choose_thread(b);
+    t.granted = t.quantum;
+    chooser_->record(stop_, t.key());
+    return t;
   }
-  fiber& f = replays() ? replayed_fiber(b) : chosen_fiber(b);
-  f.granted = f.quantum;
+  scheduled_thread& t = replays() ? replayed_thread(b) : chosen_thread(b);
+  t.granted = t.quantum;
   if (log_ != nullptr) {
-    log_->record(stop_, key_of(f));
-    if (log_->reports() && stopped_ != &f && log_->next(stop_) != nullptr) log_->report(stopped_, f);
+    log_->record(stop_, t.key());
+    if (log_->reports() && stopped_ != &t && log_->next(stop_) != nullptr) log_->report(stopped_, t);
   }
-  return f;
+  return t;
 }
 
-fiber& schedule::chosen_fiber(block& b) {
+scheduled_thread& schedule::chosen_thread(scheduled_block& b) {
   if (kind_ == schedule_kind::pct) {
-    fiber& f = top(b);
+    scheduled_thread& t = top(b);
     const uint64_t next = changes_.empty() ? window_end_ : changes_.back();
-    f.quantum = static_cast<uint32_t>(std::min<uint64_t>(points_at_once, std::max<uint64_t>(next - points_, 1)));
-    return f;
+    t.quantum = static_cast<uint32_t>(std::min<uint64_t>(points_at_once, std::max<uint64_t>(next - points_, 1)));
+    return t;
   }
   const auto count = static_cast<uint32_t>(b.runnable.size());
   uint32_t place = random_.below(count);
@@ -264,24 +253,24 @@ fiber& schedule::chosen_fiber(block& b) {
     const uint32_t free = first_from(place, count, [&](uint32_t i) { return !holds(*b.runnable[i]); });
     if (free < count) place = free;
   }
-  fiber& f = *b.runnable[place];
-  f.quantum = 1 + random_.below(8);
-  return f;
+  scheduled_thread& t = *b.runnable[place];
+  t.quantum = 1 + random_.below(8);
+  return t;
 }
 
 // --- from a file ---
 
 /// Where the file says nothing, the running thread goes on; when it cannot, or may be spinning, the next one does.
-block& schedule::replayed_block(const std::vector<block*>& ready) {
+scheduled_block& schedule::replayed_block(const runnable_blocks& ready) {
   const thread_key* const said = log_->next(stop_);
-  const bool goes_on = stopped_ != nullptr && stopped_->state == fiber_state::runnable && stopped_->alone < patience;
+  const bool goes_on = stopped_ != nullptr && stopped_->is_runnable() && stopped_->alone < spin_limit;
   const thread_key wanted = said != nullptr ? *said : stop_.thread;
-  block* after = nullptr;  // of the first runnable thread after the one that stopped, and of the first of all
-  block* first = ready.front();
+  scheduled_block* after = nullptr;  // of the first runnable thread after the one that stopped, and of the first of all
+  scheduled_block* first = ready.front();
   thread_key after_key;
   thread_key first_key;  // none yet
-  for (block* b : ready) {
-    const thread_key start{b->launch.device, b->launch.of_device, b->rank, 0};
+  for (scheduled_block* b : ready) {
+    const thread_key start{b->device, b->launch_of_device, b->rank, 0};
     const auto visit = [&](const thread_key& key) {
       if (first_key.device < 0 || key < first_key) {
         first = b;
@@ -293,8 +282,8 @@ block& schedule::replayed_block(const std::vector<block*>& ready) {
       }
     };
     if (b->runnable.empty()) visit(start);
-    for (const fiber* f : b->runnable) {
-      const thread_key key = key_of(*f);
+    for (const scheduled_thread* f : b->runnable) {
+      const thread_key key = f->key();
       if (key == wanted && (said != nullptr || goes_on)) {
         next_ = key;
         return *b;
@@ -309,20 +298,20 @@ block& schedule::replayed_block(const std::vector<block*>& ready) {
   }
   if (goes_on) {
     next_ = stop_.thread;
-    return *stopped_->home;
+    return *stopped_->group;
   }
   if (stopped_ != nullptr) stopped_->alone = 0;
   next_ = after != nullptr ? after_key : first_key;
   return after != nullptr ? *after : *first;
 }
 
-fiber& schedule::replayed_fiber(block& b) {
-  fiber* f = b.runnable.front();
-  for (fiber* candidate : b.runnable) {
-    if (key_of(*candidate) == next_) f = candidate;
+scheduled_thread& schedule::replayed_thread(scheduled_block& b) {
+  scheduled_thread* f = b.runnable.front();
+  for (scheduled_thread* candidate : b.runnable) {
+    if (candidate->key() == next_) f = candidate;
   }
-  const uint64_t left = log_->next_point(key_of(*f), f->points) - f->points;
-  f->quantum = static_cast<uint32_t>(std::min<uint64_t>(left, patience));
+  const uint64_t left = log_->next_point(f->key(), f->points) - f->points;
+  f->quantum = static_cast<uint32_t>(std::min<uint64_t>(left, spin_limit));
   return *f;
 }
 
@@ -339,16 +328,17 @@ void schedule::begin_window() {
   std::sort(changes_.begin(), changes_.end(), std::greater<>());
 }
 
-void schedule::fall_behind(fiber& f) {
-  f.alone = 0;
-  f.priority = --behind_all_;
-  if (f.home->first == &f) f.home->first = nullptr;
+void schedule::fall_behind(scheduled_thread& t) {
+  t.alone = 0;
+  t.priority = --behind_all_;
+  if (t.group->first == &t) t.group->first = nullptr;
 }
 
-fiber& schedule::top(block& b) const {
+scheduled_thread& schedule::top(scheduled_block& b) {
   if (b.first == nullptr) {
-    b.first = *std::max_element(b.runnable.begin(), b.runnable.end(),
-                                [](const fiber* x, const fiber* y) { return x->priority < y->priority; });
+    b.first = *std::max_element(
+        b.runnable.begin(), b.runnable.end(),
+        [](const scheduled_thread* x, const scheduled_thread* y) { return x->priority < y->priority; });
   }
   return *b.first;
 }
@@ -362,18 +352,18 @@ void schedule::hold_or_free(uint64_t step) {
   }
 }
 
-bool schedule::holds(const block& b) const {
-  if (!holding_ || b.launch.device != victim_device_) return false;
+bool schedule::holds(const scheduled_block& b) const {
+  if (!holding_ || b.device != victim_device_) return false;
   return kind_ == schedule_kind::slow_rank || b.rank == victim_block_;
 }
 
-bool schedule::holds(const fiber& f) const {
-  return holds(*f.home) && (kind_ != schedule_kind::starve_warp || f.rank / 32 == victim_warp_);
+bool schedule::holds(const scheduled_thread& t) const {
+  return holds(*t.group) && (kind_ != schedule_kind::starve_warp || t.rank / 32 == victim_warp_);
 }
 
-bool schedule::holds_all(const block& b) const {
+bool schedule::holds_all(const scheduled_block& b) const {
   if (!holds(b)) return false;
-  return std::all_of(b.runnable.begin(), b.runnable.end(), [&](const fiber* f) { return holds(*f); });
+  return std::all_of(b.runnable.begin(), b.runnable.end(), [&](const scheduled_thread* f) { return holds(*f); });
 }
 
 }  // namespace devcomm::simulator::detail

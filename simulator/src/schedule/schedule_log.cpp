@@ -1,8 +1,6 @@
 #include "schedule/schedule_log.hpp"
 
 #include "base/sanitizer.hpp"
-#include "engine/failure.hpp"
-#include "engine/grid.hpp"
 
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -49,11 +47,6 @@ void print_key(std::FILE* file, const thread_key& key) {
 
 }  // namespace
 
-thread_key key_of(const fiber& f) {
-  const block& b = *f.home;
-  return {b.launch.device, b.launch.of_device, b.rank, f.rank};
-}
-
 std::unique_ptr<schedule_log> schedule_log::from_environment() {
   const char* const record = setting("DEVCOMM_SIM_RECORD");
   const char* const replay = setting("DEVCOMM_SIM_REPLAY");
@@ -86,7 +79,7 @@ void schedule_log::read(const char* name) {
   std::fclose(file);
 }
 
-const thread_key* schedule_log::next(const stop_place& from) const {
+const thread_key* schedule_log::next(const stop_point& from) const {
   const auto thread = said_.find(from.thread);
   if (thread == said_.end()) return nullptr;
   const auto at = thread->second.find(from.point);
@@ -100,35 +93,35 @@ uint64_t schedule_log::next_point(const thread_key& thread, uint64_t point) cons
   return at == said->second.end() ? ~uint64_t{0} : at->first;
 }
 
-void schedule_log::record(const stop_place& from, const thread_key& to) {
+void schedule_log::record(const stop_point& from, const thread_key& to) {
   if (record_ == nullptr) return;
   const sanitizer::unobserved hidden;
   print(record_, from, to);
 }
 
-void schedule_log::print(std::FILE* file, const stop_place& from, const thread_key& to) {
+void schedule_log::print(std::FILE* file, const stop_point& from, const thread_key& to) {
   print_key(file, from.thread);
   std::fprintf(file, " %" PRIu64 " ", from.point);
   print_key(file, to);
   std::fputc('\n', file);
 }
 
-void schedule_log::keep_place(fiber& f) {
+void schedule_log::keep_frames(scheduled_thread& t) {
   const sanitizer::unobserved hidden;
-  f.place_depth = static_cast<uint32_t>(backtrace(f.frames, static_cast<int>(std::size(f.frames))));
+  t.frame_count = static_cast<uint32_t>(backtrace(t.frames, static_cast<int>(std::size(t.frames))));
 }
 
-void schedule_log::report(const fiber* from, const fiber& to) {
+void schedule_log::report(const scheduled_thread* from, const scheduled_thread& to) {
   const sanitizer::unobserved hidden;
-  const auto tell = [&](const char* what, const fiber& f) {
-    std::fprintf(report_, "%s\tdevice %d, block %" PRIu64 ", thread %" PRIu32, what, f.home->launch.device,
-                 f.home->rank, f.rank);
-    for (uint32_t i = 0; i < f.place_depth; ++i) {
+  const auto tell = [&](const char* what, const scheduled_thread& t) {
+    std::fprintf(report_, "%s\tdevice %d, block %" PRIu64 ", thread %" PRIu32, what, t.group->device, t.group->rank,
+                 t.rank);
+    for (uint32_t i = 0; i < t.frame_count; ++i) {
       Dl_info about{};
-      if (dladdr(f.frames[i], &about) == 0 || about.dli_fname == nullptr) continue;
+      if (dladdr(t.frames[i], &about) == 0 || about.dli_fname == nullptr) continue;
       // A frame's address is where a call returns to.
       std::fprintf(report_, "\t%s+0x%" PRIxPTR, about.dli_fname,
-                   reinterpret_cast<uintptr_t>(f.frames[i]) - reinterpret_cast<uintptr_t>(about.dli_fbase) - 1);
+                   reinterpret_cast<uintptr_t>(t.frames[i]) - reinterpret_cast<uintptr_t>(about.dli_fbase) - 1);
     }
     std::fputc('\n', report_);
   };

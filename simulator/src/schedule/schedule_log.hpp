@@ -6,7 +6,8 @@
 /// As points count by thread, a line keeps its meaning when others are taken away.
 #pragma once
 
-#include <compare>
+#include "schedule/runnable.hpp"
+
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -15,25 +16,11 @@
 
 namespace devcomm::simulator::detail {
 
-struct fiber;
-
-/// A thread, the same in every run of the program.
-struct thread_key {
-  int device = -1;  ///< -1: none
-  uint64_t launch = 0;
-  uint64_t block = 0;
-  uint32_t thread = 0;
-  auto operator<=>(const thread_key&) const = default;
-};
-
 /// Where the running thread stopped.
-struct stop_place {
+struct stop_point {
   thread_key thread;
   uint64_t point = 0;
 };
-
-/// The name of `f`.
-[[nodiscard]] thread_key key_of(const fiber& f);
 
 class schedule_log {
  public:
@@ -43,19 +30,19 @@ class schedule_log {
 
   [[nodiscard]] bool replays() const { return replays_; }
   /// Who goes on from there; null where nothing is said.
-  [[nodiscard]] const thread_key* next(const stop_place& from) const;
+  [[nodiscard]] const thread_key* next(const stop_point& from) const;
   /// The first point after `point` at which something is said of `thread`; else a number larger than all.
   [[nodiscard]] uint64_t next_point(const thread_key& thread, uint64_t point) const;
 
-  void record(const stop_place& from, const thread_key& to);
+  void record(const stop_point& from, const thread_key& to);
   /// Writes one line.
-  static void print(std::FILE* file, const stop_place& from, const thread_key& to);
+  static void print(std::FILE* file, const stop_point& from, const thread_key& to);
 
   /// Whether switches of the file are to be told with their places in the source.
   [[nodiscard]] bool reports() const { return report_ != nullptr; }
-  /// Keeps where `f` is at the moment.
-  static void keep_place(fiber& f);
-  void report(const fiber* from, const fiber& to);
+  /// Keeps the call stack of the running thread `t`.
+  static void keep_frames(scheduled_thread& t);
+  void report(const scheduled_thread* from, const scheduled_thread& to);
 
  private:
   void read(const char* name);
