@@ -65,11 +65,13 @@ struct fiber : scheduled_thread {
   void* identity = nullptr;    ///< ThreadSanitizer's
   void* fake_stack = nullptr;  ///< AddressSanitizer's
 
-  // In explorations.
-  int number = -1;                       ///< in its explorer's table
   const uint32_t* abort_word = nullptr;  ///< of a labelled wait
-  bool labels = false;                   ///< loads for a wait's label alone
-  std::vector<const void*> call_sites;   ///< of the loads in `watches`
+  const uint32_t* host_word = nullptr;  ///< of a labelled wait: the host's, which one that waits copies to `abort_word`
+
+  // In explorations.
+  int number = -1;                      ///< in its explorer's table
+  bool labels = false;                  ///< loads for a wait's label alone
+  std::vector<const void*> call_sites;  ///< of the loads in `watches`
 
   // Waiting for memory or time.
   watch_list watches;

@@ -2,6 +2,7 @@
 #include <devcomm/simulator/simulator.hpp>
 
 #include "base/sanitizer.hpp"
+#include "gpu/host_accesses.hpp"
 #include "runtime/host_port.hpp"
 #include "runtime/memory_label.hpp"
 
@@ -176,7 +177,10 @@ class aligned_bytes {
 
 class plain_host_memory final : public host::detail::host_memory {
  public:
-  explicit plain_host_memory(std::size_t bytes) : bytes_(bytes) {}
+  explicit plain_host_memory(std::size_t bytes) : bytes_(bytes) { detail::add_host_range(bytes_.get(), bytes); }
+  ~plain_host_memory() override { detail::remove_host_range(bytes_.get()); }
+  plain_host_memory(const plain_host_memory&) = delete;
+  plain_host_memory& operator=(const plain_host_memory&) = delete;
   [[nodiscard]] void* data() const noexcept override { return bytes_.get(); }
 
  private:

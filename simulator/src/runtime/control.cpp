@@ -2,6 +2,7 @@
 #include <devcomm/simulator/simulator.hpp>
 
 #include "base/sanitizer.hpp"
+#include "gpu/host_accesses.hpp"
 #include "runtime/simulation.hpp"
 
 #include <stdexcept>
@@ -106,7 +107,7 @@ void clear_failure() {
 statistics get_statistics() {
   const engine_guard hold;
   const detail::engine& e = the_engine();
-  return {e.steps, e.switches, e.handoffs, e.trace, e.now};
+  return {e.steps, e.switches, e.handoffs, e.trace, e.now, detail::host_accesses()};
 }
 
 // --- the race detector ---
