@@ -2,6 +2,7 @@
 #include "race/detector.hpp"
 #include "race/symbol.hpp"
 
+#include "base/environment.hpp"
 #include "base/race_port.hpp"
 
 #include <cxxabi.h>
@@ -111,15 +112,8 @@ void at_end() {
 }  // namespace
 
 detector::detector() {
-  if (const char* text = std::getenv("DEVCOMM_SIM_RACE_EXIT"); text != nullptr && *text != '\0') {
-    char* end = nullptr;
-    const long status = std::strtol(text, &end, 10);
-    if (*end != '\0' || status < 0 || status > 255) {
-      std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_RACE_EXIT is '%s'; give a number from 0 to 255\n", text);
-      std::_Exit(2);
-    }
-    exit_status = static_cast<int>(status);
-  }
+  exit_status =
+      static_cast<int>(detail::number_variable("DEVCOMM_SIM_RACE_EXIT", static_cast<uint64_t>(exit_status), 0, 255));
   std::atexit(&at_end);
   guard::survive_forks();
   // Each block's thread would get an arena of its own for what all of them share.

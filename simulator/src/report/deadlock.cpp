@@ -15,7 +15,7 @@ namespace {
 constexpr size_t lines_kept = 40;
 
 std::string describe_cycle(const wait_graph& graph) {
-  std::string text = "\n  they wait in a circle:";
+  std::string text = "\n  the waits form a cycle:";
   for (const size_t node : graph.cycle) {
     text += "\n    " + graph.nodes[node].who + " at " + graph.nodes[node].where + " waits for";
   }

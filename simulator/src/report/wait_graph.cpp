@@ -1,5 +1,7 @@
 #include "report/wait_graph.hpp"
 
+#include <util/number_list.hpp>
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -128,10 +130,6 @@ class builder {
     for (size_t node = 0; node < threads; ++node) {
       if (threads_[node].count != 0) connect(node);
     }
-    for (waiting_threads& node : graph_.nodes) {
-      std::sort(node.waits_for.begin(), node.waits_for.end());
-      node.waits_for.erase(std::unique(node.waits_for.begin(), node.waits_for.end()), node.waits_for.end());
-    }
     return std::move(graph_);
   }
 
@@ -146,9 +144,9 @@ class builder {
   };
 
   size_t add(const std::string& who, const std::string& where, const std::string& what, const std::string& column) {
-    graph_.nodes.push_back({who, where, what, column, {}, false});
+    graph_.nodes.push_back({who, where, what, column, false});
     threads_.emplace_back();
-    return graph_.nodes.size() - 1;
+    return graph_.edges.add_node();
   }
 
   void add_threads(size_t block) {
@@ -161,12 +159,11 @@ class builder {
       size_t last = first;
       while (last + 1 < end && describe_wait(all_, all_.threads[last + 1]) == what) ++last;
       if (t.reason != wait_reason::exited) {
-        const uint32_t from = t.rank;
-        const uint32_t to = all_.threads[last].rank;
-        const std::string threads =
-            first == last ? " " + std::to_string(from) : "s " + std::to_string(from) + ".." + std::to_string(to);
-        const size_t node = add(column + ", block " + std::to_string(b.rank) + ", thread" + threads,
-                                describe_location(all_, t), what, column);
+        std::vector<uint32_t> ranks;
+        for (size_t i = first; i <= last; ++i) ranks.push_back(all_.threads[i].rank);
+        const size_t node =
+            add(column + ", block " + std::to_string(b.rank) + ", " + host::detail::number_list("thread", ranks),
+                describe_location(all_, t), what, column);
         threads_[node] = {first, last + 1 - first};
         of_block_[block].push_back(node);
         for (const int each : b.ranks) of_rank_[each].push_back(node);
@@ -194,9 +191,8 @@ class builder {
   }
 
   void edges(size_t from, const std::vector<size_t>& to) {
-    auto& waits_for = graph_.nodes[from].waits_for;
     for (const size_t node : to) {
-      if (node != from) waits_for.push_back(node);
+      if (node != from) graph_.edges.add_edge(from, node);
     }
   }
 
@@ -293,40 +289,14 @@ class builder {
   std::vector<size_t> not_started_;  // by launch, its node
 };
 
-/// A shortest cycle through `start` that is shorter than `limit`; empty when there is none.
-std::vector<size_t> cycle_through(const wait_graph& graph, size_t start, size_t limit) {
-  constexpr size_t unseen = ~size_t{0};
-  std::vector<size_t> before(graph.nodes.size(), unseen);
-  std::vector<size_t> layer = {start};
-  for (size_t length = 1; !layer.empty() && length < limit; ++length) {
-    std::vector<size_t> next;
-    for (const size_t node : layer) {
-      for (const size_t to : graph.nodes[node].waits_for) {
-        if (to == start) {
-          std::vector<size_t> cycle;
-          for (size_t n = node; n != start; n = before[n]) cycle.push_back(n);
-          cycle.push_back(start);
-          std::reverse(cycle.begin(), cycle.end());
-          return cycle;
-        }
-        if (before[to] != unseen) continue;
-        before[to] = node;
-        next.push_back(to);
-      }
-    }
-    layer.swap(next);
-  }
-  return {};
-}
-
 }  // namespace
 
 wait_graph make_wait_graph(const snapshot& all) {
   wait_graph graph = builder(all).build();
   constexpr size_t looked_at = 256;  // starting points
-  size_t shortest = ~size_t{0};
+  size_t shortest = host::detail::waits_for_graph::none;
   for (size_t start = 0; start < graph.nodes.size() && start < looked_at; ++start) {
-    std::vector<size_t> cycle = cycle_through(graph, start, shortest);
+    std::vector<size_t> cycle = graph.edges.cycle_through(start, shortest);
     if (cycle.empty()) continue;
     shortest = cycle.size();
     graph.cycle = std::move(cycle);

@@ -50,8 +50,8 @@ std::vector<size_t> choose(const wait_graph& graph) {
 /// What a node waits for, of those drawn.
 std::vector<size_t> drawn_edges(const wait_graph& graph, const std::vector<size_t>& chosen, size_t from) {
   std::vector<size_t> to;
-  std::set_intersection(graph.nodes[from].waits_for.begin(), graph.nodes[from].waits_for.end(), chosen.begin(),
-                        chosen.end(), std::back_inserter(to));
+  const std::vector<size_t>& all = graph.edges.waits_for(from);
+  std::set_intersection(all.begin(), all.end(), chosen.begin(), chosen.end(), std::back_inserter(to));
   return to;
 }
 
@@ -84,7 +84,7 @@ std::string text_at(int x, int y, const char* style, const std::string& text) {
 
 std::string draw_box(const waiting_threads& node, const box& b) {
   return "<rect x=\"" + number(b.x) + "\" y=\"" + number(b.y) + "\" width=\"" + number(b.width) + "\" height=\"" +
-         number(box_height) + "\" rx=\"6\" class=\"" + (node.in_cycle ? "circle" : "other") + "\"/>\n" +
+         number(box_height) + "\" rx=\"6\" class=\"" + (node.in_cycle ? "cycle" : "other") + "\"/>\n" +
          text_at(b.x + 8, b.y + 16, "who", node.who) + text_at(b.x + 8, b.y + 32, "what", node.what);
 }
 
@@ -161,7 +161,7 @@ std::string draw_svg(const wait_graph& graph) {
   std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" " + size + " viewBox=\"0 0 " + number(x) + " " +
                      number(bottom) +
                      "\">\n<style>text{font-family:monospace;font-size:11px}.title{font-size:14px}.who{font-weight:"
-                     "bold}rect{fill:#fff;stroke:#888}rect.circle{fill:#fee;stroke:#c00}path.red,path.grey{fill:none;"
+                     "bold}rect{fill:#fff;stroke:#888}rect.cycle{fill:#fee;stroke:#c00}path.red,path.grey{fill:none;"
                      "stroke:#c00;stroke-width:2}path.grey{stroke:#888;stroke-width:1}</style>\n<defs>\n" +
                      marker("red", "#c00") + marker("grey", "#888") +
                      "</defs>\n<rect width=\"100%\" height=\"100%\" style=\"stroke:none\"/>\n" +

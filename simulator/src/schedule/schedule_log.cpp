@@ -1,5 +1,6 @@
 #include "schedule/schedule_log.hpp"
 
+#include "base/environment.hpp"
 #include "base/sanitizer.hpp"
 
 #include <dlfcn.h>
@@ -13,16 +14,9 @@
 namespace devcomm::simulator::detail {
 namespace {
 
-const char* setting(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr || *text == '\0' ? nullptr : text;
-}
-
-std::FILE* open_or_end(const char* variable, const char* name, const char* mode) {
-  std::FILE* file = std::fopen(name, mode);
-  if (file != nullptr) return file;
-  std::fprintf(stderr, "devcomm simulator: %s is '%s', which cannot be opened; give the name of a file\n", variable,
-               name);
+std::FILE* open_or_end(const char* from, const char* name, const char* mode) {
+  if (std::FILE* const file = std::fopen(name, mode)) return file;
+  std::fprintf(stderr, "devcomm simulator: %s is '%s', which cannot be opened; give the name of a file\n", from, name);
   std::_Exit(2);
 }
 
@@ -48,9 +42,9 @@ void print_key(std::FILE* file, const thread_key& key) {
 }  // namespace
 
 std::unique_ptr<schedule_log> schedule_log::from_environment() {
-  const char* const record = setting("DEVCOMM_SIM_RECORD");
-  const char* const replay = setting("DEVCOMM_SIM_REPLAY");
-  const char* const report = setting("DEVCOMM_SIM_REPLAY_REPORT");
+  const char* const record = variable("DEVCOMM_SIM_RECORD");
+  const char* const replay = variable("DEVCOMM_SIM_REPLAY");
+  const char* const report = variable("DEVCOMM_SIM_REPLAY_REPORT");
   if (record == nullptr && replay == nullptr) return nullptr;
   auto log = std::make_unique<schedule_log>();
   if (replay != nullptr) log->read(replay);
