@@ -43,9 +43,9 @@ if(TARGET devcomm_shrink)
 endif()
 if(TARGET devcomm_simulator)
   # The shim shadows the CUDA toolkit's headers, so it lives apart and devcomm_simulate() adds it.
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/simulator/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/simulator/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.h")
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/simulator/shim/"
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/simulator/shim/"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/devcomm/simulator/shim")
 endif()
 

@@ -19,13 +19,13 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 
 def configurations() -> list[pathlib.Path]:
-    return [root / ".clang-tidy", *(root / "host").rglob(".clang-tidy")]
+    return [root / ".clang-tidy", *(root / "host").rglob(".clang-tidy"), *(root / "simulator").rglob(".clang-tidy")]
 
 
 def newest_input(build: pathlib.Path) -> float:
     """When the checks or a header last changed."""
     inputs = [*configurations(), *(build / "host" / "generated").glob("*.hpp")]
-    for folder in ("include", "host", "examples"):
+    for folder in ("include", "host", "simulator", "examples"):
         inputs += [path for path in (root / folder).rglob("*") if path.suffix in (".h", ".hpp", ".cuh", ".cu")]
     return max(path.stat().st_mtime for path in inputs)
 

@@ -1,5 +1,7 @@
 #include "wait_report.hpp"
 
+#include "diagnostics/waits_for_graph.hpp"
+
 #include <algorithm>
 #include <compare>
 #include <cstdio>
@@ -147,6 +149,7 @@ class wait_graph {
       handles_.insert(kind.peer.groups);
       for (const std::uint64_t index : places.indices) peers_[group_of(kind.peer, kind.rank, index)].insert(kind.peer);
     }
+    number_parties();
   }
 
   /// " of the handle at 512 bytes" where groups of several handles, whose channels may have the same numbers, wait.
@@ -218,17 +221,18 @@ class wait_graph {
   /// Those that wait for themselves, and those that wait for each other, each such set once, by a shortest way round.
   [[nodiscard]] std::string cycles() const {
     std::string text;
-    std::set<party> told;
-    for (const auto& [one, peers] : peers_) {
-      if (peers.contains(one)) text += "\n  " + name(one) + " waits for itself";
-      if (told.contains(one)) continue;
-      const std::vector<party> way = way_back(one);
-      if (way.empty()) continue;
+    std::vector<bool> told(graph_.size());
+    for (std::size_t one = 0; one < graph_.size(); ++one) {
+      if (graph_.waits_for_itself(one)) text += "\n  " + name(parties_[one]) + " waits for itself";
+      if (told[one]) continue;
+      const std::vector<std::size_t> cycle = graph_.cycle_through(one);
+      if (cycle.empty()) continue;
       text += "\n  these wait for each other: ";
-      for (const party& step : way) text += name(step) + " -> ";
-      text += name(one);
-      for (const party& step : reachable(one)) {
-        if (reachable(step).contains(one)) told.insert(step);
+      for (const std::size_t step : cycle) text += name(parties_[step]) + " -> ";
+      text += name(parties_[one]);
+      for (const std::size_t step : graph_.reachable(one)) {
+        const std::vector<std::size_t> back = graph_.reachable(step);
+        if (std::binary_search(back.begin(), back.end(), one)) told[step] = true;
       }
     }
     return text;
@@ -286,55 +290,39 @@ class wait_graph {
            counted(to_string(group.what), indices);
   }
 
-  /// All that `one` waits for, at first or second hand.
-  [[nodiscard]] std::set<party> reachable(const party& one) const {
-    std::set<party> found;
-    std::vector<party> open{one};
-    while (!open.empty()) {
-      const auto next = peers_.find(open.back());
-      open.pop_back();
-      if (next == peers_.end()) continue;
-      for (const party& peer : next->second) {
-        if (found.insert(peer).second) open.push_back(peer);
-      }
+  /// Numbers the parties in their order, so that a search goes the same way in every report.
+  void number_parties() {
+    std::set<party> all;
+    for (const auto& [one, peers] : peers_) {
+      all.insert(one);
+      all.insert(peers.begin(), peers.end());
     }
-    return found;
+    parties_.assign(all.begin(), all.end());
+    graph_ = waits_for_graph(parties_.size());
+    for (const auto& [one, peers] : peers_) {
+      for (const party& peer : peers) graph_.add_edge(index_of(one), index_of(peer));
+    }
   }
 
+  [[nodiscard]] std::size_t index_of(const party& one) const {
+    return static_cast<std::size_t>(std::lower_bound(parties_.begin(), parties_.end(), one) - parties_.begin());
+  }
+
+  /// The parties that `one`, in the end, waits for, and that wait for nobody.
   [[nodiscard]] std::set<party> ends_of(const party& one) const {
     std::set<party> ends;
-    for (const party& other : reachable(one)) {
-      if (!peers_.contains(other)) ends.insert(other);
+    for (const std::size_t other : graph_.reachable(index_of(one))) {
+      if (graph_.waits_for(other).empty()) ends.insert(parties_[other]);
     }
     return ends;
-  }
-
-  /// Those on a shortest way from `start` over others to itself, `start` first; empty when there is none.
-  [[nodiscard]] std::vector<party> way_back(const party& start) const {
-    std::map<party, party> from;
-    std::vector<party> open{start};
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      const party one = open[i];
-      const auto next = peers_.find(one);
-      if (next == peers_.end()) continue;
-      for (const party& peer : next->second) {
-        if (peer == one) continue;
-        if (peer == start) {
-          std::vector<party> way{one};
-          for (party step = one; step != start;) way.push_back(step = from.at(step));
-          std::reverse(way.begin(), way.end());
-          return way;
-        }
-        if (from.emplace(peer, one).second) open.push_back(peer);
-      }
-    }
-    return {};
   }
 
   const wait_kinds& kinds_;
   std::set<int> here_;
   std::set<std::uint32_t> handles_;  // of groups that wait
   std::map<party, std::set<party>> peers_;
+  std::vector<party> parties_;  // ascending; an index is a node of `graph_`
+  waits_for_graph graph_;
 };
 
 std::string sentence(const wait_group& group, const wait_graph& graph) {

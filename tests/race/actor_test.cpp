@@ -1,4 +1,4 @@
-#include <actor.hpp>
+#include <race/actor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

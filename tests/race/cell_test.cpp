@@ -1,4 +1,4 @@
-#include <cell.hpp>
+#include <race/cell.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

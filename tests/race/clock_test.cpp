@@ -1,4 +1,4 @@
-#include <clock.hpp>
+#include <race/clock.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

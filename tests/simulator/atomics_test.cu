@@ -118,6 +118,6 @@ TEST_CASE("cuda::atomic objects lose no update") {
 TEST_CASE("a cuda::atomic_ref that nobody writes is a deadlock") {
   const shared_array<int> flag(1);
   CHECK(run(wait_for_ever, {.block = 3}, flag.get()) == cudaErrorLaunchTimeout);
-  CHECK(contains(devcomm::simulator::last_failure(), "threads 0..2: polls byte 0 of the 4"));
+  CHECK(contains(devcomm::simulator::last_failure(), "threads 0-2: polls byte 0 of the 4"));
 }
 #endif

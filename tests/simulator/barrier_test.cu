@@ -132,8 +132,8 @@ TEST_CASE("tiles and coalesced groups of cooperative groups work") {
 TEST_CASE("a barrier that not all threads reach is a deadlock that names who waits") {
   CHECK(run(divergent_barrier, {.block = 64}) == cudaErrorLaunchTimeout);
   const std::string text = devcomm::simulator::last_failure();
-  CHECK(contains(text, "threads 0..31: in __syncthreads, 32 of 64 arrived"));
-  CHECK(contains(text, "threads 32..63: at named barrier 3, 32 of 64 arrived"));
+  CHECK(contains(text, "threads 0-31: in __syncthreads, 32 of 64 arrived"));
+  CHECK(contains(text, "threads 32-63: at named barrier 3, 32 of 64 arrived"));
 }
 
 TEST_CASE("misuse of barriers is named") {

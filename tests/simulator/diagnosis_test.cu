@@ -1,4 +1,4 @@
-/// What the simulator says of kernels that misuse sessions or wait for each other in a circle.
+/// What the simulator says of kernels that misuse sessions or wait for each other in a cycle.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/simulator/simulator.hpp>
 
@@ -232,7 +232,7 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a deadlock names the circle of those that wait for each other, and draws it") {
+TEST_CASE("a deadlock names the cycle of those that wait for each other, and draws it") {
   const std::string path = "/tmp/devcomm_deadlock_" + std::to_string(getpid());
   for (const std::string kind : {".svg", ".dot"}) {
     simulator::set_deadlock_picture(path + kind);
@@ -240,7 +240,7 @@ TEST_CASE("a deadlock names the circle of those that wait for each other, and dr
     simulator::set_deadlock_picture("");
     INFO(said);
     CHECK(contains(said, "rank 0, block 0, thread 0: LSA barrier 0: waits for rank 1 to reach epoch 1, saw 0"));
-    CHECK(contains(said, "they wait in a circle:"));
+    CHECK(contains(said, "the waits form a cycle:"));
     CHECK(contains(said, "rank 0, block 0, thread 0 at LSA barrier 0 waits for\n"));
     CHECK(contains(said, "rank 1, block 0, thread 0 at LSA barrier 1 waits for\n"));
     CHECK(contains(said, "picture: " + path + kind));
@@ -249,7 +249,7 @@ TEST_CASE("a deadlock names the circle of those that wait for each other, and dr
     std::remove((path + kind).c_str());
     INFO(picture);
     CHECK(picture.rfind(kind == ".svg" ? "<svg" : "digraph", 0) == 0);
-    CHECK(contains(picture, "rank 1, block 0, threads 1..63"));
+    CHECK(contains(picture, "rank 1, block 0, threads 1-63"));
     const std::string edge = kind == ".svg" ? "<path class=\"red\"" : "[color=red, penwidth=2]";
     std::size_t edges = 0;
     for (std::size_t at = picture.find(edge); at != std::string::npos; at = picture.find(edge, at + 1)) ++edges;
@@ -262,7 +262,7 @@ TEST_CASE("a picture that cannot be written is no obstacle to the report") {
   simulator::set_deadlock_picture("/no such folder/x.svg");
   const std::string said = fate_of(opposite_order);
   simulator::set_deadlock_picture("");
-  CHECK(contains(said, "they wait in a circle:"));
+  CHECK(contains(said, "the waits form a cycle:"));
   CHECK(contains(said, "no picture: /no such folder/x.svg cannot be written: No such file or directory"));
 }
 
@@ -270,15 +270,15 @@ TEST_CASE("a deadlock among blocks of one rank names the block, or the channel w
   std::string said = fate_of_groups(0);
   INFO(said);
   CHECK(contains(said,
-                 "rank 0, block 0, threads 0..63: LL channel 0: waits for block 1 at LL channel 1 to reach epoch 1"));
+                 "rank 0, block 0, threads 0-63: LL channel 0: waits for block 1 at LL channel 1 to reach epoch 1"));
   CHECK(contains(said,
-                 "rank 0, block 1, threads 0..63: LL channel 1: waits for block 0 at LL channel 0 to reach epoch 1"));
-  CHECK(contains(said, "they wait in a circle:"));
+                 "rank 0, block 1, threads 0-63: LL channel 1: waits for block 0 at LL channel 0 to reach epoch 1"));
+  CHECK(contains(said, "the waits form a cycle:"));
   said = fate_of_groups(1);
   INFO(said);
   CHECK(contains(said, "LL channel 1: waits for a group at LL channel 0, where none is, to reach epoch 1"));
   CHECK(contains(said, "\n  rank 0: no group is at LL channel 0"));
-  CHECK_FALSE(contains(said, "circle"));
+  CHECK_FALSE(contains(said, "cycle"));
   said = fate_of_groups(1, receive_own);
   INFO(said);
   CHECK(contains(said, "LL channel 1: waits for block 0 at LL channel 1 to reach epoch 1"));
@@ -287,9 +287,9 @@ TEST_CASE("a deadlock among blocks of one rank names the block, or the channel w
 TEST_CASE("blocks that wait for the same missing group are not told to wait for each other") {
   const std::string said = fate_of_groups(0, receive_from_last, 3);
   INFO(said);
-  CHECK(contains(said, "block 1, threads 0..63: LL channel 1: waits for a group at LL channel 2, where none is, to"));
+  CHECK(contains(said, "block 1, threads 0-63: LL channel 1: waits for a group at LL channel 2, where none is, to"));
   CHECK(contains(said, "\n  rank 0: no group is at LL channel 2"));
-  CHECK_FALSE(contains(said, "circle"));
+  CHECK_FALSE(contains(said, "cycle"));
 }
 
 TEST_CASE("a deadlock report tells channels of two handles apart") {
@@ -305,16 +305,16 @@ TEST_CASE("a deadlock report tells channels of two handles apart") {
   });
   const std::string said = simulator::last_failure();
   INFO(said);
-  CHECK(contains(said, "rank 0, block 0, threads 0..63: LL channel 0: waits for block 1 at LL channel 1 to reach"));
-  CHECK(contains(said, "rank 0, block 1, threads 0..63: LL channel 1: waits for block 0 at LL channel 0 to reach"));
+  CHECK(contains(said, "rank 0, block 0, threads 0-63: LL channel 0: waits for block 1 at LL channel 1 to reach"));
+  CHECK(contains(said, "rank 0, block 1, threads 0-63: LL channel 1: waits for block 0 at LL channel 0 to reach"));
 }
 
 TEST_CASE("a group that a deadlock lacks is looked for among the other threads of its block too") {
   const std::string said = fate_of_groups(1, half_is_elsewhere);
   INFO(said);
-  CHECK(contains(said, "threads 32..63: LL channel 1: waits for a group at LL channel 0, where none is, to reach"));
-  CHECK(contains(said, "they wait in a circle:"));
-  CHECK(contains(said, "rank 0, block 0, threads 0..31 at __syncthreads waits for\n"));
+  CHECK(contains(said, "threads 32-63: LL channel 1: waits for a group at LL channel 0, where none is, to reach"));
+  CHECK(contains(said, "the waits form a cycle:"));
+  CHECK(contains(said, "rank 0, block 0, threads 0-31 at __syncthreads waits for\n"));
   CHECK_FALSE(contains(said, "no group is at"));
 }
 
@@ -332,5 +332,5 @@ TEST_CASE("a deadlock says whose kernel is not there") {
   const std::string said = simulator::last_failure();
   INFO(said);
   CHECK(contains(said, "\n  rank 1: runs no kernel that could arrive"));
-  CHECK_FALSE(contains(said, "circle"));
+  CHECK_FALSE(contains(said, "cycle"));
 }

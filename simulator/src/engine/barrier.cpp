@@ -1,0 +1,119 @@
+/// Barriers of a block and of a cooperative launch.
+#include "engine/warp.hpp"
+
+#include "engine/engine.hpp"
+#include "engine/grid.hpp"
+
+#include <devcomm/simulator/detail/execution.hpp>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+[[nodiscard]] uint32_t needed(const block& b, const named_barrier& barrier) {
+  return barrier.threads == 0 ? b.live : barrier.threads;
+}
+
+/// Everyone is here: wakes those that wait, and readies the barrier for the next round.
+uint32_t complete(block& b, uint32_t index) {
+  named_barrier& barrier = b.barriers[index];
+  const uint32_t predicates = barrier.predicates;
+  uint32_t waiting = barrier.arrived;
+  sanitizer::cell& cell = barrier.cells[barrier.odd];
+  for (fiber& f : b.fibers) {
+    if (waiting == 0) break;
+    if (f.state != fiber_state::at_barrier || f.barrier != index) continue;
+    f.value = predicates;
+    sanitizer::acquire_as(f.identity, cell);
+    b.wake(f);
+    --waiting;
+  }
+  barrier.arrived = 0;
+  barrier.predicates = 0;
+  barrier.threads = 0;
+  sanitizer::clear(cell);
+  barrier.odd = !barrier.odd;
+  return predicates;
+}
+
+}  // namespace
+
+uint32_t block_barrier(uint32_t index, uint32_t threads, bool predicate) {
+  fiber& f = *this_fiber;
+  block& b = *f.home;
+  if (index >= 16) fail_misuse("named barriers are numbered 0 to 15");
+  if (threads % 32 != 0) fail_misuse("the number of threads of a named barrier must be a multiple of 32");
+  if (threads > b.launch.shape.threads()) {
+    fail_misuse("a named barrier waits for more threads than the block has");
+  }
+  named_barrier& barrier = b.barriers[index];
+  if (barrier.arrived > 0 && barrier.threads != threads) {
+    fail_misuse("threads that meet at one barrier disagree on how many they are");
+  }
+  barrier.threads = threads;
+  barrier.predicates += predicate ? 1 : 0;
+  sanitizer::cell& cell = barrier.cells[barrier.odd];
+  sanitizer::release(cell);
+  engine& e = b.simulation;
+  uint32_t result = 0;
+  if (barrier.arrived + 1 == needed(b, barrier)) {
+    sanitizer::acquire_as(f.identity, cell);
+    result = complete(b, index);
+    preempt();
+  } else {
+    ++barrier.arrived;
+    f.barrier = index;
+    f.threads = threads;
+    b.suspend(f, fiber_state::at_barrier);
+    e.reschedule();
+    result = static_cast<uint32_t>(f.value);
+  }
+  sanitizer::acquire_unless_done(cell);
+  return result;
+}
+
+void grid_barrier() {
+  fiber& f = *this_fiber;
+  block& b = *f.home;
+  grid& g = b.launch;
+  if (!g.shape.cooperative) fail_misuse("grid.sync() needs a cooperative launch");
+  sanitizer::cell& cell = g.cells[g.odd];
+  sanitizer::release(cell);
+  if (g.arrived + 1 == g.live) {
+    sanitizer::acquire_as(f.identity, cell);
+    complete_grid_barrier(g);
+    preempt();
+  } else {
+    ++g.arrived;
+    f.barrier = barrier_of_grid;
+    b.suspend(f, fiber_state::at_barrier);
+    b.simulation.reschedule();
+  }
+  sanitizer::acquire_unless_done(cell);
+}
+
+void complete_grid_barrier(grid& g) {
+  sanitizer::cell& cell = g.cells[g.odd];
+  for (block* b : g.running) {
+    for (fiber& f : b->fibers) {
+      if (f.state != fiber_state::at_barrier || f.barrier != barrier_of_grid) continue;
+      sanitizer::acquire_as(f.identity, cell);
+      b->wake(f);
+    }
+  }
+  sanitizer::clear(cell);
+  g.arrived = 0;
+  g.odd = !g.odd;
+}
+
+/// Releases barriers that waited only for a thread that has exited.
+void barriers_after_exit(block& b) {
+  for (uint32_t i = 0; i < 16; ++i) {
+    named_barrier& barrier = b.barriers[i];
+    if (barrier.arrived > 0 && barrier.threads == 0 && barrier.arrived == b.live) complete(b, i);
+  }
+  grid& g = b.launch;
+  --g.live;
+  if (g.arrived > 0 && g.arrived == g.live) complete_grid_barrier(g);
+}
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,200 @@
+#include "engine/dispatcher.hpp"
+
+#include "engine/failure.hpp"
+
+#include <algorithm>
+
+namespace devcomm::simulator::detail {
+
+void dispatcher::run() {
+  engine& e = engine_;
+  const sanitizer::unobserved hidden;
+  e.lock.lock();
+  for (;;) {
+    e.dispatcher_wanted = false;
+    join_blocks();
+    end_grids();
+    wake_hosts();
+    if (!wanted()) {
+      unsettled_since_ = 0;
+      if (e.grids.empty()) e.failed_since_idle = false;
+      sleep();
+      continue;
+    }
+    if (!hosts_settle()) continue;
+    start_tasks();
+    start_blocks();
+    if (e.dispatcher_wanted) continue;
+    if (!e.ready_blocks.empty()) {
+      idle_since_ = 0;
+      run_blocks();
+    } else if (!e.grids.empty()) {
+      standstill();
+    } else {
+      e.failed_since_idle = false;
+      sleep();
+    }
+  }
+}
+
+/// Kernels run while a host thread waits for something, so that a program whose host is one thread
+/// repeats exactly; left alone for long, they run all the same.
+bool dispatcher::wanted() {
+  if (!engine_.waiters_.empty()) {
+    in_background_ = false;
+    return true;
+  }
+  if (engine_.unfinished_tasks == 0) {
+    in_background_ = false;
+    return false;
+  }
+  if (!in_background_ && real_time() - engine_.last_call_ < engine_.config.background_start) return false;
+  in_background_ = true;
+  return true;
+}
+
+void dispatcher::sleep() {
+  engine& e = engine_;
+  const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
+  const bool work = engine_.unfinished_tasks > 0;
+  const timespec limit = to_timespec(std::max<uint64_t>(e.config.background_start, 1000000));
+  e.lock.unlock();
+  futex_wait(&e.event_, seen, work ? &limit : nullptr);
+  e.lock.lock();
+}
+
+void dispatcher::start_tasks() {
+  engine& e = engine_;
+  while (!e.ready_tasks_.empty()) {
+    std::vector<task*> ready;
+    ready.swap(e.ready_tasks_);
+    // Threads of hosts come in any order.
+    std::stable_sort(ready.begin(), ready.end(), [](const task* a, const task* b) { return a->device < b->device; });
+    for (task* t : ready) {
+      const task_ref keep(t);
+      --t->references;  // the list's
+      void* const id = identity_of(*t);
+      if (t->queue->error != 0 && !t->work.what->runs_after_failure()) {
+        finish_order(*t, id);
+        finish_task(*t, t->queue->error);
+        continue;
+      }
+      if (const launch_shape* shape = t->work.what->shape()) {
+        auto* g = new grid(e);
+        g->owner = t;
+        ++t->references;
+        g->call = t->work.what->call();
+        g->shape = *shape;
+        g->device = t->device;
+        g->number = ++e.launches;
+        g->of_device = ++e.launches_of_device[t->device];
+        g->live = shape->blocks() * shape->threads();
+        g->completion = &t->completed;
+        g->identity = id;
+        e.grids.push_back(g);
+        __atomic_store_n(&e.grid_count, static_cast<uint32_t>(e.grids.size()), __ATOMIC_RELAXED);
+        continue;
+      }
+      void* const self = sanitizer::identity();
+      sanitizer::become(id);
+      const int error = t->work.what->run(*t);
+      sanitizer::become(self);
+      finish_order(*t, id);
+      finish_task(*t, error);
+    }
+  }
+}
+
+void dispatcher::start_blocks() {
+  for (grid* g : engine_.grids) start_blocks(*g);
+}
+
+void dispatcher::start_blocks(grid& g) {
+  while (!g.failed && g.next_block < g.shape.blocks()) {
+    const int multiprocessor = engine_.gpus.take(g.device, engine_.config.multiprocessors, g.shape);
+    if (multiprocessor < 0) return;
+    auto* b = new block(g, g.next_block++, multiprocessor);
+    g.running.push_back(b);
+    engine_.add_ready_block(*b);
+    b->start();
+  }
+}
+
+void dispatcher::join_blocks() {
+  for (block* b : engine_.finished_blocks) {
+    b->join();
+    engine_.ended_threads_[engine_.ended_++ % engine::ended_kept] = b->thread_id;
+    grid& g = b->launch;
+    engine_.gpus.give_back(g.device, b->multiprocessor, g.shape);
+    g.running.erase(std::find(g.running.begin(), g.running.end(), b));
+    delete b;
+  }
+  engine_.finished_blocks.clear();
+}
+
+/// Ends launches that have nothing left to run; one that failed is stopped block by block.
+void dispatcher::end_grids() {
+  engine& e = engine_;
+  for (size_t i = 0; i < e.grids.size();) {
+    grid& g = *e.grids[i];
+    if (g.failed) {
+      while (!g.running.empty()) {
+        g.running.back()->my_turn.give();
+        e.dispatcher_turn.await();
+        join_blocks();
+      }
+    }
+    if (!g.running.empty() || (!g.failed && g.next_block < g.shape.blocks())) {
+      ++i;
+      continue;
+    }
+    e.grids.erase(e.grids.begin() + static_cast<std::ptrdiff_t>(i));
+    __atomic_store_n(&e.grid_count, static_cast<uint32_t>(e.grids.size()), __ATOMIC_RELAXED);
+    task* t = g.owner;
+    finish_order(*t, g.identity);
+    finish_task(*t, g.error);
+    const task_ref keep(t);
+    --t->references;
+    delete &g;
+  }
+}
+
+void dispatcher::run_blocks() {
+  engine& e = engine_;
+  e.step_limit = in_background_ ? e.steps + 20000 : never;
+  for (const engine::waiter* w : e.waiters_) e.step_limit = std::min(e.step_limit, w->until_step);
+  e.order.begins();
+  block* b = e.choose();
+  if (b == nullptr) return;
+  b->my_turn.give();
+  uint64_t seen = e.steps;
+  uint64_t since = real_time();
+  while (!e.dispatcher_turn.await_for(500000000)) {
+    // The baton is away: only reads of what says whether it moves.
+    const uint64_t steps = __atomic_load_n(&e.steps, __ATOMIC_RELAXED);
+    const uint64_t now = real_time();
+    if (steps != seen) {
+      seen = steps;
+      since = now;
+    } else if (e.config.watchdog != 0 && now - since > e.config.watchdog) {
+      die_of_watchdog(e, __atomic_load_n(&e.running, __ATOMIC_RELAXED), now - since);
+    }
+  }
+}
+
+void dispatcher::wake_hosts() {
+  engine& e = engine_;
+  for (size_t i = 0; i < e.waiters_.size();) {
+    engine::waiter* w = e.waiters_[i];
+    if (!w->what->holds() && e.steps < w->until_step) {
+      ++i;
+      continue;
+    }
+    e.waiters_.erase(e.waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+    ++e.returning_;
+    e.hosts_moved = true;
+    w->satisfied.give();
+  }
+}
+
+}  // namespace devcomm::simulator::detail

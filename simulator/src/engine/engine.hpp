@@ -1,0 +1,153 @@
+/// \file engine.hpp
+/// The simulation: one baton, passed among block threads and the dispatcher.
+///
+/// Whoever holds `lock` may touch everything here. While kernels run, the lock stays taken and goes
+/// along with the baton; host threads that call the CUDA runtime queue for it and are let in at the
+/// next scheduling step.
+#pragma once
+
+#include "base/futex.hpp"
+#include "engine/session.hpp"
+#include "engine/settings.hpp"
+#include "gpu/multiprocessors.hpp"
+#include "schedule/schedule.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace devcomm::simulator::detail {
+
+class block;
+class explorer;
+struct fiber;
+struct grid;
+struct task;
+
+/// What a host thread waits for.
+class condition {
+ public:
+  virtual ~condition() = default;
+  [[nodiscard]] virtual bool holds() = 0;
+};
+
+class engine {
+ public:
+  ticket_lock lock;
+
+  // --- threads of hosts ---
+
+  /// Runs the simulation until `c` holds. The caller holds the lock, and holds it again afterwards.
+  void host_wait(condition& c);
+  /// Lets the simulation take about `steps` scheduling steps, or until `c` holds.
+  void host_wait_steps(condition& c, uint64_t steps);
+  /// Hands a task to the dispatcher once nothing is before it.
+  void add_ready(task& t);
+  /// Starts the dispatcher, and tells it that there is something new.
+  void poke();
+
+  // --- block threads (scheduler.cpp) ---
+
+  /// Makes the running fiber give way; returns when it is its turn again. A fiber that is no longer
+  /// runnable comes back after `wake`.
+  void reschedule();
+  /// Who runs next: a block, or null for the dispatcher.
+  [[nodiscard]] block* choose();
+  /// Gives the baton to `next` and waits for the turn of `self`.
+  void hand_over(block& self, block* next);
+  /// First fiber of a block's turn; the calling thread is on the block's root context.
+  [[nodiscard]] fiber& choose_fiber(block& b);
+
+  void add_ready_block(block& b);
+  void remove_ready_block(block& b);
+
+  // --- waiting fibers (watch.cpp) ---
+  void add_waiting(fiber& f);
+  void remove_waiting(fiber& f);
+  /// Wakes every fiber whose memory has changed or whose time has come; whether there was one.
+  bool peek();
+  /// Wakes polling fibers whose loop may load something else in its next round; whether there was one.
+  bool wake_pollers();
+  [[nodiscard]] uint64_t next_wake_time() const;
+
+  /// Advances time by the step that reading the clock takes; the new time.
+  uint64_t read_clock();
+
+  /// World ranks that communicators have put on a device.
+  std::map<int, std::set<int>> ranks_of_device;
+
+  // --- failures (failure.cpp) ---
+  void record_failure(const std::string& text, bool consequence);
+  [[nodiscard]] std::string failure_text() const { return failure_text_; }
+  void forget_failures() { failure_text_.clear(); }
+
+  settings config;
+  schedule order;
+  explorer* explored_by = nullptr;  ///< is told what threads do, and chooses; null for nobody
+  session_table sessions;
+  multiprocessors gpus;
+  uint64_t unfinished_tasks = 0;
+  uint64_t trace = 0;
+  uint64_t launches = 0;  ///< since the seed was set
+  std::map<int, uint64_t> launches_of_device;
+  uint64_t steps = 0;
+  uint64_t switches = 0;
+  uint64_t handoffs = 0;
+  uint64_t now = 0;                ///< simulated nanoseconds
+  uint64_t step_limit = never;     ///< the dispatcher gets the baton back at this step
+  bool dispatcher_wanted = false;  ///< the dispatcher gets the baton back at the next step
+  bool shared_with_processes = false;
+  uint64_t real_offset = 0;  ///< simulated minus real time, while shared
+  /// While memory is shared with other processes, simulated time is real.
+  void follow_real_time() {
+    if (shared_with_processes) now = now > real_time() + real_offset ? now : real_time() + real_offset;
+  }
+  turn dispatcher_turn;
+  const block* running = nullptr;  ///< the block that has the baton
+  bool hosts_moved = true;         ///< a thread of a host may run that waited when it was last looked at
+  bool failed_since_idle = false;  ///< a launch failed and others still run: theirs follow from it
+
+  runnable_blocks ready_blocks;
+  std::vector<fiber*> waiting;
+  std::vector<grid*> grids;             ///< launches that run, oldest first
+  uint32_t grid_count = 0;              ///< of them; read by threads without the lock
+  std::vector<long> onlookers;          ///< threads of the host that never help
+  std::vector<block*> finished_blocks;  ///< to be joined by the dispatcher
+
+  /// Nanoseconds of simulated time that one scheduling step takes.
+  static constexpr uint64_t step_time = 20;
+
+  /// `dispatch` is what the dispatcher's thread runs; started when there is something to do.
+  engine(const settings& first, std::unique_ptr<schedule_log> log, void (*dispatch)(engine&));
+  /// Starts the sequence of choices anew.
+  void restart();
+
+ private:
+  friend class dispatcher;
+
+  struct waiter {
+    condition* what;
+    uint64_t until_step;
+    long thread;
+    turn satisfied;
+  };
+  void wait(condition& c, uint64_t until_step);
+
+  std::vector<waiter*> waiters_;
+  static constexpr int ended_kept = 64;
+  long ended_threads_[ended_kept] = {};  ///< of the blocks joined last, which the system may still list
+  uint32_t ended_ = 0;
+  std::vector<task*> ready_tasks_;
+  uint32_t returning_ = 0;  ///< host threads that are satisfied and not yet back
+  uint32_t event_ = 0;      ///< futex: changes when the dispatcher has something new to look at
+  uint64_t last_call_ = 0;  ///< real time of the latest poke
+  uint64_t last_peek_ = 0;  ///< step
+  void (*dispatch_)(engine&);
+  bool dispatcher_started_ = false;
+  std::string failure_text_;
+};
+
+}  // namespace devcomm::simulator::detail

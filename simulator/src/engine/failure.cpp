@@ -1,0 +1,66 @@
+#include "engine/failure.hpp"
+
+#include "engine/engine.hpp"
+#include "engine/grid.hpp"
+
+#include <devcomm/simulator/simulator.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace devcomm::simulator {
+
+void fail_assertion(const char* condition, const char* message, const char* file, int line) {
+  throw misuse(std::string(message) + " [" + condition + "] at " + file + ":" + std::to_string(line));
+}
+
+namespace detail {
+
+int rank_of(const block& b) {
+  for (const fiber& f : b.fibers) {
+    if (f.label != nullptr) return f.label->rank;
+  }
+  if (b.world_rank >= 0) return b.world_rank;
+  const auto named = b.simulation.ranks_of_device.find(b.device);
+  const bool one = named != b.simulation.ranks_of_device.end() && named->second.size() == 1;
+  return one ? *named->second.begin() : -1;
+}
+
+std::string describe_block(const block& b) {
+  const int rank = rank_of(b);
+  const std::string who = rank >= 0 ? "rank " + std::to_string(rank) : "device " + std::to_string(b.device);
+  return who + ", block " + std::to_string(b.rank);
+}
+
+std::string describe_thread(const fiber& f) { return describe_block(*f.home) + ", thread " + std::to_string(f.rank); }
+
+void fail_misuse(const char* message) { throw misuse(message); }
+
+void engine::record_failure(const std::string& text, bool consequence) {
+  const std::string line = text + " (" + how_to_repeat(config) + ")";
+  failure_text_ = consequence && !failure_text_.empty() ? failure_text_ + "\nthen " + line : line;
+  std::fprintf(stderr, "devcomm simulator: %s\n", line.c_str());
+}
+
+void die_of_overflow(const fiber& f) {
+  std::fprintf(stderr,
+               "devcomm simulator: %s used more than its stack of %zu bytes (%s); set DEVCOMM_SIM_STACK to more\n",
+               describe_thread(f).c_str(), f.home->stack_bytes(), how_to_repeat(f.home->simulation.config).c_str());
+  std::fflush(nullptr);  // a recorded schedule, too
+  std::abort();
+}
+
+void die_of_watchdog(const engine& e, const block* running, uint64_t nanoseconds) {
+  const std::string who = running != nullptr ? describe_block(*running) : std::string("the runtime");
+  std::fprintf(stderr,
+               "devcomm simulator: %s has run for %.1f s without reaching a point where another thread could go on "
+               "(%s). A loop that polls plain or volatile memory never does: poll with devcomm's waits, atomics or "
+               "cuda::atomic_ref. For long computations set DEVCOMM_SIM_WATCHDOG_MS\n",
+               who.c_str(), static_cast<double>(nanoseconds) * 1e-9, how_to_repeat(e.config).c_str());
+  std::fflush(nullptr);  // a recorded schedule, too
+  std::abort();
+}
+
+}  // namespace detail
+}  // namespace devcomm::simulator

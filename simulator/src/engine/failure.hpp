@@ -1,0 +1,23 @@
+/// \file failure.hpp
+/// Names of things in messages, and the messages of failures.
+#pragma once
+
+#include "engine/block.hpp"
+
+#include <string>
+
+namespace devcomm::simulator::detail {
+
+/// World rank of the kernel that the block belongs to, or -1 when nothing says it.
+[[nodiscard]] int rank_of(const block& b);
+/// "rank 2, block 3"; "device 2, block 3" for a thread that has not said its rank.
+[[nodiscard]] std::string describe_block(const block& b);
+/// `describe_block` and "thread 5".
+[[nodiscard]] std::string describe_thread(const fiber& f);
+
+/// Ends the program: the fiber has left its stack, so nothing can be trusted.
+[[noreturn]] void die_of_overflow(const fiber& f);
+/// Ends the program: no scheduling step for too long.
+[[noreturn]] void die_of_watchdog(const engine& e, const block* running, uint64_t nanoseconds);
+
+}  // namespace devcomm::simulator::detail

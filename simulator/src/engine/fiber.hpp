@@ -1,0 +1,99 @@
+/// \file fiber.hpp
+/// One CUDA thread.
+#pragma once
+
+#include "base/futex.hpp"
+#include "schedule/runnable.hpp"
+
+#include <vector_types.h>
+#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/simulator/detail/execution.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace devcomm::simulator::detail {
+
+class block;
+struct session;
+
+inline constexpr uint32_t barrier_of_grid = 16;  ///< as a fiber's `barrier`, behind those of its block
+
+enum class fiber_state : uint8_t {
+  runnable,
+  at_barrier,   ///< of the block or the grid
+  at_warp,      ///< waits for the other lanes of a warp operation
+  at_converge,  ///< asked which lanes are here
+  polling,      ///< waits for memory to change
+  sleeping,
+  finished,
+};
+
+/// Memory that a fiber has looked at and what it found.
+struct watch {
+  const void* address;
+  uint64_t value;
+  uint32_t bytes;
+};
+
+/// The memory that a fiber polls.
+struct watch_list {
+  /// A fiber that loads more words than this outside devcomm's waits is taken to scan memory, not to poll: it never
+  /// sleeps.
+  static constexpr size_t most_of_loop = 256;
+
+  std::vector<watch> entries;
+  size_t cursor = 0;     ///< in `entries`: the word that a loop loads after its latest load
+  uint32_t repeats = 0;  ///< loads in a row that found what they found before
+  uint32_t retries = 0;  ///< times it was woken although nothing had changed
+};
+
+/// What `__cxa_get_globals` points at: the exceptions in flight of one thread.
+struct exception_state {
+  void* caught;
+  unsigned uncaught;
+};
+
+struct fiber : scheduled_thread {
+  void* context = nullptr;  ///< stack pointer while switched out
+  block* home = nullptr;
+  uint3 index{};
+  fiber_state state = fiber_state::runnable;
+  exception_state exceptions{};
+
+  void* identity = nullptr;    ///< ThreadSanitizer's
+  void* fake_stack = nullptr;  ///< AddressSanitizer's
+
+  const uint32_t* abort_word = nullptr;  ///< of a labelled wait
+  const uint32_t* host_word = nullptr;  ///< of a labelled wait: the host's, which one that waits copies to `abort_word`
+
+  // In explorations.
+  int number = -1;                      ///< in its explorer's table
+  bool labels = false;                  ///< loads for a wait's label alone
+  std::vector<const void*> call_sites;  ///< of the loads in `watches`
+
+  // Waiting for memory or time.
+  watch_list watches;
+  const devcomm::detail::wait_label* label = nullptr;
+  uint64_t wake_time = never;    ///< looks again at this time at the latest
+  uint64_t wait_start = 0;       ///< when the wait began
+  uint64_t deadline = never;     ///< of a labelled wait, once it has looked at the clock
+  bool paused = false;           ///< the labelled wait has looked in vain before
+  bool waits_with_warp = false;  ///< the labelled wait is one of all lanes of its warp: none sleeps while another looks
+  bool saw_change = false;       ///< since it last would have slept
+  bool reads_clock = false;      ///< read the clock since its last look
+
+  // At a barrier or in a warp operation.
+  uint32_t barrier = 0;
+  uint32_t threads = 0;
+  uint32_t mask = 0;
+  uint32_t source = 0;
+  uint64_t value = 0;  ///< given, then the result
+  warp_operation operation = warp_operation::sync;
+  const void* call_site = nullptr;
+
+  std::vector<session*> sessions;  ///< that it is in, oldest first
+};
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,58 @@
+/// \file grid.hpp
+/// One running launch.
+#pragma once
+
+#include "base/sanitizer.hpp"
+#include "gpu/launch_shape.hpp"
+
+#include <devcomm/simulator/detail/kernel_call.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <vector>
+
+namespace devcomm::simulator::detail {
+
+class block;
+class engine;
+struct task;
+
+struct grid {
+  explicit grid(engine& e) : simulation(e) {}
+
+  engine& simulation;
+  task* owner = nullptr;
+  const kernel_call* call = nullptr;
+  launch_shape shape;
+  int device = 0;
+  uint64_t number = 0;     ///< of this launch since the seed was set, from 1
+  uint64_t of_device = 0;  ///< of this launch among all of its device, from 1
+
+  uint64_t next_block = 0;  ///< the first one not started
+  std::vector<block*> running;
+
+  /// Barriers and channels of which a launch has one session at most, and that have had theirs.
+  std::set<std::tuple<const void*, uint64_t, uint32_t, int32_t>> used;
+
+  bool failed = false;
+  int error = 0;  ///< a cudaError_t
+
+  // The barrier of a cooperative launch.
+  uint64_t arrived = 0;
+  uint64_t live = 0;  ///< threads that have not exited
+  bool odd = false;
+  sanitizer::cell cells[2];
+
+  sanitizer::cell* completion = nullptr;  ///< released by every thread at its end
+  void* identity = nullptr;               ///< ThreadSanitizer's; parent of the threads' identities
+};
+
+/// Wakes every thread at the grid barrier.
+void complete_grid_barrier(grid& g);
+
+/// The launch ends with `error`: no thread of it runs again. Called with the baton.
+void fail_grid(grid& g, int error);
+
+}  // namespace devcomm::simulator::detail

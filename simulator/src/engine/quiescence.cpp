@@ -1,0 +1,260 @@
+/// What to do when every thread of every launch waits.
+///
+/// First, look again; then let threads that poll look for themselves. Then time: when nobody outside
+/// can help, simulated time jumps to the next moment that some thread waits for, or there is none and
+/// the launches are deadlocked. While another thread of the process might still launch, abort or
+/// write, simulated time passes with real time instead, and deadlock is declared only after the grace
+/// period. While memory is shared with other processes, it never is.
+#include "engine/dispatcher.hpp"
+#include "engine/explorer.hpp"
+#include "engine/snapshot.hpp"
+#include "report/deadlock.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+/// Threads that were here before `main`, such as a sanitizer's own.
+struct early_threads {
+  early_threads();
+  static constexpr int capacity = 16;
+  long ids[capacity];
+  int count = 0;
+};
+
+template <class Visit>
+void for_each_thread(Visit visit) {
+  DIR* folder = opendir("/proc/self/task");
+  if (folder == nullptr) return;
+  while (const dirent* entry = readdir(folder)) {
+    const long id = std::strtol(entry->d_name, nullptr, 10);
+    if (id > 0) visit(id);
+  }
+  closedir(folder);
+}
+
+void* nothing(void*) { return nullptr; }
+
+early_threads::early_threads() {
+  if (sanitizer::thread()) {  // which starts a thread of its own with the program's first
+    pthread_t first;
+    if (pthread_create(&first, nullptr, &nothing, nullptr) == 0) pthread_join(first, nullptr);
+  }
+  for_each_thread([&](long id) {
+    if (id != getpid() && count < capacity) ids[count++] = id;
+  });
+}
+
+const early_threads early;
+
+/// Reads a small file of /proc about a thread; whether there was something.
+template <size_t Size>
+bool read_about(long id, const char* name, char (&text)[Size]) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/task/%ld/%s", id, name);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const ssize_t bytes = read(file, text, sizeof text - 1);
+  close(file);
+  if (bytes <= 0) return false;
+  text[bytes] = '\0';
+  return true;
+}
+
+/// Whether the thread is in a futex wait without a limit.
+bool waits_for_others(long id) {
+  char text[256];
+  if (!read_about(id, "syscall", text)) return false;
+  long number = -1;
+  unsigned long arguments[4] = {};
+  const int found =
+      std::sscanf(text, "%ld %lx %lx %lx %lx", &number, &arguments[0], &arguments[1], &arguments[2], &arguments[3]);
+  if (found != 5 || number != SYS_futex) return false;
+  const unsigned long command = arguments[1] & static_cast<unsigned long>(FUTEX_CMD_MASK);
+  return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && arguments[3] == 0;
+}
+
+/// Whether the thread is in a system call that waits for something.
+bool sleeps_now(long id) {
+  char text[256];
+  if (!read_about(id, "stat", text)) return true;  // it has ended
+  const char* const name_end = std::strrchr(text, ')');
+  return name_end != nullptr && name_end[1] == ' ' && name_end[2] == 'S';
+}
+
+uint64_t processor_time(clockid_t clock) {
+  timespec used{};
+  clock_gettime(clock, &used);
+  return static_cast<uint64_t>(used.tv_sec) * 1000000000u + static_cast<uint64_t>(used.tv_nsec);
+}
+
+/// How often the thread has gone to sleep.
+uint64_t sleeps_of(long id) {
+  char text[4096];
+  if (!read_about(id, "status", text)) return 0;
+  const char* line = std::strstr(text, "\nvoluntary_ctxt_switches:");
+  return line == nullptr ? 0 : std::strtoull(line + 25, nullptr, 10);
+}
+
+}  // namespace
+
+/// Threads that may still be on their way into a wait: those of blocks, which have all given the baton
+/// away, and of hosts that wait for what the simulation does.
+bool dispatcher::is_known(long thread) const {
+  if (thread == static_cast<long>(syscall(SYS_gettid))) return true;
+  for (int i = 0; i < early.count; ++i) {
+    if (early.ids[i] == thread) return true;
+  }
+  for (const engine::waiter* w : engine_.waiters_) {
+    if (w->thread == thread) return true;
+  }
+  for (const grid* g : engine_.grids) {
+    for (const block* b : g->running) {
+      if (b->thread_id == thread) return true;
+    }
+  }
+  for (const long onlooker : engine_.onlookers) {
+    if (onlooker == thread) return true;
+  }
+  for (const long ended : engine_.ended_threads_) {
+    if (ended == thread) return true;
+  }
+  return false;
+}
+
+/// One look at all threads is not enough: a thread seen waiting may be woken by one that is seen
+/// later, when that waits too. In two looks, it has slept once more.
+template <class Skips, class Waits>
+bool dispatcher::others_stay(Skips skips, Waits waits) const {
+  bool stay = true;
+  uint64_t sleeps[2] = {};
+  for (uint64_t& sum : sleeps) {
+    for_each_thread([&](long id) {
+      if (!stay || is_known(id) || skips(id)) return;
+      stay = waits(id);
+      sum += (sleeps_of(id) + 1) * static_cast<uint64_t>(id);
+    });
+  }
+  // Last: a thread that queues for the engine's lock looks as if it waited for others.
+  return stay && sleeps[0] == sleeps[1] && !engine_.lock.contended();
+}
+
+bool dispatcher::others_may_help() const {
+  return !others_stay([](long) { return false; }, &waits_for_others);
+}
+
+void dispatcher::standstill() {
+  engine& e = engine_;
+  if (e.peek() || e.wake_pollers()) return;
+  const uint64_t now = real_time();
+  if (idle_since_ == 0 || idle_step_ != e.steps) {
+    idle_since_ = real_base_ = now;
+    idle_step_ = e.steps;
+    idle_checked_ = 0;
+  }
+  // A host thread that only asked whether something is done goes on, and may help.
+  bool asked = false;
+  for (engine::waiter* w : e.waiters_) {
+    if (w->until_step == never) continue;
+    w->until_step = e.steps;
+    asked = true;
+  }
+  if (!e.shared_with_processes) {
+    if (idle_checked_ == 0 || now - idle_checked_ > 5000000) {
+      idle_checked_ = now;
+      help_possible_ = e.returning_ > 0 || asked || others_may_help();
+    }
+    if (!help_possible_ || now - idle_since_ > e.config.grace) {
+      const uint64_t next = e.next_wake_time();
+      if (next == never) {
+        report_deadlock();
+      } else {
+        e.now = std::max(e.now, next);
+        e.peek();
+      }
+      return;
+    }
+  }
+  wait_for_help();
+}
+
+/// Asleep is enough: what wakes by time does so at another step in every run, whatever is done here.
+bool dispatcher::hosts_rest() {
+  const auto still_runs = [&](long id) {
+    const auto restless = std::find(restless_.begin(), restless_.end(), id);
+    if (restless == restless_.end()) return false;
+    if (!sleeps_now(id)) return true;
+    restless_.erase(restless);
+    return false;
+  };
+  return others_stay(still_runs, &sleeps_now);
+}
+
+bool dispatcher::hosts_settle() {
+  constexpr uint64_t most = 100000000;
+  engine& e = engine_;
+  if (!e.hosts_moved || in_background_ || e.shared_with_processes) return true;
+  // Of processors, so that a busy machine changes nothing.
+  const uint64_t used = processor_time(CLOCK_PROCESS_CPUTIME_ID) - processor_time(CLOCK_THREAD_CPUTIME_ID);
+  if (unsettled_since_ == 0) unsettled_since_ = used;
+  const bool patient = used <= unsettled_since_ + most;
+  if (patient && (e.returning_ > 0 || !hosts_rest())) {
+    const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
+    const timespec limit = to_timespec(50000);
+    e.lock.unlock();
+    futex_wait(&e.event_, seen, &limit);
+    e.lock.lock();
+    return false;
+  }
+  if (!patient) {
+    restless_.clear();
+    for_each_thread([&](long id) {
+      if (!is_known(id) && !sleeps_now(id)) restless_.push_back(id);
+    });
+  }
+  unsettled_since_ = 0;
+  e.hosts_moved = false;
+  return true;
+}
+
+void dispatcher::wait_for_help() {
+  engine& e = engine_;
+  const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
+  // At first at full speed: another process's rank is often about to arrive.
+  const uint64_t idle = real_time() - idle_since_;
+  const timespec limit = to_timespec(idle < 200000 ? 1000 : std::min<uint64_t>(idle / 4, 1000000));
+  e.lock.unlock();
+  futex_wait(&e.event_, seen, &limit);
+  e.lock.lock();
+  const uint64_t now = real_time();
+  if (!e.shared_with_processes) e.now += now - real_base_;
+  e.follow_real_time();
+  real_base_ = now;
+}
+
+void dispatcher::report_deadlock() {
+  engine& e = engine_;
+  e.record_failure(describe_deadlock(take_snapshot(e), e.config.deadlock_picture),
+                   !e.failure_text().empty() && e.failed_since_idle);
+  for (grid* g : e.grids) fail_grid(*g, 702);  // cudaErrorLaunchTimeout
+}
+
+void fail_grid(grid& g, int error) {
+  if (g.failed) return;
+  g.failed = true;
+  g.error = error;
+  engine& e = g.simulation;
+  e.failed_since_idle = true;
+  if (e.explored_by != nullptr) e.explored_by->failed();
+  e.dispatcher_wanted = true;
+}
+
+}  // namespace devcomm::simulator::detail

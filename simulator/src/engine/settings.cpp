@@ -1,0 +1,77 @@
+#include "engine/settings.hpp"
+
+#include "base/environment.hpp"
+#include "base/sanitizer.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace devcomm::simulator::detail {
+
+const char* const late_needs =
+    "late stores need kernels that are compiled with DEVCOMM_SANITIZE=race, whose hooks tell of each store";
+
+bool is_picture(std::string_view path) { return path.empty() || path.ends_with(".svg") || path.ends_with(".dot"); }
+
+namespace {
+
+schedule_choice schedule_from_environment() {
+  const char* const text = variable("DEVCOMM_SIM_SCHEDULE");
+  if (text == nullptr) return {};
+  if (const auto choice = schedule_choice::parse(text)) return *choice;
+  reject_variable("DEVCOMM_SIM_SCHEDULE", text, schedule_choice::forms);
+}
+
+/// A file name that says what kind of picture it is.
+std::string picture_file(const char* name) {
+  const char* const text = variable(name);
+  if (text == nullptr) return {};
+  if (is_picture(text)) return text;
+  reject_variable(name, text, "a file name that ends in .svg or .dot");
+}
+
+constexpr uint64_t any = ~uint64_t{0};
+constexpr uint64_t most_units = 65536;              // devices, or multiprocessors of one
+constexpr uint64_t most_stack = uint64_t{1} << 30;  // bytes
+constexpr uint64_t most_milliseconds = 1000000000;  // eleven days
+constexpr uint64_t millisecond = 1000000;
+constexpr uint64_t most_late_steps = 1000000000;
+
+uint64_t late_stores_from_environment() {
+  const uint64_t steps = number_variable("DEVCOMM_SIM_LATE_STORES", 0, 0, most_late_steps);
+  if (steps == 0 || sanitizer::exact()) return steps;
+  std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_LATE_STORES is set, but %s\n", late_needs);
+  std::_Exit(2);
+}
+
+}  // namespace
+
+settings settings_from_environment() {
+  const bool sanitized = sanitizer::orders() || sanitizer::address();
+  settings s{};
+  s.seed = number_variable("DEVCOMM_SIM_SEED", 1, 0, any);
+  s.schedule = schedule_from_environment();
+  s.late_stores = late_stores_from_environment();
+  s.devices = static_cast<int>(number_variable("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
+  s.multiprocessors = static_cast<int>(number_variable("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
+  s.stack_bytes = number_variable("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
+  s.watchdog = number_variable("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, most_milliseconds) * millisecond;
+  s.grace = number_variable("DEVCOMM_SIM_GRACE_MS", 10000, 0, most_milliseconds) * millisecond;
+  s.background_start = number_variable("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, most_milliseconds) * millisecond;
+  s.leak_exit_status = static_cast<int>(number_variable("DEVCOMM_SIM_LEAK_EXIT", 0, 0, 255));
+  s.deadlock_picture = picture_file("DEVCOMM_SIM_DEADLOCK_PICTURE");
+  return s;
+}
+
+std::string how_to_repeat(const settings& s) {
+  std::string text = "seed " + std::to_string(s.seed);
+  if (s.schedule.kind != schedule_kind::random) text += ", DEVCOMM_SIM_SCHEDULE=" + s.schedule.text();
+  if (s.late_stores != 0) text += ", DEVCOMM_SIM_LATE_STORES=" + std::to_string(s.late_stores);
+  if (const char* const file = variable("DEVCOMM_SIM_REPLAY")) {
+    text += std::string(", DEVCOMM_SIM_REPLAY=") + file;
+  }
+  return text;
+}
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,38 @@
+/// \file settings.hpp
+/// What can be set from outside, with the first values taken from the environment.
+#pragma once
+
+#include "schedule/schedule.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace devcomm::simulator::detail {
+
+struct settings {
+  uint64_t seed;
+  schedule_choice schedule;
+  uint64_t late_stores;  ///< scheduling steps; 0: none are late
+  int devices;
+  int multiprocessors;
+  size_t stack_bytes;
+  uint64_t watchdog;             ///< nanoseconds of real time; 0: none
+  uint64_t grace;                ///< nanoseconds of real time
+  uint64_t background_start;     ///< nanoseconds of real time
+  int leak_exit_status;          ///< 0: the program's own
+  std::string deadlock_picture;  ///< file; empty for none
+};
+
+[[nodiscard]] settings settings_from_environment();
+
+/// "seed 1", and what else a run is repeated with, as variables of the environment.
+[[nodiscard]] std::string how_to_repeat(const settings& s);
+
+/// Whether the name of a file says that it is a picture, or is empty.
+[[nodiscard]] bool is_picture(std::string_view path);
+/// What is missing where late stores cannot be had.
+extern const char* const late_needs;
+
+}  // namespace devcomm::simulator::detail

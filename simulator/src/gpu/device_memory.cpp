@@ -1,0 +1,204 @@
+#include "gpu/device_memory.hpp"
+
+#include "base/sanitizer.hpp"
+#include "gpu/host_accesses.hpp"
+#include "gpu/memory_names.hpp"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+constexpr size_t page = 4096;
+
+struct record {
+  memory_kind kind;
+  int device;
+  size_t bytes;
+  int descriptor;
+  size_t mapped;  ///< with the guards; 0: noted only, not ours to count or unmap
+};
+
+std::map<char*, record>& table() {
+  static auto& only = *new std::map<char*, record>;
+  return only;
+}
+
+/// By device: what was taken of its memory without an address.
+std::map<int, size_t>& taken() {
+  static auto& only = *new std::map<int, size_t>;
+  return only;
+}
+
+size_t whole_pages(size_t bytes) { return (bytes + page - 1) / page * page; }
+
+/// Programs with many allocations need many descriptors.
+int make_memory_file() {
+  int file = memfd_create("devcomm-device", MFD_CLOEXEC);
+  if (file >= 0) return file;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return -1;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return -1;
+  return memfd_create("devcomm-device", MFD_CLOEXEC);
+}
+
+const std::pair<char* const, record>* find(const void* pointer) {
+  auto& all = table();
+  auto* const at = static_cast<char*>(const_cast<void*>(pointer));
+  auto next = all.upper_bound(at);
+  if (next == all.begin()) return nullptr;
+  --next;
+  return at < next->first + next->second.bytes ? &*next : nullptr;
+}
+
+}  // namespace
+
+void retire_range(void* range, size_t bytes) {
+  constexpr size_t kept = 256;
+  static auto& retired = *new std::deque<std::pair<void*, size_t>>;
+  if (mmap(range, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    munmap(range, bytes);
+    return;
+  }
+  retired.emplace_back(range, bytes);
+  if (retired.size() <= kept) return;
+  munmap(retired.front().first, retired.front().second);
+  retired.pop_front();
+}
+
+void* allocate(memory_kind kind, int device, size_t bytes) {
+  if (kind == memory_kind::device && bytes > device_memory_bytes - allocated_bytes(device)) return nullptr;
+  const size_t data = whole_pages(bytes);
+  const int file = make_memory_file();
+  if (file < 0) return nullptr;
+  if (ftruncate(file, static_cast<off_t>(data)) != 0) {
+    close(file);
+    return nullptr;
+  }
+  // Pages without access on both sides end what runs out of bounds.
+  const size_t mapped = data + 2 * page;
+  void* const range = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) {
+    close(file);
+    return nullptr;
+  }
+  auto* const base = static_cast<char*>(range) + page;
+  if (mmap(base, data, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+    munmap(range, mapped);
+    close(file);
+    return nullptr;
+  }
+  for (size_t i = 0; i < data; i += 8) *reinterpret_cast<volatile uint64_t*>(base + i) = ~uint64_t{0};
+  sanitizer::poison(base + bytes, data - bytes);
+  table()[base] = {kind, device, bytes, file, mapped};
+  if (kind == memory_kind::pinned) add_host_range(base, bytes);
+  sanitizer::watch(base, bytes, kind == memory_kind::pinned ? "pinned memory" : "device memory", device);
+  return base;
+}
+
+bool release(memory_kind kind, void* pointer) {
+  auto& all = table();
+  const auto found = all.find(static_cast<char*>(pointer));
+  if (found == all.end() || found->second.kind != kind || found->second.mapped == 0) return false;
+  const record r = found->second;
+  all.erase(found);
+  if (kind == memory_kind::pinned) remove_host_range(pointer);
+  sanitizer::unpoison(pointer, whole_pages(r.bytes));
+  sanitizer::forget(pointer, r.bytes);
+  retire_range(static_cast<char*>(pointer) - page, r.mapped);
+  close(r.descriptor);
+  return true;
+}
+
+memory_kind kind_of(const void* pointer, int* device) {
+  const auto* found = find(pointer);
+  if (found == nullptr) return memory_kind::unknown;
+  if (device != nullptr) *device = found->second.device;
+  return found->second.kind;
+}
+
+size_t allocated_bytes(int device) {
+  size_t total = taken()[device];
+  for (const auto& [base, r] : table()) {
+    if (r.kind == memory_kind::device && r.device == device && r.mapped != 0) total += r.bytes;
+  }
+  return total;
+}
+
+std::string describe_allocation(const void* address) {
+  const auto* const at = static_cast<const char*>(address);
+  const auto place_in = [at](const std::pair<char* const, record>& each) -> std::string {
+    const auto& [base, r] = each;
+    if (r.mapped == 0) return {};
+    const ptrdiff_t place = at - base;
+    const auto bytes = static_cast<ptrdiff_t>(r.bytes);
+    const std::string what = std::to_string(r.bytes) + " bytes of " +
+                             (r.kind == memory_kind::pinned ? "pinned memory of device " : "device ") +
+                             std::to_string(r.device);
+    if (place >= 0 && place < bytes) return "byte " + std::to_string(place) + " of " + what;
+    if (place < 0 && place >= -static_cast<ptrdiff_t>(page)) {
+      return std::to_string(-place) + " bytes before " + what;
+    }
+    const bool behind = place >= bytes && place < static_cast<ptrdiff_t>(whole_pages(r.bytes) + page);
+    return behind ? std::to_string(place - bytes) + " bytes past the end of " + what : std::string();
+  };
+  const auto next = table().upper_bound(const_cast<char*>(at));
+  std::string text;
+  if (next != table().begin()) text = place_in(*std::prev(next));
+  if (text.empty() && next != table().end()) text = place_in(*next);
+  return text;
+}
+
+std::string describe_address(const void* address) {
+  std::string in_window = describe_in_window(address);
+  if (!in_window.empty()) return in_window;
+  char text[160];
+  const auto* found = find(address);
+  if (found == nullptr) {
+    std::snprintf(text, sizeof text, "address %p", address);
+  } else {
+    std::snprintf(
+        text, sizeof text, "byte %td of the %zu at %p (%s %d)", static_cast<const char*>(address) - found->first,
+        found->second.bytes, static_cast<void*>(found->first),
+        found->second.kind == memory_kind::pinned ? "pinned memory of device" : "device", found->second.device);
+  }
+  return text;
+}
+
+std::optional<allocation> find_allocation(const void* pointer) {
+  const auto* found = find(pointer);
+  if (found == nullptr || found->second.kind != memory_kind::device || found->second.mapped == 0) return std::nullopt;
+  return allocation{found->second.device, found->first, found->second.bytes, found->second.descriptor};
+}
+
+void add_device_range(int device, void* base, size_t bytes) {
+  table()[static_cast<char*>(base)] = {memory_kind::device, device, bytes, -1, 0};
+  sanitizer::watch(base, bytes, "window memory", device);
+}
+
+void remove_device_range(void* base) {
+  const auto found = table().find(static_cast<char*>(base));
+  if (found == table().end()) return;
+  sanitizer::forget(base, found->second.bytes);
+  table().erase(found);
+}
+
+bool take_device_memory(int device, size_t bytes) {
+  if (bytes > device_memory_bytes - allocated_bytes(device)) return false;
+  taken()[device] += bytes;
+  return true;
+}
+
+void return_device_memory(int device, size_t bytes) { taken()[device] -= bytes; }
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,50 @@
+/// \file device_memory.hpp
+/// Memory of the simulated devices and pinned host memory.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace devcomm::simulator::detail {
+
+enum class memory_kind { unknown, device, pinned };
+
+/// Memory from `cudaMalloc` and its relatives.
+struct allocation {
+  int device;
+  char* base;
+  size_t bytes;
+  int descriptor;  ///< of the memfd that holds it, from offset 0; -1 where there is none
+};
+
+// All of these are called with the engine's lock.
+
+/// Fresh memory filled with bytes that are NaN in every floating-point type; null when there is none.
+[[nodiscard]] void* allocate(memory_kind kind, int device, size_t bytes);
+/// Whether `pointer` was the start of an allocation of that kind.
+bool release(memory_kind kind, void* pointer);
+[[nodiscard]] memory_kind kind_of(const void* pointer, int* device = nullptr);
+/// The allocation of a device that contains `pointer`.
+[[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
+/// Device memory that `allocate` has not made, such as a window's: copies and messages take it for what it is.
+void add_device_range(int device, void* base, size_t bytes);
+void remove_device_range(void* base);
+/// Gives memory back and keeps its addresses for a while without access, so that what still uses them faults, and
+/// finds no other allocation there.
+void retire_range(void* range, size_t bytes);
+/// Takes `bytes` of the device's memory without an address; false when so many are not left.
+[[nodiscard]] bool take_device_memory(int device, size_t bytes);
+void return_device_memory(int device, size_t bytes);
+/// By `allocate` and `take_device_memory`; at most `device_memory_bytes`.
+[[nodiscard]] size_t allocated_bytes(int device);
+
+/// "byte 128 of 4096 allocated on device 2 (0x7f...)".
+[[nodiscard]] std::string describe_address(const void* address);
+
+/// "4 bytes past the end of 64 bytes of device 2"; empty when the address is in or near no allocation.
+[[nodiscard]] std::string describe_allocation(const void* address);
+
+inline constexpr size_t device_memory_bytes = size_t{64} << 30;
+
+}  // namespace devcomm::simulator::detail

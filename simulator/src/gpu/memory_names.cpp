@@ -1,0 +1,96 @@
+#include "gpu/memory_names.hpp"
+
+#include "base/sanitizer.hpp"
+
+#include <deque>
+#include <iterator>
+#include <map>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+using host::detail::window_part;
+
+struct named {
+  window_part part;
+  std::string name;
+  int holders = 0;  ///< local ranks
+
+  [[nodiscard]] std::string owner() const { return name + " of rank " + std::to_string(part.rank); }
+};
+
+/// By address; all ranks of a process reach a window's part at one.
+std::map<const char*, named>& live() {
+  static auto& only = *new std::map<const char*, named>;
+  return only;
+}
+
+/// The latest that were freed.
+std::deque<named>& freed() {
+  static auto& only = *new std::deque<named>;
+  return only;
+}
+constexpr size_t freed_kept = 64;
+constexpr ptrdiff_t near = 4096;  // bytes that still seem to be meant for a window
+
+/// Where `at` is in or near the part; empty when it is not.
+std::string describe_within(const named& n, const char* at, const char* fate) {
+  const window_part& part = n.part;
+  const ptrdiff_t place = at - part.base;
+  const auto bytes = static_cast<ptrdiff_t>(part.bytes);
+  const std::string size = std::to_string(part.bytes);
+  if (place >= 0 && place < bytes) {
+    return "byte " + std::to_string(place) + " of the " + size + " of " + n.owner() + fate;
+  }
+  if (place < 0 && place >= -near) {
+    return std::to_string(-place) + " bytes before " + n.owner() + fate + ", which has " + size + " bytes";
+  }
+  if (place >= bytes && place < static_cast<ptrdiff_t>(part.room) + near) {
+    return std::to_string(place - bytes) + " bytes past the end of " + n.owner() + fate + ", which has " + size +
+           " bytes";
+  }
+  return {};
+}
+
+}  // namespace
+
+void name_memory(const std::string& name, const window_part& part) {
+  named& entry = live()[part.base];
+  if (entry.holders++ > 0) return;
+  entry.part = part;
+  entry.name = name;
+  sanitizer::poison(part.base + part.bytes, part.room - part.bytes);
+  sanitizer::name(part.base, part.bytes, entry.owner().c_str());
+}
+
+void forget_memory_name(const char* base) {
+  const auto found = live().find(base);
+  named& entry = found->second;
+  if (--entry.holders > 0) return;
+  sanitizer::unpoison(base, entry.part.room);
+  sanitizer::name(base, entry.part.bytes, nullptr);
+  freed().push_back(entry);
+  if (freed().size() > freed_kept) freed().pop_front();
+  live().erase(found);
+}
+
+std::string describe_in_window(const void* address) {
+  const auto* const at = static_cast<const char*>(address);
+  const auto next = live().upper_bound(at);
+  // What lies between two parts belongs to the first.
+  if (next != live().begin()) {
+    std::string text = describe_within(std::prev(next)->second, at, "");
+    if (!text.empty()) return text;
+  }
+  if (next != live().end()) {
+    std::string text = describe_within(next->second, at, "");
+    if (!text.empty()) return text;
+  }
+  for (auto old = freed().rbegin(); old != freed().rend(); ++old) {
+    std::string text = describe_within(*old, at, ", freed");
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,21 @@
+/// \file memory_names.hpp
+/// What messages call an address. Called with the engine's lock.
+#pragma once
+
+#include <backend.hpp>
+
+#include <string>
+
+namespace devcomm::simulator::detail {
+
+/// From now on, or once more, messages call that part of a window by `name`. What lies behind it is poisoned for
+/// AddressSanitizer.
+void name_memory(const std::string& name, const host::detail::window_part& part);
+/// The inverse; the last one forgets the name.
+void forget_memory_name(const char* base);
+
+/// "byte 128 of the 4096 of window 'weights' of rank 1"; "4 bytes past the end of window 'weights' of rank 1, which
+/// has 100 bytes"; empty when the address is in or near no window.
+[[nodiscard]] std::string describe_in_window(const void* address);
+
+}  // namespace devcomm::simulator::detail

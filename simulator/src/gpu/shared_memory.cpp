@@ -1,0 +1,77 @@
+#include "gpu/shared_memory.hpp"
+
+#include "base/sanitizer.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace devcomm::simulator::detail {
+
+/// Start and size of the array; written by the link step.
+struct dynamic_shared {
+  char* (*start)();
+  size_t bytes;
+};
+
+}  // namespace devcomm::simulator::detail
+
+extern "C" __attribute__((weak)) const devcomm::simulator::detail::dynamic_shared devcomm_simulator_dynamic_shared;
+
+namespace devcomm::simulator::detail {
+namespace shared_memory {
+namespace {
+
+constexpr unsigned char fresh = 0xff;   // NaN in every floating-point type
+constexpr unsigned char behind = 0xcd;  // nobody's
+constexpr size_t watched = 256;         // bytes behind the end
+
+const dynamic_shared* array() { return &devcomm_simulator_dynamic_shared; }
+
+// Plain loops: memset would be ThreadSanitizer's.
+void fill(char* p, size_t bytes, unsigned char with) {
+  auto* out = reinterpret_cast<volatile unsigned char*>(p);
+  for (size_t i = 0; i < bytes; ++i) out[i] = with;
+}
+
+size_t watched_bytes(size_t bytes) { return std::min(watched, array()->bytes - std::min(bytes, array()->bytes)); }
+
+}  // namespace
+
+size_t thread_local_bytes() { return array() == nullptr ? 0 : array()->bytes; }
+
+void poison(size_t bytes) {
+  if (array() == nullptr) return;
+  char* start = array()->start();
+  fill(start, std::min(bytes, array()->bytes), fresh);
+  fill(start + bytes, watched_bytes(bytes), behind);
+  sanitizer::poison(start + bytes, array()->bytes - bytes);
+}
+
+char* start() { return array() == nullptr ? nullptr : array()->start(); }
+
+void unpoison() {
+  if (array() != nullptr) sanitizer::unpoison(array()->start(), array()->bytes);
+}
+
+std::string describe(const void* address, size_t launch_bytes) {
+  if (array() == nullptr) return {};
+  const auto bytes = static_cast<ptrdiff_t>(launch_bytes);
+  const ptrdiff_t place = static_cast<const char*>(address) - array()->start();
+  if (place < bytes || place >= static_cast<ptrdiff_t>(array()->bytes)) return {};
+  return std::to_string(place - bytes) + " bytes past the end of dynamic shared memory, of which the launch has " +
+         std::to_string(bytes) + " bytes";
+}
+
+bool intact(size_t bytes) {
+  if (array() == nullptr) return true;
+  sanitizer::unpoison(array()->start(), array()->bytes);
+  const auto* p = reinterpret_cast<const volatile unsigned char*>(array()->start() + bytes);
+  for (size_t i = 0; i < watched_bytes(bytes); ++i) {
+    if (p[i] != behind) return false;
+  }
+  return true;
+}
+
+}  // namespace shared_memory
+
+}  // namespace devcomm::simulator::detail

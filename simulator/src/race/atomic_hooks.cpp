@@ -1,0 +1,235 @@
+/// What compilers call in place of atomic operations under -fsanitize=thread.
+#include "race/detector.hpp"
+
+#include <cstring>
+
+namespace devcomm::simulator::race {
+namespace {
+
+__extension__ using word128 = unsigned __int128;
+
+constexpr bool acquires(int order) { return order != __ATOMIC_RELAXED && order != __ATOMIC_RELEASE; }
+constexpr bool releases(int order) {
+  return order == __ATOMIC_RELEASE || order == __ATOMIC_ACQ_REL || order == __ATOMIC_SEQ_CST;
+}
+
+/// One operation, with the detector's lock where there is something to follow: a value is read or written
+/// and noted in one step. As an access it comes after what it acquires, and before what it publishes.
+class operation {
+ public:
+  template <class T>
+  operation(const volatile T* address, bool writes, const void* code)
+      : a_(self()),
+        address_(reinterpret_cast<uintptr_t>(address)),
+        bytes_(sizeof(T)),
+        code_(reinterpret_cast<uint64_t>(code)),
+        writes_(writes) {
+    detector& d = the_detector();
+    // Before it has a clock, and in memory that is not watched, nothing follows from what it does.
+    skipped_ = a_.ignored > 0;
+    if (skipped_) return;
+    at_ = &d.variable_at(address_);
+    late_ = d.late.on() ? &d.late : nullptr;
+  }
+  /// Whether a load finds a value from before a store that is late; with its order, then.
+  template <class T>
+  bool finds_older(T& value, int order) {
+    if (late_ == nullptr) return false;
+    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
+    if constexpr (sizeof(T) > 8) {
+      late_->sees(a_, address_, bytes_);
+      return false;
+    } else {
+      return late_->load(a_, address_, value, at_);
+    }
+  }
+  /// The latest value is read.
+  void sees(int order) {
+    if (late_ == nullptr) return;
+    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
+    late_->sees(a_, address_, bytes_);
+  }
+  /// `before`: what was there, or null if it still is.
+  void replaces(int order, const void* before) {
+    if (late_ == nullptr) return;
+    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
+    late_->stores(a_, address_, bytes_, at_, before);
+  }
+  void load(int order) {
+    if (skipped_) return;
+    at_->load(a_, acquires(order));
+    access();
+  }
+  void store(int order) {
+    if (skipped_) return;
+    access();
+    at_->store(a_, releases(order));
+  }
+  void change(int order) {
+    if (skipped_) return;
+    at_->load(a_, acquires(order));
+    access();
+    at_->go_on(a_, acquires(order), releases(order));
+  }
+
+ private:
+  void access() { the_detector().access(a_, address_, bytes_, record::atomic | (writes_ ? record::write : 0), code_); }
+
+  actor& a_;
+  uintptr_t address_;
+  size_t bytes_;
+  uint64_t code_;
+  bool writes_;
+  variable* at_ = nullptr;
+  late_stores* late_ = nullptr;
+  bool skipped_ = false;
+};
+
+// Machines have no plain load of 16 bytes; all that use these functions hold the lock.
+template <class T>
+T read(const volatile T* p) {
+  if constexpr (sizeof(T) == 16) {
+    return *p;
+  } else {
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+  }
+}
+template <class T>
+void write(volatile T* p, T value) {
+  if constexpr (sizeof(T) == 16) {
+    *p = value;
+  } else {
+    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);
+  }
+}
+template <class T>
+bool swap_if(volatile T* p, T& expected, T desired) {
+  if constexpr (sizeof(T) == 16) {
+    const T found = *p;
+    if (found != expected) {
+      expected = found;
+      return false;
+    }
+    *p = desired;
+    return true;
+  } else {
+    return __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  }
+}
+
+/// Memory is as it is, whatever a plain load of this thread was shown.
+void end_shows() {
+  detector& d = the_detector();
+  if (!self().host) d.late.put_back();
+}
+
+template <class T>
+T atomic_load(const volatile T* p, int order, const void* code) {
+  end_shows();
+  const guard hold;
+  operation o(p, false, code);
+  T value;
+  const bool older = o.finds_older(value, order);
+  o.load(order);
+  return older ? value : read(p);
+}
+
+template <class T>
+void atomic_store(volatile T* p, T value, int order, const void* code) {
+  end_shows();
+  const guard hold;
+  operation o(p, true, code);
+  o.replaces(order, nullptr);
+  o.store(order);
+  write(p, value);
+}
+
+template <class T, class Next>
+T atomic_change(volatile T* p, int order, const void* code, Next next) {
+  end_shows();
+  const guard hold;
+  operation o(p, true, code);
+  o.sees(order);
+  o.replaces(order, nullptr);
+  o.change(order);
+  T old = read(p);
+  while (!swap_if(p, old, static_cast<T>(next(old)))) {
+  }
+  return old;
+}
+
+template <class T>
+bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, int failure, const void* code) {
+  end_shows();
+  const guard hold;
+  // Both outcomes are strong accesses; as the failed one writes nothing, it is noted as a read.
+  const bool success = swap_if(p, expected, desired);
+  operation o(p, success, code);
+  o.sees(success ? order : failure);
+  if (success) {
+    o.replaces(order, &expected);
+    o.change(order);
+  } else {
+    o.load(failure);
+  }
+  return success;
+}
+
+}  // namespace
+}  // namespace devcomm::simulator::race
+
+// NOLINTBEGIN(bugprone-macro-parentheses)
+#define DEVCOMM_RACE_CHANGE(bits, T, name, expression)                                                      \
+  T __tsan_atomic##bits##_##name(volatile T* p, T v, int order) {                                           \
+    return devcomm::simulator::race::atomic_change(p, order, __builtin_return_address(0), [v](T old) -> T { \
+      static_cast<void>(old);                                                                               \
+      return static_cast<T>(expression);                                                                    \
+    });                                                                                                     \
+  }
+#define DEVCOMM_RACE_ATOMICS(bits, T)                                                                            \
+  T __tsan_atomic##bits##_load(const volatile T* p, int order) {                                                 \
+    return devcomm::simulator::race::atomic_load(p, order, __builtin_return_address(0));                         \
+  }                                                                                                              \
+  void __tsan_atomic##bits##_store(volatile T* p, T v, int order) {                                              \
+    devcomm::simulator::race::atomic_store(p, v, order, __builtin_return_address(0));                            \
+  }                                                                                                              \
+  DEVCOMM_RACE_CHANGE(bits, T, exchange, v)                                                                      \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_add, old + v)                                                               \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_sub, old - v)                                                               \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_and, old& v)                                                                \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_or, old | v)                                                                \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_xor, old ^ v)                                                               \
+  DEVCOMM_RACE_CHANGE(bits, T, fetch_nand, ~(old & v))                                                           \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T v, int order, int fail) {      \
+    return devcomm::simulator::race::atomic_compare_exchange(p, *expected, v, order, fail,                       \
+                                                             __builtin_return_address(0));                       \
+  }                                                                                                              \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* expected, T v, int order, int fail) {        \
+    return devcomm::simulator::race::atomic_compare_exchange(p, *expected, v, order, fail,                       \
+                                                             __builtin_return_address(0));                       \
+  }                                                                                                              \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T v, int order, int fail) {            \
+    devcomm::simulator::race::atomic_compare_exchange(p, expected, v, order, fail, __builtin_return_address(0)); \
+    return expected;                                                                                             \
+  }
+// NOLINTEND(bugprone-macro-parentheses)
+
+extern "C" {
+DEVCOMM_RACE_ATOMICS(8, unsigned char)
+DEVCOMM_RACE_ATOMICS(16, unsigned short)
+DEVCOMM_RACE_ATOMICS(32, unsigned int)
+DEVCOMM_RACE_ATOMICS(64, unsigned long)
+DEVCOMM_RACE_ATOMICS(128, devcomm::simulator::race::word128)
+
+void __tsan_atomic_thread_fence(int order) {
+  namespace race = devcomm::simulator::race;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  race::detector& d = race::the_detector();
+  race::actor& a = race::self();
+  const race::guard hold;
+  if (race::acquires(order)) a.acquire_fence();
+  if (order == __ATOMIC_SEQ_CST && d.late.on() && a.ignored == 0) d.late.sequential_fence(a);
+  if (race::releases(order)) a.release_fence();
+}
+void __tsan_atomic_signal_fence(int) {}
+}

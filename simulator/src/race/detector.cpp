@@ -1,0 +1,184 @@
+#include "race/detector.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace devcomm::simulator::race {
+namespace {
+
+bool locked = false;
+__thread bool holding = false;
+__thread actor* current = nullptr;
+
+}  // namespace
+
+guard::guard() {
+  // Short, and nearly never contended: simulated threads run one at a time.
+  for (int tries = 0; __atomic_exchange_n(&locked, true, __ATOMIC_ACQUIRE); ++tries) {
+    if (tries > 50) sched_yield();
+  }
+  holding = true;
+}
+
+guard::~guard() {
+  holding = false;
+  __atomic_store_n(&locked, false, __ATOMIC_RELEASE);
+}
+
+void guard::survive_forks() {
+  pthread_atfork(
+      [] {
+        while (__atomic_exchange_n(&locked, true, __ATOMIC_ACQUIRE)) sched_yield();
+      },
+      [] { __atomic_store_n(&locked, false, __ATOMIC_RELEASE); },
+      [] { __atomic_store_n(&locked, false, __ATOMIC_RELEASE); });
+}
+
+bool guard::held() { return holding; }
+
+detector& the_detector() {
+  static detector* only = nullptr;  // never ends: hosts' destructors still access memory
+  detector* d = __atomic_load_n(&only, __ATOMIC_ACQUIRE);
+  if (d != nullptr) return *d;
+  const guard hold;
+  d = only;
+  if (d == nullptr) {
+    d = new detector;
+    __atomic_store_n(&only, d, __ATOMIC_RELEASE);
+  }
+  return *d;
+}
+
+actor& self() {
+  actor* a = current;
+  if (a == nullptr) current = a = new actor;
+  return *a;
+}
+
+void become(actor* a) { current = a; }
+
+bool detector::ordered(const record& r, const actor& after) const {
+  if (r.group == after.group && r.lane() == after.lane) return true;
+  if (!after.known) return false;
+  if (after.known->of(r.group, r.lane()) >= r.epoch) return true;
+  const group_facts& g = groups[r.group];
+  if (g.width == 0) return false;
+  const task_facts& t = tasks[g.task];
+  return after.known->of(t.chain, 0) >= t.epoch;
+}
+
+void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code) {
+  if (a.ignored > 0) return;
+  const uintptr_t end = address + bytes;
+  page* p = nullptr;
+  uintptr_t p_end = 0;
+  while (address < end) {
+    if (address >= p_end) {
+      p = memory.find(address);
+      p_end = address / page::bytes * page::bytes + page::bytes;
+    }
+    if (p == nullptr) {
+      address = p_end;
+      continue;
+    }
+    const uintptr_t next = std::min(end, address / 4 * 4 + 4);
+    if (p->watched(address)) {
+      if (a.group == 0) join_chain(a, task_facts());
+      const uint64_t mask = (uint64_t{1} << (next - address)) - 1;
+      const record now = record::make(a.group, a.lane, a.epoch, code, kind, mask << (address % 4));
+      a.dirty = true;
+      size_of(code) = {code, bytes};
+      p->at(address).access(
+          now, [&](const record& r) { return ordered(r, a); }, [&](const record& r) { report(r, now, address); });
+    }
+    address = next;
+  }
+}
+
+variable& detector::variable_at(uintptr_t address) {
+  page* const p = memory.find(address);
+  return p != nullptr && p->watched(address) ? p->variable_at(address) : elsewhere[address];
+}
+
+void detector::watch(uintptr_t base, const span& s) {
+  // Hosts look at pinned memory without telling.
+  memory.watch(base, s.bytes, std::string_view(s.kind) != "pinned memory");
+  spans[base] = s;
+}
+
+void detector::forget(uintptr_t base, size_t bytes) {
+  memory.forget(base, bytes);
+  spans.erase(base);
+}
+
+void detector::join_chain(actor& a, const task_facts& facts) {
+  uint32_t chain = 0;
+  if (a.known) {
+    for (const clock::entry& e : a.known->entries) {
+      const group_facts& g = groups[e.group];
+      if (g.width != 0 || g.open || (*e.epochs)[0] < g.last_epoch) continue;
+      chain = e.group;
+      break;
+    }
+  }
+  if (chain == 0) {
+    chain = static_cast<uint32_t>(groups.size());
+    groups.emplace_back();
+  }
+  group_facts& g = groups[chain];
+  a.group = chain;
+  a.lane = 0;
+  a.width = 1;
+  a.epoch = g.last_epoch + 1;
+  a.dirty = false;
+  g.open = true;
+  g.tasks.emplace_back(a.epoch, static_cast<uint32_t>(tasks.size()));
+  tasks.push_back(facts);
+  tasks.back().chain = chain;
+}
+
+void detector::leave_chain(actor& a) {
+  if (a.group == 0 || groups[a.group].width != 0) return;
+  group_facts& g = groups[a.group];
+  g.open = false;
+  g.last_epoch = a.epoch;
+}
+
+uint32_t detector::new_block(const actor& launch, uint64_t block, uint32_t threads, uint64_t key) {
+  group_facts g;
+  g.key = key;
+  g.task = groups[launch.group].tasks.back().second;
+  g.block = static_cast<uint32_t>(block);
+  g.width = threads;
+  groups.push_back(std::move(g));
+  return static_cast<uint32_t>(groups.size() - 1);
+}
+
+uint32_t detector::new_counter() {
+  groups.emplace_back();
+  groups.back().open = true;  // never continued
+  return static_cast<uint32_t>(groups.size() - 1);
+}
+
+void detector::finish_task(const actor& a, clock_reference& told) {
+  const uint32_t task = groups[a.group].tasks.back().second;
+  tasks[task].epoch = a.epoch;
+  raise(told, a.group, 1, 0, a.epoch);
+  prune(told);
+}
+
+void detector::prune(clock_reference& c) const {
+  if (!c) return;
+  const clock_reference all = c;
+  drop_groups(c, [&](uint32_t group) {
+    const group_facts& g = groups[group];
+    if (g.width == 0) return false;
+    const task_facts& t = tasks[g.task];
+    return all->of(t.chain, 0) >= t.epoch;
+  });
+}
+
+}  // namespace devcomm::simulator::race

@@ -1,0 +1,149 @@
+/// \file detector.hpp
+/// The detector's state, and what an access, an atomic operation and a fence do to it.
+#pragma once
+
+#include "race/actor.hpp"
+#include "race/late.hpp"
+#include "race/pages.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace devcomm::simulator::race {
+
+/// A launch, a copy, a fill, or a thread of the host.
+struct task_facts {
+  int device = -1;               ///< -1: the host
+  const void* kernel = nullptr;  ///< null: a copy or a fill
+  uint32_t chain = 0;            ///< its group
+  uint32_t epoch = running;      ///< who knows its chain so far knows that it is done
+
+  static constexpr uint32_t running = ~uint32_t{0};
+  [[nodiscard]] bool done() const { return epoch != running; }
+};
+
+struct group_facts {
+  uint32_t task = 0;   ///< of a block: its launch
+  uint32_t block = 0;  ///< linear index
+  uint32_t width = 0;  ///< 0: a chain
+  uint64_t key = 0;    ///< of a block: the same in every run of a seed
+  // Of a chain: tasks, each after the one before.
+  bool open = false;
+  uint32_t last_epoch = 0;
+  std::vector<std::pair<uint32_t, uint32_t>> tasks;  ///< first epoch, task
+};
+
+/// Memory that is watched, for reports.
+struct span {
+  size_t bytes;
+  const char* kind;
+  int device;  ///< -1: shared memory
+  const char* name;
+};
+
+/// Held around all use of the state. What the detector itself does meanwhile is not looked at.
+class guard {
+ public:
+  guard();
+  ~guard();
+  guard(const guard&) = delete;
+  guard& operator=(const guard&) = delete;
+  /// Whether the calling thread holds it.
+  [[nodiscard]] static bool held();
+  /// A child process of a fork finds it free.
+  static void survive_forks();
+};
+
+class detector {
+ public:
+  detector();
+
+  /// Memory is watched in spans, so what begins and ends outside is outside.
+  [[nodiscard]] bool watches(uintptr_t address, size_t bytes) const {
+    return memory.find(address) != nullptr || memory.find(address + bytes - 1) != nullptr;
+  }
+  /// An access of watched memory by the running code itself. *Requires* that the guard is not held. `shows`: what is
+  /// read is not written by the same call.
+  void plain_access(uintptr_t address, size_t bytes, uint64_t kind, const void* code, bool shows);
+
+  // --- all of these with the guard ---
+
+  void access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code);
+  /// The variable behind atomic operations.
+  [[nodiscard]] variable& variable_at(uintptr_t address);
+
+  /// Makes `a` the next part of a chain whose end it knows, or of a new one.
+  void join_chain(actor& a, const task_facts& facts);
+  void leave_chain(actor& a);
+  [[nodiscard]] uint32_t new_block(const actor& launch, uint64_t block, uint32_t threads, uint64_t key);
+  /// A group without threads, whose one epoch counts something.
+  [[nodiscard]] uint32_t new_counter();
+  /// All of the launch or copy `a` is done: `told` comes to know that in one entry.
+  void finish_task(const actor& a, clock_reference& told);
+  /// Forgets of each block what follows from its launch's end.
+  void prune(clock_reference& c) const;
+
+  [[nodiscard]] bool ordered(const record& r, const actor& after) const;
+  void report(const record& earlier, const record& now, uintptr_t address);
+  /// "rank 1, block 0, thread 3, kernel void k<int>(int*)".
+  [[nodiscard]] std::string describe(const record& r) const;
+
+  void watch(uintptr_t base, const span& s);
+  void forget(uintptr_t base, size_t bytes);
+  /// "byte 12 of the 64 of device memory of rank 1 at 0x7f..".
+  [[nodiscard]] std::string describe(uintptr_t address) const;
+  [[nodiscard]] std::string name_of(int device) const;
+
+  page_table memory;
+  late_stores late{*this};
+  std::map<uintptr_t, span> spans;
+  std::map<uintptr_t, std::pair<size_t, std::string>> names;  ///< of windows: bytes, "window 'x' of rank 1"
+  std::unordered_map<uintptr_t, variable> elsewhere;          ///< atomic variables in memory that is not watched
+  std::vector<group_facts> groups{1};                         ///< group 0 is none
+  std::vector<task_facts> tasks;
+  std::map<int, int> ranks;  ///< by device
+
+  std::set<std::pair<uint64_t, uint64_t>> reported;  ///< pairs of code addresses
+  uint64_t reports = 0;
+  std::string last_report;
+  int exit_status = 66;
+
+ private:
+  struct access_size {
+    uint64_t code;
+    uint64_t bytes;
+  };
+  [[nodiscard]] access_size& size_of(uint64_t code) { return sizes_[(code ^ code >> 14) % std::size(sizes_)]; }
+  [[nodiscard]] std::string what_did(const record& r);
+
+  access_size sizes_[1 << 14] = {};  ///< of the accesses at each code address; the latest of those that share a place
+};
+
+[[nodiscard]] detector& the_detector();
+/// Who the calling OS thread is at the moment.
+[[nodiscard]] actor& self();
+void become(actor* a);
+
+inline void detector::plain_access(uintptr_t address, size_t bytes, uint64_t kind, const void* code, bool shows) {
+  actor& a = self();
+  if (!a.host) late.put_back();
+  const guard hold;
+  access(a, address, bytes, kind, reinterpret_cast<uint64_t>(code));
+  if (!late.on() || a.ignored > 0) return;
+  if ((kind & record::write) != 0) {
+    late.stores(a, address, bytes, nullptr, nullptr);
+  } else if (shows) {
+    late.show(a, address, bytes);
+  } else {
+    late.sees(a, address, bytes);
+  }
+}
+
+}  // namespace devcomm::simulator::race

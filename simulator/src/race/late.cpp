@@ -1,0 +1,166 @@
+#include "race/late.hpp"
+
+#include "race/detector.hpp"
+
+#include "base/random.hpp"
+
+#include <algorithm>
+
+namespace devcomm::simulator::race {
+namespace {
+
+template <class Visit>
+void for_each_cell(uintptr_t address, size_t bytes, Visit visit) {
+  for (uintptr_t at = address / 4 * 4; at < address + bytes; at += 4) visit(at);
+}
+
+uint32_t value_at(uintptr_t address) {
+  return __atomic_load_n(reinterpret_cast<const uint32_t*>(address), __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+void late_stores::set(uint64_t longest, uint64_t seed, const uint64_t* step) {
+  seed_ = detail::random_choice(seed).next();
+  step_ = step;
+  recent_.clear();
+  if (longest != 0 && fence_group_ == 0) fence_group_ = detector_.new_counter();
+  __atomic_store_n(&longest_, longest, __ATOMIC_RELAXED);
+}
+
+/// Half of all stores are seen at once; of the others, short delays are as frequent as long ones. The same
+/// store of the same thread is as late in every run of a seed.
+uint64_t late_stores::delay(actor& a) const {
+  detail::random_choice random(seed_ ^ detector_.groups[a.group].key ^ uint64_t{a.lane} << 40 ^ ++a.stores);
+  const uint64_t drawn = random.next();
+  if ((drawn & 1) != 0) return 0;
+  const auto bits = static_cast<uint32_t>(64 - __builtin_clzll(longest_));
+  return std::min(longest_, random.next() >> (64 - 1 - random.below(bits)));
+}
+
+void late_stores::stores(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before) {
+  const bool by_kernel = a.group != 0 && detector_.groups[a.group].width != 0;
+  const bool goes_on = a.at_once && a.one_store != 0;
+  const uint64_t late = goes_on ? a.one_delay : by_kernel && bytes <= 16 ? delay(a) : 0;
+  const uint64_t number = goes_on ? a.one_store : ++stores_;
+  if (a.at_once) {
+    a.one_store = number;
+    a.one_delay = late;
+  }
+  page* p = nullptr;
+  for_each_cell(address, bytes, [&](uintptr_t cell) {
+    if (p == nullptr || cell % page::bytes == 0) p = detector_.memory.find(cell);
+    if (p == nullptr || !p->may_be_late() || !p->watched(cell)) return;
+    if (late == 0) {
+      if (replaced* const all = p->replaced_cells()) reveal(all, cell);
+      return;
+    }
+    replaced& r = p->make_replaced_cells()[cell % page::bytes / 4];
+    uint32_t value = value_at(cell);
+    if (before != nullptr) {
+      for (uintptr_t i = std::max(address, cell); i < std::min(address + bytes, cell + 4); ++i) {
+        reinterpret_cast<unsigned char*>(&value)[i - cell] = static_cast<const unsigned char*>(before)[i - address];
+      }
+    }
+    const uintptr_t eight = cell / 8 * 8;
+    const bool wide = address <= eight && eight + 8 <= address + bytes;
+    r = {number, *step_ + late, value, a.group, a.lane, a.epoch, wide};
+    if (at != nullptr && cell == address / 4 * 4) p->keep_older(address, {number, *at});
+  });
+}
+
+bool late_stores::visible(const replaced& r, const actor& a) const {
+  if (*step_ >= r.until) return true;
+  if (detector_.tasks[detector_.groups[r.group].task].done()) return true;
+  if (a.group == r.group && a.lane == r.lane) return true;
+  if (!a.known) return false;
+  if (a.known->of(r.group, r.lane) >= r.epoch) return true;
+  const uint32_t passed = a.known->of(fence_group_, 0);
+  if (recent_.empty() || passed < recent_.front().number) return false;
+  return recent_[passed - recent_.front().number].before->of(r.group, r.lane) >= r.epoch;
+}
+
+replaced* late_stores::find(const actor& a, uintptr_t address, size_t bytes) {
+  page* const p = detector_.memory.find(address);
+  replaced* const all = p == nullptr ? nullptr : p->replaced_cells();
+  if (all == nullptr) return nullptr;
+  replaced* const first = &all[address % page::bytes / 4];
+  const size_t cells = bytes > 4 ? 2 : 1;
+  if (a.group != 0 && detector_.groups[a.group].width != 0 && first->store != 0 && !visible(*first, a) &&
+      (cells == 1 || first[1].store == first->store)) {
+    return first;
+  }
+  sees(a, address, bytes);
+  return nullptr;
+}
+
+void late_stores::sees(const actor& a, uintptr_t address, size_t bytes) {
+  page* p = nullptr;
+  for_each_cell(address, bytes, [&](uintptr_t cell) {
+    if (p == nullptr || cell % page::bytes == 0) p = detector_.memory.find(cell);
+    replaced* const all = p == nullptr ? nullptr : p->replaced_cells();
+    if (all == nullptr) return;
+    const replaced& r = all[cell % page::bytes / 4];
+    if (r.store != 0 && !visible(r, a)) reveal(all, cell);
+  });
+}
+
+void late_stores::reveal(replaced* cells, uintptr_t address) {
+  replaced& r = cells[address % page::bytes / 4];
+  replaced& other = cells[(address ^ 4) % page::bytes / 4];
+  if (other.store == r.store) other.store = 0;
+  r.store = 0;
+}
+
+/// Eight bytes that were stored at once are read at once; others are not.
+void late_stores::show(const actor& a, uintptr_t address, size_t bytes) {
+  const uintptr_t end = address + bytes;
+  for (uintptr_t at = address / 4 * 4; at < end;) {
+    page* const p = detector_.memory.find(at);
+    replaced* const all = p == nullptr ? nullptr : p->replaced_cells();
+    if (all == nullptr) {
+      at = at / page::bytes * page::bytes + page::bytes;
+      continue;
+    }
+    const replaced* const cell = &all[at % page::bytes / 4];
+    const bool both = at % 8 == 0 && at + 4 < end && (cell[0].wide || cell[1].wide);
+    show_cells(a, at, both ? 8 : 4);
+    at += both ? 8 : 4;
+  }
+}
+
+void late_stores::show_cells(const actor& a, uintptr_t address, size_t bytes) {
+  const replaced* const r = find(a, address, bytes);
+  if (r == nullptr) return;
+  for (size_t i = 0; i < bytes / 4; ++i) {
+    auto* const word = reinterpret_cast<uint32_t*>(address) + i;
+    shown_.push_back({word, r[i].value, *word});
+    __atomic_store_n(word, r[i].value, __ATOMIC_RELAXED);
+  }
+}
+
+void late_stores::restore() {
+  for (const shown& s : shown_) {
+    // Who does not tell of its stores may have stored meanwhile.
+    uint32_t expected = s.value;
+    __atomic_compare_exchange_n(s.address, &expected, s.kept, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  }
+  shown_.clear();
+}
+
+variable* late_stores::older_variable(uintptr_t address, uint64_t store, variable* now) const {
+  older_variable_of* const kept = detector_.memory.find(address)->older(address);
+  return kept != nullptr && kept->store == store ? &kept->what : now;
+}
+
+void late_stores::sequential_fence(actor& a) {
+  if (a.group == 0) return;
+  while (!recent_.empty() && recent_.front().step + longest_ < *step_) recent_.pop_front();
+  clock_reference before = recent_.empty() ? clock_reference() : recent_.back().before;
+  join(before, a.publish());
+  if (!before) before = clock_reference(new clock);
+  recent_.push_back({++fences_, *step_, before});
+  raise(a.known, fence_group_, 1, 0, fences_);
+}
+
+}  // namespace devcomm::simulator::race

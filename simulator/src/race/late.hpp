@@ -1,0 +1,112 @@
+/// \file late.hpp
+/// Stores that other threads see late.
+///
+/// For a while after a store, a load by a thread that the store is not ordered before finds the value from
+/// before it. Who is ordered after a store is known from the detector's clocks, so that whatever orders two
+/// accesses for the detector also makes the later one see the earlier. That is what PTX allows a store to do:
+/// a program that synchronises what it shares never notices.
+///
+/// The machine is multi-copy atomic: at a step drawn with the store, everybody sees it; a thread that sees it
+/// before that, as read-modify-writes do, ends the delay for all. Nothing else than the value just before the
+/// latest store is found. A store that is ordered before a sequentially consistent fence is seen by who has
+/// passed a later one, and by those that it synchronises with.
+#pragma once
+
+#include "race/actor.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+namespace devcomm::simulator::race {
+
+class detector;
+
+/// Four bytes that a store has replaced.
+struct replaced {
+  uint64_t store = 0;  ///< its number; 0: there is nothing
+  uint64_t until = 0;  ///< the step at which all see the store
+  uint32_t value = 0;  ///< from before it
+  uint32_t group = 0;  ///< who stored
+  uint32_t lane = 0;
+  uint32_t epoch = 0;
+  bool wide = false;  ///< it stored all eight bytes that these are half of
+};
+
+/// What was published at an atomic variable before one store to it.
+struct older_variable_of {
+  uint64_t store;
+  variable what;
+};
+
+/// All of these with the detector's guard, but `put_back` and `on`. Simulated threads alone call `put_back`.
+class late_stores {
+ public:
+  explicit late_stores(detector& d) : detector_(d) {}
+
+  /// Stores are seen up to `longest` steps late (0: at once); `step` counts them.
+  void set(uint64_t longest, uint64_t seed, const uint64_t* step);
+  [[nodiscard]] bool on() const { return __atomic_load_n(&longest_, __ATOMIC_RELAXED) != 0; }
+
+  /// `a` stores there; `at` is the variable of an atomic access, as it is before. `before` is what was there, or
+  /// null as long as memory has it.
+  void stores(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before);
+  /// `a` is about to load there by a plain access: memory holds what it finds, until `put_back`.
+  void show(const actor& a, uintptr_t address, size_t bytes);
+  void put_back() {
+    if (!shown_.empty()) restore();
+  }
+  /// An atomic load by `a`: whether it finds an older value than memory has, which goes to `value`, and in `at`
+  /// the variable with what was published with it.
+  template <class T>
+  [[nodiscard]] bool load(const actor& a, uintptr_t address, T& value, variable*& at) {
+    replaced* const r = find(a, address, sizeof(T));
+    if (r == nullptr) return false;
+    unsigned char bytes[8];
+    std::memcpy(bytes, &r[0].value, 4);
+    if (sizeof(T) == 8) std::memcpy(bytes + 4, &r[1].value, 4);
+    std::memcpy(&value, bytes + address % 4, sizeof(T));
+    at = older_variable(address, r->store, at);
+    return true;
+  }
+  /// `a` is about to read the latest value, whatever was stored.
+  void sees(const actor& a, uintptr_t address, size_t bytes);
+  void sequential_fence(actor& a);
+
+ private:
+  struct shown {
+    uint32_t* address;
+    uint32_t value;
+    uint32_t kept;
+  };
+  /// A sequentially consistent fence.
+  struct fence {
+    uint32_t number;
+    uint64_t step;
+    clock_reference before;  ///< what is ordered before it or before a recent earlier one
+  };
+  [[nodiscard]] uint64_t delay(actor& a) const;
+  /// The cells of a naturally aligned access of at most 8 bytes, if `a` finds what was before one store to all
+  /// of them; null if it finds what memory has.
+  [[nodiscard]] replaced* find(const actor& a, uintptr_t address, size_t bytes);
+  void show_cells(const actor& a, uintptr_t address, size_t bytes);
+  [[nodiscard]] bool visible(const replaced& r, const actor& a) const;
+  [[nodiscard]] variable* older_variable(uintptr_t address, uint64_t store, variable* now) const;
+  /// Everybody sees the store that replaced `*r`, also in the other half of its eight bytes.
+  static void reveal(replaced* cells, uintptr_t address);
+  void restore();
+
+  detector& detector_;
+  uint64_t longest_ = 0;
+  uint64_t seed_ = 0;
+  const uint64_t* step_ = nullptr;
+  uint64_t stores_ = 0;
+  uint32_t fence_group_ = 0;  ///< whose epoch in a clock is the number of a fence
+  uint32_t fences_ = 0;
+  std::deque<fence> recent_;  ///< those that are not older than the oldest delay, ascending
+  std::vector<shown> shown_;
+};
+
+}  // namespace devcomm::simulator::race

@@ -1,0 +1,150 @@
+/// The detector's side of the runtime's announcements.
+#include "race/detector.hpp"
+
+#include "base/race_port.hpp"
+
+namespace devcomm::simulator::race {
+namespace {
+
+actor& as_actor(void* identity) { return *static_cast<actor*>(identity); }
+
+void* identity() { return &self(); }
+void set_identity(void* id) {
+  if (!self().host) the_detector().late.put_back();
+  become(static_cast<actor*>(id));
+}
+void* new_identity() {
+  auto* a = new actor;
+  a->host = false;
+  return a;
+}
+void drop_identity(void* id) {
+  actor& a = as_actor(id);
+  {
+    detector& d = the_detector();
+    const guard hold;
+    d.leave_chain(a);
+    a.known = clock_reference();
+    a.fence = stamp();
+    a.pending.clear();
+  }
+  delete &a;
+}
+void ignore(int change) { self().ignored += change; }
+
+meeting& meeting_of(void** cell) {
+  if (*cell == nullptr) *cell = new meeting;
+  return *static_cast<meeting*>(*cell);
+}
+void release(void** cell) {
+  const guard hold;
+  meeting_of(cell).release(self());
+}
+void acquire_as(void* id, void** cell) {
+  if (*cell == nullptr) return;
+  const guard hold;
+  static_cast<meeting*>(*cell)->acquire(as_actor(id));
+}
+void acquire(void** cell) { acquire_as(&self(), cell); }
+void clear(void** cell) {
+  if (*cell == nullptr) return;
+  const guard hold;
+  delete static_cast<meeting*>(*cell);
+  *cell = nullptr;
+}
+
+void begin_task(void* id, int device, const void* kernel) {
+  detector& d = the_detector();
+  const guard hold;
+  actor& a = as_actor(id);
+  d.prune(a.known);
+  task_facts facts;
+  facts.device = device;
+  facts.kernel = kernel;
+  d.join_chain(a, facts);
+}
+void end_task(void* id, void** cell) {
+  detector& d = the_detector();
+  const guard hold;
+  d.finish_task(as_actor(id), meeting_of(cell).told());
+}
+uint32_t new_block(void* launch, uint64_t block, uint32_t threads, uint64_t key) {
+  detector& d = the_detector();
+  const guard hold;
+  return d.new_block(as_actor(launch), block, threads, key);
+}
+void* new_thread(void* launch, uint32_t group, uint32_t lane) {
+  detector& d = the_detector();
+  const guard hold;
+  auto* a = new actor;
+  a->host = false;
+  a->known = as_actor(launch).known;
+  a->group = group;
+  a->width = d.groups[group].width;
+  a->lane = lane;
+  return a;
+}
+
+void watch(const void* base, size_t bytes, const char* kind, int device, const char* name) {
+  detector& d = the_detector();
+  const guard hold;
+  d.watch(reinterpret_cast<uintptr_t>(base), {bytes, kind, device, name});
+}
+void forget(const void* base, size_t bytes) {
+  detector& d = the_detector();
+  const guard hold;
+  d.forget(reinterpret_cast<uintptr_t>(base), bytes);
+}
+
+void name(const void* base, size_t bytes, const char* what) {
+  detector& d = the_detector();
+  const guard hold;
+  const auto at = reinterpret_cast<uintptr_t>(base);
+  if (what == nullptr) {
+    d.names.erase(at);
+  } else {
+    d.names[at] = {bytes, what};
+  }
+}
+
+void set_late(uint64_t longest, uint64_t seed, const uint64_t* step) {
+  detector& d = the_detector();
+  const guard hold;
+  d.late.set(longest, seed, step);
+}
+void stores_are_one(bool on) { self().begin_one(on); }
+void put_back() { the_detector().late.put_back(); }
+
+uint64_t reports() { return the_detector().reports; }
+const char* last_report() { return the_detector().last_report.c_str(); }
+void clear_reports() {
+  detector& d = the_detector();
+  const guard hold;
+  d.reports = 0;
+  d.last_report.clear();
+  d.reported.clear();
+}
+void set_exit_status(int status) { the_detector().exit_status = status; }
+void name_rank(int device, int rank) {
+  detector& d = the_detector();
+  const guard hold;
+  d.ranks[device] = rank;
+}
+
+}  // namespace
+}  // namespace devcomm::simulator::race
+
+extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_port = {
+    devcomm::simulator::race::identity,       devcomm::simulator::race::set_identity,
+    devcomm::simulator::race::new_identity,   devcomm::simulator::race::drop_identity,
+    devcomm::simulator::race::ignore,         devcomm::simulator::race::release,
+    devcomm::simulator::race::acquire,        devcomm::simulator::race::acquire_as,
+    devcomm::simulator::race::clear,          devcomm::simulator::race::begin_task,
+    devcomm::simulator::race::end_task,       devcomm::simulator::race::new_block,
+    devcomm::simulator::race::new_thread,     devcomm::simulator::race::watch,
+    devcomm::simulator::race::forget,         devcomm::simulator::race::name,
+    devcomm::simulator::race::reports,        devcomm::simulator::race::last_report,
+    devcomm::simulator::race::clear_reports,  devcomm::simulator::race::set_exit_status,
+    devcomm::simulator::race::name_rank,      devcomm::simulator::race::set_late,
+    devcomm::simulator::race::stores_are_one, devcomm::simulator::race::put_back,
+};

@@ -1,0 +1,123 @@
+/// What a report says.
+#include "race/detector.hpp"
+#include "race/symbol.hpp"
+
+#include "base/environment.hpp"
+#include "base/race_port.hpp"
+
+#include <cxxabi.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+
+namespace devcomm::simulator::race {
+namespace {
+
+std::string readable(const char* mangled) {
+  int status = 0;
+  char* const text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  std::string result = status == 0 ? text : mangled;
+  std::free(text);
+  return result;
+}
+
+/// One line for each call, the outermost, which is the kernel as a rule, last.
+std::string where(const record& r) {
+  std::string text;
+  // The address is where the call of the hook returns to.
+  for (const source_line& line : lines_of(r.code() - 1)) {
+    text += "      at " + line.place + (line.function.empty() ? "" : " in " + line.function) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string detector::what_did(const record& r) {
+  const access_size& size = size_of(r.code());
+  const uint64_t bytes = size.code == r.code() ? size.bytes : static_cast<uint64_t>(__builtin_popcountll(r.bytes()));
+  const char* kind = r.is_atomic() ? (r.writes() ? "atomic change" : "atomic read") : (r.writes() ? "write" : "read");
+  return std::string(kind) + " of " + std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
+}
+
+std::string detector::name_of(int device) const {
+  const auto rank = ranks.find(device);
+  return rank == ranks.end() ? "device " + std::to_string(device) : "rank " + std::to_string(rank->second);
+}
+
+std::string detector::describe(uintptr_t address) const {
+  char at[32];
+  std::snprintf(at, sizeof at, "0x%llx", static_cast<unsigned long long>(address));
+  const auto after = names.upper_bound(address);
+  if (after != names.begin()) {
+    const auto& [start, window] = *std::prev(after);
+    if (address < start + window.first) {
+      return "byte " + std::to_string(address - start) + " of the " + std::to_string(window.first) + " of " +
+             window.second + " (" + at + ")";
+    }
+  }
+  auto next = spans.upper_bound(address);
+  if (next == spans.begin() || address >= std::prev(next)->first + std::prev(next)->second.bytes) return at;
+  const auto& [base, s] = *--next;
+  std::string text = "byte " + std::to_string(address - base) + " of the " + std::to_string(s.bytes) + " of " + s.kind;
+  if (s.device >= 0) text += " of " + name_of(s.device);
+  if (*s.name != '\0') text += ", variable " + readable(s.name);
+  return text + " (" + at + ")";
+}
+
+std::string detector::describe(const record& r) const {
+  const group_facts& g = groups[r.group];
+  uint32_t task = g.task;
+  if (g.width == 0) {
+    for (const auto& [first, number] : g.tasks) {
+      if (first <= r.epoch) task = number;
+    }
+  }
+  const task_facts& t = tasks[task];
+  if (t.device < 0) return "a thread of the host";
+  const std::string who = name_of(t.device);
+  if (g.width == 0) return who + ", a copy, fill or host function of a stream";
+  return who + ", block " + std::to_string(g.block) + ", thread " + std::to_string(r.lane()) + ", kernel " +
+         function_at(t.kernel);
+}
+
+void detector::report(const record& earlier, const record& now, uintptr_t address) {
+  const uint64_t a = earlier.code();
+  const uint64_t b = now.code();
+  if (!reported.insert({std::min(a, b), std::max(a, b)}).second) return;
+  ++reports;
+  const uintptr_t shared_bytes = earlier.bytes() & now.bytes();
+  const auto first = address / 4 * 4 + static_cast<unsigned>(__builtin_ctzll(shared_bytes));
+  std::string text = "devcomm simulator: data race (" + detail::how_to_repeat() + ") at " + describe(first) + "\n";
+  text += "  " + what_did(now) + " by " + describe(now) + "\n" + where(now);
+  text += "  not ordered with the earlier " + what_did(earlier) + " by " + describe(earlier) + "\n" + where(earlier);
+  std::fputs(text.c_str(), stderr);
+  last_report = text;
+}
+
+namespace {
+
+void at_end() {
+  const detector& d = the_detector();
+  if (d.reports == 0) return;
+  std::fflush(nullptr);
+  std::fprintf(stderr, "devcomm simulator: %llu data race%s reported (%s)\n",
+               static_cast<unsigned long long>(d.reports), d.reports == 1 ? "" : "s", detail::how_to_repeat().c_str());
+  if (d.exit_status != 0) std::_Exit(d.exit_status);
+}
+
+}  // namespace
+
+detector::detector() {
+  exit_status =
+      static_cast<int>(detail::number_variable("DEVCOMM_SIM_RACE_EXIT", static_cast<uint64_t>(exit_status), 0, 255));
+  std::atexit(&at_end);
+  guard::survive_forks();
+  // Each block's thread would get an arena of its own for what all of them share.
+  mallopt(M_ARENA_MAX, 2);
+}
+
+}  // namespace devcomm::simulator::race

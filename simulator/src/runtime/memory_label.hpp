@@ -1,0 +1,20 @@
+/// \file memory_label.hpp
+/// Names of windows in messages, given by the host library.
+#pragma once
+
+#include <backend.hpp>
+
+#include <memory>
+#include <span>
+#include <string>
+
+namespace devcomm::simulator::detail {
+
+/// Names parts of a window while the result lives.
+[[nodiscard]] std::unique_ptr<host::detail::memory_label> label_memory(
+    const std::string& name, std::span<const host::detail::window_part> parts);
+
+/// From now on AddressSanitizer's reports are followed by what is at the address.
+void explain_address_reports();
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,28 @@
+/// \file simulation.hpp
+/// The one simulation of the process. CUDA's functions, the host library's device port and what programs call know no
+/// handle of it, so they come to it here; below them it is handed over.
+#pragma once
+
+#include "base/sanitizer.hpp"
+#include "engine/engine.hpp"
+
+namespace devcomm::simulator::detail {
+
+[[nodiscard]] engine& the_engine();
+
+/// Holds the engine's lock; for threads of hosts.
+class engine_guard {
+ public:
+  engine_guard() {
+    the_engine().lock.lock();
+    the_engine().hosts_moved = true;
+  }
+  ~engine_guard() { the_engine().lock.unlock(); }
+  engine_guard(const engine_guard&) = delete;
+  engine_guard& operator=(const engine_guard&) = delete;
+
+ private:
+  sanitizer::unobserved unobserved_;
+};
+
+}  // namespace devcomm::simulator::detail
