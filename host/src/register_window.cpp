@@ -1,12 +1,14 @@
 #include <devcomm/host/error.hpp>
 
 #include "held_window.hpp"
+#include "hex.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 namespace devcomm::host::detail {
@@ -24,10 +26,10 @@ struct registration {
 /// An allocation of another process is opened once for each device here, as CUDA requires.
 std::shared_ptr<opened_memory> open_once(backend& devices, int device, std::span<const std::byte> handle) {
   static std::mutex mutex;
-  static auto& open = *new std::map<std::pair<int, std::vector<std::byte>>, std::weak_ptr<opened_memory>>;
+  static auto& open = *new std::map<std::string, std::weak_ptr<opened_memory>>;
   const std::lock_guard lock(mutex);
   std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<opened_memory>& entry = open[{device, std::vector<std::byte>(handle.begin(), handle.end())}];
+  std::weak_ptr<opened_memory>& entry = open[std::to_string(device) + ":" + to_hex(handle)];
   std::shared_ptr<opened_memory> here = entry.lock();
   if (!here) entry = here = devices.open_pointer(device, handle);
   return here;
