@@ -3,8 +3,8 @@
 /// The first byte says how the rest is cut, and whether the stranger goes on with a right proof after its hello.
 #include "fuzz.hpp"
 
-#include <net/doorkeeper.hpp>
-#include <net/socket.hpp>
+#include <bootstrap/tcp/acceptor.hpp>
+#include <bootstrap/tcp/socket.hpp>
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -3,9 +3,9 @@
 #include <devcomm/host/error.hpp>
 
 #include "../host/communicator/rank_harness.hpp"
-#include "settings.hpp"
-#include "wait_report.hpp"
-#include "watchdog.hpp"
+#include "diagnostics/wait_report.hpp"
+#include "diagnostics/watchdog_settings.hpp"
+#include "diagnostics/watched_waits.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -228,15 +228,17 @@ TEST_CASE("a record is read only when it is complete") {
 }
 
 TEST_CASE("the watchdog's variables set its options, or are refused by name") {
-  CHECK(host::detail::watchdog_from(variables({})).after == 10s);
-  const auto options =
-      host::detail::watchdog_from(variables({{"DEVCOMM_WATCHDOG_AFTER", "2.5"}, {"DEVCOMM_WATCHDOG_SIGNAL", "1"}}));
+  CHECK(host::detail::watchdog_options_from(variables({})).after == 10s);
+  const auto options = host::detail::watchdog_options_from(
+      variables({{"DEVCOMM_WATCHDOG_AFTER", "2.5"}, {"DEVCOMM_WATCHDOG_SIGNAL", "1"}}));
   CHECK(options.after == 2500ms);
   CHECK(options.on_signal);
-  CHECK(host::detail::watchdog_from(variables({{"DEVCOMM_WATCHDOG_AFTER", "0"}})).after == 0ms);
+  CHECK(host::detail::watchdog_options_from(variables({{"DEVCOMM_WATCHDOG_AFTER", "0"}})).after == 0ms);
   for (const char* bad : {"", "-1", "soon", "nan", "inf", "2e9", "1 "})
-    CHECK_THROWS_AS(host::detail::watchdog_from(variables({{"DEVCOMM_WATCHDOG_AFTER", bad}})), host::invalid_argument);
-  CHECK_THROWS_AS(host::detail::watchdog_from(variables({{"DEVCOMM_WATCHDOG_SIGNAL", "yes"}})), host::invalid_argument);
+    CHECK_THROWS_AS(host::detail::watchdog_options_from(variables({{"DEVCOMM_WATCHDOG_AFTER", bad}})),
+                    host::invalid_argument);
+  CHECK_THROWS_AS(host::detail::watchdog_options_from(variables({{"DEVCOMM_WATCHDOG_SIGNAL", "yes"}})),
+                  host::invalid_argument);
   CHECK_THROWS_AS(host::set_watchdog({-1ms, false, {}}), host::invalid_argument);
 }
 

@@ -1,9 +1,9 @@
 #include <devcomm/host/error.hpp>
 #include <devcomm/host/mpi_bootstrap.hpp>
 
-#include "deadline.hpp"
-#include "gather_arguments.hpp"
-#include "rank_list.hpp"
+#include "bootstrap/gather_arguments.hpp"
+#include "util/deadline.hpp"
+#include "util/rank_list.hpp"
 
 #include <algorithm>
 #include <array>

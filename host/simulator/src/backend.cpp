@@ -5,8 +5,8 @@
 #include "memory_names.hpp"
 #include "sanitizer.hpp"
 
-#include <backend.hpp>
-#include <unique_fd.hpp>
+#include <device/backend.hpp>
+#include <util/unique_fd.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>

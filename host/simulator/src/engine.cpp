@@ -5,7 +5,7 @@
 #include "memory_names.hpp"
 
 #include <pthread.h>
-#include <ledger.hpp>
+#include <diagnostics/live_objects.hpp>
 
 #include <cstdio>
 #include <cstdlib>

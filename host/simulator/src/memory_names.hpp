@@ -2,7 +2,7 @@
 /// What messages call an address.
 #pragma once
 
-#include <backend.hpp>
+#include <device/backend.hpp>
 
 #include <memory>
 #include <span>

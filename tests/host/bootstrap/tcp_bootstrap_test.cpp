@@ -1,11 +1,11 @@
 // Joining over TCP: who gets in, who does not, and that strangers disturb nobody.
 #include "job_harness.hpp"
 
-#include "net/doorkeeper.hpp"
-#include "net/frame_stream.hpp"
-#include "net/handshake.hpp"
-#include "net/socket.hpp"
-#include "random.hpp"
+#include "bootstrap/tcp/acceptor.hpp"
+#include "bootstrap/tcp/frame_stream.hpp"
+#include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/socket.hpp"
+#include "util/random.hpp"
 
 #include <devcomm/host/error.hpp>
 

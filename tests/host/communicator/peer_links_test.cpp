@@ -1,4 +1,4 @@
-#include <peer_links.hpp>
+#include <rank/peer_links.hpp>
 
 #include <devcomm/host/error.hpp>
 

@@ -1,4 +1,4 @@
-#include <topology.hpp>
+#include <rank/topology.hpp>
 
 #include <devcomm/host/error.hpp>
 
