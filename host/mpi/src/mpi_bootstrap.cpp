@@ -3,7 +3,7 @@
 
 #include "bootstrap/gather_arguments.hpp"
 #include "util/deadline.hpp"
-#include "util/rank_list.hpp"
+#include "util/number_list.hpp"
 
 #include <algorithm>
 #include <array>

@@ -223,6 +223,9 @@ class opened_allocation final : public host::detail::opened_memory {
 class simulator_backend final : public host::detail::backend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "simulator"; }
+  [[nodiscard]] host::detail::backend_traits traits() const override {
+    return {.checks_launches = true, .one_clock = true, .timing = {false, "kernels run on the CPU"}};
+  }
   [[nodiscard]] int device_count() override { return detail::device_count(); }
   void provide_devices(int count) override {
     if (count > detail::device_count()) set_device_count(count);

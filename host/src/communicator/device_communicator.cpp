@@ -34,7 +34,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     comm_.failures = new (log_->data()) failure_log{};
     if (watch) {
       waits_ = std::make_unique<detail::watched_waits>(
-          context.devices, context.device,
+          context.devices, context.devices, context.device,
           detail::watched_name{context.rank(), context.size(), context.peers[0].identity, number});
     }
     return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u};

@@ -116,7 +116,8 @@ void run_thread(crew& all, std::shared_ptr<bootstrap> ranks, const communicator_
 void run_ranks(const run_options& options, const std::function<void(communicator&)>& body) {
   if (launched_by_environment()) return run_one(options.communicator, body);
 
-  detail::backend& devices = detail::current_backend();
+  detail::backend* const given = options.communicator.devices;
+  detail::backend& devices = given != nullptr ? *given : detail::current_backend();
   int count = detail::wanted_ranks(detail::process_variables(), options.ranks);
   if (count < 0) {
     throw invalid_argument("run_ranks: ranks is " + std::to_string(count) + "; give 0 (one a device) or more");

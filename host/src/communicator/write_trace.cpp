@@ -45,8 +45,7 @@ void write_trace(rank_context& context, const std::string& call, const device_co
       empty = empty && traces.back().rings.empty() && traces.back().unplaced == 0;
     }
     if (empty) throw invalid_argument("no span was recorded; compile the kernels with -DDEVCOMM_TRACE=1");
-    // The simulated GPUs of one process have one clock.
-    const bool one_clock = context.properties.backend == "simulator" && context.local_ranks.size() == traces.size();
+    const bool one_clock = context.devices.traits().one_clock && context.local_ranks.size() == traces.size();
     const auto offsets = one_clock ? std::vector<clock_offset>(traces.size()) : align_clocks(traces);
     write_file(path, trace_json(traces, offsets, context.properties.backend));
   });

@@ -1,5 +1,6 @@
 /// \file backend.hpp
-/// The ports through which the host library reaches devices: CUDA's driver or the simulator.
+/// The ports through which the host library reaches devices: memory, sharing, observing. CUDA's driver is behind them,
+/// or simulated devices.
 #pragma once
 
 #include <devcomm/host/properties.hpp>
@@ -75,55 +76,48 @@ struct device_facts {
   capability multicast;
 };
 
-/// One per program: the CUDA backend or the simulator's, whichever is linked.
-class backend {
+/// What holds for all devices of a backend.
+struct backend_traits {
+  bool checks_launches = false;  ///< `check_launch` where the caller says nothing
+  bool one_clock = false;        ///< all devices of one process share the clock of traces
+  capability timing{true, "GPU clocks"};
+};
+
+/// Memory of the devices of this process.
+class memory_port {
  public:
-  virtual ~backend() = default;
-
-  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// Throws `not_supported` with the reason when there is no usable driver or device.
-  [[nodiscard]] virtual int device_count() = 0;
-  /// Makes sure that there are `count` devices where they can be had for the asking (the simulator);
-  /// elsewhere does nothing, and ranks share the devices that there are.
-  virtual void provide_devices(int count) { static_cast<void>(count); }
-  [[nodiscard]] virtual device_facts facts(int device) = 0;
-  /// Whether `device` can load and store memory of the device with `peer_uuid` on this host.
-  [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
-  /// Whether lines of 128 bytes that a warp stores by one instruction stay whole between the two.
-  [[nodiscard]] virtual capability whole_lines(int device, const std::string& peer_uuid) = 0;
-  /// Makes `device` current for the calling thread.
-  virtual void make_current(int device) = 0;
-  /// Messages may call `device` by the world rank that uses it.
-  virtual void name_rank(int device, int rank) {
-    static_cast<void>(device);
-    static_cast<void>(rank);
-  }
-
-  /// Messages may call that memory by `name` while the result lives; null where there are none.
-  [[nodiscard]] virtual std::unique_ptr<memory_label> label(const std::string& name,
-                                                            std::span<const window_part> parts) {
-    static_cast<void>(name);
-    static_cast<void>(parts);
-    return nullptr;
-  }
-
-  /// Between the two the calling thread only looks on: kernels that wait get no help from it.
-  virtual void begin_looking_on() {}
-  virtual void end_looking_on() {}
-  /// False when surely no kernel runs on any device of this process.
-  [[nodiscard]] virtual bool may_run_kernels() { return true; }
+  virtual ~memory_port() = default;
 
   /// Sizes of physical memory and offsets in a range are multiples of this.
   [[nodiscard]] virtual std::size_t granularity(int device) = 0;
   [[nodiscard]] virtual std::unique_ptr<physical_memory> create_physical(int device, std::size_t bytes,
                                                                          handle_kind kind) = 0;
+  [[nodiscard]] virtual std::unique_ptr<address_range> reserve(std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::unique_ptr<host_memory> allocate_host(int device, std::size_t bytes) = 0;
+  /// Plain device memory for tables; freed by the returned owner.
+  [[nodiscard]] virtual std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) = 0;
+  /// From the host and back; all are complete on return.
+  virtual void zero(int device, void* destination, std::size_t bytes) = 0;
+  virtual void copy(int device, void* destination, const void* source, std::size_t bytes) = 0;
+  virtual void read(int device, void* destination, const void* source, std::size_t bytes) = 0;
+};
+
+/// Memory of other devices and processes.
+class sharing_port {
+ public:
+  virtual ~sharing_port() = default;
+
+  /// Whether `device` can load and store memory of the device with `peer_uuid` on this host.
+  [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
+  /// Whether lines of 128 bytes that a warp stores by one instruction stay whole between the two.
+  [[nodiscard]] virtual capability whole_lines(int device, const std::string& peer_uuid) = 0;
+  /// Lets `device` reach `cudaMalloc` memory of `peer_device` in this process.
+  virtual void enable_peer_access(int device, int peer_device) = 0;
+
   [[nodiscard]] virtual std::unique_ptr<physical_memory> import_descriptor(int device, int descriptor,
                                                                            std::size_t bytes) = 0;
   [[nodiscard]] virtual std::unique_ptr<physical_memory> import_fabric(int device, std::span<const std::byte> handle,
                                                                        std::size_t bytes) = 0;
-  [[nodiscard]] virtual std::unique_ptr<address_range> reserve(std::size_t bytes) = 0;
-
-  [[nodiscard]] virtual std::unique_ptr<host_memory> allocate_host(int device, std::size_t bytes) = 0;
 
   /// Opaque bytes by which another process opens the allocation that contains `pointer`, and the
   /// pointer's offset in it. Throws `not_supported` for memory that CUDA IPC cannot share.
@@ -133,18 +127,49 @@ class backend {
   };
   [[nodiscard]] virtual exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) = 0;
   [[nodiscard]] virtual std::unique_ptr<opened_memory> open_pointer(int device, std::span<const std::byte> handle) = 0;
-  /// Lets `device` reach `cudaMalloc` memory of `peer_device` in this process.
-  virtual void enable_peer_access(int device, int peer_device) = 0;
-
-  /// Plain device memory for tables; freed by the returned owner.
-  [[nodiscard]] virtual std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) = 0;
-  /// From the host and back; all are complete on return.
-  virtual void zero(int device, void* destination, std::size_t bytes) = 0;
-  virtual void copy(int device, void* destination, const void* source, std::size_t bytes) = 0;
-  virtual void read(int device, void* destination, const void* source, std::size_t bytes) = 0;
 };
 
-/// Defined by the library that was linked: `devcomm::host`'s CUDA part, or `devcomm::simulator`.
+/// What watches kernels, and what names things in messages. A backend without messages of its own implements none.
+class observing_port {
+ public:
+  virtual ~observing_port() = default;
+
+  /// Messages may call `device` by the world rank that uses it.
+  virtual void name_rank(int device, int rank) {
+    static_cast<void>(device);
+    static_cast<void>(rank);
+  }
+  /// Messages may call that memory by `name` while the result lives; null where there are none.
+  [[nodiscard]] virtual std::unique_ptr<memory_label> label(const std::string& name,
+                                                            std::span<const window_part> parts) {
+    static_cast<void>(name);
+    static_cast<void>(parts);
+    return nullptr;
+  }
+  /// Between the two the calling thread only looks on: kernels that wait get no help from it.
+  virtual void begin_looking_on() {}
+  virtual void end_looking_on() {}
+  /// False when surely no kernel runs on any device of this process.
+  [[nodiscard]] virtual bool may_run_kernels() { return true; }
+};
+
+/// Devices and their three ports: the CUDA driver's or the simulator's.
+class backend : public memory_port, public sharing_port, public observing_port {
+ public:
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  [[nodiscard]] virtual backend_traits traits() const { return {}; }
+  /// Throws `not_supported` with the reason when there is no usable driver or device.
+  [[nodiscard]] virtual int device_count() = 0;
+  /// Makes sure that there are `count` devices where they can be had for the asking; elsewhere does nothing, and
+  /// ranks share the devices that there are.
+  virtual void provide_devices(int count) { static_cast<void>(count); }
+  [[nodiscard]] virtual device_facts facts(int device) = 0;
+  /// Makes `device` current for the calling thread.
+  virtual void make_current(int device) = 0;
+};
+
+/// The one of the library that was linked, `devcomm::host` or `devcomm::simulator`: for communicators whose options
+/// name none.
 [[nodiscard]] backend& current_backend();
 
 }  // namespace devcomm::host::detail

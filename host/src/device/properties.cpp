@@ -18,7 +18,8 @@ std::string to_string(const properties& p) {
   return "backend: " + p.backend + "\ndevice: " + p.device_name + ", " + std::to_string(p.multiprocessors) +
          " multiprocessors\n" + line("LSA", p.lsa) + line("LL128", p.ll128) +
          line("file descriptor handles", p.file_descriptor_handles) + line("fabric handles", p.fabric_handles) +
-         line("CUDA IPC", p.cuda_ipc) + line("multicast", p.multicast) + line("network", p.network);
+         line("CUDA IPC", p.cuda_ipc) + line("multicast", p.multicast) + line("network", p.network) +
+         line("timing", p.timing);
 }
 
 }  // namespace devcomm::host

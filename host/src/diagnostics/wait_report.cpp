@@ -1,5 +1,7 @@
 #include "diagnostics/wait_report.hpp"
 
+#include "util/number_list.hpp"
+
 #include <algorithm>
 #include <compare>
 #include <cstdio>
@@ -53,30 +55,6 @@ struct wait_group {
   std::uint64_t seen;
   wait_places_of_kind places;
 };
-
-/// "3", "0, 1" or "0, 2..5, 9".
-std::string numbers(const number_set& all) {
-  constexpr std::size_t most = 12;
-  std::string text;
-  std::size_t written = 0;
-  for (auto at = all.begin(); at != all.end();) {
-    if (written++ == most) return text + " and more";
-    const std::uint64_t first = *at;
-    std::uint64_t last = first;
-    while (++at != all.end() && *at == last + 1) last = *at;
-    if (last == first + 1) {  // two in a row are no range
-      --at;
-      last = first;
-    }
-    text += (text.empty() ? "" : ", ") + std::to_string(first) + (last > first ? ".." + std::to_string(last) : "");
-  }
-  return text;
-}
-
-/// "block 3" or "blocks 0..7".
-std::string counted(const char* noun, const number_set& all) {
-  return std::string(noun) + (all.size() > 1 ? "s " : " ") + numbers(all);
-}
 
 std::string seconds(std::chrono::nanoseconds time) {
   char text[32];
@@ -162,7 +140,7 @@ class wait_graph {
     std::string text;
     for (const auto& [what, those] : doing) {
       const bool several = those.size() > 1;
-      text += "; " + counted("rank", those);
+      text += "; " + number_list("rank", those);
       if (what == nobody || what == elsewhere) {
         text += what == nobody ? (several ? " wait" : " waits") : (several ? " are" : " is");
       } else {
@@ -186,8 +164,8 @@ class wait_graph {
     std::string text;
     for (const auto& [what, those] : doing) {
       const auto& [wait, ranks] = what;
-      std::string channels = counted(to_string(group.what), those) + of_handle(group.groups);
-      if (ranks != group.ranks) channels += " of " + counted("rank", ranks);
+      std::string channels = number_list(to_string(group.what), those) + of_handle(group.groups);
+      if (ranks != group.ranks) channels += " of " + number_list("rank", ranks);
       text += wait == nobody ? "; nobody waits at " + channels : "; " + channels + wait;
     }
     return text;
@@ -202,7 +180,7 @@ class wait_graph {
       for (const party& end : ends_of(one)) victims[end].insert(static_cast<std::uint64_t>(one.rank));
     }
     for (const auto& [culprit, ranks] : victims) {
-      text += "\n  " + counted("rank", ranks) + (ranks.size() > 1 ? " wait" : " waits") + " in the end for " +
+      text += "\n  " + number_list("rank", ranks) + (ranks.size() > 1 ? " wait" : " waits") + " in the end for " +
               name(culprit);
       if (culprit.is_group()) {
         text += ", where nobody waits: its group has not started, is over, waits elsewhere, or is busy";
@@ -264,11 +242,13 @@ class wait_graph {
             places.indices == first->second.indices)
           ranks.insert(static_cast<std::uint64_t>(kind.peer.rank));
       }
-      return " at " + counted(to_string(first->first.what), first->second.indices) + " for " + counted("rank", ranks);
+      return " at " + number_list(to_string(first->first.what), first->second.indices) + " for " +
+             number_list("rank", ranks);
     }
     const auto first = find(true);
     if (first == kinds_.end()) return nobody;
-    return " at " + counted(to_string(first->first.what), first->second.indices) + " for " + name(first->first.peer);
+    return " at " + number_list(to_string(first->first.what), first->second.indices) + " for " +
+           name(first->first.peer);
   }
 
   /// What follows "LL channel 3", or `nobody`.
@@ -282,8 +262,8 @@ class wait_graph {
     }
     number_set indices;
     for (const party& peer : peers->second) indices.insert(peer.index);
-    return (blocks.empty() ? "" : ", of " + counted("block", blocks) + ",") + " itself waits for " +
-           counted(to_string(group.what), indices);
+    return (blocks.empty() ? "" : ", of " + number_list("block", blocks) + ",") + " itself waits for " +
+           number_list(to_string(group.what), indices);
   }
 
   /// All that `one` waits for, at first or second hand.
@@ -340,12 +320,12 @@ class wait_graph {
 std::string sentence(const wait_group& group, const wait_graph& graph) {
   const wait_places_of_kind& at = group.places;
   const bool one = group.ranks.size() == 1 && at.blocks.size() == 1 && at.threads.size() == 1;
-  return "\n  " + counted("rank", group.ranks) + ", " + counted("block", at.blocks) + ", " +
-         counted("thread", at.threads) + (one ? " waits at " : " wait at ") +
-         counted(to_string(group.what), at.indices) + " for " +
+  return "\n  " + number_list("rank", group.ranks) + ", " + number_list("block", at.blocks) + ", " +
+         number_list("thread", at.threads) + (one ? " waits at " : " wait at ") +
+         number_list(to_string(group.what), at.indices) + " for " +
          (group.groups != 0
-              ? counted(to_string(group.what), group.peers) + graph.of_handle(group.groups) + " of the same rank"
-              : counted("rank", group.peers)) +
+              ? number_list(to_string(group.what), group.peers) + graph.of_handle(group.groups) + " of the same rank"
+              : number_list("rank", group.peers)) +
          " to reach epoch " + std::to_string(group.expected) + " and last saw " + std::to_string(group.seen) +
          ", for " + seconds(at.longest) + (group.groups != 0 ? graph.own_waits(group) : graph.own_waits(group.peers));
 }

@@ -78,7 +78,7 @@ struct watched_table {
 
   wait_table* table;
   watched_name name;
-  backend* devices;
+  observing_port* devices;
   std::vector<sighting> sightings = std::vector<sighting>(wait_table::capacity);
 
   observed_rank observe(clock::time_point now) {
@@ -150,7 +150,7 @@ class watchdog {
     next_ = options_->after;
   }
 
-  void start(backend& devices) {
+  void start(observing_port& devices) {
     stop_ = false;
     signals().asked.store(false);
     thread_ = std::thread([this, &devices, turn = ++turn_] { run(devices, turn); });
@@ -205,7 +205,7 @@ class watchdog {
     return "devcomm watchdog: who waits for whom, the longest for " + std::string(seconds) + " s\n" + text + "\n";
   }
 
-  void run(backend& devices, std::uint64_t turn) {
+  void run(observing_port& devices, std::uint64_t turn) {
     devices.begin_looking_on();
     for (;;) {
       std::string text;
@@ -286,8 +286,8 @@ wait_record read_wait(wait_record& record) {
   return copy;
 }
 
-watched_waits::watched_waits(backend& devices, int device, watched_name name)
-    : memory_(devices.allocate_host(device, sizeof(wait_table))) {
+watched_waits::watched_waits(memory_port& memory, observing_port& devices, int device, watched_name name)
+    : memory_(memory.allocate_host(device, sizeof(wait_table))) {
   new (memory_->data()) wait_table{};
   the_watchdog().attach({table(), name, &devices});
 }

@@ -26,7 +26,7 @@ struct watched_name {
 class watched_waits {
  public:
   /// Throws `invalid_argument` for environment variables that make no sense.
-  watched_waits(backend& devices, int device, watched_name name);
+  watched_waits(memory_port& memory, observing_port& devices, int device, watched_name name);
   ~watched_waits();
   watched_waits(const watched_waits&) = delete;
   watched_waits& operator=(const watched_waits&) = delete;

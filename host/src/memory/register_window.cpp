@@ -24,7 +24,7 @@ struct registration {
 };
 
 /// An allocation of another process is opened once for each device here, as CUDA requires.
-std::shared_ptr<opened_memory> open_once(backend& devices, int device, std::span<const std::byte> handle) {
+std::shared_ptr<opened_memory> open_once(sharing_port& devices, int device, std::span<const std::byte> handle) {
   static std::mutex mutex;
   static auto& open = *new std::map<std::string, std::weak_ptr<opened_memory>>;
   const std::lock_guard lock(mutex);
@@ -50,7 +50,7 @@ held_window register_window(rank_context& context, const std::string& call, void
     mine.bytes = bytes;
     mine.pointer = reinterpret_cast<std::uintptr_t>(local);
     if (context.handle == handle_kind::none) return mine;
-    const backend::exported_pointer exported = context.devices.export_pointer(context.device, local, bytes);
+    const sharing_port::exported_pointer exported = context.devices.export_pointer(context.device, local, bytes);
     if (exported.handle.size() > mine.handle.size()) {
       throw system_error("an IPC handle of " + std::to_string(exported.handle.size()) +
                          " bytes is larger than the library expects");

@@ -14,7 +14,7 @@ void shared_window::place(int member, std::unique_ptr<physical_memory> memory, i
   if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);
 }
 
-void shared_window::map(backend& devices, std::size_t stride, const import_function& import) {
+void shared_window::map(memory_port& devices, std::size_t stride, const import_function& import) {
   const std::lock_guard lock(mutex_);
   if (range_) return;
   if (failure_) std::rethrow_exception(failure_);

@@ -28,7 +28,7 @@ class shared_window {
 
   /// Maps all slots, once: the first local rank to call does it, the others wait and get its result
   /// or its error. *Requires* that every local member was placed.
-  void map(backend& devices, std::size_t stride, const import_function& import);
+  void map(memory_port& devices, std::size_t stride, const import_function& import);
 
   /// Slot of LSA member 0. *Requires* `map`.
   [[nodiscard]] char* base() const noexcept { return range_->base(); }

@@ -2,8 +2,8 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "util/number_list.hpp"
 #include "util/random.hpp"
-#include "util/rank_list.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -3,7 +3,7 @@
 #include <devcomm/host/error.hpp>
 
 #include "rank/settings.hpp"
-#include "util/rank_list.hpp"
+#include "util/number_list.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -27,7 +27,9 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
 
 rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given,
                            const rank_context* parent)
-    : devices(current_backend()), options(given), agree(std::move(ranks), given.limit) {
+    : devices(given.devices != nullptr ? *given.devices : current_backend()),
+      options(given),
+      agree(std::move(ranks), given.limit) {
   peers = agree.gather(call, [&] { return introduce_self(given, parent); });
   require_agreement(peers, call, rank());
   local_ranks = ranks_of_process(peers, rank());
@@ -83,7 +85,7 @@ introduction rank_context::introduce_self(const communicator_options& given, con
   if (parent == nullptr) {
     const environment variables = process_variables();
     communicator_options defaults = given;
-    if (properties.backend == "simulator") defaults.check_launch = true;
+    if (devices.traits().checks_launches) defaults.check_launch = true;
     options = apply_environment(defaults, variables);
     wanted = wanted_handle(variables);
   } else {
@@ -125,6 +127,7 @@ device_card rank_context::describe_device() {
   mine.device = device;
 
   properties.device_name = facts.name;
+  properties.timing = devices.traits().timing;
   properties.multiprocessors = facts.multiprocessors;
   properties.file_descriptor_handles = facts.file_descriptor_handles;
   properties.fabric_handles = facts.fabric_handles;

@@ -20,6 +20,10 @@ namespace devcomm::host {
 
 class communicator;
 
+namespace detail {
+class backend;
+}
+
 /// Memory of the same size on every rank of a communicator, freed on destruction. Move-only.
 ///
 /// *Lifetime*: every rank must be done with its peers' memory before any rank destroys its own;
@@ -93,6 +97,8 @@ struct communicator_options {
   /// Have a table for waits that last, see `watchdog.hpp`. Set when the program is compiled with
   /// `DEVCOMM_WATCHDOG`; set it yourself where only the files with kernels are. The same on all ranks.
   bool watchdog = DEVCOMM_WATCHDOG != 0;
+  /// The devices; null for those of the library that was linked, CUDA's or the simulator's. For tests of the library.
+  detail::backend* devices = nullptr;
   /// `device_comm::layout_version` of the headers that the program was compiled with; leave it alone.
   /// The library refuses a program built with another layout than its own.
   std::uint32_t layout_version = device_comm::layout_version;

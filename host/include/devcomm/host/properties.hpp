@@ -23,6 +23,7 @@ struct properties {
   capability cuda_ipc;   ///< `register_memory` across processes
   capability multicast;  ///< NVLink multicast
   capability network;    ///< GIN
+  capability timing;     ///< times of kernels tell how fast GPUs are; simulated devices' do not
 };
 
 /// One line for each capability.

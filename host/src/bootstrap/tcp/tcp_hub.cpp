@@ -7,7 +7,7 @@
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
 #include "util/deadline.hpp"
-#include "util/rank_list.hpp"
+#include "util/number_list.hpp"
 
 #include <devcomm/host/error.hpp>
 

@@ -4,11 +4,13 @@
 
 #include "device/cuda/context.hpp"
 #include "device/cuda/memory.hpp"
+#include "util/hex.hpp"
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
+#include <span>
 
 namespace devcomm::host::cuda {
 namespace {
@@ -22,15 +24,9 @@ std::string compute_capability(int device) {
 }
 
 std::string uuid_of(int device) {
-  static constexpr char digits[] = "0123456789abcdef";
   CUuuid raw{};
   check(driver().device_get_uuid(&raw, handle_of(device)), "cuDeviceGetUuid");
-  std::string text = "GPU-";
-  for (const char c : raw.bytes) {
-    text += digits[static_cast<unsigned char>(c) >> 4];
-    text += digits[static_cast<unsigned char>(c) & 15];
-  }
-  return text;
+  return "GPU-" + detail::to_hex(std::as_bytes(std::span(raw.bytes)));
 }
 
 std::size_t granularity_of(int device, handle_kind kind) {

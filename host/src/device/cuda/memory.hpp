@@ -22,7 +22,7 @@ namespace devcomm::host::cuda {
 [[nodiscard]] std::unique_ptr<detail::address_range> reserve(std::size_t bytes);
 [[nodiscard]] std::unique_ptr<detail::host_memory> allocate_host(int device, std::size_t bytes);
 [[nodiscard]] std::unique_ptr<detail::opened_memory> allocate_device(int device, std::size_t bytes);
-[[nodiscard]] detail::backend::exported_pointer export_pointer(int device, void* pointer, std::size_t bytes);
+[[nodiscard]] detail::sharing_port::exported_pointer export_pointer(int device, void* pointer, std::size_t bytes);
 [[nodiscard]] std::unique_ptr<detail::opened_memory> open_pointer(int device, std::span<const std::byte> handle);
 
 }  // namespace devcomm::host::cuda

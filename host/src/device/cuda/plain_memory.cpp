@@ -83,7 +83,7 @@ std::unique_ptr<detail::opened_memory> allocate_device(int device, std::size_t b
   return std::make_unique<device_memory>(device, bytes);
 }
 
-detail::backend::exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) {
+detail::sharing_port::exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) {
   const on_device scope(device);
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
   int sharable = 0;
