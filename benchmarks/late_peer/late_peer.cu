@@ -74,9 +74,9 @@ __global__ void direct(device_comm comm, sym_ptr<element> input, sym_ptr<element
   collective::all_reduce_direct<element>(barrier, block{}, comm, input, output, count, sum{});
 }
 
-__global__ void chunked(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs,
-                        const element* input, element* output, std::uint64_t count, std::uint64_t group_packs,
-                        unsigned groups) {
+__global__ void __launch_bounds__(512)
+    chunked(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs, const element* input,
+            element* output, std::uint64_t count, std::uint64_t group_packs, unsigned groups) {
   const perf::chunk_group part(groups);
   lsa::barrier_session barrier{part.group, comm, part.index};
   collective::all_reduce_chunked<element>(
