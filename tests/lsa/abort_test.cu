@@ -1,0 +1,213 @@
+// An abort ends the waits of a rank within a millisecond, however many threads wait and whatever else the GPU does.
+#include <devcomm/devcomm.cuh>
+
+#include "support/ranks.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace devcomm;
+using namespace std::chrono_literals;
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+/// What a launch that has ended tells the host, which cannot ask the runtime while a graph is captured.
+struct ending {
+  std::uint32_t blocks;  ///< that have ended
+  std::uint32_t all;     ///< 1 once all have
+};
+
+/// The end of a block.
+__device__ void end_block(ending* end) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const std::uint32_t before = detail::arch::fetch_add<memory_order::acq_rel, scope::system>(&end->blocks, 1u);
+  if (before + 1 == gridDim.x) detail::arch::store<memory_order::release, scope::system>(&end->all, 1u);
+}
+
+__global__ void meet(device_comm comm, ending* end) {
+  {
+    lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+    barrier.sync();
+  }
+  end_block(end);
+}
+
+template <class Session>
+__global__ void receive(device_comm comm, typename Session::handle channels, ending* end) {
+  {
+    Session channel{block{}, comm, channels, blockIdx.x};
+    channel.begin_round();
+    pack<float> values[2];
+    channel.template receive_packs<2>(0, 2, threadIdx.x, values);
+  }
+  end_block(end);
+}
+
+/// Keeps a stream busy until the host stores to `go`.
+__global__ void spin(const std::uint32_t* go) {
+  while (detail::arch::load<memory_order::relaxed, scope::system>(go) == 0) detail::arch::sleep(1000);
+}
+
+bool is_simulated(const host::communicator& comm) { return comm.properties().backend == "simulator"; }
+
+struct stream {
+  stream() { check_cuda(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+  ~stream() { cudaStreamDestroy(handle); }
+  cudaStream_t handle = nullptr;
+};
+
+/// A zeroed `T` that host and kernels share.
+template <class T>
+class pinned {
+ public:
+  pinned() {
+    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&data_), sizeof(T)), "cudaMallocHost");
+    *data_ = T{};
+  }
+  pinned(const pinned&) = delete;
+  pinned& operator=(const pinned&) = delete;
+  ~pinned() { cudaFreeHost(data_); }
+  [[nodiscard]] T* get() const { return data_; }
+
+ private:
+  T* data_ = nullptr;
+};
+
+/// What the waiting rank launches.
+using launcher = std::function<void(const device_comm&, cudaStream_t, ending*)>;
+/// What the same rank does beside it, for as long as the result lives.
+using neighbour = std::function<std::shared_ptr<void>()>;
+
+/// Rank 0 launches what `prepare` returns, which waits for the others in vain, and aborts after `lateness`. The launch
+/// must end within a millisecond of the abort; in the simulator it must end.
+template <class Prepare>
+void check_abort(Prepare prepare, std::chrono::microseconds lateness, const neighbour& make_beside = {}) {
+  test::on_ranks(test::ranks_that_meet(2), [&](host::communicator& comm) {
+    devcomm::requirements needs = comm.requirements();
+    const launcher start = prepare(comm, needs);
+    const auto device_comm = comm.create_device_comm(needs);
+    if (comm.rank() == 0) {
+      const stream own;
+      const pinned<ending> end;
+      start(device_comm.get(), own.handle, end.get());
+      std::shared_ptr<void> beside = make_beside ? make_beside() : nullptr;
+      std::this_thread::sleep_for(lateness);
+      const clock_type::time_point begin = clock_type::now();
+      comm.abort();
+      if (!is_simulated(comm)) {
+        while (std::atomic_ref(end.get()->all).load() == 0 && clock_type::now() - begin < 10s) {
+        }
+        const auto took = std::chrono::duration_cast<std::chrono::microseconds>(clock_type::now() - begin);
+        std::printf("aborted after %lld us, ended %lld us later\n", static_cast<long long>(lateness.count()),
+                    static_cast<long long>(took.count()));
+        test::require(took <= 1ms, "the launch ended " + std::to_string(took.count()) + " us after the abort");
+      }
+      beside.reset();
+      check_cuda(cudaStreamSynchronize(own.handle), "the waiting launch");
+      test::require(end.get()->all == 1, "not all blocks have ended");
+      test::require(!device_comm.failures().empty(), "there is no record of the abort");
+    }
+    comm.barrier();
+  });
+}
+
+/// So many blocks of `threads` threads as fill half of the device; a few in the simulator.
+unsigned half_device(const host::communicator& comm, unsigned threads) {
+  if (is_simulated(comm)) return 4;
+  int processors = 0;
+  int of_each = 0;
+  check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, comm.device()), "multiprocessors");
+  check_cuda(cudaDeviceGetAttribute(&of_each, cudaDevAttrMaxThreadsPerMultiProcessor, comm.device()), "threads");
+  return static_cast<unsigned>(processors) * (static_cast<unsigned>(of_each) / 2) / threads;
+}
+
+launcher waiting_barriers(host::communicator& comm, devcomm::requirements& needs) {
+  const unsigned blocks = half_device(comm, 64);
+  needs.lsa_barriers(blocks);
+  return [blocks](const device_comm& device, cudaStream_t on, ending* end) {
+    launch(meet, {.grid = blocks, .block = 64, .stream = on}, device, end);
+  };
+}
+
+/// A full device.
+template <class Session>
+launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs) {
+  const unsigned threads = is_simulated(comm) ? 32 : 512;
+  const unsigned blocks = 2 * half_device(comm, threads);
+  const auto channels = needs.add_channels<Session>(comm.lsa(), blocks, threads);
+  return [=](const device_comm& device, cudaStream_t on, ending* end) {
+    launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, channels, end);
+  };
+}
+
+/// A stream that captures, and keeps all threads from what a capture forbids.
+class capture {
+ public:
+  capture() {
+    check_cuda(cudaStreamBeginCapture(captured_.handle, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+  }
+  ~capture() {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(captured_.handle, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  }
+  capture(const capture&) = delete;
+  capture& operator=(const capture&) = delete;
+
+ private:
+  stream captured_;
+};
+
+/// Streams that have a running kernel and another one behind it.
+class busy_streams {
+ public:
+  explicit busy_streams(unsigned count) : streams_(count) {
+    for (const stream& each : streams_)
+      for (int queued = 0; queued < 2; ++queued)
+        launch(spin, {.grid = 1, .block = 32, .stream = each.handle}, static_cast<const std::uint32_t*>(go_.get()));
+  }
+  ~busy_streams() {
+    std::atomic_ref(*go_.get()).store(1);
+    for (const stream& each : streams_) cudaStreamSynchronize(each.handle);
+  }
+  busy_streams(const busy_streams&) = delete;
+  busy_streams& operator=(const busy_streams&) = delete;
+
+ private:
+  pinned<std::uint32_t> go_;
+  std::vector<stream> streams_;
+};
+
+}  // namespace
+
+TEST_CASE("an abort ends waits at barriers, short ones and long ones, within a millisecond") {
+  for (const auto lateness : {0us, 100us, 1000us, 20000us}) check_abort(waiting_barriers, lateness);
+}
+
+TEST_CASE("an abort ends a device full of threads that wait for packets within a millisecond") {
+  for (const auto lateness : {100us, 20000us}) {
+    check_abort(waiting_packets<lsa::ll_session<block>>, lateness);
+    check_abort(waiting_packets<lsa::lamport_session<block>>, lateness);
+  }
+}
+
+TEST_CASE("an abort ends waits while a graph is captured") {
+  check_abort(waiting_barriers, 1000us, [] { return std::make_shared<capture>(); });
+}
+
+TEST_CASE("an abort ends waits beside 64 busy streams") {
+  check_abort(waiting_barriers, 5000us, [] { return std::make_shared<busy_streams>(64u); });
+}
