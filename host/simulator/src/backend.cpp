@@ -256,8 +256,8 @@ class simulator_backend final : public host::detail::backend {
     return detail::label_memory(name, parts);
   }
   void name_rank(int device, int rank) override { detail::name_rank_of_device(device, rank); }
-  void begin_looking_on() override { detail::begin_looking_on(); }
-  void end_looking_on() override { detail::end_looking_on(); }
+  void begin_observing() override { detail::begin_looking_on(); }
+  void end_observing() override { detail::end_looking_on(); }
   [[nodiscard]] bool may_run_kernels() override { return detail::kernels_run(); }
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }

@@ -20,7 +20,7 @@ void* conduct(void*) {
 
 /// Of windows and device communicators.
 void report_leaks() {
-  const std::size_t leaks = host::detail::ledger::report_all();
+  const std::size_t leaks = host::detail::live_objects::report_all();
   const int status = leaks == 0 ? 0 : the_engine().config.leak_exit_status;
   if (status == 0) return;
   std::fflush(nullptr);

@@ -20,11 +20,12 @@ class callback_bootstrap_ranks final : public bootstrap {
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                   std::chrono::milliseconds /*limit*/) override {
-    // The caller's function has its own limit. When it returns late the others have their bytes too,
-    // so an error here would set this rank apart.
+    // The caller's function has a limit of its own. When it returns late, all ranks have their bytes, so an error here
+    // would be one of this rank alone.
     const std::string call = "all_gather on rank " + std::to_string(rank_) + " of " + std::to_string(size_);
-    const std::string offence = detail::problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
-    if (!offence.empty()) throw invalid_argument(call + ": " + offence);
+    const std::string argument_problem =
+        detail::problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
+    if (!argument_problem.empty()) throw invalid_argument(call + ": " + argument_problem);
 
     try {
       gather_(mine, all);

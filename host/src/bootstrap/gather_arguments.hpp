@@ -1,5 +1,5 @@
 /// \file gather_arguments.hpp
-/// What every implementation of `bootstrap::all_gather` asks of its arguments.
+/// Checks of the arguments of `bootstrap::all_gather`.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace devcomm::host::detail {
 /// Largest contribution of one rank to an all-gather.
 inline constexpr std::size_t longest_part = std::size_t{16} << 20;
 
-/// What is wrong with the caller's sizes, and what to pass; empty when nothing is.
+/// What is wrong with the sizes, and what to pass; empty when they are right.
 [[nodiscard]] inline std::string problem_of_arguments(std::size_t mine, std::size_t all, std::size_t ranks) {
   if (mine > longest_part) {
     return std::to_string(mine) + " bytes are more than the " + std::to_string(longest_part) +

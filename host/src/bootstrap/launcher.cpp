@@ -58,7 +58,7 @@ process_environment placed(const environment& variables, const char* launcher, c
   return process;
 }
 
-/// Local rank and size from two variables that may be missing; then the process counts as alone.
+/// Local rank and size from two variables; where they are missing, the process counts as the only one of its host.
 void place_locally(process_environment& process, const environment& variables, const char* rank, const char* size) {
   if (variables(size)) process.local_size = number(variables, size, 1, process.size);
   if (!variables(rank)) return;
@@ -76,7 +76,7 @@ bool take_given_root(process_environment& process, const environment& variables)
   return true;
 }
 
-/// What all ranks of a job have in common and other jobs have not, as far as the launcher tells.
+/// Variables that all ranks of a job share and other jobs do not, as far as the launcher sets any.
 std::string job_text(const environment& variables, const process_environment& process) {
   std::string job = process.launcher + "\n" + std::to_string(process.size);
   const auto add = [&](std::initializer_list<const char*> names) {

@@ -1,5 +1,5 @@
 /// \file launcher.hpp
-/// What torchrun, mpirun, srun or a plain shell say of a process, read from its environment.
+/// Rank, size and address of rank 0 as torchrun, mpirun, srun or a shell set them in the environment.
 #pragma once
 
 #include <devcomm/host/bootstrap.hpp>
@@ -16,12 +16,12 @@
 namespace devcomm::host::detail {
 
 /// Nothing when no launcher's variables are set. `DEVCOMM_RANK` goes first, then torchrun, mpirun and
-/// srun: what was started last, and closest to the process, speaks for it. Throws `invalid_argument`
+/// srun: the launcher closest to the process. Throws `invalid_argument`
 /// naming the variable, its value and what is expected.
 [[nodiscard]] std::optional<process_environment> read_launcher(const environment& variables);
 
-/// `DEVCOMM_SECRET`, or SHA-256 of what the launcher gives all ranks of the job alike. The latter
-/// keeps jobs apart; it stops nobody who can guess the launcher's variables.
+/// `DEVCOMM_SECRET`, or SHA-256 of those launcher variables that all ranks of the job share. The latter keeps jobs
+/// apart; it does not stop someone who can guess the variables.
 [[nodiscard]] job_secret launcher_secret(const environment& variables, const process_environment& process);
 
 /// A port from 20000 to 32767, below those that the kernel gives to outgoing connections, picked by

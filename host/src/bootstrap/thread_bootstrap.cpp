@@ -14,9 +14,9 @@
 namespace devcomm::host {
 namespace {
 
-/// One all-gather. Waiters keep theirs alive while the room goes on to the next.
-struct meeting {
-  explicit meeting(std::size_t size) : parts(size), here(size, false) {}
+/// One all-gather. Ranks that still read it keep it alive while the next one begins.
+struct gather_round {
+  explicit gather_round(std::size_t size) : parts(size), here(size, false) {}
 
   std::vector<std::vector<std::byte>> parts;
   std::vector<bool> here;
@@ -25,7 +25,7 @@ struct meeting {
 
   std::string sizes_differ;  ///< set when over and the parts are not of one size
   int offender = -1;         ///< rank whose arguments made the call impossible
-  std::string offence;
+  std::string argument_problem;
   std::string gave_up;  ///< set when over because one rank's limit passed
 
   [[nodiscard]] std::vector<int> missing() const {
@@ -38,10 +38,10 @@ struct meeting {
 };
 
 /// What the ranks of one process share.
-class room {
+class thread_group {
  public:
-  explicit room(int size)
-      : size_(static_cast<std::size_t>(size)), gone_(size_, false), current_(std::make_shared<meeting>(size_)) {}
+  explicit thread_group(int size)
+      : size_(static_cast<std::size_t>(size)), gone_(size_, false), current_(std::make_shared<gather_round>(size_)) {}
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(size_); }
 
@@ -58,11 +58,11 @@ class room {
     std::unique_lock lock(mutex_);
     if (broken_rank_ >= 0) throw remote_error(call + ": " + broken_, broken_rank_);
 
-    const std::shared_ptr<meeting> round = current_;
+    const std::shared_ptr<gather_round> round = current_;
     const std::string bad_arguments = detail::problem_of_arguments(mine.size(), all.size(), size_);
     if (!bad_arguments.empty()) {
       round->offender = rank;
-      round->offence = bad_arguments;
+      round->argument_problem = bad_arguments;
     }
     arrive(*round, rank, mine);
 
@@ -84,20 +84,20 @@ class room {
     }
     if (!round->gave_up.empty()) throw timeout_error(call + ": " + round->gave_up);
     if (round->offender >= 0) {
-      throw remote_error(call + ": rank " + std::to_string(round->offender) + " failed: " + round->offence,
+      throw remote_error(call + ": rank " + std::to_string(round->offender) + " failed: " + round->argument_problem,
                          round->offender);
     }
     if (!round->sizes_differ.empty()) throw invalid_argument(call + ": " + round->sizes_differ);
     lock.unlock();
 
-    // Nobody writes to a meeting that is over.
+    // A finished round is not written to any more.
     for (std::size_t i = 0; i < size_ && !mine.empty(); ++i) {
       std::memcpy(all.data() + i * mine.size(), round->parts[i].data(), mine.size());
     }
   }
 
  private:
-  void arrive(meeting& round, int rank, std::span<const std::byte> mine) {
+  void arrive(gather_round& round, int rank, std::span<const std::byte> mine) {
     const auto place = static_cast<std::size_t>(rank);
     round.parts[place].assign(mine.begin(), mine.end());
     round.here[place] = true;
@@ -112,14 +112,14 @@ class room {
     finish(round);
   }
 
-  void finish(meeting& round) {
+  void finish(gather_round& round) {
     round.over = true;
-    current_ = std::make_shared<meeting>(size_);
+    current_ = std::make_shared<gather_round>(size_);
     changed_.notify_all();
   }
 
-  /// The meeting can never be complete: all who wait in it hear so now, latecomers when they come.
-  void give_up(meeting& round, int rank, const std::string& after) {
+  /// The round can never be complete: ranks that wait for it get the error now, the others when they call.
+  void give_up(gather_round& round, int rank, const std::string& after) {
     round.gave_up = "rank " + std::to_string(rank) + " gave up after " + after + " waiting for " +
                     detail::rank_list(round.missing()) + " to take part; see what holds them up, or raise the limit";
     fail_for_good(rank, round.gave_up);
@@ -132,7 +132,7 @@ class room {
     broken_ = std::move(text);
   }
 
-  [[nodiscard]] int gone_and_missing(const meeting& round) const {
+  [[nodiscard]] int gone_and_missing(const gather_round& round) const {
     for (std::size_t i = 0; i < size_; ++i) {
       if (gone_[i] && !round.here[i]) return static_cast<int>(i);
     }
@@ -143,27 +143,27 @@ class room {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> gone_;
-  std::shared_ptr<meeting> current_;
-  int broken_rank_ = -1;  ///< after a timeout or a loss no further meeting can be complete
+  std::shared_ptr<gather_round> current_;
+  int broken_rank_ = -1;  ///< after a timeout or a loss no further round can be complete
   std::string broken_;
 };
 
 class thread_bootstrap final : public bootstrap {
  public:
-  thread_bootstrap(std::shared_ptr<room> shared, int rank) : room_(std::move(shared)), rank_(rank) {}
-  ~thread_bootstrap() override { room_->leave(rank_); }
+  thread_bootstrap(std::shared_ptr<thread_group> shared, int rank) : group_(std::move(shared)), rank_(rank) {}
+  ~thread_bootstrap() override { group_->leave(rank_); }
   thread_bootstrap(const thread_bootstrap&) = delete;
   thread_bootstrap& operator=(const thread_bootstrap&) = delete;
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
-  [[nodiscard]] int size() const noexcept override { return room_->size(); }
+  [[nodiscard]] int size() const noexcept override { return group_->size(); }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
-    room_->all_gather(rank_, mine, all, limit);
+    group_->all_gather(rank_, mine, all, limit);
   }
 
  private:
-  std::shared_ptr<room> room_;
+  std::shared_ptr<thread_group> group_;
   int rank_;
 };
 
@@ -171,7 +171,7 @@ class thread_bootstrap final : public bootstrap {
 
 std::vector<std::shared_ptr<bootstrap>> thread_bootstraps(int size) {
   if (size < 1) throw invalid_argument("thread_bootstraps: size is " + std::to_string(size) + "; give at least 1");
-  const auto shared = std::make_shared<room>(size);
+  const auto shared = std::make_shared<thread_group>(size);
   std::vector<std::shared_ptr<bootstrap>> ranks;
   ranks.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) ranks.push_back(std::make_shared<thread_bootstrap>(shared, rank));

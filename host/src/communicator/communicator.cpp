@@ -66,7 +66,7 @@ std::unique_ptr<communicator> communicator::split(int color, int key) {
   const detail::range shown("split");
   const detail::child_bootstrap start = detail::plan_child(*state_, "split", color, key);
   std::unique_ptr<communicator> child;
-  // Ranks that fail early wait here for those that wait for them inside.
+  // A rank that fails early waits here while the others, inside, wait for it.
   state_->agree.with_limit(2 * state_->agree.limit()).together("split", [&] {
     if (!start) return;
     child.reset(new communicator);
@@ -87,12 +87,12 @@ void communicator::clear_trace(const device_communicator& traced) {
 
 void communicator::barrier() {
   const detail::range shown("barrier");
-  state_->agree.together("barrier", [&] { state_->watched->require_peers(); });
+  state_->agree.together("barrier", [&] { state_->aborts->require_peers(); });
 }
 
-void communicator::abort() noexcept { state_->watched->abort(); }
-bool communicator::aborted() const noexcept { return state_->watched->aborted(); }
-int communicator::dead_rank() const noexcept { return state_->watched->lost_rank(); }
-void communicator::check() const { state_->watched->check(); }
+void communicator::abort() noexcept { state_->aborts->abort(); }
+bool communicator::aborted() const noexcept { return state_->aborts->aborted(); }
+int communicator::dead_rank() const noexcept { return state_->aborts->lost_rank(); }
+void communicator::check() const { state_->aborts->check(); }
 
 }  // namespace devcomm::host

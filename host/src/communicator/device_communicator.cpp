@@ -12,7 +12,7 @@ using detail::call_text;
 
 device_communicator::state::state(detail::rank_context& context, const std::string& call,
                                   const devcomm::requirements& needs, code_place made)
-    : trace_(needs.trace()), watched_(context.watched) {
+    : trace_(needs.trace()), aborts_(context.aborts) {
   const std::uint64_t number = ++context.device_comms;
   struct request {
     std::uint64_t fingerprint;
@@ -53,7 +53,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
                            " bytes) differ from those of rank 0 (" + std::to_string(requests[0].bytes) +
                            " bytes); ask for the same resources in the same order on every rank");
   }
-  // What the watchdog needs in device memory lies behind what was asked for.
+  // The watchdog's part of device memory follows the requirements'.
   const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
   resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_places) : needs.bytes(),
                                        "resources of device communicator " + std::to_string(number));
@@ -77,12 +77,12 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     }
     context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
   });
-  watched_->attach(comm_.failures);
-  listed_ =
-      std::make_unique<detail::ledger::entry>(context.made, "device communicator " + std::to_string(number), made);
+  aborts_->attach(comm_.failures);
+  entry_ = std::make_unique<detail::live_objects::entry>(context.objects,
+                                                         "device communicator " + std::to_string(number), made);
 }
 
-device_communicator::state::~state() { watched_->detach(comm_.failures); }
+device_communicator::state::~state() { aborts_->detach(comm_.failures); }
 
 device_communicator::device_communicator(std::unique_ptr<state> s) : state_(std::move(s)) {}
 device_communicator::device_communicator(device_communicator&&) noexcept = default;

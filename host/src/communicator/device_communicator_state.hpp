@@ -27,11 +27,11 @@ class device_communicator::state {
  private:
   device_comm comm_{};
   trace_room trace_{};
-  std::shared_ptr<detail::health> watched_;
+  std::shared_ptr<detail::abort_state> aborts_;
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched
-  detail::held_window resources_;
-  std::unique_ptr<detail::ledger::entry> listed_;
+  detail::window_state resources_;
+  std::unique_ptr<detail::live_objects::entry> entry_;
 };
 
 }  // namespace devcomm::host

@@ -24,8 +24,8 @@ struct choice {
   std::int32_t key;
 };
 
-struct invitation {
-  std::array<char, 256> id{};  ///< of the child whose rank 0 this is; empty when it meets as threads
+struct child_address {
+  std::array<char, 256> id{};  ///< `unique_id` of the child whose rank 0 this is; empty within one process
 };
 
 /// Ranks of the parent that form the child of `rank`, in the child's order.
@@ -63,7 +63,7 @@ std::string outside_address() {
 child_bootstrap plan_child(rank_context& parent, const std::string& call, int color, int key) {
   const std::uint64_t number = ++parent.children;
   const auto choices = parent.agree.gather(call, [&] {
-    parent.watched->require_peers();
+    parent.aborts->require_peers();
     return choice{color, key};
   });
   const std::vector<int> members = members_of_child(choices, parent.rank());
@@ -74,17 +74,17 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
   const auto all = [&](auto holds) { return std::all_of(members.begin(), members.end(), holds); };
   const bool one_process = all([&](int member) { return parent.same_process(member); });
 
-  const auto invitations = parent.agree.gather(call, [&] {
-    invitation mine;
+  const auto child_addresses = parent.agree.gather(call, [&] {
+    child_address mine;
     if (color < 0 || rank != 0) return mine;
     if (one_process) {
       auto bootstraps = thread_bootstraps(size);
       for (int i = 0; i < size; ++i) {
-        parent.process->leave_bootstrap(child, i, std::move(bootstraps[static_cast<std::size_t>(i)]));
+        parent.process->store_bootstrap(child, i, std::move(bootstraps[static_cast<std::size_t>(i)]));
       }
       return mine;
     }
-    const introduction& me = parent.peers[static_cast<std::size_t>(parent.rank())];
+    const rank_info& me = parent.peers[static_cast<std::size_t>(parent.rank())];
     const bool one_host =
         all([&](int member) { return parent.peers[static_cast<std::size_t>(member)].host == me.host; });
     const std::string id = unique_id::create(one_host ? "127.0.0.1" : outside_address()).to_string();
@@ -100,7 +100,7 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
   if (one_process) {
     return [process = parent.process, child, rank] { return process->take_bootstrap(child, rank); };
   }
-  std::array<char, 256> text = invitations[static_cast<std::size_t>(root)].id;
+  std::array<char, 256> text = child_addresses[static_cast<std::size_t>(root)].id;
   text.back() = '\0';
   return [id = std::string(text.data()), rank, size, limit = parent.agree.limit()] {
     return tcp_bootstrap(unique_id::parse(id), rank, size, limit);

@@ -13,8 +13,7 @@ namespace devcomm::host::detail {
 /// Makes this rank's bootstrap in its child; empty when the rank has none.
 using child_bootstrap = std::function<std::shared_ptr<bootstrap>()>;
 
-/// *Collective* over the parent. Children within one process meet as threads, others over TCP with a
-/// secret of their own.
+/// *Collective* over the parent. Ranks of one process use `thread_bootstraps`, others TCP with a new secret.
 [[nodiscard]] child_bootstrap plan_child(rank_context& parent, const std::string& call, int color, int key);
 
 }  // namespace devcomm::host::detail

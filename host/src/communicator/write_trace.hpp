@@ -1,5 +1,5 @@
 /// \file write_trace.hpp
-/// Brings the spans of all ranks together.
+/// Gathers the spans of all ranks.
 #pragma once
 
 #include <devcomm/device_comm.hpp>
@@ -14,7 +14,7 @@ struct rank_context;
 void write_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_room& room,
                  const std::string& path);
 
-/// *Collective*. Forgets what has been recorded.
+/// *Collective*. Deletes the recorded spans.
 void clear_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_room& room);
 
 }  // namespace devcomm::host::detail

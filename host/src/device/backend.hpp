@@ -15,7 +15,7 @@
 
 namespace devcomm::host::detail {
 
-/// How physical memory travels to another process.
+/// Handle type by which another process opens physical memory.
 enum class handle_kind : std::uint32_t { none, file_descriptor, fabric };
 
 /// Physical memory on one device, owned or imported.
@@ -51,15 +51,15 @@ class opened_memory {
   [[nodiscard]] virtual char* data() const noexcept = 0;
 };
 
-/// One rank's part of a window. What lies between `bytes` and `room` is nobody's.
+/// One rank's part of a window. The bytes from `bytes` to `capacity` are padding.
 struct window_part {
   char* base;
   std::size_t bytes;
-  std::size_t room;
+  std::size_t capacity;
   int rank;
 };
 
-/// Stands for the name of some memory; forgotten on destruction.
+/// Registration of a name for memory; removed on destruction.
 class memory_label {
  public:
   virtual ~memory_label() = default;
@@ -68,7 +68,7 @@ class memory_label {
 struct device_facts {
   std::string name;
   int multiprocessors = 0;
-  /// Tells devices of one host apart across processes (`CUDA_VISIBLE_DEVICES` renumbers them).
+  /// Identifies a device of a host across processes (`CUDA_VISIBLE_DEVICES` renumbers them).
   std::string uuid;
   capability file_descriptor_handles;
   capability fabric_handles;
@@ -146,10 +146,10 @@ class observing_port {
     static_cast<void>(parts);
     return nullptr;
   }
-  /// Between the two the calling thread only looks on: kernels that wait get no help from it.
-  virtual void begin_looking_on() {}
-  virtual void end_looking_on() {}
-  /// False when surely no kernel runs on any device of this process.
+  /// Between the two the calling thread only observes: it makes no progress for kernels that wait.
+  virtual void begin_observing() {}
+  virtual void end_observing() {}
+  /// False only when no kernel runs on any device of this process.
   [[nodiscard]] virtual bool may_run_kernels() { return true; }
 };
 

@@ -10,24 +10,24 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// Of the failures of destroyed device communicators, the first ones are kept.
+/// Limit of the text kept of destroyed device communicators.
 constexpr std::size_t most_past_bytes = std::size_t{1} << 16;
 
 }  // namespace
 
-void health::abort() noexcept {
+void abort_state::abort() noexcept {
   aborted_.store(true, std::memory_order_release);
   store_abort();
 }
 
-void health::lose(int rank, const std::string& text) noexcept {
+void abort_state::lose(int rank, const std::string& text) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (lost_rank_.load(std::memory_order_relaxed) >= 0) return;
     try {
       lost_text_ = text;
     } catch (...) {
-      lost_text_.clear();  // the rank alone must do when there is no memory for its story
+      lost_text_.clear();  // out of memory: the rank without its text
     }
     lost_rank_.store(rank, std::memory_order_release);
   }
@@ -35,13 +35,13 @@ void health::lose(int rank, const std::string& text) noexcept {
   store_abort();
 }
 
-void health::attach(failure_log* log) {
+void abort_state::attach(failure_log* log) {
   const std::lock_guard lock(mutex_);
   logs_.push_back(log);
   if (aborted()) std::atomic_ref(log->abort).store(abort_by_host, std::memory_order_release);
 }
 
-void health::detach(failure_log* log) noexcept {
+void abort_state::detach(failure_log* log) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(logs_, log);
   try {
@@ -50,11 +50,11 @@ void health::detach(failure_log* log) noexcept {
     if (room) past_failures_ += text;
     past_incomplete_ = past_incomplete_ || (!room && !text.empty());
   } catch (...) {
-    past_incomplete_ = true;  // no memory for the story
+    past_incomplete_ = true;  // out of memory
   }
 }
 
-void health::store_abort() noexcept {
+void abort_state::store_abort() noexcept {
   const std::lock_guard lock(mutex_);
   for (failure_log* log : logs_) {
     std::uint32_t none = 0;  // an abort by a failed wait stays what it is
@@ -62,13 +62,13 @@ void health::store_abort() noexcept {
   }
 }
 
-void health::require_peers() const {
+void abort_state::require_peers() const {
   const std::lock_guard lock(mutex_);
   const int lost = lost_rank_.load(std::memory_order_relaxed);
   if (lost >= 0) throw remote_error(lost_text_, lost);
 }
 
-void health::check() const {
+void abort_state::check() const {
   const std::lock_guard lock(mutex_);
   const int lost = lost_rank_.load(std::memory_order_relaxed);
   if (lost >= 0) {
@@ -83,7 +83,7 @@ void health::check() const {
   }
 }
 
-std::string health::all_sentences() const {
+std::string abort_state::all_sentences() const {
   std::string text = past_failures_;
   if (past_incomplete_) text += "\n  (of destroyed device communicators, later failures were not kept)";
   for (failure_log* log : logs_) text += sentences(*log);

@@ -1,5 +1,5 @@
-/// \file health.hpp
-/// Whether one rank's kernels may go on waiting, and what their waits reported.
+/// \file abort_state.hpp
+/// Abort word and failed waits of one rank of a communicator.
 #pragma once
 
 #include <devcomm/failure.hpp>
@@ -11,20 +11,20 @@
 
 namespace devcomm::host::detail {
 
-/// One a rank of a communicator. Aborts reach the failure logs of its device communicators, those
-/// that exist and those made later. Every member may be called from any thread.
-class health {
+/// One per rank of a communicator. An abort is stored in the failure logs of its device communicators, which kernels
+/// poll: in those that exist and in those made later. Every member may be called from any thread.
+class abort_state {
  public:
-  explicit health(int rank, int size) : rank_(rank), size_(size) {}
+  explicit abort_state(int rank, int size) : rank_(rank), size_(size) {}
 
-  /// Ends all waits because this rank's owner asked for it.
+  /// Ends all waits: the caller's `communicator::abort`.
   void abort() noexcept;
-  /// Ends all waits because `rank` is gone; `text` says how it went. The first loss is kept.
+  /// Ends all waits because `rank` is gone; `text` says why. Only the first loss is kept.
   void lose(int rank, const std::string& text) noexcept;
 
-  /// From here until `detach`, an abort is stored in `log` too.
+  /// Until `detach`, an abort is stored in `log` too.
   void attach(failure_log* log);
-  /// `check` goes on to throw what `log` holds by now.
+  /// `check` still throws the failures that `log` holds now.
   void detach(failure_log* log) noexcept;
 
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
@@ -37,7 +37,7 @@ class health {
 
  private:
   void store_abort() noexcept;
-  /// Of all device communicators there were. Called with `mutex_`.
+  /// Of all device communicators, past and present. Called with `mutex_`.
   [[nodiscard]] std::string all_sentences() const;
 
   const int rank_;

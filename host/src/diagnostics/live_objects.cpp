@@ -9,30 +9,30 @@
 namespace devcomm::host::detail {
 namespace {
 
-struct all_ledgers {
+struct every_list {
   std::mutex mutex;
-  std::set<ledger*> list;
+  std::set<live_objects*> lists;
 };
 
-/// Outlives everything, as some are left when the process ends.
-all_ledgers& all() {
-  static auto& only = *new all_ledgers;
+/// Never destroyed: objects may be left when the process ends.
+every_list& all() {
+  static auto& only = *new every_list;
   return only;
 }
 
 }  // namespace
 
-ledger::ledger(int rank, int size) : rank_(rank), size_(size) {
+live_objects::live_objects(int rank, int size) : rank_(rank), size_(size) {
   const std::lock_guard lock(all().mutex);
-  all().list.insert(this);
+  all().lists.insert(this);
 }
 
-ledger::~ledger() {
+live_objects::~live_objects() {
   const std::lock_guard lock(all().mutex);
-  all().list.erase(this);
+  all().lists.erase(this);
 }
 
-void ledger::report(const char* when) noexcept {
+void live_objects::report(const char* when) noexcept {
   const std::lock_guard lock(mutex_);
   for (item& each : items_) {
     if (each.reported) continue;
@@ -42,24 +42,25 @@ void ledger::report(const char* when) noexcept {
   }
 }
 
-void ledger::report_left() noexcept { report("is alive when its communicator is destroyed; destroy it first"); }
+void live_objects::report_left() noexcept { report("is alive when its communicator is destroyed; destroy it first"); }
 
-std::size_t ledger::report_all() noexcept {
+std::size_t live_objects::report_all() noexcept {
   const std::lock_guard lock(all().mutex);
   std::size_t count = 0;
-  for (ledger* each : all().list) {
+  for (live_objects* each : all().lists) {
     each->report("was never destroyed");
     count += each->items_.size();
   }
   return count;
 }
 
-ledger::entry::entry(std::shared_ptr<ledger> list, const std::string& what, code_place made) : list_(std::move(list)) {
+live_objects::entry::entry(std::shared_ptr<live_objects> list, const std::string& what, code_place made)
+    : list_(std::move(list)) {
   const std::lock_guard lock(list_->mutex_);
   item_ = list_->items_.insert(list_->items_.end(), {what, made, false});
 }
 
-ledger::entry::~entry() {
+live_objects::entry::~entry() {
   const std::lock_guard lock(list_->mutex_);
   list_->items_.erase(item_);
 }

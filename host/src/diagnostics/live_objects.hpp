@@ -1,5 +1,5 @@
-/// \file ledger.hpp
-/// What a rank has made and not yet destroyed.
+/// \file live_objects.hpp
+/// Windows and device communicators that a rank has made and not yet destroyed.
 #pragma once
 
 #include <devcomm/host/code_place.hpp>
@@ -12,20 +12,20 @@
 
 namespace devcomm::host::detail {
 
-/// One a rank of a communicator. Every member may be called from any thread.
-class ledger {
+/// One per rank of a communicator. Every member may be called from any thread.
+class live_objects {
  public:
-  ledger(int rank, int size);
-  ~ledger();
-  ledger(const ledger&) = delete;
-  ledger& operator=(const ledger&) = delete;
+  live_objects(int rank, int size);
+  ~live_objects();
+  live_objects(const live_objects&) = delete;
+  live_objects& operator=(const live_objects&) = delete;
 
-  /// Stands in the ledger as long as it lives.
+  /// In the list for as long as it lives.
   class entry;
 
   /// Writes a line to stderr for each entry that outlives the communicator.
   void report_left() noexcept;
-  /// Writes a line to stderr for each entry of any ledger that was not reported yet; returns how many there are.
+  /// Writes a line to stderr for each entry of any list that was not reported yet; returns how many there are.
   static std::size_t report_all() noexcept;
 
  private:
@@ -42,16 +42,16 @@ class ledger {
   std::list<item> items_;
 };
 
-class ledger::entry {
+class live_objects::entry {
  public:
   /// `what`: "window 'weights' of 4096 bytes".
-  entry(std::shared_ptr<ledger> list, const std::string& what, code_place made);
+  entry(std::shared_ptr<live_objects> list, const std::string& what, code_place made);
   ~entry();
   entry(const entry&) = delete;
   entry& operator=(const entry&) = delete;
 
  private:
-  std::shared_ptr<ledger> list_;
+  std::shared_ptr<live_objects> list_;
   std::list<item>::iterator item_;
 };
 

@@ -37,7 +37,7 @@ struct bounds {
 
 std::int64_t difference(std::uint64_t a, std::uint64_t b) { return static_cast<std::int64_t>(a - b); }
 
-/// Of the clock of `b` minus that of `a`. Neither leaves before the other has come.
+/// Bounds of the clock of `b` minus that of `a`: neither leaves the barrier before the other has arrived.
 bounds bound_offset(const meetings& a, const meetings& b, std::int64_t resolution) {
   bounds found;
   for (const auto& [name, mine] : a) {
@@ -98,7 +98,7 @@ std::vector<clock_offset> align_clocks(const std::vector<rank_trace>& traces) {
   std::vector<clock_offset> offsets(traces.size(), {0, -1});
   if (!offsets.empty()) offsets[0].accuracy = 0;
 
-  // The best known first, as in Dijkstra's search for shortest ways.
+  // Smallest uncertainty first, as in Dijkstra's shortest paths.
   std::vector<bool> done(traces.size(), false);
   for (;;) {
     std::size_t next = traces.size();
@@ -112,7 +112,7 @@ std::vector<clock_offset> align_clocks(const std::vector<rank_trace>& traces) {
       if (done[i]) continue;
       const bounds found = bound_offset(met[next], met[i], resolution);
       if (!found.known()) continue;
-      // Clocks that drift apart may contradict themselves a little: then the width is negative.
+      // Drifting clocks may give bounds that contradict each other slightly: then the width is negative.
       const std::int64_t accuracy = offsets[next].accuracy + (std::abs(found.width()) + 1) / 2;
       if (offsets[i].accuracy >= 0 && offsets[i].accuracy <= accuracy) continue;
       offsets[i] = {offsets[next].nanoseconds + found.least + found.width() / 2, accuracy};

@@ -67,7 +67,7 @@ class writer {
   std::string text_;
 };
 
-/// One ring as a forest of spans: those that ended within another's time are its children.
+/// One ring as a forest of spans: a span that lies within another is its child.
 class forest {
  public:
   forest(const trace_ring& ring, std::int64_t offset) {
@@ -77,7 +77,7 @@ class forest {
   void write(writer& to, int rank, std::uint64_t thread) const {
     for (const std::size_t root : roots_) write(to, rank, thread, root);
   }
-  /// Of a forest with a span in it.
+  /// *Requires* at least one span.
   [[nodiscard]] std::int64_t begin() const { return nodes_[roots_.front()].begin; }
 
  private:
@@ -93,7 +93,7 @@ class forest {
     while (first != roots_.begin() && nodes_[*(first - 1)].begin >= added.begin) --first;
     added.children.assign(first, roots_.end());
     roots_.erase(first, roots_.end());
-    if (!roots_.empty()) {  // launches that ran at once may overlap; a track cannot
+    if (!roots_.empty()) {  // concurrent launches may overlap; a track cannot
       added.begin = std::max(added.begin, nodes_[roots_.back()].end);
       added.end = std::max(added.end, added.begin);
     }

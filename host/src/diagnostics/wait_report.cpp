@@ -45,7 +45,7 @@ struct wait_places_of_kind {
 
 using wait_kinds = std::map<wait_kind, wait_places_of_kind>;
 
-/// Waits that are told in one sentence: all of `ranks` wait for all of `peers`, which are ranks or, where `groups` is
+/// Waits that one sentence describes: all of `ranks` wait for all of `peers`, which are ranks or, where `groups` is
 /// not 0, channels of the same rank.
 struct wait_group {
   number_set ranks, peers;

@@ -20,17 +20,17 @@ struct observed_wait {
 struct observed_rank {
   int rank = 0;
   std::vector<observed_wait> waits;
-  bool full = false;  ///< there were more than the table holds
+  bool full = false;  ///< the table had no room for all
 };
 
 /// One device communicator as this process sees it.
 struct observed_comm {
-  std::string name;                  ///< told when there are several
+  std::string name;                  ///< written where there are several
   std::vector<observed_rank> ranks;  ///< of this process, in order
 };
 
-/// A line for each kind of wait, what the ranks waited for do, and who waits for whom in the end. Empty when
-/// nothing waits.
+/// A line for each group of equal waits with what the awaited ranks do, then which ranks the others wait for in the
+/// end. Empty when nothing waits.
 [[nodiscard]] std::string report_waits(const std::vector<observed_comm>& comms);
 
 }  // namespace devcomm::host::detail

@@ -29,11 +29,11 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// What the signal's handler touches: nothing that a lock guards.
+/// All that the signal handler uses; no lock guards it.
 struct signal_state {
-  sem_t wake{};                    ///< ends a nap of the watchdog's thread
+  sem_t wake{};                    ///< wakes the watchdog's thread
   std::atomic<bool> asked{false};  ///< for a report
-  struct sigaction before {};      ///< who handled the signal
+  struct sigaction before {};      ///< the previous handler
   std::atomic<bool> installed{false};
 
   signal_state() { ::sem_init(&wake, 0, 0); }
@@ -84,7 +84,7 @@ struct watched_table {
   observed_rank observe(clock::time_point now) {
     observed_rank seen;
     seen.rank = name.rank;
-    if (!devices->may_run_kernels()) return seen;  // what is noted was left behind by a kernel that failed
+    if (!devices->may_run_kernels()) return seen;  // the table holds what a failed kernel left
     for (std::size_t i = 0; i < wait_table::capacity; ++i) {
       const wait_record record = read_wait(table->records[i]);
       if (record.number == 0) continue;
@@ -127,10 +127,10 @@ class watchdog {
     ::sem_post(&signals().wake);
   }
 
-  /// Nothing when another thread keeps the lock, as happens while a debugger has stopped it.
-  std::optional<std::string> describe(bool patient) {
+  /// Nothing when another thread holds the lock for long, as one does that a debugger has stopped.
+  std::optional<std::string> describe(bool may_block) {
     std::unique_lock lock(mutex_, std::defer_lock);
-    if (patient) {
+    if (may_block) {
       lock.lock();
     } else {
       for (int tries = 0; !lock.try_lock(); ++tries) {
@@ -206,22 +206,22 @@ class watchdog {
   }
 
   void run(observing_port& devices, std::uint64_t turn) {
-    devices.begin_looking_on();
+    devices.begin_observing();
     for (;;) {
       std::string text;
       std::function<void(const std::string&)> print;
-      std::chrono::nanoseconds nap = std::chrono::milliseconds(250);
+      std::chrono::nanoseconds interval = std::chrono::milliseconds(250);
       {
         const std::lock_guard lock(mutex_);
         if (stop_ || turn != turn_) break;
         text = due(signals().asked.exchange(false));
         print = options_->print;
-        if (options_->after.count() > 0) nap = std::min<std::chrono::nanoseconds>(nap, options_->after / 4);
+        if (options_->after.count() > 0) interval = std::min<std::chrono::nanoseconds>(interval, options_->after / 4);
       }
       if (!text.empty()) write(print, text);
-      sleep(std::max<std::chrono::nanoseconds>(nap, std::chrono::milliseconds(1)));
+      sleep(std::max<std::chrono::nanoseconds>(interval, std::chrono::milliseconds(1)));
     }
-    devices.end_looking_on();
+    devices.end_observing();
   }
 
   static void write(const std::function<void(const std::string&)>& print, const std::string& text) {
@@ -239,7 +239,7 @@ class watchdog {
     const auto nanoseconds = until.tv_nsec + time.count() % 1000000000;
     until.tv_sec += time.count() / 1000000000 + nanoseconds / 1000000000;
     until.tv_nsec = nanoseconds % 1000000000;
-    ::sem_timedwait(&signals().wake, &until);  // by a signal or a post it only ends earlier
+    ::sem_timedwait(&signals().wake, &until);  // a signal or a post ends it earlier
   }
 
   std::mutex mutex_;
@@ -247,7 +247,7 @@ class watchdog {
   std::chrono::nanoseconds next_{0};  // age at which the next report is due
   std::vector<watched_table> tables_;
   std::thread thread_;
-  std::uint64_t turn_ = 0;  // of threads; an older one ends
+  std::uint64_t turn_ = 0;  // number of the current thread; an older one ends
   bool stop_ = false;
 };
 

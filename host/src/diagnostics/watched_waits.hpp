@@ -1,5 +1,5 @@
-/// \file watchdog.hpp
-/// The tables of waits of this process, and the thread that looks at them.
+/// \file watched_waits.hpp
+/// The wait tables of this process, which the watchdog's thread reads.
 #pragma once
 
 #include <devcomm/host/watchdog.hpp>
@@ -13,7 +13,7 @@
 
 namespace devcomm::host::detail {
 
-/// Whose waits a table holds.
+/// The device communicator that a table belongs to.
 struct watched_name {
   int rank;
   int size;
@@ -21,7 +21,7 @@ struct watched_name {
   std::uint64_t number;        ///< of the device communicator among the communicator's
 };
 
-/// The table of one rank's device communicator, known to the watchdog while it lives. The first one starts the
+/// The wait table of one rank's device communicator, read by the watchdog while it lives. The first table starts the
 /// watchdog's thread, the last one ends it.
 class watched_waits {
  public:
@@ -38,7 +38,7 @@ class watched_waits {
   std::unique_ptr<host_memory> memory_;
 };
 
-/// Reads one record while kernels may write it; `number` is 0 when nothing waits there or it is being written.
+/// Reads a record that kernels may be writing; `number` is 0 when it is empty or being written.
 [[nodiscard]] wait_record read_wait(wait_record& record);
 
 }  // namespace devcomm::host::detail

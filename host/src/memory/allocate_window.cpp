@@ -11,7 +11,7 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// What a rank tells about its part of a window.
+/// What a rank sends about its part of a window.
 struct offer {
   std::uint64_t bytes = 0;
   std::uint32_t fabric_bytes = 0;
@@ -50,16 +50,16 @@ const char* name_of(handle_kind kind) {
 
 }  // namespace
 
-held_window allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
-                            const std::string& name) {
+window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
+                             const std::string& name) {
   const std::uint64_t number = ++context.windows;
   const team lsa = context.lsa;
   const deadline until(context.agree.limit());
-  std::shared_ptr<shared_window> space;
+  std::shared_ptr<window_mapping> space;
   std::size_t rounded = 0;
 
   const std::vector<offer> offers = context.agree.gather(call, [&] {
-    context.watched->require_peers();
+    context.aborts->require_peers();
     if (bytes == 0) throw invalid_argument("0 bytes; ask for at least 1");
     if (bytes > std::numeric_limits<std::size_t>::max() / 4 / static_cast<std::size_t>(lsa.size)) {
       throw invalid_argument(std::to_string(bytes) + " bytes on each of " + std::to_string(lsa.size) +
@@ -84,15 +84,15 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
       mine.fabric_bytes = static_cast<std::uint32_t>(exported.size());
       std::copy(exported.begin(), exported.end(), mine.fabric.begin());
     }
-    space = context.process->share<shared_window>(number, lsa.first, lsa.size);
+    space = context.process->share<window_mapping>(number, lsa.first, lsa.size);
     space->place(lsa.rank, std::move(memory), context.device);
     return mine;
   });
   require_same_bytes(context, call, offers);
 
-  // A granule without memory after each slot: what runs far past a slot's end faults.
+  // One unmapped granule after each slot: an access far past its end faults.
   const std::size_t stride = rounded + context.granularity;
-  held_window made(context, number, bytes, name);
+  window_state state(context, number, bytes, name);
   context.agree.together(call, [&] {
     space->map(context.devices, stride, [&](int member) {
       const int peer = lsa.world_rank(member);
@@ -105,20 +105,20 @@ held_window allocate_window(rank_context& context, const std::string& call, std:
           std::span(theirs.fabric).first(std::min<std::size_t>(theirs.fabric_bytes, theirs.fabric.size()));
       return context.devices.import_fabric(context.device, handle, rounded);
     });
-    made.window.base = space->base();
-    made.window.local = space->base() + static_cast<std::size_t>(lsa.rank) * stride;
-    context.devices.zero(context.device, made.window.local, rounded);
+    state.window.base = space->base();
+    state.window.local = space->base() + static_cast<std::size_t>(lsa.rank) * stride;
+    context.devices.zero(context.device, state.window.local, rounded);
   });
-  made.window.stride = stride;
-  made.how = name_of(context.handle);
-  made.space = std::move(space);
+  state.window.stride = stride;
+  state.handle_type = name_of(context.handle);
+  state.space = std::move(space);
   std::vector<window_part> parts;
   parts.reserve(static_cast<std::size_t>(lsa.size));
   for (int member = 0; member < lsa.size; ++member) {
-    parts.push_back({made.window.lsa_pointer(member), bytes, rounded, lsa.world_rank(member)});
+    parts.push_back({state.window.lsa_pointer(member), bytes, rounded, lsa.world_rank(member)});
   }
-  made.label = context.devices.label(made.name, parts);
-  return made;
+  state.label = context.devices.label(state.name, parts);
+  return state;
 }
 
 }  // namespace devcomm::host::detail

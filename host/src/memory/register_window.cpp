@@ -14,7 +14,7 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// What a rank tells about the memory it registers.
+/// What a rank sends about the memory that it registers.
 struct registration {
   std::uint64_t bytes = 0;
   std::uint64_t pointer = 0;  ///< meaningful to ranks of the same process
@@ -37,13 +37,13 @@ std::shared_ptr<opened_memory> open_once(sharing_port& devices, int device, std:
 
 }  // namespace
 
-held_window register_window(rank_context& context, const std::string& call, void* local, std::size_t bytes,
-                            const std::string& name) {
+window_state register_window(rank_context& context, const std::string& call, void* local, std::size_t bytes,
+                             const std::string& name) {
   const std::uint64_t number = ++context.windows;
   const team lsa = context.lsa;
 
   const std::vector<registration> all = context.agree.gather(call, [&] {
-    context.watched->require_peers();
+    context.aborts->require_peers();
     if (local == nullptr) throw invalid_argument("the pointer is null; give memory from cudaMalloc");
     if (bytes == 0) throw invalid_argument("0 bytes; register at least 1");
     registration mine;
@@ -67,7 +67,7 @@ held_window register_window(rank_context& context, const std::string& call, void
                            std::to_string(all[0].bytes) + "; register the same size on every rank");
   }
 
-  held_window made(context, number, bytes, name);
+  window_state state(context, number, bytes, name);
   std::vector<window_part> parts;
   context.agree.together(call, [&] {
     std::vector<char*> addresses;
@@ -75,28 +75,28 @@ held_window register_window(rank_context& context, const std::string& call, void
       const int peer = lsa.world_rank(member);
       const registration& theirs = all[static_cast<std::size_t>(peer)];
       if (context.same_process(peer)) {
-        const int peer_device = context.cards[static_cast<std::size_t>(peer)].device;
+        const int peer_device = context.device_infos[static_cast<std::size_t>(peer)].device;
         if (peer_device != context.device) context.devices.enable_peer_access(context.device, peer_device);
         addresses.push_back(reinterpret_cast<char*>(static_cast<std::uintptr_t>(theirs.pointer)));
         continue;
       }
       const auto handle =
           std::span(theirs.handle).first(std::min<std::size_t>(theirs.handle_bytes, theirs.handle.size()));
-      made.opened.push_back(open_once(context.devices, context.device, handle));
-      addresses.push_back(made.opened.back()->data() + theirs.offset);
+      state.opened.push_back(open_once(context.devices, context.device, handle));
+      addresses.push_back(state.opened.back()->data() + theirs.offset);
     }
     for (int member = 0; member < lsa.size; ++member) {
       parts.push_back({addresses[static_cast<std::size_t>(member)], bytes, bytes, lsa.world_rank(member)});
     }
     const std::size_t table_bytes = addresses.size() * sizeof(char*);
-    made.table = context.devices.allocate_device(context.device, table_bytes);
-    context.devices.copy(context.device, made.table->data(), addresses.data(), table_bytes);
+    state.table = context.devices.allocate_device(context.device, table_bytes);
+    context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes);
   });
-  made.window.table = reinterpret_cast<char* const*>(made.table->data());
-  made.window.local = static_cast<char*>(local);
-  made.label = context.devices.label(made.name, parts);
-  made.how = context.handle == handle_kind::none ? "same process" : "CUDA IPC";
-  return made;
+  state.window.table = reinterpret_cast<char* const*>(state.table->data());
+  state.window.local = static_cast<char*>(local);
+  state.label = context.devices.label(state.name, parts);
+  state.handle_type = context.handle == handle_kind::none ? "same process" : "CUDA IPC";
+  return state;
 }
 
 }  // namespace devcomm::host::detail

@@ -13,6 +13,6 @@ const devcomm::window& symmetric_memory::window() const noexcept { return state_
 void* symmetric_memory::data() const noexcept { return state_->window.local; }
 std::size_t symmetric_memory::bytes() const noexcept { return state_->bytes; }
 const std::string& symmetric_memory::name() const noexcept { return state_->name; }
-const std::string& symmetric_memory::how() const noexcept { return state_->how; }
+const std::string& symmetric_memory::handle_type() const noexcept { return state_->handle_type; }
 
 }  // namespace devcomm::host

@@ -8,14 +8,14 @@
 
 namespace devcomm::host {
 
-class symmetric_memory::state : public detail::held_window {
+class symmetric_memory::state : public detail::window_state {
  public:
-  state(const detail::rank_context& context, detail::held_window held, code_place made)
-      : held_window(std::move(held)),
-        listed_(context.made, this->name + " of " + std::to_string(this->bytes) + " bytes", made) {}
+  state(const detail::rank_context& context, detail::window_state held, code_place made)
+      : window_state(std::move(held)),
+        entry_(context.objects, this->name + " of " + std::to_string(this->bytes) + " bytes", made) {}
 
  private:
-  detail::ledger::entry listed_;
+  detail::live_objects::entry entry_;
 };
 
 }  // namespace devcomm::host

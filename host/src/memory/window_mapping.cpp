@@ -6,15 +6,15 @@
 
 namespace devcomm::host::detail {
 
-shared_window::shared_window(int lsa_size) : members_(static_cast<std::size_t>(lsa_size)) {}
+window_mapping::window_mapping(int lsa_size) : members_(static_cast<std::size_t>(lsa_size)) {}
 
-void shared_window::place(int member, std::unique_ptr<physical_memory> memory, int device) {
+void window_mapping::place(int member, std::unique_ptr<physical_memory> memory, int device) {
   const std::lock_guard lock(mutex_);
   members_[static_cast<std::size_t>(member)] = std::move(memory);
   if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);
 }
 
-void shared_window::map(memory_port& devices, std::size_t stride, const import_function& import) {
+void window_mapping::map(memory_port& devices, std::size_t stride, const import_function& import) {
   const std::lock_guard lock(mutex_);
   if (range_) return;
   if (failure_) std::rethrow_exception(failure_);

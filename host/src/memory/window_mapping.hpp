@@ -1,5 +1,5 @@
-/// \file shared_window.hpp
-/// One window as the ranks of one process see it: a single reservation of address space.
+/// \file window_mapping.hpp
+/// A window's address space in one process, shared by the process's ranks.
 #pragma once
 
 #include "device/backend.hpp"
@@ -13,21 +13,21 @@
 
 namespace devcomm::host::detail {
 
-/// A slot for each LSA member at a constant stride, each mapped once for all devices of this process,
-/// so that a byte has exactly one address here whichever rank looks. Lives as long as a local rank
-/// holds it, and keeps the memory of all members till then.
-class shared_window {
+/// A reservation with one slot per LSA member at a constant stride. Each slot is mapped once, for all devices of this
+/// process, so a byte has the same address for every local rank. Shared by the local ranks; keeps the memory of all
+/// members until the last of them releases it.
+class window_mapping {
  public:
-  explicit shared_window(int lsa_size);
+  explicit window_mapping(int lsa_size);
 
-  /// Gives the memory of a local member, and the device that must reach the window with it.
+  /// Hands over the memory of a local member. `device` gets access to all slots.
   void place(int member, std::unique_ptr<physical_memory> memory, int device);
 
   /// Gets the memory of member `member`, which lives in another process.
   using import_function = std::function<std::unique_ptr<physical_memory>(int member)>;
 
-  /// Maps all slots, once: the first local rank to call does it, the others wait and get its result
-  /// or its error. *Requires* that every local member was placed.
+  /// Maps all slots once: the first local rank to call does it, the others wait for it and get its error, if any.
+  /// *Requires* `place` of every local member.
   void map(memory_port& devices, std::size_t stride, const import_function& import);
 
   /// Slot of LSA member 0. *Requires* `map`.

@@ -2,8 +2,8 @@
 
 namespace devcomm::host::detail {
 
-held_window::held_window(const rank_context& context, std::uint64_t number, std::size_t size,
-                         const std::string& given_name)
+window_state::window_state(const rank_context& context, std::uint64_t number, std::size_t size,
+                           const std::string& given_name)
     : bytes(size), name(window_name(number, given_name)) {
   window.bytes = size;
   window.lsa_first = context.lsa.first;

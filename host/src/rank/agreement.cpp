@@ -10,7 +10,7 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// Whether a failure began on the rank that reports it.
+/// Whether a failure began on the rank that reports it, or follows from another.
 enum class outcome : std::uint32_t { success = 0, own_failure = 1, consequence = 2 };
 
 /// Precedes each rank's part.

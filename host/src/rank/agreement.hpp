@@ -35,7 +35,7 @@ class agreement {
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
   /// The rank that the bootstrap found gone in a call of this or one `with_limit`, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return *lost_; }
-  /// The same ranks, with more or less patience.
+  /// The same ranks with another limit.
   [[nodiscard]] agreement with_limit(std::chrono::milliseconds limit) const {
     agreement other(ranks_, limit);
     other.lost_ = lost_;

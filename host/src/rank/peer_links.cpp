@@ -2,6 +2,7 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "util/hex.hpp"
 #include "util/number_list.hpp"
 #include "util/random.hpp"
 
@@ -17,17 +18,18 @@
 #include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <span>
 
 namespace devcomm::host::detail {
 namespace {
 
 using namespace std::chrono_literals;
 
-enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, farewell };
+enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave };
 
-constexpr std::size_t most_strangers = 64;
-constexpr std::chrono::milliseconds stranger_limit = 5s;
-constexpr std::chrono::milliseconds farewell_limit = 1s;
+constexpr std::size_t most_pending = 64;
+constexpr std::chrono::milliseconds hello_limit = 5s;
+constexpr std::chrono::milliseconds leave_limit = 1s;
 
 [[noreturn]] void fail(const char* call) {
   throw system_error(std::string("links between processes: ") + call + " failed: " + std::strerror(errno));
@@ -39,18 +41,13 @@ unique_fd new_socket() {
   return fd;
 }
 
-/// Abstract: no file that could be left behind.
+/// An abstract address: no file is left behind.
 socklen_t fill_address(const link_address& from, sockaddr_un& to) {
-  static constexpr char digits[] = "0123456789abcdef";
-  static constexpr char prefix[] = "devcomm-";
   to = {};
   to.sun_family = AF_UNIX;
-  char* out = std::copy(prefix, prefix + sizeof prefix - 1, to.sun_path + 1);
-  for (const std::uint8_t byte : from.name) {
-    *out++ = digits[byte >> 4];
-    *out++ = digits[byte & 15];
-  }
-  return static_cast<socklen_t>(out - reinterpret_cast<char*>(&to));
+  const std::string name = "devcomm-" + to_hex(std::as_bytes(std::span(from.name)));
+  const char* const out = std::copy(name.begin(), name.end(), to.sun_path + 1);
+  return static_cast<socklen_t>(out - reinterpret_cast<const char*>(&to));
 }
 
 bool same_user(int fd, ucred& who) {
@@ -58,8 +55,8 @@ bool same_user(int fd, ucred& who) {
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == ::geteuid();
 }
 
-/// Readable once the process has ended, even while a child of it keeps its sockets open. Where the
-/// kernel or a namespace refuses, the socket's end alone tells.
+/// Readable once the process has ended, even while a child of it keeps its sockets open. Where the kernel or a
+/// namespace refuses it, only the closed socket shows the end.
 unique_fd watch_process(pid_t pid) {
   if (pid <= 0) return unique_fd();
   return unique_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -77,14 +74,14 @@ struct peer_links::message {
 };
 
 struct peer_links::link {
-  std::vector<int> ranks;  // that have not said farewell
+  std::vector<int> ranks;  // that have not left
   std::vector<int> all_ranks;
   std::size_t place = 0;  // among the processes of the host
   pid_t pid = 0;
   unique_fd socket;
   unique_fd process;
   bool closed = false;
-  int culprit = -1;  // because of whom its ranks left
+  int culprit = -1;  // the lost rank because of which its ranks left
 
   void open(unique_fd connected, pid_t peer) {
     socket = std::move(connected);
@@ -93,11 +90,11 @@ struct peer_links::link {
   }
 };
 
-/// A connection that has not proved yet that it belongs here.
-struct peer_links::stranger {
+/// A connection whose hello has not arrived.
+struct peer_links::pending_connection {
   unique_fd socket;
   pid_t pid = 0;
-  deadline until{stranger_limit};
+  deadline until{hello_limit};
 };
 
 peer_links::peer_links(loss_handler lost) : lost_(std::move(lost)) { listen(); }
@@ -132,15 +129,15 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
     to.place = i;
     if (i < own) {
       unique_fd socket = new_socket();
-      const timeval patience{std::max<time_t>(1, limit.count() / 1000), 0};
-      ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+      const timeval send_limit{std::max<time_t>(1, limit.count() / 1000), 0};
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &send_limit, sizeof send_limit);
       sockaddr_un where;
       const socklen_t bytes = fill_address(peers[i].address, where);
       const auto fail_to_connect = [&] {
         const int error = errno;
         const std::string text = "links between processes: connecting to the process of " + rank_list(peers[i].ranks) +
                                  " failed: " + std::strerror(error) + "; look for that process's own error";
-        // It listened, and is gone.
+        // It listened before, so it has ended.
         if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE) {
           throw remote_error(text, peers[i].ranks.front());
         }
@@ -206,60 +203,60 @@ void peer_links::read_all() {
     }
     if (complete) {
       listener_.reset();
-      strangers_.clear();
+      pending_.clear();
     }
     polled.push_back({listener_.get(), POLLIN, 0});
-    int patience = -1;
-    for (const stranger& s : strangers_) {
+    int timeout = -1;
+    for (const pending_connection& s : pending_) {
       polled.push_back({s.socket.get(), POLLIN, 0});
       const int left = s.until.poll_milliseconds();
-      patience = patience < 0 ? left : std::min(patience, left);
+      timeout = timeout < 0 ? left : std::min(timeout, left);
     }
-    if (::poll(polled.data(), polled.size(), patience) < 0) continue;  // interrupted
+    if (::poll(polled.data(), polled.size(), timeout) < 0) continue;  // interrupted
 
     std::size_t at = 1;
     for (link& l : links_) {
       const short on_socket = polled[at++].revents;
       const short on_process = polled[at++].revents;
       if (on_socket == 0 && on_process == 0) continue;
-      const bool open = read_link(l);  // before an end is believed: a farewell may have come first
+      const bool open = read_link(l);  // first: `leave` messages may precede the end
       if (!open || on_process != 0) close_link(l);
     }
-    const bool knocked = polled[at++].revents != 0;
-    for (stranger& s : strangers_) {
+    const bool connects = polled[at++].revents != 0;
+    for (pending_connection& s : pending_) {
       if (polled[at++].revents != 0) {
-        admit(s);
+        read_hello(s);
       } else if (s.until.passed()) {
         s.socket.reset();
       }
     }
-    std::erase_if(strangers_, [](const stranger& s) { return !s.socket; });
-    if (knocked) accept_strangers();
+    std::erase_if(pending_, [](const pending_connection& s) { return !s.socket; });
+    if (connects) accept_connection();
   }
 }
 
-void peer_links::accept_strangers() {
-  stranger s;
+void peer_links::accept_connection() {
+  pending_connection s;
   s.socket = unique_fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!s.socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
     {
       const std::lock_guard lock(mutex_);
       refused_because_ = std::strerror(errno);
     }
-    if (!strangers_.empty()) strangers_.erase(strangers_.begin());
-    std::this_thread::sleep_for(10ms);  // what waits goes on waiting, and descriptors may come free
+    if (!pending_.empty()) pending_.erase(pending_.begin());
+    std::this_thread::sleep_for(10ms);  // the connection stays in the queue; descriptors may become free
     return;
   }
   ucred who{};
   if (!s.socket || !same_user(s.socket.get(), who)) return;
   s.pid = who.pid;
-  // Ours speak at once, so the one that has been silent longest is the one to drop.
-  if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
-  strangers_.push_back(std::move(s));
+  // A peer sends its hello at once, so the connection that has been silent longest is dropped.
+  if (pending_.size() == most_pending) pending_.erase(pending_.begin());
+  pending_.push_back(std::move(s));
 }
 
-/// One message decides: the token of this process, and the place of one that is still missing.
-void peer_links::admit(stranger& from) {
+/// Takes the connection if its hello has the token of this process and the index of a process that is still missing.
+void peer_links::read_hello(pending_connection& from) {
   message hello{};
   const ssize_t got = ::recv(from.socket.get(), &hello, sizeof hello, MSG_DONTWAIT);
   const bool right =
@@ -303,10 +300,10 @@ bool peer_links::read_link(link& from) {
     if (what.kind == message_kind::memory && descriptor) {
       inbox_[{what.number, what.rank}] = std::move(descriptor);
       changed_.notify_all();
-    } else if (what.kind == message_kind::farewell) {
+    } else if (what.kind == message_kind::leave) {
       std::erase(from.ranks, what.rank);
       if (what.culprit != what.rank) from.culprit = what.culprit;
-      // What befell a rank with a link of its own is learnt there, first hand.
+      // The loss of a rank that has a link to this process is detected on that link.
       if (what.culprit < 0 || (what.culprit != what.rank && link_of(what.culprit) != nullptr)) continue;
       lock.unlock();
       const std::string who = "rank " + std::to_string(what.rank);
@@ -340,9 +337,9 @@ peer_links::link* peer_links::link_of(int rank) {
 }
 
 void peer_links::throw_gone(const link& gone, std::unique_lock<std::mutex>& lock) {
-  // What it said before it left may still be on its way to the reading thread.
+  // The reading thread may not have read its last messages yet.
   changed_.wait_for(lock, 100ms, [&] { return gone.closed; });
-  throw_if_driven_away(gone, gone.all_ranks.front());
+  throw_if_left_for_a_loss(gone, gone.all_ranks.front());
   throw remote_error("links between processes: the process of " + rank_list(gone.all_ranks) + " is gone",
                      gone.all_ranks.front());
 }
@@ -386,7 +383,7 @@ void peer_links::send_memory(int receiver, std::uint64_t number, int rank, int d
   send(*to, {message_kind::memory, rank, -1, 0, number, {}}, descriptor, until);
 }
 
-void peer_links::throw_if_driven_away(const link& gone, int rank) {
+void peer_links::throw_if_left_for_a_loss(const link& gone, int rank) {
   if (gone.culprit < 0) return;
   throw remote_error("links between processes: rank " + std::to_string(rank) + " left because rank " +
                          std::to_string(gone.culprit) + " was lost",
@@ -405,7 +402,7 @@ unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline
     return descriptor;
   }
   if (done) {
-    if (from != nullptr) throw_if_driven_away(*from, rank);
+    if (from != nullptr) throw_if_left_for_a_loss(*from, rank);
     throw remote_error(
         "links between processes: the process of rank " + std::to_string(rank) + " ended before its memory arrived",
         rank);
@@ -419,12 +416,12 @@ void peer_links::forget_memory(std::uint64_t number) {
   std::erase_if(inbox_, [&](const auto& entry) { return entry.first.first <= number; });
 }
 
-void peer_links::farewell(int rank, int culprit) noexcept {
+void peer_links::leave(int rank, int culprit) noexcept {
   for (link& to : links_) {
     try {
-      send(to, {message_kind::farewell, rank, culprit, 0, 0, {}}, -1, deadline(farewell_limit));
+      send(to, {message_kind::leave, rank, culprit, 0, 0, {}}, -1, deadline(leave_limit));
     } catch (const std::exception&) {
-      // A peer that is gone needs no farewell; one that takes nothing sees the link close.
+      // The peer is gone, or sees the link close.
     }
   }
 }

@@ -32,9 +32,9 @@ process_ranks::~process_ranks() {
   if (entry != all.end() && entry->second.expired()) all.erase(entry);
 }
 
-void process_ranks::add(int rank, std::shared_ptr<health> watched) {
+void process_ranks::add(int rank, std::shared_ptr<abort_state> aborts) {
   const std::lock_guard lock(mutex_);
-  ranks_[rank] = std::move(watched);
+  ranks_[rank] = std::move(aborts);
 }
 
 void process_ranks::remove(int rank, int culprit) noexcept {
@@ -44,7 +44,7 @@ void process_ranks::remove(int rank, int culprit) noexcept {
     if (ranks_.erase(rank) == 0) return;
     links = links_.get();
   }
-  if (links != nullptr) links->farewell(rank, culprit);
+  if (links != nullptr) links->leave(rank, culprit);
 }
 
 void process_ranks::open_links() {
@@ -60,7 +60,7 @@ peer_links& process_ranks::links() noexcept {
 
 void process_ranks::lose(int rank, const std::string& text) noexcept {
   const std::lock_guard lock(mutex_);
-  for (const auto& [local, watched] : ranks_) watched->lose(rank, text);
+  for (const auto& [local, aborts] : ranks_) aborts->lose(rank, text);
 }
 
 std::shared_ptr<void> process_ranks::share_any(std::uint64_t number, int lsa_first,
@@ -73,7 +73,7 @@ std::shared_ptr<void> process_ranks::share_any(std::uint64_t number, int lsa_fir
   return here;
 }
 
-void process_ranks::leave_bootstrap(child_key child, int child_rank, std::shared_ptr<bootstrap> ranks) {
+void process_ranks::store_bootstrap(child_key child, int child_rank, std::shared_ptr<bootstrap> ranks) {
   const std::lock_guard lock(mutex_);
   std::erase_if(bootstraps_, [&](const auto& entry) { return entry.first.first.split < child.split; });
   bootstraps_[{child, child_rank}] = std::move(ranks);

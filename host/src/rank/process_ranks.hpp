@@ -19,7 +19,7 @@
 
 namespace devcomm::host::detail {
 
-/// Names a child of a communicator among all that it ever split off.
+/// Identifies a child communicator among all children of its parent.
 struct child_key {
   std::uint64_t split;  ///< which call of `split`
   int root;             ///< the child's rank 0, as a rank of the parent
@@ -40,11 +40,11 @@ class process_ranks {
   process_ranks& operator=(const process_ranks&) = delete;
 
   /// `lost` peers of this process are reported to each rank that was added and not removed.
-  void add(int rank, std::shared_ptr<health> watched);
-  /// Tells other processes that `rank` leaves: in peace (`culprit` -1), or because of `culprit`.
+  void add(int rank, std::shared_ptr<abort_state> aborts);
+  /// Tells other processes that `rank` leaves: normally (`culprit` -1), or because `culprit` failed.
   void remove(int rank, int culprit) noexcept;
 
-  /// Made by the first local rank, before any other uses them: `open`, then, in a later step, use.
+  /// Called by the first local rank, in a collective step before the others use `links`.
   void open_links();
   [[nodiscard]] peer_links& links() noexcept;
 
@@ -56,10 +56,10 @@ class process_ranks {
         share_any(number, lsa_first, [&] { return std::make_shared<Object>(arguments...); }));
   }
 
-  /// Hands a bootstrap to another local rank of a child communicator. What a failed split left is
-  /// dropped by the next.
-  void leave_bootstrap(child_key child, int child_rank, std::shared_ptr<bootstrap> ranks);
-  /// Null when nothing was left.
+  /// Keeps the bootstrap of local rank `child_rank` of a child until `take_bootstrap`. The next split drops what a
+  /// failed one left.
+  void store_bootstrap(child_key child, int child_rank, std::shared_ptr<bootstrap> ranks);
+  /// Null when there is none.
   [[nodiscard]] std::shared_ptr<bootstrap> take_bootstrap(child_key child, int child_rank);
 
  private:
@@ -69,7 +69,7 @@ class process_ranks {
 
   const std::uint64_t id_;
   std::mutex mutex_;
-  std::map<int, std::shared_ptr<health>> ranks_;
+  std::map<int, std::shared_ptr<abort_state>> ranks_;
   std::map<std::pair<std::uint64_t, int>, std::weak_ptr<void>> shared_;  // by window and LSA team
   std::map<std::pair<child_key, int>, std::shared_ptr<bootstrap>> bootstraps_;
   std::unique_ptr<peer_links> links_;  // destroyed first: its thread uses the rest

@@ -30,17 +30,17 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
     : devices(given.devices != nullptr ? *given.devices : current_backend()),
       options(given),
       agree(std::move(ranks), given.limit) {
-  peers = agree.gather(call, [&] { return introduce_self(given, parent); });
+  peers = agree.gather(call, [&] { return describe_rank(given, parent); });
   require_agreement(peers, call, rank());
   local_ranks = ranks_of_process(peers, rank());
-  watched = std::make_shared<health>(rank(), size());
-  made = std::make_shared<ledger>(rank(), size());
+  aborts = std::make_shared<abort_state>(rank(), size());
+  objects = std::make_shared<live_objects>(rank(), size());
   process = process_ranks::join(peers[0].identity);
 
-  cards = agree.gather(call, [&] {
+  device_infos = agree.gather(call, [&] {
     choose_device();
     if (parent == nullptr) devices.name_rank(device, rank());
-    device_card mine = describe_device();
+    device_info mine = describe_device();
     if (local_ranks.front() == rank()) {
       process->open_links();
       mine.links = process->links().address();
@@ -50,9 +50,9 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
 
   std::string obstacle;
   const auto rows = agree.gather_bytes(call, static_cast<std::size_t>(size()), [&](std::span<std::byte> mine) {
-    process->add(rank(), watched);
+    process->add(rank(), aborts);
     if (local_ranks.front() == rank()) {
-      const std::vector<link_peer> processes = processes_of_host(peers, cards, rank());
+      const std::vector<link_peer> processes = processes_of_host(peers, device_infos, rank());
       const auto own = std::find_if(processes.begin(), processes.end(),
                                     [&](const link_peer& p) { return p.ranks.front() == rank(); });
       // Half of the limit: the other ranks, which wait for this one, then hear whom it missed.
@@ -73,15 +73,15 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
 }
 
 rank_context::~rank_context() {
-  if (made) made->report_left();
+  if (objects) objects->report_left();
   if (!process) return;
-  const int lost = watched->lost_rank() >= 0 ? watched->lost_rank() : agree.lost_rank();
-  process->remove(rank(), lost >= 0 ? lost : watched->aborted() ? rank() : -1);
+  const int lost = aborts->lost_rank() >= 0 ? aborts->lost_rank() : agree.lost_rank();
+  process->remove(rank(), lost >= 0 ? lost : aborts->aborted() ? rank() : -1);
 }
 
-introduction rank_context::introduce_self(const communicator_options& given, const rank_context* parent) {
+rank_info rank_context::describe_rank(const communicator_options& given, const rank_context* parent) {
   properties.backend = devices.name();
-  int island = 0;
+  int clique = 0;
   if (parent == nullptr) {
     const environment variables = process_variables();
     communicator_options defaults = given;
@@ -91,12 +91,12 @@ introduction rank_context::introduce_self(const communicator_options& given, con
   } else {
     // A limit on the parent's teams stands for hosts of that size, so its children keep to them.
     const bool limited = parent->options.lsa_size != 0;
-    island = limited ? parent->lsa.first : parent->peers[static_cast<std::size_t>(parent->rank())].island;
+    clique = limited ? parent->lsa.first : parent->peers[static_cast<std::size_t>(parent->rank())].clique;
     options.device = parent->device;
     options.lsa_size = 0;
     wanted = parent->wanted;
   }
-  return introduce(options, wanted, island, properties.backend);
+  return make_rank_info(options, wanted, clique, properties.backend);
 }
 
 bool rank_context::same_process(int other) const {
@@ -117,9 +117,9 @@ void rank_context::choose_device() {
   }
 }
 
-device_card rank_context::describe_device() {
+device_info rank_context::describe_device() {
   const device_facts facts = devices.facts(device);
-  device_card mine;
+  device_info mine;
   std::memcpy(mine.uuid.data(), facts.uuid.data(), std::min(facts.uuid.size(), mine.uuid.size() - 1));
   mine.granularity = devices.granularity(device);
   mine.file_descriptors = facts.file_descriptor_handles.available ? 1 : 0;
@@ -141,18 +141,18 @@ device_card rank_context::describe_device() {
 }
 
 std::vector<reach> rank_context::reachable(std::string& obstacle) {
-  const introduction& me = peers[static_cast<std::size_t>(rank())];
-  const device_card& mine = cards[static_cast<std::size_t>(rank())];
+  const rank_info& me = peers[static_cast<std::size_t>(rank())];
+  const device_info& mine = device_infos[static_cast<std::size_t>(rank())];
   const auto why_not = [&](std::size_t i) -> std::string {
     const std::string who = "rank " + std::to_string(i);
     if (static_cast<int>(i) == rank()) return {};
     if (peers[i].host != me.host) return who + " is on another host";
-    if (peers[i].island != me.island) return who + " is in another LSA team of the parent communicator";
-    if (!same_process(static_cast<int>(i)) && common_handle(mine, cards[i], wanted) == handle_kind::none) {
+    if (peers[i].clique != me.clique) return who + " is in another LSA team of the parent communicator";
+    if (!same_process(static_cast<int>(i)) && common_handle(mine, device_infos[i], wanted) == handle_kind::none) {
       return "memory cannot be handed to " + who + ": file descriptors: " + properties.file_descriptor_handles.reason +
              "; fabric handles: " + properties.fabric_handles.reason;
     }
-    const capability access = devices.peer_access(device, text_of(cards[i].uuid));
+    const capability access = devices.peer_access(device, text_of(device_infos[i].uuid));
     return access.available ? std::string() : "the device of " + who + " cannot be reached: " + access.reason;
   };
   std::vector<reach> row(peers.size(), reach::load_store);
@@ -168,7 +168,7 @@ std::vector<reach> rank_context::reachable(std::string& obstacle) {
 void rank_context::choose_lsa(const std::vector<reach>& reaches, const std::string& obstacle) {
   const int team_size = choose_lsa_size(reaches, size(), options.lsa_size);
   lsa = inner_factor(world_team(rank(), size()), team_size);
-  for (const device_card& card : cards) {
+  for (const device_info& card : device_infos) {
     granularity = std::max(granularity, static_cast<std::size_t>(card.granularity));
   }
   if (team_size > 1) {
@@ -191,7 +191,7 @@ capability rank_context::whole_lines() const {
   for (int member = 0; member < lsa.size; ++member) {
     const int peer = lsa.world_rank(member);
     if (peer == rank()) continue;
-    answer = devices.whole_lines(device, text_of(cards[static_cast<std::size_t>(peer)].uuid));
+    answer = devices.whole_lines(device, text_of(device_infos[static_cast<std::size_t>(peer)].uuid));
     if (!answer.available) return {false, "to the device of rank " + std::to_string(peer) + ": " + answer.reason};
   }
   return answer;
@@ -204,7 +204,7 @@ void rank_context::choose_handle() {
     }
     return true;
   };
-  const auto card = [&](int peer) -> const device_card& { return cards[static_cast<std::size_t>(peer)]; };
+  const auto card = [&](int peer) -> const device_info& { return device_infos[static_cast<std::size_t>(peer)]; };
   if (every([&](int peer) { return same_process(peer); })) {
     handle = handle_kind::none;
   } else if (wanted != handle_kind::fabric && every([&](int peer) { return card(peer).file_descriptors != 0; })) {

@@ -1,5 +1,5 @@
 /// \file settings.hpp
-/// Options of a communicator with the environment's say applied.
+/// Options of a communicator after the environment's overrides.
 #pragma once
 
 #include <devcomm/host/communicator.hpp>

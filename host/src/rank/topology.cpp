@@ -51,12 +51,12 @@ std::string handle_text(std::int32_t handle) {
 }
 
 /// The pid too: a forked child inherits what was random in its parent.
-bool same_process(const introduction& a, const introduction& b) {
+bool same_process(const rank_info& a, const rank_info& b) {
   return a.program == b.program && a.pid == b.pid && a.host == b.host;
 }
 
 template <class Same>
-std::vector<int> ranks_like(const std::vector<introduction>& ranks, int rank, Same same) {
+std::vector<int> ranks_like(const std::vector<rank_info>& ranks, int rank, Same same) {
   std::vector<int> found;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (same(ranks[i], ranks[static_cast<std::size_t>(rank)])) found.push_back(static_cast<int>(i));
@@ -66,9 +66,9 @@ std::vector<int> ranks_like(const std::vector<introduction>& ranks, int rank, Sa
 
 }  // namespace
 
-introduction introduce(const communicator_options& options, handle_kind handle, int island,
-                       const std::string& backend_name) {
-  introduction mine;
+rank_info make_rank_info(const communicator_options& options, handle_kind handle, int clique,
+                         const std::string& backend_name) {
+  rank_info mine;
   mine.magic = magic;
   mine.layout_version = options.layout_version;
   mine.program = program_identity();
@@ -78,16 +78,16 @@ introduction introduce(const communicator_options& options, handle_kind handle, 
   mine.lsa_size = options.lsa_size;
   mine.check_launch = options.check_launch ? 1 : 0;
   mine.handle = static_cast<std::int32_t>(handle);
-  mine.island = island;
+  mine.clique = clique;
   mine.identity = random_value<std::uint64_t>();
   return mine;
 }
 
-void require_agreement(const std::vector<introduction>& ranks, const std::string& call, int rank) {
+void require_agreement(const std::vector<rank_info>& ranks, const std::string& call, int rank) {
   const std::string start = call_text(call, rank, static_cast<int>(ranks.size())) + ": ";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const introduction& one = ranks[i];
-    const introduction& first = ranks[0];
+    const rank_info& one = ranks[i];
+    const rank_info& first = ranks[0];
     const std::string who = "rank " + std::to_string(i);
     if (one.magic != magic || one.layout_version != device_comm::layout_version) {
       throw not_supported(start + who + " was built with layout version " + std::to_string(one.layout_version) +
@@ -116,27 +116,27 @@ void require_agreement(const std::vector<introduction>& ranks, const std::string
   }
 }
 
-std::vector<int> ranks_of_process(const std::vector<introduction>& ranks, int rank) {
+std::vector<int> ranks_of_process(const std::vector<rank_info>& ranks, int rank) {
   return ranks_like(ranks, rank, same_process);
 }
 
-std::vector<int> ranks_of_host(const std::vector<introduction>& ranks, int rank) {
-  return ranks_like(ranks, rank, [](const introduction& a, const introduction& b) { return a.host == b.host; });
+std::vector<int> ranks_of_host(const std::vector<rank_info>& ranks, int rank) {
+  return ranks_like(ranks, rank, [](const rank_info& a, const rank_info& b) { return a.host == b.host; });
 }
 
-std::vector<link_peer> processes_of_host(const std::vector<introduction>& ranks, const std::vector<device_card>& cards,
-                                         int rank) {
+std::vector<link_peer> processes_of_host(const std::vector<rank_info>& ranks,
+                                         const std::vector<device_info>& device_infos, int rank) {
   std::vector<link_peer> processes;
   for (const int each : ranks_of_host(ranks, rank)) {
     std::vector<int> together = ranks_of_process(ranks, each);
     if (together.front() == each) {
-      processes.push_back({cards[static_cast<std::size_t>(each)].links, std::move(together)});
+      processes.push_back({device_infos[static_cast<std::size_t>(each)].links, std::move(together)});
     }
   }
   return processes;
 }
 
-handle_kind common_handle(const device_card& a, const device_card& b, handle_kind wanted) {
+handle_kind common_handle(const device_info& a, const device_info& b, handle_kind wanted) {
   const bool descriptors = a.file_descriptors != 0 && b.file_descriptors != 0;
   const bool fabric = a.fabric != 0 && b.fabric != 0;
   if (descriptors && wanted != handle_kind::fabric) return handle_kind::file_descriptor;

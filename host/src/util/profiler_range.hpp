@@ -1,5 +1,5 @@
-/// \file range.hpp
-/// Ranges that NVIDIA's profilers show: what the host library is doing. Nothing where NVTX was not found.
+/// \file profiler_range.hpp
+/// Ranges in NVIDIA's profilers: what the host library is doing. Empty where NVTX was not found.
 #pragma once
 
 #if DEVCOMM_HAVE_NVTX

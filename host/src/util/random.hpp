@@ -1,5 +1,5 @@
 /// \file random.hpp
-/// Bytes that nobody can guess.
+/// Unpredictable bytes.
 #pragma once
 
 #include <devcomm/host/error.hpp>

@@ -16,16 +16,16 @@
 namespace devcomm::host::detail {
 namespace {
 
-constexpr std::chrono::milliseconds least_stay(250);
+constexpr std::chrono::milliseconds least_wait(250);
 
-/// A fresh connection has room for so few bytes; one that has not is dropped by its silence.
+/// The send buffer of a new connection holds these few bytes; a peer that misses them runs into its time limit.
 void send_at_once(int fd, const std::vector<std::byte>& data) {
   (void)::send(fd, data.data(), data.size(), MSG_NOSIGNAL);
 }
 
 }  // namespace
 
-doorkeeper::doorkeeper(unique_fd listener, int size, secret_view secret)
+acceptor::acceptor(unique_fd listener, int size, secret_view secret)
     : listener_(std::move(listener)),
       size_(size),
       secret_(secret.begin(), secret.end()),
@@ -36,58 +36,58 @@ doorkeeper::doorkeeper(unique_fd listener, int size, secret_view secret)
   }
 }
 
-std::size_t doorkeeper::most_strangers() const noexcept {
+std::size_t acceptor::most_pending() const noexcept {
   return static_cast<std::size_t>(std::clamp(2 * size_, 64, 1024));
 }
 
-bool doorkeeper::takes_more() const noexcept {
-  return strangers_.size() < most_strangers() || deadline::clock::now() - strangers_.front().since >= least_stay;
+bool acceptor::takes_more() const noexcept {
+  return pending_.size() < most_pending() || deadline::clock::now() - pending_.front().since >= least_wait;
 }
 
-void doorkeeper::add_to(std::vector<pollfd>& entries) const {
+void acceptor::add_to(std::vector<pollfd>& entries) const {
   entries.push_back({listener_.get(), static_cast<short>(takes_more() ? POLLIN : 0), 0});
-  for (const stranger& s : strangers_) entries.push_back({s.connection.get(), POLLIN, 0});
+  for (const pending_connection& s : pending_) entries.push_back({s.connection.get(), POLLIN, 0});
 }
 
-std::vector<doorkeeper::guest> doorkeeper::serve(const std::vector<pollfd>& entries, std::size_t first) {
-  std::vector<guest> guests;
-  const std::size_t polled = strangers_.size();
+std::vector<acceptor::joined_rank> acceptor::serve(const std::vector<pollfd>& entries, std::size_t first) {
+  std::vector<joined_rank> joined;
+  const std::size_t polled = pending_.size();
   for (std::size_t i = 0; i < polled; ++i) {
-    stranger& s = strangers_[i];
-    if (entries[first + 1 + i].revents != 0 && advance(s, guests) == progress::done) {
+    pending_connection& s = pending_[i];
+    if (entries[first + 1 + i].revents != 0 && advance(s, joined) == progress::done) {
       s.connection.reset();
     } else if (s.until.passed()) {
       refuse(s, "it did not prove the secret within " + s.until.limit_text());
       s.connection.reset();
     }
   }
-  std::erase_if(strangers_, [](const stranger& s) { return !s.connection; });
+  std::erase_if(pending_, [](const pending_connection& s) { return !s.connection; });
   if (entries[first].revents != 0) accept_all();
-  return guests;
+  return joined;
 }
 
-void doorkeeper::accept_all() {
-  // Ends in a flood too: newcomers are no reason to send each other away.
+void acceptor::accept_all() {
+  // Ends under a flood too: a new connection is never closed for another new one.
   while (takes_more()) {
     std::string address;
     unique_fd connection = accept_from(listener_.get(), address);
     if (!connection) {
       const bool no_room = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (!no_room) return;
-      if (strangers_.empty()) {
+      if (pending_.empty()) {
         throw system_error(std::string("tcp_bootstrap on rank 0: cannot accept a connection: ") + std::strerror(errno) +
                            "; raise the limit on open files (ulimit -n)");
       }
     }
-    if (!connection || strangers_.size() == most_strangers()) {
-      refuse(strangers_.front(), "it waited longest when too many connections waited to prove the secret");
-      strangers_.erase(strangers_.begin());
+    if (!connection || pending_.size() == most_pending()) {
+      refuse(pending_.front(), "it waited longest when too many connections waited to prove the secret");
+      pending_.erase(pending_.begin());
     }
-    if (connection) strangers_.push_back({std::move(connection), std::move(address), deadline(handshake_limit)});
+    if (connection) pending_.push_back({std::move(connection), std::move(address), deadline(handshake_limit)});
   }
 }
 
-doorkeeper::progress doorkeeper::advance(stranger& s, std::vector<guest>& guests) {
+acceptor::progress acceptor::advance(pending_connection& s, std::vector<joined_rank>& joined) {
   for (;;) {
     const std::size_t wanted = s.challenged ? sizeof(digest) : hello::wire_bytes;
     std::string problem;
@@ -101,12 +101,12 @@ doorkeeper::progress doorkeeper::advance(stranger& s, std::vector<guest>& guests
     s.filled += static_cast<std::size_t>(count);
     if (s.filled < wanted) continue;
     s.filled = 0;
-    if (s.challenged) return judge(s, guests);
-    if (hear(s) == progress::done) return progress::done;
+    if (s.challenged) return check_proof(s, joined);
+    if (read_hello(s) == progress::done) return progress::done;
   }
 }
 
-doorkeeper::progress doorkeeper::hear(stranger& s) {
+acceptor::progress acceptor::read_hello(pending_connection& s) {
   const auto said = hello::decode(s.data);
   if (!said) {
     refuse(s, "it does not speak this protocol");
@@ -124,7 +124,7 @@ doorkeeper::progress doorkeeper::hear(stranger& s) {
   return progress::waits;
 }
 
-doorkeeper::progress doorkeeper::judge(stranger& s, std::vector<guest>& guests) {
+acceptor::progress acceptor::check_proof(pending_connection& s, std::vector<joined_rank>& joined) {
   const transcript seen(s.said, s.asked);
   digest proof;
   std::memcpy(proof.data(), s.data.data(), proof.size());
@@ -142,13 +142,13 @@ doorkeeper::progress doorkeeper::judge(stranger& s, std::vector<guest>& guests) 
     return progress::done;
   }
   addresses_[s.said.rank] = s.address;
-  guests.push_back({static_cast<int>(s.said.rank), s.address,
+  joined.push_back({static_cast<int>(s.said.rank), s.address,
                     std::make_unique<frame_stream>(std::exchange(s.connection, unique_fd()), seen.key_of_root(secret_),
                                                    seen.key_of_rank(secret_))});
   return progress::done;
 }
 
-std::string doorkeeper::why_not(const hello& said) const {
+std::string acceptor::why_not(const hello& said) const {
   const std::string rank = "rank " + std::to_string(said.rank);
   const std::string claim = rank + " of " + std::to_string(said.size);
   if (said.size != static_cast<std::uint32_t>(size_)) {
@@ -163,12 +163,12 @@ std::string doorkeeper::why_not(const hello& said) const {
   return rank + " has already joined from " + address + "; give every process a rank of its own";
 }
 
-void doorkeeper::refuse(const stranger& s, const std::string& why) {
+void acceptor::refuse(const pending_connection& s, const std::string& why) {
   ++refused_;
   if (first_refusals_.size() < 4) first_refusals_.push_back(s.address + ": " + why);
 }
 
-std::string doorkeeper::refusals() const {
+std::string acceptor::refusals() const {
   if (refused_ == 0) return {};
   std::string text = "refused so far: ";
   for (std::size_t i = 0; i < first_refusals_.size(); ++i) text += (i == 0 ? "" : " | ") + first_refusals_[i];

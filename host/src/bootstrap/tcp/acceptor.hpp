@@ -1,5 +1,5 @@
-/// \file doorkeeper.hpp
-/// Rank 0's listening side: lets the job's ranks in and keeps everybody else out.
+/// \file acceptor.hpp
+/// Rank 0's listener: accepts the ranks of the job and refuses other connections.
 #pragma once
 
 #include "bootstrap/tcp/frame_stream.hpp"
@@ -17,32 +17,31 @@
 
 namespace devcomm::host::detail {
 
-/// Never blocks and never throws for what a connection does: one that is malformed, slow, silent or
-/// without the secret is closed, noted, and delays nobody. At most `most_strangers()` connections wait
-/// to prove the secret; when one more comes, the one that has waited longest makes room, but not
-/// before it had `least_stay` to do so.
-class doorkeeper {
+/// Never blocks, and never throws because of a connection: one that is malformed, slow, silent or without the secret is
+/// closed and recorded, and delays no other. At most `most_pending()` connections may be unproven; when one more comes,
+/// the oldest is closed, though not before it has had `least_wait`.
+class acceptor {
  public:
-  struct guest {
+  struct joined_rank {
     int rank;
     std::string address;
     std::unique_ptr<frame_stream> stream;
   };
 
   /// `listener` is bound. Throws `system_error` when it cannot listen.
-  doorkeeper(unique_fd listener, int size, secret_view secret);
+  acceptor(unique_fd listener, int size, secret_view secret);
 
   /// Adds what to poll for.
   void add_to(std::vector<pollfd>& entries) const;
-  /// Goes on with what `add_to` added at `first`, now polled. Returns the ranks that came in; each rank
-  /// comes in once.
-  [[nodiscard]] std::vector<guest> serve(const std::vector<pollfd>& entries, std::size_t first);
+  /// Handles the entries that `add_to` added from `first` on, after `poll`. Returns the ranks that joined; each joins
+  /// once.
+  [[nodiscard]] std::vector<joined_rank> serve(const std::vector<pollfd>& entries, std::size_t first);
 
   /// "refused so far: ..." or empty.
   [[nodiscard]] std::string refusals() const;
 
  private:
-  struct stranger {
+  struct pending_connection {
     unique_fd connection;
     std::string address;
     deadline until;
@@ -55,21 +54,21 @@ class doorkeeper {
   };
   enum class progress { waits, done };
 
-  [[nodiscard]] std::size_t most_strangers() const noexcept;
+  [[nodiscard]] std::size_t most_pending() const noexcept;
   [[nodiscard]] bool takes_more() const noexcept;
   void accept_all();
-  [[nodiscard]] progress advance(stranger& s, std::vector<guest>& guests);
-  [[nodiscard]] progress hear(stranger& s);
-  [[nodiscard]] progress judge(stranger& s, std::vector<guest>& guests);
-  /// Why the rank that `said` names cannot come in, or empty.
+  [[nodiscard]] progress advance(pending_connection& s, std::vector<joined_rank>& joined);
+  [[nodiscard]] progress read_hello(pending_connection& s);
+  [[nodiscard]] progress check_proof(pending_connection& s, std::vector<joined_rank>& joined);
+  /// Why the rank that `said` names cannot join, or empty.
   [[nodiscard]] std::string why_not(const hello& said) const;
-  void refuse(const stranger& s, const std::string& why);
+  void refuse(const pending_connection& s, const std::string& why);
 
   unique_fd listener_;
   int size_;
   std::vector<std::byte> secret_;
-  std::vector<std::string> addresses_;  ///< by rank, of those that came in
-  std::vector<stranger> strangers_;
+  std::vector<std::string> addresses_;  ///< by rank, of those that joined
+  std::vector<pending_connection> pending_;
   std::vector<std::string> first_refusals_;
   std::size_t refused_ = 0;
 };

@@ -105,7 +105,7 @@ class frame_stream {
   std::string problem_;
 };
 
-/// What rank 0 says of a round that failed.
+/// Sent by rank 0 for a round that failed.
 struct round_failure {
   enum class kind : std::uint32_t { invalid = 0, remote = 1, timeout = 2 };
 
@@ -116,7 +116,7 @@ struct round_failure {
 
   [[nodiscard]] std::vector<std::byte> encode() const;
   [[nodiscard]] static std::optional<round_failure> decode(const std::vector<std::byte>& data);
-  /// As the exception that it stands for; `text` comes after `call`.
+  /// Throws it as an exception; `text` follows `call`.
   [[noreturn]] void raise(const std::string& call) const;
 };
 

@@ -51,7 +51,7 @@ struct challenge {
   [[nodiscard]] static std::optional<challenge> decode(std::span<const std::byte> data);
 };
 
-/// What both sides saw of the first two messages.
+/// The first two messages, as both sides saw them.
 class transcript {
  public:
   transcript(const hello& h, const challenge& c);

@@ -1,5 +1,5 @@
 /// \file socket.hpp
-/// Non-blocking TCP sockets: closed on exec, never raising SIGPIPE, every wait with a deadline.
+/// Non-blocking TCP sockets: closed on exec, no SIGPIPE, a deadline for every wait.
 #pragma once
 
 #include "util/deadline.hpp"
@@ -41,8 +41,8 @@ struct socket_address {
   [[nodiscard]] std::string text() const;
 };
 
-/// All addresses of `host`, or none and `problem`. A name server that does not answer costs at most
-/// the time that is left: the look-up goes on alone, and its answer is dropped.
+/// All addresses of `host`, or none and `problem`. Takes at most the time that is left:
+/// a look-up that the name server does not answer goes on in the background, and its answer is dropped.
 [[nodiscard]] std::vector<socket_address> resolve(const std::string& host, std::uint16_t port, const deadline& until,
                                                   std::string& problem);
 

@@ -23,11 +23,11 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// How often ranks that wait are told whom rank 0 waits for.
+/// How often rank 0 sends to waiting ranks which ranks it waits for.
 constexpr std::chrono::milliseconds progress_interval(50);
-/// How long telling the others of a failure may take past the limit.
-constexpr std::chrono::milliseconds farewell_limit(200);
-/// How long rank 0 stays, when a rank is lost while others still join, to tell those that come.
+/// How long sending a failure to the other ranks may take past the limit.
+constexpr std::chrono::milliseconds notice_limit(200);
+/// How long rank 0 still accepts ranks, to send them the failure, when a rank is lost while others join.
 constexpr std::chrono::milliseconds latecomer_limit(1000);
 
 struct peer {
@@ -38,7 +38,7 @@ struct peer {
   bool gave_up_on_root = false;
   std::string gave_up_text;
   bool knows_end = false;  ///< was told that the job is over
-  std::string told;        ///< whom it was last told that rank 0 waits for
+  std::string told;        ///< the last list of missing ranks that it was sent
 
   [[nodiscard]] bool open() const noexcept { return stream != nullptr && !stream->closed(); }
 };
@@ -52,7 +52,7 @@ class tcp_hub final : public bootstrap {
     if (size == 1) return;
     if (!listener) listener = bind_for(id.host(), id.port(), call);
     const deadline until(limit);
-    admit_all(doorkeeper(std::move(listener), size, id.secret()), call, until);
+    accept_all_ranks(acceptor(std::move(listener), size, id.secret()), call, until);
     round(call, {}, {}, until);
   }
 
@@ -66,26 +66,26 @@ class tcp_hub final : public bootstrap {
  private:
   using kind = round_failure::kind;
 
-  void admit_all(doorkeeper door, const std::string& call, const deadline& until) {
+  void accept_all_ranks(acceptor newcomers, const std::string& call, const deadline& until) {
     since_told_ = deadline::clock::now();
     for (;;) {
-      stop_if_lost(call, &door);
+      stop_if_lost(call, &newcomers);
       const std::vector<int> missing = ranks_where([](const peer& p) { return p.stream == nullptr; });
       if (missing.empty()) return;
       if (until.passed()) {
-        const std::string refusals = door.refusals();
+        const std::string refusals = newcomers.refusals();
         give_up(call, until, missing,
                 "join; start them within the limit or raise it" + (refusals.empty() ? "" : "; " + refusals));
       }
       tell_progress(missing);
-      pump(until, &door);
+      pump(until, &newcomers);
     }
   }
 
   void round(const std::string& call, std::span<const std::byte> mine, std::span<std::byte> all,
              const deadline& until) {
     if (broken_) broken_->raise(call);
-    const std::string offence = problem_of_arguments(mine.size(), all.size(), size_);
+    const std::string argument_problem = problem_of_arguments(mine.size(), all.size(), size_);
     since_told_ = deadline::clock::now();
     for (;;) {
       stop_if_lost(call);
@@ -98,7 +98,7 @@ class tcp_hub final : public bootstrap {
       pump(until, nullptr);
     }
 
-    std::optional<round_failure> failed = outcome(mine, offence);
+    std::optional<round_failure> failed = outcome(mine, argument_problem);
     std::vector<std::byte> answer;
     if (failed) {
       answer = failed->encode();
@@ -116,15 +116,15 @@ class tcp_hub final : public bootstrap {
       p.told.clear();
     }
     ++round_;
-    if (!offence.empty()) failed = round_failure{kind::invalid, 0, false, offence};
+    if (!argument_problem.empty()) failed = round_failure{kind::invalid, 0, false, argument_problem};
     hand_over(call, until);
     if (failed) failed->raise(call);
   }
 
-  /// What is wrong with a round in which all took part.
+  /// The failure of a round in which all ranks took part, if any.
   [[nodiscard]] std::optional<round_failure> outcome(std::span<const std::byte> mine,
-                                                     const std::string& offence) const {
-    if (!offence.empty()) return round_failure{kind::remote, 0, false, "rank 0 failed: " + offence};
+                                                     const std::string& argument_problem) const {
+    if (!argument_problem.empty()) return round_failure{kind::remote, 0, false, "rank 0 failed: " + argument_problem};
     for (std::size_t i = 1; i < size_; ++i) {
       const frame& part = *peers_[i].part;
       if (part.type != frame_type::bad_arguments) continue;
@@ -143,8 +143,8 @@ class tcp_hub final : public bootstrap {
   }
 
   /// Stops the job when a rank closed its connection or ran out of time.
-  /// `door` is where ranks still join.
-  void stop_if_lost(const std::string& call, doorkeeper* door = nullptr) {
+  /// `newcomers` is where ranks still join.
+  void stop_if_lost(const std::string& call, acceptor* newcomers = nullptr) {
     for (std::size_t i = 1; i < size_; ++i) {
       peer& p = peers_[i];
       const int rank = static_cast<int>(i);
@@ -155,7 +155,7 @@ class tcp_hub final : public bootstrap {
         fail_for_good(call, kind::remote, kind::remote, rank,
                       "rank " + std::to_string(rank) + " (" + p.address + ") is gone: " + p.stream->problem() +
                           "; look for its own error",
-                      door);
+                      newcomers);
       }
     }
   }
@@ -166,10 +166,10 @@ class tcp_hub final : public bootstrap {
                   "rank 0 gave up after " + until.limit_text() + " waiting for " + rank_list(missing) + " to " + what);
   }
 
-  /// Tells everyone who is still there, and throws. Ranks that took part in the round hear `waiting`,
-  /// those that come later that `culprit` ended it.
+  /// Sends the failure to all connected ranks, and throws. Ranks that took part in the round get kind `waiting`, those
+  /// that come later the loss of `culprit`.
   [[noreturn]] void fail_for_good(const std::string& call, kind here, kind waiting, int culprit,
-                                  const std::string& text, doorkeeper* door = nullptr) {
+                                  const std::string& text, acceptor* newcomers = nullptr) {
     broken_ = round_failure{kind::remote, culprit, true, text};
     const shared_payload now(round_failure{waiting, culprit, true, text}.encode());
     const shared_payload later(broken_->encode());
@@ -183,9 +183,9 @@ class tcp_hub final : public bootstrap {
       }
     };
     tell();
-    const deadline farewell(door != nullptr ? latecomer_limit : farewell_limit);
-    while (!farewell.passed() && (somebody_unsent() || (door != nullptr && somebody_joins()))) {
-      pump(farewell, door);
+    const deadline notice(newcomers != nullptr ? latecomer_limit : notice_limit);
+    while (!notice.passed() && (somebody_unsent() || (newcomers != nullptr && somebody_joins()))) {
+      pump(notice, newcomers);
       tell();
     }
     round_failure{here, culprit, true, text}.raise(call);
@@ -199,7 +199,7 @@ class tcp_hub final : public bootstrap {
     }
   }
 
-  /// Waits until the answers are on their way. A rank that is lost by now fails the next round.
+  /// Waits until all answers are sent. A rank that is lost by now fails the next round.
   void hand_over(const std::string& call, const deadline& until) {
     while (somebody_unsent()) {
       if (until.passed()) {
@@ -243,8 +243,8 @@ class tcp_hub final : public bootstrap {
     return ranks;
   }
 
-  /// Waits at most one progress interval for something to happen, and takes it in.
-  void pump(const deadline& until, doorkeeper* door) {
+  /// Waits at most one progress interval for events, and handles them.
+  void pump(const deadline& until, acceptor* newcomers) {
     std::vector<pollfd> entries;
     std::vector<std::size_t> owners;
     for (std::size_t i = 1; i < size_; ++i) {
@@ -253,7 +253,7 @@ class tcp_hub final : public bootstrap {
       entries.push_back({peers_[i].stream->descriptor(), events, 0});
       owners.push_back(i);
     }
-    if (door != nullptr) door->add_to(entries);
+    if (newcomers != nullptr) newcomers->add_to(entries);
     if (::poll(entries.data(), entries.size(), until.poll_milliseconds(progress_interval)) < 0) {
       if (errno == EINTR) return;
       throw system_error(std::string("tcp_bootstrap on rank 0: poll failed: ") + std::strerror(errno));
@@ -263,11 +263,11 @@ class tcp_hub final : public bootstrap {
       if (entries[i].revents & POLLOUT) p.stream->flush();
       if (entries[i].revents & ~POLLOUT) read_from(p);
     }
-    if (door == nullptr) return;
-    for (doorkeeper::guest& guest : door->serve(entries, owners.size())) {
-      peer& p = peers_[static_cast<std::size_t>(guest.rank)];
-      p.address = guest.address;
-      p.stream = std::move(guest.stream);
+    if (newcomers == nullptr) return;
+    for (acceptor::joined_rank& one : newcomers->serve(entries, owners.size())) {
+      peer& p = peers_[static_cast<std::size_t>(one.rank)];
+      p.address = one.address;
+      p.stream = std::move(one.stream);
       p.stream->accept_payloads_up_to(longest_part);
     }
   }

@@ -24,8 +24,8 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// How long a listener that does not know the secret is asked again: it may be a job that is ending.
-constexpr std::chrono::milliseconds stranger_limit = std::chrono::seconds(5);
+/// How long to retry while the listener has another secret: it may belong to a job that is ending.
+constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::seconds(5);
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
 constexpr std::chrono::milliseconds longest_pause(200);
@@ -50,9 +50,9 @@ class tcp_spoke final : public bootstrap {
  private:
   using kind = round_failure::kind;
 
-  /// What came of one try to join.
+  /// Result of one attempt to join.
   struct attempt {
-    enum class outcome { joined, again, stranger } what;
+    enum class outcome { joined, again, foreign } what;
     std::string problem;
   };
 
@@ -63,18 +63,19 @@ class tcp_spoke final : public bootstrap {
   void join(const unique_id& id, const std::string& call, const deadline& until) {
     std::vector<socket_address> addresses;
     attempt last{attempt::outcome::again, "rank 0 does not answer"};
-    std::optional<deadline> patience;
+    std::optional<deadline> foreign_until;
     for (std::chrono::milliseconds pause(10);; pause = std::min(2 * pause, longest_pause)) {
       if (addresses.empty()) addresses = resolve(id.host(), id.port(), until, last.problem);
       for (const socket_address& address : addresses) {
         attempt got = try_address(address, id, call, until);
         if (got.what == attempt::outcome::joined) return;
-        // A try that the end of the limit cut short tells less than the one before.
+        // An attempt cut short by the limit says less than the one before.
         if (until.passed() && got.what == attempt::outcome::again) break;
         last = std::move(got);
-        if (last.what == attempt::outcome::stranger && !patience) patience = until.within(stranger_limit);
+        if (last.what == attempt::outcome::foreign && !foreign_until)
+          foreign_until = until.within(foreign_listener_limit);
       }
-      if (last.what == attempt::outcome::stranger && patience->passed()) {
+      if (last.what == attempt::outcome::foreign && foreign_until->passed()) {
         throw invalid_argument(call + ": the listener at " + root_ + " " + last.problem);
       }
       if (until.passed()) {
@@ -104,10 +105,10 @@ class tcp_spoke final : public bootstrap {
       return {outcome::again, problem};
     }
     const auto asked = challenge::decode(data);
-    if (!asked) return {outcome::stranger, "is not rank 0 of a devcomm job; check the address"};
+    if (!asked) return {outcome::foreign, "is not rank 0 of a devcomm job; check the address"};
     if (asked->version != protocol_version) {
-      return {outcome::stranger, "speaks protocol version " + std::to_string(asked->version) + " where this rank has " +
-                                     std::to_string(protocol_version) + "; build all ranks with one devcomm"};
+      return {outcome::foreign, "speaks protocol version " + std::to_string(asked->version) + " where this rank has " +
+                                    std::to_string(protocol_version) + "; build all ranks with one devcomm"};
     }
 
     const transcript seen(mine, *asked);
@@ -119,10 +120,10 @@ class tcp_spoke final : public bootstrap {
     const auto head = verdict::decode_head(head_data);
     std::string text(head ? head->text_bytes : 0, '\0');
     if (!head || !receive_all(connection.get(), std::as_writable_bytes(std::span(text)), until, problem)) {
-      return {outcome::again, head ? problem : "it answered nonsense"};
+      return {outcome::again, head ? problem : "its answer cannot be read"};
     }
     if (!verdict::proven(*head, text, seen, id.secret())) {
-      return {outcome::stranger,
+      return {outcome::foreign,
               "has another secret; give all ranks one unique_id or DEVCOMM_SECRET, and each job an address of its own"};
     }
     if (head->outcome == verdict::code::refused) {
@@ -136,11 +137,11 @@ class tcp_spoke final : public bootstrap {
   void round(const std::string& call, std::span<const std::byte> mine, std::span<std::byte> all,
              const deadline& until) {
     if (broken_) broken_->raise(call);
-    const std::string offence = problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
-    if (offence.empty()) {
+    const std::string argument_problem = problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
+    if (argument_problem.empty()) {
       stream_->queue(frame_type::part, round_, shared_payload({mine.begin(), mine.end()}));
     } else {
-      const auto text = bytes_of(offence);
+      const auto text = bytes_of(argument_problem);
       stream_->queue(frame_type::bad_arguments, round_, shared_payload({text.begin(), text.end()}));
     }
     stream_->accept_payloads_up_to(mine.size() * static_cast<std::size_t>(size_));
@@ -157,7 +158,7 @@ class tcp_spoke final : public bootstrap {
           return;
         } else if (got->type == frame_type::failure) {
           ++round_;
-          fail(call, round_failure::decode(got->payload), offence);
+          fail(call, round_failure::decode(got->payload), argument_problem);
         } else {
           stream_->close("it sent a message that has no place here");
         }
@@ -176,15 +177,15 @@ class tcp_spoke final : public bootstrap {
   }
 
   [[noreturn]] void fail(const std::string& call, const std::optional<round_failure>& heard,
-                         const std::string& offence) {
+                         const std::string& argument_problem) {
     round_failure failure{kind::remote, 0, true, "rank 0 sent a failure that cannot be read"};
     if (heard) failure = *heard;
     if (failure.final) broken_ = round_failure{kind::remote, failure.culprit, true, failure.text};
-    if (!offence.empty()) throw invalid_argument(call + ": " + offence);
+    if (!argument_problem.empty()) throw invalid_argument(call + ": " + argument_problem);
     failure.raise(call);
   }
 
-  /// Rank 0 hears of it, and tells the others.
+  /// Tells rank 0, which tells the others.
   [[noreturn]] void give_up(const std::string& call, const deadline& until, const std::string& waits_for) {
     const bool on_root = waits_for.empty();
     const std::string text = "rank " + std::to_string(rank_) + " gave up after " + until.limit_text() +

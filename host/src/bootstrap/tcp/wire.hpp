@@ -1,5 +1,5 @@
 /// \file wire.hpp
-/// Integers and bytes as they travel: little-endian, without padding.
+/// Integers and bytes on the wire: little-endian, without padding.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class wire_writer {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads in the order of writing. Past the end it gives zeros and `good()` turns false.
+/// Reads in the order of writing. Reading past the end gives zeros and makes `good()` false.
 class wire_reader {
  public:
   explicit wire_reader(std::span<const std::byte> data) : left_(data) {}

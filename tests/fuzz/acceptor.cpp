@@ -1,6 +1,7 @@
-/// What strangers say to rank 0 before they have proved the secret.
+/// What connections send to rank 0 before they have proved the secret.
 ///
-/// The first byte says how the rest is cut, and whether the stranger goes on with a right proof after its hello.
+/// The first byte says how the rest is cut, and whether the pending_connection goes on with a right proof after its
+/// hello.
 #include "fuzz.hpp"
 
 #include <bootstrap/tcp/acceptor.hpp>
@@ -21,16 +22,16 @@ constexpr int ranks = 4;
 const std::array<std::byte, 16> secret = {std::byte{1}};
 
 /// Lets rank 0 go on with what is there.
-std::size_t serve(doorkeeper& door) {
+std::size_t serve(acceptor& newcomers) {
   std::vector<pollfd> entries;
-  door.add_to(entries);
+  newcomers.add_to(entries);
   ::poll(entries.data(), entries.size(), 20);
-  std::size_t guests = 0;
-  for (const doorkeeper::guest& guest : door.serve(entries, 0)) {
-    require(guest.rank >= 1 && guest.rank < ranks, "a guest is a rank of the job");
-    ++guests;
+  std::size_t joined = 0;
+  for (const acceptor::joined_rank& one : newcomers.serve(entries, 0)) {
+    require(one.rank >= 1 && one.rank < ranks, "a one is a rank of the job");
+    ++joined;
   }
-  return guests;
+  return joined;
 }
 
 }  // namespace
@@ -44,14 +45,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string problem;
   socket_address where =
       resolve("127.0.0.1", bound_port(listener.get()), deadline(std::chrono::seconds(5)), problem)[0];
-  doorkeeper door(std::move(listener), ranks, secret);
-  const unique_fd stranger = connect_to(where, deadline(std::chrono::seconds(5)), problem);
-  require(static_cast<bool>(stranger), "the door can be reached");
-  std::size_t guests = serve(door);  // accepts
+  acceptor newcomers(std::move(listener), ranks, secret);
+  const unique_fd pending_connection = connect_to(where, deadline(std::chrono::seconds(5)), problem);
+  require(static_cast<bool>(pending_connection), "the newcomers can be reached");
+  std::size_t joined = serve(newcomers);  // accepts
 
   const auto say = [&](std::span<const std::byte> what) {
-    if (!what.empty()) static_cast<void>(::send(stranger.get(), what.data(), what.size(), MSG_NOSIGNAL));
-    guests += what.empty() ? 0 : serve(door);
+    if (!what.empty()) static_cast<void>(::send(pending_connection.get(), what.data(), what.size(), MSG_NOSIGNAL));
+    joined += what.empty() ? 0 : serve(newcomers);
   };
   const std::size_t cut = std::min<std::size_t>(data[0] >> 1, input.size());
   say(input.first(cut));
@@ -61,15 +62,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool sound = said && said->version == protocol_version && input.size() == hello::wire_bytes;
   if (knows_secret && sound) {
     std::array<std::byte, challenge::wire_bytes> answer;
-    require(receive_all(stranger.get(), answer, deadline(std::chrono::seconds(5)), problem), "a hello is answered");
+    require(receive_all(pending_connection.get(), answer, deadline(std::chrono::seconds(5)), problem),
+            "a hello is answered");
     const auto asked = challenge::decode(answer);
     require(asked.has_value(), "the answer is a challenge");
     say(transcript(*said, *asked).rank_proof(secret));
     const bool welcome = said->size == ranks && said->rank >= 1 && said->rank < ranks;
-    require(guests == (welcome ? 1 : 0), "who belongs here and proves it comes in, nobody else");
-    require(welcome == door.refusals().empty(), "who is refused is noted");
+    require(joined == (welcome ? 1 : 0), "who belongs here and proves it comes in, nobody else");
+    require(welcome == newcomers.refusals().empty(), "who is refused is noted");
   } else {
-    require(guests == 0, "nobody comes in without a proof");
+    require(joined == 0, "nobody comes in without a proof");
   }
   return 0;
 }
