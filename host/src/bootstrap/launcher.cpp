@@ -144,7 +144,7 @@ std::optional<process_environment> read_mpirun(const environment& variables) {
   return process;
 }
 
-/// Ranks on this node, from what Slurm says of all nodes or of any.
+/// Number of ranks on this node, from Slurm's list for all nodes or its number per node.
 void place_in_step(process_environment& process, const environment& variables) {
   if (const auto list = variables("SLURM_STEP_TASKS_PER_NODE")) {
     const std::vector<int> tasks = tasks_per_node(*list, "SLURM_STEP_TASKS_PER_NODE");

@@ -18,10 +18,10 @@
 namespace devcomm::host {
 namespace {
 
-/// The communicators of all threads, so that the first error can end the waits of the rest.
-class crew {
+/// The communicators of all threads; the first error aborts them.
+class rank_threads {
  public:
-  explicit crew(int size) : communicators_(static_cast<std::size_t>(size), nullptr) {}
+  explicit rank_threads(int size) : communicators_(static_cast<std::size_t>(size), nullptr) {}
 
   void enter(communicator& c) {
     const std::lock_guard lock(mutex_);
@@ -34,7 +34,7 @@ class crew {
     communicators_[static_cast<std::size_t>(c.rank())] = nullptr;
   }
 
-  /// Keeps the first error that is no consequence of another, and aborts all. Call it in a handler.
+  /// Keeps the first error that does not follow from another, and aborts all. Call it in an exception handler.
   void fail(int rank) {
     const std::lock_guard lock(mutex_);
     const bool consequence = follows_from_another();
@@ -92,12 +92,12 @@ void run_one(const communicator_options& options, const std::function<void(commu
     c.emplace(std::move(ranks), options);
     body(*c);
   } catch (...) {
-    if (c) c->abort();  // so that its destruction tells the other processes of a failure
+    if (c) c->abort();  // its destruction then sends the failure to the other processes
     rethrow_with_rank(std::current_exception(), rank);
   }
 }
 
-void run_thread(crew& all, std::shared_ptr<bootstrap> ranks, const communicator_options& options,
+void run_thread(rank_threads& all, std::shared_ptr<bootstrap> ranks, const communicator_options& options,
                 const std::function<void(communicator&)>& body) {
   const int rank = ranks->rank();
   std::optional<communicator> c;
@@ -106,7 +106,7 @@ void run_thread(crew& all, std::shared_ptr<bootstrap> ranks, const communicator_
     all.enter(*c);
     body(*c);
   } catch (...) {
-    all.fail(rank);  // before the communicator goes, so that its peers' errors come second
+    all.fail(rank);  // before the communicator is destroyed, so that errors of its peers come second
   }
   if (c) all.leave(*c);
 }
@@ -126,7 +126,7 @@ void run_ranks(const run_options& options, const std::function<void(communicator
   devices.provide_devices(count);
 
   auto bootstraps = thread_bootstraps(count);
-  crew all(count);
+  rank_threads all(count);
   {
     std::vector<std::jthread> threads;
     threads.reserve(static_cast<std::size_t>(count));

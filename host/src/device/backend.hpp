@@ -78,7 +78,7 @@ struct device_facts {
 
 /// What holds for all devices of a backend.
 struct backend_traits {
-  bool checks_launches = false;  ///< `check_launch` where the caller says nothing
+  bool checks_launches = false;  ///< default of `check_launch`
   bool one_clock = false;        ///< all devices of one process share the clock of traces
   capability timing{true, "GPU clocks"};
 };

@@ -10,7 +10,7 @@
 namespace devcomm::host::detail {
 
 /// One process for each rank and one thread for each ring, with begin and end of each span, nested, in microseconds
-/// from the first span on, on the clock of `traces[0]`. What was lost is said, in the trace and in `otherData`.
+/// from the first span on, on the clock of `traces[0]`. The trace and `otherData` say how many were lost.
 [[nodiscard]] std::string trace_json(const std::vector<rank_trace>& traces, const std::vector<clock_offset>& offsets,
                                      const std::string& backend);
 

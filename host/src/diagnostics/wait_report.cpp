@@ -82,7 +82,7 @@ wait_kinds collect(const observed_comm& comm) {
   return kinds;
 }
 
-/// Adds `group` to one of `groups` that `alike` finds like it, or to the end.
+/// Merges `group` into the first of `groups` for which `alike` holds, or appends it.
 template <class Alike>
 void merge(std::vector<wait_group>& groups, const wait_group& group, Alike alike) {
   const auto found = std::find_if(groups.begin(), groups.end(), [&](const wait_group& other) {
@@ -114,7 +114,7 @@ std::vector<wait_group> group(const wait_kinds& kinds) {
   return groups;
 }
 
-/// Who waits for whom among the ranks of one device communicator, and among groups of a rank.
+/// Which ranks of a device communicator, and which groups of a rank, wait for which.
 class wait_graph {
  public:
   wait_graph(const observed_comm& comm, const wait_kinds& kinds) : kinds_(kinds) {
@@ -133,7 +133,7 @@ class wait_graph {
     return " of the handle at " + std::to_string((groups - std::uint64_t{1}) * 128) + " bytes";
   }
 
-  /// "; rank 3 itself waits at LSA barrier 2 for rank 0": what each of `ranks` does, the same told once.
+  /// "; rank 3 itself waits at LSA barrier 2 for rank 0": what each of `ranks` does, equal waits merged.
   [[nodiscard]] std::string own_waits(const number_set& ranks) const {
     std::map<std::string, number_set> doing;
     for (const std::uint64_t rank : ranks) doing[own_wait(static_cast<int>(rank))].insert(rank);
@@ -171,7 +171,7 @@ class wait_graph {
     return text;
   }
 
-  /// Who waits for nobody and whom others, at last, wait for.
+  /// Ranks that wait for nobody and for which others wait in the end.
   [[nodiscard]] std::string culprits() const {
     std::string text;
     std::map<party, number_set> victims;
@@ -227,7 +227,7 @@ class wait_graph {
     return std::string(to_string(one.what)) + " " + std::to_string(one.index) + of_handle(one.groups) + " of " + rank;
   }
 
-  /// What follows "rank N itself waits", or one of the two texts above. A wait for ranks is told rather than one among
+  /// What follows "rank N itself waits", or one of the two texts above. A wait for ranks is preferred to one among
   /// groups, as it leads on to others.
   [[nodiscard]] std::string own_wait(int rank) const {
     if (!here_.contains(rank)) return elsewhere;

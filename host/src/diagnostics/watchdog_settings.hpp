@@ -1,5 +1,5 @@
 /// \file watchdog_settings.hpp
-/// What the environment says of the watchdog.
+/// The watchdog's options from the environment.
 #pragma once
 
 #include <devcomm/host/watchdog.hpp>

@@ -55,7 +55,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
       const std::vector<link_peer> processes = processes_of_host(peers, device_infos, rank());
       const auto own = std::find_if(processes.begin(), processes.end(),
                                     [&](const link_peer& p) { return p.ranks.front() == rank(); });
-      // Half of the limit: the other ranks, which wait for this one, then hear whom it missed.
+      // Half of the limit: the other ranks still wait for this one, and get its error with the ranks that it missed.
       process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit() / 2);
     }
     const std::vector<reach> row = reachable(obstacle);
@@ -89,7 +89,7 @@ rank_info rank_context::describe_rank(const communicator_options& given, const r
     options = apply_environment(defaults, variables);
     wanted = wanted_handle(variables);
   } else {
-    // A limit on the parent's teams stands for hosts of that size, so its children keep to them.
+    // A limit on the parent's teams models hosts of that size, so teams of its children stay within them.
     const bool limited = parent->options.lsa_size != 0;
     clique = limited ? parent->lsa.first : parent->peers[static_cast<std::size_t>(parent->rank())].clique;
     options.device = parent->device;

@@ -1,5 +1,5 @@
 /// \file topology.hpp
-/// Who shares a host, a process or a device with whom, and which ranks form an LSA team.
+/// Which ranks share a host, a process or a device, and which form an LSA team.
 #pragma once
 
 #include <devcomm/host/communicator.hpp>

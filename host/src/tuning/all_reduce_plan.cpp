@@ -33,7 +33,7 @@ std::optional<T> named(const std::array<T, N>& all, const std::string& name) {
   return std::nullopt;
 }
 
-constexpr unsigned most_blocks = 65535;  // of a row; also tells a negative number, which reads as a large one
+constexpr unsigned most_blocks = 65535;  // of a row; also rejects negative numbers, which read as large ones
 
 /// Vectors that cross each rank's links; a little for one rank, which copies.
 double traffic(all_reduce_algorithm algorithm, int ranks) {

@@ -99,7 +99,7 @@ struct communicator_options {
   bool watchdog = DEVCOMM_WATCHDOG != 0;
   /// The devices; null for those of the library that was linked, CUDA's or the simulator's. For tests of the library.
   detail::backend* devices = nullptr;
-  /// `device_comm::layout_version` of the headers that the program was compiled with; leave it alone.
+  /// `device_comm::layout_version` of the headers that the program was compiled with; do not set it.
   /// The library refuses a program built with another layout than its own.
   std::uint32_t layout_version = device_comm::layout_version;
 };

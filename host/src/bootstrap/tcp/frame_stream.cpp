@@ -71,7 +71,7 @@ void frame_stream::flush() {
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      // What the other side said before it left is still to be read.
+      // Frames that the other side sent before it closed are still to be read.
       if (errno == EPIPE || errno == ECONNRESET) {
         outgoing_.clear();
         return;

@@ -15,9 +15,9 @@ using job_secret = std::array<std::byte, 16>;
 
 /// Reserves a free port for rank 0 of the job with this secret.
 ///
-/// The socket is bound and does not listen. It keeps the kernel from giving the port away, while a
+/// The socket is bound and does not listen. The kernel gives the port to no other program, while a
 /// rank 0 in another process of this host can bind and listen there beside it. At most 16 reservations
-/// are kept; the oldest goes first.
+/// are kept; the oldest is dropped first.
 [[nodiscard]] std::uint16_t reserve_port(const std::string& host, const job_secret& secret);
 
 /// The job's reserved socket if this very process made it, else none.

@@ -62,7 +62,7 @@ struct socket_address {
 [[nodiscard]] bool send_all(int fd, std::span<const std::byte> data, const deadline& until, std::string& problem);
 [[nodiscard]] bool receive_all(int fd, std::span<std::byte> data, const deadline& until, std::string& problem);
 
-/// One try: bytes moved, 0 when it would block, -1 when the connection is over (`problem` says how).
+/// One attempt: bytes moved, 0 when it would block, -1 when the connection is over (`problem` says how).
 [[nodiscard]] std::ptrdiff_t receive_some(int fd, std::span<std::byte> data, std::string& problem);
 
 }  // namespace devcomm::host::detail

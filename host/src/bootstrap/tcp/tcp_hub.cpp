@@ -37,7 +37,7 @@ struct peer {
   bool gave_up = false;
   bool gave_up_on_root = false;
   std::string gave_up_text;
-  bool knows_end = false;  ///< was told that the job is over
+  bool knows_end = false;  ///< was sent the end of the job
   std::string told;        ///< the last list of missing ranks that it was sent
 
   [[nodiscard]] bool open() const noexcept { return stream != nullptr && !stream->closed(); }

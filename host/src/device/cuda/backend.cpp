@@ -114,7 +114,7 @@ class cuda_backend final : public detail::backend {
     return {true, "not visible in this process; assumed, and proven when memory is mapped"};
   }
 
-  /// NCCL's rule: NVLink between GPUs of one kind, from Volta on. Of all links NVLink alone has atomics of its own.
+  /// NCCL's rule: NVLink between GPUs of one compute capability, from Volta on. Native atomics identify NVLink.
   [[nodiscard]] capability whole_lines(int device, const std::string& peer_uuid) override {
     const int count = device_count();
     for (int other = 0; other < count; ++other) {

@@ -11,7 +11,7 @@
 
 namespace devcomm::host::cuda {
 
-/// What to ask `cuMemCreate` for: pinned memory of `device` that can travel as `kind`.
+/// What to ask `cuMemCreate` for: pinned memory of `device` that can be exported as `kind`.
 [[nodiscard]] CUmemAllocationProp allocation_properties(int device, detail::handle_kind kind);
 
 [[nodiscard]] std::unique_ptr<detail::physical_memory> create_physical(int device, std::size_t bytes,
