@@ -3,7 +3,7 @@
 #
 #   scripts/gpu_results.sh                    builds, then runs on 1, 2, 3, 4 and 8 ranks where there are as many GPUs
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
-#   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
+#   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks,
 #                                             all_reduce, lateness, fused_rms_norm, collectives or sanitizer
 #
@@ -31,7 +31,7 @@ gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 model=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
 commit=${DEVCOMM_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
-out=${out:-docs/results/$(date -u +%F)-${gpus}x$(tr -cd '[:alnum:]' <<<"${model#NVIDIA }")}
+out=${out:-docs/results/${gpus}x$(tr -cd '[:alnum:]' <<<"${model#NVIDIA }")}
 mkdir -p "$out"
 
 if [ -z "$bin" ]; then

@@ -13,7 +13,7 @@ case ${1:-} in
   -h | --help | '') sed -n '2,7s/^# \{0,1\}//p' "$0" && exit 0 ;;
 esac
 program=$(realpath "$1")
-log=$(realpath -m "${2:-docs/results/$(date -u +%F)-slurm/srun.log}")
+log=$(realpath -m "${2:-docs/results/slurm/srun.log}")
 [ -x "$program" ] || fail "$program is no program; build the target example_05_multi_process_sim"
 [ "$(id -u)" = 0 ] || fail "namespaces are made as root"
 for tool in slurmctld slurmd srun munged ip nsenter; do

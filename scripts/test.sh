@@ -1,38 +1,59 @@
 #!/usr/bin/env bash
 # Builds and tests devcomm.
 #
-#   scripts/test.sh          everything (what CI runs; 2 cores: see docs/testing.md for the time)
-#   scripts/test.sh quick    source checks, release build and its tests
+#   scripts/test.sh          the quick round: source checks, simulator-only build and most of its tests;
+#                            under 8 minutes on 2 idle cores. Says at its end what it left out
+#   scripts/test.sh full     everything (what CI runs; docs/testing.md has the times)
 #   scripts/test.sh STAGE... only these stages; their names are listed below
-#   DEVCOMM_CUDA=0 scripts/test.sh    without GPU parts
+#   DEVCOMM_CUDA=0 scripts/test.sh full    without GPU parts
 #
-# Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs what is missing by apt. A stage that
-# fails does not stop the others; the exit status is non-zero when any failed.
+# Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs what is missing by apt, and a disassembler by
+# pip into build/tools where the CUDA toolkit has none. A stage that fails does not stop the others; the exit
+# status is non-zero when any failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-all_stages=(checks release race thread address tidy compile_time)
-case ${1:-full} in
+all_stages=(checks release compilers race thread address tidy compile_time)
+quick_stages=(checks quick)
+left_out=()
+case ${1:-quick} in
   full) stages=("${all_stages[@]}") ;;
-  quick) stages=(checks release) ;;
-  -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  quick)
+    stages=("${quick_stages[@]}")
+    left_out=(
+      "GPU programs and kernels compiled by nvcc, benchmarks, MPI, and the tests labelled exhaustive, planted,"
+      "  mutant, package and soak: scripts/test.sh release"
+      "other compilers than the default one: scripts/test.sh compilers"
+      "race detector, ThreadSanitizer, AddressSanitizer, clang-tidy: scripts/test.sh race thread address tidy"
+      "the compile-time budget: scripts/test.sh compile_time"
+      "all of these: scripts/test.sh full"
+    )
+    ;;
+  -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) stages=("$@") ;;
 esac
 sets_alone="'quick' and 'full' stand alone; with other stages, name them all: scripts/test.sh checks release thread"
 case ${1:-} in quick | full) [ $# = 1 ] || fail "$sets_alone" ;; esac
-for stage in "${stages[@]}"; do
+[ $# -le 1 ] || for stage in "$@"; do
   case $stage in quick | full) fail "$sets_alone" ;; esac
-  [[ " ${all_stages[*]} " == *" $stage "* ]] || fail "unknown stage '$stage'; the stages are: ${all_stages[*]}"
+done
+for stage in "${stages[@]}"; do
+  [[ " ${all_stages[*]} quick " == *" $stage "* ]] || fail "unknown stage '$stage'; the stages are: ${all_stages[*]}"
 done
 
 find_cuda
 wanted() { [[ " ${stages[*]} " == *" $1 "* ]]; }
+wanted_any() {
+  local stage
+  for stage in "$@"; do if wanted "$stage"; then return 0; fi; done
+  return 1
+}
 packages=(g++ cmake ninja-build)
 if wanted checks; then packages+=(clang-format-14 shellcheck); fi
-if wanted release || wanted race || wanted thread || wanted address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
-if wanted race || wanted thread || wanted address; then packages+=(lld); fi
-if wanted thread || wanted address || wanted tidy; then packages+=(clang libclang-rt-dev); fi
+if wanted_any quick release race thread address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
+if wanted_any race thread address; then packages+=(lld); fi
+if wanted_any thread address tidy; then packages+=(clang libclang-rt-dev); fi
 if wanted tidy; then packages+=(libcatch2-dev clang-tidy python3); fi
 if wanted release; then packages+=(libopenmpi-dev openmpi-bin); fi
 # The test of the device headers under clang -x cuda needs Clang 16 or newer.
@@ -41,8 +62,14 @@ if wanted release && [ -n "$cuda_root" ]; then
 fi
 mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
 require_packages "${packages[@]}"
+# The oldest and the newest of each that the system has, from the oldest that devcomm supports.
+compilers=()
+if wanted compilers; then
+  mapfile -t compilers < <(oldest_and_newest g++ 11; oldest_and_newest clang 14)
+  require_packages "${compilers[@]}"
+fi
 # The toolkit brings the CCCL headers; without one the distribution's serve for cuda::atomic_ref.
-if [ -z "$cuda_root" ]; then optional_package libcu++-dev "tests of kernels with cuda::atomic_ref are"; fi
+if wanted_any quick release race thread address && [ -z "$cuda_root" ]; then optional_package libcu++-dev "tests of kernels with cuda::atomic_ref are"; fi
 # What no GPU will run is compiled with as little optimisation as nvcc knows, and most of it to PTX alone.
 cuda_flags='-O3 -DNDEBUG' as_ptx=OFF
 if [ "$gpu_count" = 0 ]; then
@@ -51,8 +78,8 @@ if [ "$gpu_count" = 0 ]; then
     cuda_flags+=' --Ofast-compile=max'
   fi
 fi
-release_options=(-DCMAKE_UNITY_BUILD=ON -DDEVCOMM_BUILD_MPI=ON
-  "-DDEVCOMM_TESTS_AS_PTX=$as_ptx" "-DCMAKE_CUDA_FLAGS_RELEASE=$cuda_flags")
+if wanted release && [ -n "$cuda_root" ]; then require_disassembler; fi
+release_options=("-DDEVCOMM_TESTS_AS_PTX=$as_ptx" "-DCMAKE_CUDA_FLAGS_RELEASE=$cuda_flags")
 sanitizer_options=(-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld)  # large programs
 cuda_options=(-DDEVCOMM_ENABLE_CUDA=OFF)
 [ -n "$cuda_root" ] && cuda_options=(-DDEVCOMM_ENABLE_CUDA=ON "-DCUDAToolkit_ROOT=$cuda_root")
@@ -77,7 +104,26 @@ test_preset() { # PRESET OPTION...
 }
 
 stage_checks() { scripts/checks/all.sh; }
-stage_release() { test_preset release "${cuda_options[@]}" "${release_options[@]}"; }
+stage_quick() { test_preset quick; }
+stage_release() { test_preset ci "${cuda_options[@]}" "${release_options[@]}"; }
+# Middle-end warnings of GCC come only with optimisation; clang's need none.
+stage_compilers() {
+  local package compiler result=0
+  for package in "${compilers[@]}"; do
+    local options=("${cuda_options[@]}" -DCMAKE_UNITY_BUILD=ON)
+    case $package in
+      g++-*) compiler=$package ;;
+      clang-*) compiler=clang++-${package#clang-} options+=("-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG") ;;
+    esac
+    say "$("$compiler" --version | head -n 1)"
+    local targets=(devcomm_host_core)
+    if [ -n "$cuda_root" ]; then targets+=(devcomm_host); fi
+    { cmake --preset compilers -B "build/compilers/$compiler" "-DCMAKE_CXX_COMPILER=$compiler" "${options[@]}" &&
+      cmake --build "build/compilers/$compiler" -j "$jobs" --target "${targets[@]}" -- -k 0; } \
+      >"build/compilers-$compiler.log" 2>&1 || { tail -n 100 "build/compilers-$compiler.log"; result=1; }
+  done
+  return "$result"
+}
 stage_race() { test_preset simulator-race "${sanitizer_options[@]}"; }
 stage_thread() { test_preset simulator-thread "${sanitizer_options[@]}"; }
 stage_address() { test_preset simulator-address "${sanitizer_options[@]}"; }
@@ -102,4 +148,8 @@ done
 
 say "stages, $SECONDS s in all"
 printf '   %s\n' "${summary[@]}"
+if [ ${#left_out[@]} != 0 ]; then
+  say "left out:"
+  printf '   %s\n' "${left_out[@]}"
+fi
 exit "$failed"

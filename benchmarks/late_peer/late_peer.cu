@@ -85,7 +85,7 @@ class measurement {
  public:
   explicit measurement(host::communicator& comm)
       : comm_(comm),
-        plan_(comm.properties().backend == "simulator" ? plan::simulated() : plan{}),
+        plan_(!comm.properties().timing.available ? plan::simulated() : plan{}),
         most_bytes_(std::max({plan_.packets.back().bytes, plan_.direct.bytes, plan_.chunked.bytes})),
         window_(comm.allocate(2 * most_bytes_)),
         exchange_(comm),

@@ -18,6 +18,7 @@ __global__ void barriers(ncclDevComm comm, int iterations) {
 class loaded_nccl_barrier final : public nccl_barrier {
  public:
   loaded_nccl_barrier(devcomm::host::communicator& comm, int barriers) {
+    library_.load_device_api();
     static ncclUniqueId id;  // shared by the ranks, which are threads
     if (comm.rank() == 0) library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
     comm.barrier();

@@ -63,7 +63,7 @@ class device_algorithm : public algorithm {
   }
 
  protected:
-  [[nodiscard]] bool is_simulated() const { return context_.comm->properties().backend == "simulator"; }
+  [[nodiscard]] bool is_simulated() const { return !context_.comm->properties().timing.available; }
   [[nodiscard]] devcomm::launch_config shape_of(const work& what) const {
     return {.grid = what.shape.blocks,
             .block = what.shape.threads,

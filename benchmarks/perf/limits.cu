@@ -65,7 +65,7 @@ class limits {
  public:
   explicit limits(devcomm::host::communicator& comm)
       : comm_(comm),
-        simulated_(comm.properties().backend == "simulator"),
+        simulated_(!comm.properties().timing.available),
         bytes_(simulated_ ? 1 << 14 : 64 << 20),
         window_(comm.allocate(bytes_ * static_cast<std::uint64_t>(comm.size()))),
         exchange_(comm) {}

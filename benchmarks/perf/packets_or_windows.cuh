@@ -17,7 +17,8 @@ struct link_load {
   int barriers;
 };
 
-/// Microseconds that no call takes less than, and bytes a microsecond, on H200s; docs/performance.md has their sources.
+/// Microseconds that no call takes less than, and bytes a microsecond, on H200s; docs/performance_notes.md has their
+/// sources.
 namespace floors {
 inline constexpr double link = 340e3;
 inline constexpr double launch_and_trip = 2.0;

@@ -56,7 +56,7 @@ int main() {
 
     std::printf("multi_process: rank %d of %d (process %d, started by %s, device %d): correct, %d LSA peers%s\n",
                 comm.rank(), comm.size(), static_cast<int>(getpid()), environment.launcher.c_str(), comm.device(),
-                ranks.size - 1, ranks.size == 1 ? "" : (" by " + memory.how()).c_str());
+                ranks.size - 1, ranks.size == 1 ? "" : (" by " + memory.handle_type()).c_str());
     comm.barrier();  // nobody frees memory that a peer still uses
   });
 }

@@ -111,7 +111,7 @@ int main() {
       check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
       if (comm.rank() == 0) {
         std::printf("registered_buffers: %d replays correct on %d ranks (%s), tensors reached by %s\n", rounds,
-                    comm.size(), comm.properties().device_name.c_str(), window.how().c_str());
+                    comm.size(), comm.properties().device_name.c_str(), window.handle_type().c_str());
       }
       comm.barrier();
     });

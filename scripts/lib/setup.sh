@@ -3,6 +3,8 @@
 #
 #   require_packages NAME...   installs by apt what is missing, says what, and does nothing otherwise
 #   optional_package NAME WHAT installs one package, or says that WHAT is left out without it
+#   oldest_and_newest NAME MIN   the oldest package NAME-VERSION from version MIN on, and the newest, a line each
+#   require_disassembler       sets PATH so that nvdisasm and cuobjdump are found: those of the toolkit, or pip's
 #   find_cuda                  sets cuda_root (empty when there is no toolkit) and gpu_count
 #   say TEXT, fail TEXT        a line of progress; an error with what to do, and exit 1
 
@@ -109,6 +111,25 @@ optional_package() {
   else
     say "no package $1 here: $2 left out"
   fi
+}
+
+oldest_and_newest() { # NAME MIN
+  apt-cache pkgnames "$1-" | sed -n "s/^$1-\([0-9][0-9]*\)$/\1/p" | sort -n |
+    while read -r version; do
+      if [ "$version" -ge "$2" ] && [ -n "$(apt-cache madison "$1-$version")" ]; then echo "$1-$version"; fi
+    done | sed -n '1p;$p' | uniq
+}
+
+# NVIDIA's packages of the Python index bring the programs; nothing is installed outside build/tools.
+require_disassembler() {
+  local tools=$PWD/build/tools/disassembler
+  PATH=$PATH:$cuda_root/bin:$tools/nvidia/cu13/bin
+  if command -v nvdisasm >/dev/null && command -v cuobjdump >/dev/null; then return; fi
+  python3 -m pip --version >/dev/null 2>&1 || require_packages python3-pip
+  say "installing by pip into build/tools/disassembler: nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump"
+  python3 -m pip install --quiet --disable-pip-version-check --target "$tools" \
+    nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump ||
+    say "pip could not install them: the tests that compare machine code will fail"
 }
 
 cmake_is_new_enough() {

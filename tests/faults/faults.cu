@@ -98,7 +98,7 @@ void absent_rank(host::communicator& comm) {
       named = named || (record.outcome == status::timeout && record.peer == culprit && record.expected == 1);
     }
     test::require(named, "no record names the absent rank");
-    test::require(reports.tell(" wait at LSA barriers 0..3 for rank " + std::to_string(culprit) + " to reach epoch 1"),
+    test::require(reports.tell(" wait at LSA barriers 0-3 for rank " + std::to_string(culprit) + " to reach epoch 1"),
                   "the watchdog did not tell of the waits");
     test::require(reports.tell("wait in the end for rank " + std::to_string(culprit) + ", which waits for nobody") ||
                       reports.tell("waits in the end for rank " + std::to_string(culprit) + ", which waits for nobody"),

@@ -4,8 +4,8 @@
 /// that are given sound heads and proofs, so that what lies behind those is reached too.
 #include "fuzz.hpp"
 
-#include <net/frame_stream.hpp>
-#include <net/wire.hpp>
+#include <bootstrap/tcp/frame_stream.hpp>
+#include <bootstrap/tcp/wire.hpp>
 
 #include <sys/socket.h>
 

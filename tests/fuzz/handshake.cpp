@@ -1,8 +1,8 @@
 /// Messages of the handshake, and what rank 0 says of a failed round.
 #include "fuzz.hpp"
 
-#include <net/frame_stream.hpp>
-#include <net/handshake.hpp>
+#include <bootstrap/tcp/frame_stream.hpp>
+#include <bootstrap/tcp/handshake.hpp>
 
 #include <algorithm>
 

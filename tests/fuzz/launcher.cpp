@@ -1,9 +1,10 @@
 /// What launchers and users set in the environment.
 #include "fuzz.hpp"
 
-#include <launcher.hpp>
-#include <net/socket.hpp>
-#include <settings.hpp>
+#include <bootstrap/launcher.hpp>
+#include <bootstrap/tcp/socket.hpp>
+#include <diagnostics/watchdog_settings.hpp>
+#include <rank/settings.hpp>
 
 #include <algorithm>
 
@@ -32,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   });
   takes([&] { static_cast<void>(detail::wanted_handle(variables)); });
   takes([&] { require(detail::wanted_ranks(variables, 1) >= 1, "there is a rank"); });
-  takes([&] { static_cast<void>(detail::watchdog_from(variables)); });
+  takes([&] { static_cast<void>(detail::watchdog_options_from(variables)); });
   takes([&] { static_cast<void>(detail::multicast_forbidden(variables)); });
   takes([&] { static_cast<void>(detail::ll128_forbidden(variables)); });
   if (const auto limit = variables("DEVCOMM_BOOTSTRAP_TIMEOUT")) {

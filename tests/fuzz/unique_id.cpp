@@ -1,8 +1,8 @@
 /// A job's id as text, and addresses.
 #include "fuzz.hpp"
 
+#include <bootstrap/tcp/socket.hpp>
 #include <devcomm/host/unique_id.hpp>
-#include <net/socket.hpp>
 
 using namespace devcomm::host;
 using namespace devcomm_fuzz;

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Code of the examples' kernels with diagnosis and checks that are compiled in as disabled, and from headers that never
 # had them: must be the same to the last byte. With them on it must differ, or this test compares nothing.
-# usage: compare.sh NVCC SOURCE_DIR WORK_DIR
+# usage: compare.sh NVCC NVDISASM SOURCE_DIR WORK_DIR
 set -euo pipefail
-nvcc=$1 source=$2 work=$3
+nvcc=$1 nvdisasm=$2 source=$3 work=$4
+[ -x "$nvdisasm" ] || {
+  echo "no nvdisasm: install it with the CUDA toolkit, or by pip install nvidia-cuda-nvdisasm, and configure again" >&2
+  exit 1
+}
 rm -rf "$work"
 mkdir -p "$work"
 
@@ -40,19 +44,16 @@ compile "$source/include" -cubin -keep -keep-dir "$work/kept" -o "$work/off.cubi
 for pid in "${pids[@]}"; do wait "$pid"; done
 compile "$source/include" -ptx -DDEVCOMM_WATCHDOG=1 -DDEVCOMM_TRACE=1 -DDEVCOMM_CHECKED=1 -o "$work/on.ptx"
 
-show() { # what differs, where the toolkit has a disassembler
-  if command -v nvdisasm >/dev/null; then
-    diff <(nvdisasm "$work/without.cubin") <(nvdisasm "$work/off.cubin") | head -n 40
-  fi
-}
 if ! cmp "$work/without.cubin" "$work/off.cubin"; then
   echo "the hooks change the code of kernels although they are off" >&2
-  show >&2 || true
+  diff <("$nvdisasm" "$work/without.cubin") <("$nvdisasm" "$work/off.cubin") | head -n 40 >&2 || true
   exit 1
 fi
+instructions=$("$nvdisasm" -c "$work/off.cubin" | grep -c '^ */\*[0-9a-f]*\*/ .*;')
+[ "$instructions" -gt 1000 ] || { echo "nvdisasm shows only $instructions instructions of all kernels" >&2 && exit 1; }
 [ -s "$work/kept/kernels.ptx" ] || { echo "nvcc did not keep kernels.ptx" >&2 && exit 1; }
 if cmp -s "$work/kept/kernels.ptx" "$work/on.ptx"; then
   echo "the code is the same with watchdog, tracing and checks on: nothing was compared" >&2
   exit 1
 fi
-echo "same code: $(wc -c <"$work/off.cubin") bytes"
+echo "same code: $instructions instructions"

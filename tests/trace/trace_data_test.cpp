@@ -1,6 +1,6 @@
 // From what kernels leave in memory to the clocks and the file, without kernels.
-#include "trace_data.hpp"
-#include "trace_json.hpp"
+#include "diagnostics/trace_data.hpp"
+#include "diagnostics/trace_json.hpp"
 
 #include <devcomm/failure.hpp>
 

@@ -3,9 +3,9 @@
 #include <devcomm/host/error.hpp>
 
 #include "../host/communicator/rank_harness.hpp"
-#include "settings.hpp"
-#include "wait_report.hpp"
-#include "watchdog.hpp"
+#include "diagnostics/wait_report.hpp"
+#include "diagnostics/watchdog_settings.hpp"
+#include "diagnostics/watched_waits.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -75,9 +75,9 @@ TEST_CASE("equal waits of many blocks and threads are one sentence") {
   std::vector<host::detail::observed_wait> many;
   for (std::uint32_t block = 0; block < 32; ++block) many.push_back(wait(block, 1, block, block % 2 * 3));
   const std::string text = host::detail::report_waits({{"one", {{0, many, false}, {1, {}, false}}}});
-  CHECK(contains(text, "rank 0, blocks 0..31, threads 0, 3 wait at LSA barriers 0..31 for rank 1"));
+  CHECK(contains(text, "rank 0, blocks 0-31, threads 0 and 3 wait at LSA barriers 0-31 for rank 1"));
   const std::string gaps = host::detail::report_waits({{"one", {{0, {wait(0, 1, 1, 0), wait(2, 1, 5, 0)}, false}}}});
-  CHECK(contains(gaps, "blocks 1, 5, thread 0 wait at LSA barriers 0, 2 for"));
+  CHECK(contains(gaps, "blocks 1 and 5, thread 0 wait at LSA barriers 0 and 2 for"));
 }
 
 TEST_CASE("ranks that wait for the same peers are one sentence, and so are the peers of a rank") {
@@ -86,12 +86,12 @@ TEST_CASE("ranks that wait for the same peers are one sentence, and so are the p
                                                          {1, {wait(0, 3, 0, 2)}, false},
                                                          {2, {wait(0, 3, 0, 2)}, false},
                                                          {3, {wait(7, 0, 0, 0), wait(7, 1, 0, 1)}, false}}}});
-  CHECK(
-      contains(text,
-               "  ranks 0..2, block 0, thread 2 wait at LSA barrier 0 for rank 3 to reach epoch 5 and last saw 4, for "
-               "2.0 s; rank 3 itself waits at LSA barrier 7 for ranks 0, 1\n"
-               "  rank 3, block 0, threads 0, 1 wait at LSA barrier 7 for ranks 0, 1 to reach epoch 5 and last saw 4, "
-               "for 2.0 s; ranks 0, 1 themselves wait at LSA barrier 0 for rank 3\n"));
+  CHECK(contains(
+      text,
+      "  ranks 0-2, block 0, thread 2 wait at LSA barrier 0 for rank 3 to reach epoch 5 and last saw 4, for "
+      "2.0 s; rank 3 itself waits at LSA barrier 7 for ranks 0 and 1\n"
+      "  rank 3, block 0, threads 0 and 1 wait at LSA barrier 7 for ranks 0 and 1 to reach epoch 5 and last saw 4, "
+      "for 2.0 s; ranks 0 and 1 themselves wait at LSA barrier 0 for rank 3\n"));
 }
 
 TEST_CASE("of a rank that waits in several places one is told, with the ranks that it waits for there") {
@@ -106,7 +106,7 @@ TEST_CASE("a chain of waits ends at the rank that waits for nobody") {
   const std::string text = host::detail::report_waits(
       {{"one", {{0, {wait(0, 1, 0, 0)}, false}, {1, {wait(2, 2, 0, 0)}, false}, {2, {}, false}}}});
   CHECK(contains(text, "rank 1 itself waits at LSA barrier 2 for rank 2"));
-  CHECK(contains(text, "\n  ranks 0, 1 wait in the end for rank 2, which waits for nobody"));
+  CHECK(contains(text, "\n  ranks 0 and 1 wait in the end for rank 2, which waits for nobody"));
   CHECK_FALSE(contains(text, "each other"));
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("groups of several ranks that wait alike are one sentence, and what el
       {{"one",
         {{0, {group_wait(3, 1, 7)}, false}, {1, {group_wait(3, 1, 7, 1), wait(4, 2, 0, 0)}, false}, {2, {}, false}}}});
   CHECK(contains(text, "; nobody waits at LL channel 1\n"));
-  CHECK(contains(text, "ranks 0, 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank"));
+  CHECK(contains(text, "ranks 0 and 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank"));
   CHECK(contains(text, "rank 1 waits in the end for rank 2, which waits for nobody"));
   CHECK(contains(text, "rank 1 waits in the end for LL channel 1 of rank 1, where nobody waits"));
 }
@@ -155,7 +155,7 @@ TEST_CASE("ranks are named where their groups do not do the same") {
       {{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {group_wait(3, 1, 7, 1), group_wait(1, 2, 5, 1)}, false}}}});
   CHECK(
       contains(text,
-               "  ranks 0, 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank to reach "
+               "  ranks 0 and 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank to reach "
                "epoch 5 and last saw 4, for 2.0 s; nobody waits at LL channel 1 of rank 0; LL channel 1 of rank 1, of "
                "block 5, itself waits for LL channel 2\n"));
 }
@@ -228,15 +228,17 @@ TEST_CASE("a record is read only when it is complete") {
 }
 
 TEST_CASE("the watchdog's variables set its options, or are refused by name") {
-  CHECK(host::detail::watchdog_from(variables({})).after == 10s);
-  const auto options =
-      host::detail::watchdog_from(variables({{"DEVCOMM_WATCHDOG_AFTER", "2.5"}, {"DEVCOMM_WATCHDOG_SIGNAL", "1"}}));
+  CHECK(host::detail::watchdog_options_from(variables({})).after == 10s);
+  const auto options = host::detail::watchdog_options_from(
+      variables({{"DEVCOMM_WATCHDOG_AFTER", "2.5"}, {"DEVCOMM_WATCHDOG_SIGNAL", "1"}}));
   CHECK(options.after == 2500ms);
   CHECK(options.on_signal);
-  CHECK(host::detail::watchdog_from(variables({{"DEVCOMM_WATCHDOG_AFTER", "0"}})).after == 0ms);
+  CHECK(host::detail::watchdog_options_from(variables({{"DEVCOMM_WATCHDOG_AFTER", "0"}})).after == 0ms);
   for (const char* bad : {"", "-1", "soon", "nan", "inf", "2e9", "1 "})
-    CHECK_THROWS_AS(host::detail::watchdog_from(variables({{"DEVCOMM_WATCHDOG_AFTER", bad}})), host::invalid_argument);
-  CHECK_THROWS_AS(host::detail::watchdog_from(variables({{"DEVCOMM_WATCHDOG_SIGNAL", "yes"}})), host::invalid_argument);
+    CHECK_THROWS_AS(host::detail::watchdog_options_from(variables({{"DEVCOMM_WATCHDOG_AFTER", bad}})),
+                    host::invalid_argument);
+  CHECK_THROWS_AS(host::detail::watchdog_options_from(variables({{"DEVCOMM_WATCHDOG_SIGNAL", "yes"}})),
+                  host::invalid_argument);
   CHECK_THROWS_AS(host::set_watchdog({-1ms, false, {}}), host::invalid_argument);
 }
 

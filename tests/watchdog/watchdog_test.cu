@@ -118,9 +118,9 @@ TEST_CASE("the watchdog reports who waits for a late rank, with block, barrier a
   require_part(text, "devcomm watchdog: who waits for whom, the longest for ");
   require_part(
       text,
-      "ranks 0, 1, blocks 0, 1, thread 1 wait at LSA barriers 0, 1 for rank 2 to reach epoch 1 and last saw 0, for ");
+      "ranks 0 and 1, blocks 0 and 1, thread 1 wait at LSA barriers 0 and 1 for rank 2 to reach epoch 1 and last saw 0, for ");
   require_part(text, "; rank 2 waits for nobody");
-  require_part(text, "ranks 0, 1 wait in the end for rank 2, which waits for nobody");
+  require_part(text, "ranks 0 and 1 wait in the end for rank 2, which waits for nobody");
 }
 
 TEST_CASE("the watchdog shows ranks that wait for each other") {
@@ -161,7 +161,7 @@ TEST_CASE("the watchdog names the peer whose packets are missing") {
     device_comm.check();
     comm.barrier();
   });
-  require_part(seen.text(), "threads 0..63 wait at LL channel 0 for rank 0 to reach epoch 1 and last saw 0, for ");
+  require_part(seen.text(), "threads 0-63 wait at LL channel 0 for rank 0 to reach epoch 1 and last saw 0, for ");
 }
 
 TEST_CASE("the watchdog and the record of a failed wait name the group of the same rank whose packets are missing") {

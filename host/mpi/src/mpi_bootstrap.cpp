@@ -1,9 +1,9 @@
 #include <devcomm/host/error.hpp>
 #include <devcomm/host/mpi_bootstrap.hpp>
 
-#include "deadline.hpp"
-#include "gather_arguments.hpp"
-#include "rank_list.hpp"
+#include "bootstrap/gather_arguments.hpp"
+#include "util/deadline.hpp"
+#include "util/number_list.hpp"
 
 #include <algorithm>
 #include <array>
@@ -39,7 +39,7 @@ class back_off {
   std::chrono::microseconds next_{10};
 };
 
-/// What a rank says before it sends its bytes.
+/// Announces the size of a contribution.
 struct announcement {
   std::uint64_t bytes;
   std::uint64_t bad_arguments;
@@ -58,8 +58,8 @@ struct exchange {
   MPI_Request data = MPI_REQUEST_NULL;
 };
 
-/// Ranks first tell each other how much they bring, each to each, so that a missing one has a name;
-/// then `MPI_Iallgather` moves the bytes.
+/// Each rank first sends its size to each other rank, so that a missing rank can be named; `MPI_Iallgather` then moves
+/// the bytes.
 class mpi_ranks final : public bootstrap {
  public:
   mpi_ranks(MPI_Comm ranks, std::chrono::milliseconds limit) {
@@ -94,12 +94,13 @@ class mpi_ranks final : public bootstrap {
     const std::string call = "all_gather" + place();
     if (!broken_.empty()) throw remote_error(call + ": " + broken_, broken_rank_);
     const detail::deadline until(limit);
-    const std::string offence = detail::problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
+    const std::string argument_problem =
+        detail::problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
 
     auto round = std::make_unique<exchange>(static_cast<std::size_t>(size_));
     try {
-      announce(*round, {mine.size(), offence.empty() ? 0U : 1U}, call, until);
-      if (!offence.empty()) throw invalid_argument(call + ": " + offence);
+      announce(*round, {mine.size(), argument_problem.empty() ? 0U : 1U}, call, until);
+      if (!argument_problem.empty()) throw invalid_argument(call + ": " + argument_problem);
       compare(*round, call);
       move(*round, mine, all, call, until);
     } catch (...) {

@@ -45,7 +45,7 @@ std::string describe_within(const named& n, const char* at, const char* fate) {
   if (place < 0 && place >= -near) {
     return std::to_string(-place) + " bytes before " + n.owner() + fate + ", which has " + size + " bytes";
   }
-  if (place >= bytes && place < static_cast<ptrdiff_t>(part.room) + near) {
+  if (place >= bytes && place < static_cast<ptrdiff_t>(part.capacity) + near) {
     return std::to_string(place - bytes) + " bytes past the end of " + n.owner() + fate + ", which has " + size +
            " bytes";
   }
@@ -59,7 +59,7 @@ void name_memory(const std::string& name, const window_part& part) {
   if (entry.holders++ > 0) return;
   entry.part = part;
   entry.name = name;
-  sanitizer::poison(part.base + part.bytes, part.room - part.bytes);
+  sanitizer::poison(part.base + part.bytes, part.capacity - part.bytes);
   sanitizer::name(part.base, part.bytes, entry.owner().c_str());
 }
 
@@ -67,7 +67,7 @@ void forget_memory_name(const char* base) {
   const auto found = live().find(base);
   named& entry = found->second;
   if (--entry.holders > 0) return;
-  sanitizer::unpoison(base, entry.part.room);
+  sanitizer::unpoison(base, entry.part.capacity);
   sanitizer::name(base, entry.part.bytes, nullptr);
   freed().push_back(entry);
   if (freed().size() > freed_kept) freed().pop_front();

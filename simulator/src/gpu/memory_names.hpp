@@ -2,7 +2,7 @@
 /// What messages call an address. Called with the engine's lock.
 #pragma once
 
-#include <backend.hpp>
+#include <device/backend.hpp>
 
 #include <string>
 

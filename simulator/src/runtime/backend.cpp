@@ -6,8 +6,8 @@
 #include "runtime/host_port.hpp"
 #include "runtime/memory_label.hpp"
 
-#include <backend.hpp>
-#include <unique_fd.hpp>
+#include <device/backend.hpp>
+#include <util/unique_fd.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -227,6 +227,9 @@ class opened_allocation final : public host::detail::opened_memory {
 class simulator_backend final : public host::detail::backend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "simulator"; }
+  [[nodiscard]] host::detail::backend_traits traits() const override {
+    return {.checks_launches = true, .one_clock = true, .timing = {false, "kernels run on the CPU"}};
+  }
   [[nodiscard]] int device_count() override { return detail::host_port::device_count(); }
   void provide_devices(int count) override {
     if (count > detail::host_port::device_count()) set_device_count(count);
@@ -254,8 +257,8 @@ class simulator_backend final : public host::detail::backend {
     return detail::label_memory(name, parts);
   }
   void name_rank(int device, int rank) override { detail::host_port::name_rank_of_device(device, rank); }
-  void begin_looking_on() override { detail::host_port::begin_looking_on(); }
-  void end_looking_on() override { detail::host_port::end_looking_on(); }
+  void begin_observing() override { detail::host_port::begin_looking_on(); }
+  void end_observing() override { detail::host_port::end_looking_on(); }
   [[nodiscard]] bool may_run_kernels() override { return detail::host_port::kernels_run(); }
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }

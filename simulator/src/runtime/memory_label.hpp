@@ -2,7 +2,7 @@
 /// Names of windows in messages, given by the host library.
 #pragma once
 
-#include <backend.hpp>
+#include <device/backend.hpp>
 
 #include <memory>
 #include <span>

@@ -6,7 +6,7 @@
 
 #include <devcomm/simulator/detail/execution.hpp>
 
-#include <ledger.hpp>
+#include <diagnostics/live_objects.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -23,7 +23,7 @@ engine& start() {
 
 /// Of windows and device communicators.
 void report_leaks() {
-  const std::size_t leaks = host::detail::ledger::report_all();
+  const std::size_t leaks = host::detail::live_objects::report_all();
   const int status = leaks == 0 ? 0 : the_engine().config.leak_exit_status;
   if (status == 0) return;
   std::fflush(nullptr);

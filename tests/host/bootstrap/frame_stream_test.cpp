@@ -1,4 +1,4 @@
-#include "net/frame_stream.hpp"
+#include "bootstrap/tcp/frame_stream.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,4 +1,4 @@
-#include "net/handshake.hpp"
+#include "bootstrap/tcp/handshake.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

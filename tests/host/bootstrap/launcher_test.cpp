@@ -1,8 +1,8 @@
 // What launchers set, read from tables instead of the process's environment.
 #include "job_harness.hpp"
 
-#include "launcher.hpp"
-#include "net/socket.hpp"
+#include "bootstrap/launcher.hpp"
+#include "bootstrap/tcp/socket.hpp"
 
 #include <devcomm/host/error.hpp>
 

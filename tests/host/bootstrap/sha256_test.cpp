@@ -1,6 +1,6 @@
 // Against the vectors of FIPS 180-4 and RFC 4231.
-#include "net/sha256.hpp"
-#include "hex.hpp"
+#include "util/sha256.hpp"
+#include "util/hex.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

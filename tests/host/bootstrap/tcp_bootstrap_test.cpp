@@ -1,11 +1,11 @@
-// Joining over TCP: who gets in, who does not, and that strangers disturb nobody.
+// Joining over TCP: which connections are accepted, and that unproven ones disturb nobody.
 #include "job_harness.hpp"
 
-#include "net/doorkeeper.hpp"
-#include "net/frame_stream.hpp"
-#include "net/handshake.hpp"
-#include "net/socket.hpp"
-#include "random.hpp"
+#include "bootstrap/tcp/acceptor.hpp"
+#include "bootstrap/tcp/frame_stream.hpp"
+#include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/socket.hpp"
+#include "util/random.hpp"
 
 #include <devcomm/host/error.hpp>
 
@@ -119,7 +119,7 @@ class waiting_job {
 void check_undisturbed(waiting_job& job) {
   const auto outcomes = job.finish();
   CHECK(first_failure(outcomes) == "");
-  // The time that a slow or silent stranger may take is 5 s.
+  // A slow or silent connection has 5 s to prove the secret.
   CHECK(outcomes[1].took < 2500ms);
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("many ranks join at once") {
   CHECK(first_failure(outcomes) == "");
 }
 
-TEST_CASE("strangers neither disturb nor delay a job") {
+TEST_CASE("unproven connections neither disturb nor delay a job") {
   waiting_job job;
   std::vector<unique_fd> open;
 
@@ -257,7 +257,7 @@ TEST_CASE("a recorded conversation does not get in again") {
   CHECK(o.says("it has another secret"));
 }
 
-TEST_CASE("a slow stranger is dropped after its limit, and is named when the job times out") {
+TEST_CASE("a slow connection is dropped after its limit, and is named when the job times out") {
   const auto id = host::unique_id::create();
   auto root = std::async(std::launch::async,
                          [&] { return outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, 0, 2, 6500ms)); }); });
@@ -394,14 +394,14 @@ TEST_CASE("a second process with one rank is refused, and the first stays") {
   CHECK(first_failure({root.get(), first.get(), last}) == "");
 }
 
-TEST_CASE("of two processes that prove one rank at the same moment, one comes in") {
+TEST_CASE("of two processes that prove one rank at the same moment, one joins") {
   const auto id = host::unique_id::create();
-  host::detail::doorkeeper door(host::detail::bind_for("127.0.0.1", id.port(), "test"), 3, id.secret());
+  host::detail::acceptor acceptor(host::detail::bind_for("127.0.0.1", id.port(), "test"), 3, id.secret());
   const auto serve = [&] {
     std::vector<pollfd> entries;
-    door.add_to(entries);
+    acceptor.add_to(entries);
     REQUIRE(::poll(entries.data(), entries.size(), 5000) > 0);
-    return door.serve(entries, 0);
+    return acceptor.serve(entries, 0);
   };
   std::array<unique_fd, 2> twins;
   std::vector<host::detail::digest> proofs;
@@ -409,14 +409,14 @@ TEST_CASE("of two processes that prove one rank at the same moment, one comes in
   for (unique_fd& fd : twins) {
     fd = knock(id);
     say(fd, said.encode());
-    for (int step = 0; step < 2; ++step) CHECK(serve().empty());  // it comes, and is heard
+    for (int step = 0; step < 2; ++step) CHECK(serve().empty());  // the connection, then its hello
     proofs.push_back(transcript(said, hear_challenge(fd)).rank_proof(id.secret()));
   }
   for (std::size_t i = 0; i < twins.size(); ++i) say(twins[i], proofs[i]);
   CHECK(serve().size() == 1);
   CHECK(hear_verdict(twins[0]).outcome == verdict::code::accepted);
   CHECK(hear_verdict(twins[1]).outcome == verdict::code::refused);
-  CHECK(door.refusals().find("rank 1 has already joined from 127.0.0.1:") != std::string::npos);
+  CHECK(acceptor.refusals().find("rank 1 has already joined from 127.0.0.1:") != std::string::npos);
 }
 
 TEST_CASE("a rank of another size is refused, and rank 0 names it when it times out") {

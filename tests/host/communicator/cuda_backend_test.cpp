@@ -1,4 +1,4 @@
-#include <backend.hpp>
+#include <device/backend.hpp>
 
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/host/run_ranks.hpp>

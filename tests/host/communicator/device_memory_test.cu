@@ -87,7 +87,7 @@ void use_registered(std::shared_ptr<host::bootstrap> bootstrap, const std::strin
   const device_buffer buffer(1 << 16);
   const auto first = comm.register_memory(buffer.data() + 256, 1000);
   const auto second = comm.register_memory(buffer.data() + 8192, 777);
-  require(comm.lsa().size == 1 || first.how() == how, "the way is reported: " + first.how());
+  require(comm.lsa().size == 1 || first.handle_type() == how, "the way is reported: " + first.handle_type());
   exchange_patterns(comm, first.window());
   exchange_patterns(comm, second.window());
   exchange_patterns(comm, first.window());

@@ -1,4 +1,4 @@
-#include <peer_links.hpp>
+#include <rank/peer_links.hpp>
 
 #include <devcomm/host/error.hpp>
 
@@ -133,7 +133,7 @@ TEST_CASE("more descriptors than a socket holds are sent all the same") {
   for (std::uint64_t i = 0; i < 300; ++i) static_cast<void>(ends.b->take_memory(i, 0, deadline(5s)));
 }
 
-TEST_CASE("an end without farewell is a loss of every rank there, reported once") {
+TEST_CASE("an end without leaving is a loss of every rank there, reported once") {
   pair_of_links ends;
   ends.connect();
   ends.a.reset();
@@ -151,10 +151,10 @@ TEST_CASE("an end without farewell is a loss of every rank there, reported once"
         }).find("the process of ranks 0 and 1 is gone") != std::string::npos);
 }
 
-TEST_CASE("a rank that said farewell is not missed, the others of its process are") {
+TEST_CASE("a rank that has left is not missed, the others of its process are") {
   pair_of_links ends;
   ends.connect();
-  ends.a->farewell(0, -1);
+  ends.a->leave(0, -1);
   ends.a.reset();
   const auto lost = ends.lost_by_b.wait_for(1);
   REQUIRE(lost.size() == 1);
@@ -163,14 +163,14 @@ TEST_CASE("a rank that said farewell is not missed, the others of its process ar
 
   pair_of_links peaceful;
   peaceful.connect();
-  peaceful.a->farewell(0, -1);
-  peaceful.a->farewell(1, -1);
+  peaceful.a->leave(0, -1);
+  peaceful.a->leave(1, -1);
   peaceful.a.reset();
   std::this_thread::sleep_for(50ms);
   CHECK(peaceful.lost_by_b.wait_for(0).empty());
 }
 
-TEST_CASE("a farewell because of a rank is a loss of that rank, unless its end will be seen here") {
+TEST_CASE("leaving because of a rank is a loss of that rank, unless its end will be seen here") {
   losses lost_by_a;
   losses lost_by_b;
   losses lost_by_c;
@@ -184,8 +184,8 @@ TEST_CASE("a farewell because of a rank is a loss of that rank, unless its end w
   first.get();
   second.get();
 
-  a->farewell(0, 2);  // rank 2 has a link of its own
-  a->farewell(0, 7);  // rank 7 is on another host
+  a->leave(0, 2);  // rank 2 has a link of its own
+  a->leave(0, 7);  // rank 7 is on another host
   REQUIRE(lost_by_b.wait_for(1).size() == 1);
   CHECK(lost_by_b.wait_for(1)[0] == std::pair<int, std::string>(7, "rank 0 left because rank 7 was lost"));
   c.reset();
@@ -206,25 +206,25 @@ TEST_CASE("a connection that knows everything but the token is not let in") {
   } greeting;
   greeting.token = ends.a->address().token;
   greeting.token[15] ^= 1;
-  const unique_fd stranger = knock(ends.a->address());
-  REQUIRE(::send(stranger.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting);
+  const unique_fd pending_connection = knock(ends.a->address());
+  REQUIRE(::send(pending_connection.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting);
   ends.connect();
   char byte = 0;
-  CHECK(::recv(stranger.get(), &byte, 1, 0) == 0);  // closed by the other side
+  CHECK(::recv(pending_connection.get(), &byte, 1, 0) == 0);  // closed by the other side
   ends.b->send_memory(0, 1, 2, memory_with('z').get(), deadline(5s));
   CHECK(content_of(ends.a->take_memory(1, 2, deadline(5s))) == 'z');
 }
 
-TEST_CASE("strangers that are silent, wrong, short, long or gone disturb nobody") {
+TEST_CASE("connections that are silent, wrong, short, long or gone disturb nobody") {
   pair_of_links ends;
-  std::vector<unique_fd> strangers;
-  for (int i = 0; i < 5; ++i) strangers.push_back(knock(ends.a->address()));
+  std::vector<unique_fd> others;
+  for (int i = 0; i < 5; ++i) others.push_back(knock(ends.a->address()));
   const std::vector<char> wrong(40, 'w');
   const std::vector<char> lengthy(4096, 'l');
-  REQUIRE(::send(strangers[1].get(), wrong.data(), wrong.size(), MSG_NOSIGNAL) > 0);
-  REQUIRE(::send(strangers[2].get(), wrong.data(), 1, MSG_NOSIGNAL) > 0);
-  REQUIRE(::send(strangers[3].get(), lengthy.data(), lengthy.size(), MSG_NOSIGNAL) > 0);
-  strangers[4].reset();
+  REQUIRE(::send(others[1].get(), wrong.data(), wrong.size(), MSG_NOSIGNAL) > 0);
+  REQUIRE(::send(others[2].get(), wrong.data(), 1, MSG_NOSIGNAL) > 0);
+  REQUIRE(::send(others[3].get(), lengthy.data(), lengthy.size(), MSG_NOSIGNAL) > 0);
+  others[4].reset();
   ends.connect();
   ends.b->send_memory(0, 1, 2, memory_with('z').get(), deadline(5s));
   CHECK(content_of(ends.a->take_memory(1, 2, deadline(5s))) == 'z');
@@ -232,11 +232,11 @@ TEST_CASE("strangers that are silent, wrong, short, long or gone disturb nobody"
   CHECK(ends.lost_by_b.wait_for(0).empty());
 }
 
-TEST_CASE("a hundred silent strangers do not keep the right one out") {
+TEST_CASE("a hundred silent connections do not keep the right one out") {
   pair_of_links ends;
-  std::vector<unique_fd> strangers;
+  std::vector<unique_fd> others;
   auto flood = std::async(std::launch::async, [&] {
-    for (int i = 0; i < 100; ++i) strangers.push_back(knock(ends.a->address()));
+    for (int i = 0; i < 100; ++i) others.push_back(knock(ends.a->address()));
   });
   flood.get();
   ends.connect();

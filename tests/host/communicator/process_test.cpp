@@ -57,7 +57,7 @@ TEST_CASE("processes reach each other's windows by descriptors and by fabric han
     host::communicator comm(std::move(bootstrap));
     require(comm.lsa().size == ranks, "processes of one host are one LSA team");
     const auto memory = comm.allocate(10007);
-    require(memory.how() == kind, "the way is reported: " + memory.how());
+    require(memory.handle_type() == kind, "the way is reported: " + memory.handle_type());
     exchange_patterns(comm, memory.window());
     const auto again = comm.allocate(5);
     exchange_patterns(comm, again.window());
@@ -78,7 +78,8 @@ TEST_CASE("processes that hold several ranks each reach all of them, at one addr
         char* expected = nullptr;
         std::atomic<char*>& base = base_of_team[w.lsa_first];
         require(base.compare_exchange_strong(expected, w.base) || expected == w.base, "a byte has one address here");
-        require(memory.how() == (lsa_size == 2 ? "same process" : "file descriptor"), "a team says how it meets");
+        require(memory.handle_type() == (lsa_size == 2 ? "same process" : "file descriptor"),
+                "a team says how it meets");
         exchange_patterns(comm, w);
       },
       2);
@@ -173,7 +174,7 @@ TEST_CASE("a process that leaves in peace is not mourned") {
       return;
     }
     std::this_thread::sleep_for(100ms);
-    require(comm->dead_rank() == -1 && !comm->aborted(), "a farewell is no death");
+    require(comm->dead_rank() == -1 && !comm->aborted(), "leaving is no death");
     comm->check();
   });
   CHECK(ends == all_ok(3));

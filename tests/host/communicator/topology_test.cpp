@@ -1,4 +1,4 @@
-#include <topology.hpp>
+#include <rank/topology.hpp>
 
 #include <devcomm/host/error.hpp>
 
@@ -24,8 +24,8 @@ int lsa_of(const std::string& hosts, int most = 0) {
   return choose_lsa_size(reaches_of(hosts), static_cast<int>(hosts.size()), most);
 }
 
-introduction rank_at(char host, int pid) {
-  introduction r{};
+rank_info rank_at(char host, int pid) {
+  rank_info r{};
   r.host[0] = host;
   r.pid = pid;
   return r;
@@ -62,11 +62,11 @@ TEST_CASE("one pair that cannot reach each other keeps their run out of a team")
 }
 
 TEST_CASE("processes are told apart by host and pid, in the order of their first ranks") {
-  const std::vector<introduction> ranks = {rank_at('a', 7), rank_at('b', 7), rank_at('a', 8),
-                                           rank_at('a', 7), rank_at('b', 7), rank_at('a', 8)};
+  const std::vector<rank_info> ranks = {rank_at('a', 7), rank_at('b', 7), rank_at('a', 8),
+                                        rank_at('a', 7), rank_at('b', 7), rank_at('a', 8)};
   CHECK(ranks_of_process(ranks, 3) == std::vector<int>{0, 3});
   CHECK(ranks_of_host(ranks, 4) == std::vector<int>{1, 4});
-  std::vector<device_card> cards(6);
+  std::vector<device_info> cards(6);
   cards[2].links.name[0] = 42;
   const auto processes = processes_of_host(ranks, cards, 5);
   REQUIRE(processes.size() == 2);
@@ -76,9 +76,9 @@ TEST_CASE("processes are told apart by host and pid, in the order of their first
 }
 
 TEST_CASE("memory travels by descriptor first, by fabric else, or as the environment says") {
-  device_card both{};
+  device_info both{};
   both.file_descriptors = both.fabric = 1;
-  device_card fabric_only{};
+  device_info fabric_only{};
   fabric_only.fabric = 1;
   CHECK(common_handle(both, both, handle_kind::none) == handle_kind::file_descriptor);
   CHECK(common_handle(both, both, handle_kind::fabric) == handle_kind::fabric);

@@ -50,7 +50,7 @@ TEST_CASE("what a rank writes to its slot is what every LSA peer reads at that r
       require_pattern(w.lsa_pointer(peer), w.bytes, peer);
       require(w.peer_pointer(peer) == w.lsa_pointer(peer), "with one LSA team world ranks and members are the same");
     }
-    require(w.peer_pointer(ranks) == nullptr && w.peer_pointer(-1) == nullptr, "a stranger has no address");
+    require(w.peer_pointer(ranks) == nullptr && w.peer_pointer(-1) == nullptr, "a rank of another team has no address");
     comm.barrier();
   });
   CHECK(ends == all_ok(ranks));
@@ -61,7 +61,7 @@ TEST_CASE("ranks of one process see a window at one address") {
   const auto ends = on_threads(4, [&](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
     const host::symmetric_memory memory = comm.allocate(1);
-    require(memory.how() == "same process", "ranks of one process say so");
+    require(memory.handle_type() == "same process", "ranks of one process say so");
     seen[static_cast<std::size_t>(comm.rank())] = memory.window();
     comm.barrier();
   });

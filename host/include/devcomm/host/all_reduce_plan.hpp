@@ -1,5 +1,5 @@
 /// \file all_reduce_plan.hpp
-/// Which all-reduce to run, and in which shape: chosen from a table of measured times.
+/// Chooses algorithm and launch shape of an all-reduce from a table of measured times.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace devcomm::host {
 /// The functions of devcomm/collective/: `all_reduce_one_shot`, `all_reduce_two_shot`, `all_reduce_direct`, and
 /// `all_reduce_chunked`, whose results go anywhere or, with `collective::to_window`, straight into a window.
 enum class all_reduce_algorithm { one_shot, two_shot, direct, chunked, chunked_to_window };
-/// What is under it: `lsa::ll_session`, `lsa::lamport_session`, `lsa::ll128_session`, or barriers.
+/// How it moves data: `lsa::ll_session`, `lsa::lamport_session`, `lsa::ll128_session`, or barriers.
 enum class all_reduce_protocol { ll, lamport, ll128, simple };
 
 [[nodiscard]] const char* to_string(all_reduce_algorithm algorithm);
@@ -35,7 +35,7 @@ struct all_reduce_plan {
   unsigned blocks = 1;
   unsigned threads = 128;
   double microseconds = 0;  ///< expected
-  std::string why;          ///< a sentence: what it rests on
+  std::string why;          ///< the measurement that it is based on, as a sentence
 };
 
 /// One measured time. See host/plans for the table that the library brings.
@@ -67,12 +67,12 @@ class all_reduce_times {
   [[nodiscard]] std::vector<all_reduce_time> rows() && noexcept { return std::move(rows_); }
 
   /// The fastest of what was measured for that number of ranks and the next larger size. Where there is neither, it is
-  /// estimated from what is nearest: by the ratio of the ranks, times that of the bytes to the sizes of these ranks.
+  /// estimated from the nearest row: by the ratio of the ranks, times the ratio of the bytes.
   /// Throws `invalid_argument` when the request makes no sense or no row can serve it.
   [[nodiscard]] all_reduce_plan choose(const all_reduce_request& request) const;
 
-  /// Without rows that `choose` takes for no request of up to 64 ranks: another is as fast for all of them, takes no
-  /// more blocks, and asks no more of the request.
+  /// Without the rows that `choose` would take for no request of up to 64 ranks: those for which another row is as
+  /// fast, takes no more blocks, and needs no more of the request.
   [[nodiscard]] all_reduce_times pruned() const;
 
  private:

@@ -1,5 +1,5 @@
 /// \file bootstrap.hpp
-/// How ranks find each other: one small interface, and the ways that come with the library.
+/// How ranks find each other: one small interface, and the implementations that the library brings.
 #pragma once
 
 #include <devcomm/host/unique_id.hpp>
@@ -14,7 +14,7 @@
 
 namespace devcomm::host {
 
-/// What the library needs from the outside: who I am, and an all-gather of small blobs of one size.
+/// What the library needs from outside: rank, size, and an all-gather of small blobs of equal size.
 ///
 /// *Collective*: every rank calls `all_gather` the same number of times, in the same order, with the
 /// same size. An implementation throws `timeout_error` naming the missing ranks when the limit
@@ -39,11 +39,11 @@ class bootstrap {
 
 /// Ranks that are processes anywhere, over TCP. `id` comes from `unique_id::create` on one rank and
 /// reaches the others by the caller's own means. Rank 0 listens at the id's address. A connection
-/// that does not prove the id's secret is refused and disturbs nobody.
+/// that does not prove the id's secret is refused.
 [[nodiscard]] std::shared_ptr<bootstrap> tcp_bootstrap(const unique_id& id, int rank, int size,
                                                        std::chrono::milliseconds limit = default_bootstrap_limit());
 
-/// Rank, size and local place as torchrun, mpirun or srun (or a plain shell: `DEVCOMM_RANK`,
+/// Rank, size and local rank as torchrun, mpirun or srun (or a plain shell: `DEVCOMM_RANK`,
 /// `DEVCOMM_SIZE`, `DEVCOMM_ROOT`) set them in the environment.
 struct process_environment {
   int rank = 0;
@@ -55,7 +55,7 @@ struct process_environment {
 };
 
 /// Whether a launcher's variables are set. Throws `invalid_argument` naming the variable when they
-/// are set but make no sense.
+/// are set to something invalid.
 [[nodiscard]] bool launched_by_environment();
 [[nodiscard]] process_environment read_process_environment();
 

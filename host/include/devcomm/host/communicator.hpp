@@ -1,5 +1,5 @@
 /// \file communicator.hpp
-/// One rank on one device: makes symmetric memory and device communicators, watches over both.
+/// One rank on one device: makes symmetric memory and device communicators, and reports their failures.
 #pragma once
 
 #include <devcomm/device_comm.hpp>
@@ -20,6 +20,10 @@ namespace devcomm::host {
 
 class communicator;
 
+namespace detail {
+class backend;
+}
+
 /// Memory of the same size on every rank of a communicator, freed on destruction. Move-only.
 ///
 /// *Lifetime*: every rank must be done with its peers' memory before any rank destroys its own;
@@ -30,15 +34,15 @@ class symmetric_memory {
   symmetric_memory& operator=(symmetric_memory&&) noexcept;
   ~symmetric_memory();
 
-  /// What kernels take.
+  /// The kernel argument.
   [[nodiscard]] const devcomm::window& window() const noexcept;
   /// This rank's part, and its size as asked for.
   [[nodiscard]] void* data() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;
-  /// What messages call it.
+  /// Its name in messages.
   [[nodiscard]] const std::string& name() const noexcept;
-  /// How peers reach it: "same process", "file descriptor", "fabric" or "CUDA IPC".
-  [[nodiscard]] const std::string& how() const noexcept;
+  /// How peers map it: "same process", "file descriptor", "fabric" or "CUDA IPC".
+  [[nodiscard]] const std::string& handle_type() const noexcept;
 
   template <class T>
   [[nodiscard]] sym_ptr<T> pointer() const noexcept {
@@ -59,7 +63,7 @@ class device_communicator {
   device_communicator& operator=(device_communicator&&) noexcept;
   ~device_communicator();
 
-  /// What kernels take, by value.
+  /// The kernel argument, by value.
   [[nodiscard]] const device_comm& get() const noexcept;
 
   /// Failed waits of this rank so far, oldest first; safe while kernels run.
@@ -78,7 +82,7 @@ class device_communicator {
 [[nodiscard]] std::string describe(const failure_record& record);
 
 struct communicator_options {
-  /// Device of this rank; -1 takes its place among the ranks of this host, modulo the devices.
+  /// Device of this rank; -1 takes the rank's index among those of this host, modulo the number of devices.
   int device = -1;
   /// Largest LSA team; 0 means as many as can reach each other. `DEVCOMM_LSA_SIZE` overrides.
   int lsa_size = 0;
@@ -90,10 +94,12 @@ struct communicator_options {
   /// Compare the launches of all ranks, as `device_comm::check_launch` says; `DEVCOMM_CHECK_LAUNCH` (0 or 1)
   /// overrides. On by default in the simulator.
   bool check_launch = false;
-  /// Have a table for waits that last, see `watchdog.hpp`. Set when the program is compiled with
-  /// `DEVCOMM_WATCHDOG`; set it yourself where only the files with kernels are. The same on all ranks.
+  /// Make a wait table for the watchdog, see `watchdog.hpp`. True when the program is compiled with `DEVCOMM_WATCHDOG`;
+  /// set it where only the files with kernels are. The same on all ranks.
   bool watchdog = DEVCOMM_WATCHDOG != 0;
-  /// `device_comm::layout_version` of the headers that the program was compiled with; leave it alone.
+  /// The devices; null for those of the library that was linked, CUDA's or the simulator's. For tests of the library.
+  detail::backend* devices = nullptr;
+  /// `device_comm::layout_version` of the headers that the program was compiled with; do not set it.
   /// The library refuses a program built with another layout than its own.
   std::uint32_t layout_version = device_comm::layout_version;
 };
@@ -119,8 +125,8 @@ class communicator {
   /// What is available, and for what is not, why.
   [[nodiscard]] const host::properties& properties() const noexcept;
 
-  /// `bytes` (the same on all ranks, at least 1) of zeroed device memory on every rank. Messages call it by `name`,
-  /// "window 3" unless given, and say where it was made when it outlives its communicator.
+  /// `bytes` (the same on all ranks, at least 1) of zeroed device memory on every rank. `name` is for messages, which
+  /// say "window 3" without one; `made` is the line to report when it outlives its communicator.
   [[nodiscard]] symmetric_memory allocate(std::size_t bytes, std::string_view name = {},
                                           code_place made = code_place::here());
 
@@ -135,15 +141,16 @@ class communicator {
   [[nodiscard]] device_communicator create_device_comm(const devcomm::requirements& needs,
                                                        code_place made = code_place::here());
 
-  /// The ranks that give one `color`, ordered by `key`, then rank. A negative color takes part and
-  /// gets nothing.
+  /// A communicator of the ranks that pass the same `color`, ordered by `key`, then rank. Null on ranks that pass a
+  /// negative color.
   [[nodiscard]] std::unique_ptr<communicator> split(int color, int key);
 
   /// Writes the spans that kernels have recorded in `traced`, those of all ranks in one file: JSON for Perfetto
   /// (ui.perfetto.dev) and chrome://tracing. docs/tracing.md says what is in it. *Collective*; rank 0 writes the
   /// file. *Requires* that the kernels are over, and `requirements::trace`.
   void write_trace(const device_communicator& traced, const std::string& path);
-  /// Forgets the spans recorded so far, of a first launch, say. *Collective*. *Requires* that no kernel runs.
+  /// Deletes the spans recorded so far, for example those of a warm-up launch. *Collective*. *Requires* that no kernel
+  /// runs.
   void clear_trace(const device_communicator& traced);
 
   /// Host barrier. Does not wait for kernels.
@@ -152,8 +159,8 @@ class communicator {
   /// Ends every wait of this rank's kernels with `status::aborted`, now and later.
   void abort() noexcept;
   [[nodiscard]] bool aborted() const noexcept;
-  /// World rank of a process of this host that ended without destroying its communicator, or -1. Its
-  /// end aborts this communicator.
+  /// World rank of a process of this host that ended without destroying its communicator, or -1. This communicator is
+  /// then aborted.
   [[nodiscard]] int dead_rank() const noexcept;
   /// Throws `remote_error` when a peer died, `kernel_error` when a wait failed or `abort` was called; also
   /// for failures of device communicators that have been destroyed since.

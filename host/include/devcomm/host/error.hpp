@@ -25,7 +25,7 @@ class not_supported : public error {
   using error::error;
 };
 
-/// A blocking step outlived its time limit; the text names the ranks that are missing.
+/// A blocking step exceeded its time limit; the text names the ranks that are missing.
 class timeout_error : public error {
  public:
   using error::error;
@@ -36,7 +36,7 @@ class remote_error : public error {
  public:
   remote_error(const std::string& what, int rank) : error(what), rank_(rank) {}
 
-  /// World rank of the culprit.
+  /// World rank that failed.
   [[nodiscard]] int rank() const noexcept { return rank_; }
 
  private:

@@ -1,12 +1,12 @@
 /// \file properties.hpp
-/// What a communicator can do, and for what it cannot, the reason.
+/// What a communicator can do, with the reason for each answer.
 #pragma once
 
 #include <string>
 
 namespace devcomm::host {
 
-/// An answer that explains itself.
+/// Whether something is available, and why.
 struct capability {
   bool available = false;
   std::string reason;  ///< why not; for what is available, by what means
@@ -23,6 +23,7 @@ struct properties {
   capability cuda_ipc;   ///< `register_memory` across processes
   capability multicast;  ///< NVLink multicast
   capability network;    ///< GIN
+  capability timing;     ///< whether kernel times are those of a GPU
 };
 
 /// One line for each capability.

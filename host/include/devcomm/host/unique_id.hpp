@@ -1,5 +1,5 @@
 /// \file unique_id.hpp
-/// A job's address and secret, small enough to hand around as text.
+/// A job's address and secret, as one line of text.
 #pragma once
 
 #include <array>

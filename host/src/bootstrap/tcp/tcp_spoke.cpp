@@ -1,0 +1,216 @@
+#include "bootstrap/tcp/tcp_job.hpp"
+
+#include "bootstrap/gather_arguments.hpp"
+#include "bootstrap/tcp/frame_stream.hpp"
+#include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/socket.hpp"
+#include "bootstrap/tcp/wire.hpp"
+#include "util/deadline.hpp"
+#include "util/random.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace devcomm::host::detail {
+namespace {
+
+/// How long to retry while the listener has another secret: it may belong to a job that is ending.
+constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::seconds(5);
+/// How long one address of a host with several may take to answer.
+constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
+constexpr std::chrono::milliseconds longest_pause(200);
+
+class tcp_spoke final : public bootstrap {
+ public:
+  tcp_spoke(const unique_id& id, int rank, int size, std::chrono::milliseconds limit)
+      : rank_(rank), size_(size), root_(endpoint_text(id.host(), id.port())) {
+    const std::string call = "tcp_bootstrap" + place();
+    const deadline until(limit);
+    join(id, call, until);
+    round(call, {}, {}, until);
+  }
+
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int size() const noexcept override { return size_; }
+
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
+    round("all_gather" + place(), mine, all, deadline(limit));
+  }
+
+ private:
+  using kind = round_failure::kind;
+
+  /// Result of one attempt to join.
+  struct attempt {
+    enum class outcome { joined, again, foreign } what;
+    std::string problem;
+  };
+
+  [[nodiscard]] std::string place() const {
+    return " on rank " + std::to_string(rank_) + " of " + std::to_string(size_);
+  }
+
+  void join(const unique_id& id, const std::string& call, const deadline& until) {
+    std::vector<socket_address> addresses;
+    attempt last{attempt::outcome::again, "rank 0 does not answer"};
+    std::optional<deadline> foreign_until;
+    for (std::chrono::milliseconds pause(10);; pause = std::min(2 * pause, longest_pause)) {
+      if (addresses.empty()) addresses = resolve(id.host(), id.port(), until, last.problem);
+      for (const socket_address& address : addresses) {
+        attempt got = try_address(address, id, call, until);
+        if (got.what == attempt::outcome::joined) return;
+        // An attempt cut short by the limit says less than the one before.
+        if (until.passed() && got.what == attempt::outcome::again) break;
+        last = std::move(got);
+        if (last.what == attempt::outcome::foreign && !foreign_until)
+          foreign_until = until.within(foreign_listener_limit);
+      }
+      if (last.what == attempt::outcome::foreign && foreign_until->passed()) {
+        throw invalid_argument(call + ": the listener at " + root_ + " " + last.problem);
+      }
+      if (until.passed()) {
+        throw timeout_error(call + ": could not join rank 0 at " + root_ + " within " + until.limit_text() + ": " +
+                            last.problem + "; start rank 0, check the address, and that no rank " +
+                            std::to_string(rank_) + " has joined already");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(until.poll_milliseconds(pause)));
+    }
+  }
+
+  attempt try_address(const socket_address& address, const unique_id& id, const std::string& call,
+                      const deadline& until) {
+    using outcome = attempt::outcome;
+    std::string problem;
+    unique_fd connection = connect_to(address, until.within(connect_limit), problem);
+    if (!connection) return {outcome::again, problem};
+
+    hello mine;
+    mine.size = static_cast<std::uint32_t>(size_);
+    mine.rank = static_cast<std::uint32_t>(rank_);
+    mine.fresh = random_value<nonce>();
+    const deadline soon = until.within(handshake_limit);
+    std::array<std::byte, challenge::wire_bytes> data;
+    if (!send_all(connection.get(), mine.encode(), soon, problem) ||
+        !receive_all(connection.get(), data, soon, problem)) {
+      return {outcome::again, problem};
+    }
+    const auto asked = challenge::decode(data);
+    if (!asked) return {outcome::foreign, "is not rank 0 of a devcomm job; check the address"};
+    if (asked->version != protocol_version) {
+      return {outcome::foreign, "speaks protocol version " + std::to_string(asked->version) + " where this rank has " +
+                                    std::to_string(protocol_version) + "; build all ranks with one devcomm"};
+    }
+
+    const transcript seen(mine, *asked);
+    std::array<std::byte, verdict::head_bytes> head_data;
+    if (!send_all(connection.get(), seen.rank_proof(id.secret()), until, problem) ||
+        !receive_all(connection.get(), head_data, until, problem)) {
+      return {outcome::again, problem};
+    }
+    const auto head = verdict::decode_head(head_data);
+    std::string text(head ? head->text_bytes : 0, '\0');
+    if (!head || !receive_all(connection.get(), std::as_writable_bytes(std::span(text)), until, problem)) {
+      return {outcome::again, head ? problem : "its answer cannot be read"};
+    }
+    if (!verdict::proven(*head, text, seen, id.secret())) {
+      return {outcome::foreign,
+              "has another secret; give all ranks one unique_id or DEVCOMM_SECRET, and each job an address of its own"};
+    }
+    if (head->outcome == verdict::code::refused) {
+      throw invalid_argument(call + ": rank 0 at " + root_ + " refused this process: " + text);
+    }
+    stream_ = std::make_unique<frame_stream>(std::move(connection), seen.key_of_rank(id.secret()),
+                                             seen.key_of_root(id.secret()));
+    return {outcome::joined, {}};
+  }
+
+  void round(const std::string& call, std::span<const std::byte> mine, std::span<std::byte> all,
+             const deadline& until) {
+    if (broken_) broken_->raise(call);
+    const std::string argument_problem = problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
+    if (argument_problem.empty()) {
+      stream_->queue(frame_type::part, round_, shared_payload({mine.begin(), mine.end()}));
+    } else {
+      const auto text = bytes_of(argument_problem);
+      stream_->queue(frame_type::bad_arguments, round_, shared_payload({text.begin(), text.end()}));
+    }
+    stream_->accept_payloads_up_to(mine.size() * static_cast<std::size_t>(size_));
+
+    std::string waits_for;
+    for (;;) {
+      stream_->flush();
+      while (auto got = stream_->receive()) {
+        if (got->type == frame_type::progress && got->round == round_) {
+          waits_for.assign(reinterpret_cast<const char*>(got->payload.data()), got->payload.size());
+        } else if (got->type == frame_type::result && got->round == round_ && got->payload.size() == all.size()) {
+          if (!all.empty()) std::memcpy(all.data(), got->payload.data(), all.size());
+          ++round_;
+          return;
+        } else if (got->type == frame_type::failure) {
+          ++round_;
+          fail(call, round_failure::decode(got->payload), argument_problem);
+        } else {
+          stream_->close("it sent a message that has no place here");
+        }
+      }
+      if (stream_->closed()) {
+        broken_ = round_failure{kind::remote, 0, true,
+                                "rank 0 at " + root_ + " is gone: " + stream_->problem() + "; look for its own error"};
+        broken_->raise(call);
+      }
+      if (until.passed()) give_up(call, until, waits_for);
+      pollfd entry{stream_->descriptor(), static_cast<short>(stream_->unsent() ? POLLIN | POLLOUT : POLLIN), 0};
+      if (::poll(&entry, 1, until.poll_milliseconds()) < 0 && errno != EINTR) {
+        throw system_error(call + ": poll failed: " + std::strerror(errno));
+      }
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& call, const std::optional<round_failure>& heard,
+                         const std::string& argument_problem) {
+    round_failure failure{kind::remote, 0, true, "rank 0 sent a failure that cannot be read"};
+    if (heard) failure = *heard;
+    if (failure.final) broken_ = round_failure{kind::remote, failure.culprit, true, failure.text};
+    if (!argument_problem.empty()) throw invalid_argument(call + ": " + argument_problem);
+    failure.raise(call);
+  }
+
+  /// Tells rank 0, which tells the others.
+  [[noreturn]] void give_up(const std::string& call, const deadline& until, const std::string& waits_for) {
+    const bool on_root = waits_for.empty();
+    const std::string text = "rank " + std::to_string(rank_) + " gave up after " + until.limit_text() +
+                             " waiting for " + (on_root ? "rank 0" : waits_for) +
+                             " to take part; see what holds them up, or raise the limit";
+    broken_ = round_failure{kind::remote, rank_, true, text};
+    wire_writer message;
+    message.integer(static_cast<std::uint32_t>(on_root ? 1 : 0)).bytes(bytes_of(text));
+    stream_->queue(frame_type::gave_up, round_, shared_payload(message.data()));
+    stream_->flush();
+    throw timeout_error(call + ": " + text);
+  }
+
+  int rank_;
+  int size_;
+  std::string root_;
+  std::unique_ptr<frame_stream> stream_;
+  std::uint32_t round_ = 0;
+  std::optional<round_failure> broken_;
+};
+
+}  // namespace
+
+std::shared_ptr<bootstrap> make_tcp_spoke(const unique_id& id, int rank, int size, std::chrono::milliseconds limit) {
+  return std::make_shared<tcp_spoke>(id, rank, size, limit);
+}
+
+}  // namespace devcomm::host::detail

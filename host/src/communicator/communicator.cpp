@@ -1,0 +1,98 @@
+#include "communicator/device_communicator_state.hpp"
+#include "communicator/split.hpp"
+#include "communicator/write_trace.hpp"
+#include "memory/symmetric_memory_state.hpp"
+#include "util/profiler_range.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <utility>
+
+namespace devcomm::host {
+
+class communicator::state : public detail::rank_context {
+ public:
+  using rank_context::rank_context;
+};
+
+namespace {
+
+std::shared_ptr<bootstrap> require(std::shared_ptr<bootstrap> ranks) {
+  if (ranks) return ranks;
+  throw invalid_argument(
+      "communicator: the bootstrap is null; give one, for example thread_bootstraps' or "
+      "environment_bootstrap's");
+}
+
+}  // namespace
+
+communicator::communicator(std::shared_ptr<bootstrap> ranks, communicator_options options) {
+  const detail::range shown("communicator");
+  state_ = std::make_unique<state>("communicator", require(std::move(ranks)), options);
+}
+communicator::communicator() noexcept = default;
+communicator::communicator(communicator&&) noexcept = default;
+communicator& communicator::operator=(communicator&&) noexcept = default;
+communicator::~communicator() = default;
+
+int communicator::rank() const noexcept { return state_->rank(); }
+int communicator::size() const noexcept { return state_->size(); }
+int communicator::device() const noexcept { return state_->device; }
+team communicator::world() const noexcept { return world_team(rank(), size()); }
+team communicator::lsa() const noexcept { return state_->lsa; }
+team communicator::rail() const noexcept { return outer_factor(world(), state_->lsa.size); }
+const properties& communicator::properties() const noexcept { return state_->properties; }
+
+symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name, code_place made) {
+  const detail::range shown("allocate");
+  return symmetric_memory(std::make_unique<symmetric_memory::state>(
+      *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name)), made));
+}
+
+symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {
+  const detail::range shown("register_memory");
+  return symmetric_memory(std::make_unique<symmetric_memory::state>(
+      *state_, detail::register_window(*state_, "register_memory", local, bytes, std::string(name)), made));
+}
+
+requirements communicator::requirements() const { return devcomm::requirements(state_->lsa); }
+
+device_communicator communicator::create_device_comm(const devcomm::requirements& needs, code_place made) {
+  const detail::range shown("create_device_comm");
+  return device_communicator(std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs, made));
+}
+
+std::unique_ptr<communicator> communicator::split(int color, int key) {
+  const detail::range shown("split");
+  const detail::child_bootstrap start = detail::plan_child(*state_, "split", color, key);
+  std::unique_ptr<communicator> child;
+  // A rank that fails early waits here while the others, inside, wait for it.
+  state_->agree.with_limit(2 * state_->agree.limit()).together("split", [&] {
+    if (!start) return;
+    child.reset(new communicator);
+    child->state_ = std::make_unique<state>("split", start(), *state_);
+  });
+  return child;
+}
+
+void communicator::write_trace(const device_communicator& traced, const std::string& path) {
+  const detail::range shown("write_trace");
+  detail::write_trace(*state_, "write_trace", traced.get(), traced.state_->trace(), path);
+}
+
+void communicator::clear_trace(const device_communicator& traced) {
+  const detail::range shown("clear_trace");
+  detail::clear_trace(*state_, "clear_trace", traced.get(), traced.state_->trace());
+}
+
+void communicator::barrier() {
+  const detail::range shown("barrier");
+  state_->agree.together("barrier", [&] { state_->aborts->require_peers(); });
+}
+
+void communicator::abort() noexcept { state_->aborts->abort(); }
+bool communicator::aborted() const noexcept { return state_->aborts->aborted(); }
+int communicator::dead_rank() const noexcept { return state_->aborts->lost_rank(); }
+void communicator::check() const { state_->aborts->check(); }
+
+}  // namespace devcomm::host

@@ -1,0 +1,101 @@
+#include "communicator/device_communicator_state.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <chrono>
+#include <new>
+#include <utility>
+
+namespace devcomm::host {
+
+using detail::call_text;
+
+device_communicator::state::state(detail::rank_context& context, const std::string& call,
+                                  const devcomm::requirements& needs, code_place made)
+    : trace_(needs.trace()), aborts_(context.aborts) {
+  const std::uint64_t number = ++context.device_comms;
+  struct request {
+    std::uint64_t fingerprint;
+    std::uint64_t bytes;
+    std::uint64_t watched;
+  };
+  const bool watch = context.options.watchdog;
+  const auto requests = context.agree.gather(call, [&] {
+    if (needs.lsa() != context.lsa) {
+      throw invalid_argument(
+          "the requirements were made for another LSA team; start from "
+          "requirements() of this communicator");
+    }
+    if (needs.whole_lines() && !context.properties.ll128.available) {
+      throw not_supported("the requirements have LL128 channels, whose lines of 128 bytes would not stay whole: " +
+                          context.properties.ll128.reason + "; ask for LL or Lamport channels");
+    }
+    log_ = context.devices.allocate_host(context.device, sizeof(failure_log));
+    comm_.failures = new (log_->data()) failure_log{};
+    if (watch) {
+      waits_ = std::make_unique<detail::watched_waits>(
+          context.devices, context.devices, context.device,
+          detail::watched_name{context.rank(), context.size(), context.peers[0].identity, number});
+    }
+    return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u};
+  });
+  for (std::size_t i = 1; i < requests.size(); ++i) {
+    if (requests[i].watched != requests[0].watched) {
+      throw invalid_argument(
+          call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
+          (requests[i].watched != 0 ? " watches waits and rank 0 does not" : " watches no waits and rank 0 does") +
+          "; compile the program of all ranks with the same DEVCOMM_WATCHDOG, or set the option "
+          "watchdog alike");
+    }
+    if (requests[i].fingerprint == requests[0].fingerprint && requests[i].bytes == requests[0].bytes) continue;
+    throw invalid_argument(call_text(call, context.rank(), context.size()) + ": the requirements of rank " +
+                           std::to_string(i) + " (" + std::to_string(requests[i].bytes) +
+                           " bytes) differ from those of rank 0 (" + std::to_string(requests[0].bytes) +
+                           " bytes); ask for the same resources in the same order on every rank");
+  }
+  // The watchdog's part of device memory follows the requirements'.
+  const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
+  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_places) : needs.bytes(),
+                                       "resources of device communicator " + std::to_string(number));
+
+  comm_.version = device_comm::layout_version;
+  comm_.flags = context.options.check_launch ? device_comm::check_launch : 0;
+  comm_.rank = context.rank();
+  comm_.size = context.size();
+  comm_.lsa_first = context.lsa.first;
+  comm_.lsa_size = context.lsa.size;
+  comm_.resources = resources_.window;
+  comm_.lsa_barriers = needs.lsa_barriers();
+  comm_.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
+  context.agree.together(call, [&] {
+    resource_header header{};
+    header.comm = comm_;
+    header.trace = trace_;
+    if (watch) {
+      header.waits = waits_->table();
+      header.places = reinterpret_cast<wait_places*>(comm_.resources.local + places);
+    }
+    context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
+  });
+  aborts_->attach(comm_.failures);
+  entry_ = std::make_unique<detail::live_objects::entry>(context.objects,
+                                                         "device communicator " + std::to_string(number), made);
+}
+
+device_communicator::state::~state() { aborts_->detach(comm_.failures); }
+
+device_communicator::device_communicator(std::unique_ptr<state> s) : state_(std::move(s)) {}
+device_communicator::device_communicator(device_communicator&&) noexcept = default;
+device_communicator& device_communicator::operator=(device_communicator&&) noexcept = default;
+device_communicator::~device_communicator() = default;
+
+const device_comm& device_communicator::get() const noexcept { return state_->get(); }
+
+std::vector<failure_record> device_communicator::failures() const { return detail::read_failures(state_->log()); }
+
+void device_communicator::check() const {
+  const device_comm& comm = state_->get();
+  detail::throw_failures(call_text("check", comm.rank, comm.size), detail::sentences(state_->log()));
+}
+
+}  // namespace devcomm::host

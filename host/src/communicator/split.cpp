@@ -1,0 +1,110 @@
+#include "communicator/split.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include "util/environment.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace devcomm::host::detail {
+namespace {
+
+struct choice {
+  std::int32_t color;
+  std::int32_t key;
+};
+
+struct child_address {
+  std::array<char, 256> id{};  ///< `unique_id` of the child whose rank 0 this is; empty within one process
+};
+
+/// Ranks of the parent that form the child of `rank`, in the child's order.
+std::vector<int> members_of_child(const std::vector<choice>& choices, int rank) {
+  std::vector<int> members;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].color == choices[static_cast<std::size_t>(rank)].color) members.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+    return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
+  });
+  return members;
+}
+
+/// An address of this host that other hosts can use: `DEVCOMM_ADDRESS`, else the first of an
+/// interface that is up and not the loopback.
+std::string outside_address() {
+  if (const auto given = process_variables()("DEVCOMM_ADDRESS")) return *given;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) throw system_error(std::string("getifaddrs failed: ") + std::strerror(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    sockaddr_in address{};
+    std::memcpy(&address, each->ifa_addr, sizeof address);
+    std::array<char, INET_ADDRSTRLEN> text{};
+    if (::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size()) != nullptr) return text.data();
+  }
+  throw not_supported("this host has no network address for ranks on other hosts; set DEVCOMM_ADDRESS");
+}
+
+}  // namespace
+
+child_bootstrap plan_child(rank_context& parent, const std::string& call, int color, int key) {
+  const std::uint64_t number = ++parent.children;
+  const auto choices = parent.agree.gather(call, [&] {
+    parent.aborts->require_peers();
+    return choice{color, key};
+  });
+  const std::vector<int> members = members_of_child(choices, parent.rank());
+  const int size = static_cast<int>(members.size());
+  const int root = members.front();
+  const int rank = static_cast<int>(std::find(members.begin(), members.end(), parent.rank()) - members.begin());
+  const child_key child{number, root};
+  const auto all = [&](auto holds) { return std::all_of(members.begin(), members.end(), holds); };
+  const bool one_process = all([&](int member) { return parent.same_process(member); });
+
+  const auto child_addresses = parent.agree.gather(call, [&] {
+    child_address mine;
+    if (color < 0 || rank != 0) return mine;
+    if (one_process) {
+      auto bootstraps = thread_bootstraps(size);
+      for (int i = 0; i < size; ++i) {
+        parent.process->store_bootstrap(child, i, std::move(bootstraps[static_cast<std::size_t>(i)]));
+      }
+      return mine;
+    }
+    const rank_info& me = parent.peers[static_cast<std::size_t>(parent.rank())];
+    const bool one_host =
+        all([&](int member) { return parent.peers[static_cast<std::size_t>(member)].host == me.host; });
+    const std::string id = unique_id::create(one_host ? "127.0.0.1" : outside_address()).to_string();
+    if (id.size() >= mine.id.size()) {
+      throw invalid_argument("DEVCOMM_ADDRESS is longer than " + std::to_string(mine.id.size() / 2) +
+                             " characters; give a host name or address");
+    }
+    std::copy(id.begin(), id.end(), mine.id.begin());
+    return mine;
+  });
+  if (color < 0) return {};
+
+  if (one_process) {
+    return [process = parent.process, child, rank] { return process->take_bootstrap(child, rank); };
+  }
+  std::array<char, 256> text = child_addresses[static_cast<std::size_t>(root)].id;
+  text.back() = '\0';
+  return [id = std::string(text.data()), rank, size, limit = parent.agree.limit()] {
+    return tcp_bootstrap(unique_id::parse(id), rank, size, limit);
+  };
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,63 @@
+#include "device/cuda/context.hpp"
+
+#include <map>
+#include <mutex>
+
+namespace devcomm::host::cuda {
+namespace {
+
+class own_stream {
+ public:
+  own_stream() { check(driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"); }
+  ~own_stream() { report(driver().stream_destroy(stream_), "cuStreamDestroy"); }
+  own_stream(const own_stream&) = delete;
+  own_stream& operator=(const own_stream&) = delete;
+
+  [[nodiscard]] CUstream get() const noexcept { return stream_; }
+  void wait() const { check(driver().stream_synchronize(stream_), "cuStreamSynchronize"); }
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+}  // namespace
+
+CUcontext primary_context(int device) {
+  static std::mutex mutex;
+  static std::map<int, CUcontext> contexts;
+  const std::lock_guard lock(mutex);
+  const auto known = contexts.find(device);
+  if (known != contexts.end()) return known->second;
+  CUdevice handle = 0;
+  check(driver().device_get(&handle, device), "cuDeviceGet");
+  CUcontext context = nullptr;
+  check(driver().device_primary_ctx_retain(&context, handle), "cuDevicePrimaryCtxRetain");
+  contexts[device] = context;
+  return context;
+}
+
+void set_to_zero(int device, void* destination, std::size_t bytes) {
+  const on_device scope(device);
+  const own_stream stream;
+  check(driver().memset_d8_async(reinterpret_cast<CUdeviceptr>(destination), 0, bytes, stream.get()),
+        "cuMemsetD8Async");
+  stream.wait();
+}
+
+void copy_to_device(int device, void* destination, const void* source, std::size_t bytes) {
+  const on_device scope(device);
+  const own_stream stream;
+  check(driver().memcpy_htod_async(reinterpret_cast<CUdeviceptr>(destination), source, bytes, stream.get()),
+        "cuMemcpyHtoDAsync");
+  stream.wait();
+}
+
+void copy_to_host(int device, void* destination, const void* source, std::size_t bytes) {
+  const on_device scope(device);
+  const own_stream stream;
+  check(driver().memcpy_dtoh_async(destination, reinterpret_cast<CUdeviceptr>(source), bytes, stream.get()),
+        "cuMemcpyDtoHAsync");
+  stream.wait();
+}
+
+}  // namespace devcomm::host::cuda

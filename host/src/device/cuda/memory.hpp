@@ -1,0 +1,28 @@
+/// \file memory.hpp
+/// Memory of the CUDA backend: physical allocations, reservations, pinned and opened memory.
+#pragma once
+
+#include "device/backend.hpp"
+#include "device/cuda/driver.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace devcomm::host::cuda {
+
+/// What to ask `cuMemCreate` for: pinned memory of `device` that can be exported as `kind`.
+[[nodiscard]] CUmemAllocationProp allocation_properties(int device, detail::handle_kind kind);
+
+[[nodiscard]] std::unique_ptr<detail::physical_memory> create_physical(int device, std::size_t bytes,
+                                                                       detail::handle_kind kind);
+[[nodiscard]] std::unique_ptr<detail::physical_memory> import_descriptor(int device, int descriptor, std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::physical_memory> import_fabric(int device, std::span<const std::byte> handle,
+                                                                     std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::address_range> reserve(std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::host_memory> allocate_host(int device, std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::opened_memory> allocate_device(int device, std::size_t bytes);
+[[nodiscard]] detail::sharing_port::exported_pointer export_pointer(int device, void* pointer, std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::opened_memory> open_pointer(int device, std::span<const std::byte> handle);
+
+}  // namespace devcomm::host::cuda

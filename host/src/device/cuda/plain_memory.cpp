@@ -1,0 +1,129 @@
+#include <devcomm/host/error.hpp>
+
+#include "device/cuda/context.hpp"
+#include "device/cuda/memory.hpp"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace devcomm::host::cuda {
+namespace {
+
+class pinned final : public detail::host_memory {
+ public:
+  pinned(int device, std::size_t bytes) : device_(device) {
+    const on_device scope(device);
+    check(driver().mem_host_alloc(&data_, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+          "cuMemHostAlloc");
+    std::memset(data_, 0, bytes);
+  }
+  ~pinned() override {
+    const on_device scope(device_, std::nothrow);
+    report(driver().mem_free_host(data_), "cuMemFreeHost");
+  }
+  pinned(const pinned&) = delete;
+  pinned& operator=(const pinned&) = delete;
+
+  /// With unified addressing the device's pointer is the same.
+  [[nodiscard]] void* data() const noexcept override { return data_; }
+
+ private:
+  int device_;
+  void* data_ = nullptr;
+};
+
+class device_memory final : public detail::opened_memory {
+ public:
+  device_memory(int device, std::size_t bytes) : device_(device) {
+    const on_device scope(device);
+    check(driver().mem_alloc(&data_, bytes), "cuMemAlloc");
+  }
+  ~device_memory() override {
+    const on_device scope(device_, std::nothrow);
+    report(driver().mem_free(data_), "cuMemFree");
+  }
+  device_memory(const device_memory&) = delete;
+  device_memory& operator=(const device_memory&) = delete;
+
+  [[nodiscard]] char* data() const noexcept override { return reinterpret_cast<char*>(data_); }
+
+ private:
+  int device_;
+  CUdeviceptr data_ = 0;
+};
+
+class ipc_memory final : public detail::opened_memory {
+ public:
+  ipc_memory(int device, const CUipcMemHandle& handle) : device_(device) {
+    const on_device scope(device);
+    check(driver().ipc_open_mem_handle(&data_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle");
+  }
+  ~ipc_memory() override {
+    const on_device scope(device_, std::nothrow);
+    report(driver().ipc_close_mem_handle(data_), "cuIpcCloseMemHandle");
+  }
+  ipc_memory(const ipc_memory&) = delete;
+  ipc_memory& operator=(const ipc_memory&) = delete;
+
+  [[nodiscard]] char* data() const noexcept override { return reinterpret_cast<char*>(data_); }
+
+ private:
+  int device_;
+  CUdeviceptr data_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<detail::host_memory> allocate_host(int device, std::size_t bytes) {
+  return std::make_unique<pinned>(device, bytes);
+}
+
+std::unique_ptr<detail::opened_memory> allocate_device(int device, std::size_t bytes) {
+  return std::make_unique<device_memory>(device, bytes);
+}
+
+detail::sharing_port::exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) {
+  const on_device scope(device);
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  int sharable = 0;
+  const CUresult known =
+      driver().pointer_get_attribute(&sharable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
+  if (known == CUDA_ERROR_INVALID_VALUE) {
+    throw invalid_argument("the pointer is not CUDA memory; give memory from cudaMalloc");
+  }
+  check(known, "cuPointerGetAttribute");
+  if (sharable == 0) {
+    throw not_supported(
+        "CUDA IPC cannot share this memory with other processes: it is host memory, or comes from "
+        "an asynchronous pool or the virtual memory interface; allocate with cudaMalloc (in PyTorch leave "
+        "expandable_segments off), or use communicator::allocate");
+  }
+  CUdeviceptr base = 0;
+  std::size_t size = 0;
+  check(driver().mem_get_address_range(&base, &size, address), "cuMemGetAddressRange");
+  const std::size_t offset = address - base;
+  if (bytes > size - offset) {
+    throw invalid_argument(std::to_string(bytes) +
+                           " bytes run past the end of the allocation, "
+                           "which has " +
+                           std::to_string(size - offset) + " left; register less or allocate more");
+  }
+  CUipcMemHandle handle{};
+  check(driver().ipc_get_mem_handle(&handle, base), "cuIpcGetMemHandle");
+  const auto raw = std::as_bytes(std::span(&handle, 1));
+  return {{raw.begin(), raw.end()}, offset};
+}
+
+std::unique_ptr<detail::opened_memory> open_pointer(int device, std::span<const std::byte> handle) {
+  CUipcMemHandle raw{};
+  if (handle.size() != sizeof raw) {
+    throw system_error("an IPC handle of " + std::to_string(handle.size()) +
+                       " bytes is not CUDA's; link all ranks "
+                       "with the same library");
+  }
+  std::memcpy(&raw, handle.data(), sizeof raw);
+  return std::make_unique<ipc_memory>(device, raw);
+}
+
+}  // namespace devcomm::host::cuda

@@ -1,0 +1,25 @@
+#include <devcomm/host/properties.hpp>
+
+#include <string_view>
+
+namespace devcomm::host {
+namespace {
+
+std::string line(std::string_view name, const capability& c) {
+  std::string text(name);
+  text += c.available ? ": yes" : ": no";
+  if (!c.reason.empty()) text += " (" + c.reason + ")";
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string to_string(const properties& p) {
+  return "backend: " + p.backend + "\ndevice: " + p.device_name + ", " + std::to_string(p.multiprocessors) +
+         " multiprocessors\n" + line("LSA", p.lsa) + line("LL128", p.ll128) +
+         line("file descriptor handles", p.file_descriptor_handles) + line("fabric handles", p.fabric_handles) +
+         line("CUDA IPC", p.cuda_ipc) + line("multicast", p.multicast) + line("network", p.network) +
+         line("timing", p.timing);
+}
+
+}  // namespace devcomm::host

@@ -1,0 +1,18 @@
+#include "memory/symmetric_memory_state.hpp"
+
+#include <utility>
+
+namespace devcomm::host {
+
+symmetric_memory::symmetric_memory(std::unique_ptr<state> s) : state_(std::move(s)) {}
+symmetric_memory::symmetric_memory(symmetric_memory&&) noexcept = default;
+symmetric_memory& symmetric_memory::operator=(symmetric_memory&&) noexcept = default;
+symmetric_memory::~symmetric_memory() = default;
+
+const devcomm::window& symmetric_memory::window() const noexcept { return state_->window; }
+void* symmetric_memory::data() const noexcept { return state_->window.local; }
+std::size_t symmetric_memory::bytes() const noexcept { return state_->bytes; }
+const std::string& symmetric_memory::name() const noexcept { return state_->name; }
+const std::string& symmetric_memory::handle_type() const noexcept { return state_->handle_type; }
+
+}  // namespace devcomm::host

@@ -1,0 +1,21 @@
+/// \file symmetric_memory_state.hpp
+/// What a `symmetric_memory` owns.
+#pragma once
+
+#include <devcomm/host/communicator.hpp>
+
+#include "memory/window_state.hpp"
+
+namespace devcomm::host {
+
+class symmetric_memory::state : public detail::window_state {
+ public:
+  state(const detail::rank_context& context, detail::window_state held, code_place made)
+      : window_state(std::move(held)),
+        entry_(context.objects, this->name + " of " + std::to_string(this->bytes) + " bytes", made) {}
+
+ private:
+  detail::live_objects::entry entry_;
+};
+
+}  // namespace devcomm::host

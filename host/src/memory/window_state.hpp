@@ -1,0 +1,45 @@
+/// \file window_state.hpp
+/// A window of one rank, and the memory and mappings that it needs.
+#pragma once
+
+#include <devcomm/window.hpp>
+
+#include "device/backend.hpp"
+#include "memory/window_mapping.hpp"
+#include "rank/rank_context.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace devcomm::host::detail {
+
+struct window_state {
+  window_state() = default;
+  /// A window without memory. `number` counts the windows of its rank.
+  window_state(const rank_context& context, std::uint64_t number, std::size_t size, const std::string& given_name);
+
+  devcomm::window window{};
+  std::size_t bytes = 0;
+  std::string name;  ///< in messages
+  std::string handle_type;
+  std::shared_ptr<window_mapping> space;               ///< strided: the memory and its mappings
+  std::vector<std::shared_ptr<opened_memory>> opened;  ///< table: memory of other processes
+  std::unique_ptr<opened_memory> table;                ///< table: on the device
+  std::unique_ptr<memory_label> label;                 ///< destroyed first
+};
+
+/// *Collective*: zeroed memory of `bytes` on every rank, mapped for the LSA team.
+[[nodiscard]] window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
+                                           const std::string& name);
+
+/// *Collective*: a window over memory that the caller allocated.
+[[nodiscard]] window_state register_window(rank_context& context, const std::string& call, void* local,
+                                           std::size_t bytes, const std::string& name);
+
+/// "window 'weights'", or "window 3" for one without a name.
+[[nodiscard]] std::string window_name(std::uint64_t number, const std::string& name);
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,429 @@
+#include "rank/peer_links.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include "util/hex.hpp"
+#include "util/number_list.hpp"
+#include "util/random.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <span>
+
+namespace devcomm::host::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave };
+
+constexpr std::size_t most_pending = 64;
+constexpr std::chrono::milliseconds hello_limit = 5s;
+constexpr std::chrono::milliseconds leave_limit = 1s;
+
+[[noreturn]] void fail(const char* call) {
+  throw system_error(std::string("links between processes: ") + call + " failed: " + std::strerror(errno));
+}
+
+unique_fd new_socket() {
+  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd) fail("socket");
+  return fd;
+}
+
+/// An abstract address: no file is left behind.
+socklen_t fill_address(const link_address& from, sockaddr_un& to) {
+  to = {};
+  to.sun_family = AF_UNIX;
+  const std::string name = "devcomm-" + to_hex(std::as_bytes(std::span(from.name)));
+  const char* const out = std::copy(name.begin(), name.end(), to.sun_path + 1);
+  return static_cast<socklen_t>(out - reinterpret_cast<const char*>(&to));
+}
+
+bool same_user(int fd, ucred& who) {
+  socklen_t bytes = sizeof who;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == ::geteuid();
+}
+
+/// Readable once the process has ended, even while a child of it keeps its sockets open. Where the kernel or a
+/// namespace refuses it, only the closed socket shows the end.
+unique_fd watch_process(pid_t pid) {
+  if (pid <= 0) return unique_fd();
+  return unique_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+}  // namespace
+
+struct peer_links::message {
+  message_kind kind;
+  std::int32_t rank;
+  std::int32_t culprit;
+  std::uint32_t place;
+  std::uint64_t number;
+  std::array<std::uint8_t, 16> token;
+};
+
+struct peer_links::link {
+  std::vector<int> ranks;  // that have not left
+  std::vector<int> all_ranks;
+  std::size_t place = 0;  // among the processes of the host
+  pid_t pid = 0;
+  unique_fd socket;
+  unique_fd process;
+  bool closed = false;
+  int culprit = -1;  // the lost rank because of which its ranks left
+
+  void open(unique_fd connected, pid_t peer) {
+    socket = std::move(connected);
+    pid = peer;
+    process = watch_process(peer);
+  }
+};
+
+/// A connection whose hello has not arrived.
+struct peer_links::pending_connection {
+  unique_fd socket;
+  pid_t pid = 0;
+  deadline until{hello_limit};
+};
+
+peer_links::peer_links(loss_handler lost) : lost_(std::move(lost)) { listen(); }
+
+peer_links::~peer_links() {
+  if (!reader_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  const std::uint64_t one = 1;
+  // The counter is far from its limit, so this cannot fail.
+  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+  reader_.join();
+}
+
+void peer_links::listen() {
+  address_ = random_value<link_address>();
+  listener_ = new_socket();
+  sockaddr_un where;
+  const socklen_t bytes = fill_address(address_, where);
+  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&where), bytes) != 0) fail("bind");
+  if (::listen(listener_.get(), SOMAXCONN) != 0) fail("listen");
+}
+
+void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, std::chrono::milliseconds limit) {
+  const deadline until(limit);
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (i == own) continue;
+    link to;
+    to.ranks = to.all_ranks = peers[i].ranks;
+    to.place = i;
+    if (i < own) {
+      unique_fd socket = new_socket();
+      const timeval send_limit{std::max<time_t>(1, limit.count() / 1000), 0};
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &send_limit, sizeof send_limit);
+      sockaddr_un where;
+      const socklen_t bytes = fill_address(peers[i].address, where);
+      const auto fail_to_connect = [&] {
+        const int error = errno;
+        const std::string text = "links between processes: connecting to the process of " + rank_list(peers[i].ranks) +
+                                 " failed: " + std::strerror(error) + "; look for that process's own error";
+        // It listened before, so it has ended.
+        if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE) {
+          throw remote_error(text, peers[i].ranks.front());
+        }
+        throw system_error(text);
+      };
+      if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where), bytes) != 0) fail_to_connect();
+      ucred who{};
+      if (!same_user(socket.get(), who)) {
+        throw system_error("links between processes: the process of " + rank_list(peers[i].ranks) +
+                           " runs as another user; start all ranks as one user");
+      }
+      const message hello{message_kind::hello, 0, -1, static_cast<std::uint32_t>(own), 0, peers[i].address.token};
+      const ssize_t sent = ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+      if (sent != static_cast<ssize_t>(sizeof hello)) fail_to_connect();
+      to.open(std::move(socket), who.pid);
+    }
+    links_.push_back(std::move(to));
+  }
+  if (links_.empty()) {
+    listener_.reset();
+    return;
+  }
+  start();
+
+  std::unique_lock lock(mutex_);
+  const auto all_stand = [&] {
+    return std::all_of(links_.begin(), links_.end(), [](const link& l) { return l.socket.get() >= 0 || l.closed; });
+  };
+  if (changed_.wait_until(lock, until.when(), all_stand)) return;
+  std::vector<int> missing;
+  for (const link& l : links_) {
+    if (!l.socket) missing.insert(missing.end(), l.all_ranks.begin(), l.all_ranks.end());
+  }
+  std::sort(missing.begin(), missing.end());
+  throw timeout_error("links between processes: waited " + until.limit_text() + " for the process of " +
+                      rank_list(missing) + " to connect; " +
+                      (refused_because_.empty() ? "look for that process's own error"
+                                                : "no connection could be accepted (" + refused_because_ +
+                                                      "): raise the limit on open files (ulimit -n)"));
+}
+
+void peer_links::start() {
+  wake_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_) fail("eventfd");
+  reader_ = std::thread([this] { read_all(); });
+}
+
+/// Only this thread opens accepted links and closes any, so it may use their descriptors unlocked.
+void peer_links::read_all() {
+  std::vector<pollfd> polled;
+  for (;;) {
+    polled.clear();
+    polled.push_back({wake_.get(), POLLIN, 0});
+    bool complete = true;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      for (const link& l : links_) {
+        complete = complete && (l.socket || l.closed);
+        polled.push_back({l.socket.get(), POLLIN, 0});  // poll skips negative descriptors
+        polled.push_back({l.process.get(), POLLIN, 0});
+      }
+    }
+    if (complete) {
+      listener_.reset();
+      pending_.clear();
+    }
+    polled.push_back({listener_.get(), POLLIN, 0});
+    int timeout = -1;
+    for (const pending_connection& s : pending_) {
+      polled.push_back({s.socket.get(), POLLIN, 0});
+      const int left = s.until.poll_milliseconds();
+      timeout = timeout < 0 ? left : std::min(timeout, left);
+    }
+    if (::poll(polled.data(), polled.size(), timeout) < 0) continue;  // interrupted
+
+    std::size_t at = 1;
+    for (link& l : links_) {
+      const short on_socket = polled[at++].revents;
+      const short on_process = polled[at++].revents;
+      if (on_socket == 0 && on_process == 0) continue;
+      const bool open = read_link(l);  // first: `leave` messages may precede the end
+      if (!open || on_process != 0) close_link(l);
+    }
+    const bool connects = polled[at++].revents != 0;
+    for (pending_connection& s : pending_) {
+      if (polled[at++].revents != 0) {
+        read_hello(s);
+      } else if (s.until.passed()) {
+        s.socket.reset();
+      }
+    }
+    std::erase_if(pending_, [](const pending_connection& s) { return !s.socket; });
+    if (connects) accept_connection();
+  }
+}
+
+void peer_links::accept_connection() {
+  pending_connection s;
+  s.socket = unique_fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!s.socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    {
+      const std::lock_guard lock(mutex_);
+      refused_because_ = std::strerror(errno);
+    }
+    if (!pending_.empty()) pending_.erase(pending_.begin());
+    std::this_thread::sleep_for(10ms);  // the connection stays in the queue; descriptors may become free
+    return;
+  }
+  ucred who{};
+  if (!s.socket || !same_user(s.socket.get(), who)) return;
+  s.pid = who.pid;
+  // A peer sends its hello at once, so the connection that has been silent longest is dropped.
+  if (pending_.size() == most_pending) pending_.erase(pending_.begin());
+  pending_.push_back(std::move(s));
+}
+
+/// Takes the connection if its hello has the token of this process and the index of a process that is still missing.
+void peer_links::read_hello(pending_connection& from) {
+  message hello{};
+  const ssize_t got = ::recv(from.socket.get(), &hello, sizeof hello, MSG_DONTWAIT);
+  const bool right =
+      got == static_cast<ssize_t>(sizeof hello) && hello.kind == message_kind::hello && hello.token == address_.token;
+  const std::lock_guard lock(mutex_);
+  const auto to = std::find_if(links_.begin(), links_.end(),
+                               [&](const link& l) { return l.place == hello.place && !l.socket && !l.closed; });
+  if (right && to != links_.end()) {
+    to->open(std::move(from.socket), from.pid);
+    changed_.notify_all();
+  }
+  from.socket.reset();
+}
+
+/// Takes all that has arrived; false once the other side has closed.
+bool peer_links::read_link(link& from) {
+  for (;;) {
+    message what{};
+    iovec data{&what, sizeof what};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    msghdr header{};
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    const ssize_t got = ::recvmsg(from.socket.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (got == 0) return false;
+
+    unique_fd descriptor;
+    const cmsghdr* const extra = CMSG_FIRSTHDR(&header);
+    if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(extra), sizeof fd);
+      descriptor = unique_fd(fd);
+    }
+    if (got != static_cast<ssize_t>(sizeof what)) continue;
+
+    std::unique_lock lock(mutex_);
+    if (what.kind == message_kind::memory && descriptor) {
+      inbox_[{what.number, what.rank}] = std::move(descriptor);
+      changed_.notify_all();
+    } else if (what.kind == message_kind::leave) {
+      std::erase(from.ranks, what.rank);
+      if (what.culprit != what.rank) from.culprit = what.culprit;
+      // The loss of a rank that has a link to this process is detected on that link.
+      if (what.culprit < 0 || (what.culprit != what.rank && link_of(what.culprit) != nullptr)) continue;
+      lock.unlock();
+      const std::string who = "rank " + std::to_string(what.rank);
+      lost_(what.culprit, what.culprit == what.rank
+                              ? who + " aborted its communicator and left"
+                              : who + " left because rank " + std::to_string(what.culprit) + " was lost");
+    }
+  }
+}
+
+void peer_links::close_link(link& gone) {
+  std::vector<int> ranks;
+  {
+    const std::lock_guard lock(mutex_);
+    gone.socket.reset();
+    gone.process.reset();
+    gone.closed = true;
+    ranks = gone.ranks;
+    changed_.notify_all();
+  }
+  if (ranks.empty()) return;
+  lost_(ranks.front(), "the process (pid " + std::to_string(gone.pid) + ") of " + rank_list(ranks) +
+                           " ended without destroying its communicator");
+}
+
+peer_links::link* peer_links::link_of(int rank) {
+  for (link& l : links_) {
+    if (std::find(l.all_ranks.begin(), l.all_ranks.end(), rank) != l.all_ranks.end()) return &l;
+  }
+  return nullptr;
+}
+
+void peer_links::throw_gone(const link& gone, std::unique_lock<std::mutex>& lock) {
+  // The reading thread may not have read its last messages yet.
+  changed_.wait_for(lock, 100ms, [&] { return gone.closed; });
+  throw_if_left_for_a_loss(gone, gone.all_ranks.front());
+  throw remote_error("links between processes: the process of " + rank_list(gone.all_ranks) + " is gone",
+                     gone.all_ranks.front());
+}
+
+void peer_links::send(link& to, const message& what, int descriptor, const deadline& until) {
+  message copy = what;
+  iovec data{&copy, sizeof copy};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    cmsghdr* const extra = CMSG_FIRSTHDR(&header);
+    extra->cmsg_level = SOL_SOCKET;
+    extra->cmsg_type = SCM_RIGHTS;
+    extra->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(extra), &descriptor, sizeof descriptor);
+  }
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (to.closed || !to.socket) throw_gone(to, lock);
+      if (::sendmsg(to.socket.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof copy)) return;
+      if (errno == EPIPE || errno == ECONNRESET) throw_gone(to, lock);
+      // ETOOMANYREFS: too many descriptors on their way; the receiver takes them out.
+      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ETOOMANYREFS) fail("sendmsg");
+    }
+    if (until.passed()) {
+      throw timeout_error("links between processes: " + rank_list(to.all_ranks) + " took nothing for " +
+                          until.limit_text() + "; look at what holds that process up");
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+void peer_links::send_memory(int receiver, std::uint64_t number, int rank, int descriptor, const deadline& until) {
+  link* const to = link_of(receiver);
+  if (to == nullptr) throw system_error("links between processes: no link to rank " + std::to_string(receiver));
+  send(*to, {message_kind::memory, rank, -1, 0, number, {}}, descriptor, until);
+}
+
+void peer_links::throw_if_left_for_a_loss(const link& gone, int rank) {
+  if (gone.culprit < 0) return;
+  throw remote_error("links between processes: rank " + std::to_string(rank) + " left because rank " +
+                         std::to_string(gone.culprit) + " was lost",
+                     gone.culprit);
+}
+
+unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline& until) {
+  const link* const from = link_of(rank);
+  std::unique_lock lock(mutex_);
+  const auto here = [&] { return inbox_.find({number, rank}); };
+  const bool done = changed_.wait_until(lock, until.when(),
+                                        [&] { return here() != inbox_.end() || from == nullptr || from->closed; });
+  if (const auto found = here(); found != inbox_.end()) {
+    unique_fd descriptor = std::move(found->second);
+    inbox_.erase(found);
+    return descriptor;
+  }
+  if (done) {
+    if (from != nullptr) throw_if_left_for_a_loss(*from, rank);
+    throw remote_error(
+        "links between processes: the process of rank " + std::to_string(rank) + " ended before its memory arrived",
+        rank);
+  }
+  throw timeout_error("links between processes: waited " + until.limit_text() + " for memory of rank " +
+                      std::to_string(rank) + "; look at what holds that process up");
+}
+
+void peer_links::forget_memory(std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(inbox_, [&](const auto& entry) { return entry.first.first <= number; });
+}
+
+void peer_links::leave(int rank, int culprit) noexcept {
+  for (link& to : links_) {
+    try {
+      send(to, {message_kind::leave, rank, culprit, 0, 0, {}}, -1, deadline(leave_limit));
+    } catch (const std::exception&) {
+      // The peer is gone, or sees the link close.
+    }
+  }
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,63 @@
+#include "rank/settings.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <chrono>
+
+namespace devcomm::host::detail {
+namespace {
+
+constexpr int most_ranks = 1 << 20;
+constexpr double most_seconds = 1e9;
+
+}  // namespace
+
+communicator_options apply_environment(communicator_options options, const environment& variables) {
+  if (const auto size = integer_variable(variables, "DEVCOMM_LSA_SIZE", 1, most_ranks,
+                                         "a number of ranks from 1 that divides the size of the job")) {
+    options.lsa_size = *size;
+  }
+  if (const auto limit = seconds_variable(variables, "DEVCOMM_TIMEOUT", {.most = most_seconds},
+                                          "a number of seconds above 0 and up to 1000000000")) {
+    options.kernel_timeout = *limit;
+  }
+  if (const auto check = flag_variable(variables, "DEVCOMM_CHECK_LAUNCH")) options.check_launch = *check;
+  if (options.lsa_size < 0) {
+    throw invalid_argument("lsa_size is " + std::to_string(options.lsa_size) +
+                           "; give 0 (as many as can reach each other) or a divisor of the size");
+  }
+  if (options.kernel_timeout.count() <= 0 || options.kernel_timeout > std::chrono::duration<double>(most_seconds)) {
+    throw invalid_argument("kernel_timeout is " + std::to_string(options.kernel_timeout.count()) +
+                           " ms; give a time above 0 and up to 1000000000 s");
+  }
+  if (options.limit.count() <= 0) {
+    throw invalid_argument("limit is " + std::to_string(options.limit.count()) + " ms; give a time above 0");
+  }
+  return options;
+}
+
+handle_kind wanted_handle(const environment& variables) {
+  const auto text = variables("DEVCOMM_MEMORY_HANDLE");
+  if (!text) return handle_kind::none;
+  if (*text == "file_descriptor") return handle_kind::file_descriptor;
+  if (*text == "fabric") return handle_kind::fabric;
+  reject_variable("DEVCOMM_MEMORY_HANDLE", *text, "\"file_descriptor\" or \"fabric\"");
+}
+
+int wanted_ranks(const environment& variables, int otherwise) {
+  return integer_variable(variables, "DEVCOMM_RANKS", 1, most_ranks, "a number of ranks from 1").value_or(otherwise);
+}
+
+std::string multicast_forbidden(const environment& variables) {
+  for (const char* name : {"DEVCOMM_NVLS_ENABLE", "NCCL_NVLS_ENABLE"}) {
+    if (const auto text = variables(name); text && *text == "0") return std::string(name) + " is 0";
+  }
+  return {};
+}
+
+std::string ll128_forbidden(const environment& variables) {
+  const auto text = variables("DEVCOMM_LL128_ENABLE");
+  return text && *text == "0" ? "DEVCOMM_LL128_ENABLE is 0" : std::string();
+}
+
+}  // namespace devcomm::host::detail

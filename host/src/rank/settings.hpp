@@ -1,0 +1,30 @@
+/// \file settings.hpp
+/// Options of a communicator after the environment's overrides.
+#pragma once
+
+#include <devcomm/host/communicator.hpp>
+
+#include "device/backend.hpp"
+#include "util/environment.hpp"
+
+#include <string>
+
+namespace devcomm::host::detail {
+
+/// `options` after `DEVCOMM_LSA_SIZE`, `DEVCOMM_TIMEOUT` and `DEVCOMM_CHECK_LAUNCH`. Throws
+/// `invalid_argument` naming the variable or option whose value makes no sense.
+[[nodiscard]] communicator_options apply_environment(communicator_options options, const environment& variables);
+
+/// The kind of handle that `DEVCOMM_MEMORY_HANDLE` asks for ("file_descriptor" or "fabric"), else
+/// `none`: the library chooses.
+[[nodiscard]] handle_kind wanted_handle(const environment& variables);
+
+/// `DEVCOMM_RANKS`, or `otherwise` when it is unset.
+[[nodiscard]] int wanted_ranks(const environment& variables, int otherwise);
+
+/// Why the environment forbids multicast: "DEVCOMM_NVLS_ENABLE is 0"; empty when it does not.
+[[nodiscard]] std::string multicast_forbidden(const environment& variables);
+/// The same for LL128: "DEVCOMM_LL128_ENABLE is 0".
+[[nodiscard]] std::string ll128_forbidden(const environment& variables);
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,170 @@
+#include "rank/topology.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include "util/random.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+namespace devcomm::host::detail {
+namespace {
+
+constexpr std::uint32_t magic = 0x64766d63;
+
+template <std::size_t N>
+void fill(std::array<char, N>& to, const std::string& from) {
+  std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
+}
+
+/// Equal for processes that can hand descriptors to each other: one kernel, and one namespace of
+/// abstract sockets.
+std::string host_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  if (boot.empty()) {
+    throw system_error("/proc/sys/kernel/random/boot_id cannot be read; mount /proc");
+  }
+  struct stat space {};
+  if (::stat("/proc/self/ns/net", &space) != 0) {
+    throw system_error("/proc/self/ns/net cannot be read; mount /proc");
+  }
+  return boot + "/" + std::to_string(space.st_ino);
+}
+
+const std::array<std::uint8_t, 16>& program_identity() {
+  static const auto identity = random_value<std::array<std::uint8_t, 16>>();
+  return identity;
+}
+
+std::string handle_text(std::int32_t handle) {
+  switch (static_cast<handle_kind>(handle)) {
+    case handle_kind::none: return "unset";
+    case handle_kind::file_descriptor: return "file_descriptor";
+    case handle_kind::fabric: return "fabric";
+  }
+  return std::to_string(handle);
+}
+
+/// The pid too: a forked child inherits what was random in its parent.
+bool same_process(const rank_info& a, const rank_info& b) {
+  return a.program == b.program && a.pid == b.pid && a.host == b.host;
+}
+
+template <class Same>
+std::vector<int> ranks_like(const std::vector<rank_info>& ranks, int rank, Same same) {
+  std::vector<int> found;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (same(ranks[i], ranks[static_cast<std::size_t>(rank)])) found.push_back(static_cast<int>(i));
+  }
+  return found;
+}
+
+}  // namespace
+
+rank_info make_rank_info(const communicator_options& options, handle_kind handle, int clique,
+                         const std::string& backend_name) {
+  rank_info mine;
+  mine.magic = magic;
+  mine.layout_version = options.layout_version;
+  mine.program = program_identity();
+  fill(mine.host, host_identity());
+  fill(mine.backend, backend_name);
+  mine.pid = ::getpid();
+  mine.lsa_size = options.lsa_size;
+  mine.check_launch = options.check_launch ? 1 : 0;
+  mine.handle = static_cast<std::int32_t>(handle);
+  mine.clique = clique;
+  mine.identity = random_value<std::uint64_t>();
+  return mine;
+}
+
+void require_agreement(const std::vector<rank_info>& ranks, const std::string& call, int rank) {
+  const std::string start = call_text(call, rank, static_cast<int>(ranks.size())) + ": ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const rank_info& one = ranks[i];
+    const rank_info& first = ranks[0];
+    const std::string who = "rank " + std::to_string(i);
+    if (one.magic != magic || one.layout_version != device_comm::layout_version) {
+      throw not_supported(start + who + " was built with layout version " + std::to_string(one.layout_version) +
+                          " of devcomm's headers and this library has version " +
+                          std::to_string(device_comm::layout_version) +
+                          "; build every rank's program and library from one version of devcomm");
+    }
+    if (one.backend != first.backend) {
+      throw invalid_argument(start + who + " runs on backend " + one.backend.data() + " and rank 0 on " +
+                             first.backend.data() + "; link all ranks with the same library");
+    }
+    if (one.lsa_size != first.lsa_size) {
+      throw invalid_argument(start + who + " was given lsa_size " + std::to_string(one.lsa_size) + " and rank 0 " +
+                             std::to_string(first.lsa_size) +
+                             "; give all ranks the same option, or set DEVCOMM_LSA_SIZE alike for all");
+    }
+    if (one.check_launch != first.check_launch) {
+      throw invalid_argument(start + who + " was given check_launch " + std::to_string(one.check_launch) +
+                             " and rank 0 " + std::to_string(first.check_launch) +
+                             "; give all ranks the same option, or set DEVCOMM_CHECK_LAUNCH alike for all");
+    }
+    if (one.handle != first.handle) {
+      throw invalid_argument(start + who + " has DEVCOMM_MEMORY_HANDLE " + handle_text(one.handle) + " and rank 0 " +
+                             handle_text(first.handle) + "; set it alike for all ranks");
+    }
+  }
+}
+
+std::vector<int> ranks_of_process(const std::vector<rank_info>& ranks, int rank) {
+  return ranks_like(ranks, rank, same_process);
+}
+
+std::vector<int> ranks_of_host(const std::vector<rank_info>& ranks, int rank) {
+  return ranks_like(ranks, rank, [](const rank_info& a, const rank_info& b) { return a.host == b.host; });
+}
+
+std::vector<link_peer> processes_of_host(const std::vector<rank_info>& ranks,
+                                         const std::vector<device_info>& device_infos, int rank) {
+  std::vector<link_peer> processes;
+  for (const int each : ranks_of_host(ranks, rank)) {
+    std::vector<int> together = ranks_of_process(ranks, each);
+    if (together.front() == each) {
+      processes.push_back({device_infos[static_cast<std::size_t>(each)].links, std::move(together)});
+    }
+  }
+  return processes;
+}
+
+handle_kind common_handle(const device_info& a, const device_info& b, handle_kind wanted) {
+  const bool descriptors = a.file_descriptors != 0 && b.file_descriptors != 0;
+  const bool fabric = a.fabric != 0 && b.fabric != 0;
+  if (descriptors && wanted != handle_kind::fabric) return handle_kind::file_descriptor;
+  if (fabric && wanted != handle_kind::file_descriptor) return handle_kind::fabric;
+  return handle_kind::none;
+}
+
+int choose_lsa_size(const std::vector<reach>& reaches, int ranks, int most) {
+  if (most != 0 && (most > ranks || ranks % most != 0)) {
+    throw invalid_argument("an LSA team of " + std::to_string(most) + " does not divide " + std::to_string(ranks) +
+                           " ranks; set DEVCOMM_LSA_SIZE or lsa_size to a divisor, or leave it out");
+  }
+  const auto fits = [&](int size) {
+    for (int a = 0; a < ranks; ++a) {
+      const int first = a / size * size;
+      for (int b = first; b < first + size; ++b) {
+        if (reaches[static_cast<std::size_t>(a) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(b)] ==
+            reach::none) {
+          return false;
+        }
+      }
+    }
+    return true;
+  };
+  for (int size = most == 0 ? ranks : most; size > 1; --size) {
+    if (ranks % size == 0 && fits(size)) return size;
+  }
+  return 1;
+}
+
+}  // namespace devcomm::host::detail
