@@ -9,7 +9,7 @@
 using namespace devcomm;
 
 template <class T>
-__global__ void add_all_reduced(device_comm comm, lamport_handle channels, const T* partial, const T* residual,
+__global__ void add_all_reduced(device_comm comm, lsa::lamport_handle channels, const T* partial, const T* residual,
                                 T* hidden, std::uint64_t count) {
   const collective::from_memory<T> partials{partial, count};
   const collective::from_memory<T> residuals{residual, count};
@@ -35,7 +35,8 @@ int main() {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 64;
       requirements needs = comm.requirements();
-      const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), blocks, collective::one_shot_room(512));
+      const lsa::lamport_handle channels =
+          needs.add(lsa::lamport_mailboxes{comm.lsa(), blocks, collective::one_shot_capacity(512)});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto partial = example::device_array(1 << 18);
       const auto residual = example::device_array(1 << 18);

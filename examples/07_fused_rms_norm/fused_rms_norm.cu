@@ -13,7 +13,7 @@ constexpr unsigned blocks = 2;
 constexpr unsigned threads = 64;
 
 template <class Algorithm, class T>
-void run_case(host::communicator& comm, const host::device_communicator& device_comm, lamport_handle channels,
+void run_case(host::communicator& comm, const host::device_communicator& device_comm, lsa::lamport_handle channels,
               std::byte* memory, const example::rms_norm_shape& shape) {
   const std::size_t count = std::size_t{shape.rows} * shape.hidden;
   T* const partial = reinterpret_cast<T*>(memory);
@@ -47,7 +47,7 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       requirements needs = comm.requirements();
-      const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), blocks, 256);
+      const lsa::lamport_handle channels = needs.add(lsa::lamport_mailboxes{comm.lsa(), blocks, 256});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto memory = example::device_array(1 << 20);
 

@@ -64,8 +64,8 @@ __device__ void normalise(const devcomm::pack<T>* row, std::uint64_t packs, cons
 /// Each block takes rows in turn, `rows_at_once` of them in one round of its channel.
 template <class Algorithm, class T>
 __global__ void __launch_bounds__(512)
-    all_reduce_rms_norm(devcomm::device_comm comm, devcomm::lamport_handle channels, const T* partial, const T* weight,
-                        T* residual, T* normed, rms_norm_shape shape, float epsilon) {
+    all_reduce_rms_norm(devcomm::device_comm comm, devcomm::lsa::lamport_handle channels, const T* partial,
+                        const T* weight, T* residual, T* normed, rms_norm_shape shape, float epsilon) {
   extern __shared__ __align__(16) unsigned char rows_in_shared[];
   auto* const held = reinterpret_cast<devcomm::pack<T>*>(rows_in_shared);
   devcomm::allow_dependent_launch();

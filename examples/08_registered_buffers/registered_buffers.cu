@@ -38,8 +38,8 @@ __global__ void through_windows(device_comm comm, sym_ptr<element> tensor, std::
 /// What the kernels of a rank work on.
 struct resources {
   device_comm comm;
-  ll_handle ll;
-  lamport_handle lamport;
+  lsa::ll_handle ll;
+  lsa::lamport_handle lamport;
   element* tensor;
   sym_ptr<element> window;
 };
@@ -70,8 +70,9 @@ int main() {
     host::run_ranks({}, [](host::communicator& comm) {
       requirements needs = comm.requirements().lsa_barriers(most_blocks);
       constexpr std::uint32_t packs = 256;  // of each block in one round
-      const ll_handle ll = needs.add_ll_channels(comm.lsa(), most_blocks, lsa::ll_session<block>::packets_for(packs));
-      const lamport_handle lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
+      const lsa::ll_handle ll =
+          needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, lsa::ll_session<block>::packets_for(packs)});
+      const lsa::lamport_handle lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
 
       // The framework's tensor: its address differs from rank to rank.

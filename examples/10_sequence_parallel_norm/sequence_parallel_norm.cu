@@ -15,8 +15,8 @@ using namespace devcomm;
 
 /// A round of a channel after the first costs a fence, so each way has a channel of its own.
 struct both_ways {
-  lamport_handle scatter;
-  lamport_handle gather;
+  lsa::lamport_handle scatter;
+  lsa::lamport_handle gather;
 };
 
 template <class T>
@@ -113,8 +113,8 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       requirements needs = comm.requirements();
-      const lamport_handle scatter = needs.add_lamport_channels(comm.lsa(), 2, 128);
-      const both_ways channels{scatter, needs.add_lamport_channels(comm.lsa(), 2, 128)};
+      const lsa::lamport_handle scatter = needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128});
+      const both_ways channels{scatter, needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128})};
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto memory = example::device_array(1 << 20);
 

@@ -12,7 +12,7 @@ using detail::call_text;
 
 device_communicator::state::state(detail::rank_context& context, const std::string& call,
                                   const devcomm::requirements& needs, code_place made)
-    : trace_(needs.trace()), watched_(context.watched) {
+    : trace_(trace_rings::of(needs)), watched_(context.watched) {
   const std::uint64_t number = ++context.device_comms;
   struct request {
     std::uint64_t fingerprint;
@@ -27,8 +27,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
           "requirements() of this communicator");
     }
     if (needs.whole_lines() && !context.properties.ll128.available) {
-      throw not_supported("the requirements have LL128 channels, whose lines of 128 bytes would not stay whole: " +
-                          context.properties.ll128.reason + "; ask for LL or Lamport channels");
+      throw not_supported("the requirements have LL128 mailboxes, whose lines of 128 bytes would not stay whole: " +
+                          context.properties.ll128.reason + "; ask for LL or Lamport mailboxes");
     }
     log_ = context.devices.allocate_host(context.device, sizeof(failure_log));
     comm_.failures = new (log_->data()) failure_log{};
@@ -65,7 +65,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   comm_.lsa_first = context.lsa.first;
   comm_.lsa_size = context.lsa.size;
   comm_.resources = resources_.window;
-  comm_.lsa_barriers = needs.lsa_barriers();
+  comm_.lsa_barriers = needs.implicit(implicit_resource::lsa_barriers);
   comm_.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
   context.agree.together(call, [&] {
     resource_header header{};

@@ -2,7 +2,7 @@
 /// Whether one rank's kernels may go on waiting, and what their waits reported.
 #pragma once
 
-#include <devcomm/failure.hpp>
+#include <devcomm/diagnostics/failure.hpp>
 
 #include <atomic>
 #include <mutex>

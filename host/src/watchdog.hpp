@@ -2,8 +2,8 @@
 /// The tables of waits of this process, and the thread that looks at them.
 #pragma once
 
+#include <devcomm/diagnostics/wait_table.hpp>
 #include <devcomm/host/watchdog.hpp>
-#include <devcomm/wait_table.hpp>
 
 #include "backend.hpp"
 #include "wait_report.hpp"

@@ -25,7 +25,7 @@ constexpr unsigned threads = 64;
 
 struct one_shot {
   static constexpr const char* name = "one-shot";
-  static std::uint32_t room(std::uint64_t packs, int) { return collective::one_shot_room(packs); }
+  static std::uint32_t room(std::uint64_t packs, int) { return collective::one_shot_capacity(packs); }
   template <class T, class Channel, class Produce, class Consume, class Operator>
   __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce, const Consume& consume,
                              Operator op) {
@@ -35,7 +35,7 @@ struct one_shot {
 
 struct two_shot {
   static constexpr const char* name = "two-shot";
-  static std::uint32_t room(std::uint64_t packs, int ranks) { return collective::two_shot_room(packs, ranks); }
+  static std::uint32_t room(std::uint64_t packs, int ranks) { return collective::two_shot_capacity(packs, ranks); }
   template <class T, class Channel, class Produce, class Consume, class Operator>
   __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce, const Consume& consume,
                              Operator op) {
@@ -150,7 +150,8 @@ void check_types_and_sizes() {
       INFO(ranks << " ranks, " << packs << " packs a round");
       test::on_ranks(ranks, [packs](host::communicator& comm) {
         auto needs = comm.requirements();
-        const auto channels = needs.add_channels<Session>(comm.lsa(), most_blocks, Algorithm::room(packs, comm.size()));
+        const auto channels =
+            needs.add(lsa::mailboxes_for<Session>(comm.lsa(), most_blocks, Algorithm::room(packs, comm.size())));
         const auto device_comm = comm.create_device_comm(needs);
         buffers memory;
         check_sizes<Session, Algorithm, __nv_bfloat16>(comm, device_comm, channels, memory);
@@ -166,7 +167,7 @@ template <class Session, class Algorithm>
 void check_changing_sizes(std::uint32_t epoch) {
   test::on_ranks(test::ranks_that_meet(4), [epoch](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add_channels<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size()));
+    const auto channels = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t most = 700;
     constexpr int launches = 30;
@@ -174,7 +175,7 @@ void check_changing_sizes(std::uint32_t epoch) {
     for (std::size_t i = 0; i < most; ++i) input[i] = element<float>(comm.rank(), i);
     const test::device_array<float> from(input);
     const test::device_array<float> to(most * launches, 0xff);
-    const packet_layout layout{channels.count, channels.members, channels.packets};
+    const lsa::mailbox_layout layout{channels.count, channels.members, channels.packets};
     for (std::uint32_t c = 0; c < channels.count; ++c) {
       char* own = device_comm.get().resources.local + channels.offset + layout.epoch(c);
       check_cuda(cudaMemcpyAsync(own, &epoch, sizeof epoch, cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");
@@ -216,7 +217,7 @@ template <class Session, class Algorithm>
 void check_replays() {
   test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add_channels<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size()));
+    const auto channels = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 333;
     test::device_array<float> data(count);
@@ -264,7 +265,7 @@ void check_bits() {
   results.assign(8, {});
   test::on_ranks(test::ranks_that_meet(5), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add_channels<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size()));
+    const auto channels = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 500;
     std::vector<float> input(count);
@@ -323,7 +324,7 @@ template <class T, class Bits>
 void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
   test::on_ranks(2, [&words, minus_zero](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add_channels<lamport>(comm.lsa(), 1, 64);
+    const auto channels = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), 1, 64));
     const auto device_comm = comm.create_device_comm(needs);
     const std::vector<Bits> input = comm.rank() == 0 ? words : std::vector<Bits>(words.size(), minus_zero);
     const test::device_array<Bits> from(input);
@@ -350,7 +351,7 @@ void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
 
 }  // namespace
 
-TEST_CASE("a Lamport channel carries every floating-point number, also what it marks empty places with") {
+TEST_CASE("a Lamport mailbox carries every floating-point number, also what it marks empty places with") {
   check_bits_come_through<float, std::uint32_t>({0, 0x80000000u, 0xffffffffu, 0xfffffffeu, 1, 0x7f800000u, 0xff800000u,
                                                  0x7fc00000u, 0x3f800000u, 0xffff0000u, 0x0000ffffu},
                                                 0x80000000u);
@@ -367,7 +368,7 @@ TEST_CASE("a Lamport channel carries every floating-point number, also what it m
 namespace {
 
 /// The block's first warp by itself, and the other three together, each with half of the vector and a channel.
-__global__ void reduce_by_warps(device_comm comm, ll128_handle channels, const double* input, double* output,
+__global__ void reduce_by_warps(device_comm comm, lsa::ll128_handle channels, const double* input, double* output,
                                 std::uint64_t part) {
   const bool first = threadIdx.x < 32;
   const collective::from_memory<double> source{first ? input : input + part, part};
@@ -384,10 +385,10 @@ __global__ void reduce_by_warps(device_comm comm, ll128_handle channels, const d
 
 }  // namespace
 
-TEST_CASE("warps and spans of warps have LL128 channels of their own") {
+TEST_CASE("warps and spans of warps have LL128 mailboxes of their own") {
   test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add_channels<ll128>(comm.lsa(), 2, 70);
+    const auto channels = needs.add(lsa::mailboxes_for<ll128>(comm.lsa(), 2, 70));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t part = 500;
     std::vector<double> input(2 * part);
@@ -429,11 +430,11 @@ __global__ void count_wrong(const __nv_bfloat16* output, std::uint64_t count, in
 namespace {
 
 /// Each row is one of several blocks', which tell each other what they have, round after round.
-__global__ void sum_of_blocks(device_comm comm, ll_handle channels, std::uint32_t rounds, std::uint32_t* sums) {
+__global__ void sum_of_blocks(device_comm comm, lsa::ll_handle channels, std::uint32_t rounds, std::uint32_t* sums) {
   const std::uint32_t part = blockIdx.x % channels.members;
-  lsa::ll_session channel{block{}, comm,
-                          local_groups{static_cast<int>(part), static_cast<int>(channels.members), blockIdx.x - part},
-                          channels};
+  lsa::ll_session channel{
+      block{}, comm, lsa::local_team{static_cast<int>(part), static_cast<int>(channels.members), blockIdx.x - part},
+      channels};
   const std::uint32_t packs = channel.pack_capacity();
   collective::all_reduce_one_shot<std::uint32_t>(
       channel, {0, std::uint64_t{packs} * rounds},
@@ -454,12 +455,13 @@ TEST_CASE("blocks of one rank reduce among themselves, on several ranks at once"
     constexpr std::uint32_t packs = 3;
     constexpr std::uint32_t rounds = 4;
     auto needs = comm.requirements();
-    std::vector<ll_handle> handles;
+    std::vector<lsa::ll_handle> handles;
     for (const std::uint32_t members : {1u, 2u, 3u, 5u})
-      handles.push_back(needs.add_local_ll_channels(3 * members, members, lsa::ll_session<block>::packets_for(packs)));
+      handles.push_back(
+          needs.add(lsa::local_ll_mailboxes{3 * members, members, lsa::ll_session<block>::packets_for(packs)}));
     const auto device_comm = comm.create_device_comm(needs);
     for (int launch_number = 0; launch_number < 3; ++launch_number) {
-      for (const ll_handle& channels : handles) {
+      for (const lsa::ll_handle& channels : handles) {
         const std::uint32_t m = channels.members;
         const test::device_array<std::uint32_t> sums(std::size_t{channels.count} * packs * rounds * 4, 0xff);
         launch(sum_of_blocks, {.grid = channels.count, .block = threads, .stream = cudaStreamPerThread},
@@ -488,9 +490,9 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
   test::on_ranks(std::min(devices, 4), [](host::communicator& comm) {
     auto needs = comm.requirements();
     constexpr std::uint32_t packs = 128;
-    const auto ll_channels = needs.add_channels<ll>(comm.lsa(), most_blocks, packs);
-    const auto lamport_channels = needs.add_channels<lamport>(comm.lsa(), most_blocks, packs);
-    const auto ll128_channels = needs.add_channels<ll128>(comm.lsa(), most_blocks, packs);
+    const auto ll_channels = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), most_blocks, packs));
+    const auto lamport_channels = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), most_blocks, packs));
+    const auto ll128_channels = needs.add(lsa::mailboxes_for<ll128>(comm.lsa(), most_blocks, packs));
     const auto device_comm = comm.create_device_comm(needs);
     // Fewer where every instruction is watched.
     const bool slow = comm.properties().backend == "simulator" || std::getenv("DEVCOMM_TEST_FEW") != nullptr;

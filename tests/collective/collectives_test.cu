@@ -187,10 +187,10 @@ collective::slice output_of(form what, std::uint64_t count, int ranks, int rank)
 
 struct resources {
   device_comm comm;
-  ll_handle ll;
-  lamport_handle lamport;
+  lsa::ll_handle ll;
+  lsa::lamport_handle lamport;
   collective::chunk_buffers chunks;
-  ll128_handle ll128;
+  lsa::ll128_handle ll128;
 };
 
 template <class T>
@@ -412,11 +412,11 @@ class program {
         out_(room, std::byte{0x5a}) {
     requirements needs = comm.requirements().lsa_barriers(most_blocks * groups_of_block);
     constexpr std::uint32_t packs = 24;  // in a round, so that some vectors take several
-    at_.ll = needs.add_ll_channels(comm.lsa(), most_blocks, 2 * packs);
-    at_.lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
+    at_.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, 2 * packs});
+    at_.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
     at_.chunks =
-        collective::chunk_buffers::add(needs, std::uint64_t{most_blocks * groups_of_block} * 2 * 9 * packs * 16);
-    at_.ll128 = needs.add_ll128_channels(comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs));
+        needs.add(collective::chunk_buffer_bytes{std::uint64_t{most_blocks * groups_of_block} * 2 * 9 * packs * 16});
+    at_.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs)});
     device_comm_.emplace(comm.create_device_comm(needs));
     at_.comm = device_comm_->get();
   }

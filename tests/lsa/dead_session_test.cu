@@ -192,7 +192,7 @@ struct result {
 template <class Session>
 result run(host::communicator& comm, team members, launch_config config, const call& what, std::uint64_t key = 0) {
   auto needs = comm.requirements();
-  const auto channels = needs.add_channels<Session>(members, most_blocks, room);
+  const auto channels = needs.add(lsa::mailboxes_for<Session>(members, most_blocks, room));
   const auto device_comm = comm.create_device_comm(needs);
   const test::device_array<status> outcomes(most_blocks, 0xff);
   constexpr std::size_t of_block = most_packs * 4;
@@ -283,7 +283,7 @@ TEST_CASE("a rank that gave up on chunks leaves those alone that a late peer sti
       2,
       [](host::communicator& comm) {
         auto needs = comm.requirements().lsa_barriers(1);
-        const auto buffers = collective::chunk_buffers::add(needs, 2 * 16 * 2 * chunk_packs);
+        const auto buffers = needs.add(collective::chunk_buffer_bytes{2 * 16 * 2 * chunk_packs});
         const auto device_comm = comm.create_device_comm(needs);
         const test::device_array<float> output(4 * chunked_packs, 0xff);
         const test::device_array<float> next(4 * chunked_packs, 0xff);
@@ -406,7 +406,7 @@ __global__ void leave_after_arrive(device_comm comm) {
   barrier.arrive();
 }
 
-__global__ void meet_as(device_comm comm, team members, barrier_handle barriers) {
+__global__ void meet_as(device_comm comm, team members, lsa::barrier_handle barriers) {
   lsa::barrier_session barrier{block{}, comm, members, barriers, 0};
   barrier.sync();
 }
@@ -416,21 +416,21 @@ __global__ void meet_in_a_warp(device_comm comm) {
   barrier.sync();
 }
 
-__global__ void two_sessions(device_comm comm, lamport_handle channels) {
+__global__ void two_sessions(device_comm comm, lsa::lamport_handle channels) {
   for (int i = 0; i < 2; ++i) {
     lsa::lamport_session channel{block{}, comm, team{0, 1, 0, 1}, channels, 0};
     channel.begin_round();
   }
 }
 
-__global__ void broadcast_from(device_comm comm, team members, lamport_handle channels, int root, float* data) {
+__global__ void broadcast_from(device_comm comm, team members, lsa::lamport_handle channels, int root, float* data) {
   lsa::lamport_session channel{block{}, comm, members, channels, 0};
   const std::uint64_t count = 4 * channel.pack_capacity();
   collective::broadcast<float>(channel, root, {0, channel.pack_capacity()}, collective::from_memory<float>{data, count},
                                collective::to_memory<float>{data, count});
 }
 
-__global__ void hold_lines(device_comm comm, ll128_handle channels) {
+__global__ void hold_lines(device_comm comm, lsa::ll128_handle channels) {
   lsa::ll128_session channel{block{}, comm, team{0, 1, 0, 1}, channels, 0};
 }
 
@@ -443,9 +443,9 @@ __global__ void halve_a_row(device_comm comm, collective::chunk_buffers chunks) 
 }
 
 struct resources {
-  barrier_handle barriers;  ///< of rank 0 alone, as are the channels
-  lamport_handle channels;
-  ll128_handle lines;
+  lsa::barrier_handle barriers;  ///< of rank 0 alone, as are the channels
+  lsa::lamport_handle channels;
+  lsa::ll128_handle lines;
   collective::chunk_buffers chunks;
 };
 
@@ -456,8 +456,9 @@ void check_misuse(const std::string& text, const Launch& start) {
     auto needs = comm.requirements();
     needs.lsa_barriers(1);
     const team alone{0, 1, 0, 1};
-    const resources of_one{needs.add_barriers(alone, 1), needs.add_lamport_channels(alone, 1, 1),
-                           needs.add_ll128_channels(alone, 1, 1), collective::chunk_buffers::add(needs, 1 << 10)};
+    const resources of_one{needs.add(lsa::barriers{alone, 1}), needs.add(lsa::lamport_mailboxes{alone, 1, 1}),
+                           needs.add(lsa::ll128_mailboxes{alone, 1, 1}),
+                           needs.add(collective::chunk_buffer_bytes{1 << 10})};
     const auto device_comm = comm.create_device_comm(needs);
     if (comm.rank() == 0) {
       start(device_comm.get(), of_one);
@@ -479,7 +480,7 @@ TEST_CASE("mistakes with a session are named") {
     launch(meet_as, config, comm, team{0, 1, 1, 1}, one.barriers);  // rank 0 as rank 1
   });
   check_misuse(
-      "a second session of Lamport channel 0 of rank 0 in one launch: nothing orders the first one's stores "
+      "a second session of Lamport mailbox 0 of rank 0 in one launch: nothing orders the first one's stores "
       "before its packets; make one session that does several rounds, or give the second a channel of its own",
       [&](const device_comm& comm, resources one) { launch(two_sessions, config, comm, one.channels); });
   check_misuse("the root of a broadcast is outside the channel's team", [&](const device_comm& comm, resources one) {
@@ -500,7 +501,7 @@ TEST_CASE("ranks that broadcast from different roots are told so") {
   test::on_ranks(test::ranks_that_meet(3),
                  [](host::communicator& comm) {
                    auto needs = comm.requirements();
-                   const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), 1, 8);
+                   const lsa::lamport_handle channels = needs.add(lsa::lamport_mailboxes{comm.lsa(), 1, 8});
                    const auto device_comm = comm.create_device_comm(needs);
                    const test::device_array<float> data(32);
                    comm.barrier();

@@ -90,7 +90,7 @@ const std::string collectives_kernel = R"(
 using namespace devcomm;
 using namespace devcomm::collective;
 
-extern "C" __global__ void collectives(device_comm comm, ll_handle channels, ll128_handle lines,
+extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle channels, lsa::ll128_handle lines,
                                        chunk_buffers chunks, sym_ptr<float> data, uint64_t count) {
   float* own = data.local();
   const from_memory<float> source{own, count};

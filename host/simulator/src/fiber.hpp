@@ -3,7 +3,7 @@
 #pragma once
 
 #include <vector_types.h>
-#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <cstddef>

@@ -10,7 +10,7 @@
 #include "grid.hpp"
 #include "sanitizer.hpp"
 
-#include <devcomm/packet_channels.hpp>
+#include <devcomm/lsa/mailboxes.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <algorithm>
@@ -173,7 +173,7 @@ std::vector<const session*> sessions_of_peer(const session& s, int rank, uint32_
   std::vector<const session*> found;
   session_id theirs = s.id;
   theirs.index = index;
-  constexpr packet_layout layout{};  // only packets go from one index to another
+  constexpr lsa::mailbox_layout layout{};  // only packets go from one index to another
   theirs.offset += layout.epoch(index) - layout.epoch(s.id.index);
   const auto there = table().find(place_of(theirs, rank));
   if (there == table().end()) return found;

@@ -84,7 +84,7 @@ std::string describe_awaited_channel(const fiber& f) {
   return std::string(devcomm::to_string(f.label->what)) + " " + std::to_string(f.label->peer_index);
 }
 
-/// "rank 1", or "block 0 at LL channel 0" of the same rank.
+/// "rank 1", or "block 0 at LL mailbox 0" of the same rank.
 std::string describe_peer(const fiber& f) {
   if (!awaits_group(f)) return "rank " + std::to_string(f.label->peer);
   const std::vector<const fiber*> threads = awaited_threads(f);

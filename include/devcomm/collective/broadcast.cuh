@@ -1,13 +1,14 @@
 /// \file broadcast.cuh
-/// Broadcast through packets: one trip over the links.
+/// Broadcast: through packets, one trip over the links; or straight into the peers' outputs, between three barriers.
 #pragma once
 
 #include <devcomm/assert.hpp>
+#include <devcomm/collective/all_gather.cuh>
+#include <devcomm/collective/detail/packs.cuh>
 #include <devcomm/collective/vectors.cuh>
-#include <devcomm/detail/reduce_packs.cuh>
-#include <devcomm/failure.hpp>
+#include <devcomm/diagnostics/failure.hpp>
+#include <devcomm/diagnostics/trace_span.cuh>
 #include <devcomm/team.hpp>
-#include <devcomm/trace_span.cuh>
 
 namespace devcomm::collective {
 
@@ -15,8 +16,8 @@ namespace devcomm::collective {
 /// times the vector, or with LL twice that; `broadcast_direct` shares that out for large vectors.
 ///
 /// The others send one empty packet to all in each round, and each rank takes them with the first of the root's packs:
-/// channels are used again two rounds later because all heard from all (detail/packet_channel.cuh). So a broadcast ends
-/// on a rank when all ranks have begun it.
+/// channels are used again two rounds later because all heard from all (lsa/detail/packet_channel.cuh). So a broadcast
+/// ends on a rank when all ranks have begun it.
 ///
 /// `produce(i)` returns pack `i` of the root's vector, `consume(i, pack)` takes it, on the root as well; each is called
 /// once for each `i` in the slice `packs`, by one thread of the channel's group, the same for both, and `produce` on
@@ -30,7 +31,7 @@ namespace devcomm::collective {
 /// nothing is done. After a failure, see `ll_session`, `consume` is not called for packs that did not come.
 template <class T, class Channel, class Produce, class Consume>
 DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Produce& produce, const Consume& consume) {
-  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
+  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL mailbox");
   const team members = channel.members();
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of a broadcast needs a capacity of one pack at least");
@@ -61,6 +62,52 @@ DEVCOMM_DEVICE void broadcast(Channel& channel, int root, slice packs, const Pro
       if (channel.is_alive() && at.is_below(count)) consume(begin + at.index(), value[0]);
     }
   }
+}
+
+}  // namespace devcomm::collective
+
+namespace devcomm::collective {
+
+/// The root writes to each rank its piece of the vector, and each rank writes its piece to the others: all links carry
+/// it, and the root's no more than `2 * (ranks - 1) / ranks` times the vector of `count` elements. Only outputs lie in
+/// a window; `input` is the root's alone, may be its output, and is not looked at on other ranks. All bits arrive as
+/// they are.
+///
+/// Blocks and failures are those of `all_gather_direct`.
+///
+/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, once in each block of the grid,
+/// with the same grid, `root` and `count`. *Requires* that `root` is a rank of `comm.lsa()`; for another, nothing is
+/// done.
+template <class T, class Group>
+DEVCOMM_DEVICE void broadcast_direct(lsa::barrier_session<Group>& barrier, const Group& group, const device_comm& comm,
+                                     int root, const T* input, sym_ptr<T> output, uint64_t count) {
+  const team ranks = comm.lsa();
+  DEVCOMM_ASSERT(root >= 0 && root < ranks.size, "the root of a broadcast is outside comm.lsa()");
+  if (root < 0 || root >= ranks.size) return;
+  const int to_root = root >= ranks.rank ? root - ranks.rank : root - ranks.rank + ranks.size;
+
+  const trace_span traced = barrier.trace_call(collective_call::broadcast_direct, count);
+  barrier.sync(memory_order::acq_rel);
+  if (barrier.agree() != status::success) return;  // a peer that is late may still use its memory
+  if (to_root == 0) {
+    for (int step = 0; step < ranks.size; ++step) {
+      const int rank = root + step < ranks.size ? root + step : root + step - ranks.size;
+      const slice part = part_of_block<T>(piece_of(count, ranks.size, rank));
+      if (rank != root) copy(group, output.lsa(rank) + part.begin, input + part.begin, part.size());
+      if (output.local() != input) copy(group, output.local() + part.begin, input + part.begin, part.size());
+    }
+  }
+
+  barrier.sync(memory_order::acq_rel);
+  if (barrier.agree() != status::success) return;
+  const slice mine = part_of_block<T>(piece_of(count, ranks.size, ranks.rank));
+  if (to_root == 0) {
+    detail::push_part(group, ranks, ranks.size - 1, 1, ranks.size, input + mine.begin, output, mine);
+  } else {
+    detail::push_part(group, ranks, ranks.size - 2, 1, to_root, static_cast<const T*>(output.local()) + mine.begin,
+                      output, mine);
+  }
+  barrier.sync(memory_order::acq_rel);
 }
 
 }  // namespace devcomm::collective

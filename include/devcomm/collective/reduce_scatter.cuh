@@ -1,12 +1,14 @@
 /// \file reduce_scatter.cuh
-/// Reduce-scatter through packets: one trip over the links.
+/// Reduce-scatter: through packets, one trip over the links; or straight from the peers' inputs, between two barriers.
 #pragma once
 
 #include <devcomm/assert.hpp>
-#include <devcomm/collective/pieces.cuh>
-#include <devcomm/detail/reduce_packs.cuh>
-#include <devcomm/failure.hpp>
-#include <devcomm/trace_span.cuh>
+#include <devcomm/collective/detail/packs.cuh>
+#include <devcomm/collective/vectors.cuh>
+#include <devcomm/data/reduce_copy.cuh>
+#include <devcomm/diagnostics/failure.hpp>
+#include <devcomm/diagnostics/trace_span.cuh>
+#include <devcomm/lsa/barrier_session.cuh>
 
 namespace devcomm::detail {
 
@@ -66,7 +68,7 @@ namespace devcomm::collective {
 template <class T, class Channel, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void reduce_scatter(Channel& channel, slice packs, const Produce& produce, const Consume& consume,
                                    Operator op) {
-  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL channel");
+  static_assert(Channel::template can_carry<T>, "this channel cannot carry this type; use an LL mailbox");
   static_assert(detail::takes_packs_only<Consume, T>, "only all_reduce_chunked calls map and complete of a consumer");
   const uint32_t room = channel.pack_capacity();
   DEVCOMM_ASSERT(room > 0, "the channel of a reduce-scatter needs a capacity of one pack at least");
@@ -75,6 +77,34 @@ DEVCOMM_DEVICE void reduce_scatter(Channel& channel, slice packs, const Produce&
   const trace_span traced = channel.trace_call(collective_call::reduce_scatter, packs.size());
   detail::with_ranks(channel.members().size, detail::reduce_scatter_rounds<T, Channel, Produce, Consume, Operator>{
                                                  channel, packs, produce, consume, op, room});
+}
+
+}  // namespace devcomm::collective
+
+namespace devcomm::collective {
+
+/// Every rank reads its piece of all inputs and reduces it. Each rank reads `(ranks - 1) / ranks` times the vector of
+/// `count` elements over its links, and only inputs lie in a window: `output` is this rank's alone, and takes
+/// `piece_of(count, ranks, rank)`. It may be the place of that piece in the input.
+///
+/// Blocks, order of reduction and failures are those of `all_reduce_one_shot_pull`.
+///
+/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, once in each block of the grid,
+/// with the same grid and `count`.
+template <class T, class Group, class Operator>
+DEVCOMM_DEVICE void reduce_scatter_direct(lsa::barrier_session<Group>& barrier, const Group& group,
+                                          const device_comm& comm, sym_ptr<T> input, T* output, uint64_t count,
+                                          Operator op) {
+  const team ranks = comm.lsa();
+  const slice piece = piece_of(count, ranks.size, ranks.rank);
+  const slice mine = part_of_block<T>(piece);
+  const trace_span traced = barrier.trace_call(collective_call::reduce_scatter_direct, count);
+  barrier.sync(memory_order::acq_rel);
+  if (barrier.agree() != status::success) return;
+  reduce_copy<T>(
+      group, ranks.size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + mine.begin; }, 1,
+      [&](int) { return output + (mine.begin - piece.begin); }, mine.size(), op);
+  barrier.sync(memory_order::acq_rel);  // inputs are read
 }
 
 }  // namespace devcomm::collective

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/arch.cuh>
-#include <devcomm/detail/shuffle.cuh>
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/group.cuh>
 
 namespace devcomm::detail {
 

@@ -2,11 +2,12 @@
 /// The one loop every wait goes through.
 #pragma once
 
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/detail/movers.cuh>
-#include <devcomm/detail/wait_label.hpp>
 #include <devcomm/detail/wait_note.cuh>
 #include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/resource_header.hpp>
 
 namespace devcomm::detail {
 

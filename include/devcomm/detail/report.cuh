@@ -2,9 +2,10 @@
 /// What a failed wait leaves behind.
 #pragma once
 
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/detail/contract.cuh>
 #include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/resource_header.hpp>
 
 namespace devcomm::detail {
 

@@ -6,9 +6,10 @@
 /// have changed, or a place have become free.
 #pragma once
 
-#include <devcomm/detail/arch.cuh>
-#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/resource_header.hpp>
 
 namespace devcomm::detail {
 

@@ -1,11 +1,12 @@
 /// \file barrier_session.cuh
-/// Barriers among the ranks of an LSA team, from inside a kernel. detail/barrier_protocol.cuh has the protocol.
+/// Barriers among the ranks of an LSA team, from inside a kernel. lsa/detail/barrier_protocol.cuh has the protocol.
 #pragma once
 
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/barrier_protocol.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/group.cuh>
+#include <devcomm/lsa/barriers.hpp>
+#include <devcomm/lsa/detail/barrier_protocol.cuh>
 #include <devcomm/memory_order.hpp>
 
 namespace devcomm::lsa {
@@ -29,7 +30,7 @@ class barrier_session {
  public:
   /// Barrier `index` of the communicator's own, see `requirements::lsa_barriers`.
   DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, uint32_t index)
-      : barrier_session(group, comm, comm.lsa(), comm.lsa_barriers, index) {}
+      : barrier_session(group, comm, comm.lsa(), barrier_handle{comm.lsa_barriers}, index) {}
 
   /// Barrier `index` of `barriers`, which were made for a team of this size. *Requires* that `members`
   /// is part of the LSA team and has this rank where it says.

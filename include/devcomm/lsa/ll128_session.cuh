@@ -1,5 +1,5 @@
 /// \file ll128_session.cuh
-/// LL128 channels: messages of any type at 15/16 of the link's bytes, where links keep lines whole.
+/// LL128 mailboxes: messages of any type at 15/16 of the link's bytes, where links keep lines whole.
 ///
 /// Protocol (that of NCCL's LL128). A line of 128 bytes is 120 bytes of data and a flag of 8, the epoch of the round.
 /// Eight lanes of a warp store a line, 16 bytes each, by one instruction; a warp stores four. The receiver, a warp too,
@@ -9,24 +9,23 @@
 /// Volta on make one request of the 128 bytes that a warp stores to a line, NVLink and the memory behind it keep it
 /// whole, and a warp's load of the line is one look at it. So who sees a line's flag has seen its data. PCIe cuts lines
 /// into parts that arrive in any order, and so may a switch between GPUs of two kinds: there the host library makes no
-/// LL128 channels and says why (`properties::ll128`). Lines are only ever overwritten by their sender;
-/// detail/packet_channel.cuh says why that is not too early.
+/// LL128 mailboxes and says why (`properties::ll128`). Lines are only ever overwritten by their sender;
+/// lsa/detail/packet_channel.cuh says why that is not too early.
 ///
 /// *Limit*. Epochs come again after 2^32 rounds, as those of `ll_session`.
 #pragma once
 
+#include <devcomm/data/pack.cuh>
 #include <devcomm/detail/movers.cuh>
-#include <devcomm/detail/packet_channel.cuh>
-#include <devcomm/lsa/pack_walk.cuh>
-#include <devcomm/pack.cuh>
-#include <devcomm/thread.cuh>
-#include <devcomm/tile.cuh>
+#include <devcomm/group.cuh>
+#include <devcomm/lsa/detail/packet_channel.cuh>
+#include <devcomm/lsa/mailboxes.hpp>
+#include <devcomm/lsa/pack_cursor.cuh>
 
 namespace devcomm::detail {
 
 struct ll128_protocol {
   static constexpr packet_protocol id = packet_protocol::ll128;
-  static constexpr operation what = operation::ll128_channel;
   using movers = whole_warp;
   static constexpr int packets_a_flag = 8;
   static constexpr bool once_a_launch = false;
@@ -40,7 +39,8 @@ struct ll128_protocol {
   }
   /// `packet`: the first of a line.
   DEVCOMM_DEVICE static bool has_arrived(const char* packet, uint32_t epoch) {
-    const auto* flag = reinterpret_cast<const uint64_t*>(packet + packets_a_flag * packet_layout::packet_bytes) - 1;
+    const auto* flag =
+        reinterpret_cast<const uint64_t*>(packet + packets_a_flag * lsa::mailbox_layout::packet_bytes) - 1;
     return arch::load<memory_order::relaxed, scope::system>(flag) == epoch;
   }
   DEVCOMM_DEVICE static void end_round() {}
@@ -77,7 +77,7 @@ inline constexpr bool may_hold_warps<tile<Size>> = Size == 32;
 
 namespace devcomm::lsa {
 
-/// One group's hold on one LL128 channel; usually a block's, with the block's index.
+/// One group's hold on one LL128 mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*, *Failure*: as for `ll_session`; what sends and receives is called by all lanes of a warp together,
 /// with walks at the same place. *Requires* that each 32 threads of the group are the lanes of a warp, in order.
@@ -89,7 +89,7 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
   using base = detail::packet_channel<detail::ll128_protocol, Group>;
   using protocol = detail::ll128_protocol;
   static_assert(detail::may_hold_warps<Group>,
-                "an LL128 channel needs a group of whole warps, such as block, warp_span or warp; use an LL channel");
+                "an LL128 mailbox needs a group of whole warps, such as block, warp_span or warp; use an LL mailbox");
 
  public:
   DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, ll128_handle channels, uint32_t index)
@@ -99,7 +99,7 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
   DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, team members, ll128_handle channels,
                                uint32_t index)
       : base(group, comm, members, channels, index) {
-    DEVCOMM_ASSERT(channels.packets % ll128_unit::packets == 0, "LL128 channels hold whole units of 32 packets");
+    DEVCOMM_ASSERT(channels.packets % ll128_unit::packets == 0, "LL128 mailboxes hold whole units of 32 packets");
   }
 
   template <class T>

@@ -1,26 +1,26 @@
 /// \file ll_session.cuh
-/// LL channels: small messages of any type whose arrival is seen in the data itself, without a barrier.
+/// LL mailboxes: small messages of any type whose arrival is seen in the data itself, without a barrier.
 ///
 /// Protocol (that of NCCL's LL). A packet is 8 bytes of data as two halves of 4, each beside a flag of 4 in
 /// one 8-byte word, which no reader sees torn. The flag is the epoch of the round: a receiver polls a packet
 /// until both flags are its own epoch, and then has the data.
 ///
 /// *Why no fence is needed*. Data and flag of a half are one word, so neither can be seen without the other.
-/// Packets are only ever overwritten by their sender; detail/packet_channel.cuh says why that is not too early.
+/// Packets are only ever overwritten by their sender; lsa/detail/packet_channel.cuh says why that is not too early.
 ///
 /// *Limit*. Epochs come again after 2^32 rounds. A packet that nobody wrote in all that time, and that is waited for in
-/// just the round that has its epoch, would be taken for a new one. Lamport channels have no such limit.
+/// just the round that has its epoch, would be taken for a new one. Lamport mailboxes have no such limit.
 #pragma once
 
-#include <devcomm/detail/packet_channel.cuh>
-#include <devcomm/lsa/pack_walk.cuh>
-#include <devcomm/pack.cuh>
+#include <devcomm/data/pack.cuh>
+#include <devcomm/lsa/detail/packet_channel.cuh>
+#include <devcomm/lsa/mailboxes.hpp>
+#include <devcomm/lsa/pack_cursor.cuh>
 
 namespace devcomm::detail {
 
 struct ll_protocol {
   static constexpr packet_protocol id = packet_protocol::ll;
-  static constexpr operation what = operation::ll_channel;
   using movers = one_thread;
   static constexpr int packets_a_flag = 1;
   static constexpr bool once_a_launch = false;
@@ -47,7 +47,7 @@ struct ll_protocol {
 
 namespace devcomm::lsa {
 
-/// One group's hold on one LL channel; usually a block's, with the block's index.
+/// One group's hold on one LL mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*: constructor, destructor, `begin_round` and `agree` are called by all threads of the group, on
 /// every rank of the team, in the same order; what sends and receives by any thread. *Requires* that in every
@@ -72,7 +72,7 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
 
   /// Between groups of this rank, on channels of `requirements::add_local_ll_channels`. Members are these groups, and
   /// what is said of ranks holds for them.
-  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_groups members, ll_handle channels)
+  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_team members, ll_handle channels)
       : base(group, comm, detail::packet_members::of_groups(comm, members, channels.offset, channels.count), channels) {
   }
 

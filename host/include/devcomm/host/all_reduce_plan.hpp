@@ -26,7 +26,7 @@ struct all_reduce_request {
   bool lamport = true;       ///< whether the elements are of a type with `lsa::is_lamport_type`
   bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
   bool chunks = false;       ///< whether the kernel has `collective::chunk_buffers`
-  bool ll128 = false;        ///< whether there may be LL128 channels: `properties().ll128`
+  bool ll128 = false;        ///< whether there may be LL128 mailboxes: `properties().ll128`
 };
 
 struct all_reduce_plan {

@@ -6,8 +6,7 @@
 #pragma once
 
 #include <devcomm/config.hpp>
-#include <devcomm/detail/session_id.hpp>
-#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/memory_order.hpp>
 #include <devcomm/simulator/arch_numbers.cuh>
 #include <devcomm/simulator/detail/built_in_variables.hpp>

@@ -1,0 +1,50 @@
+/// \file direct.cuh
+/// Two-shot all-reduce straight from the peers' inputs to their outputs, between two barriers.
+#pragma once
+
+#include <devcomm/collective/vectors.cuh>
+#include <devcomm/data/reduce_copy.cuh>
+#include <devcomm/diagnostics/trace_span.cuh>
+#include <devcomm/lsa/barrier_session.cuh>
+
+namespace devcomm::collective {
+
+/// Each rank owns a share of the vector: it reads that from all inputs, reduces, and writes the result to all
+/// outputs. For large vectors where there is no memory but the two windows; with chunk buffers `all_reduce_chunked` is
+/// faster. Each rank reads and writes `(ranks - 1) / ranks` times the vector over its links.
+///
+/// `input` and `output` may be the same place. Each block meets its like on the other ranks, and no other block: inputs
+/// are complete before the launch, and outputs after it, or the grid is synchronised before and after the call.
+/// Elements accumulate in `accumulator_t<T>` in the order of the ranks, and each is computed once, so all ranks get the
+/// same bits, in every run.
+///
+/// *Collective* over the barrier's group on every rank of `comm.lsa()`, once in each block of the grid, with the same
+/// grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted; one at the first barrier
+/// leaves outputs alone.
+template <class T, class Group, class Operator>
+DEVCOMM_DEVICE void all_reduce_direct(lsa::barrier_session<Group>& barrier, const Group& group, const device_comm& comm,
+                                      sym_ptr<T> input, sym_ptr<T> output, uint64_t count, Operator op) {
+  const team ranks = comm.lsa();
+  const auto members = static_cast<uint64_t>(ranks.size);
+  const uint64_t share = (packs_of<T>(count) + members - 1) / members;  // of each rank, in packs
+  const slice mine = slice_of_block(share);
+  const auto element = [&](uint64_t p) {
+    const uint64_t i = (static_cast<uint64_t>(ranks.rank) * share + p) * pack<T>::size;
+    return i < count ? i : count;
+  };
+  const uint64_t first = element(mine.begin);
+
+  const trace_span traced = barrier.trace_call(collective_call::all_reduce_direct, count);
+  barrier.sync(memory_order::acq_rel);
+  if (barrier.agree() != status::success) return;  // a peer that is late may still use its memory
+  reduce_copy<T>(
+      group, ranks.size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + first; }, ranks.size,
+      [&](int step) {  // not all ranks to one at a time
+        const int rank = ranks.rank + step;
+        return output.lsa(rank < ranks.size ? rank : rank - ranks.size) + first;
+      },
+      element(mine.end) - first, op);
+  barrier.sync(memory_order::acq_rel);
+}
+
+}  // namespace devcomm::collective

@@ -1,0 +1,38 @@
+/// \file one_shot_pull.cuh
+/// One-shot all-reduce straight from the peers' inputs, between two barriers.
+#pragma once
+
+#include <devcomm/collective/vectors.cuh>
+#include <devcomm/data/reduce_copy.cuh>
+#include <devcomm/diagnostics/trace_span.cuh>
+#include <devcomm/lsa/barrier_session.cuh>
+
+namespace devcomm::collective {
+
+/// Every rank reads the inputs of all and reduces them itself. Each rank reads `ranks - 1` times the vector over its
+/// links, and only inputs lie in a window: `output` is this rank's alone, of any alignment, and not the input. For
+/// vectors of some size that are to stay where they are; `all_reduce_one_shot` takes less time for short ones, and
+/// `all_reduce_direct` moves less of long ones.
+///
+/// Each block meets its like on the other ranks, and no other block: inputs are complete before the launch, and may be
+/// written again after it, or the grid is synchronised before and after the call. Elements accumulate in
+/// `accumulator_t<T>` in the order of the ranks, so all ranks get the same bits, in every run.
+///
+/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, once in each block of the grid,
+/// with the same grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted; one at the
+/// first barrier leaves it alone.
+template <class T, class Group, class Operator>
+DEVCOMM_DEVICE void all_reduce_one_shot_pull(lsa::barrier_session<Group>& barrier, const Group& group,
+                                             const device_comm& comm, sym_ptr<T> input, T* output, uint64_t count,
+                                             Operator op) {
+  const slice mine = part_of_block<T>({0, count});
+  const trace_span traced = barrier.trace_call(collective_call::all_reduce_one_shot_pull, count);
+  barrier.sync(memory_order::acq_rel);
+  if (barrier.agree() != status::success) return;
+  reduce_copy<T>(
+      group, comm.lsa().size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + mine.begin; }, 1,
+      [&](int) { return output + mine.begin; }, mine.size(), op);
+  barrier.sync(memory_order::acq_rel);  // inputs are read
+}
+
+}  // namespace devcomm::collective
