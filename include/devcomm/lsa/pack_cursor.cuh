@@ -1,4 +1,4 @@
-/// \file pack_walk.cuh
+/// \file pack_cursor.cuh
 /// How the threads of a group share the packs that they send through a channel.
 #pragma once
 

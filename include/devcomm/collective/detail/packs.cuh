@@ -1,4 +1,4 @@
-/// \file reduce_packs.cuh
+/// \file packs.cuh
 /// What the collectives over packets are made of: packs to and from all members of a channel.
 #pragma once
 

@@ -1,5 +1,5 @@
 /// \file arch.cuh
-/// The seam in the simulator; see devcomm/detail/arch.cuh for what each function guarantees.
+/// The seam in the simulator; see devcomm/detail/arch/arch.cuh for what each function guarantees.
 ///
 /// Memory operations are compiler built-ins in the calling file, so that ThreadSanitizer sees them
 /// with their orders; each strong one is a point at which another thread may go on.
