@@ -5,7 +5,7 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/DATE-COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks,
-#                                             all_reduce, fused_rms_norm, collectives or sanitizer
+#                                             all_reduce, lateness, fused_rms_norm, collectives or sanitizer
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
@@ -14,7 +14,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce fused_rms_norm collectives sanitizer)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
@@ -193,6 +193,27 @@ part_all_reduce() {
   done
 }
 
+part_lateness() {
+  start_log late_peer "Chains with a late peer, every protocol"
+  needs_two_gpus || return
+  limit=300 run DEVCOMM_RANKS=2 "$bin/benchmark_late_peer_gpu" --check
+  start_log lateness "All-reduce with ranks that come late, in a graph and launched one by one, beside NCCL"
+  local n rows how
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] || continue
+    rows=$out/all_reduce_late_h200x$n
+    rm -f "$rows.jsonl"
+    for how in '--late 0,50' '--jitter 20,100'; do
+      # shellcheck disable=SC2086
+      limit=300 run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 64M --algo auto --place out --compare nccl \
+        --json "$rows.jsonl" $how
+      # shellcheck disable=SC2086
+      limit=300 run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 64M --algo auto --place out --compare nccl \
+        --json "$rows.jsonl" $how --eager
+    done
+  done
+}
+
 part_fused_rms_norm() {
   start_log fused_rms_norm "All-reduce, residual and RMSNorm in one kernel: the fastest shapes, beside NCCL and a kernel for the rest"
   local n rows
@@ -241,10 +262,11 @@ for part in "${parts[@]}"; do
     trace) part_trace ;;
     benchmarks) part_benchmarks ;;
     all_reduce) part_all_reduce ;;
+    lateness) part_lateness ;;
     fused_rms_norm) part_fused_rms_norm ;;
     collectives) part_collectives ;;
     sanitizer) part_sanitizer ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce fused_rms_norm collectives sanitizer" ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

@@ -1,19 +1,19 @@
 #include "perf/measurement.hpp"
 
 #include <algorithm>
-#include <functional>
 
 namespace perf {
 namespace {
 
+using chain = std::function<void(cudaStream_t)>;
+
 /// Many calls as one graph.
 class captured_calls {
  public:
-  captured_calls(algorithm& how, const work& call, int launches) {
-    devcomm::check_cuda(cudaStreamBeginCapture(call.stream, cudaStreamCaptureModeThreadLocal),
-                        "cudaStreamBeginCapture");
-    for (int i = 0; i < launches; ++i) how.start(call);
-    devcomm::check_cuda(cudaStreamEndCapture(call.stream, &graph_), "cudaStreamEndCapture");
+  captured_calls(const chain& calls, cudaStream_t stream) {
+    devcomm::check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    calls(stream);
+    devcomm::check_cuda(cudaStreamEndCapture(stream, &graph_), "cudaStreamEndCapture");
     devcomm::check_cuda(cudaGraphInstantiate(&replay_, graph_, 0), "cudaGraphInstantiate");
   }
   captured_calls(const captured_calls&) = delete;
@@ -72,7 +72,27 @@ std::uint64_t measurement::check(const operation& what, algorithm& how, const wo
   return wrong;
 }
 
-row measurement::measure(const operation& what, algorithm& how, work call, int launches, int replays) {
+std::vector<double> measurement::times(const chain& start, const std::function<void()>& check, std::uint64_t late,
+                                       int replays) {
+  std::optional<captured_calls> graph;
+  if (settings_.graph) graph.emplace(start, watch_.stream());
+  const std::chrono::microseconds mine(comm_.rank() == comm_.size() - 1 ? late : 0);
+  std::vector<double> all;
+  for (int r = 0; r <= replays; ++r) {
+    const double slowest = start_line_.slowest(mine, [&] {
+      const float milliseconds =
+          watch_.time([&](cudaStream_t stream) { return graph ? graph->start(stream) : start(stream); });
+      check();
+      return milliseconds;
+    });
+    if (r > 0) all.push_back(slowest * 1e3);  // 0: warm-up
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+row measurement::measure(const operation& what, algorithm& how, work call, const lateness& late, int launches,
+                         int replays) {
   call.stream = watch_.stream();
   call.dependent = call.dependent && how.can_be_dependent();
   std::byte* const outputs = place(what, how, call);
@@ -85,21 +105,25 @@ row measurement::measure(const operation& what, algorithm& how, work call, int l
   overwrite(outputs, what.region(call), call.in_place ? 0 : 0xff, call.stream);
   if (!call.in_place) what.fill(call, 3);
   wait_for(how, "preparing the data");
-  std::optional<captured_calls> graph;
-  if (settings_.graph) graph.emplace(how, call, launches);
-  std::vector<double> times;
-  for (int r = 0; r <= replays; ++r) {
-    comm_.barrier();
-    const float milliseconds = watch_.time([&](cudaStream_t stream) {
-      if (graph) return graph->start(stream);
-      for (int i = 0; i < launches; ++i) how.start(call);
-    });
-    wait_for(how, "the measured calls");
-    const double slowest = exchange_.largest(static_cast<double>(milliseconds));
-    if (r > 0) times.push_back(slowest * 1e3 / launches);  // 0: warm-up
-  }
+  const auto spin_before = [&](int i, cudaStream_t stream) {
+    if (late.jitter != 0) spin(jitter_of(call.rank, i, late.jitter * 1000), stream);
+  };
+  const chain calls = [&](cudaStream_t stream) {
+    for (int i = 0; i < launches; ++i) {
+      spin_before(i, stream);
+      how.start(call);
+    }
+  };
+  const auto check_calls = [&] { wait_for(how, "the measured calls"); };
+  const std::vector<double> chains = times(calls, check_calls, late.late, replays);
   if (!call.in_place) wrong += what.count_wrong(call, 3);
-  std::sort(times.begin(), times.end());
+  double of_spins = 0;  // microseconds of the chain with nothing else
+  if (late.jitter != 0) {
+    const chain spins = [&](cudaStream_t stream) {
+      for (int i = 0; i < launches; ++i) spin_before(i, stream);
+    };
+    of_spins = percentile(times(spins, check_calls, 0, replays), 0.5);
+  }
 
   row result;
   result.operation = what.name();
@@ -113,9 +137,14 @@ row measurement::measure(const operation& what, algorithm& how, work call, int l
   result.graph = settings_.graph;
   result.dependent = call.dependent;
   result.shape = call.shape;
-  result.median = percentile(times, 0.5);
-  result.p99 = percentile(times, 0.99);
-  result.least = times.front();
+  result.calls = launches;
+  result.late = late;
+  result.mean_late = mean_lateness(late, comm_.size(), launches);
+  result.spin = of_spins / launches;
+  result.median = percentile(chains, 0.5) / launches;
+  result.p99 = percentile(chains, 0.99) / launches;
+  result.most = chains.back() / launches;
+  result.least = chains.front() / launches;
   result.bus_factor = what.bus_factor(comm_.size());
   result.wrong = exchange_.total(wrong);
   return result;

@@ -28,6 +28,17 @@ std::vector<std::string> split(const std::string& text, const std::string& optio
   return parts;
 }
 
+std::vector<std::uint64_t> parse_microseconds(const std::string& text, const std::string& option) {
+  constexpr std::uint64_t most = 1000000;
+  std::vector<std::uint64_t> all;
+  for (const std::string& part : split(text, option)) {
+    all.push_back(parse_number<std::uint64_t>(part, option, 0));
+    if (all.back() > most)
+      throw usage_error(option + " " + part + ": give at most " + std::to_string(most) + " microseconds");
+  }
+  return all;
+}
+
 struct option_row {
   const char* name;
   const char* value;  ///< what it takes, or null
@@ -75,6 +86,11 @@ const std::vector<option_row>& option_rows() {
        }},
       {"--eager", nullptr, "launch one by one instead of replaying a CUDA graph",
        [](options& o, const std::string&) { o.graph = false; }},
+      {"--late", "US,...", "the last rank starts each chain of calls so late, in microseconds; a row for each",
+       [](options& o, const std::string& v) { o.late = parse_microseconds(v, "--late"); }},
+      {"--jitter", "US,...",
+       "each rank is late for each call by a random time from 0 to so many microseconds; a row for each",
+       [](options& o, const std::string& v) { o.jitter = parse_microseconds(v, "--jitter"); }},
       {"--pdl", nullptr, "programmatic dependent launch where the algorithm can",
        [](options& o, const std::string&) { o.dependent = true; }},
       {"--launches", "N", "calls in one measurement",
@@ -91,6 +107,14 @@ const std::vector<option_row>& option_rows() {
 }
 
 }  // namespace
+
+std::vector<lateness> options::latenesses() const {
+  std::vector<lateness> all;
+  for (const std::uint64_t microseconds : late) all.push_back({.late = microseconds});
+  for (const std::uint64_t microseconds : jitter) all.push_back({.jitter = microseconds});
+  if (all.empty()) all.emplace_back();
+  return all;
+}
 
 std::uint64_t parse_bytes(const std::string& text, const std::string& option) {
   static const std::map<char, int> shifts = {{'K', 10}, {'M', 20}, {'G', 30}};
@@ -134,6 +158,12 @@ std::string help(const std::vector<help_line>& operations) {
   text << "\nOptions, with the values they have when left out:\n";
   for (const option_row& row : option_rows())
     add(row.name + (row.value != nullptr ? std::string(" ") + row.value : ""), row.help);
+  text
+      << "\nTimes are microseconds for each call of a chain, of the slowest rank from its own start on: median (us), 99th\n"
+         "percentile and maximum of the replays. With --late and --jitter they include the lateness; then `mean late` is\n"
+         "what the latest rank is late for a call, on the average, and `net` is the median with the lateness taken off:\n"
+         "for --late (chain - US) / calls; for --jitter less the time of the same chain with the spinning kernels that\n"
+         "delay calls and without the calls.\n";
   return text.str();
 }
 
@@ -154,6 +184,12 @@ options parse_options(const std::vector<std::string>& arguments) {
     row->set(result, row->value != nullptr ? arguments[++i] : std::string());
   }
   if (result.operation.empty()) throw usage_error("name an operation, such as all_reduce");
+  if (!result.late.empty() && !result.jitter.empty())
+    throw usage_error("--late and --jitter: what is taken off differs; measure them one after the other");
+  if (!result.jitter.empty() && result.dependent)
+    throw usage_error("--pdl with --jitter: a spinning kernel before each call leaves no chain of dependent launches");
+  if (!result.plan.empty() && result.latenesses().size() > 1)
+    throw usage_error("--plan: a plan is made with one lateness; give one number");
   if (result.begin > result.end) throw usage_error("-b is larger than -e");
   if (!result.plan.empty() && !result.sweep) throw usage_error("--plan needs --sweep: a plan comes from trying shapes");
   if (!result.plan.empty() && result.operation != "all_reduce") throw usage_error("--plan is for all_reduce");

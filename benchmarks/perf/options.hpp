@@ -3,6 +3,7 @@
 #pragma once
 
 #include "perf/data_type.hpp"
+#include "perf/lateness.hpp"
 
 #include <cstdint>
 #include <stdexcept>
@@ -36,14 +37,19 @@ struct options {
   bool sweep = false;        ///< try all shapes, report the best
   bool in_place = true;      ///< report both ways
   bool out_of_place = true;
-  bool graph = true;       ///< else launched one by one
-  bool dependent = false;  ///< programmatic dependent launch where possible
-  int launches = 0;        ///< of one measurement; 0: by size
-  int replays = 7;         ///< measurements
-  std::string csv;         ///< files; empty: none
+  std::vector<std::uint64_t> late;    ///< microseconds, a row for each; one of the two is empty
+  std::vector<std::uint64_t> jitter;  ///< see `lateness`
+  bool graph = true;                  ///< else launched one by one
+  bool dependent = false;             ///< programmatic dependent launch where possible
+  int launches = 0;                   ///< of one measurement; 0: by size
+  int replays = 7;                    ///< measurements
+  std::string csv;                    ///< files; empty: none
   std::string json;
   std::string plot;
   std::string plan;  ///< file to write a plan to
+
+  /// What rows are measured with: none where none is asked for.
+  [[nodiscard]] std::vector<lateness> latenesses() const;
 };
 
 /// Throws `usage_error`.

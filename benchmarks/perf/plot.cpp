@@ -26,8 +26,9 @@ using curves = std::map<std::string, points>;
 curves collect(const std::vector<row>& rows, const std::function<double(const row&)>& value, bool least) {
   curves all;
   for (const row& line : rows) {
-    const std::string name = line.implementation == "devcomm" ? "devcomm " + line.algorithm + " " + line.protocol
-                                                              : line.implementation + " " + line.protocol;
+    const bool is_ours = line.implementation == "devcomm";
+    const std::string name =
+        line.implementation + " " + (is_ours ? line.algorithm + " " : "") + line.protocol + lateness_text(line.late);
     points& curve = all[name];
     const double next = value(line);
     const auto [place, is_new] = curve.emplace(line.bytes, next);

@@ -32,6 +32,7 @@ class report {
 
  private:
   void write(const row& line);
+  [[nodiscard]] bool shows_lateness() const { return !settings_.late.empty() || !settings_.jitter.empty(); }
 
   options settings_;
   std::FILE* csv_ = nullptr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "perf/algorithm.hpp"
+#include "perf/lateness.hpp"
 
 #include <cstdint>
 #include <string>
@@ -21,12 +22,19 @@ struct row {
   bool graph = true;
   bool dependent = false;
   launch_shape shape;
-  double median = 0;  ///< microseconds a call, the slowest rank's
-  double p99 = 0;     ///< of the measurements
+  int calls = 1;  ///< of a measurement, its chain
+  lateness late;
+  double mean_late = 0;  ///< microseconds a call that the latest rank is late, as it was drawn
+  double spin = 0;       ///< microseconds a call that the spinning kernels take without the calls, the median
+  double median = 0;     ///< microseconds a call, the slowest rank's, lateness included
+  double p99 = 0;        ///< of the measurements
+  double most = 0;
   double least = 0;
   double bus_factor = 1;
   std::uint64_t wrong = 0;  ///< elements, on all ranks
 
+  /// The median with the lateness taken off: the late rank's, or what the spinning kernels take by themselves.
+  [[nodiscard]] double net() const { return median - (late.late != 0 ? mean_late : spin); }
   [[nodiscard]] double algorithm_bandwidth() const { return static_cast<double>(bytes) / median * 1e-3; }  ///< GB/s
   [[nodiscard]] double bus_bandwidth() const { return algorithm_bandwidth() * bus_factor; }                ///< GB/s
 };

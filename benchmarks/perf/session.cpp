@@ -43,6 +43,8 @@ session::session(devcomm::host::communicator& comm, const options& settings)
       measurement_(comm, context_, settings_) {
   own_ = operation_->make_algorithms(context_);
   if (!settings_.compare.empty()) peers_ = operation_->make_nccl_algorithms(context_);
+  if (comm_.size() == 1 && !settings_.late.empty())
+    throw usage_error("--late: one rank has nobody to be late for; give -n 2 or more");
   choose_algorithms();
   if (is_first()) report_.emplace(settings_);
 }
@@ -155,7 +157,8 @@ void session::run_size(std::uint64_t bytes) {
     algorithm* const how = chosen.how;
     if (!how->why_not(call).empty()) continue;
     if (settings_.sweep) {
-      for (const launch_shape shape : sweep(*how, call)) run_algorithm(*how, bytes, shape);
+      for (const lateness& late : settings_.latenesses())
+        for (const launch_shape shape : sweep(*how, call, late)) run_algorithm(*how, bytes, shape, late);
     } else if (settings_.blocks != 0) {
       run_algorithm(*how, bytes, {settings_.blocks, settings_.threads});
     } else {
@@ -193,6 +196,10 @@ void session::run_plan(std::uint64_t bytes) {
 }
 
 void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape) {
+  for (const lateness& late : settings_.latenesses()) run_algorithm(how, bytes, shape, late);
+}
+
+void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape, const lateness& late) {
   if (is_first())
     report_->progress(bytes_text(bytes) + " " + how.name() + " " + how.protocol() + " " + std::to_string(shape.blocks) +
                       "x" + std::to_string(shape.threads));
@@ -200,13 +207,13 @@ void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape sh
   call.shape = shape;
   std::optional<row> out;
   std::optional<row> in;
-  if (settings_.out_of_place) out = measurement_.measure(*operation_, how, call);
+  if (settings_.out_of_place) out = measurement_.measure(*operation_, how, call, late);
   call.in_place = true;
-  if (settings_.in_place) in = measurement_.measure(*operation_, how, call);
+  if (settings_.in_place) in = measurement_.measure(*operation_, how, call, late);
   if (is_first()) report_->add(out ? &*out : nullptr, in ? &*in : nullptr);
 }
 
-std::vector<launch_shape> session::sweep(algorithm& how, work call) {
+std::vector<launch_shape> session::sweep(algorithm& how, work call, const lateness& late) {
   call.in_place = !settings_.out_of_place;
   const int launches =
       settings_.launches != 0 ? std::min(settings_.launches, sweep_launches(call.bytes)) : sweep_launches(call.bytes);
@@ -215,11 +222,11 @@ std::vector<launch_shape> session::sweep(algorithm& how, work call) {
   for (const launch_shape& shape : how.shapes(call)) {
     if (settings_.most_blocks != 0 && shape.blocks > settings_.most_blocks) continue;
     call.shape = shape;
-    const row seen = measurement_.measure(*operation_, how, call, launches, replays);
+    const row seen = measurement_.measure(*operation_, how, call, late, launches, replays);
     for (const unsigned budget : block_budgets) {
       if (shape.blocks > budget) continue;
       const auto found = fastest.find(budget);
-      if (found == fastest.end() || seen.median < found->second.median) fastest.insert_or_assign(budget, seen);
+      if (found == fastest.end() || seen.net() < found->second.net()) fastest.insert_or_assign(budget, seen);
     }
   }
   // Ranks have the same times, so they go on with the same shapes.
@@ -241,11 +248,12 @@ void session::write_plan() const {
   for (const row& line : report_->rows())
     if (line.implementation == "devcomm" && line.in_place != settings_.out_of_place)
       measured << line.ranks << " " << line.bytes << " " << line.algorithm << " " << line.protocol << " "
-               << line.shape.blocks << " " << line.shape.threads << " " << line.median << "\n";
+               << line.shape.blocks << " " << line.shape.threads << " " << line.net() << "\n";
   const auto plan = devcomm::host::all_reduce_times::parse(measured.str(), "the sweep").pruned();
   std::ofstream file(settings_.plan, std::ios::app);
   file << "# " << comm_.properties().device_name << ", " << comm_.size() << " ranks, " << to_string(settings_.type)
        << (settings_.dependent ? ", programmatic dependent launch" : "")
+       << lateness_text(settings_.latenesses().front())
        << "\n# ranks bytes algorithm protocol blocks threads microseconds\n";
   for (const auto& time : plan.rows()) file << to_string(time) << "\n";
   file.close();

@@ -39,9 +39,10 @@ class session {
   [[nodiscard]] planned plan(const work& call) const;
   void run_size(std::uint64_t bytes);
   void run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape);
+  void run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape, const lateness& late);
   void run_plan(std::uint64_t bytes);
   /// The shapes of an algorithm that are worth a full measurement: the fastest for each budget of blocks.
-  std::vector<launch_shape> sweep(algorithm& how, work call);
+  std::vector<launch_shape> sweep(algorithm& how, work call, const lateness& late);
   void write_plan() const;
   /// Bytes of the inputs of the largest call, or of its outputs.
   [[nodiscard]] std::uint64_t region() const;

@@ -391,7 +391,8 @@ __global__ void meet_or_give_up(device_comm comm, std::uint32_t* result) {
 __global__ void meet_or_be_aborted(device_comm comm, std::uint32_t* result) {
   if (blockIdx.x == 1) {
     if (threadIdx.x == 0)
-      detail::arch::store<memory_order::relaxed, scope::system>(&comm.failures->abort, abort_by_host);
+      detail::arch::store<memory_order::relaxed, scope::device>(
+          &reinterpret_cast<resource_header*>(comm.resources.local)->abort, abort_by_host);
     return;
   }
   lsa::barrier_session barrier{lanes(3u), comm, 0};

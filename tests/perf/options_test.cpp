@@ -7,6 +7,7 @@
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -31,6 +32,7 @@ perf::row a_row(const char* implementation, std::uint64_t bytes, double microsec
   line.shape = {8, 128};
   line.median = microseconds;
   line.p99 = microseconds + 1;
+  line.most = microseconds + 2;
   line.least = microseconds - 1;
   line.bus_factor = 1.5;
   return line;
@@ -90,6 +92,66 @@ TEST_CASE("a command line that makes no sense is refused, and the message says w
   refuses({"all_reduce", "--plan", "x"}, "--plan needs --sweep");
   refuses({"fused_rms_norm", "--sweep", "--plan", "x"}, "--plan is for all_reduce");
   refuses({"fused_rms_norm", "--hidden", "0"}, "from 1 on");
+  refuses({"all_reduce", "--late"}, "--late needs a value: US,...");
+  refuses({"all_reduce", "--late", "-5"}, "--late -5: give a whole number from 0 on");
+  refuses({"all_reduce", "--late", "20,fast"}, "--late fast: give a whole number from 0 on");
+  refuses({"all_reduce", "--late", "1.5"}, "give a whole number");
+  refuses({"all_reduce", "--jitter", "20,,50"}, "--jitter 20,,50");
+  refuses({"all_reduce", "--jitter", "1000001"}, "give at most 1000000 microseconds");
+  refuses({"all_reduce", "--late", "50", "--jitter", "20"}, "measure them one after the other");
+  refuses({"all_reduce", "--pdl", "--jitter", "20"}, "--pdl with --jitter");
+  refuses({"all_reduce", "--sweep", "--plan", "x", "--late", "0,50"}, "a plan is made with one lateness");
+}
+
+TEST_CASE("numbers of --late and --jitter are a row each, and without them there is one") {
+  const auto rows = [](const std::vector<std::string>& arguments) {
+    std::string text;
+    for (const perf::lateness& each : perf::parse_options(arguments).latenesses())
+      text += " " + std::to_string(each.late) + "/" + std::to_string(each.jitter);
+    return text;
+  };
+  CHECK(rows({"all_reduce"}) == " 0/0");
+  CHECK(rows({"all_reduce", "--late", "50"}) == " 50/0");
+  CHECK(rows({"all_reduce", "--late", "0,20,10000", "--pdl"}) == " 0/0 20/0 10000/0");
+  CHECK(rows({"all_reduce", "--jitter", "0,100", "--eager"}) == " 0/0 0/100");
+  CHECK_FALSE(perf::parse_options({"all_reduce", "--eager"}).graph);
+  CHECK(perf::parse_options({"all_reduce"}).graph);
+}
+
+TEST_CASE("random lateness is uniform, differs by rank and call, and its mean is that of the latest rank") {
+  constexpr std::uint64_t most = 20000;
+  constexpr int calls = 10000;
+  double total = 0;
+  int equal = 0;
+  std::uint64_t largest = 0;
+  for (int call = 0; call < calls; ++call) {
+    const std::uint64_t drawn = perf::jitter_of(0, call, most);
+    total += static_cast<double>(drawn);
+    largest = std::max(largest, drawn);
+    equal += static_cast<int>(drawn == perf::jitter_of(1, call, most));
+  }
+  CHECK(largest <= most);
+  CHECK(largest > most * 99 / 100);
+  CHECK(std::abs(total / calls - most / 2.0) < most * 0.02);
+  CHECK(equal < 10);
+  CHECK(perf::jitter_of(3, 5, 0) == 0);
+  // The largest of n uniform numbers is n / (n + 1) on the average.
+  for (const int ranks : {1, 2, 4, 8})
+    CHECK(std::abs(perf::mean_lateness({.jitter = 20}, ranks, calls) - 20.0 * ranks / (ranks + 1)) < 0.4);
+  CHECK(perf::mean_lateness({.late = 500}, 2, 200) == 2.5);
+  CHECK(perf::mean_lateness({}, 2, 200) == 0);
+}
+
+TEST_CASE("the net time of a call is without the lateness") {
+  perf::row line = a_row("devcomm", 1024, 12.5);
+  CHECK(line.net() == 12.5);
+  line.late.late = 500;
+  line.mean_late = 2.5;
+  CHECK(line.net() == 10);
+  line.late = {.jitter = 20};
+  line.mean_late = 13;
+  line.spin = 11;
+  CHECK(line.net() == 1.5);
 }
 
 TEST_CASE("rows are written as JSON, CSV and a picture") {
@@ -102,22 +164,29 @@ TEST_CASE("rows are written as JSON, CSV and a picture") {
   {
     perf::report report(settings);
     const perf::row first = a_row("devcomm", 1024, 2.5);
-    const perf::row second = a_row("nccl", 4096, 9);
+    perf::row second = a_row("nccl", 4096, 9);
+    second.calls = 50;
+    second.late.late = 100;
+    second.mean_late = 2;
     report.add(&first, nullptr);
     report.add(nullptr, &second);
     perf::write_plot(picture, report.rows());
     CHECK_FALSE(report.any_wrong());
   }
-  CHECK_THAT(contents(settings.json),
-             ContainsSubstring("{\"op\": \"all_reduce\", \"impl\": \"devcomm\", \"algo\": \"one_shot\", \"protocol\": "
-                               "\"lamport\", \"ranks\": 4, \"bytes\": 1024, \"dtype\": \"bf16\", \"in_place\": false, "
-                               "\"blocks\": 8, \"threads\": 128,") &&
-                 ContainsSubstring("\"us_median\": 2.500, \"us_p99\": 3.500,") &&
-                 ContainsSubstring("\"algbw\": 0.410, \"busbw\": 0.614, \"wrong\": 0}"));
+  CHECK_THAT(
+      contents(settings.json),
+      ContainsSubstring("{\"op\": \"all_reduce\", \"impl\": \"devcomm\", \"algo\": \"one_shot\", \"protocol\": "
+                        "\"lamport\", \"ranks\": 4, \"bytes\": 1024, \"dtype\": \"bf16\", \"in_place\": false, "
+                        "\"blocks\": 8, \"threads\": 128,") &&
+          ContainsSubstring("\"us_median\": 2.500, \"us_p99\": 3.500,") &&
+          ContainsSubstring("\"us_max\": 4.500, \"us_min\": 1.500, \"calls\": 1, \"late_us\": 0, "
+                            "\"jitter_us\": 0, \"mean_late_us\": 0.000, \"us_spin\": 0.000, \"us_net\": 2.500,") &&
+          ContainsSubstring("\"algbw\": 0.410, \"busbw\": 0.614, \"wrong\": 0}"));
   CHECK_THAT(contents(settings.csv),
-             ContainsSubstring("all_reduce,nccl,one_shot,lamport,4,4096,bf16,0,8,128,1,0,9.000"));
-  CHECK_THAT(contents(picture), ContainsSubstring("devcomm one_shot lamport") && ContainsSubstring("nccl lamport") &&
-                                    ContainsSubstring("</svg>"));
+             ContainsSubstring("all_reduce,nccl,one_shot,lamport,4,4096,bf16,0,8,128,1,0,9.000") &&
+                 ContainsSubstring(",10.000,11.000,8.000,50,100,0,2.000,0.000,7.000,"));
+  CHECK_THAT(contents(picture), ContainsSubstring("devcomm one_shot lamport") &&
+                                    ContainsSubstring("nccl lamport, 100 us late") && ContainsSubstring("</svg>"));
   for (const auto& path : {settings.json, settings.csv, picture}) std::remove(path.c_str());
 }
 

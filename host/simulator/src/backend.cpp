@@ -176,7 +176,10 @@ class aligned_bytes {
 
 class plain_host_memory final : public host::detail::host_memory {
  public:
-  explicit plain_host_memory(std::size_t bytes) : bytes_(bytes) {}
+  explicit plain_host_memory(std::size_t bytes) : bytes_(bytes) { detail::note_host_range(bytes_.get(), bytes); }
+  ~plain_host_memory() override { detail::forget_host_range(bytes_.get()); }
+  plain_host_memory(const plain_host_memory&) = delete;
+  plain_host_memory& operator=(const plain_host_memory&) = delete;
   [[nodiscard]] void* data() const noexcept override { return bytes_.get(); }
 
  private:

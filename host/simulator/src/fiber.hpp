@@ -73,11 +73,13 @@ struct fiber {
   void* frames[16] = {};
   uint32_t place_depth = 0;
 
-  // In explorations.
-  int number = -1;                       ///< in its explorer's table
   const uint32_t* abort_word = nullptr;  ///< of a labelled wait
-  bool labels = false;                   ///< looks for a wait's label alone
-  std::vector<const void*> places;       ///< in the program, of the looks in `watches`
+  const uint32_t* host_word = nullptr;  ///< of a labelled wait: the host's, which one that waits copies to `abort_word`
+
+  // In explorations.
+  int number = -1;                  ///< in its explorer's table
+  bool labels = false;              ///< looks for a wait's label alone
+  std::vector<const void*> places;  ///< in the program, of the looks in `watches`
 
   // Waiting for memory or time.
   watch_list watches;

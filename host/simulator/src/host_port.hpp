@@ -29,6 +29,9 @@ struct allocation {
 /// take it for what it is.
 void note_device_range(int device, void* base, std::size_t bytes);
 void forget_device_range(void* base);
+/// Host memory that kernels can reach: their accesses to it are counted.
+void note_host_range(void* base, std::size_t bytes);
+void forget_host_range(void* base);
 /// Unmaps memory and keeps its addresses for a while without access, so that what still uses them faults.
 void retire_range(void* range, std::size_t bytes);
 

@@ -1,6 +1,7 @@
 #include "memory.hpp"
 
 #include "engine.hpp"
+#include "host_accesses.hpp"
 #include "memory_names.hpp"
 
 #include <sys/mman.h>
@@ -101,6 +102,7 @@ void* allocate(memory_kind kind, int device, size_t bytes) {
   for (size_t i = 0; i < data; i += 8) *reinterpret_cast<volatile uint64_t*>(base + i) = ~uint64_t{0};
   sanitizer::poison(base + bytes, data - bytes);
   table()[base] = {kind, device, bytes, file, mapped};
+  if (kind == memory_kind::pinned) add_host_range(base, bytes);
   sanitizer::watch(base, bytes, kind == memory_kind::pinned ? "pinned memory" : "device memory", device);
   return base;
 }
@@ -111,6 +113,7 @@ bool release(memory_kind kind, void* pointer) {
   if (found == all.end() || found->second.kind != kind || found->second.mapped == 0) return false;
   const record r = found->second;
   all.erase(found);
+  if (kind == memory_kind::pinned) remove_host_range(pointer);
   sanitizer::unpoison(pointer, whole_pages(r.bytes));
   sanitizer::forget(pointer, r.bytes);
   retire(static_cast<char*>(pointer) - page, r.mapped);
@@ -198,6 +201,9 @@ void forget_device_range(void* base) {
   sanitizer::forget(base, found->second.bytes);
   table().erase(found);
 }
+
+void note_host_range(void* base, std::size_t bytes) { add_host_range(base, bytes); }
+void forget_host_range(void* base) { remove_host_range(base); }
 
 bool take_device_memory(int device, std::size_t bytes) {
   const engine_guard hold;

@@ -1,6 +1,7 @@
 #include "settings.hpp"
 
 #include "engine.hpp"
+#include "host_accesses.hpp"
 #include "sanitizer.hpp"
 
 #include <devcomm/simulator/simulator.hpp>
@@ -197,7 +198,7 @@ void clear_failure() {
 statistics get_statistics() {
   const engine_guard hold;
   const detail::engine& e = the_engine();
-  return {e.steps, e.switches, e.handoffs, e.trace, e.now};
+  return {e.steps, e.switches, e.handoffs, e.trace, e.now, detail::host_accesses()};
 }
 
 }  // namespace devcomm::simulator

@@ -7,12 +7,14 @@
 #include "engine.hpp"
 #include "explorer.hpp"
 #include "grid.hpp"
+#include "host_accesses.hpp"
 #include "random.hpp"
 #include "warp.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -20,6 +22,10 @@ namespace {
 constexpr uint32_t spins_before_sleep = 16;
 constexpr uint32_t look_again = 600;
 constexpr uint32_t look_again_exploring = 2;
+/// Nanoseconds before a wait reads host memory, and from one such read of a rank to the next. Longer than on GPUs, as a
+/// wait is told when the host has something to say.
+constexpr uint64_t first_host_turn = 200000;
+constexpr uint64_t host_interval = 1000000000;
 /// Deadlines past it (292 years) never come, so that the clock cannot wrap around.
 constexpr uint64_t end_of_time = never / 2;
 
@@ -39,6 +45,12 @@ uint64_t read(const watch& w) {
 
 bool changed(const watch_list& list) {
   return std::any_of(list.entries.begin(), list.entries.end(), [](const watch& w) { return read(w) != w.value; });
+}
+
+/// Whether the host has something to tell a wait, that no thread of its rank has told yet.
+bool host_calls(const fiber& f) {
+  return f.label != nullptr && f.host_word != nullptr && read<uint32_t>(f.host_word) != 0 &&
+         read<uint32_t>(f.abort_word) == 0;
 }
 
 bool same_place(const watch& a, const watch& b) { return a.address == b.address && a.bytes == b.bytes; }
@@ -89,7 +101,7 @@ void sleep_on_memory(fiber& f) {
   // A look of many lanes takes time, and may have found two values in one place.
   const bool called = f.waits_with_warp && (f.saw_change || awaited_by_lanes(*f.home, f));
   f.saw_change = false;
-  if (called || f.watches.entries.empty() || changed(f.watches)) {
+  if (called || f.watches.entries.empty() || changed(f.watches) || host_calls(f)) {
     if (f.label == nullptr) forget_changed(f.watches);
     e.reschedule();
     return;
@@ -162,6 +174,7 @@ void sleep_until_worth_looking(fiber& f) {
 void looked(const void* address, std::size_t bytes, uint64_t value) {
   fiber* f = this_fiber;
   if (f == nullptr) return;
+  count_access(address);
   if (exploring) {
     looked_exploring(*f, {address, value, static_cast<uint32_t>(bytes)}, __builtin_return_address(0));
     return;
@@ -189,6 +202,7 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
 void wrote(const void* address, std::size_t bytes) {
   fiber* f = this_fiber;
   if (f == nullptr) return;
+  count_access(address);
   if (exploring) {
     explorer* const e = the_engine().order.explored_by();
     if (e != nullptr) e->touches(*f, address, bytes, true, read({address, 0, static_cast<uint32_t>(bytes)}));
@@ -222,12 +236,13 @@ void looked_with_others(const void* address, uint64_t value) {
 
 void begin_label() { this_fiber->labels = exploring; }
 
-void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word) {
+void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, const uint32_t* host_word) {
   fiber& f = *this_fiber;
   forget(f.watches);
   f.labels = false;
   f.label = &label;
   f.abort_word = abort_word;
+  f.host_word = host_word;
   f.paused = false;
   f.waits_with_warp = f.saw_change = false;
   f.deadline = never;
@@ -257,6 +272,14 @@ void pause_wait() {
   }
   f.wake_time = f.deadline;
   sleep_on_memory(f);
+}
+
+bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) {
+  const fiber* f = this_fiber;
+  if (f != nullptr && host_calls(*f)) return true;
+  if (exploring || waited < first_host_turn) return false;
+  const uint64_t current = now / host_interval;
+  return std::exchange(*turn, current) != current;  // blocks of a rank run by turns
 }
 
 uint64_t clock_now() {
@@ -304,7 +327,7 @@ bool engine::peek() {
   bool woken = false;
   for (size_t i = 0; i < waiting.size();) {
     fiber& f = *waiting[i];
-    const bool differs = f.state == fiber_state::polling && changed(f.watches);
+    const bool differs = f.state == fiber_state::polling && (changed(f.watches) || host_calls(f));
     if (!differs && f.wake_time > now) {
       ++i;
       continue;

@@ -26,21 +26,42 @@ struct wait_progress {
   status outcome;   ///< `status::success` while the wait goes on
 };
 
+/// Whether the waits of this device communicator on this rank have been ended: by a failed wait, or by a failure that
+/// an earlier session met.
+DEVCOMM_DEVICE inline bool is_aborted(const resource_header* home) {
+  return arch::load<memory_order::relaxed, scope::device>(&home->abort) != 0;
+}
+
+/// Copies the host's abort word into device memory when it is set and this thread's turn to look at it. Of all
+/// threads that wait on this rank one at a time has a turn, see `arch::host_turn`, so that a word across PCIe is read
+/// a few thousand times a second at most, however many threads wait.
+DEVCOMM_DEVICE inline bool forward_abort(resource_header* home, uint64_t now, uint64_t waited) {
+  if (!arch::host_turn(&home->host_turn, now, waited)) return false;
+  const uint32_t word = arch::load<memory_order::relaxed, scope::system>(&home->comm.failures->abort);
+  if (word == 0) return false;
+  arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, word);
+  return true;
+}
+
 /// Looks at the abort word and the clock. A long wait sleeps here, to leave the memory system to others.
-DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(const resource_header* home, deadline limit,
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header* home, deadline limit,
                                                                 wait_progress progress) {
-  constexpr uint64_t patience = 200000;  // nanoseconds of busy looking
-  constexpr uint32_t nap = 500;          // nanoseconds
-  if (arch::load<memory_order::relaxed, scope::system>(&home->comm.failures->abort) != 0) {
+  constexpr uint64_t spin_limit = 200000;  // nanoseconds of polling without a pause
+  constexpr uint32_t backoff = 500;        // nanoseconds
+  if (is_aborted(home)) {
     progress.outcome = status::aborted;
     return progress;
   }
   const uint64_t now = arch::global_time();
   if (progress.start == 0) progress.start = now;
-  const uint64_t waited = now - progress.start;
-  if (waited >= limit.nanoseconds(*home)) progress.outcome = status::timeout;
-  progress.rounds = waited > patience ? 1 : arch::rounds_per_check;
-  if (waited > patience) arch::sleep(nap);
+  const uint64_t waited = now > progress.start ? now - progress.start : 0;  // the clock may step back
+  if (forward_abort(home, now, waited)) {
+    progress.outcome = status::aborted;
+  } else if (waited >= limit.nanoseconds(*home)) {
+    progress.outcome = status::timeout;
+  }
+  progress.rounds = waited > spin_limit ? 1 : arch::rounds_per_check;
+  if (waited > spin_limit) arch::sleep(backoff);
   return progress;
 }
 
@@ -52,9 +73,15 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(const resource_h
 /// The loop is as tight as it can be, as a few cycles more delay the moment at which an arrival is seen by a
 /// whole look: looks come in rounds of `Unroll`, and the checks, once in `arch::rounds_per_check` rounds, are
 /// kept out of line.
+///
+/// *Invariant*: the traffic of a waiting thread stays in the L2 cache of its own GPU. What it polls, the abort word,
+/// the clock and what else a check reads are local; host memory is read by one thread of a rank at a time, seldom, and
+/// only once a wait has lasted for `arch::first_host_turn`. Thousands of threads that read a word across PCIe delay
+/// each other, and the arrival that they wait for, by milliseconds.
 template <int Unroll = arch::looks_per_round, class Movers = one_thread, class Label, class Look, class Fail>
 DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Look look, Fail fail) {
-  arch::wait_scope waiting(label, [=] { return &home->comm.failures->abort; });
+  arch::wait_scope waiting(
+      label, [=] { return &home->abort; }, [=] { return &home->comm.failures->abort; });
   wait_progress progress{0, arch::rounds_per_check, status::success};
   wait_note note(home);
   for (;;) {

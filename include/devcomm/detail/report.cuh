@@ -27,10 +27,9 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
                                                    const launch_contract* theirs = nullptr,
                                                    const call_contract* my_call = nullptr,
                                                    const call_contract* their_call = nullptr) {
-  uint32_t* abort = &home->comm.failures->abort;
   if (outcome != status::aborted) {
-    arch::store<memory_order::relaxed, scope::system>(abort, abort_by_failure);
-  } else if (arch::load<memory_order::relaxed, scope::system>(abort) == abort_by_failure) {
+    arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, abort_by_failure);
+  } else if ((arch::load<memory_order::relaxed, scope::device>(&home->abort) & abort_by_failure) != 0) {
     return;  // a consequence of a failure that is on record
   }
   const uint32_t place = arch::fetch_add<memory_order::relaxed, scope::device>(&home->failures, 1u);

@@ -1,9 +1,10 @@
 /// \file wait_note.cuh
 /// The entry of a long wait in the table that the host reads.
 ///
-/// Nothing is written before the first look at the clock, so waits that go well cost what they cost without a
-/// watchdog. An entry is written anew each time the wait has doubled in length: the peer that is missing may
-/// have changed, or a place have become free.
+/// The table lies in host memory, so that a debugger can read it while the GPU is stopped. Only a wait that has lasted
+/// for `arch::noted_after` writes to it, and again each time the wait has doubled in length: the peer that is missing
+/// may have changed, or a place have become free. All of a rank's waits together write at most
+/// `wait_table::capacity` entries each time.
 #pragma once
 
 #include <devcomm/detail/arch/arch.cuh>
@@ -37,7 +38,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline uint32_t note_wait(resource_header* home,
   if (number == 0) number = 1;  // 0 says that a place is free
   if (place == no_place) place = take_wait_place(home->places, number);
   if (place == no_place) {
-    arch::store<memory_order::relaxed, scope::system>(&table->full, 1u);
+    if (arch::fetch_add<memory_order::relaxed, scope::device>(&home->places->full, 1u) == 0)
+      arch::store<memory_order::relaxed, scope::system>(&table->full, 1u);
     return place;
   }
   const auto put = [](auto* to, auto value) { arch::store<memory_order::relaxed, scope::system>(to, value); };
@@ -80,7 +82,7 @@ class wait_note {
   DEVCOMM_DEVICE void renew(const Label& label, uint64_t since) {
     if (home_->waits == nullptr || since == 0) return;
     const uint64_t now = arch::global_time();
-    if (now < next_) return;
+    if (now < next_ || now < since + arch::noted_after) return;
     place_ = note_wait(home_, place_, label(), since, now);
     next_ = now + (now - since) + shortest;
   }

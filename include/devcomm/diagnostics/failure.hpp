@@ -61,12 +61,14 @@ static_assert(sizeof(failure_record) == 184, "read by the host library");
 struct failure_log {
   static constexpr uint32_t capacity = 64;
 
-  /// Nonzero ends every wait of this device communicator on this rank: `abort_by_host` or `abort_by_failure`.
+  /// `abort_by_host`, stored by the host, ends every wait of this device communicator on this rank, within a
+  /// millisecond: see `resource_header::abort`.
   uint32_t abort;
   uint32_t reserved[3];
   failure_record records[capacity];
 };
 
+/// Why all waits of a rank have ended; bits.
 inline constexpr uint32_t abort_by_host = 1;
 inline constexpr uint32_t abort_by_failure = 2;
 

@@ -15,8 +15,12 @@ namespace devcomm {
 /// Rare paths read the communicator here: a kernel parameter that any path of a loop uses is fetched on
 /// every turn of it.
 struct resource_header {
-  device_comm comm;     ///< as the host made it: without a launch key
-  uint32_t failures;    ///< failed waits of this rank so far; hands out places in the failure log
+  device_comm comm;   ///< as the host made it: without a launch key
+  uint32_t failures;  ///< failed waits of this rank so far; hands out slots of the failure log
+  /// Nonzero ends every wait of this rank: bits `abort_by_host` and `abort_by_failure`. In device memory, as all
+  /// waiting threads read it; what the host stores in `failure_log::abort` is copied here by one of them.
+  uint32_t abort;
+  uint64_t host_turn;   ///< when a waiting thread last read host memory, in units of `arch::host_interval`
   wait_table* waits;    ///< host memory that kernels can write; null where waits are not watched
   wait_places* places;  ///< this rank's
   trace_rings trace;    ///< in this window

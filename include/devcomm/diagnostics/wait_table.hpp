@@ -40,6 +40,7 @@ struct wait_table {
 /// Device memory of the same device communicator: who holds which place.
 struct wait_places {
   uint32_t numbers;                        ///< waits noted so far
+  uint32_t full;                           ///< waits that found no place; the first one tells the host
   uint32_t holders[wait_table::capacity];  ///< 1 for the wait that has it; more for a moment, while others try
 };
 

@@ -13,8 +13,8 @@
 /// `sync_named_or` also return whether any participant passed true. `any(mask, p)`, `ballot(mask, p)`,
 /// `shuffle(mask, v, lane)`, `shuffle_wide` of 8 bytes, `active_mask()`: as CUDA's; they order no memory.
 ///
-/// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `fetch_add`, `fence<order, scope>()`:
-/// the PTX memory model's strong operations on 4- and 8-byte integers in global memory. `load16(p)`,
+/// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `fetch_add`, `fetch_or`, `exchange`, `fence<order,
+/// scope>()`: the PTX memory model's strong operations on 4- and 8-byte integers in global memory. `load16(p)`,
 /// `store16(p, v)`, `load16_streaming`, `store16_streaming`: weak 16-byte accesses, aligned to 16;
 /// streaming ones expect no re-use. `load_bytes<Bytes>(p)`, `store_bytes_streaming<Bytes>(p, v)`: the same of 4, 8 or
 /// 16 bytes, aligned to as many. `load_halves(p)`, `store_halves(p, v)`: strong relaxed accesses at system scope to 16
@@ -45,10 +45,14 @@
 /// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `time_stamp()`: the same, at this
 /// place among the accesses to memory around it. `sleep(ns)`: a hint.
 ///
-/// Waiting. A `wait_scope(label, abort_word)` names, for as long as it lives, what the calling thread waits for, and
-/// the word that ends the wait, by functions that return them; `wait_scope::pause()` is called after each look that
-/// found nothing. Both are empty on GPUs. `looks_per_round`, `rounds_per_check`: how often a wait looks between two
-/// looks at the abort word and the clock.
+/// Waiting. A `wait_scope(label, abort_word, host_word)` names, for as long as it lives, what the calling thread waits
+/// for, the word that ends the wait, and the word by which the host sets that, by functions that return them;
+/// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs. `looks_per_round`,
+/// `rounds_per_check`: how often a wait looks between two looks at the abort word and the clock. `host_turn(turn, now,
+/// waited)`: whether a thread that has waited for so long may read host memory now. `turn` is a word of the rank's:
+/// once in `host_interval` nanoseconds one of the threads that ask gets true, and none in the first `first_host_turn`
+/// nanoseconds of its wait; in the simulator also at once when the wait's host word is set. `noted_after`: how long a
+/// wait lasts before it is written into the watchdog's table.
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the

@@ -19,8 +19,13 @@ inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
 
 inline constexpr int looks_per_round = 4;
-/// After this many rounds of looks a wait reads the abort word, which lies across PCIe, and the clock.
+/// After this many rounds of looks a wait reads the abort word and the clock.
 inline constexpr uint32_t rounds_per_check = 128;
+/// Nanoseconds after which a wait may read host memory, and from one such read of a rank to the next.
+inline constexpr uint64_t first_host_turn = 200000;
+inline constexpr uint64_t host_interval = 1 << 18;
+/// Nanoseconds after which a wait is noted for the watchdog.
+inline constexpr uint64_t noted_after = 1000000;
 
 __device__ inline uint32_t thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 __device__ inline uint32_t block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
@@ -94,11 +99,20 @@ __device__ inline uint64_t time_stamp() {
 }
 __device__ inline void sleep(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
 
+/// One lane of a warp asks for the turn; the exchange has one winner even where several ask at once.
+__device__ inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) {
+  if (waited < first_host_turn) return false;
+  const uint64_t current = now / host_interval;
+  if (load<memory_order::relaxed, scope::device>(turn) == current) return false;
+  if ((active_mask() & ((1u << lane()) - 1)) != 0) return false;
+  return exchange<memory_order::relaxed, scope::device>(turn, current) != current;
+}
+
 /// A GPU has nobody to tell what a thread waits for.
 class wait_scope {
  public:
-  template <class Label, class AbortWord>
-  __device__ wait_scope(const Label&, const AbortWord&) {}
+  template <class... Words>
+  __device__ explicit wait_scope(const Words&...) {}
   __device__ void pause() {}
 };
 

@@ -68,26 +68,51 @@ __device__ inline void store(T* address, T value) {
   }
 }
 
+#define DEVCOMM_RMW_IN_ORDER(operation, type, out, in)                           \
+  do {                                                                           \
+    if constexpr (Order == memory_order::relaxed) {                              \
+      DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, operation, "relaxed", type, out, in); \
+    } else if constexpr (Order == memory_order::acquire) {                       \
+      DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, operation, "acquire", type, out, in); \
+    } else if constexpr (Order == memory_order::release) {                       \
+      DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, operation, "release", type, out, in); \
+    } else {                                                                     \
+      DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, operation, "acq_rel", type, out, in); \
+    }                                                                            \
+  } while (false)
+
 template <memory_order Order, scope Scope, class T>
 __device__ inline T fetch_add(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   T old;
-  if constexpr (sizeof(T) == 4 && Order == memory_order::relaxed) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "relaxed", "u32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acquire) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acquire", "u32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::release) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "release", "u32", "=r", "r");
-  } else if constexpr (sizeof(T) == 4 && Order == memory_order::acq_rel) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acq_rel", "u32", "=r", "r");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::relaxed) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "relaxed", "u64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acquire) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acquire", "u64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::release) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "release", "u64", "=l", "l");
-  } else if constexpr (sizeof(T) == 8 && Order == memory_order::acq_rel) {
-    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_RMW, "add", "acq_rel", "u64", "=l", "l");
+  if constexpr (sizeof(T) == 4) {
+    DEVCOMM_RMW_IN_ORDER("add", "u32", "=r", "r");
+  } else {
+    DEVCOMM_RMW_IN_ORDER("add", "u64", "=l", "l");
+  }
+  return old;
+}
+
+template <memory_order Order, scope Scope, class T>
+__device__ inline T fetch_or(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  T old;
+  if constexpr (sizeof(T) == 4) {
+    DEVCOMM_RMW_IN_ORDER("or", "b32", "=r", "r");
+  } else {
+    DEVCOMM_RMW_IN_ORDER("or", "b64", "=l", "l");
+  }
+  return old;
+}
+
+template <memory_order Order, scope Scope, class T>
+__device__ inline T exchange(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  T old;
+  if constexpr (sizeof(T) == 4) {
+    DEVCOMM_RMW_IN_ORDER("exch", "b32", "=r", "r");
+  } else {
+    DEVCOMM_RMW_IN_ORDER("exch", "b64", "=l", "l");
   }
   return old;
 }
@@ -195,6 +220,7 @@ __device__ inline void store_lines(void* address, vec16 value) { store_words(add
 #undef DEVCOMM_LD
 #undef DEVCOMM_ST
 #undef DEVCOMM_RMW
+#undef DEVCOMM_RMW_IN_ORDER
 #undef DEVCOMM_LD16
 #undef DEVCOMM_ST16
 

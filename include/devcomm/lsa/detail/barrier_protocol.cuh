@@ -134,7 +134,7 @@ class barrier_protocol {
     simple_ = can_be_simple() && !check_launch_;
     if (check_launch_)
       show_launch(memory, epoch_ + 1, first_, step_, {arch::grid_blocks(), group.size(), comm.launch_key});
-    if (arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0) mine_ = status::aborted;
+    if (is_aborted(home_)) mine_ = status::aborted;
   }
 
   /// Synchronises the group and arrives.

@@ -77,8 +77,7 @@ class packet_channel {
     mine_ = own + layout.row(index_, 0, 0);
     theirs_ = members.first + layout.row(members.index, 0, static_cast<uint32_t>(members_.rank));
     stride_ = members.stride + members.channels * static_cast<int64_t>(layout.row(1, 0, 0) - layout.row(0, 0, 0));
-    if (movers::any(arch::load<memory_order::relaxed, scope::device>(&home_->failures) != 0))
-      failure_ = status::aborted;
+    if (movers::any(is_aborted(home_))) failure_ = status::aborted;
     arch::begin_session(id());
   }
 

@@ -69,7 +69,7 @@ class packet_contracts {
 
   /// Leaves a record of member `other`, unless this rank's waits have ended already.
   DEVCOMM_DEVICE status report(resource_header* home, const awaited& wait, int other) const {
-    const uint32_t ended = arch::load<memory_order::relaxed, scope::system>(&home->comm.failures->abort);
+    const uint32_t ended = arch::load<memory_order::relaxed, scope::device>(&home->abort);
     if (ended != 0) return status::aborted;
     const lsa::packet_contract* contracts = mine_ + half(static_cast<uint32_t>(wait.expected));
     const lsa::packet_contract& own = contracts[members_.rank];

@@ -26,6 +26,10 @@ inline constexpr uint32_t full_mask = 0xffffffffu;
 /// waiting thread depends on.
 inline constexpr int looks_per_round = 1;
 inline constexpr uint32_t rounds_per_check = 1;
+/// A simulated wait costs the more the more it looks at, and sleeps as long as nothing of it changes; so it asks for
+/// its turn from the first look on, gets one when the host has something to tell, and is noted for the watchdog at
+/// once.
+inline constexpr uint64_t noted_after = 0;
 
 /// Sixteen bytes in registers.
 struct alignas(16) vec16 {
@@ -93,6 +97,20 @@ template <memory_order Order, scope, class T>
 inline T fetch_add(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   return __atomic_fetch_add(address, value, built_in_order(Order));  // hooked by the prelude
+}
+
+template <memory_order Order, scope, class T>
+inline T fetch_or(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  return __atomic_fetch_or(address, value, built_in_order(Order));  // hooked by the prelude
+}
+
+template <memory_order Order, scope, class T>
+inline T exchange(T* address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  const T old = __atomic_exchange_n(address, value, built_in_order(Order));
+  sim::wrote(address, sizeof(T));
+  return old;
 }
 
 template <memory_order Order, scope>
@@ -214,12 +232,18 @@ inline uint64_t global_time() { return sim::clock_now(); }
 inline uint64_t time_stamp() { return sim::clock_now(); }
 inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 
+inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) { return sim::host_turn(turn, now, waited); }
+
 class wait_scope {
  public:
-  template <class Label, class AbortWord>
-  wait_scope(const Label& label, const AbortWord& abort_word) : label_((sim::begin_label(), label())) {
-    sim::begin_wait(label_, abort_word());
+  template <class Label, class AbortWord, class HostWord>
+  wait_scope(const Label& label, const AbortWord& abort_word, const HostWord& host_word)
+      : label_((sim::begin_label(), label())) {
+    sim::begin_wait(label_, abort_word(), host_word());
   }
+  /// Of a wait that only other threads end.
+  template <class Label, class AbortWord>
+  wait_scope(const Label& label, const AbortWord& abort_word) : wait_scope(label, abort_word, [] { return nullptr; }) {}
   ~wait_scope() { sim::end_wait(); }
   wait_scope(const wait_scope&) = delete;
   wait_scope& operator=(const wait_scope&) = delete;

@@ -83,6 +83,9 @@ struct statistics {
   std::uint64_t handoffs;    ///< of which another block went on
   std::uint64_t trace_hash;  ///< of all choices since the seed was set: equal for equal schedules
   std::uint64_t time;        ///< simulated nanoseconds
+  /// Atomic loads, stores and changes of pinned host memory by kernels. On GPUs each crosses PCIe: a wait that makes
+  /// many of them slows down all others.
+  std::uint64_t host_accesses;
 };
 [[nodiscard]] statistics get_statistics();
 

@@ -73,8 +73,11 @@ void sleep_for(uint64_t nanoseconds);
 
 /// What the calling thread looks at until `begin_wait` is for the label alone.
 void begin_label();
-/// Until `end_wait`, strong loads of the calling thread tell what it waits for; `abort_word` (or null) ends the wait.
-void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word);
+/// Until `end_wait`, strong loads of the calling thread tell what it waits for; `abort_word` (or null) ends the wait,
+/// and a thread that waits sets it once the host has set `host_word` (or null).
+void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, const uint32_t* host_word);
+/// Whether the calling thread, which has waited for so long, may read the host's word now: at once when it is set.
+[[nodiscard]] bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited);
 void end_wait();
 /// Ends one look that found nothing.
 void pause_wait();

@@ -1,0 +1,51 @@
+/// \file start_line.hpp
+/// Ranks that start together, or late by a time that is known.
+#pragma once
+
+#include "perf/exchange.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+namespace perf {
+
+/// Starts what is measured on all ranks at one moment of the host's clock, which its processes share. Ranks leave a
+/// barrier tens of microseconds apart, so they agree on a moment a little ahead, and spin until then.
+class start_line {
+ public:
+  explicit start_line(exchange& between) : exchange_(between) {}
+
+  /// The longest of the milliseconds that `take` returns on the ranks. This rank begins it `late` after the moment.
+  /// Taken again where a rank came to the line too late. *Collective*.
+  template <class Take>
+  double slowest(std::chrono::microseconds late, const Take& take) {
+    for (;; lead_ *= 2) {
+      if (lead_ > most_lead) throw std::runtime_error("the ranks do not start together: this host is too busy");
+      const clock::time_point start = exchange_.gather(clock::now()).front() + lead_;
+      lap mine;
+      mine.in_time = clock::now() <= start;
+      while (clock::now() < start + late) {
+      }
+      mine.milliseconds = static_cast<double>(take());
+      const auto laps = exchange_.gather(mine);
+      if (!std::all_of(laps.begin(), laps.end(), [](const lap& each) { return each.in_time; })) continue;
+      double longest = 0;
+      for (const lap& each : laps) longest = std::max(longest, each.milliseconds);
+      return longest;
+    }
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  struct lap {
+    double milliseconds = 0;
+    bool in_time = false;
+  };
+  static constexpr std::chrono::microseconds most_lead = std::chrono::seconds(2);
+
+  exchange& exchange_;
+  std::chrono::microseconds lead_{500};
+};
+
+}  // namespace perf

@@ -1,0 +1,136 @@
+// Waits leave host memory alone: on GPUs a word there that all waiting threads read costs milliseconds.
+#include <devcomm/devcomm.cuh>
+#include <devcomm/simulator/simulator.hpp>
+
+#include "support/ranks.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <cstdint>
+#include <string>
+
+using namespace devcomm;
+
+namespace {
+
+/// A wait reads the host's abort word once in a long while, whoever else waits.
+constexpr std::uint64_t handful = 8;
+constexpr std::uint64_t values = 128;
+
+std::uint64_t host_accesses() { return simulator::get_statistics().host_accesses; }
+
+__global__ void read_word(const std::uint32_t* word, unsigned times, std::uint32_t* sum) {
+  for (unsigned i = 0; i < times; ++i) *sum += detail::arch::load<memory_order::relaxed, scope::system>(word);
+}
+
+/// Block 1 counts a word up to `target`; every thread of block 0 waits for that, and looks at each number.
+__global__ void wait_for_count(device_comm comm, std::uint32_t* word, std::uint32_t target, std::uint64_t* looks) {
+  if (blockIdx.x == 1) {
+    if (threadIdx.x != 0) return;
+    for (std::uint32_t i = 1; i <= target; ++i) {
+      detail::arch::store<memory_order::relaxed, scope::system>(word, i);
+      __nanosleep(5000);  // all that wait look
+    }
+    return;
+  }
+  auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
+  std::uint64_t mine = 0;
+  const auto label = [&]() -> detail::wait_label {
+    return {operation::lsa_barrier, 0, comm.rank, comm.rank, target, comm.timeout, false};
+  };
+  const auto look = [&] {
+    ++mine;
+    return detail::arch::load<memory_order::relaxed, scope::system>(word) >= target;
+  };
+  detail::poll(home, {false, 0}, label, look, [](status) {});
+  detail::arch::fetch_add<memory_order::relaxed, scope::device>(looks, mine);
+}
+
+__device__ void be_late(int rank) {
+  if (rank == 0) return;
+  const std::uint64_t start = detail::arch::global_time();
+  while (detail::arch::global_time() - start < 5000000) __nanosleep(1000);
+}
+
+__global__ void meet_late(device_comm comm) {
+  be_late(comm.rank);
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  barrier.sync();
+}
+
+template <class Session>
+__global__ void exchange_late(device_comm comm, typename Session::handle channels, float* data) {
+  be_late(comm.rank);
+  const collective::from_memory<float> input{data, values};
+  const collective::to_memory<float> output{data, values};
+  Session channel{block{}, comm, channels, 0};
+  collective::all_reduce_one_shot<float>(channel, {0, collective::packs_of<float>(values)}, input, output, sum{});
+}
+
+template <class Session>
+void check_packets() {
+  test::on_ranks(2, [](host::communicator& comm) {
+    devcomm::requirements needs = comm.requirements();
+    const auto channels = needs.add_channels<Session>(comm.lsa(), 1, 64);
+    const auto device_comm = comm.create_device_comm(needs);
+    const test::device_array<float> data(values);
+    comm.barrier();
+    launch(exchange_late<Session>, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+           data.get());
+    test::finish("exchange_late");
+    device_comm.check();
+    comm.barrier();
+  });
+}
+
+}  // namespace
+
+TEST_CASE("accesses of kernels to host memory are counted, those to device memory are not") {
+  std::uint32_t* pinned = nullptr;
+  check_cuda(cudaMallocHost(reinterpret_cast<void**>(&pinned), 2 * sizeof *pinned), "cudaMallocHost");
+  pinned[0] = pinned[1] = 0;
+  const test::device_array<std::uint32_t> word(2);
+  const std::uint64_t before = host_accesses();
+  launch(read_word, {.grid = 1, .block = 1, .stream = cudaStreamPerThread}, pinned, 10u, pinned + 1);
+  test::finish("read_word");
+  const std::uint64_t of_pinned = host_accesses() - before;
+  launch(read_word, {.grid = 1, .block = 1, .stream = cudaStreamPerThread}, word.get(), 10u, word.get() + 1);
+  test::finish("read_word");
+  CHECK(of_pinned == 10);
+  CHECK(host_accesses() - before == 10);
+  check_cuda(cudaFreeHost(pinned), "cudaFreeHost");
+}
+
+TEST_CASE("a wait of a million looks reads host memory a handful of times") {
+  test::on_ranks(1, [](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements());
+    const test::device_array<std::uint32_t> word(1);
+    const test::device_array<std::uint64_t> looks(1);
+    const std::uint64_t before = host_accesses();
+    launch(wait_for_count, {.grid = 2, .block = 64, .stream = cudaStreamPerThread}, device_comm.get(), word.get(),
+           17000u, looks.get());
+    test::finish("wait_for_count");
+    test::require(looks.read()[0] >= 1000000, [&] { return std::to_string(looks.read()[0]) + " looks only"; });
+    test::require(host_accesses() - before <= handful,
+                  [&] { return std::to_string(host_accesses() - before) + " accesses to host memory"; });
+  });
+}
+
+TEST_CASE("waits of every kind for a late peer read host memory a handful of times") {
+  const std::uint64_t before = host_accesses();
+  test::on_ranks(2, [](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+    comm.barrier();
+    launch(meet_late, {.grid = 2, .block = 64, .stream = cudaStreamPerThread}, device_comm.get());
+    test::finish("meet_late");
+    device_comm.check();
+    comm.barrier();
+  });
+  CHECK(host_accesses() - before <= handful);
+  check_packets<lsa::ll_session<block>>();
+  CHECK(host_accesses() - before <= 2 * handful);
+  check_packets<lsa::lamport_session<block>>();
+  CHECK(host_accesses() - before <= 3 * handful);
+  check_packets<lsa::ll128_session<block>>();
+  CHECK(host_accesses() - before <= 4 * handful);
+}
