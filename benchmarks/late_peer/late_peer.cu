@@ -71,7 +71,7 @@ __global__ void one_shot(device_comm comm, typename Session::handle channels, co
 
 __global__ void direct(device_comm comm, sym_ptr<element> input, sym_ptr<element> output, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  collective::all_reduce_direct<element>(barrier, block{}, comm, input, output, count, sum{});
+  collective::all_reduce_two_shot_zero_copy<element>(barrier, input, output, count, sum{});
 }
 
 __global__ void chunked(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs,
@@ -79,9 +79,9 @@ __global__ void chunked(device_comm comm, collective::chunk_buffers buffers, std
                         unsigned groups) {
   const perf::chunk_group part(groups);
   lsa::barrier_session barrier{part.group, comm, part.index};
-  collective::all_reduce_chunked<element>(
-      barrier, part.group, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, part.index),
-      collective::piece_of_length(collective::packs_of<element>(count), group_packs, static_cast<int>(part.index)),
+  collective::all_reduce_two_shot_chunked<element>(
+      barrier, collective::chunk_scratch::of_group(comm, buffers, chunk_packs, part.index),
+      collective::shard_of_length(collective::packs_of<element>(count), group_packs, static_cast<int>(part.index)),
       collective::from_memory<element>{input, count}, collective::to_memory<element>{output, count}, sum{});
 }
 

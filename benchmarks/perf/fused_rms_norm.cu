@@ -364,7 +364,7 @@ class fused_rms_norm_operation final : public operation {
     const std::string why = std::string("the plan of all_reduce: ") + plan.why;
     const auto rows = static_cast<unsigned>(std::clamp<std::uint64_t>(rows_of(what), 1, blocks));
     if (plan.protocol == host::all_reduce_protocol::simple)
-      return {"chunked_to_window", "simple", {rows, most_threads}, why};
+      return {"two_shot_chunked_to_window", "simple", {rows, most_threads}, why};
     const unsigned parts = usual_parts_of_row(what, blocks);
     const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? most_norm_threads<packets::two_shot>
                                                                                  : most_norm_threads<packets::one_shot>;

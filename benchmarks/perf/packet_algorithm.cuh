@@ -30,7 +30,7 @@ struct vectors {
 template <class Collective, class T>
 __device__ auto source_of(const vectors<T>& on) {
   if constexpr (Collective::in_pieces == pieces::of_input) {
-    return collective::from_pieces<T>{on.input, on.count, on.length};
+    return collective::from_shards<T>{on.input, on.count, on.length};
   } else {
     return collective::from_memory<T>{on.input, on.length};
   }
@@ -38,7 +38,7 @@ __device__ auto source_of(const vectors<T>& on) {
 template <class Collective, class T>
 __device__ auto destination_of(const vectors<T>& on) {
   if constexpr (Collective::in_pieces == pieces::of_output) {
-    return collective::to_pieces<T>{on.output, on.count, on.length};
+    return collective::to_shards<T>{on.output, on.count, on.length};
   } else {
     return collective::to_memory<T>{on.output, on.length};
   }

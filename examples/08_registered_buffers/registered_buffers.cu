@@ -32,7 +32,7 @@ __global__ void through_packets(device_comm comm, Handle channels, element* tens
 
 __global__ void through_windows(device_comm comm, sym_ptr<element> tensor, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  collective::all_reduce_direct<element>(barrier, block{}, comm, tensor, tensor, count, sum{});
+  collective::all_reduce_two_shot_zero_copy<element>(barrier, tensor, tensor, count, sum{});
 }
 
 /// What the kernels of a rank work on.

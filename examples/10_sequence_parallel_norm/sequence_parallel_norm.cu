@@ -36,10 +36,10 @@ __global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, 
   auto* const held = reinterpret_cast<pack<T>*>(in_shared);
 
   const std::uint64_t count = std::uint64_t{on.rows} * on.hidden;
-  const std::uint64_t rows_of_rank = collective::piece_length(on.rows, comm.lsa_size);
+  const std::uint64_t rows_of_rank = collective::shard_length(on.rows, comm.lsa_size);
   const std::uint64_t length = rows_of_rank * on.hidden;
-  const std::uint64_t mine = collective::piece_of_length(count, length, comm.lsa().rank).size();
-  const collective::from_pieces<T> partials{on.partial, count, length};
+  const std::uint64_t mine = collective::shard_of_length(count, length, comm.lsa().rank).size();
+  const collective::from_shards<T> partials{on.partial, count, length};
   const collective::from_memory<T> residuals{on.residual, mine};
   const collective::to_memory<T> new_residuals{on.residual, mine};
   const collective::from_memory<T> weights{on.weight, on.hidden};
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, 
             normed[e] = static_cast<T>(static_cast<float>(normed[e]) * scale * static_cast<float>(factors[e]));
           return normed;
         },
-        collective::to_pieces<T>{on.normed, count, length});
+        collective::to_shards<T>{on.normed, count, length});
   }  // what comes next writes the row after the channel's next round has begun, which synchronises
 }
 
@@ -85,8 +85,8 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
   constexpr unsigned blocks = 2;
   constexpr unsigned threads = 64;
   const std::size_t count = std::size_t{rows} * hidden;
-  const std::uint64_t length = collective::piece_length(rows, comm.size()) * hidden;
-  const collective::slice mine = collective::piece_of_length(count, length, comm.rank());
+  const std::uint64_t length = collective::shard_length(rows, comm.size()) * hidden;
+  const collective::slice mine = collective::shard_of_length(count, length, comm.rank());
   T* const partial = reinterpret_cast<T*>(memory);
   T* const normed = partial + count;
   T* const residual = normed + count;

@@ -4,11 +4,12 @@
 
 #include <devcomm/any_group.cuh>
 #include <devcomm/collective/all_gather.cuh>
-#include <devcomm/collective/all_reduce/chunked.cuh>
-#include <devcomm/collective/all_reduce/direct.cuh>
+#include <devcomm/collective/all_reduce/algorithm.hpp>
 #include <devcomm/collective/all_reduce/one_shot.cuh>
-#include <devcomm/collective/all_reduce/one_shot_pull.cuh>
+#include <devcomm/collective/all_reduce/one_shot_zero_copy.cuh>
 #include <devcomm/collective/all_reduce/two_shot.cuh>
+#include <devcomm/collective/all_reduce/two_shot_chunked.cuh>
+#include <devcomm/collective/all_reduce/two_shot_zero_copy.cuh>
 #include <devcomm/collective/broadcast.cuh>
 #include <devcomm/collective/reduce_scatter.cuh>
 #include <devcomm/collective/vectors.cuh>

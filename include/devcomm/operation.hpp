@@ -6,7 +6,7 @@
 
 namespace devcomm {
 
-// The one list of packet protocols: X(enumerator, name in messages). lsa/ has a session for each.
+/// The one list of packet protocols: X(enumerator, name in messages). lsa/ has a session for each.
 #define DEVCOMM_PACKET_PROTOCOLS(X) \
   X(ll, "LL")                       \
   X(lamport, "Lamport")             \
@@ -54,7 +54,5 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
 DEVCOMM_HOST_DEVICE constexpr operation mailbox_wait(packet_protocol protocol) {
   return static_cast<operation>(static_cast<uint32_t>(operation::lsa_barrier) + 1 + static_cast<uint32_t>(protocol));
 }
-
-#undef DEVCOMM_PACKET_PROTOCOLS
 
 }  // namespace devcomm

@@ -3,13 +3,10 @@
 #include "support/ranks.hpp"
 
 #include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -319,100 +316,6 @@ TEST_CASE("all ranks get the same bits, rounded in the order of the ranks") { FO
 
 namespace {
 
-/// Every number, infinity and NaN comes through; `words` are the bits of elements of `T` on rank 0, the others add 0.
-template <class T, class Bits>
-void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
-  test::on_ranks(2, [&words, minus_zero](host::communicator& comm) {
-    auto needs = comm.requirements();
-    const auto channels = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), 1, 64));
-    const auto device_comm = comm.create_device_comm(needs);
-    const std::vector<Bits> input = comm.rank() == 0 ? words : std::vector<Bits>(words.size(), minus_zero);
-    const test::device_array<Bits> from(input);
-    const test::device_array<Bits> to(words.size(), 0x5a);
-    launch(all_reduce<lamport, one_shot, T, sum>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
-           device_comm.get(), channels, reinterpret_cast<const T*>(from.get()), reinterpret_cast<T*>(to.get()),
-           words.size());
-    test::finish("all_reduce");
-    device_comm.check();
-    const auto got = to.read();
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      T in;
-      T out;
-      std::memcpy(static_cast<void*>(&in), &words[i], sizeof in);
-      std::memcpy(static_cast<void*>(&out), &got[i], sizeof out);
-      const auto before = static_cast<float>(in);
-      const auto after = static_cast<float>(out);
-      test::require(std::isnan(before) ? std::isnan(after) : words[i] == got[i],
-                    [&] { return "element " + std::to_string(i) + " of the words"; });
-    }
-    comm.barrier();
-  });
-}
-
-}  // namespace
-
-TEST_CASE("a Lamport mailbox carries every floating-point number, also what it marks empty places with") {
-  check_bits_come_through<float, std::uint32_t>({0, 0x80000000u, 0xffffffffu, 0xfffffffeu, 1, 0x7f800000u, 0xff800000u,
-                                                 0x7fc00000u, 0x3f800000u, 0xffff0000u, 0x0000ffffu},
-                                                0x80000000u);
-  check_bits_come_through<__half, std::uint16_t>(
-      {0, 0x8000, 0xffff, 0xffff, 0xfffe, 0xffff, 1, 0x7c00, 0xfc00, 0x7e00, 0x3c00, 0xffff, 0, 0, 0xffff}, 0x8000);
-  check_bits_come_through<__nv_bfloat16, std::uint16_t>(
-      {0, 0x8000, 0xffff, 0xffff, 0xfffe, 0xffff, 1, 0x7f80, 0xff80, 0x7fc0, 0x3f80, 0xffff, 0, 0, 0xffff}, 0x8000);
-  check_bits_come_through<__nv_fp8_e4m3, std::uint8_t>(
-      {0,    0x80, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xff, 0xff, 0xff, 0xff,
-       0xfe, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7e, 0x01, 0x81, 0x38, 0xff, 0xff, 0xff, 0x7f},
-      0x80);
-}
-
-namespace {
-
-/// The block's first warp by itself, and the other three together, each with half of the vector and a channel.
-__global__ void reduce_by_warps(device_comm comm, lsa::ll128_handle channels, const double* input, double* output,
-                                std::uint64_t part) {
-  const bool first = threadIdx.x < 32;
-  const collective::from_memory<double> source{first ? input : input + part, part};
-  const collective::to_memory<double> destination{first ? output : output + part, part};
-  const collective::slice packs{0, collective::packs_of<double>(part)};
-  if (first) {
-    lsa::ll128_session channel{warp{}, comm, channels, 0};
-    collective::all_reduce_two_shot<double>(channel, packs, source, destination, sum{});
-  } else {
-    lsa::ll128_session channel{warp_span(1, 3, 1), comm, channels, 1};
-    collective::all_reduce_one_shot<double>(channel, packs, source, destination, sum{});
-  }
-}
-
-}  // namespace
-
-TEST_CASE("warps and spans of warps have LL128 mailboxes of their own") {
-  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
-    auto needs = comm.requirements();
-    const auto channels = needs.add(lsa::mailboxes_for<ll128>(comm.lsa(), 2, 70));
-    const auto device_comm = comm.create_device_comm(needs);
-    constexpr std::size_t part = 500;
-    std::vector<double> input(2 * part);
-    for (std::size_t i = 0; i < input.size(); ++i) input[i] = element<float>(comm.rank(), i);
-    const test::device_array<double> from(input);
-    const test::device_array<double> to(input.size(), 0xff);
-    for (int i = 0; i < 3; ++i) {
-      launch(reduce_by_warps, {.grid = 1, .block = 128, .stream = cudaStreamPerThread}, device_comm.get(), channels,
-             static_cast<const double*>(from.get()), to.get(), part);
-    }
-    test::finish("reduce_by_warps");
-    device_comm.check();
-    const auto got = to.read();
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      double total = 0;
-      for (int rank = 0; rank < comm.size(); ++rank) total += element<float>(rank, i);
-      test::require(got[i] == total, "element " + std::to_string(i) + " on rank " + std::to_string(comm.rank()));
-    }
-    comm.barrier();
-  });
-}
-
-namespace {
-
 __global__ void write_input(__nv_bfloat16* input, std::uint64_t count, int rank, int round) {
   for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) input[i] = element<__nv_bfloat16>(rank, i, round);
 }
@@ -426,62 +329,6 @@ __global__ void count_wrong(const __nv_bfloat16* output, std::uint64_t count, in
 }
 
 }  // namespace
-
-namespace {
-
-/// Each row is one of several blocks', which tell each other what they have, round after round.
-__global__ void sum_of_blocks(device_comm comm, lsa::ll_handle channels, std::uint32_t rounds, std::uint32_t* sums) {
-  const std::uint32_t part = blockIdx.x % channels.members;
-  lsa::ll_session channel{
-      block{}, comm, lsa::local_team{static_cast<int>(part), static_cast<int>(channels.members), blockIdx.x - part},
-      channels};
-  const std::uint32_t packs = channel.pack_capacity();
-  collective::all_reduce_one_shot<std::uint32_t>(
-      channel, {0, std::uint64_t{packs} * rounds},
-      [&](std::uint64_t i) {
-        const auto element = static_cast<std::uint32_t>(i);
-        return pack<std::uint32_t>{{blockIdx.x, element, blockIdx.x * element, 1}};
-      },
-      [&](std::uint64_t i, const pack<std::uint32_t>& sum) {
-        store_pack(sums + (std::uint64_t{blockIdx.x} * packs * rounds + i) * 4, sum);
-      },
-      sum{});
-}
-
-}  // namespace
-
-TEST_CASE("blocks of one rank reduce among themselves, on several ranks at once") {
-  test::on_ranks(2, [](host::communicator& comm) {
-    constexpr std::uint32_t packs = 3;
-    constexpr std::uint32_t rounds = 4;
-    auto needs = comm.requirements();
-    std::vector<lsa::ll_handle> handles;
-    for (const std::uint32_t members : {1u, 2u, 3u, 5u})
-      handles.push_back(
-          needs.add(lsa::local_ll_mailboxes{3 * members, members, lsa::ll_session<block>::packets_for(packs)}));
-    const auto device_comm = comm.create_device_comm(needs);
-    for (int launch_number = 0; launch_number < 3; ++launch_number) {
-      for (const lsa::ll_handle& channels : handles) {
-        const std::uint32_t m = channels.members;
-        const test::device_array<std::uint32_t> sums(std::size_t{channels.count} * packs * rounds * 4, 0xff);
-        launch(sum_of_blocks, {.grid = channels.count, .block = threads, .stream = cudaStreamPerThread},
-               device_comm.get(), channels, rounds, sums.get());
-        test::finish("the sums of blocks");
-        device_comm.check();
-        const auto got = sums.read();
-        for (std::uint32_t b = 0; b < channels.count; ++b) {
-          std::uint32_t of_blocks = 0;
-          for (std::uint32_t k = 0; k < m; ++k) of_blocks += b / m * m + k;
-          for (std::uint32_t i = 0; i < packs * rounds; ++i) {
-            const std::uint32_t* at = &got[(std::size_t{b} * packs * rounds + i) * 4];
-            test::require(at[0] == of_blocks && at[1] == m * i && at[2] == of_blocks * i && at[3] == m,
-                          [&] { return "block " + std::to_string(b) + ", pack " + std::to_string(i); });
-          }
-        }
-      }
-    }
-  });
-}
 
 TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream are all right") {
   // A GPU for each rank: with two on one, launches that wait for each other fill its queue.

@@ -199,7 +199,7 @@ __global__ void send_ll128(device_comm comm, lsa::ll128_handle channels, std::ui
   };
   for (int round = 1; round <= rounds; ++round) {
     channel.begin_round();
-    const auto at = channel.walk();
+    const auto at = channel.cursor();
     const bool mine = at.is_below(lsa::ll128_unit::packs);
     pack<std::uint32_t> value{};
     for (int e = 0; mine && e < 4; ++e) value[e] = word(comm.rank, round, at.index(), e);
@@ -297,7 +297,7 @@ __global__ void reduce_direct(device_comm comm, sym_ptr<std::uint32_t> board, st
   const std::uint32_t count = 4u * static_cast<std::uint32_t>(comm.size);
   for (std::uint32_t i = 0; i < count; ++i) board.local()[i] = 10 * i + static_cast<std::uint32_t>(comm.rank);
   lsa::barrier_session barrier{thread{}, comm, 0};
-  collective::all_reduce_direct(barrier, thread{}, comm, board, board + 16, count, sum{});
+  collective::all_reduce_two_shot_zero_copy(barrier, board, board + 16, count, sum{});
   std::uint32_t wrong = 0;
   const auto ranks = static_cast<std::uint32_t>(comm.size);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -325,7 +325,7 @@ __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffe
   const auto ranks = static_cast<std::uint32_t>(comm.size);
   const std::uint32_t packs = ranks * static_cast<std::uint32_t>(rounds);
   const std::uint32_t count = 4u * packs;
-  const auto room = collective::chunk_room::of_group(comm, buffers, 1, 0);
+  const auto room = collective::chunk_scratch::of_group(comm, buffers, 1, 0);
   const auto produce = [&](std::uint64_t i) {
     pack<std::uint32_t> value;
     for (int e = 0; e < 4; ++e)
@@ -335,11 +335,11 @@ __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffe
   };
   lsa::barrier_session barrier{thread{}, comm, 0};
   if (into_window) {
-    collective::all_reduce_chunked<std::uint32_t>(barrier, thread{}, comm, room, {0, packs}, produce,
-                                                  collective::to_window<std::uint32_t>{board, count}, sum{});
+    collective::all_reduce_two_shot_chunked<std::uint32_t>(barrier, room, {0, packs}, produce,
+                                                           collective::to_window<std::uint32_t>{board, count}, sum{});
   } else {
-    collective::all_reduce_chunked<std::uint32_t>(barrier, thread{}, comm, room, {0, packs}, produce,
-                                                  collective::to_memory<std::uint32_t>{board.local(), count}, sum{});
+    collective::all_reduce_two_shot_chunked<std::uint32_t>(
+        barrier, room, {0, packs}, produce, collective::to_memory<std::uint32_t>{board.local(), count}, sum{});
   }
   std::uint32_t wrong = 0;
   for (std::uint32_t i = 0; i < count; ++i)

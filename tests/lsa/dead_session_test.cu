@@ -268,8 +268,8 @@ __global__ void reduce_chunks(device_comm comm, collective::chunk_buffers buffer
   if (threadIdx.x == 0) sleep_for(delay);
   __syncthreads();
   lsa::barrier_session barrier{block{}, comm, 0};
-  collective::all_reduce_chunked<float>(
-      barrier, block{}, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, 0), {0, chunked_packs},
+  collective::all_reduce_two_shot_chunked<float>(
+      barrier, collective::chunk_scratch::of_group(comm, buffers, chunk_packs, 0), {0, chunked_packs},
       [=](std::uint64_t) {
         return pack<float>{{input, input, input, input}};
       },
@@ -436,10 +436,10 @@ __global__ void hold_lines(device_comm comm, lsa::ll128_handle channels) {
 
 __global__ void halve_a_row(device_comm comm, collective::chunk_buffers chunks) {
   lsa::barrier_session barrier{block{}, comm, 0};
-  const auto odd = collective::chunk_room::of_group(comm, chunks, 3, 0, 2);  // rows of two packs in chunks of three
-  collective::all_reduce_chunked<float>(
-      barrier, block{}, comm, odd, {0, 4}, [](std::uint64_t) { return pack<float>{}; },
-      [](std::uint64_t, const pack<float>&) {}, sum{});
+  const auto odd = collective::chunk_scratch::of_group(comm, chunks, 3, 0, 2);  // rows of two packs in chunks of three
+  collective::all_reduce_two_shot_chunked<float>(
+      barrier, odd, {0, 4}, [](std::uint64_t) { return pack<float>{}; }, [](std::uint64_t, const pack<float>&) {},
+      sum{});
 }
 
 struct resources {
@@ -490,7 +490,7 @@ TEST_CASE("mistakes with a session are named") {
                [&](const device_comm& comm, resources one) {
                  launch(hold_lines, {.grid = 1, .block = 48, .stream = cudaStreamPerThread}, comm, one.lines);
                });
-  check_misuse("chunks have room for a whole number of grains, one at least: give packs_for the grain",
+  check_misuse("chunks hold a whole number of rows, one at least: give packs_for the granularity",
                [&](const device_comm& comm, resources one) { launch(halve_a_row, config, comm, one.chunks); });
   check_misuse("the block ends within the tile", [&](const device_comm& comm, resources) {
     launch(meet_in_a_warp, {.grid = 1, .block = 2, .stream = cudaStreamPerThread}, comm);

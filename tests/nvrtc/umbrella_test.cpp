@@ -100,8 +100,8 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle channels
     lsa::ll_session channel{block{}, comm, channels, blockIdx.x};
     all_reduce_one_shot<float>(channel, packs, source, result, average{});
     all_reduce_two_shot<float>(channel, packs, source, result, scaled_sum{2.0f});
-    reduce_scatter<float>(channel, packs, from_pieces<float>{own, count, count}, result, maximum{});
-    all_gather<float>(channel, packs, source, to_pieces<float>{own, count, count});
+    reduce_scatter<float>(channel, packs, from_shards<float>{own, count, count}, result, maximum{});
+    all_gather<float>(channel, packs, source, to_shards<float>{own, count, count});
     broadcast<float>(channel, 0, packs, source, result);
   }
   {
@@ -110,13 +110,13 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle channels
     broadcast<float>(channel, 0, packs, source, result);
   }
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  all_reduce_direct<float>(barrier, block{}, comm, data, data, count, sum{});
-  const chunk_room room = chunk_room::of_group(comm, chunks, chunks.packs_for(gridDim.x, comm.lsa_size), blockIdx.x);
-  all_reduce_chunked<float>(barrier, block{}, comm, room, packs, source, result, sum{});
-  all_reduce_chunked<float>(barrier, block{}, comm, room, packs, source, to_window<float>{data, count}, sum{});
-  reduce_scatter_direct<float>(barrier, block{}, comm, data, own, count, sum{});
-  all_gather_direct<float>(barrier, block{}, comm, own, data, count);
-  broadcast_direct<float>(barrier, block{}, comm, 0, own, data, count);
+  all_reduce_two_shot_zero_copy<float>(barrier, data, data, count, sum{});
+  const chunk_scratch room = chunk_scratch::of_group(comm, chunks, chunks.packs_for(gridDim.x, comm.lsa_size), blockIdx.x);
+  all_reduce_two_shot_chunked<float>(barrier, room, packs, source, result, sum{});
+  all_reduce_two_shot_chunked<float>(barrier, room, packs, source, to_window<float>{data, count}, sum{});
+  reduce_scatter_zero_copy<float>(barrier, data, own, count, sum{});
+  all_gather_zero_copy<float>(barrier, own, data, count);
+  broadcast_zero_copy<float>(barrier, 0, own, data, count);
 }
 )";
 

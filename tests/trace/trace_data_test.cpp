@@ -68,11 +68,11 @@ TEST_CASE("the name of a wait survives its packing") {
 
 TEST_CASE("the name of a call survives its packing, and says what it ran over") {
   const auto lamport = static_cast<std::uint32_t>(operation::lamport_mailbox);
-  const span_name packed = call_span{collective_call::broadcast_direct, lamport, std::uint64_t{1} << 40}.pack();
+  const span_name packed = call_span{collective_call::broadcast_zero_copy, lamport, std::uint64_t{1} << 40}.pack();
   CHECK(packed.kind() == span_kind::call);
   const std::string text = trace_json({one_ring(0, {span(1, 2, packed)})}, {{}}, "simulator");
   CHECK(contains(text,
-                 "\"name\": \"broadcast_direct\", \"args\": {\"over\": \"Lamport mailbox\", \"count\": "
+                 "\"name\": \"broadcast_zero_copy\", \"args\": {\"over\": \"Lamport mailbox\", \"count\": "
                  "1099511627776}, \"cat\": \"call\""));
 }
 

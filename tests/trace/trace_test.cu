@@ -74,7 +74,7 @@ __global__ void reduce_each_way(device_comm comm, lsa::lamport_handle channels, 
     collective::all_reduce_two_shot<float>(channel, packs, source, destination, sum{});
   }
   lsa::barrier_session barrier{block{}, comm, 0};
-  collective::all_reduce_direct<float>(barrier, block{}, comm, data, data, count, sum{});
+  collective::all_reduce_two_shot_zero_copy<float>(barrier, data, data, count, sum{});
 }
 
 template <class... Parameters, class... Arguments>
@@ -150,7 +150,7 @@ TEST_CASE("calls of collectives are recorded with their phases") {
   };
   CHECK(count(text, call("all_reduce_one_shot", "Lamport mailbox", 10)) == 2);
   CHECK(count(text, call("all_reduce_two_shot", "Lamport mailbox", 10)) == 2);
-  CHECK(count(text, call("all_reduce_direct", "LSA barrier", 40)) == 2);
+  CHECK(count(text, call("all_reduce_two_shot_zero_copy", "LSA barrier", 40)) == 2);
   CHECK(count(text, "\"name\": \"send\", \"cat\": \"copy\"") == 4);
   CHECK(count(text, "\"name\": \"reduce\", \"cat\": \"reduction\"") == 4);
   CHECK(count(text, "\"name\": \"receive\", \"cat\": \"copy\"") == 2);

@@ -5,6 +5,7 @@
 #include <devcomm/data/pack.cuh>
 #include <devcomm/detail/arch/language.hpp>
 #include <devcomm/sym_ptr.hpp>
+#include <devcomm/team.hpp>
 
 namespace devcomm::detail {
 
@@ -123,6 +124,11 @@ to_window(sym_ptr<T>, uint64_t) -> to_window<T>;
 
 namespace devcomm::detail {
 
+/// Whether a barrier of `members` lets every rank touch every slot of `memory`.
+DEVCOMM_DEVICE inline bool spans_lsa_team(const team& members, const window& memory) {
+  return members.size == memory.lsa_size && members.first == memory.lsa_first;
+}
+
 // Members that a consumer may have beside its operator(). They are called as those of a constant.
 
 template <class Consume, class T, class = void>
@@ -157,61 +163,61 @@ inline constexpr bool takes_packs_only = !has_map<Consume, T> && !has_complete<C
 
 namespace devcomm::collective {
 
-/// Elements of a rank's piece when `ranks` ranks share `count` elements out. Where they do not come out even, the last
-/// pieces are shorter, or empty.
-DEVCOMM_HOST_DEVICE constexpr uint64_t piece_length(uint64_t count, int ranks) {
+/// Elements of a rank's shard when `ranks` ranks share `count` elements out. Where they do not come out even, the last
+/// shards are shorter, or empty.
+DEVCOMM_HOST_DEVICE constexpr uint64_t shard_length(uint64_t count, int ranks) {
   return (count + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks);
 }
 
-/// The elements of `rank`'s piece, `length` of them as long as there are any among `count`.
-DEVCOMM_HOST_DEVICE constexpr slice piece_of_length(uint64_t count, uint64_t length, int rank) {
+/// The elements of `rank`'s shard, `length` of them as long as there are any among `count`.
+DEVCOMM_HOST_DEVICE constexpr slice shard_of_length(uint64_t count, uint64_t length, int rank) {
   const uint64_t before = static_cast<uint64_t>(rank) * length;
   const uint64_t begin = before < count ? before : count;
   return {begin, length < count - begin ? begin + length : count};
 }
-DEVCOMM_HOST_DEVICE constexpr slice piece_of(uint64_t count, int ranks, int rank) {
-  return piece_of_length(count, piece_length(count, ranks), rank);
+DEVCOMM_HOST_DEVICE constexpr slice shard_of(uint64_t count, int ranks, int rank) {
+  return shard_of_length(count, shard_length(count, ranks), rank);
 }
 
-/// The calling block's share of the elements of `piece`, whole packs of it but for the last.
+/// The calling block's share of the elements of `shard`, whole packs of it but for the last.
 template <class T>
-DEVCOMM_DEVICE slice part_of_block(slice piece) {
-  const slice packs = slice_of_block(packs_of<T>(piece.size()));
+DEVCOMM_DEVICE slice part_of_block(slice shard) {
+  const slice packs = slice_of_block(packs_of<T>(shard.size()));
   const auto element = [&](uint64_t p) {
-    return piece.begin + (p * pack<T>::size < piece.size() ? p * pack<T>::size : piece.size());
+    return shard.begin + (p * pack<T>::size < shard.size() ? p * pack<T>::size : shard.size());
   };
   return {element(packs.begin), element(packs.end)};
 }
 
-/// Produces pack `i` of each rank's piece of the `count` elements from `data` on; `length` is `piece_length`. Of any
-/// alignment; what fills the last pack of a piece up, and what lies past it, is zero.
+/// Produces pack `i` of each rank's shard of the `count` elements from `data` on; `length` is `shard_length`. Of any
+/// alignment; what fills the last pack of a shard up, and what lies past it, is zero.
 template <class T>
-struct from_pieces {
+struct from_shards {
   const T* data;
   uint64_t count;
   uint64_t length;
 
   DEVCOMM_DEVICE pack<T> operator()(int rank, uint64_t i) const {
-    const slice piece = piece_of_length(count, length, rank);
-    return from_memory<T>{data + piece.begin, piece.size()}(i);
+    const slice shard = shard_of_length(count, length, rank);
+    return from_memory<T>{data + shard.begin, shard.size()}(i);
   }
 };
 template <class T>
-from_pieces(const T*, uint64_t, uint64_t) -> from_pieces<T>;
+from_shards(const T*, uint64_t, uint64_t) -> from_shards<T>;
 
-/// Stores pack `i` of each rank's piece to the `count` elements from `data` on, and nothing past a piece.
+/// Stores pack `i` of each rank's shard to the `count` elements from `data` on, and nothing past a shard.
 template <class T>
-struct to_pieces {
+struct to_shards {
   T* data;
   uint64_t count;
   uint64_t length;
 
   DEVCOMM_DEVICE void operator()(int rank, uint64_t i, const pack<T>& value) const {
-    const slice piece = piece_of_length(count, length, rank);
-    to_memory<T>{data + piece.begin, piece.size()}(i, value);
+    const slice shard = shard_of_length(count, length, rank);
+    to_memory<T>{data + shard.begin, shard.size()}(i, value);
   }
 };
 template <class T>
-to_pieces(T*, uint64_t, uint64_t) -> to_pieces<T>;
+to_shards(T*, uint64_t, uint64_t) -> to_shards<T>;
 
 }  // namespace devcomm::collective

@@ -2,14 +2,53 @@
 /// The one loop every wait goes through.
 #pragma once
 
+#include <devcomm/assert.hpp>
 #include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/detail/arch/observed.hpp>
-#include <devcomm/detail/movers.cuh>
 #include <devcomm/detail/wait_note.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
+#include <devcomm/group.cuh>
 
 namespace devcomm::detail {
+
+// Lane groups: the lanes that send, receive and poll together. They wait together too: what one of them finds out on
+// the way, such as that time is up, ends the wait of all after the same poll.
+
+/// A thread by itself.
+struct one_thread {
+  static constexpr uint32_t threads = 1;
+
+  template <class Group>
+  DEVCOMM_DEVICE static void check(const Group&) {}
+  /// Whether one of them passes true.
+  DEVCOMM_DEVICE static bool any(bool predicate) { return predicate; }
+  /// For all of them the `value` of one that passes true for `chosen`; where none does, each its own.
+  template <class T>
+  DEVCOMM_DEVICE static T choose(bool, const T& value) {
+    return value;
+  }
+};
+
+/// All lanes of a warp, which call each function together. Orders no memory.
+struct whole_warp {
+  static constexpr uint32_t threads = arch::warp_threads;
+
+  template <class Group>
+  DEVCOMM_DEVICE static void check([[maybe_unused]] const Group& group) {
+    DEVCOMM_ASSERT(group.size() % arch::warp_threads == 0 && group.thread_rank() % arch::warp_threads == arch::lane(),
+                   "packs that warps move together need a group of whole warps: give it a multiple of 32 threads");
+  }
+  DEVCOMM_DEVICE static bool any(bool predicate) { return arch::any(arch::full_mask, predicate); }
+  template <class T>
+  DEVCOMM_DEVICE static T choose(bool chosen, const T& value) {
+    const uint32_t lanes = arch::ballot(arch::full_mask, chosen);
+    if (lanes == 0) return value;
+    uint32_t lowest = 0;
+    while ((lanes >> lowest & 1) == 0) ++lowest;
+    return shuffle(arch::full_mask, value, lowest);
+  }
+};
 
 /// How long a wait may take.
 struct deadline {
@@ -67,7 +106,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 
 /// Calls `look`, which returns whether what is waited for has happened, until it does. When `limit` is
 /// reached or the waits of its device communicator are aborted first, calls `fail` with the reason. `label` returns the
-/// `wait_label`; only the simulator and the watchdog call it. `Movers` are the threads that look together: `look`
+/// `wait_label`; only the simulator and the watchdog call it. `LaneGroup` are the threads that look together: `look`
 /// returns the same to all of them.
 ///
 /// The loop is as tight as it can be, as a few cycles more delay the moment at which an arrival is seen by a
@@ -78,7 +117,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 /// the clock and what else a check reads are local; host memory is read by one thread of a rank at a time, seldom, and
 /// only once a wait has lasted for `arch::first_host_turn`. Thousands of threads that read a word across PCIe delay
 /// each other, and the arrival that they wait for, by milliseconds.
-template <int Unroll = arch::looks_per_round, class Movers = one_thread, class Label, class Look, class Fail>
+template <int Unroll = arch::looks_per_round, class LaneGroup = one_thread, class Label, class Look, class Fail>
 DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Look look, Fail fail) {
   arch::wait_scope waiting(
       label, [=] { return &home->abort; }, [=] { return &home->comm.failures->abort; });
@@ -92,8 +131,9 @@ DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Loo
     }
     if (--progress.rounds != 0) continue;
     progress = check_wait(home, limit, progress);
-    progress = Movers::choose(progress.outcome != status::success, progress);
-    if constexpr (arch::rounds_per_check != 1) progress.rounds = Movers::choose(progress.rounds == 1, progress.rounds);
+    progress = LaneGroup::choose(progress.outcome != status::success, progress);
+    if constexpr (arch::rounds_per_check != 1)
+      progress.rounds = LaneGroup::choose(progress.rounds == 1, progress.rounds);
     note.renew(label, progress.start);
     if (progress.outcome != status::success) return fail(progress.outcome);
   }

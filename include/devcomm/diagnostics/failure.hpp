@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/config.hpp>
+#include <devcomm/diagnostics/collectives.hpp>
 #include <devcomm/operation.hpp>
 #include <devcomm/status.hpp>
 
@@ -32,6 +33,26 @@ struct call_contract {
       call.name[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(name[i])) << i % 8 * 8;
     return call;
   }
+  /// That of a call of the library's collective `Which`.
+  template <collective_call Which>
+  DEVCOMM_HOST_DEVICE static constexpr call_contract of(uint64_t begin, uint64_t end, size_t element_bytes,
+                                                        int32_t root = 0) {
+    constexpr call_contract named = named_as(to_string(Which));
+    call_contract call = named;
+    call.begin = begin;
+    call.end = end;
+    call.element_bytes = static_cast<uint32_t>(element_bytes);
+    call.root = root;
+    return call;
+  }
+
+ private:
+  DEVCOMM_HOST_DEVICE static constexpr call_contract named_as(const char* name) {
+    call_contract call{};
+    for (int i = 0; i < 23 && name[i] != 0; ++i)
+      call.name[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(name[i])) << i % 8 * 8;
+    return call;
+  }
 };
 
 /// One failed wait. Peers are world ranks. For `status::mismatch` the contracts of both ranks are set.
@@ -39,7 +60,7 @@ struct failure_record {
   uint32_t ready;  ///< stored last, with release: 1 once the record is complete
   status outcome;
   operation what;
-  uint32_t index;  ///< which barrier, channel or signal
+  uint32_t index;  ///< which barrier, mailbox or signal
   int32_t rank;
   int32_t peer;
   uint32_t block;
@@ -51,7 +72,7 @@ struct failure_record {
   call_contract my_call;
   call_contract their_call;
   uint32_t peer_index;    ///< the peer's; another one only between groups of one rank
-  uint32_t among_groups;  ///< 1: among groups of one rank, known by their channels
+  uint32_t among_groups;  ///< 1: among groups of one rank, known by their mailboxes
 };
 
 static_assert(sizeof(failure_record) == 184, "read by the host library");

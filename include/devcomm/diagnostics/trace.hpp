@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/config.hpp>
+#include <devcomm/diagnostics/collectives.hpp>
 #include <devcomm/requirements.hpp>
 
 namespace devcomm {
@@ -56,8 +57,8 @@ static_assert(sizeof(trace_record) == 32, "read by the host library");
 /// What stands in place of the name of a wait.
 struct awaited_span {
   uint32_t what;    ///< `operation`
-  uint32_t index;   ///< which barrier or channel
-  uint32_t handle;  ///< place of the barriers or channels in the resource window, in lines of 128 bytes
+  uint32_t index;   ///< which barrier or mailbox
+  uint32_t handle;  ///< place of the barriers or mailboxes in the resource window, in lines of 128 bytes
   uint32_t epoch;
   uint32_t first;  ///< world rank of the team's first member, modulo 65536
   span_kind kind;
@@ -75,38 +76,6 @@ struct awaited_span {
             static_cast<span_kind>(high >> 56)};
   }
 };
-
-/// The functions of `devcomm/collective/`, as spans name them.
-enum class collective_call : uint8_t {
-  all_reduce_one_shot = 1,
-  all_reduce_two_shot,
-  all_reduce_direct,
-  all_reduce_one_shot_pull,
-  reduce_scatter,
-  reduce_scatter_direct,
-  all_gather,
-  all_gather_direct,
-  broadcast,
-  broadcast_direct,
-  all_reduce_chunked,
-};
-
-DEVCOMM_HOST_DEVICE constexpr const char* to_string(collective_call call) {
-  switch (call) {
-    case collective_call::all_reduce_one_shot: return "all_reduce_one_shot";
-    case collective_call::all_reduce_two_shot: return "all_reduce_two_shot";
-    case collective_call::all_reduce_direct: return "all_reduce_direct";
-    case collective_call::all_reduce_one_shot_pull: return "all_reduce_one_shot_pull";
-    case collective_call::reduce_scatter: return "reduce_scatter";
-    case collective_call::reduce_scatter_direct: return "reduce_scatter_direct";
-    case collective_call::all_gather: return "all_gather";
-    case collective_call::all_gather_direct: return "all_gather_direct";
-    case collective_call::broadcast: return "broadcast";
-    case collective_call::broadcast_direct: return "broadcast_direct";
-    case collective_call::all_reduce_chunked: return "all_reduce_chunked";
-  }
-  return "unknown collective";
-}
 
 /// What stands in place of the name of a call of a collective.
 struct call_span {

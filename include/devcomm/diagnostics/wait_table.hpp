@@ -11,7 +11,7 @@ namespace devcomm {
 struct wait_record {
   uint32_t number;  ///< of the wait, never 0; stored last, with release. 0 when the place is free
   operation what;
-  uint32_t index;  ///< which barrier, channel or signal
+  uint32_t index;  ///< which barrier, mailbox or signal
   int32_t peer;
   uint32_t block;
   uint32_t thread;
@@ -20,7 +20,7 @@ struct wait_record {
   uint64_t since;       ///< nanoseconds, when the wait was found to be no short one
   uint64_t noted;       ///< nanoseconds, when this was written
   uint32_t peer_index;  ///< the peer's; another one only between groups of one rank
-  /// 0 for a wait for a rank. For a group of this rank, 1 more than the offset of their channels' handle, in
+  /// 0 for a wait for a rank. For a group of this rank, 1 more than the offset of their mailboxes' handle, in
   /// lines of 128 bytes.
   uint32_t groups;
 };

@@ -108,6 +108,8 @@ class barrier_session {
     return protocol_.agree();
   }
 
+  DEVCOMM_DEVICE const Group& group() const { return protocol_.group(); }
+  DEVCOMM_DEVICE const team& members() const { return protocol_.members(); }
   /// Epoch of the last barrier that this session went through; wraps around.
   [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return protocol_.epoch(); }
 

@@ -12,13 +12,13 @@
 /// receiver wrote in round `r` must be there before the sender's data of round `r + 2`. The sender writes those
 /// after it heard, in `r + 1`, from the receiver, who sent that after the zeros: after the end of the
 /// launch that wrote them or, in a session of several rounds, after the fence of `begin_round`.
-/// lsa/detail/packet_channel.cuh has the rest of the argument.
+/// lsa/detail/packet_session.cuh has the rest of the argument.
 #pragma once
 
 #include <devcomm/data/pack.cuh>
 #include <devcomm/data/small_float.cuh>
 #include <devcomm/detail/arch/language.hpp>
-#include <devcomm/lsa/detail/packet_channel.cuh>
+#include <devcomm/lsa/detail/packet_session.cuh>
 #include <devcomm/lsa/mailboxes.hpp>
 #include <devcomm/lsa/pack_cursor.cuh>
 
@@ -26,7 +26,7 @@ namespace devcomm::detail {
 
 struct lamport_protocol {
   static constexpr packet_protocol id = packet_protocol::lamport;
-  using movers = one_thread;
+  using lane_group = one_thread;
   static constexpr int packets_a_flag = 1;
   static constexpr bool once_a_launch = true;
 
@@ -67,21 +67,21 @@ inline constexpr bool is_lamport_type = detail::is_same<T, float> || is_small_fl
 /// One group's hold on one Lamport mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*, *Requires*, *Failure*: as for `ll_session`; also every packet that is sent is received, once, and a
-/// launch has one session of a channel at most, which may do several rounds; the simulator names a second.
-/// Further rounds of one session cost a system-wide fence each, so give a channel the capacity for one.
+/// launch has one session of a mailbox at most, which may do several rounds; the simulator names a second.
+/// Further rounds of one session cost a system-wide fence each, so give a mailbox the capacity for one.
 template <class Group>
-class lamport_session : public detail::packet_channel<detail::lamport_protocol, Group> {
-  using base = detail::packet_channel<detail::lamport_protocol, Group>;
+class lamport_session : public detail::packet_session<detail::lamport_protocol, Group> {
+  using base = detail::packet_session<detail::lamport_protocol, Group>;
   using protocol = detail::lamport_protocol;
 
  public:
-  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, lamport_handle channels, uint32_t index)
-      : base(group, comm, comm.lsa(), channels, index) {}
+  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, lamport_handle mailboxes, uint32_t index)
+      : base(group, comm, comm.lsa(), mailboxes, index) {}
 
   /// *Requires* that `members` is part of the LSA team.
-  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, team members, lamport_handle channels,
+  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, team members, lamport_handle mailboxes,
                                  uint32_t index)
-      : base(group, comm, members, channels, index) {}
+      : base(group, comm, members, mailboxes, index) {}
 
   template <class T>
   static constexpr bool can_carry = is_lamport_type<T>;
@@ -90,7 +90,7 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity(); }
   /// The way of this thread over the packs of a round.
-  DEVCOMM_DEVICE thread_walk walk() const { return thread_walk(this->group()); }
+  DEVCOMM_DEVICE thread_cursor cursor() const { return thread_cursor(this->group()); }
 
   /// Sends a pack to `member` as packet `i` of this round. *Ordering*: none for anything else.
   template <class T>

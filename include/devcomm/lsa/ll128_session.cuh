@@ -10,15 +10,15 @@
 /// whole, and a warp's load of the line is one look at it. So who sees a line's flag has seen its data. PCIe cuts lines
 /// into parts that arrive in any order, and so may a switch between GPUs of two kinds: there the host library makes no
 /// LL128 mailboxes and says why (`properties::ll128`). Lines are only ever overwritten by their sender;
-/// lsa/detail/packet_channel.cuh says why that is not too early.
+/// lsa/detail/packet_session.cuh says why that is not too early.
 ///
 /// *Limit*. Epochs come again after 2^32 rounds, as those of `ll_session`.
 #pragma once
 
 #include <devcomm/data/pack.cuh>
-#include <devcomm/detail/movers.cuh>
+#include <devcomm/detail/poll.cuh>
 #include <devcomm/group.cuh>
-#include <devcomm/lsa/detail/packet_channel.cuh>
+#include <devcomm/lsa/detail/packet_session.cuh>
 #include <devcomm/lsa/mailboxes.hpp>
 #include <devcomm/lsa/pack_cursor.cuh>
 
@@ -26,7 +26,7 @@ namespace devcomm::detail {
 
 struct ll128_protocol {
   static constexpr packet_protocol id = packet_protocol::ll128;
-  using movers = whole_warp;
+  using lane_group = whole_warp;
   static constexpr int packets_a_flag = 8;
   static constexpr bool once_a_launch = false;
 
@@ -80,41 +80,41 @@ namespace devcomm::lsa {
 /// One group's hold on one LL128 mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*, *Failure*: as for `ll_session`; what sends and receives is called by all lanes of a warp together,
-/// with walks at the same place. *Requires* that each 32 threads of the group are the lanes of a warp, in order.
+/// with cursors at the same place. *Requires* that each 32 threads of the group are the lanes of a warp, in order.
 ///
-///     for (auto at = channel.walk(); at.first() < count; at.next())
-///       channel.send_pack_to_all(at, at.is_below(count) ? produce(at.index()) : pack<T>{});
+///     for (auto at = mailbox.cursor(); at.first() < count; at.next())
+///       mailbox.send_pack_to_all(at, at.is_below(count) ? produce(at.index()) : pack<T>{});
 template <class Group>
-class ll128_session : public detail::packet_channel<detail::ll128_protocol, Group> {
-  using base = detail::packet_channel<detail::ll128_protocol, Group>;
+class ll128_session : public detail::packet_session<detail::ll128_protocol, Group> {
+  using base = detail::packet_session<detail::ll128_protocol, Group>;
   using protocol = detail::ll128_protocol;
   static_assert(detail::may_hold_warps<Group>,
                 "an LL128 mailbox needs a group of whole warps, such as block, warp_span or warp; use an LL mailbox");
 
  public:
-  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, ll128_handle channels, uint32_t index)
-      : ll128_session(group, comm, comm.lsa(), channels, index) {}
+  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, ll128_handle mailboxes, uint32_t index)
+      : ll128_session(group, comm, comm.lsa(), mailboxes, index) {}
 
   /// *Requires* that `members` is part of the LSA team.
-  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, team members, ll128_handle channels,
+  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, team members, ll128_handle mailboxes,
                                uint32_t index)
-      : base(group, comm, members, channels, index) {
-    DEVCOMM_ASSERT(channels.packets % ll128_unit::packets == 0, "LL128 mailboxes hold whole units of 32 packets");
+      : base(group, comm, members, mailboxes, index) {
+    DEVCOMM_ASSERT(mailboxes.packets % ll128_unit::packets == 0, "LL128 mailboxes hold whole units of 32 packets");
   }
 
   template <class T>
   static constexpr bool can_carry = true;
   /// Packets that make room for `packs` packs from each member to each in a round: an even number of units, so that
-  /// half of the channel is whole units as well.
+  /// half of the mailbox is whole units as well.
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return ll128_unit::packets_for(packs); }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / ll128_unit::packets * ll128_unit::packs; }
   /// The way of this thread over the packs of a round.
-  DEVCOMM_DEVICE warp_walk walk() const { return warp_walk(this->group()); }
+  DEVCOMM_DEVICE warp_cursor cursor() const { return warp_cursor(this->group()); }
 
   /// Sends the packs of the unit at `at` to `member`. *Ordering*: none for anything else.
   template <class T>
-  DEVCOMM_DEVICE void send_pack(int member, const warp_walk& at, const pack<T>& value) const {
+  DEVCOMM_DEVICE void send_pack(int member, const warp_cursor& at, const pack<T>& value) const {
     this->check(member, at.packet(), ll128_unit::packets);
     if (!this->is_alive()) return;
     const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
@@ -124,7 +124,7 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
 
   /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
   template <int Ranks = 0, class T>
-  DEVCOMM_DEVICE void send_pack_to_all(const warp_walk& at, const pack<T>& value) const {
+  DEVCOMM_DEVICE void send_pack_to_all(const warp_cursor& at, const pack<T>& value) const {
     this->check(0, at.packet(), ll128_unit::packets);
     if (!this->is_alive()) return;
     const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
@@ -137,7 +137,7 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
   /// arrived. In the place of members from `end` on it is the last one's before `end` again; lanes without a pack get
   /// zeros. *Ordering*: none for anything else. *Requires* `first < end`.
   template <int Members, class T>
-  DEVCOMM_DEVICE void receive_packs(int first, int end, const warp_walk& at, pack<T> (&values)[Members]) {
+  DEVCOMM_DEVICE void receive_packs(int first, int end, const warp_cursor& at, pack<T> (&values)[Members]) {
     this->check(first, at.packet(), ll128_unit::packets);
     this->check(end - 1, at.packet(), ll128_unit::packets);
     detail::arch::vec16 raw[Members] = {};
@@ -163,7 +163,7 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
 
  private:
   /// This lane's.
-  DEVCOMM_DEVICE static uint32_t packet_of(const warp_walk& at) { return at.packet() + detail::arch::lane(); }
+  DEVCOMM_DEVICE static uint32_t packet_of(const warp_cursor& at) { return at.packet() + detail::arch::lane(); }
 };
 
 }  // namespace devcomm::lsa

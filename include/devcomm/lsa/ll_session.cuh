@@ -6,14 +6,14 @@
 /// until both flags are its own epoch, and then has the data.
 ///
 /// *Why no fence is needed*. Data and flag of a half are one word, so neither can be seen without the other.
-/// Packets are only ever overwritten by their sender; lsa/detail/packet_channel.cuh says why that is not too early.
+/// Packets are only ever overwritten by their sender; lsa/detail/packet_session.cuh says why that is not too early.
 ///
 /// *Limit*. Epochs come again after 2^32 rounds. A packet that nobody wrote in all that time, and that is waited for in
 /// just the round that has its epoch, would be taken for a new one. Lamport mailboxes have no such limit.
 #pragma once
 
 #include <devcomm/data/pack.cuh>
-#include <devcomm/lsa/detail/packet_channel.cuh>
+#include <devcomm/lsa/detail/packet_session.cuh>
 #include <devcomm/lsa/mailboxes.hpp>
 #include <devcomm/lsa/pack_cursor.cuh>
 
@@ -21,7 +21,7 @@ namespace devcomm::detail {
 
 struct ll_protocol {
   static constexpr packet_protocol id = packet_protocol::ll;
-  using movers = one_thread;
+  using lane_group = one_thread;
   static constexpr int packets_a_flag = 1;
   static constexpr bool once_a_launch = false;
 
@@ -58,23 +58,23 @@ namespace devcomm::lsa {
 /// zeros at once, and from the next round on the whole group sends nothing. In checked mode, a checked launch or call
 /// of a collective that differs from a member's whose packets are waited for is a `status::mismatch`.
 template <class Group>
-class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
-  using base = detail::packet_channel<detail::ll_protocol, Group>;
+class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
+  using base = detail::packet_session<detail::ll_protocol, Group>;
   using protocol = detail::ll_protocol;
 
  public:
-  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, ll_handle channels, uint32_t index)
-      : base(group, comm, comm.lsa(), channels, index) {}
+  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, ll_handle mailboxes, uint32_t index)
+      : base(group, comm, comm.lsa(), mailboxes, index) {}
 
   /// *Requires* that `members` is part of the LSA team.
-  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, team members, ll_handle channels, uint32_t index)
-      : base(group, comm, members, channels, index) {}
+  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, team members, ll_handle mailboxes, uint32_t index)
+      : base(group, comm, members, mailboxes, index) {}
 
-  /// Between groups of this rank, on channels of `requirements::add_local_ll_channels`. Members are these groups, and
+  /// Between groups of this rank, on mailboxes of `requirements::add_local_ll_channels`. Members are these groups, and
   /// what is said of ranks holds for them.
-  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_team members, ll_handle channels)
-      : base(group, comm, detail::packet_members::of_groups(comm, members, channels.offset, channels.count), channels) {
-  }
+  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_team members, ll_handle mailboxes)
+      : base(group, comm, detail::packet_memory::of_groups(comm, members, mailboxes.offset, mailboxes.count),
+             mailboxes) {}
 
   /// Sends 8 bytes to `member` as packet `packet` of this round. *Ordering*: none for anything else.
   DEVCOMM_DEVICE void send(int member, uint32_t packet, uint64_t data) const {
@@ -118,7 +118,7 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
       for (uint64_t& words : member) words = 0;
   }
 
-  // As a channel of packs, for the collectives: a pack of 16 bytes is two packets.
+  // As a mailbox of packs, for the collectives: a pack of 16 bytes is two packets.
 
   template <class T>
   static constexpr bool can_carry = true;
@@ -129,7 +129,7 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / 2; }
   /// The way of this thread over the packs of a round.
-  DEVCOMM_DEVICE thread_walk walk() const { return thread_walk(this->group()); }
+  DEVCOMM_DEVICE thread_cursor cursor() const { return thread_cursor(this->group()); }
   template <class T>
   DEVCOMM_DEVICE void send_pack(int member, uint32_t i, const pack<T>& value) const {
     this->check(member, 2 * i, 2);

@@ -1,22 +1,22 @@
 /// \file pack_cursor.cuh
-/// How the threads of a group share the packs that they send through a channel.
+/// How the threads of a group share the packs that they send through a mailbox.
 #pragma once
 
 #include <devcomm/detail/arch/arch.cuh>
-#include <devcomm/detail/movers.cuh>
+#include <devcomm/detail/poll.cuh>
 #include <devcomm/lsa/mailboxes.hpp>
 
 namespace devcomm::lsa {
 
 /// A thread's way over packs that each move by themselves: one after the other, a group's size apart. Where a call
-/// takes the number of a pack, a walk stands for the one that it is at.
-class thread_walk {
+/// takes the number of a pack, a cursor stands for the one that it is at.
+class thread_cursor {
  public:
   template <class Group>
-  DEVCOMM_DEVICE explicit thread_walk(const Group& group)
+  DEVCOMM_DEVICE explicit thread_cursor(const Group& group)
       : index_(static_cast<uint32_t>(group.thread_rank())), step_(static_cast<uint32_t>(group.size())) {}
 
-  /// The first of the packs that move together with this one. A walk over `n` packs ends when it is `n` or more.
+  /// The first of the packs that move together with this one. A cursor over `n` packs ends when it is `n` or more.
   DEVCOMM_DEVICE uint32_t first() const { return index_; }
   /// The pack.
   DEVCOMM_DEVICE uint32_t index() const { return index_; }
@@ -42,16 +42,16 @@ class thread_walk {
 /// beside a flag, and lanes 15 and 31, which have no pack of their own, the other 8.
 ///
 /// *Requires* that each 32 threads of the group are the lanes of a warp, in order.
-class warp_walk {
+class warp_cursor {
  public:
   template <class Group>
-  DEVCOMM_DEVICE explicit warp_walk(const Group& group) {
+  DEVCOMM_DEVICE explicit warp_cursor(const Group& group) {
     detail::whole_warp::check(group);
     unit_ = static_cast<uint32_t>(group.thread_rank()) / detail::arch::warp_threads;
     step_ = static_cast<uint32_t>(group.size()) / detail::arch::warp_threads;
   }
 
-  /// The first pack of the unit. A walk over `n` packs ends when it is `n` or more.
+  /// The first pack of the unit. A cursor over `n` packs ends when it is `n` or more.
   DEVCOMM_DEVICE uint32_t first() const { return unit_ * ll128_unit::packs; }
   /// The lane's pack; anything where it has none.
   DEVCOMM_DEVICE uint32_t index() const { return first() + slot(); }
@@ -61,8 +61,8 @@ class warp_walk {
   }
   DEVCOMM_DEVICE void next() { unit_ += step_; }
   /// The same place so many packs further on. *Requires* whole units, see `whole`.
-  DEVCOMM_DEVICE warp_walk operator+(uint32_t packs) const {
-    warp_walk later = *this;
+  DEVCOMM_DEVICE warp_cursor operator+(uint32_t packs) const {
+    warp_cursor later = *this;
     later.unit_ += packs / ll128_unit::packs;
     return later;
   }

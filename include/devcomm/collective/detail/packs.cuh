@@ -1,5 +1,5 @@
 /// \file packs.cuh
-/// What the collectives over packets are made of: packs to and from all members of a channel.
+/// What the collectives over packets are made of: packs to and from all members of a session.
 #pragma once
 
 #include <devcomm/data/pack.cuh>
@@ -28,19 +28,19 @@ inline constexpr int members_at_once = Ranks != 0 ? Ranks : 4;
 
 /// Members whose packs a thread moves at once; more would take registers that 512 threads do not have.
 template <int Ranks>
-inline constexpr int pieces_at_once = Ranks == 2 ? 2 : 4;
+inline constexpr int shards_at_once = Ranks == 2 ? 2 : 4;
 
-/// Receives pack `i`, a number or a walk, from all `members` members, so many at once, and reduces. `Ranks` is their
+/// Receives pack `i`, a number or a cursor, from all `members` members, so many at once, and reduces. `Ranks` is their
 /// number, or 0 where it is not known.
-template <int Ranks, class T, int AtOnce = members_at_once<Ranks>, class Channel, class Place, class Operator>
-DEVCOMM_DEVICE pack<T> receive_and_reduce(Channel& channel, int members, const Place& i, const Operator& op) {
+template <int Ranks, class T, int AtOnce = members_at_once<Ranks>, class Session, class Place, class Operator>
+DEVCOMM_DEVICE pack<T> receive_and_reduce(Session& session, int members, const Place& i, const Operator& op) {
   using accumulator = accumulator_t<T>;
   const int end = Ranks != 0 ? Ranks : members;
   accumulator total[pack<T>::size];
   DEVCOMM_UNROLL_BY(1)
   for (int first = 0; first < end; first += AtOnce) {
     pack<T> values[AtOnce];
-    channel.receive_packs(first, end, i, values);
+    session.receive_packs(first, end, i, values);
     DEVCOMM_UNROLL
     for (int m = 0; m < AtOnce; ++m) {
       if (first + m >= end) break;
@@ -58,8 +58,8 @@ DEVCOMM_DEVICE pack<T> receive_and_reduce(Channel& channel, int members, const P
 }
 
 /// Sends `produce(member)` as pack `i` to each of the first `end` members.
-template <int AtOnce, class T, class Channel, class Place, class Produce>
-DEVCOMM_DEVICE void send_pieces(Channel& channel, int end, const Place& i, const Produce& produce) {
+template <int AtOnce, class T, class Session, class Place, class Produce>
+DEVCOMM_DEVICE void send_shards(Session& session, int end, const Place& i, const Produce& produce) {
   DEVCOMM_UNROLL_BY(1)
   for (int first = 0; first < end; first += AtOnce) {
     pack<T> values[AtOnce];
@@ -68,20 +68,20 @@ DEVCOMM_DEVICE void send_pieces(Channel& channel, int end, const Place& i, const
       if (first + m < end) values[m] = produce(first + m);
     DEVCOMM_UNROLL
     for (int m = 0; m < AtOnce; ++m)
-      if (first + m < end) channel.send_pack(first + m, i, values[m]);
+      if (first + m < end) session.send_pack(first + m, i, values[m]);
   }
 }
 
 /// Calls `consume(member, value)` with pack `i` from each of the first `end` members, unless the session has failed.
-template <int AtOnce, class T, class Channel, class Place, class Consume>
-DEVCOMM_DEVICE void receive_pieces(Channel& channel, int end, const Place& i, const Consume& consume) {
+template <int AtOnce, class T, class Session, class Place, class Consume>
+DEVCOMM_DEVICE void receive_shards(Session& session, int end, const Place& i, const Consume& consume) {
   DEVCOMM_UNROLL_BY(1)
   for (int first = 0; first < end; first += AtOnce) {
     pack<T> values[AtOnce];
-    channel.receive_packs(first, end, i, values);
+    session.receive_packs(first, end, i, values);
     DEVCOMM_UNROLL
     for (int m = 0; m < AtOnce; ++m)
-      if (first + m < end && channel.is_alive()) consume(first + m, values[m]);
+      if (first + m < end && session.is_alive()) consume(first + m, values[m]);
   }
 }
 

@@ -10,12 +10,12 @@ namespace devcomm::detail {
 /// One thread's part in one session.
 struct session_id {
   operation what;
-  uint32_t index;      ///< which barrier or channel
+  uint32_t index;      ///< which barrier or mailbox
   int32_t rank;        ///< world rank
   uint32_t thread;     ///< place in the group
   uint32_t threads;    ///< of the group
   const void* window;  ///< base of the resource window: one for all ranks of a process
-  uint64_t offset;     ///< in a rank's resources; tells barriers and channels of one window apart
+  uint64_t offset;     ///< in a rank's resources; tells barriers and mailboxes of one window apart
   bool once_a_launch;  ///< a launch has one session there at most
 };
 
@@ -25,7 +25,7 @@ enum class session_call : uint8_t { arrive, wait, sync, wait_for, agree, begin_r
 /// What a waiting thread waits for, in the terms of the call it made.
 struct wait_label {
   operation what;
-  uint32_t index;               ///< which barrier, channel or signal
+  uint32_t index;               ///< which barrier, mailbox or signal
   int32_t rank;                 ///< world rank of the waiting thread
   int32_t peer;                 ///< world rank waited for
   uint64_t expected;            ///< epoch waited for

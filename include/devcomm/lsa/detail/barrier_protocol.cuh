@@ -213,6 +213,7 @@ class barrier_protocol {
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
+  DEVCOMM_DEVICE const team& members() const { return members_; }
   /// The span of a wait for the next epoch.
   DEVCOMM_DEVICE trace_span trace(span_kind kind) const {
     const auto handle = static_cast<uint32_t>(barriers_.offset / 128);

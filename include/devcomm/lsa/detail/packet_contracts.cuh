@@ -1,5 +1,5 @@
 /// \file packet_contracts.cuh
-/// Whether all members of a packet channel launched, and called, the same.
+/// Whether all members of a packet mailbox launched, and called, the same.
 ///
 /// With the first round of a session, and of each call of a collective, every thread shows its contract to all members
 /// before its first packet; so whoever has a packet can see the contract. Who waits looks at the contracts of those it
@@ -9,7 +9,7 @@
 #pragma once
 
 #include <devcomm/detail/contract.cuh>
-#include <devcomm/detail/movers.cuh>
+#include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
@@ -23,15 +23,15 @@ namespace devcomm::detail {
 /// One thread's part.
 class packet_contracts {
  public:
-  DEVCOMM_DEVICE packet_contracts(uint32_t group_threads, const device_comm& comm, const packet_members& members,
+  DEVCOMM_DEVICE packet_contracts(uint32_t group_threads, const device_comm& comm, const packet_memory& memory,
                                   const lsa::mailbox_layout& layout, uint64_t offset)
-      : members_(members.team_of) {
+      : members_(memory.members) {
     const auto self = static_cast<uint32_t>(members_.rank);
     mine_ =
-        reinterpret_cast<lsa::packet_contract*>(comm.resources.local + offset + layout.contract(members.own(), 0, 0));
-    theirs_ = members.first + layout.contract(members.index, 0, self);
+        reinterpret_cast<lsa::packet_contract*>(comm.resources.local + offset + layout.contract(memory.own(), 0, 0));
+    theirs_ = memory.first + layout.contract(memory.index, 0, self);
     stride_ =
-        members.stride + members.channels * static_cast<int64_t>(layout.contract(1, 0, 0) - layout.contract(0, 0, 0));
+        memory.stride + memory.mailboxes * static_cast<int64_t>(layout.contract(1, 0, 0) - layout.contract(0, 0, 0));
     launch_ = {arch::grid_blocks(), group_threads, comm.launch_key};
     due_ = checked_ = (comm.flags & device_comm::check_launch) != 0;
   }
@@ -58,13 +58,13 @@ class packet_contracts {
     arch::check_fence<memory_order::release>();
   }
 
-  /// Sets `other` to the first member in `[first, end)` that one of `Movers` knows to differ, if there is one. `whole`
-  /// says that all of them have sent.
-  template <class Movers>
+  /// Sets `other` to the first member in `[first, end)` that one of `LaneGroup` knows to differ, if there is one.
+  /// `whole` says that all of them have sent.
+  template <class LaneGroup>
   DEVCOMM_DEVICE void compare(int first, int end, uint32_t epoch, bool whole, int& other) const {
     if (!compares_) return;
     find_other(first, end, epoch, whole, other);
-    other = Movers::choose(other >= 0, other);
+    other = LaneGroup::choose(other >= 0, other);
   }
 
   /// Leaves a record of member `other`, unless this rank's waits have ended already.
@@ -96,7 +96,7 @@ class packet_contracts {
   /// From the contracts of even rounds to those of a round.
   DEVCOMM_DEVICE int half(uint32_t epoch) const { return epoch % 2 != 0 ? members_.size : 0; }
 
-  team members_;
+  packet_members members_;
   int64_t stride_;              // bytes from one member's memory to the next's
   lsa::packet_contract* mine_;  // shown to this rank in even rounds, member 0's first
   char* theirs_;                // this rank's on member 0, of even rounds
@@ -112,11 +112,11 @@ class packet_contracts {
 /// Unless compiled with `DEVCOMM_CHECKED`, nothing is compared.
 class packet_contracts {
  public:
-  DEVCOMM_DEVICE packet_contracts(uint32_t, const device_comm&, const packet_members&, const lsa::mailbox_layout&,
+  DEVCOMM_DEVICE packet_contracts(uint32_t, const device_comm&, const packet_memory&, const lsa::mailbox_layout&,
                                   uint64_t) {}
   DEVCOMM_DEVICE void begin_call(const call_contract&) const {}
   DEVCOMM_DEVICE void show(uint32_t) const {}
-  template <class Movers>
+  template <class LaneGroup>
   DEVCOMM_DEVICE void compare(int, int, uint32_t, bool, int&) const {}
   DEVCOMM_DEVICE status report(resource_header*, const awaited&, int) const { return status::success; }
 };

@@ -10,8 +10,9 @@
 namespace devcomm::collective {
 
 /// Each rank owns a share of the vector: it reads that from all inputs, reduces, and writes the result to all
-/// outputs. For large vectors where there is no memory but the two windows; with chunk buffers `all_reduce_chunked` is
-/// faster. Each rank reads and writes `(ranks - 1) / ranks` times the vector over its links.
+/// outputs. For large vectors where there is no memory but the two windows; with chunk buffers
+/// `all_reduce_two_shot_chunked` is faster. Each rank reads and writes `(ranks - 1) / ranks` times the vector over its
+/// links.
 ///
 /// `input` and `output` may be the same place. Each block meets its like on the other ranks, and no other block: inputs
 /// are complete before the launch, and outputs after it, or the grid is synchronised before and after the call.
@@ -22,9 +23,11 @@ namespace devcomm::collective {
 /// grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted; one at the first barrier
 /// leaves outputs alone.
 template <class T, class Group, class Operator>
-DEVCOMM_DEVICE void all_reduce_direct(lsa::barrier_session<Group>& barrier, const Group& group, const device_comm& comm,
-                                      sym_ptr<T> input, sym_ptr<T> output, uint64_t count, Operator op) {
-  const team ranks = comm.lsa();
+DEVCOMM_DEVICE void all_reduce_two_shot_zero_copy(lsa::barrier_session<Group>& barrier, sym_ptr<T> input,
+                                                  sym_ptr<T> output, uint64_t count, Operator op) {
+  const team ranks = barrier.members();
+  DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), input.memory),
+                 "zero-copy collectives need a barrier of the whole LSA team");
   const auto members = static_cast<uint64_t>(ranks.size);
   const uint64_t share = (packs_of<T>(count) + members - 1) / members;  // of each rank, in packs
   const slice mine = slice_of_block(share);
@@ -34,11 +37,11 @@ DEVCOMM_DEVICE void all_reduce_direct(lsa::barrier_session<Group>& barrier, cons
   };
   const uint64_t first = element(mine.begin);
 
-  const trace_span traced = barrier.trace_call(collective_call::all_reduce_direct, count);
+  const trace_span traced = barrier.trace_call(collective_call::all_reduce_two_shot_zero_copy, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a peer that is late may still use its memory
   reduce_copy<T>(
-      group, ranks.size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + first; }, ranks.size,
+      barrier.group(), ranks.size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + first; }, ranks.size,
       [&](int step) {  // not all ranks to one at a time
         const int rank = ranks.rank + step;
         return output.lsa(rank < ranks.size ? rank : rank - ranks.size) + first;

@@ -1,4 +1,4 @@
-/// \file packet_channel.cuh
+/// \file packet_session.cuh
 /// What the packet protocols of `lsa` have in common: rows, rounds, epochs and waits.
 ///
 /// Every member of the team has, on each member, a row of packets for even and one for odd rounds. Nothing is
@@ -40,52 +40,53 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE int first_missing(const char* row, uint64_t row_
   return first;
 }
 
-/// One group's part in one channel. `Protocol` has its `packet_protocol` as `id`, who moves a packet as `movers`, how
-/// many packets one flag speaks for as `packets_a_flag`, `has_arrived(packet, epoch)`, and `end_round()`, which orders
-/// a round's stores before the next's; `once_a_launch` where the end of a session does not.
+/// One group's part in one mailbox. `Protocol` has its `packet_protocol` as `id`, who moves a packet as `lane_group`,
+/// how many packets one flag speaks for as `packets_a_flag`, `has_arrived(packet, epoch)`, and `end_round()`, which
+/// orders a round's stores before the next's; `once_a_launch` where the end of a session does not.
 template <class Protocol, class Group>
-class packet_channel {
+class packet_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
 
  public:
   using handle = lsa::mailbox_handle<Protocol::id>;
-  using movers = typename Protocol::movers;
+  using lane_group = typename Protocol::lane_group;
   /// Groups have a multiple of so many threads.
-  static constexpr uint32_t group_multiple = movers::threads;
+  static constexpr uint32_t group_multiple = lane_group::threads;
   /// As failure records call its waits.
   static constexpr operation what = mailbox_wait(Protocol::id);
 
   /// Between ranks. *Requires* that `members` is part of the LSA team.
-  DEVCOMM_DEVICE packet_channel(Group group, const device_comm& comm, team members, handle channels, uint32_t index)
-      : packet_channel(group, comm, packet_members::of_ranks(comm, members, channels.offset, index), channels) {}
+  DEVCOMM_DEVICE packet_session(Group group, const device_comm& comm, team members, handle mailboxes, uint32_t index)
+      : packet_session(group, comm, packet_memory::of_ranks(comm, members, mailboxes.offset, index), mailboxes) {}
 
-  DEVCOMM_DEVICE packet_channel(Group group, const device_comm& comm, const packet_members& members, handle channels)
+  DEVCOMM_DEVICE packet_session(Group group, const device_comm& comm, const packet_memory& memory, handle mailboxes)
       : group_(group),
         home_(reinterpret_cast<resource_header*>(comm.resources.local)),
-        members_(members.team_of),
-        packets_(channels.packets),
-        index_(members.own()),
-        contracts_(group.size(), comm, members, {channels.count, channels.members, channels.packets}, channels.offset) {
-    DEVCOMM_ASSERT(index_ < channels.count, "channel index is past the channels that requirements asked for");
-    DEVCOMM_ASSERT(static_cast<uint32_t>(members_.size) == channels.members,
-                   "the channels were made for a team of another size");
-    movers::check(group);
-    const lsa::mailbox_layout layout{channels.count, channels.members, channels.packets};
-    char* own = comm.resources.local + channels.offset;
+        members_(memory.members),
+        packets_(mailboxes.packets),
+        index_(memory.own()),
+        contracts_(group.size(), comm, memory, {mailboxes.count, mailboxes.members, mailboxes.packets},
+                   mailboxes.offset) {
+    DEVCOMM_ASSERT(index_ < mailboxes.count, "mailbox index is past the mailboxes that requirements asked for");
+    DEVCOMM_ASSERT(static_cast<uint32_t>(members_.size) == mailboxes.members,
+                   "the mailboxes were made for a team of another size");
+    lane_group::check(group);
+    const lsa::mailbox_layout layout{mailboxes.count, mailboxes.members, mailboxes.packets};
+    char* own = comm.resources.local + mailboxes.offset;
     own_ = reinterpret_cast<uint32_t*>(own + layout.epoch(index_));
     epoch_ = arch::load<memory_order::relaxed, scope::device>(own_);
     mine_ = own + layout.row(index_, 0, 0);
-    theirs_ = members.first + layout.row(members.index, 0, static_cast<uint32_t>(members_.rank));
-    stride_ = members.stride + members.channels * static_cast<int64_t>(layout.row(1, 0, 0) - layout.row(0, 0, 0));
-    if (movers::any(is_aborted(home_))) failure_ = status::aborted;
+    theirs_ = memory.first + layout.row(memory.index, 0, static_cast<uint32_t>(members_.rank));
+    stride_ = memory.stride + memory.mailboxes * static_cast<int64_t>(layout.row(1, 0, 0) - layout.row(0, 0, 0));
+    if (lane_group::any(is_aborted(home_))) failure_ = status::aborted;
     arch::begin_session(id());
   }
 
-  packet_channel(const packet_channel&) = delete;
-  packet_channel& operator=(const packet_channel&) = delete;
+  packet_session(const packet_session&) = delete;
+  packet_session& operator=(const packet_session&) = delete;
 
   /// Keeps the epoch for the next session.
-  DEVCOMM_DEVICE ~packet_channel() noexcept(false) {
+  DEVCOMM_DEVICE ~packet_session() noexcept(false) {
     if (arch::unwinding()) return;
     arch::call_session(id(), session_call::end);
     group_.sync();  // all have read it
@@ -95,7 +96,8 @@ class packet_channel {
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
-  DEVCOMM_DEVICE const team& members() const { return members_; }
+  /// This member's `rank` among the members, and their number, `size`.
+  DEVCOMM_DEVICE const packet_members& members() const { return members_; }
   /// Packets that each member can send to each in one round.
   DEVCOMM_DEVICE uint32_t capacity() const { return packets_; }
 
@@ -122,7 +124,7 @@ class packet_channel {
 
   /// A span of this thread's group, in a trace, such as a call of a collective or a part of one.
   DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
-  /// The span of a call of a collective over this channel.
+  /// The span of a call of a collective over this mailbox.
   DEVCOMM_DEVICE trace_span trace_call(collective_call which, uint64_t packs) const {
     return trace(call_span{which, static_cast<uint32_t>(what), packs}.pack());
   }
@@ -142,8 +144,8 @@ class packet_channel {
   DEVCOMM_DEVICE void check(int member, uint32_t packet, uint32_t packets) const {
     static_cast<void>(member), static_cast<void>(packet), static_cast<void>(packets);
     DEVCOMM_ASSERT(began_, "packets are sent and received in rounds: call begin_round first");
-    DEVCOMM_ASSERT(member >= 0 && member < members_.size, "the peer is outside the channel's team");
-    DEVCOMM_ASSERT(packet < packets_ && packets <= packets_ - packet, "the packet is past the channel's capacity");
+    DEVCOMM_ASSERT(member >= 0 && member < members_.size, "the peer is outside the mailbox's team");
+    DEVCOMM_ASSERT(packet < packets_ && packets <= packets_ - packet, "the packet is past the mailbox's capacity");
   }
 
   /// This rank's packet on `member`.
@@ -190,7 +192,7 @@ class packet_channel {
               home_->comm.timeout,
               false,
               epoch_ - 1,
-              channel_of(members_, index_, peer),
+              members_.mailbox(index_, peer),
               groups(),
               offset()};
     };
@@ -198,28 +200,33 @@ class packet_channel {
     const auto fail = [&](status failure) {
       arrived = false;
       failure_ = failure;
-      report(home_, failure, {what, index_, awaited_peer(members_, index_, missing()), epoch_, epoch_ - 1});
+      report(home_, failure, awaited_from(missing(), epoch_ - 1));
     };
     int other = -1;  // a member whose launch or call is another one
-    detail::poll<1, movers>(
+    detail::poll<1, lane_group>(
         home_, {false, 0}, label,
         [&] {
           const bool whole = look();
-          contracts_.template compare<movers>(first, end, epoch_, whole, other);
+          contracts_.template compare<lane_group>(first, end, epoch_, whole, other);
           return whole || other >= 0;
         },
         fail);
     if (other >= 0) {
       arrived = false;
-      failure_ = contracts_.report(home_, {what, index_, awaited_peer(members_, index_, other), epoch_, epoch_}, other);
+      failure_ = contracts_.report(home_, awaited_from(other, epoch_), other);
     }
     return arrived;
   }
 
  private:
+  /// For a report, that `member` was waited for.
+  DEVCOMM_DEVICE awaited awaited_from(int member, uint32_t seen) const {
+    return {
+        what, index_, members_.world_rank(member), epoch_, seen, members_.mailbox(index_, member), members_.is_local};
+  }
   /// As `wait_record::groups`.
   DEVCOMM_DEVICE uint32_t groups() const {
-    if (!among_groups(members_)) return 0;
+    if (!members_.is_local) return 0;
     return static_cast<uint32_t>((offset() - lsa::mailbox_layout{}.epoch(index_)) / 128) + 1;
   }
   /// As `session_id::offset`.
@@ -238,8 +245,8 @@ class packet_channel {
   }
   /// Of a wait in this round.
   DEVCOMM_DEVICE span_name trace_name() const {
-    return awaited_span{static_cast<uint32_t>(what),           index_,         0, epoch_,
-                        static_cast<uint32_t>(members_.first), span_kind::wait}
+    return awaited_span{
+        static_cast<uint32_t>(what), index_, 0, epoch_, static_cast<uint32_t>(members_.ranks.first), span_kind::wait}
         .pack();
   }
   /// From the rows of even rounds to those of this one.
@@ -247,7 +254,7 @@ class packet_channel {
 
   Group group_;
   resource_header* home_;
-  team members_;
+  packet_members members_;
   uint32_t packets_;
   uint32_t index_;
   packet_contracts contracts_;

@@ -31,12 +31,12 @@ struct chunk_buffers {
   buffer_handle<char> inputs;
   buffer_handle<char> results;
 
-  /// Packs of the largest chunks that `groups` groups have room for, a multiple of `grain`: 0 if the buffers have less
-  /// than `32 * grain * groups * ranks` bytes, or for a grain of 0. *Requires* at least one group.
-  DEVCOMM_HOST_DEVICE constexpr uint32_t packs_for(uint64_t groups, int ranks, uint32_t grain = 1) const {
+  /// Packs of the largest chunks that `groups` groups have room for, a multiple of `granularity`: 0 if the buffers have
+  /// less than `32 * granularity * groups * ranks` bytes, or for a granularity of 0. *Requires* at least one group.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t packs_for(uint64_t groups, int ranks, uint32_t granularity = 1) const {
     const uint64_t packs = inputs.count / (2 * 16 * groups * static_cast<uint64_t>(ranks));
-    if (grain == 0) return 0;
-    return (packs < 0xffffffffu ? static_cast<uint32_t>(packs) : 0xffffffffu) / grain * grain;
+    if (granularity == 0) return 0;
+    return (packs < 0xffffffffu ? static_cast<uint32_t>(packs) : 0xffffffffu) / granularity * granularity;
   }
 };
 
@@ -52,22 +52,22 @@ struct chunk_buffer_bytes {
 };
 
 /// Where the chunks of one group travel, of `packs` packs of 16 bytes at most: two for each rank in either place.
-struct chunk_room {
+struct chunk_scratch {
   sym_ptr<char> inputs;
   sym_ptr<char> results;
   uint32_t packs;
-  bool takes_first;    ///< what has come before it sends: every other group, so that the links have work all the time
-  uint32_t grain = 1;  ///< packs that one rank reduces together, such as those of a row; `packs` is a multiple
+  bool takes_first;  ///< what has come before it sends: every other group, so that the links have work all the time
+  uint32_t granularity = 1;  ///< packs that one rank reduces together, such as those of a row; `packs` is a multiple
 
   /// That of group `group`, where all groups have chunks of `packs` packs; see `chunk_buffers::packs_for`. *Requires*
   /// the same `packs` for all groups and calls of a launch; the next launch may have others.
-  DEVCOMM_DEVICE static chunk_room of_group(const device_comm& comm, const chunk_buffers& buffers, uint32_t packs,
-                                            uint32_t group, uint32_t grain = 1) {
+  DEVCOMM_DEVICE static chunk_scratch of_group(const device_comm& comm, const chunk_buffers& buffers, uint32_t packs,
+                                               uint32_t group, uint32_t granularity = 1) {
     const uint64_t bytes = uint64_t{2 * 16} * static_cast<uint32_t>(comm.lsa_size) * packs;
     DEVCOMM_ASSERT(bytes * (group + 1) <= buffers.inputs.count, "the group's chunks are past the end of the buffers");
     const auto skipped = static_cast<int64_t>(bytes * group);
     return {comm.buffer(buffers.inputs) + skipped, comm.buffer(buffers.results) + skipped, packs, group % 2 != 0,
-            grain};
+            granularity};
   }
 };
 
@@ -80,7 +80,7 @@ struct chunk_round {
   uint64_t begin;
   uint32_t count;
   uint32_t share;
-  uint32_t half;  // of the room, 0 or 1
+  uint32_t half;  // of the scratch, 0 or 1
 
   DEVCOMM_DEVICE uint64_t first(int owner) const { return begin + uint64_t{static_cast<uint32_t>(owner)} * share; }
   DEVCOMM_DEVICE uint32_t owned(int owner) const {
@@ -92,11 +92,11 @@ struct chunk_round {
 
 /// The rounds of a group's slice of a vector.
 struct chunk_rounds {
-  const collective::chunk_room& room;
+  const collective::chunk_scratch& scratch;
   const collective::slice& packs;
   uint32_t members;
 
-  DEVCOMM_DEVICE uint64_t packs_of_round() const { return uint64_t{room.packs} * members; }
+  DEVCOMM_DEVICE uint64_t packs_of_round() const { return uint64_t{scratch.packs} * members; }
   DEVCOMM_DEVICE uint32_t number() const {
     return static_cast<uint32_t>((packs.size() + packs_of_round() - 1) / packs_of_round());
   }
@@ -104,8 +104,8 @@ struct chunk_rounds {
     const uint64_t begin = packs.begin + k * packs_of_round();
     const uint64_t left = packs.end - begin;
     const auto count = static_cast<uint32_t>(left < packs_of_round() ? left : packs_of_round());
-    const uint32_t grains = members * room.grain;
-    return {begin, count, (count + grains - 1) / grains * room.grain, k % 2};
+    const uint32_t rows = members * scratch.granularity;
+    return {begin, count, (count + rows - 1) / rows * scratch.granularity, k % 2};
   }
 };
 
@@ -132,9 +132,8 @@ DEVCOMM_DEVICE void move_packs(const Group& group, uint32_t count, const Load& l
 template <class T, class Group, class Produce, class Consume, class Operator>
 struct chunked_all_reduce {
   lsa::barrier_session<Group>& barrier;
-  const Group& group;
   team ranks;
-  const collective::chunk_room& room;
+  const collective::chunk_scratch& scratch;
   collective::slice packs;
   const Produce& produce;
   const Consume& consume;
@@ -144,16 +143,16 @@ struct chunked_all_reduce {
 
   template <int Ranks>
   DEVCOMM_DEVICE void run() const {
-    const chunk_rounds round_of{room, packs, static_cast<uint32_t>(ranks.size)};
+    const chunk_rounds round_of{scratch, packs, static_cast<uint32_t>(ranks.size)};
     const uint32_t rounds = round_of.number();
     if (rounds == 0) return;
     if (barrier.agree() != status::success) return;  // a peer that is late may still use its chunks
     for (uint32_t step = 0;; ++step) {
-      if (room.takes_first && step >= 2) receive(round_of.at(step - 2));
-      if (!room.takes_first && step < rounds) send(round_of.at(step));
+      if (scratch.takes_first && step >= 2) receive(round_of.at(step - 2));
+      if (!scratch.takes_first && step < rounds) send(round_of.at(step));
       if (step >= 1 && step <= rounds) reduce<Ranks>(round_of.at(step - 1));
-      if (room.takes_first && step < rounds) send(round_of.at(step));
-      if (!room.takes_first && step >= 2) receive(round_of.at(step - 2));
+      if (scratch.takes_first && step < rounds) send(round_of.at(step));
+      if (!scratch.takes_first && step >= 2) receive(round_of.at(step - 2));
       if (step == rounds + 1) return;
       barrier.sync(memory_order::acq_rel);
       if (barrier.agree() != status::success) return;
@@ -167,7 +166,7 @@ struct chunked_all_reduce {
   /// What rank `from` has sent in a round to the rank whose memory starts at `first`.
   DEVCOMM_DEVICE T* chunk(char* first, const round& r, int from) const {
     const uint32_t index = r.half * static_cast<uint32_t>(ranks.size) + static_cast<uint32_t>(from);
-    return reinterpret_cast<T*>(first + uint64_t{index} * room.packs * 16);
+    return reinterpret_cast<T*>(first + uint64_t{index} * scratch.packs * 16);
   }
   /// The peer that is `step` ranks on: all ranks send to different ones at a time.
   DEVCOMM_DEVICE int peer(int step) const {
@@ -180,9 +179,9 @@ struct chunked_all_reduce {
     for (int step = 1; step < ranks.size; ++step) {
       const int owner = peer(step);
       const uint64_t first = r.first(owner);
-      T* const there = chunk(room.inputs.lsa(owner), r, ranks.rank);
+      T* const there = chunk(scratch.inputs.lsa(owner), r, ranks.rank);
       move_packs<loads_at_once>(
-          group, r.owned(owner), [&](uint32_t i) { return static_cast<pack<T>>(produce(first + i)); },
+          barrier.group(), r.owned(owner), [&](uint32_t i) { return static_cast<pack<T>>(produce(first + i)); },
           [&](uint32_t i, const pack<T>& value) { store_pack(there + uint64_t{i} * pack<T>::size, value); });
     }
   }
@@ -191,9 +190,9 @@ struct chunked_all_reduce {
   DEVCOMM_DEVICE void reduce(const round& r) const {
     const trace_span phase = barrier.trace({"reduce", span_kind::reduction});
     constexpr uint32_t unroll = Ranks == 2 ? 4 : Ranks == 4 ? 2 : 1;
-    const auto threads = static_cast<uint32_t>(group.size());
+    const auto threads = static_cast<uint32_t>(barrier.group().size());
     const uint32_t count = r.owned(ranks.rank);
-    auto i = static_cast<uint32_t>(group.thread_rank());
+    auto i = static_cast<uint32_t>(barrier.group().thread_rank());
     for (; i + (unroll - 1) * threads < count; i += unroll * threads) reduce_packs<Ranks, unroll>(r, i, threads);
     for (; i < count; i += threads) reduce_packs<Ranks, 1>(r, i, threads);
   }
@@ -205,8 +204,8 @@ struct chunked_all_reduce {
     constexpr int at_once = members_at_once<Ranks>;
     const int end = Ranks != 0 ? Ranks : ranks.size;
     const uint64_t first_own = r.first(ranks.rank) + i;
-    const T* const theirs = chunk(room.inputs.local(), r, 0) + uint64_t{i} * pack<T>::size;
-    const uint64_t to_next = uint64_t{room.packs} * pack<T>::size;
+    const T* const theirs = chunk(scratch.inputs.local(), r, 0) + uint64_t{i} * pack<T>::size;
+    const uint64_t to_next = uint64_t{scratch.packs} * pack<T>::size;
     accumulator total[Unroll][pack<T>::size];
     DEVCOMM_UNROLL_BY(1)
     for (int first = 0; first < end; first += at_once) {
@@ -252,7 +251,7 @@ struct chunked_all_reduce {
         DEVCOMM_UNROLL
         for (uint32_t u = 0; u < Unroll; ++u) consume.store(peer(step), first_own + u * stride, results[u]);
       } else {
-        T* const there = chunk(room.results.lsa(peer(step)), r, ranks.rank) + uint64_t{i} * pack<T>::size;
+        T* const there = chunk(scratch.results.lsa(peer(step)), r, ranks.rank) + uint64_t{i} * pack<T>::size;
         DEVCOMM_UNROLL
         for (uint32_t u = 0; u < Unroll; ++u) store_pack(there + uint64_t{u * stride} * pack<T>::size, results[u]);
       }
@@ -264,7 +263,7 @@ struct chunked_all_reduce {
   DEVCOMM_DEVICE void receive(const round& r) const {
     if constexpr (!into_windows) copy_results(r);  // else they are there
     if constexpr (has_complete<const Consume>) {
-      if constexpr (!into_windows) group.sync();
+      if constexpr (!into_windows) barrier.group().sync();
       consume.complete({r.begin, r.begin + r.count});
     }
   }
@@ -274,9 +273,9 @@ struct chunked_all_reduce {
     for (int step = 1; step < ranks.size; ++step) {
       const int owner = peer(step);
       const uint64_t first = r.first(owner);
-      const T* const here = chunk(room.results.local(), r, owner);
+      const T* const here = chunk(scratch.results.local(), r, owner);
       move_packs<loads_at_once>(
-          group, r.owned(owner), [&](uint32_t i) { return load_pack(here + uint64_t{i} * pack<T>::size); },
+          barrier.group(), r.owned(owner), [&](uint32_t i) { return load_pack(here + uint64_t{i} * pack<T>::size); },
           [&](uint32_t i, const pack<T>& value) { consume(first + i, value); });
     }
   }
@@ -288,36 +287,39 @@ namespace devcomm::collective {
 
 /// Each rank owns a share of the vector: all send it theirs, it reduces, and sends the result to all. Each rank sends
 /// `2 * (ranks - 1) / ranks` times the vector, a chunk after the other; `n` rounds of chunks take `n + 1` barriers, in
-/// whose time other groups go on, so let a block have two groups, each with a barrier, a room and a slice of its own.
+/// whose time other groups go on, so let a block have two groups, each with a barrier, a scratch and a slice of its
+/// own.
 ///
 /// Hooks, order of reduction and determinism are those of `all_reduce_one_shot`, for any type; inputs and outputs are
-/// this rank's alone. With `to_window` as `consume` results travel straight to all outputs, and not through the room:
-/// less work for few blocks; outputs may be the place of the inputs, and are complete when the call returns. `room` is
-/// the same on all ranks.
+/// this rank's alone. With `to_window` as `consume` results travel straight to all outputs, and not through the
+/// scratch: less work for few blocks; outputs may be the place of the inputs, and are complete when the call returns.
+/// `scratch` is the same on all ranks.
 ///
 /// A consumer may have two const members more. `map(i, sum)` makes what it and all peers' consumers get of a result,
 /// and is called by its owner alone. `complete(packs)` is called by the whole group in turn for slices that make up the
 /// call's: all packs of the slice were consumed, or have come into this rank's window, and the group's threads see each
-/// other's stores; it may synchronise the group. With `room.grain` slices begin and end at multiples of it from
-/// `packs.begin`, but for the end of the last.
+/// other's stores; it may synchronise the group. With `scratch.granularity` slices begin and end at multiples of it
+/// from `packs.begin`, but for the end of the last.
 ///
-/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, with the same `packs` and room,
+/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, with the same `packs` and scratch,
 /// which checked launches do not compare: put them into `device_comm::with_launch_key`. Calls of one launch that give
 /// the same outputs in windows to other groups need a barrier of all groups between them. Nothing is done where the
-/// room is for 0 packs, or for no whole number of grains. After a failure, see `barrier_session`, `consume` is not
+/// scratch is for 0 packs, or for no whole number of rows. After a failure, see `barrier_session`, `consume` is not
 /// called for what did not come from every rank.
 template <class T, class Group, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE DEVCOMM_FORCEINLINE void all_reduce_chunked(lsa::barrier_session<Group>& barrier, const Group& group,
-                                                           const device_comm& comm, const chunk_room& room, slice packs,
-                                                           const Produce& produce, const Consume& consume,
-                                                           Operator op) {
+DEVCOMM_DEVICE DEVCOMM_FORCEINLINE void all_reduce_two_shot_chunked(lsa::barrier_session<Group>& barrier,
+                                                                    const chunk_scratch& scratch, slice packs,
+                                                                    const Produce& produce, const Consume& consume,
+                                                                    Operator op) {
   static_assert(detail::members_are_const<Consume, T>, "a consumer's store, map and complete are const members");
-  const bool holds_grains = room.packs > 0 && room.grain > 0 && room.packs % room.grain == 0;
-  DEVCOMM_ASSERT(holds_grains, "chunks have room for a whole number of grains, one at least: give packs_for the grain");
-  if (!holds_grains) return;
-  const trace_span traced = barrier.trace_call(collective_call::all_reduce_chunked, packs.size());
-  detail::with_ranks(comm.lsa_size, detail::chunked_all_reduce<T, Group, Produce, Consume, Operator>{
-                                        barrier, group, comm.lsa(), room, packs, produce, consume, op});
+  const bool is_whole = scratch.packs > 0 && scratch.granularity > 0 && scratch.packs % scratch.granularity == 0;
+  DEVCOMM_ASSERT(is_whole, "chunks hold a whole number of rows, one at least: give packs_for the granularity");
+  if (!is_whole) return;
+  DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), scratch.inputs.memory),
+                 "chunks need a barrier of the whole LSA team");
+  const trace_span traced = barrier.trace_call(collective_call::all_reduce_two_shot_chunked, packs.size());
+  detail::with_ranks(barrier.members().size, detail::chunked_all_reduce<T, Group, Produce, Consume, Operator>{
+                                                 barrier, barrier.members(), scratch, packs, produce, consume, op});
 }
 
 }  // namespace devcomm::collective

@@ -12,7 +12,7 @@ namespace devcomm::collective {
 /// Every rank reads the inputs of all and reduces them itself. Each rank reads `ranks - 1` times the vector over its
 /// links, and only inputs lie in a window: `output` is this rank's alone, of any alignment, and not the input. For
 /// vectors of some size that are to stay where they are; `all_reduce_one_shot` takes less time for short ones, and
-/// `all_reduce_direct` moves less of long ones.
+/// `all_reduce_two_shot_zero_copy` moves less of long ones.
 ///
 /// Each block meets its like on the other ranks, and no other block: inputs are complete before the launch, and may be
 /// written again after it, or the grid is synchronised before and after the call. Elements accumulate in
@@ -22,15 +22,17 @@ namespace devcomm::collective {
 /// with the same grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted; one at the
 /// first barrier leaves it alone.
 template <class T, class Group, class Operator>
-DEVCOMM_DEVICE void all_reduce_one_shot_pull(lsa::barrier_session<Group>& barrier, const Group& group,
-                                             const device_comm& comm, sym_ptr<T> input, T* output, uint64_t count,
-                                             Operator op) {
+DEVCOMM_DEVICE void all_reduce_one_shot_zero_copy(lsa::barrier_session<Group>& barrier, sym_ptr<T> input, T* output,
+                                                  uint64_t count, Operator op) {
+  DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), input.memory),
+                 "zero-copy collectives need a barrier of the whole LSA team");
   const slice mine = part_of_block<T>({0, count});
-  const trace_span traced = barrier.trace_call(collective_call::all_reduce_one_shot_pull, count);
+  const trace_span traced = barrier.trace_call(collective_call::all_reduce_one_shot_zero_copy, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;
   reduce_copy<T>(
-      group, comm.lsa().size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + mine.begin; }, 1,
+      barrier.group(), barrier.members().size,
+      [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + mine.begin; }, 1,
       [&](int) { return output + mine.begin; }, mine.size(), op);
   barrier.sync(memory_order::acq_rel);  // inputs are read
 }
