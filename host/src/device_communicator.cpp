@@ -55,7 +55,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   }
   // What the watchdog needs in device memory lies behind what was asked for.
   const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
-  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_places) : needs.bytes(),
+  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
                                        "resources of device communicator " + std::to_string(number));
 
   comm_.version = device_comm::layout_version;
@@ -73,7 +73,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     header.trace = trace_;
     if (watch) {
       header.waits = waits_->table();
-      header.places = reinterpret_cast<wait_places*>(comm_.resources.local + places);
+      header.slots = reinterpret_cast<wait_slots*>(comm_.resources.local + places);
     }
     context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
   });

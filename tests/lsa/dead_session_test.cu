@@ -387,7 +387,7 @@ void check_differences() {
 
 }  // namespace
 
-TEST_CASE("packet channels find launches and calls that differ between ranks, and say how") {
+TEST_CASE("packet sessions find launches and calls that differ between ranks, and say how") {
   check_differences<ll>();
   check_differences<lamport>();
   check_differences<ll128>();
@@ -481,9 +481,9 @@ TEST_CASE("mistakes with a session are named") {
   });
   check_misuse(
       "a second session of Lamport mailbox 0 of rank 0 in one launch: nothing orders the first one's stores "
-      "before its packets; make one session that does several rounds, or give the second a channel of its own",
+      "before its packets; make one session that does several rounds, or give the second a mailbox of its own",
       [&](const device_comm& comm, resources one) { launch(two_sessions, config, comm, one.channels); });
-  check_misuse("the root of a broadcast is outside the channel's team", [&](const device_comm& comm, resources one) {
+  check_misuse("the root of a broadcast is outside the session's team", [&](const device_comm& comm, resources one) {
     launch(broadcast_from, config, comm, team{0, 1, 0, 1}, one.channels, 1, static_cast<float*>(nullptr));
   });
   check_misuse("packs that warps move together need a group of whole warps: give it a multiple of 32 threads",

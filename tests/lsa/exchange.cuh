@@ -11,15 +11,17 @@
 #include <string>
 #include <vector>
 
-namespace devcomm::test {
+namespace test {
+
+using namespace devcomm;
 
 inline constexpr unsigned exchange_threads = 64;
 
 /// A number that floats hold exactly; each sender, receiver, pack and round has others.
 __host__ __device__ inline float exchanged(int sender, int receiver, std::uint64_t i, std::uint32_t round) {
-  return static_cast<float>((static_cast<std::uint64_t>(sender) * 31 + static_cast<std::uint64_t>(receiver) * 7 +
-                             i * 131 + round * 1009u) %
-                            (1u << 20));
+  return static_cast<float>(
+      (static_cast<std::uint64_t>(sender) * 31 + static_cast<std::uint64_t>(receiver) * 7 + i * 131 + round * 1009u) %
+      (1u << 20));
 }
 
 /// In each round every member sends `packs` packs to each, different ones, and counts what it gets otherwise.
@@ -95,4 +97,4 @@ void check_exchanges() {
   for (const std::uint32_t epoch : {~0u - 5, ~0u}) check_exchange<Session>(ranks_that_meet(3), 33, epoch);
 }
 
-}  // namespace devcomm::test
+}  // namespace test

@@ -31,8 +31,8 @@ __global__ void all_reduce(device_comm comm, lsa::lamport_handle mailboxes, cons
                            std::uint64_t count) {
   lamport session{block{}, comm, mailboxes, blockIdx.x};
   collective::all_reduce_one_shot<T>(session, collective::slice_of_block(collective::packs_of<T>(count)),
-                                     collective::from_memory<T>{input, count},
-                                     collective::to_memory<T>{output, count}, sum{});
+                                     collective::from_memory<T>{input, count}, collective::to_memory<T>{output, count},
+                                     sum{});
 }
 
 /// Every number, infinity and NaN comes through; `words` are the bits of elements of `T` on rank 0, the others add 0.
@@ -45,9 +45,8 @@ void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
     const std::vector<Bits> input = comm.rank() == 0 ? words : std::vector<Bits>(words.size(), minus_zero);
     const test::device_array<Bits> from(input);
     const test::device_array<Bits> to(words.size(), 0x5a);
-    launch(all_reduce<T>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
-           device_comm.get(), channels, reinterpret_cast<const T*>(from.get()), reinterpret_cast<T*>(to.get()),
-           words.size());
+    launch(all_reduce<T>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+           reinterpret_cast<const T*>(from.get()), reinterpret_cast<T*>(to.get()), words.size());
     test::finish("all_reduce");
     device_comm.check();
     const auto got = to.read();

@@ -108,7 +108,7 @@ void begin_session(const session_id& id) {
     if (id.once_a_launch && !this_block->launch.used.insert({id.window, id.offset, id.index, id.rank}).second) {
       fail_misuse(("a second session of " + describe(id) +
                    " in one launch: nothing orders the first one's stores before its packets; make one session that "
-                   "does several rounds, or give the second a channel of its own")
+                   "does several rounds, or give the second a mailbox of its own")
                       .c_str());
     }
     here.push_back(std::make_unique<session>(id));

@@ -48,25 +48,25 @@ struct all_gather_rounds {
 
 namespace devcomm::collective {
 
-/// Every rank sends its shard of the vector to all: one trip over the links, no barrier before or after. Each rank
-/// sends `ranks - 1` times its shard, or with LL twice that.
+/// Every rank sends its shard of the vector to all: one trip over the links, without a barrier. Each rank sends
+/// `ranks - 1` times its shard, with LL twice that.
 ///
-/// `produce(i)` returns pack `i` of this rank's shard, `consume(rank, i, pack)` takes pack `i` of `rank`'s shard; each
-/// is called once for each `i` in the slice `packs`, and each rank, by one thread of the session's group, the same for
-/// both. So this rank's shard may be where the result puts it. Inputs and outputs are this rank's alone: peers touch
-/// neither. `from_memory` and `to_shards` are such functors for vectors in memory.
+/// `produce(i)` returns pack `i` of this rank's shard; `consume(rank, i, pack)` takes pack `i` of `rank`'s shard. Each
+/// is called once for each `i` in the slice `packs`, and each rank, both by the same thread of the session's group. So
+/// this rank's shard may already be at its place in the result. Inputs and outputs are private: peers do not access
+/// them. `from_memory` and `to_shards` are such functors for vectors in memory.
 ///
-/// `session` is an `lsa::ll_session` or an `lsa::ll128_session`, which bring all bits, or, for floating-point types, an
-/// `lsa::lamport_session`, which may bring another NaN. Shards longer than its capacity take several rounds.
+/// `session` is an `lsa::ll_session` or an `lsa::ll128_session`, which transfer all bits, or, for floating-point types,
+/// an `lsa::lamport_session`, which may change the bits of a NaN. Shards longer than its capacity take several rounds.
 ///
-/// *Collective* over the session's group, with the same `packs` on every rank: checked launches compare them; else
-/// ranks that differ wait in vain or get wrong results. After a failure, see `ll_session`, `consume` is not called for
-/// packs that did not come: what it gets is complete.
+/// *Collective* over the session's group, with the same `packs` on every rank. Checked launches compare them; otherwise
+/// ranks that differ time out or get wrong results. After a failure, see `ll_session`, `consume` is called only for
+/// packs that arrived.
 template <class T, class Session, class Produce, class Consume>
 DEVCOMM_DEVICE void all_gather(Session& session, slice packs, const Produce& produce, const Consume& consume) {
-  static_assert(Session::template can_carry<T>, "this session cannot carry this type; use an LL mailbox");
+  static_assert(Session::template can_carry<T>, "this session cannot carry this type; use an ll_session");
   const uint32_t capacity = session.pack_capacity();
-  DEVCOMM_ASSERT(capacity > 0, "the session of an all-gather needs a capacity of one pack at least");
+  DEVCOMM_ASSERT(capacity > 0, "the mailbox of an all-gather needs a capacity of at least one pack");
   if (capacity == 0) return;
   session.begin_call(call_contract::of<collective_call::all_gather>(packs.begin, packs.end, sizeof(T)));
   const trace_span traced = session.trace_call(collective_call::all_gather, packs.size());
@@ -78,8 +78,8 @@ DEVCOMM_DEVICE void all_gather(Session& session, slice packs, const Produce& pro
 
 namespace devcomm::detail {
 
-/// Copies from `source` to elements `part` of the outputs of `places` ranks: from `first` ranks after this one on,
-/// without the one that comes `skipped` ranks after it, so that not all ranks write to one at a time.
+/// Copies from `source` to elements `part` of the outputs of `places` ranks. Starts at the rank `first` after this one
+/// and skips the one `skipped` after it, so that the ranks write to different peers at a time.
 template <class T, class Group>
 DEVCOMM_DEVICE void push_part(const Group& group, team ranks, int places, int first, int skipped, const T* source,
                               sym_ptr<T> output, collective::slice part) {
@@ -98,15 +98,15 @@ DEVCOMM_DEVICE void push_part(const Group& group, team ranks, int places, int fi
 namespace devcomm::collective {
 
 /// Every rank writes its shard, `shard_of(count, ranks, rank)`, to the outputs of all. Each rank writes `ranks - 1`
-/// times its shard over its links, and only outputs, of `count` elements, lie in a window: `input` is this rank's
-/// alone, and may be the place of its shard in the output. All bits arrive as they are.
+/// times its shard over its links. Only outputs, of `count` elements, are in a window: `input` is private, and may be
+/// the shard's place in the output. All bits are transferred unchanged.
 ///
-/// Each block meets its like on the other ranks, and no other block: outputs may be written from the launch on, and are
-/// complete after it, or the grid is synchronised before and after the call.
+/// *Blocks*: block `b` synchronizes only with block `b` of the other ranks. Outputs may be written from the launch on
+/// and are complete after it, or the grid is synchronized before and after the call.
 ///
-/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, once in each block of the grid,
-/// with the same grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted; one at the
-/// first barrier leaves outputs alone.
+/// *Collective* over the barrier's group, on every rank of the LSA team, once in each block of the grid, with the same
+/// grid and `count`. After a failure, see `barrier_session`, the output is undefined; a failure at the first barrier
+/// leaves outputs unchanged.
 template <class T, class Group>
 DEVCOMM_DEVICE void all_gather_zero_copy(lsa::barrier_session<Group>& barrier, const T* input, sym_ptr<T> output,
                                          uint64_t count) {
@@ -117,7 +117,7 @@ DEVCOMM_DEVICE void all_gather_zero_copy(lsa::barrier_session<Group>& barrier, c
   const slice mine = part_of_block<T>(shard);
   const trace_span traced = barrier.trace_call(collective_call::all_gather_zero_copy, count);
   barrier.sync(memory_order::acq_rel);
-  if (barrier.agree() != status::success) return;  // a peer that is late may still use its memory
+  if (barrier.agree() != status::success) return;  // a late peer may still use its memory
   detail::push_part(barrier.group(), ranks, ranks.size, 0, ranks.size, input + (mine.begin - shard.begin), output,
                     mine);
   barrier.sync(memory_order::acq_rel);

@@ -50,29 +50,29 @@ struct reduce_scatter_rounds {
 
 namespace devcomm::collective {
 
-/// Every rank sends each its shard of the vector, and reduces the shards that it gets: one trip over the links, no
-/// barrier before or after. Each rank sends `(ranks - 1) / ranks` times the vector, or with LL twice that.
+/// Every rank sends each peer that peer's shard of the vector, and reduces the shards that it receives: one trip over
+/// the links, without a barrier. Each rank sends `(ranks - 1) / ranks` times the vector, with LL twice that.
 ///
-/// `produce(rank, i)` returns pack `i` of the shard that is for `rank`, `consume(i, pack)` takes pack `i` of this
-/// rank's reduced shard; each is called once for each `i` in the slice `packs`, and each rank, by one thread of the
-/// session's group, the same for both. So the result may take the place of this rank's own shard. Inputs and outputs
-/// are this rank's alone: peers touch neither. `from_shards` and `to_memory` are such functors for vectors in memory.
+/// `produce(rank, i)` returns pack `i` of the shard for `rank`; `consume(i, pack)` takes pack `i` of this rank's
+/// reduced shard. Each is called once for each `i` in the slice `packs`, and each rank, both by the same thread of the
+/// session's group. So the result may overwrite this rank's own shard. Inputs and outputs are private: peers do not
+/// access them. `from_shards` and `to_memory` are such functors for vectors in memory.
 ///
 /// `session` is an `lsa::ll_session`, an `lsa::ll128_session` or, for floating-point types, an `lsa::lamport_session`.
 /// Shards longer than its capacity take several rounds. Elements accumulate in `accumulator_t<T>` in the order of the
 /// ranks: the same bits in every run, and those of `all_reduce_one_shot`.
 ///
-/// *Collective* over the session's group, with the same `packs` on every rank: checked launches compare them; else
-/// ranks that differ wait in vain or get wrong results. After a failure, see `ll_session`, `consume` is not called for
-/// packs that did not come from every rank: what it gets is complete.
+/// *Collective* over the session's group, with the same `packs` on every rank. Checked launches compare them; otherwise
+/// ranks that differ time out or get wrong results. After a failure, see `ll_session`, `consume` is called only for
+/// packs that arrived from every rank.
 template <class T, class Session, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE void reduce_scatter(Session& session, slice packs, const Produce& produce, const Consume& consume,
                                    Operator op) {
-  static_assert(Session::template can_carry<T>, "this session cannot carry this type; use an LL mailbox");
+  static_assert(Session::template can_carry<T>, "this session cannot carry this type; use an ll_session");
   static_assert(detail::takes_packs_only<Consume, T>,
                 "only all_reduce_two_shot_chunked calls map and complete of a consumer");
   const uint32_t capacity = session.pack_capacity();
-  DEVCOMM_ASSERT(capacity > 0, "the session of a reduce-scatter needs a capacity of one pack at least");
+  DEVCOMM_ASSERT(capacity > 0, "the mailbox of a reduce-scatter needs a capacity of at least one pack");
   if (capacity == 0) return;
   session.begin_call(call_contract::of<collective_call::reduce_scatter>(packs.begin, packs.end, sizeof(T)));
   const trace_span traced = session.trace_call(collective_call::reduce_scatter, packs.size());
@@ -85,13 +85,13 @@ DEVCOMM_DEVICE void reduce_scatter(Session& session, slice packs, const Produce&
 namespace devcomm::collective {
 
 /// Every rank reads its shard of all inputs and reduces it. Each rank reads `(ranks - 1) / ranks` times the vector of
-/// `count` elements over its links, and only inputs lie in a window: `output` is this rank's alone, and takes
-/// `shard_of(count, ranks, rank)`. It may be the place of that shard in the input.
+/// `count` elements over its links. Only inputs are in a window: `output` is private and takes
+/// `shard_of(count, ranks, rank)`. It may be that shard of the input.
 ///
 /// Blocks, order of reduction and failures are those of `all_reduce_one_shot_zero_copy`.
 ///
-/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, once in each block of the grid,
-/// with the same grid and `count`.
+/// *Collective* over the barrier's group, on every rank of the LSA team, once in each block of the grid, with the same
+/// grid and `count`.
 template <class T, class Group, class Operator>
 DEVCOMM_DEVICE void reduce_scatter_zero_copy(lsa::barrier_session<Group>& barrier, sym_ptr<T> input, T* output,
                                              uint64_t count, Operator op) {

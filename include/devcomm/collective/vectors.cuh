@@ -1,5 +1,5 @@
 /// \file vectors.cuh
-/// Vectors in memory as a collective's producer and consumer.
+/// Vectors in memory as the producer and consumer of a collective, and how ranks and blocks divide them.
 #pragma once
 
 #include <devcomm/data/pack.cuh>
@@ -22,11 +22,11 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE arch::vec16 load_elements(const T* data, uint64_
   uint32_t words[4] = {0, 0, 0, 0};
   DEVCOMM_UNROLL
   for (int e = 0; e < pack<T>::size; ++e) {
-    const uint64_t place = i * pack<T>::size + static_cast<uint64_t>(e);
-    if (place >= count) break;
+    const uint64_t index = i * pack<T>::size + static_cast<uint64_t>(e);
+    if (index >= count) break;
     constexpr int in_words = sizeof(T) <= 4 ? 1 : static_cast<int>(sizeof(T) / 4);
     uint32_t bits[in_words] = {};
-    copy_bytes(bits, data + place, sizeof(T));
+    copy_bytes(bits, data + index, sizeof(T));
     const int first = e * static_cast<int>(sizeof(T));
     DEVCOMM_UNROLL
     for (int w = 0; w < in_words; ++w) words[first / 4 + w] |= bits[w] << 8 * (first % 4);
@@ -95,8 +95,8 @@ struct to_memory {
       return;
     }
     for (int e = 0; e < pack<T>::size; ++e) {
-      const uint64_t place = i * pack<T>::size + static_cast<uint64_t>(e);
-      if (place < count) data[place] = value[e];
+      const uint64_t index = i * pack<T>::size + static_cast<uint64_t>(e);
+      if (index < count) data[index] = value[e];
     }
   }
 };

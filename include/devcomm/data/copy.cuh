@@ -68,7 +68,7 @@ class alignment {
   DEVCOMM_DEVICE explicit alignment(const T* first)
       : first_(reinterpret_cast<uintptr_t>(first)), different_(first_ % sizeof(T) == 0 ? 0 : 15) {}
 
-  DEVCOMM_DEVICE void meet(const T* other) { different_ |= first_ ^ reinterpret_cast<uintptr_t>(other); }
+  DEVCOMM_DEVICE void include(const T* other) { different_ |= first_ ^ reinterpret_cast<uintptr_t>(other); }
 
   /// Calls `body.template run<Bytes>()` with the widest unit that is aligned at all places at the same element.
   template <class Body>
@@ -144,7 +144,7 @@ DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const
                                 const T* source, uint64_t count) {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
   detail::alignment<T> common(source);
-  for (int d = 0; d < destination_count; ++d) common.meet(destinations(d));
+  for (int d = 0; d < destination_count; ++d) common.include(destinations(d));
   common.with_widest(detail::copied_range<T, Destinations>{group.thread_rank(), group.size(), destination_count,
                                                            destinations, source, count});
 }

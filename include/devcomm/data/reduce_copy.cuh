@@ -84,8 +84,8 @@ DEVCOMM_DEVICE void reduce_copy(const Group& group, int source_count, const Sour
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
   DEVCOMM_ASSERT(source_count >= 1, "reduce_copy needs at least one source");
   detail::alignment<T> common(sources(0));
-  for (int s = 1; s < source_count; ++s) common.meet(sources(s));
-  for (int d = 0; d < destination_count; ++d) common.meet(destinations(d));
+  for (int s = 1; s < source_count; ++s) common.include(sources(s));
+  for (int d = 0; d < destination_count; ++d) common.include(destinations(d));
   common.with_widest(detail::reduced_range<T, Sources, Destinations, Operator>{
       group.thread_rank(), group.size(), source_count, sources, destination_count, destinations, count, op});
 }

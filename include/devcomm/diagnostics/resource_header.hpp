@@ -20,10 +20,10 @@ struct resource_header {
   /// Nonzero ends every wait of this rank: bits `abort_by_host` and `abort_by_failure`. In device memory, as all
   /// waiting threads read it; what the host stores in `failure_log::abort` is copied here by one of them.
   uint32_t abort;
-  uint64_t host_turn;   ///< when a waiting thread last read host memory, in units of `arch::host_interval`
-  wait_table* waits;    ///< host memory that kernels can write; null where waits are not watched
-  wait_places* places;  ///< this rank's
-  trace_rings trace;    ///< in this window
+  uint64_t host_turn;  ///< when a waiting thread last read host memory, in units of `arch::host_interval`
+  wait_table* waits;   ///< host memory that kernels can write; null where waits are not watched
+  wait_slots* slots;   ///< this rank's
+  trace_rings trace;   ///< in this window
 };
 
 static_assert(sizeof(resource_header) <= resource_header_bytes, "requirements start after it");

@@ -9,7 +9,7 @@ namespace devcomm {
 
 /// One wait that is going on. Peers are world ranks; times are of `arch::global_time` on the waiting rank.
 struct wait_record {
-  uint32_t number;  ///< of the wait, never 0; stored last, with release. 0 when the place is free
+  uint32_t number;  ///< of the wait, never 0; stored last, with release. 0 when the slot is free
   operation what;
   uint32_t index;  ///< which barrier, mailbox or signal
   int32_t peer;
@@ -28,19 +28,19 @@ struct wait_record {
 static_assert(sizeof(wait_record) == 64, "read by the host library");
 
 /// Lives in pinned host memory, one a device communicator whose waits are watched; read by the host while
-/// kernels run. Waits for which there is no place are counted.
+/// kernels run. Waits for which there is no slot are counted.
 struct wait_table {
   static constexpr uint32_t capacity = 1024;
 
-  uint32_t full;  ///< 1 once a wait found no place
+  uint32_t full;  ///< 1 once a wait found no slot
   uint32_t reserved[15];
   wait_record records[capacity];
 };
 
-/// Device memory of the same device communicator: who holds which place.
-struct wait_places {
+/// Device memory of the same device communicator: who holds which slot.
+struct wait_slots {
   uint32_t numbers;                        ///< waits noted so far
-  uint32_t full;                           ///< waits that found no place; the first one tells the host
+  uint32_t full;                           ///< waits that found no slot; the first one tells the host
   uint32_t holders[wait_table::capacity];  ///< 1 for the wait that has it; more for a moment, while others try
 };
 

@@ -11,7 +11,12 @@
 
 namespace devcomm::lsa {
 
-/// One group's hold on one barrier; usually a block's, with the block's index.
+/// A group's use of one barrier; usually a block's, with the block's index.
+///
+///     lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+///     write_my_part(window);
+///     barrier.sync();  // what all ranks' threads of this block wrote is visible
+///     read_the_parts_of_peers(window);
 ///
 /// *Collective*: constructor, destructor and every method but `epoch` are called by all threads of the
 /// group, on every rank of the team, in the same order. At most one session uses a barrier at a time on a
@@ -72,7 +77,7 @@ class barrier_session {
     end();
   }
 
-  /// `wait`, for `limit` and a little more: the clock is looked at once in some 500 looks, or 0.1 ms. The
+  /// `wait`, for `limit` and a little more: the clock is read once in some 500 polls, or 0.1 ms. The
   /// outcome is the same for all threads of the group. After `status::timeout` the epoch has not advanced,
   /// nothing is recorded, and the wait may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {

@@ -64,7 +64,7 @@ namespace devcomm::lsa {
 template <class T>
 inline constexpr bool is_lamport_type = detail::is_same<T, float> || is_small_float<T>;
 
-/// One group's hold on one Lamport mailbox; usually a block's, with the block's index.
+/// A group's use of one Lamport mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*, *Requires*, *Failure*: as for `ll_session`; also every packet that is sent is received, once, and a
 /// launch has one session of a mailbox at most, which may do several rounds; the simulator names a second.
@@ -89,7 +89,7 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return packs; }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity(); }
-  /// The way of this thread over the packs of a round.
+  /// Iterates over this thread's packs of a round.
   DEVCOMM_DEVICE thread_cursor cursor() const { return thread_cursor(this->group()); }
 
   /// Sends a pack to `member` as packet `i` of this round. *Ordering*: none for anything else.
@@ -118,9 +118,9 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
     this->check(first, i, 1);
     this->check(end - 1, i, 1);
     detail::arch::vec16 raw[Members] = {};
-    const auto look = [&] {
+    const auto ready = [&] {
       DEVCOMM_UNROLL
-      for (int m = 0; m < Members; ++m)  // all on their way before the first is looked at
+      for (int m = 0; m < Members; ++m)  // issue all loads before the first is used
         raw[m] = detail::arch::load_words(this->incoming(first + m < end ? first + m : end - 1, i));
       bool all = true;
       DEVCOMM_UNROLL
@@ -128,7 +128,7 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
       return all;
     };
     const bool arrived =
-        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, i, 1, look);
+        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, i, 1, ready);
     if (!arrived) {
       for (pack<T>& value : values) value = {};
       return;

@@ -7,9 +7,9 @@
 ///
 /// *Why no fence is needed*. It rests on hardware, not on PTX, which promises nothing beyond single words: GPUs from
 /// Volta on make one request of the 128 bytes that a warp stores to a line, NVLink and the memory behind it keep it
-/// whole, and a warp's load of the line is one look at it. So who sees a line's flag has seen its data. PCIe cuts lines
-/// into parts that arrive in any order, and so may a switch between GPUs of two kinds: there the host library makes no
-/// LL128 mailboxes and says why (`properties::ll128`). Lines are only ever overwritten by their sender;
+/// whole, and a warp's load of the line is one access. So whoever sees a line's flag also sees its data. PCIe cuts
+/// lines into parts that arrive in any order, and so may a switch between GPUs of two kinds: there the host library
+/// makes no LL128 mailboxes and says why (`properties::ll128`). Lines are only ever overwritten by their sender;
 /// lsa/detail/packet_session.cuh says why that is not too early.
 ///
 /// *Limit*. Epochs come again after 2^32 rounds, as those of `ll_session`.
@@ -77,10 +77,10 @@ inline constexpr bool may_hold_warps<tile<Size>> = Size == 32;
 
 namespace devcomm::lsa {
 
-/// One group's hold on one LL128 mailbox; usually a block's, with the block's index.
+/// A group's use of one LL128 mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*, *Failure*: as for `ll_session`; what sends and receives is called by all lanes of a warp together,
-/// with cursors at the same place. *Requires* that each 32 threads of the group are the lanes of a warp, in order.
+/// with cursors at the same unit. *Requires* that each 32 threads of the group are the lanes of a warp, in order.
 ///
 ///     for (auto at = mailbox.cursor(); at.first() < count; at.next())
 ///       mailbox.send_pack_to_all(at, at.is_below(count) ? produce(at.index()) : pack<T>{});
@@ -109,7 +109,7 @@ class ll128_session : public detail::packet_session<detail::ll128_protocol, Grou
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return ll128_unit::packets_for(packs); }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / ll128_unit::packets * ll128_unit::packs; }
-  /// The way of this thread over the packs of a round.
+  /// Iterates over this thread's packs of a round.
   DEVCOMM_DEVICE warp_cursor cursor() const { return warp_cursor(this->group()); }
 
   /// Sends the packs of the unit at `at` to `member`. *Ordering*: none for anything else.
@@ -141,9 +141,9 @@ class ll128_session : public detail::packet_session<detail::ll128_protocol, Grou
     this->check(first, at.packet(), ll128_unit::packets);
     this->check(end - 1, at.packet(), ll128_unit::packets);
     detail::arch::vec16 raw[Members] = {};
-    const auto look = [&] {
+    const auto ready = [&] {
       DEVCOMM_UNROLL
-      for (int m = 0; m < Members; ++m)  // all on their way before the first is looked at
+      for (int m = 0; m < Members; ++m)  // issue all loads before the first is used
         raw[m] = detail::arch::load_lines(this->incoming(first + m < end ? first + m : end - 1, packet_of(at)));
       bool missing = false;
       DEVCOMM_UNROLL
@@ -152,7 +152,7 @@ class ll128_session : public detail::packet_session<detail::ll128_protocol, Grou
     };
     detail::arch::join_warp();
     const bool arrived = this->is_alive() && this->wait(first, first + Members < end ? first + Members : end,
-                                                        at.packet(), static_cast<int>(ll128_unit::packets), look);
+                                                        at.packet(), static_cast<int>(ll128_unit::packets), ready);
     if (!arrived) {
       for (pack<T>& value : values) value = {};
       return;

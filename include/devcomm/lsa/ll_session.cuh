@@ -47,12 +47,18 @@ struct ll_protocol {
 
 namespace devcomm::lsa {
 
-/// One group's hold on one LL mailbox; usually a block's, with the block's index.
+/// A group's use of one LL mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*: constructor, destructor, `begin_round` and `agree` are called by all threads of the group, on
 /// every rank of the team, in the same order; what sends and receives by any thread. *Requires* that in every
-/// round each member hears from each, itself or through others that heard from it; which packets is the
-/// caller's affair, the same on all ranks.
+/// round each member receives from each, directly or through others that received from it. Which packets
+/// are sent is up to the caller, and the same on all ranks.
+///
+///     lsa::ll_session session{block{}, comm, mailboxes, blockIdx.x};
+///     session.begin_round();
+///     for (int m = 0; m < session.members().size; ++m) session.send(m, threadIdx.x, value_for(m));
+///     uint64_t received[2][1];
+///     session.receive(0, session.members().size, threadIdx.x, received);  // from two members
 ///
 /// *Failure*: as for `barrier_session`; after it, what a thread receives that knows of it (`is_alive` is false) is
 /// zeros at once, and from the next round on the whole group sends nothing. In checked mode, a checked launch or call
@@ -70,7 +76,7 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
   DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, team members, ll_handle mailboxes, uint32_t index)
       : base(group, comm, members, mailboxes, index) {}
 
-  /// Between groups of this rank, on mailboxes of `requirements::add_local_ll_channels`. Members are these groups, and
+  /// Between groups of this rank, on mailboxes from `local_ll_mailboxes`. Members are these groups, and
   /// what is said of ranks holds for them.
   DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_team members, ll_handle mailboxes)
       : base(group, comm, detail::packet_memory::of_groups(comm, members, mailboxes.offset, mailboxes.count),
@@ -91,12 +97,12 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
     this->check(first, packet, Packets);
     this->check(end - 1, packet, Packets);
     detail::arch::halves raw[Members][Packets] = {};
-    const auto look = [&] {
+    const auto ready = [&] {
       DEVCOMM_UNROLL
-      for (int m = 0; m < Members; ++m) {  // all on their way before the first is looked at
+      for (int m = 0; m < Members; ++m) {  // issue all loads before the first is used
         const char* from = this->incoming(first + m < end ? first + m : end - 1, packet);
         DEVCOMM_UNROLL
-        for (uint32_t p = 0; p < Packets; ++p) raw[m][p] = detail::arch::load_halves(from + this->place(p));
+        for (uint32_t p = 0; p < Packets; ++p) raw[m][p] = detail::arch::load_halves(from + this->packet_offset(p));
       }
       bool all = true;
       DEVCOMM_UNROLL
@@ -107,7 +113,7 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
       return all;
     };
     const bool arrived =
-        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, packet, Packets, look);
+        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, packet, Packets, ready);
     DEVCOMM_UNROLL
     for (int m = 0; m < Members; ++m) {
       DEVCOMM_UNROLL
@@ -128,7 +134,7 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
   }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / 2; }
-  /// The way of this thread over the packs of a round.
+  /// Iterates over this thread's packs of a round.
   DEVCOMM_DEVICE thread_cursor cursor() const { return thread_cursor(this->group()); }
   template <class T>
   DEVCOMM_DEVICE void send_pack(int member, uint32_t i, const pack<T>& value) const {
@@ -157,7 +163,7 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
     detail::copy_bytes(words, &value, 16);
     DEVCOMM_UNROLL
     for (uint32_t p = 0; p < 2; ++p)
-      detail::arch::store_halves(packet + this->place(p), protocol::encode(words[p], this->epoch()));
+      detail::arch::store_halves(packet + this->packet_offset(p), protocol::encode(words[p], this->epoch()));
   }
 };
 

@@ -1,5 +1,5 @@
-/// \file one_shot_pull.cuh
-/// One-shot all-reduce straight from the peers' inputs, between two barriers.
+/// \file one_shot_zero_copy.cuh
+/// One-shot all-reduce straight from the peers' inputs, between two barriers. See `all_reduce_algorithm`.
 #pragma once
 
 #include <devcomm/collective/vectors.cuh>
@@ -9,18 +9,19 @@
 
 namespace devcomm::collective {
 
-/// Every rank reads the inputs of all and reduces them itself. Each rank reads `ranks - 1` times the vector over its
-/// links, and only inputs lie in a window: `output` is this rank's alone, of any alignment, and not the input. For
-/// vectors of some size that are to stay where they are; `all_reduce_one_shot` takes less time for short ones, and
-/// `all_reduce_two_shot_zero_copy` moves less of long ones.
+/// Every rank reads the inputs of all ranks and reduces them itself. Each rank reads `ranks - 1` times the vector over
+/// its links. Only inputs are in a window: `output` is private, of any alignment, and not the input.
+/// `all_reduce_one_shot` takes less time for short vectors, and `all_reduce_two_shot_zero_copy` moves less of long
+/// ones.
 ///
-/// Each block meets its like on the other ranks, and no other block: inputs are complete before the launch, and may be
-/// written again after it, or the grid is synchronised before and after the call. Elements accumulate in
-/// `accumulator_t<T>` in the order of the ranks, so all ranks get the same bits, in every run.
+/// Elements accumulate in `accumulator_t<T>` in the order of the ranks, so all ranks get the same bits in every run.
 ///
-/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, once in each block of the grid,
-/// with the same grid and `count`. After a failure, see `barrier_session`, the output is not to be trusted; one at the
-/// first barrier leaves it alone.
+/// *Blocks*: block `b` synchronizes only with block `b` of the other ranks. Inputs must be complete before the launch
+/// and may be written again after it, or the grid is synchronized before and after the call.
+///
+/// *Collective* over the barrier's group on every rank of the LSA team, once in each block of the grid, with the same
+/// grid and `count`. After a failure, see `barrier_session`, the output is undefined; a failure at the first barrier
+/// leaves it unchanged.
 template <class T, class Group, class Operator>
 DEVCOMM_DEVICE void all_reduce_one_shot_zero_copy(lsa::barrier_session<Group>& barrier, sym_ptr<T> input, T* output,
                                                   uint64_t count, Operator op) {

@@ -1,17 +1,17 @@
-/// \file chunked.cuh
-/// Two-shot all-reduce in chunks, pipelined through memory of the peers: large vectors at the links' rate, with few
-/// blocks.
+/// \file two_shot_chunked.cuh
+/// Two-shot all-reduce in chunks, pipelined through scratch memory of the peers: large vectors at the bandwidth of the
+/// links, with few blocks. See `all_reduce_algorithm`.
 ///
-/// Protocol (NCCL's Simple protocol moves data in steps through a peer's buffer alike, but in a ring). A round takes
-/// one chunk from each rank to each. In step `k` a group sends round `k`, reduces round `k - 1` and sends its results,
-/// and takes the results of round `k - 2`; a barrier ends the step. Data in order, no flags in it: stores to one peer
-/// after another, as long as a chunk each, are what the links take best.
+/// Protocol (NCCL's Simple protocol moves data in steps through a peer's buffer in the same way, but in a ring). A
+/// round moves one chunk from each rank to each. In step `k` a group sends its inputs of round `k`, reduces round `k -
+/// 1` and sends the results, and copies the results of round `k - 2`; a barrier ends the step. Data carries no flags,
+/// and stores go to one peer after another, a chunk each, which is what the links take best.
 ///
-/// *Why two halves are enough*. Chunks of round `k` lie where those of round `k - 2` were. Inputs of that round were
-/// read in step `k - 1`, which a barrier ended before those of round `k` are sent. Its results were read in step `k`,
-/// and those of round `k` are sent in the step after. The next call's inputs are sent after the barrier behind the last
-/// reduction, and its results after a barrier of its own; so inputs and results lie apart, and the next launch may
-/// share them out to groups in another way.
+/// *Why two halves of scratch are enough*. Chunks of round `k` use the memory of round `k - 2`. Inputs of round `k - 2`
+/// were read in step `k - 1`, and the barrier at its end comes before inputs of round `k` are sent. Results of round
+/// `k - 2` were read in step `k`, and those of round `k` are sent in step `k + 1`. The next call sends its inputs after
+/// the barrier that follows the last reduction, and its results after a barrier of its own. So inputs and results need
+/// separate memory, and the next launch may divide the buffers among groups in another way.
 #pragma once
 
 #include <devcomm/assert.hpp>
@@ -26,7 +26,7 @@
 
 namespace devcomm::collective {
 
-/// Two buffers that all groups of a kernel share, and every kernel after it in the stream.
+/// Two buffers that all groups of a kernel share. Kernels that follow in the stream can use them again.
 struct chunk_buffers {
   buffer_handle<char> inputs;
   buffer_handle<char> results;
@@ -75,18 +75,18 @@ struct chunk_scratch {
 
 namespace devcomm::detail {
 
-/// What a round takes of a vector: `count` packs from `begin` on, of which rank `r` owns those from `r * share` on.
+/// What a round takes of a vector: `count` packs from `begin` on, of which rank `r` owns those from `r * shard` on.
 struct chunk_round {
   uint64_t begin;
   uint32_t count;
-  uint32_t share;
+  uint32_t shard;
   uint32_t half;  // of the scratch, 0 or 1
 
-  DEVCOMM_DEVICE uint64_t first(int owner) const { return begin + uint64_t{static_cast<uint32_t>(owner)} * share; }
+  DEVCOMM_DEVICE uint64_t first(int owner) const { return begin + uint64_t{static_cast<uint32_t>(owner)} * shard; }
   DEVCOMM_DEVICE uint32_t owned(int owner) const {
-    const uint32_t before = static_cast<uint32_t>(owner) * share;
+    const uint32_t before = static_cast<uint32_t>(owner) * shard;
     if (before >= count) return 0;
-    return share < count - before ? share : count - before;
+    return shard < count - before ? shard : count - before;
   }
 };
 
@@ -113,7 +113,7 @@ struct chunk_rounds {
 
 namespace devcomm::detail {
 
-/// Calls `store(i, load(i))` for the calling thread's part of `count`, with `Unroll` loads on their way at a time.
+/// Calls `store(i, load(i))` for the calling thread's part of `count`, with `Unroll` loads in flight.
 template <int Unroll, class Group, class Load, class Store>
 DEVCOMM_DEVICE void move_packs(const Group& group, uint32_t count, const Load& load, const Store& store) {
   using value_type = decltype(load(uint32_t{}));
@@ -146,7 +146,7 @@ struct chunked_all_reduce {
     const chunk_rounds round_of{scratch, packs, static_cast<uint32_t>(ranks.size)};
     const uint32_t rounds = round_of.number();
     if (rounds == 0) return;
-    if (barrier.agree() != status::success) return;  // a peer that is late may still use its chunks
+    if (barrier.agree() != status::success) return;  // a late peer may still read its chunks
     for (uint32_t step = 0;; ++step) {
       if (scratch.takes_first && step >= 2) receive(round_of.at(step - 2));
       if (!scratch.takes_first && step < rounds) send(round_of.at(step));
@@ -197,7 +197,7 @@ struct chunked_all_reduce {
     for (; i < count; i += threads) reduce_packs<Ranks, 1>(r, i, threads);
   }
 
-  /// Pack `i` of this rank's share, and `Unroll - 1` more, each `stride` packs on.
+  /// Pack `i` of this rank's shard, and `Unroll - 1` more, each `stride` packs on.
   template <int Ranks, int Unroll>
   DEVCOMM_DEVICE void reduce_packs(const round& r, uint32_t i, uint32_t stride) const {
     using accumulator = accumulator_t<T>;
@@ -209,9 +209,9 @@ struct chunked_all_reduce {
     accumulator total[Unroll][pack<T>::size];
     DEVCOMM_UNROLL_BY(1)
     for (int first = 0; first < end; first += at_once) {
-      arch::vec16 values[at_once][Unroll];  // as words, for packs would be taken apart where two kinds of loads meet
+      arch::vec16 values[at_once][Unroll];  // words: the compiler would split packs where two kinds of loads merge
       DEVCOMM_UNROLL
-      for (int m = 0; m < at_once; ++m) {  // all on their way before the first is looked at
+      for (int m = 0; m < at_once; ++m) {  // issue all loads before the first is used
         if (first + m >= end) break;
         DEVCOMM_UNROLL
         for (uint32_t u = 0; u < Unroll; ++u) {
@@ -285,27 +285,31 @@ struct chunked_all_reduce {
 
 namespace devcomm::collective {
 
-/// Each rank owns a share of the vector: all send it theirs, it reduces, and sends the result to all. Each rank sends
-/// `2 * (ranks - 1) / ranks` times the vector, a chunk after the other; `n` rounds of chunks take `n + 1` barriers, in
-/// whose time other groups go on, so let a block have two groups, each with a barrier, a scratch and a slice of its
-/// own.
+/// Each rank owns a shard of the vector: it receives the shard from all ranks, reduces it, and sends the result to all.
+/// Each rank sends `2 * (ranks - 1) / ranks` times the vector, chunk by chunk. `n` rounds of chunks take `n + 1`
+/// barriers; while one group waits at a barrier other groups send, so give a block two groups, each with a barrier,
+/// scratch and a slice of its own.
 ///
-/// Hooks, order of reduction and determinism are those of `all_reduce_one_shot`, for any type; inputs and outputs are
-/// this rank's alone. With `to_window` as `consume` results travel straight to all outputs, and not through the
-/// scratch: less work for few blocks; outputs may be the place of the inputs, and are complete when the call returns.
-/// `scratch` is the same on all ranks.
+///     const auto scratch = collective::chunk_scratch::of_group(comm, buffers, buffers.packs_for(groups, ranks),
+///     group); collective::all_reduce_two_shot_chunked<float>(barrier, scratch, packs,
+///     collective::from_memory<float>{input, count},
+///                                                    collective::to_memory<float>{output, count}, sum{});
 ///
-/// A consumer may have two const members more. `map(i, sum)` makes what it and all peers' consumers get of a result,
-/// and is called by its owner alone. `complete(packs)` is called by the whole group in turn for slices that make up the
-/// call's: all packs of the slice were consumed, or have come into this rank's window, and the group's threads see each
-/// other's stores; it may synchronise the group. With `scratch.granularity` slices begin and end at multiples of it
-/// from `packs.begin`, but for the end of the last.
+/// Hooks, order of reduction and determinism are those of `all_reduce_one_shot`, for any type. Inputs and outputs are
+/// private. With `to_window` as `consume` results are stored straight to all outputs instead of the scratch memory:
+/// less work, so fewer blocks are needed. Then outputs may be the inputs, and are complete when the call returns.
 ///
-/// *Collective* over `group`, which is the barrier's, on every rank of `comm.lsa()`, with the same `packs` and scratch,
-/// which checked launches do not compare: put them into `device_comm::with_launch_key`. Calls of one launch that give
-/// the same outputs in windows to other groups need a barrier of all groups between them. Nothing is done where the
-/// scratch is for 0 packs, or for no whole number of rows. After a failure, see `barrier_session`, `consume` is not
-/// called for what did not come from every rank.
+/// A consumer may have two more const members. `map(i, sum)` is called by the owner of a result, and all ranks'
+/// consumers get what it returns. `complete(packs)` is called by the whole group for consecutive slices that cover the
+/// call's: all packs of the slice were consumed, or have arrived in this rank's window, and the group's threads see
+/// each other's stores. It may synchronize the group. Slices begin and end at multiples of `scratch.granularity` from
+/// `packs.begin`, except the end of the last.
+///
+/// *Collective* over the barrier's group, on every rank of the LSA team, with the same `packs` and scratch. Checked
+/// launches do not compare these: put them into `device_comm::with_launch_key`. Two calls of one launch whose outputs
+/// in windows overlap and belong to different groups need a barrier of all groups between them. Does nothing where the
+/// scratch holds 0 packs, or no multiple of its granularity. After a failure, see `barrier_session`, `consume` is
+/// called only for packs that arrived from every rank.
 template <class T, class Group, class Produce, class Consume, class Operator>
 DEVCOMM_DEVICE DEVCOMM_FORCEINLINE void all_reduce_two_shot_chunked(lsa::barrier_session<Group>& barrier,
                                                                     const chunk_scratch& scratch, slice packs,

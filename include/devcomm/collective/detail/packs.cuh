@@ -1,5 +1,5 @@
 /// \file packs.cuh
-/// What the collectives over packets are made of: packs to and from all members of a session.
+/// Building blocks of the collectives over packets: send packs to, and receive them from, all members of a session.
 #pragma once
 
 #include <devcomm/data/pack.cuh>
@@ -7,8 +7,9 @@
 
 namespace devcomm::detail {
 
-/// Calls `body.template run<Ranks>()` with the size of a team as a constant where short code pays, else with 0: code is
-/// fetched anew by every launch. (Not a generic lambda: NVRTC takes those for host code.)
+/// Calls `body.template run<Ranks>()` with the team's size as a constant for 2, 4 and 8 ranks, where unrolled code
+/// pays, else with 0: every launch fetches its code anew, so more variants cost time. (Not a generic lambda: NVRTC
+/// takes those for host code.)
 template <class Body>
 DEVCOMM_DEVICE void with_ranks(int ranks, const Body& body) {
   if (ranks == 2) {
@@ -26,14 +27,14 @@ DEVCOMM_DEVICE void with_ranks(int ranks, const Body& body) {
 template <int Ranks>
 inline constexpr int members_at_once = Ranks != 0 ? Ranks : 4;
 
-/// Members whose packs a thread moves at once; more would take registers that 512 threads do not have.
+/// Members whose packs a thread moves at once; with more, 512 threads would run out of registers.
 template <int Ranks>
 inline constexpr int shards_at_once = Ranks == 2 ? 2 : 4;
 
-/// Receives pack `i`, a number or a cursor, from all `members` members, so many at once, and reduces. `Ranks` is their
-/// number, or 0 where it is not known.
-template <int Ranks, class T, int AtOnce = members_at_once<Ranks>, class Session, class Place, class Operator>
-DEVCOMM_DEVICE pack<T> receive_and_reduce(Session& session, int members, const Place& i, const Operator& op) {
+/// Receives pack `i`, an index or a cursor, from all `members` members, `AtOnce` at a time, and reduces. `Ranks` is
+/// their number, or 0 where it is not a constant.
+template <int Ranks, class T, int AtOnce = members_at_once<Ranks>, class Session, class Cursor, class Operator>
+DEVCOMM_DEVICE pack<T> receive_and_reduce(Session& session, int members, const Cursor& i, const Operator& op) {
   using accumulator = accumulator_t<T>;
   const int end = Ranks != 0 ? Ranks : members;
   accumulator total[pack<T>::size];
@@ -58,8 +59,8 @@ DEVCOMM_DEVICE pack<T> receive_and_reduce(Session& session, int members, const P
 }
 
 /// Sends `produce(member)` as pack `i` to each of the first `end` members.
-template <int AtOnce, class T, class Session, class Place, class Produce>
-DEVCOMM_DEVICE void send_shards(Session& session, int end, const Place& i, const Produce& produce) {
+template <int AtOnce, class T, class Session, class Cursor, class Produce>
+DEVCOMM_DEVICE void send_shards(Session& session, int end, const Cursor& i, const Produce& produce) {
   DEVCOMM_UNROLL_BY(1)
   for (int first = 0; first < end; first += AtOnce) {
     pack<T> values[AtOnce];
@@ -73,8 +74,8 @@ DEVCOMM_DEVICE void send_shards(Session& session, int end, const Place& i, const
 }
 
 /// Calls `consume(member, value)` with pack `i` from each of the first `end` members, unless the session has failed.
-template <int AtOnce, class T, class Session, class Place, class Consume>
-DEVCOMM_DEVICE void receive_shards(Session& session, int end, const Place& i, const Consume& consume) {
+template <int AtOnce, class T, class Session, class Cursor, class Consume>
+DEVCOMM_DEVICE void receive_shards(Session& session, int end, const Cursor& i, const Consume& consume) {
   DEVCOMM_UNROLL_BY(1)
   for (int first = 0; first < end; first += AtOnce) {
     pack<T> values[AtOnce];

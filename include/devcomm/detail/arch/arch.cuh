@@ -35,7 +35,7 @@
 ///
 /// `store_check(p, v)`, `load_check(p)`, `check_fence<order>()`: relaxed 8-byte accesses and fences at system scope,
 /// for what checks a launch and is no part of it: in the simulator neither race detectors nor delays of stores know
-/// of them, so that the check hides no mistake. `look_check(p)` is a `load_check` that a wait repeats.
+/// of them, so that the check hides no mistake. `poll_check(p)` is a `load_check` that a wait repeats.
 ///
 /// Storage. `shared_array<Tag, T, N>()`: `N` uninitialised `T`, one array a block for each `Tag`.
 ///
@@ -47,8 +47,8 @@
 ///
 /// Waiting. A `wait_scope(label, abort_word, host_word)` names, for as long as it lives, what the calling thread waits
 /// for, the word that ends the wait, and the word by which the host sets that, by functions that return them;
-/// `wait_scope::pause()` is called after each look that found nothing. Both are empty on GPUs. `looks_per_round`,
-/// `rounds_per_check`: how often a wait looks between two looks at the abort word and the clock. `host_turn(turn, now,
+/// `wait_scope::pause()` is called after each poll that found nothing. Both are empty on GPUs. `polls_per_round`,
+/// `rounds_per_check`: how often a wait polls between two reads of the abort word and the clock. `host_turn(turn, now,
 /// waited)`: whether a thread that has waited for so long may read host memory now. `turn` is a word of the rank's:
 /// once in `host_interval` nanoseconds one of the threads that ask gets true, and none in the first `first_host_turn`
 /// nanoseconds of its wait; in the simulator also at once when the wait's host word is set. `noted_after`: how long a

@@ -18,8 +18,8 @@ namespace devcomm::detail::arch {
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
 
-inline constexpr int looks_per_round = 4;
-/// After this many rounds of looks a wait reads the abort word and the clock.
+inline constexpr int polls_per_round = 4;
+/// After this many rounds of polls a wait reads the abort word and the clock.
 inline constexpr uint32_t rounds_per_check = 128;
 /// Nanoseconds after which a wait may read host memory, and from one such read of a rank to the next.
 inline constexpr uint64_t first_host_turn = 200000;

@@ -1,10 +1,10 @@
 /// \file barrier_protocol.cuh
-/// How the ranks of an LSA team meet; `lsa::barrier_session` is its face.
+/// The protocol behind `lsa::barrier_session`.
 ///
 /// Protocol. Each rank holds, for each barrier, its own epoch and one flag for each member of the team. To
 /// arrive at epoch `e + 1` a rank stores `e + 1` into its flag on every peer; to wait, it polls its own flags
 /// until each is at least `e + 1`. A peer can be ahead by one epoch at most, as it cannot pass `e + 2` before
-/// this rank arrives there, so flags are compared by the sign of their 32-bit difference and may wrap around.
+/// this rank arrives there; so flags are compared by the sign of their 32-bit difference and may wrap around.
 /// Nothing is ever reset: the epoch outlives the kernel, so launches and graph replays need nothing between.
 ///
 /// The release store of a flag pairs with its acquire load; the group's own `sync` before the one and after
@@ -73,7 +73,7 @@ DEVCOMM_DEVICE inline peer_flags nth_peer_flags(const barrier_memory& memory, in
   return {member, memory.flag(member, self), memory.flag(self, member)};
 }
 
-/// The same out of line, for paths off the usual one.
+/// The same out of line, for rare paths.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline peer_flags find_peer_flags(const resource_header* home, team members,
                                                                   lsa::barrier_handle barriers, uint32_t index, int i) {
   return nth_peer_flags({home->comm, members, barriers, index}, i);
@@ -143,7 +143,7 @@ class barrier_protocol {
     if (simple_) {
       if (has_peer() && is_alive()) store_flag(first_peer_, order);
     } else {
-      meet();
+      share_failure();
       store_all(order);
     }
   }
@@ -167,7 +167,7 @@ class barrier_protocol {
         poll_flag(first_peer_, order, timeout());
       }
     } else {
-      meet();
+      share_failure();
       store_all(order);
       poll_all(order, timeout());
       end_check();
@@ -199,7 +199,7 @@ class barrier_protocol {
     if (first_ == 0) arch::store<memory_order::relaxed, scope::device>(memory().epoch(), epoch_);
   }
 
-  /// What watches over sessions knows this one by.
+  /// Identifies this session to the simulator.
   DEVCOMM_DEVICE session_id id() const {
     const device_comm& comm = home_->comm;
     return {operation::lsa_barrier,
@@ -230,7 +230,7 @@ class barrier_protocol {
   DEVCOMM_DEVICE bool is_dead() const { return mine_ != status::success; }
 
  private:
-  /// For the paths that are not the usual one.
+  /// For rare paths.
   DEVCOMM_DEVICE barrier_memory memory() const { return {home_->comm, members_, barriers_, index_}; }
   DEVCOMM_DEVICE uint32_t* outcome_word() const { return memory().outcome(); }
   DEVCOMM_DEVICE bool has_peer() const { return first_ < members_.size - 1; }
@@ -251,8 +251,8 @@ class barrier_protocol {
   /// The communicator's timeout.
   DEVCOMM_DEVICE static constexpr deadline timeout() { return {false, 0}; }
 
-  /// Tells the whole group when a thread knows the session to be dead.
-  DEVCOMM_DEVICE void meet() {
+  /// Tells the whole group when a thread knows that the session is dead.
+  DEVCOMM_DEVICE void share_failure() {
     const bool dead = any(group_, mine_ != status::success, outcome_word());
     if (dead && mine_ == status::success) mine_ = status::aborted;
   }
@@ -291,17 +291,17 @@ class barrier_protocol {
               barriers_.offset};
     };
     status outcome = status::success;
-    const auto look = [&] {
+    const auto ready = [&] {
       seen = arch::load<memory_order::relaxed, scope::system>(peer.ours);
       return static_cast<int32_t>(seen - target) >= 0;
     };
-    detail::poll(home_, limit, label, look, [&](status failure) {
+    detail::poll(home_, limit, label, ready, [&](status failure) {
       outcome = failure;
       if (failure == status::timeout && limit.own) return;
       report(home_, failure, {operation::lsa_barrier, index_, rank, target, seen});
       mine_ = failure;
     });
-    // Looks are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
+    // Polls are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
     if (acquires(order)) static_cast<void>(arch::load<memory_order::acquire, scope::system>(peer.ours));
     return outcome;
   }

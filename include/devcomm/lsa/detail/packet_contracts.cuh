@@ -83,7 +83,7 @@ class packet_contracts {
     if (whole) arch::check_fence<memory_order::acquire>();
     for (int member = first; member < end; ++member) {
       const lsa::packet_contract& theirs = mine_[half(epoch) + member];
-      const uint64_t shown = whole ? arch::load_check(&theirs.epoch) : arch::look_check(&theirs.epoch);
+      const uint64_t shown = whole ? arch::load_check(&theirs.epoch) : arch::poll_check(&theirs.epoch);
       if (shown != epoch) continue;
       arch::check_fence<memory_order::acquire>();
       if (same_contract(load_contract(&theirs.launch), launch_) && same_contract(load_contract(&theirs.call), call_))

@@ -40,9 +40,9 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE int first_missing(const char* row, uint64_t row_
   return first;
 }
 
-/// One group's part in one mailbox. `Protocol` has its `packet_protocol` as `id`, who moves a packet as `lane_group`,
-/// how many packets one flag speaks for as `packets_a_flag`, `has_arrived(packet, epoch)`, and `end_round()`, which
-/// orders a round's stores before the next's; `once_a_launch` where the end of a session does not.
+/// One group's part in one mailbox. `Protocol` has its `packet_protocol` as `id`, the lanes that move a packet as
+/// `lane_group`, how many packets one flag speaks for as `packets_a_flag`, `has_arrived(packet, epoch)`, and
+/// `end_round()`, which orders a round's stores before the next's; `once_a_launch` where the end of a session does not.
 template <class Protocol, class Group>
 class packet_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -50,7 +50,7 @@ class packet_session {
  public:
   using handle = lsa::mailbox_handle<Protocol::id>;
   using lane_group = typename Protocol::lane_group;
-  /// Groups have a multiple of so many threads.
+  /// The number of threads of a group must be a multiple of this.
   static constexpr uint32_t group_multiple = lane_group::threads;
   /// As failure records call its waits.
   static constexpr operation what = mailbox_wait(Protocol::id);
@@ -150,14 +150,14 @@ class packet_session {
 
   /// This rank's packet on `member`.
   DEVCOMM_DEVICE char* outgoing(int member, uint32_t packet) const {
-    return theirs_ + half() + place(packet) + member * stride_;
+    return theirs_ + half() + packet_offset(packet) + member * stride_;
   }
   /// The packet that `member` sends here.
   DEVCOMM_DEVICE char* incoming(int member, uint32_t packet) const {
-    return mine_ + half() + place(packet) + static_cast<uint64_t>(member) * row_bytes();
+    return mine_ + half() + packet_offset(packet) + static_cast<uint64_t>(member) * row_bytes();
   }
   DEVCOMM_DEVICE uint64_t row_bytes() const { return uint64_t{packets_} * lsa::mailbox_layout::packet_bytes; }
-  DEVCOMM_DEVICE static uint64_t place(uint32_t packet) { return packet * lsa::mailbox_layout::packet_bytes; }
+  DEVCOMM_DEVICE static uint64_t packet_offset(uint32_t packet) { return packet * lsa::mailbox_layout::packet_bytes; }
 
   /// Calls `store(packet)` with the first of this rank's packets from `packet` on, on every member in turn: this
   /// rank last, and not all ranks at one member first. `Ranks` is the team's size, or 0 where it is not known.
@@ -174,10 +174,10 @@ class packet_session {
     }
   }
 
-  /// Looks until `look` returns true, for the `packets` packets from `packet` on of the members in
+  /// Polls until `ready` returns true, for the `packets` packets from `packet` on of the members in
   /// `[first, end)`. Whether it did before the wait was ended.
-  template <class Look>
-  DEVCOMM_DEVICE bool wait(int first, int end, uint32_t packet, int packets, Look look) {
+  template <class Ready>
+  DEVCOMM_DEVICE bool wait(int first, int end, uint32_t packet, int packets, Ready ready) {
     const trace_span traced(group_, home_, trace_name());
     const auto missing = [&] {
       return first_missing<Protocol>(incoming(0, packet), row_bytes(), first, end, packets, epoch_);
@@ -206,7 +206,7 @@ class packet_session {
     detail::poll<1, lane_group>(
         home_, {false, 0}, label,
         [&] {
-          const bool whole = look();
+          const bool whole = ready();
           contracts_.template compare<lane_group>(first, end, epoch_, whole, other);
           return whole || other >= 0;
         },
@@ -233,7 +233,7 @@ class packet_session {
   DEVCOMM_DEVICE uint64_t offset() const {
     return static_cast<uint64_t>(reinterpret_cast<const char*>(own_) - home_->comm.resources.local);
   }
-  /// What watches over sessions knows this one by.
+  /// Identifies this session to the simulator.
   DEVCOMM_DEVICE auto id() const {
     return [this]() -> session_id {
       const device_comm& comm = home_->comm;
