@@ -18,15 +18,15 @@ constexpr unsigned threads = 64;
 constexpr std::size_t most_count = 1 << 13;
 
 template <class Session, bool TwoShot, class Handle>
-__global__ void through_packets(device_comm comm, Handle channels, element* tensor, std::uint64_t count) {
+__global__ void through_packets(device_comm comm, Handle mailboxes, element* tensor, std::uint64_t count) {
   const collective::from_memory<element> source{tensor, count};
   const collective::to_memory<element> destination{tensor, count};
-  Session channel{block{}, comm, channels, blockIdx.x};
+  Session session{block{}, comm, mailboxes, blockIdx.x};
   const collective::slice packs = collective::slice_of_block(collective::packs_of<element>(count));
   if constexpr (TwoShot) {
-    collective::all_reduce_two_shot<element>(channel, packs, source, destination, sum{});
+    collective::all_reduce_two_shot<element>(session, packs, source, destination, sum{});
   } else {
-    collective::all_reduce_one_shot<element>(channel, packs, source, destination, sum{});
+    collective::all_reduce_one_shot<element>(session, packs, source, destination, sum{});
   }
 }
 
@@ -47,11 +47,11 @@ struct resources {
 /// Puts the all-reduce that the plan chose on a stream: of the first `count` elements of the tensor, in place.
 void start(const host::all_reduce_plan& plan, const resources& have, std::uint64_t count, cudaStream_t stream) {
   const launch_config shape{.grid = plan.blocks, .block = threads, .stream = stream};
-  const auto over = [&]<class Session>(auto channels) {
+  const auto over = [&]<class Session>(auto mailboxes) {
     if (plan.algorithm == host::all_reduce_algorithm::two_shot) {
-      launch(through_packets<Session, true, decltype(channels)>, shape, have.comm, channels, have.tensor, count);
+      launch(through_packets<Session, true, decltype(mailboxes)>, shape, have.comm, mailboxes, have.tensor, count);
     } else {
-      launch(through_packets<Session, false, decltype(channels)>, shape, have.comm, channels, have.tensor, count);
+      launch(through_packets<Session, false, decltype(mailboxes)>, shape, have.comm, mailboxes, have.tensor, count);
     }
   };
   switch (plan.protocol) {

@@ -13,7 +13,7 @@
 
 using namespace devcomm;
 
-/// A round of a channel after the first costs a fence, so each way has a channel of its own.
+/// A round of a mailbox after the first costs a fence, so each way has a mailbox of its own.
 struct both_ways {
   lsa::lamport_handle scatter;
   lsa::lamport_handle gather;
@@ -31,7 +31,7 @@ struct tensors {
 
 /// Each block takes rows of every rank in turn, and keeps its own in shared memory in between.
 template <class T>
-__global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, both_ways channels, tensors<T> on) {
+__global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, both_ways mailboxes, tensors<T> on) {
   extern __shared__ __align__(16) unsigned char in_shared[];
   auto* const held = reinterpret_cast<pack<T>*>(in_shared);
 
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, 
   const collective::to_memory<T> new_residuals{on.residual, mine};
   const collective::from_memory<T> weights{on.weight, on.hidden};
 
-  lsa::lamport_session scatter{block{}, comm, channels.scatter, blockIdx.x};
-  lsa::lamport_session gather{block{}, comm, channels.gather, blockIdx.x};
+  lsa::lamport_session scatter{block{}, comm, mailboxes.scatter, blockIdx.x};
+  lsa::lamport_session gather{block{}, comm, mailboxes.gather, blockIdx.x};
   const std::uint64_t row_packs = on.hidden / pack<T>::size;
   for (std::uint64_t row = blockIdx.x; row < rows_of_rank; row += gridDim.x) {
     const collective::slice packs{row * row_packs, (row + 1) * row_packs};
@@ -76,11 +76,11 @@ __global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, 
           return normed;
         },
         collective::to_shards<T>{on.normed, count, length});
-  }  // what comes next writes the row after the channel's next round has begun, which synchronises
+  }  // what comes next writes the row after the mailbox's next round has begun, which synchronises
 }
 
 template <class T>
-void run_case(host::communicator& comm, const host::device_communicator& device_comm, both_ways channels,
+void run_case(host::communicator& comm, const host::device_communicator& device_comm, both_ways mailboxes,
               std::byte* memory, std::uint32_t rows, std::uint32_t hidden) {
   constexpr unsigned blocks = 2;
   constexpr unsigned threads = 64;
@@ -98,7 +98,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
 
   launch(sequence_parallel_norm<T>,
          {.grid = blocks, .block = threads, .shared_bytes = hidden * sizeof(T), .stream = cudaStreamPerThread},
-         device_comm.get(), channels, tensors<T>{partial, weight, residual, normed, rows, hidden});
+         device_comm.get(), mailboxes, tensors<T>{partial, weight, residual, normed, rows, hidden});
   check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "sequence_parallel_norm");
   device_comm.check();
 
@@ -114,14 +114,14 @@ int main() {
     host::run_ranks({}, [](host::communicator& comm) {
       requirements needs = comm.requirements();
       const lsa::lamport_handle scatter = needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128});
-      const both_ways channels{scatter, needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128})};
+      const both_ways mailboxes{scatter, needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128})};
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto memory = example::device_array(1 << 20);
 
       int cases = 0;
       for (const auto& [rows, hidden] : {std::pair{1u, 64u}, {8u, 512u}, {11u, 1032u}}) {
-        run_case<__nv_bfloat16>(comm, device_comm, channels, memory.get(), rows, hidden);
-        run_case<float>(comm, device_comm, channels, memory.get(), rows, hidden);
+        run_case<__nv_bfloat16>(comm, device_comm, mailboxes, memory.get(), rows, hidden);
+        run_case<float>(comm, device_comm, mailboxes, memory.get(), rows, hidden);
         cases += 2;
       }
 

@@ -18,25 +18,25 @@ namespace {
 
 constexpr unsigned threads = 64;
 
-// Each algorithm over each protocol. Every block reduces its slice of whole packs on a channel of its own.
+// Each algorithm over each protocol. Every block reduces its slice of whole packs on a mailbox of its own.
 
 struct one_shot {
   static constexpr const char* name = "one-shot";
   static std::uint32_t room(std::uint64_t packs, int) { return collective::one_shot_capacity(packs); }
-  template <class T, class Channel, class Produce, class Consume, class Operator>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce, const Consume& consume,
+  template <class T, class Session, class Produce, class Consume, class Operator>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce, const Consume& consume,
                              Operator op) {
-    collective::all_reduce_one_shot<T>(channel, packs, produce, consume, op);
+    collective::all_reduce_one_shot<T>(session, packs, produce, consume, op);
   }
 };
 
 struct two_shot {
   static constexpr const char* name = "two-shot";
   static std::uint32_t room(std::uint64_t packs, int ranks) { return collective::two_shot_capacity(packs, ranks); }
-  template <class T, class Channel, class Produce, class Consume, class Operator>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce, const Consume& consume,
+  template <class T, class Session, class Produce, class Consume, class Operator>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce, const Consume& consume,
                              Operator op) {
-    collective::all_reduce_two_shot<T>(channel, packs, produce, consume, op);
+    collective::all_reduce_two_shot<T>(session, packs, produce, consume, op);
   }
 };
 
@@ -45,13 +45,13 @@ using lamport = lsa::lamport_session<block>;
 using ll128 = lsa::ll128_session<block>;
 
 template <class Session, class Algorithm, class T, class Operator>
-__global__ void all_reduce(device_comm comm, typename Session::handle channels, const T* input, T* output,
+__global__ void all_reduce(device_comm comm, typename Session::handle mailboxes, const T* input, T* output,
                            std::uint64_t count) {
   const collective::from_memory<T> source{input, count};
   const collective::to_memory<T> destination{output, count};
-  Session channel{block{}, comm, channels, blockIdx.x};
+  Session session{block{}, comm, mailboxes, blockIdx.x};
   const collective::slice packs = collective::slice_of_block(collective::packs_of<T>(count));
-  Algorithm::template run<T>(channel, packs, source, destination, Operator{});
+  Algorithm::template run<T>(session, packs, source, destination, Operator{});
 }
 
 /// Whole numbers that are small enough for exact sums in every type.
@@ -101,7 +101,7 @@ struct buffers {
 /// every element and the ones around the output.
 template <class Session, class Algorithm, class T>
 void check_sum(host::communicator& comm, const host::device_communicator& device_comm,
-               typename Session::handle channels, buffers& memory, unsigned blocks, std::size_t count,
+               typename Session::handle mailboxes, buffers& memory, unsigned blocks, std::size_t count,
                std::size_t input_skew, std::size_t output_skew, int round) {
   constexpr std::size_t guard = 16;
   std::vector<T> input(count + input_skew);
@@ -111,7 +111,7 @@ void check_sum(host::communicator& comm, const host::device_communicator& device
   const T* from = memory.write_input(input);
   T* to = memory.write_output(expected);
   launch(all_reduce<Session, Algorithm, T, sum>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
-         device_comm.get(), channels, from + input_skew, to + guard + output_skew, count);
+         device_comm.get(), mailboxes, from + input_skew, to + guard + output_skew, count);
   test::finish("all_reduce");
   device_comm.check();
   for (std::size_t i = 0; i < count; ++i) {
@@ -129,12 +129,12 @@ void check_sum(host::communicator& comm, const host::device_communicator& device
 
 template <class Session, class Algorithm, class T>
 void check_sizes(host::communicator& comm, const host::device_communicator& device_comm,
-                 typename Session::handle channels, buffers& memory) {
+                 typename Session::handle mailboxes, buffers& memory) {
   int round = 0;
   for (const std::size_t count : {1u, 64u, 1000u, 3001u}) {
     const auto blocks = 1 + static_cast<unsigned>(round) % most_blocks;
     const std::size_t skew = round % 2 == 0 ? 0 : 1;
-    check_sum<Session, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, skew, 3 * skew, round++);
+    check_sum<Session, Algorithm, T>(comm, device_comm, mailboxes, memory, blocks, count, skew, 3 * skew, round++);
   }
 }
 
@@ -147,24 +147,24 @@ void check_types_and_sizes() {
       INFO(ranks << " ranks, " << packs << " packs a round");
       test::on_ranks(ranks, [packs](host::communicator& comm) {
         auto needs = comm.requirements();
-        const auto channels =
+        const auto mailboxes =
             needs.add(lsa::mailboxes_for<Session>(comm.lsa(), most_blocks, Algorithm::room(packs, comm.size())));
         const auto device_comm = comm.create_device_comm(needs);
         buffers memory;
-        check_sizes<Session, Algorithm, __nv_bfloat16>(comm, device_comm, channels, memory);
+        check_sizes<Session, Algorithm, __nv_bfloat16>(comm, device_comm, mailboxes, memory);
         // collectives_test has the other types.
-        if (comm.size() == 3) check_sizes<Session, Algorithm, float>(comm, device_comm, channels, memory);
+        if (comm.size() == 3) check_sizes<Session, Algorithm, float>(comm, device_comm, mailboxes, memory);
       });
     }
   }
 }
 
-/// Launches whose first round on each channel is the one after `epoch`.
+/// Launches whose first round on each mailbox is the one after `epoch`.
 template <class Session, class Algorithm>
 void check_changing_sizes(std::uint32_t epoch) {
   test::on_ranks(test::ranks_that_meet(4), [epoch](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size())));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t most = 700;
     constexpr int launches = 30;
@@ -172,9 +172,9 @@ void check_changing_sizes(std::uint32_t epoch) {
     for (std::size_t i = 0; i < most; ++i) input[i] = element<float>(comm.rank(), i);
     const test::device_array<float> from(input);
     const test::device_array<float> to(most * launches, 0xff);
-    const lsa::mailbox_layout layout{channels.count, channels.members, channels.packets};
-    for (std::uint32_t c = 0; c < channels.count; ++c) {
-      char* own = device_comm.get().resources.local + channels.offset + layout.epoch(c);
+    const lsa::mailbox_layout layout{mailboxes.count, mailboxes.members, mailboxes.packets};
+    for (std::uint32_t c = 0; c < mailboxes.count; ++c) {
+      char* own = device_comm.get().resources.local + mailboxes.offset + layout.epoch(c);
       check_cuda(cudaMemcpyAsync(own, &epoch, sizeof epoch, cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");
     }
     test::finish("cudaMemcpyAsync");
@@ -183,7 +183,7 @@ void check_changing_sizes(std::uint32_t epoch) {
     for (int n = 0; n < launches; ++n) {
       launch(all_reduce<Session, Algorithm, float, sum>,
              {.grid = 1 + static_cast<unsigned>(n) % 2, .block = threads, .stream = cudaStreamPerThread},
-             device_comm.get(), channels, from.get(), to.get() + static_cast<std::size_t>(n) * most, count_of(n));
+             device_comm.get(), mailboxes, from.get(), to.get() + static_cast<std::size_t>(n) * most, count_of(n));
     }
     test::finish("all_reduce");
     device_comm.check();
@@ -214,7 +214,7 @@ template <class Session, class Algorithm>
 void check_replays() {
   test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size())));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 333;
     test::device_array<float> data(count);
@@ -222,7 +222,7 @@ void check_replays() {
     check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     launch(all_reduce<Session, Algorithm, float, sum>, {.grid = 2, .block = threads, .stream = stream},
-           device_comm.get(), channels, static_cast<const float*>(data.get()), data.get(), count);  // in place
+           device_comm.get(), mailboxes, static_cast<const float*>(data.get()), data.get(), count);  // in place
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t replay = nullptr;
     check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
@@ -262,7 +262,7 @@ void check_bits() {
   results.assign(8, {});
   test::on_ranks(test::ranks_that_meet(5), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size())));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 500;
     std::vector<float> input(count);
@@ -270,7 +270,7 @@ void check_bits() {
     const test::device_array<float> from(input);
     const test::device_array<float> to(count, 0xff);
     launch(all_reduce<Session, Algorithm, float, sum>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
-           device_comm.get(), channels, static_cast<const float*>(from.get()), to.get(), count);
+           device_comm.get(), mailboxes, static_cast<const float*>(from.get()), to.get(), count);
     test::finish("all_reduce");
     device_comm.check();
     results[static_cast<std::size_t>(comm.rank())] = to.read();
@@ -337,9 +337,9 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
   test::on_ranks(std::min(devices, 4), [](host::communicator& comm) {
     auto needs = comm.requirements();
     constexpr std::uint32_t packs = 128;
-    const auto ll_channels = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), most_blocks, packs));
-    const auto lamport_channels = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), most_blocks, packs));
-    const auto ll128_channels = needs.add(lsa::mailboxes_for<ll128>(comm.lsa(), most_blocks, packs));
+    const auto ll_mailboxes = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), most_blocks, packs));
+    const auto lamport_mailboxes = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), most_blocks, packs));
+    const auto ll128_mailboxes = needs.add(lsa::mailboxes_for<ll128>(comm.lsa(), most_blocks, packs));
     const auto device_comm = comm.create_device_comm(needs);
     // Fewer where every instruction is watched.
     const bool slow = comm.properties().backend == "simulator" || std::getenv("DEVCOMM_TEST_FEW") != nullptr;
@@ -348,10 +348,10 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
     const test::device_array<__nv_bfloat16> from(most);
     const test::device_array<__nv_bfloat16> to(most, 0xff);
     const test::device_array<unsigned> wrong(1);
-    const auto run = [&]<class Session, class Algorithm>(std::type_identity<Session>, Algorithm, auto channels,
+    const auto run = [&]<class Session, class Algorithm>(std::type_identity<Session>, Algorithm, auto mailboxes,
                                                          unsigned blocks, std::uint64_t count) {
       launch(all_reduce<Session, Algorithm, __nv_bfloat16, sum>,
-             {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+             {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), mailboxes,
              static_cast<const __nv_bfloat16*>(from.get()), to.get(), count);
     };
     for (int n = 0; n < launches; ++n) {
@@ -360,12 +360,12 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
       const launch_config one_block{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
       launch(write_input, one_block, from.get(), count, comm.rank(), n);
       switch (n % 6) {
-        case 0: run(std::type_identity<ll>{}, one_shot{}, ll_channels, blocks, count); break;
-        case 1: run(std::type_identity<lamport>{}, one_shot{}, lamport_channels, blocks, count); break;
-        case 2: run(std::type_identity<ll>{}, two_shot{}, ll_channels, blocks, count); break;
-        case 3: run(std::type_identity<lamport>{}, two_shot{}, lamport_channels, blocks, count); break;
-        case 4: run(std::type_identity<ll128>{}, one_shot{}, ll128_channels, blocks, count); break;
-        default: run(std::type_identity<ll128>{}, two_shot{}, ll128_channels, blocks, count); break;
+        case 0: run(std::type_identity<ll>{}, one_shot{}, ll_mailboxes, blocks, count); break;
+        case 1: run(std::type_identity<lamport>{}, one_shot{}, lamport_mailboxes, blocks, count); break;
+        case 2: run(std::type_identity<ll>{}, two_shot{}, ll_mailboxes, blocks, count); break;
+        case 3: run(std::type_identity<lamport>{}, two_shot{}, lamport_mailboxes, blocks, count); break;
+        case 4: run(std::type_identity<ll128>{}, one_shot{}, ll128_mailboxes, blocks, count); break;
+        default: run(std::type_identity<ll128>{}, two_shot{}, ll128_mailboxes, blocks, count); break;
       }
       launch(count_wrong, one_block, static_cast<const __nv_bfloat16*>(to.get()), count, comm.size(), n, wrong.get());
     }

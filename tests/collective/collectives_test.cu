@@ -213,27 +213,27 @@ struct vectors {
 struct one_shot {
   static constexpr form is = form::all_reduce;
   static constexpr const char* name = "one-shot all-reduce";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::all_reduce_one_shot<T>(channel, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::all_reduce_one_shot<T>(session, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
                                        collective::to_memory<T>{v.output.local(), v.count}, v.op);
   }
 };
 struct two_shot {
   static constexpr form is = form::all_reduce;
   static constexpr const char* name = "two-shot all-reduce";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::all_reduce_two_shot<T>(channel, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::all_reduce_two_shot<T>(session, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
                                        collective::to_memory<T>{v.output.local(), v.count}, v.op);
   }
 };
 struct scatter {
   static constexpr form is = form::reduce_scatter;
   static constexpr const char* name = "reduce-scatter";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::reduce_scatter<T>(channel, v.packs(v.length()),
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::reduce_scatter<T>(session, v.packs(v.length()),
                                   collective::from_shards<T>{v.input.local(), v.count, v.length()},
                                   collective::to_memory<T>{v.output.local(), v.own_length()}, v.op);
   }
@@ -241,18 +241,18 @@ struct scatter {
 struct gather {
   static constexpr form is = form::all_gather;
   static constexpr const char* name = "all-gather";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::all_gather<T>(channel, v.packs(v.length()), collective::from_memory<T>{v.input.local(), v.own_length()},
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::all_gather<T>(session, v.packs(v.length()), collective::from_memory<T>{v.input.local(), v.own_length()},
                               collective::to_shards<T>{v.output.local(), v.count, v.length()});
   }
 };
 struct from_root {
   static constexpr form is = form::broadcast;
   static constexpr const char* name = "broadcast";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::broadcast<T>(channel, v.root, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::broadcast<T>(session, v.root, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
                              collective::to_memory<T>{v.output.local(), v.count});
   }
 };
@@ -262,8 +262,8 @@ struct over_ll : Algorithm {
   static constexpr bool can_be_in_place = true;
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
-    lsa::ll_session channel{block{}, at.comm, at.ll, blockIdx.x};
-    Algorithm::template run<T>(channel, v);
+    lsa::ll_session session{block{}, at.comm, at.ll, blockIdx.x};
+    Algorithm::template run<T>(session, v);
   }
 };
 template <class Algorithm>
@@ -271,8 +271,8 @@ struct over_lamport : Algorithm {
   static constexpr bool can_be_in_place = true;
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
-    lsa::lamport_session channel{block{}, at.comm, at.lamport, blockIdx.x};
-    Algorithm::template run<T>(channel, v);
+    lsa::lamport_session session{block{}, at.comm, at.lamport, blockIdx.x};
+    Algorithm::template run<T>(session, v);
   }
 };
 
@@ -281,8 +281,8 @@ struct over_ll128 : Algorithm {
   static constexpr bool can_be_in_place = true;
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
-    lsa::ll128_session channel{block{}, at.comm, at.ll128, blockIdx.x};
-    Algorithm::template run<T>(channel, v);
+    lsa::ll128_session session{block{}, at.comm, at.ll128, blockIdx.x};
+    Algorithm::template run<T>(session, v);
   }
 };
 

@@ -28,11 +28,11 @@ __global__ void meet(device_comm comm) {
 }
 
 template <class Session>
-__global__ void receive(device_comm comm, typename Session::handle channels) {
-  Session channel{block{}, comm, channels, blockIdx.x};
-  channel.begin_round();
+__global__ void receive(device_comm comm, typename Session::handle mailboxes) {
+  Session session{block{}, comm, mailboxes, blockIdx.x};
+  session.begin_round();
   pack<float> values[2];
-  if constexpr (Session::group_multiple == 1) channel.template receive_packs<2>(0, 2, threadIdx.x, values);
+  if constexpr (Session::group_multiple == 1) session.template receive_packs<2>(0, 2, threadIdx.x, values);
 }
 
 /// Keeps a stream busy until the host stores to `go`.
@@ -107,9 +107,9 @@ template <class Session>
 launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs) {
   const unsigned threads = is_simulated(comm) ? 32 : 256;
   const unsigned blocks = full_device(comm, threads);
-  const auto channels = needs.add_channels<Session>(comm.lsa(), blocks, threads);
+  const auto mailboxes = needs.add_channels<Session>(comm.lsa(), blocks, threads);
   return [=](const device_comm& device, cudaStream_t on) {
-    launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, channels);
+    launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, mailboxes);
   };
 }
 

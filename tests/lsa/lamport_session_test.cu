@@ -40,12 +40,12 @@ template <class T, class Bits>
 void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
   test::on_ranks(2, [&words, minus_zero](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), 1, 64));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), 1, 64));
     const auto device_comm = comm.create_device_comm(needs);
     const std::vector<Bits> input = comm.rank() == 0 ? words : std::vector<Bits>(words.size(), minus_zero);
     const test::device_array<Bits> from(input);
     const test::device_array<Bits> to(words.size(), 0x5a);
-    launch(all_reduce<T>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+    launch(all_reduce<T>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), mailboxes,
            reinterpret_cast<const T*>(from.get()), reinterpret_cast<T*>(to.get()), words.size());
     test::finish("all_reduce");
     device_comm.check();

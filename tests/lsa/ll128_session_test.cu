@@ -23,19 +23,19 @@ double element(int rank, std::uint64_t i) {
   return static_cast<double>(mix % 15) - 7.0;
 }
 
-/// The block's first warp by itself, and the other three together, each with half of the vector and a channel.
-__global__ void reduce_by_warps(device_comm comm, lsa::ll128_handle channels, const double* input, double* output,
+/// The block's first warp by itself, and the other three together, each with half of the vector and a mailbox.
+__global__ void reduce_by_warps(device_comm comm, lsa::ll128_handle mailboxes, const double* input, double* output,
                                 std::uint64_t part) {
   const bool first = threadIdx.x < 32;
   const collective::from_memory<double> source{first ? input : input + part, part};
   const collective::to_memory<double> destination{first ? output : output + part, part};
   const collective::slice packs{0, collective::packs_of<double>(part)};
   if (first) {
-    lsa::ll128_session channel{warp{}, comm, channels, 0};
-    collective::all_reduce_two_shot<double>(channel, packs, source, destination, sum{});
+    lsa::ll128_session session{warp{}, comm, mailboxes, 0};
+    collective::all_reduce_two_shot<double>(session, packs, source, destination, sum{});
   } else {
-    lsa::ll128_session channel{warp_span(1, 3, 1), comm, channels, 1};
-    collective::all_reduce_one_shot<double>(channel, packs, source, destination, sum{});
+    lsa::ll128_session session{warp_span(1, 3, 1), comm, mailboxes, 1};
+    collective::all_reduce_one_shot<double>(session, packs, source, destination, sum{});
   }
 }
 
@@ -44,7 +44,7 @@ __global__ void reduce_by_warps(device_comm comm, lsa::ll128_handle channels, co
 TEST_CASE("warps and spans of warps have LL128 mailboxes of their own") {
   test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add(lsa::mailboxes_for<lsa::ll128_session<block>>(comm.lsa(), 2, 70));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<lsa::ll128_session<block>>(comm.lsa(), 2, 70));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t part = 500;
     std::vector<double> input(2 * part);
@@ -52,7 +52,7 @@ TEST_CASE("warps and spans of warps have LL128 mailboxes of their own") {
     const test::device_array<double> from(input);
     const test::device_array<double> to(input.size(), 0xff);
     for (int i = 0; i < 3; ++i) {
-      launch(reduce_by_warps, {.grid = 1, .block = 128, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+      launch(reduce_by_warps, {.grid = 1, .block = 128, .stream = cudaStreamPerThread}, device_comm.get(), mailboxes,
              static_cast<const double*>(from.get()), to.get(), part);
     }
     test::finish("reduce_by_warps");

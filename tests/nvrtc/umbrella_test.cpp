@@ -90,24 +90,24 @@ const std::string collectives_kernel = R"(
 using namespace devcomm;
 using namespace devcomm::collective;
 
-extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle channels, lsa::ll128_handle lines,
+extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxes, lsa::ll128_handle lines,
                                        chunk_buffers chunks, sym_ptr<float> data, uint64_t count) {
   float* own = data.local();
   const from_memory<float> source{own, count};
   const to_memory<float> result{own, count};
   const slice packs = slice_of_block(packs_of<float>(count));
   {
-    lsa::ll_session channel{block{}, comm, channels, blockIdx.x};
-    all_reduce_one_shot<float>(channel, packs, source, result, average{});
-    all_reduce_two_shot<float>(channel, packs, source, result, scaled_sum{2.0f});
-    reduce_scatter<float>(channel, packs, from_shards<float>{own, count, count}, result, maximum{});
-    all_gather<float>(channel, packs, source, to_shards<float>{own, count, count});
-    broadcast<float>(channel, 0, packs, source, result);
+    lsa::ll_session session{block{}, comm, mailboxes, blockIdx.x};
+    all_reduce_one_shot<float>(session, packs, source, result, average{});
+    all_reduce_two_shot<float>(session, packs, source, result, scaled_sum{2.0f});
+    reduce_scatter<float>(session, packs, from_shards<float>{own, count, count}, result, maximum{});
+    all_gather<float>(session, packs, source, to_shards<float>{own, count, count});
+    broadcast<float>(session, 0, packs, source, result);
   }
   {
-    lsa::ll128_session channel{block{}, comm, lines, blockIdx.x};
-    all_reduce_two_shot<float>(channel, packs, source, result, sum{});
-    broadcast<float>(channel, 0, packs, source, result);
+    lsa::ll128_session session{block{}, comm, lines, blockIdx.x};
+    all_reduce_two_shot<float>(session, packs, source, result, sum{});
+    broadcast<float>(session, 0, packs, source, result);
   }
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   all_reduce_two_shot_zero_copy<float>(barrier, data, data, count, sum{});
