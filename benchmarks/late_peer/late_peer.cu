@@ -165,10 +165,10 @@ class late_peer {
     std::uint32_t room = 0;
     for (const auto& [bytes, shape] : plan_.packets) {
       most_blocks = std::max(most_blocks, shape.blocks);
-      room = std::max(room, collective::one_shot_room(collective::packs_per_block(bytes / 16, shape.blocks)));
+      room = std::max(room, collective::one_shot_capacity(collective::packs_per_block(bytes / 16, shape.blocks)));
     }
     devcomm::requirements needs = comm_.requirements();
-    const auto channels = needs.add_channels<Session>(needs.lsa(), most_blocks, room);
+    const auto channels = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, room));
     const host::device_communicator device_comm = comm_.create_device_comm(needs);
     for (const auto& [bytes, shape] : plan_.packets)
       measure(named(protocol, bytes, shape), device_comm, plan_.calls, [&, bytes = bytes, shape = shape] {
@@ -196,7 +196,7 @@ class late_peer {
     const unsigned groups_of_block = perf::groups_of_block(shape);
     const unsigned groups = shape.blocks * groups_of_block;
     devcomm::requirements needs = comm_.requirements().lsa_barriers(groups);
-    const auto buffers = collective::chunk_buffers::add(needs, plan_.chunk_bytes);
+    const auto buffers = needs.add(collective::chunk_buffer_bytes{plan_.chunk_bytes});
     const host::device_communicator device_comm = comm_.create_device_comm(needs);
     const std::uint64_t count = bytes / sizeof(element);
     measure(named("chunked", bytes, shape), device_comm, plan_.calls_of_chunked, [&, shape = shape] {

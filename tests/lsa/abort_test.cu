@@ -107,7 +107,7 @@ template <class Session>
 launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs) {
   const unsigned threads = is_simulated(comm) ? 32 : 256;
   const unsigned blocks = full_device(comm, threads);
-  const auto mailboxes = needs.add_channels<Session>(comm.lsa(), blocks, threads);
+  const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), blocks, threads));
   return [=](const device_comm& device, cudaStream_t on) {
     launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, mailboxes);
   };
