@@ -241,9 +241,9 @@ part_fused_rms_norm() {
     [ "$n" -ge 2 ] || continue
     rows=$out/fused_rms_norm_h200x$n
     rm -f "$rows.jsonl"
-    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot,chunked_to_window --sweep \
+    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot,two_shot_chunked_to_window --sweep \
       --place out --json "$rows.jsonl"
-    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot,chunked_to_window --sweep \
+    limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot,two_shot_chunked_to_window --sweep \
       --place out --pdl --json "$rows.jsonl"
     run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M --algo auto --compare nccl --json "$rows.jsonl" \
       --plot "$rows.svg"

@@ -63,9 +63,9 @@ __global__ void __launch_bounds__(most_threads)
             element* output, std::uint64_t count, std::uint64_t group_packs, unsigned groups) {
   const perf::chunk_group part(groups);
   lsa::barrier_session barrier{part.group, comm, part.index};
-  collective::all_reduce_chunked<element>(
-      barrier, part.group, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, part.index),
-      collective::piece_of_length(collective::packs_of<element>(count), group_packs, static_cast<int>(part.index)),
+  collective::all_reduce_two_shot_chunked<element>(
+      barrier, collective::chunk_scratch::of_group(comm, buffers, chunk_packs, part.index),
+      collective::shard_of_length(collective::packs_of<element>(count), group_packs, static_cast<int>(part.index)),
       collective::from_memory<element>{input, count}, collective::to_memory<element>{output, count}, sum{});
 }
 
@@ -125,10 +125,10 @@ class measurement {
     std::uint32_t room = 0;
     for (const auto& [bytes, shape] : plan_.packets) {
       most_blocks = std::max(most_blocks, shape.blocks);
-      room = std::max(room, collective::one_shot_room(collective::packs_per_block(bytes / 16, shape.blocks)));
+      room = std::max(room, collective::one_shot_capacity(collective::packs_per_block(bytes / 16, shape.blocks)));
     }
     devcomm::requirements needs = comm_.requirements();
-    const auto channels = needs.add_channels<Session>(needs.lsa(), most_blocks, room);
+    const auto channels = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, room));
     const host::device_communicator device_comm = comm_.create_device_comm(needs);
     for (const auto& [bytes, shape] : plan_.packets)
       measure(named(protocol, bytes, shape), device_comm, plan_.calls, [&, bytes = bytes, shape = shape] {
@@ -156,7 +156,7 @@ class measurement {
     const unsigned groups_of_block = perf::groups_of_block(shape);
     const unsigned groups = shape.blocks * groups_of_block;
     devcomm::requirements needs = comm_.requirements().lsa_barriers(groups);
-    const auto buffers = collective::chunk_buffers::add(needs, plan_.chunk_bytes);
+    const auto buffers = needs.add(collective::chunk_buffer_bytes{plan_.chunk_bytes});
     const host::device_communicator device_comm = comm_.create_device_comm(needs);
     const std::uint64_t count = bytes / sizeof(element);
     measure(named("chunked", bytes, shape), device_comm, plan_.calls_of_chunked, [&, shape = shape] {

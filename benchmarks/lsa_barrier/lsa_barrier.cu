@@ -64,7 +64,7 @@ void measure(host::communicator& comm, bool with_nccl) {
   const plan shape = !comm.properties().timing.available ? plan{{1, 2}, 32, 20, 2} : plan{};
   const unsigned most_blocks = shape.blocks.back();
   devcomm::requirements needs = comm.requirements().lsa_barriers(most_blocks);
-  if (DEVCOMM_TRACE) needs.trace(most_blocks, 256);
+  if (DEVCOMM_TRACE) needs.with(tracing{most_blocks, 256});
   const host::device_communicator device_comm = comm.create_device_comm(needs);
   std::unique_ptr<benchmark::nccl_barrier> nccl;
   if (with_nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(most_blocks));

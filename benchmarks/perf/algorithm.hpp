@@ -39,7 +39,7 @@ struct work {
   /// Elements of a rank's piece, for operations that share the vector out.
   [[nodiscard]] std::uint64_t piece() const { return count() / static_cast<std::uint64_t>(ranks); }
   /// This rank's piece of the vector at `whole`.
-  [[nodiscard]] void* piece_of(void* whole) const {
+  [[nodiscard]] void* shard_of(void* whole) const {
     return static_cast<std::byte*>(whole) + static_cast<std::uint64_t>(rank) * piece() * bytes_of(type);
   }
 };

@@ -25,14 +25,14 @@ struct gather_packets {
 };
 
 struct gather_direct {
-  static constexpr const char* name = "direct";
+  static constexpr const char* name = "zero_copy";
   static constexpr pieces in_pieces = pieces::of_output;
   static constexpr bool only_moves = true;
 
   template <class T, class Barrier>
   __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
                              std::uint64_t count) {
-    collective::all_gather_direct<T>(barrier, block{}, comm, input.local(), output, count);
+    collective::all_gather_zero_copy<T>(barrier, input.local(), output, count);
   }
 };
 
@@ -43,7 +43,7 @@ class all_gather final : public packets_or_windows<gather_packets, gather_direct
   [[nodiscard]] double bus_factor(int ranks) const override { return (ranks - 1.0) / ranks; }
   [[nodiscard]] std::uint64_t grain(const work& what) const override { return grain_of_pieces(what); }
   void place(work& call) const override {
-    if (call.in_place) call.input = call.piece_of(call.output);
+    if (call.in_place) call.input = call.shard_of(call.output);
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
     return make_nccl(nccl_call::all_gather, context);
@@ -73,19 +73,19 @@ struct broadcast_packets {
   }
 };
 
-struct broadcast_direct {
-  static constexpr const char* name = "direct";
+struct broadcast_zero_copy {
+  static constexpr const char* name = "zero_copy";
   static constexpr pieces in_pieces = pieces::none;
   static constexpr bool only_moves = true;
 
   template <class T, class Barrier>
   __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
                              std::uint64_t count) {
-    collective::broadcast_direct<T>(barrier, block{}, comm, root, input.local(), output, count);
+    collective::broadcast_zero_copy<T>(barrier, root, input.local(), output, count);
   }
 };
 
-class broadcast final : public packets_or_windows<broadcast_packets, broadcast_direct> {
+class broadcast final : public packets_or_windows<broadcast_packets, broadcast_zero_copy> {
  public:
   [[nodiscard]] std::string name() const override { return "broadcast"; }
   [[nodiscard]] std::string about() const override { return "bytes of the vector of rank 0, the root"; }

@@ -14,15 +14,15 @@ namespace {
 
 using namespace devcomm;
 
-struct all_reduce_direct {
-  static constexpr const char* name = "direct";
+struct all_reduce_two_shot_zero_copy {
+  static constexpr const char* name = "two_shot_zero_copy";
   static constexpr pieces in_pieces = pieces::none;
   static constexpr bool only_moves = false;
 
   template <class T, class Barrier>
   __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
                              std::uint64_t count) {
-    collective::all_reduce_direct<T>(barrier, block{}, comm, input, output, count, sum{});
+    collective::all_reduce_two_shot_zero_copy<T>(barrier, input, output, count, sum{});
   }
 };
 
@@ -48,7 +48,7 @@ class all_reduce final : public operation {
     add_lamport_all_reduces(context, made);
     add_ll128_all_reduces(context, made);
     add_ll_all_reduces(context, made);
-    made.push_back(std::make_unique<windows::window_algorithm<all_reduce_direct>>(context));
+    made.push_back(std::make_unique<windows::window_algorithm<all_reduce_two_shot_zero_copy>>(context));
     add_chunked_all_reduce(context, made);
     return made;
   }

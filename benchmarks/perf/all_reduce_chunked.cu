@@ -18,9 +18,9 @@ __global__ void __launch_bounds__(most_threads, 1)
   wait_for_prior_launch();
   const chunk_group part(groups);
   lsa::barrier_session barrier{part.group, comm, part.index};
-  collective::all_reduce_chunked<T>(
-      barrier, part.group, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, part.index),
-      collective::piece_of_length(collective::packs_of<T>(count), group_packs, static_cast<int>(part.index)),
+  collective::all_reduce_two_shot_chunked<T>(
+      barrier, collective::chunk_scratch::of_group(comm, buffers, chunk_packs, part.index),
+      collective::shard_of_length(collective::packs_of<T>(count), group_packs, static_cast<int>(part.index)),
       collective::from_memory<T>{input, count}, consume, sum{});
 }
 
@@ -30,7 +30,9 @@ class chunked_all_reduce final : public chunked_algorithm {
  public:
   using chunked_algorithm::chunked_algorithm;
 
-  [[nodiscard]] std::string name() const override { return IntoWindow ? "chunked_to_window" : "chunked"; }
+  [[nodiscard]] std::string name() const override {
+    return IntoWindow ? "two_shot_chunked_to_window" : "two_shot_chunked";
+  }
   [[nodiscard]] std::string why_not(const work&) const override { return ""; }
   void start(const work& what) override {
     with_type(what.type, [&]<class T>(T) {

@@ -41,10 +41,9 @@ __global__ void __launch_bounds__(most_threads, 1)
   const chunk_group part(groups);
   lsa::barrier_session barrier{part.group, comm, part.index};
   const std::uint64_t packs = std::uint64_t{tensors.rows} * tensors.row_packs;
-  collective::all_reduce_chunked<T>(
-      barrier, part.group, comm,
-      collective::chunk_room::of_group(comm, buffers, chunk_packs, part.index, tensors.row_packs),
-      collective::piece_of_length(packs, group_packs, static_cast<int>(part.index)),
+  collective::all_reduce_two_shot_chunked<T>(
+      barrier, collective::chunk_scratch::of_group(comm, buffers, chunk_packs, part.index, tensors.row_packs),
+      collective::shard_of_length(packs, group_packs, static_cast<int>(part.index)),
       [&tensors](std::uint64_t i) { return load_pack_streaming(tensors.partial + i * pack<T>::size); },
       norm_in_windows<T>{part.group, tensors, residual_out}, sum{});
 }
@@ -53,7 +52,7 @@ class chunked_rms_norm final : public chunked_algorithm {
  public:
   using chunked_algorithm::chunked_algorithm;
 
-  [[nodiscard]] std::string name() const override { return "chunked_to_window"; }
+  [[nodiscard]] std::string name() const override { return "two_shot_chunked_to_window"; }
   [[nodiscard]] std::string why_not(const work& what) const override {
     const std::string reason = why_no_norm(what);
     return reason.empty() && packs_for(most_groups_of_block, grain_of(what)) == 0 ? "a row does not fit into a chunk"

@@ -54,7 +54,7 @@ __device__ float sum_over_blocks(Sums& sums, float value) {
 /// while the partial sums are sent, by the threads that use them.
 template <class Algorithm, class T>
 __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
-    norm_of_rows(device_comm comm, lamport_handle channels, norm_tensors<T> tensors, std::uint32_t rows_at_once) {
+    norm_of_rows(device_comm comm, lsa::lamport_handle channels, norm_tensors<T> tensors, std::uint32_t rows_at_once) {
   auto* const weights = static_cast<pack<T>*>(dynamic_shared());
   auto* const held = weights + tensors.row_packs;
   allow_dependent_launch();
@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
 /// memory. A row for each `sums.members` blocks.
 template <class Algorithm, class T>
 __global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
-    norm_of_shared_rows(device_comm comm, lamport_handle channels, ll_handle sums_of_row, norm_tensors<T> tensors) {
+    norm_of_shared_rows(device_comm comm, lsa::lamport_handle channels, lsa::ll_handle sums_of_row,
+                        norm_tensors<T> tensors) {
   const std::uint32_t row = blockIdx.x / sums_of_row.members;
   const std::uint32_t part = blockIdx.x % sums_of_row.members;
   const std::uint32_t share = (tensors.row_packs + sums_of_row.members - 1) / sums_of_row.members;
@@ -122,9 +123,9 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
     store_pack(tensors.residual_out + i * pack<T>::size, place);
   };
   Algorithm::template run<T>(channel, {first, first + own}, produce, consume);
-  lsa::ll_session sums{block{}, comm,
-                       local_groups{static_cast<int>(part), static_cast<int>(sums_of_row.members), blockIdx.x - part},
-                       sums_of_row};
+  lsa::ll_session sums{
+      block{}, comm, lsa::local_team{static_cast<int>(part), static_cast<int>(sums_of_row.members), blockIdx.x - part},
+      sums_of_row};
   if (!channel.is_alive()) squares = NAN;          // so that no block takes this one's for the sum
   const float of_block = sum_over_block(squares);  // synchronises: the part is whole
   const float of_row = sum_over_blocks(sums, of_block);
@@ -189,9 +190,9 @@ class fused_rms_norm final : public device_algorithm {
  public:
   explicit fused_rms_norm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    channels_ = needs.add_lamport_channels(needs.lsa(), most_blocks, is_simulated() ? 64 : 4096);
+    channels_ = needs.add(lsa::lamport_mailboxes{needs.lsa(), most_blocks, is_simulated() ? 64 : 4096});
     for (unsigned parts = 2; parts <= most_parts; parts *= 2)
-      sums_of_row_.push_back(needs.add_local_ll_channels(most_blocks, parts, 1));
+      sums_of_row_.push_back(needs.add(lsa::local_ll_mailboxes{most_blocks, parts, 1}));
     device_comm_ = comm().create_device_comm(needs);
   }
 
@@ -242,14 +243,14 @@ class fused_rms_norm final : public device_algorithm {
       config.grid = static_cast<unsigned>(rows_of(what)) * parts;
       config.shared_bytes = 2 * ((row_bytes(what) / 16 + parts - 1) / parts) * 16;  // weights and sums of a part
       const auto& sums = *std::find_if(sums_of_row_.begin(), sums_of_row_.end(),
-                                       [parts](const ll_handle& channels) { return channels.members == parts; });
+                                       [parts](const lsa::ll_handle& channels) { return channels.members == parts; });
       allow_shared(norm_of_shared_rows<Algorithm, T>, config.shared_bytes);
       launch(norm_of_shared_rows<Algorithm, T>, config, device_comm_->get(), channels_, sums, tensors_of<T>(what));
     });
   }
 
-  lamport_handle channels_{};
-  std::vector<ll_handle> sums_of_row_;  // for 2, 4 and more parts
+  lsa::lamport_handle channels_{};
+  std::vector<lsa::ll_handle> sums_of_row_;  // for 2, 4 and more parts
 };
 
 /// An all-reduce, and a kernel that reads its sums.
@@ -363,7 +364,7 @@ class fused_rms_norm_operation final : public operation {
     const std::string why = std::string("the plan of all_reduce: ") + plan.why;
     const auto rows = static_cast<unsigned>(std::clamp<std::uint64_t>(rows_of(what), 1, blocks));
     if (plan.protocol == host::all_reduce_protocol::simple)
-      return {"chunked_to_window", "simple", {rows, most_threads}, why};
+      return {"two_shot_chunked_to_window", "simple", {rows, most_threads}, why};
     const unsigned parts = usual_parts_of_row(what, blocks);
     const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? most_norm_threads<packets::two_shot>
                                                                                  : most_norm_threads<packets::one_shot>;

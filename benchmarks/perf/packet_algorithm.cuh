@@ -30,7 +30,7 @@ struct vectors {
 template <class Collective, class T>
 __device__ auto source_of(const vectors<T>& on) {
   if constexpr (Collective::in_pieces == pieces::of_input) {
-    return collective::from_pieces<T>{on.input, on.count, on.length};
+    return collective::from_shards<T>{on.input, on.count, on.length};
   } else {
     return collective::from_memory<T>{on.input, on.length};
   }
@@ -38,7 +38,7 @@ __device__ auto source_of(const vectors<T>& on) {
 template <class Collective, class T>
 __device__ auto destination_of(const vectors<T>& on) {
   if constexpr (Collective::in_pieces == pieces::of_output) {
-    return collective::to_pieces<T>{on.output, on.count, on.length};
+    return collective::to_shards<T>{on.output, on.count, on.length};
   } else {
     return collective::to_memory<T>{on.output, on.length};
   }
@@ -63,7 +63,8 @@ class packet_algorithm final : public device_algorithm {
  public:
   explicit packet_algorithm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    channels_ = needs.add_channels<Session>(needs.lsa(), most_blocks, is_simulated() ? simulated_room : channel_room);
+    channels_ = needs.add(
+        lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, is_simulated() ? simulated_room : channel_room));
     if (const host::capability& lines = comm().properties().ll128; needs.whole_lines() && !lines.available) {
       obstacle_ = "no " + protocol() + " channels: " + lines.reason;
       return;
@@ -77,7 +78,7 @@ class packet_algorithm final : public device_algorithm {
   [[nodiscard]] std::string why_not(const work& what) const override {
     if (!obstacle_.empty()) return obstacle_;
     const bool can = with_type(what.type, []<class T>(T) { return Session::template can_carry<T>; });
-    if (!can) return std::string("Lamport channels do not carry ") + to_string(what.type);
+    if (!can) return std::string("Lamport mailboxes do not carry ") + to_string(what.type);
     return what.bytes > Collective::most_bytes ? std::string("too large for ") + name() : "";
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {

@@ -6,7 +6,7 @@
 
 namespace perf {
 
-/// One shot and two shots, over LL, LL128 and Lamport channels.
+/// One shot and two shots, over LL, LL128 and Lamport mailboxes.
 void add_ll_all_reduces(const rank_context& context, algorithms& made);
 void add_ll128_all_reduces(const rank_context& context, algorithms& made);
 void add_lamport_all_reduces(const rank_context& context, algorithms& made);

@@ -4,7 +4,7 @@
 
 #include "perf/data_type.hpp"
 
-#include <devcomm/detail/traits.hpp>
+#include <devcomm/detail/arch/language.hpp>
 
 #include <cstdint>
 

@@ -21,14 +21,14 @@ struct scatter_packets {
 };
 
 struct scatter_direct {
-  static constexpr const char* name = "direct";
+  static constexpr const char* name = "zero_copy";
   static constexpr pieces in_pieces = pieces::of_input;
   static constexpr bool only_moves = false;
 
   template <class T, class Barrier>
   __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
                              std::uint64_t count) {
-    collective::reduce_scatter_direct<T>(barrier, block{}, comm, input, output.local(), count, sum{});
+    collective::reduce_scatter_zero_copy<T>(barrier, input, output.local(), count, sum{});
   }
 };
 
@@ -39,7 +39,7 @@ class reduce_scatter final : public packets_or_windows<scatter_packets, scatter_
   [[nodiscard]] double bus_factor(int ranks) const override { return (ranks - 1.0) / ranks; }
   [[nodiscard]] std::uint64_t grain(const work& what) const override { return grain_of_pieces(what); }
   void place(work& call) const override {
-    if (call.in_place) call.output = call.piece_of(call.output);
+    if (call.in_place) call.output = call.shard_of(call.output);
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
     return make_nccl(nccl_call::reduce_scatter, context);

@@ -9,17 +9,17 @@
 using namespace devcomm;
 
 template <class T>
-__global__ void add_all_reduced(device_comm comm, lamport_handle channels, const T* partial, const T* residual,
+__global__ void add_all_reduced(device_comm comm, lsa::lamport_handle mailboxes, const T* partial, const T* residual,
                                 T* hidden, std::uint64_t count) {
   const collective::from_memory<T> partials{partial, count};
   const collective::from_memory<T> residuals{residual, count};
   const collective::to_memory<T> results{hidden, count};
 
-  // Each block takes a slice of whole packs, on a channel of its own.
+  // Each block takes a slice of whole packs, on a mailbox of its own.
   const collective::slice packs = collective::slice_of_block(collective::packs_of<T>(count));
-  lsa::lamport_session channel{block{}, comm, channels, blockIdx.x};
+  lsa::lamport_session session{block{}, comm, mailboxes, blockIdx.x};
   collective::all_reduce_one_shot<T>(
-      channel, packs, partials,
+      session, packs, partials,
       [&](std::uint64_t i, pack<T> sums) {
         const pack<T> added = residuals(i);
         for (int e = 0; e < pack<T>::size; ++e)
@@ -35,7 +35,8 @@ int main() {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 64;
       requirements needs = comm.requirements();
-      const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), blocks, collective::one_shot_room(512));
+      const lsa::lamport_handle mailboxes =
+          needs.add(lsa::lamport_mailboxes{comm.lsa(), blocks, collective::one_shot_capacity(512)});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto partial = example::device_array(1 << 18);
       const auto residual = example::device_array(1 << 18);
@@ -51,7 +52,7 @@ int main() {
             example::poison(out, count + 1);
 
             launch(add_all_reduced<T>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
-                   device_comm.get(), channels, static_cast<const T*>(in), static_cast<const T*>(added), out, count);
+                   device_comm.get(), mailboxes, static_cast<const T*>(in), static_cast<const T*>(added), out, count);
             check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "add_all_reduced");
             device_comm.check();
 

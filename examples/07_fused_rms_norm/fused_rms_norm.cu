@@ -13,7 +13,7 @@ constexpr unsigned blocks = 2;
 constexpr unsigned threads = 64;
 
 template <class Algorithm, class T>
-void run_case(host::communicator& comm, const host::device_communicator& device_comm, lamport_handle channels,
+void run_case(host::communicator& comm, const host::device_communicator& device_comm, lsa::lamport_handle mailboxes,
               std::byte* memory, const example::rms_norm_shape& shape) {
   const std::size_t count = std::size_t{shape.rows} * shape.hidden;
   T* const partial = reinterpret_cast<T*>(memory);
@@ -28,7 +28,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
   launch(
       example::all_reduce_rms_norm<Algorithm, T>,
       {.grid = blocks, .block = threads, .shared_bytes = shape.shared_bytes(sizeof(T)), .stream = cudaStreamPerThread},
-      device_comm.get(), channels, static_cast<const T*>(partial), static_cast<const T*>(weight), residual, normed,
+      device_comm.get(), mailboxes, static_cast<const T*>(partial), static_cast<const T*>(weight), residual, normed,
       shape, example::norm_epsilon);
   check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "all_reduce_rms_norm");
   device_comm.check();
@@ -47,16 +47,16 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       requirements needs = comm.requirements();
-      const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), blocks, 256);
+      const lsa::lamport_handle mailboxes = needs.add(lsa::lamport_mailboxes{comm.lsa(), blocks, 256});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto memory = example::device_array(1 << 20);
 
       int cases = 0;
       for (const example::rms_norm_shape& shape :
            {example::rms_norm_shape{1, 64, 1}, {7, 512, 1}, {7, 512, 2}, {5, 1032, 1}}) {
-        run_case<example::one_shot, __nv_bfloat16>(comm, device_comm, channels, memory.get(), shape);
-        run_case<example::two_shot, __nv_bfloat16>(comm, device_comm, channels, memory.get(), shape);
-        run_case<example::two_shot, float>(comm, device_comm, channels, memory.get(), shape);
+        run_case<example::one_shot, __nv_bfloat16>(comm, device_comm, mailboxes, memory.get(), shape);
+        run_case<example::two_shot, __nv_bfloat16>(comm, device_comm, mailboxes, memory.get(), shape);
+        run_case<example::two_shot, float>(comm, device_comm, mailboxes, memory.get(), shape);
         cases += 3;
       }
 

@@ -26,17 +26,17 @@ struct rms_norm_shape {
 };
 
 struct one_shot {
-  template <class T, class Channel, class Produce, class Consume>
-  __device__ static void run(Channel& channel, devcomm::collective::slice packs, const Produce& produce,
+  template <class T, class Session, class Produce, class Consume>
+  __device__ static void run(Session& session, devcomm::collective::slice packs, const Produce& produce,
                              const Consume& consume) {
-    devcomm::collective::all_reduce_one_shot<T>(channel, packs, produce, consume, devcomm::sum{});
+    devcomm::collective::all_reduce_one_shot<T>(session, packs, produce, consume, devcomm::sum{});
   }
 };
 struct two_shot {
-  template <class T, class Channel, class Produce, class Consume>
-  __device__ static void run(Channel& channel, devcomm::collective::slice packs, const Produce& produce,
+  template <class T, class Session, class Produce, class Consume>
+  __device__ static void run(Session& session, devcomm::collective::slice packs, const Produce& produce,
                              const Consume& consume) {
-    devcomm::collective::all_reduce_two_shot<T>(channel, packs, produce, consume, devcomm::sum{});
+    devcomm::collective::all_reduce_two_shot<T>(session, packs, produce, consume, devcomm::sum{});
   }
 };
 
@@ -61,11 +61,11 @@ __device__ void normalise(const devcomm::pack<T>* row, std::uint64_t packs, cons
   }
 }
 
-/// Each block takes rows in turn, `rows_at_once` of them in one round of its channel.
+/// Each block takes rows in turn, `rows_at_once` of them in one round of its mailbox.
 template <class Algorithm, class T>
 __global__ void __launch_bounds__(512)
-    all_reduce_rms_norm(devcomm::device_comm comm, devcomm::lamport_handle channels, const T* partial, const T* weight,
-                        T* residual, T* normed, rms_norm_shape shape, float epsilon) {
+    all_reduce_rms_norm(devcomm::device_comm comm, devcomm::lsa::lamport_handle mailboxes, const T* partial,
+                        const T* weight, T* residual, T* normed, rms_norm_shape shape, float epsilon) {
   extern __shared__ __align__(16) unsigned char rows_in_shared[];
   auto* const held = reinterpret_cast<devcomm::pack<T>*>(rows_in_shared);
   devcomm::allow_dependent_launch();
@@ -74,12 +74,12 @@ __global__ void __launch_bounds__(512)
   const std::uint64_t count = std::uint64_t{shape.rows} * shape.hidden;
   const std::uint64_t row_packs = shape.hidden / devcomm::pack<T>::size;
   const devcomm::collective::from_memory<T> partials{partial, count};
-  devcomm::lsa::lamport_session channel{devcomm::block{}, comm, channels, blockIdx.x};
+  devcomm::lsa::lamport_session session{devcomm::block{}, comm, mailboxes, blockIdx.x};
   const std::uint32_t step = gridDim.x * shape.rows_at_once;
   for (std::uint32_t first = blockIdx.x * shape.rows_at_once; first < shape.rows; first += step) {
     const std::uint32_t rows = min(shape.rows_at_once, shape.rows - first);
     const devcomm::collective::slice packs{first * row_packs, (first + rows) * row_packs};
-    Algorithm::template run<T>(channel, packs, partials, [&](std::uint64_t i, devcomm::pack<T> sums) {
+    Algorithm::template run<T>(session, packs, partials, [&](std::uint64_t i, devcomm::pack<T> sums) {
       T* const place = residual + i * devcomm::pack<T>::size;
       const devcomm::pack<T> added = devcomm::load_pack(place);
       for (int e = 0; e < devcomm::pack<T>::size; ++e)
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(512)
       devcomm::store_pack(place, sums);
       held[i - packs.begin] = sums;
     });
-    if (channel.agree() != devcomm::status::success) return;  // synchronises; of rows with a gap there is no norm
+    if (session.agree() != devcomm::status::success) return;  // synchronises; of rows with a gap there is no norm
     for (std::uint32_t row = 0; row < rows; ++row)
       normalise(held + row * row_packs, row_packs, weight, normed + (first + row) * std::uint64_t{shape.hidden},
                 epsilon);

@@ -18,28 +18,28 @@ constexpr unsigned threads = 64;
 constexpr std::size_t most_count = 1 << 13;
 
 template <class Session, bool TwoShot, class Handle>
-__global__ void through_packets(device_comm comm, Handle channels, element* tensor, std::uint64_t count) {
+__global__ void through_packets(device_comm comm, Handle mailboxes, element* tensor, std::uint64_t count) {
   const collective::from_memory<element> source{tensor, count};
   const collective::to_memory<element> destination{tensor, count};
-  Session channel{block{}, comm, channels, blockIdx.x};
+  Session session{block{}, comm, mailboxes, blockIdx.x};
   const collective::slice packs = collective::slice_of_block(collective::packs_of<element>(count));
   if constexpr (TwoShot) {
-    collective::all_reduce_two_shot<element>(channel, packs, source, destination, sum{});
+    collective::all_reduce_two_shot<element>(session, packs, source, destination, sum{});
   } else {
-    collective::all_reduce_one_shot<element>(channel, packs, source, destination, sum{});
+    collective::all_reduce_one_shot<element>(session, packs, source, destination, sum{});
   }
 }
 
 __global__ void through_windows(device_comm comm, sym_ptr<element> tensor, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  collective::all_reduce_direct<element>(barrier, block{}, comm, tensor, tensor, count, sum{});
+  collective::all_reduce_two_shot_zero_copy<element>(barrier, tensor, tensor, count, sum{});
 }
 
 /// What the kernels of a rank work on.
 struct resources {
   device_comm comm;
-  ll_handle ll;
-  lamport_handle lamport;
+  lsa::ll_handle ll;
+  lsa::lamport_handle lamport;
   element* tensor;
   sym_ptr<element> window;
 };
@@ -47,11 +47,11 @@ struct resources {
 /// Puts the all-reduce that the plan chose on a stream: of the first `count` elements of the tensor, in place.
 void start(const host::all_reduce_plan& plan, const resources& have, std::uint64_t count, cudaStream_t stream) {
   const launch_config shape{.grid = plan.blocks, .block = threads, .stream = stream};
-  const auto over = [&]<class Session>(auto channels) {
+  const auto over = [&]<class Session>(auto mailboxes) {
     if (plan.algorithm == host::all_reduce_algorithm::two_shot) {
-      launch(through_packets<Session, true, decltype(channels)>, shape, have.comm, channels, have.tensor, count);
+      launch(through_packets<Session, true, decltype(mailboxes)>, shape, have.comm, mailboxes, have.tensor, count);
     } else {
-      launch(through_packets<Session, false, decltype(channels)>, shape, have.comm, channels, have.tensor, count);
+      launch(through_packets<Session, false, decltype(mailboxes)>, shape, have.comm, mailboxes, have.tensor, count);
     }
   };
   switch (plan.protocol) {
@@ -70,8 +70,9 @@ int main() {
     host::run_ranks({}, [](host::communicator& comm) {
       requirements needs = comm.requirements().lsa_barriers(most_blocks);
       constexpr std::uint32_t packs = 256;  // of each block in one round
-      const ll_handle ll = needs.add_ll_channels(comm.lsa(), most_blocks, lsa::ll_session<block>::packets_for(packs));
-      const lamport_handle lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
+      const lsa::ll_handle ll =
+          needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, lsa::ll_session<block>::packets_for(packs)});
+      const lsa::lamport_handle lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
 
       // The framework's tensor: its address differs from rank to rank.

@@ -13,10 +13,10 @@
 
 using namespace devcomm;
 
-/// A round of a channel after the first costs a fence, so each way has a channel of its own.
+/// A round of a mailbox after the first costs a fence, so each way has a mailbox of its own.
 struct both_ways {
-  lamport_handle scatter;
-  lamport_handle gather;
+  lsa::lamport_handle scatter;
+  lsa::lamport_handle gather;
 };
 
 template <class T>
@@ -31,21 +31,21 @@ struct tensors {
 
 /// Each block takes rows of every rank in turn, and keeps its own in shared memory in between.
 template <class T>
-__global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, both_ways channels, tensors<T> on) {
+__global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, both_ways mailboxes, tensors<T> on) {
   extern __shared__ __align__(16) unsigned char in_shared[];
   auto* const held = reinterpret_cast<pack<T>*>(in_shared);
 
   const std::uint64_t count = std::uint64_t{on.rows} * on.hidden;
-  const std::uint64_t rows_of_rank = collective::piece_length(on.rows, comm.lsa_size);
+  const std::uint64_t rows_of_rank = collective::shard_length(on.rows, comm.lsa_size);
   const std::uint64_t length = rows_of_rank * on.hidden;
-  const std::uint64_t mine = collective::piece_of_length(count, length, comm.lsa().rank).size();
-  const collective::from_pieces<T> partials{on.partial, count, length};
+  const std::uint64_t mine = collective::shard_of_length(count, length, comm.lsa().rank).size();
+  const collective::from_shards<T> partials{on.partial, count, length};
   const collective::from_memory<T> residuals{on.residual, mine};
   const collective::to_memory<T> new_residuals{on.residual, mine};
   const collective::from_memory<T> weights{on.weight, on.hidden};
 
-  lsa::lamport_session scatter{block{}, comm, channels.scatter, blockIdx.x};
-  lsa::lamport_session gather{block{}, comm, channels.gather, blockIdx.x};
+  lsa::lamport_session scatter{block{}, comm, mailboxes.scatter, blockIdx.x};
+  lsa::lamport_session gather{block{}, comm, mailboxes.gather, blockIdx.x};
   const std::uint64_t row_packs = on.hidden / pack<T>::size;
   for (std::uint64_t row = blockIdx.x; row < rows_of_rank; row += gridDim.x) {
     const collective::slice packs{row * row_packs, (row + 1) * row_packs};
@@ -75,18 +75,18 @@ __global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, 
             normed[e] = static_cast<T>(static_cast<float>(normed[e]) * scale * static_cast<float>(factors[e]));
           return normed;
         },
-        collective::to_pieces<T>{on.normed, count, length});
-  }  // what comes next writes the row after the channel's next round has begun, which synchronises
+        collective::to_shards<T>{on.normed, count, length});
+  }  // what comes next writes the row after the mailbox's next round has begun, which synchronises
 }
 
 template <class T>
-void run_case(host::communicator& comm, const host::device_communicator& device_comm, both_ways channels,
+void run_case(host::communicator& comm, const host::device_communicator& device_comm, both_ways mailboxes,
               std::byte* memory, std::uint32_t rows, std::uint32_t hidden) {
   constexpr unsigned blocks = 2;
   constexpr unsigned threads = 64;
   const std::size_t count = std::size_t{rows} * hidden;
-  const std::uint64_t length = collective::piece_length(rows, comm.size()) * hidden;
-  const collective::slice mine = collective::piece_of_length(count, length, comm.rank());
+  const std::uint64_t length = collective::shard_length(rows, comm.size()) * hidden;
+  const collective::slice mine = collective::shard_of_length(count, length, comm.rank());
   T* const partial = reinterpret_cast<T*>(memory);
   T* const normed = partial + count;
   T* const residual = normed + count;
@@ -98,7 +98,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
 
   launch(sequence_parallel_norm<T>,
          {.grid = blocks, .block = threads, .shared_bytes = hidden * sizeof(T), .stream = cudaStreamPerThread},
-         device_comm.get(), channels, tensors<T>{partial, weight, residual, normed, rows, hidden});
+         device_comm.get(), mailboxes, tensors<T>{partial, weight, residual, normed, rows, hidden});
   check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "sequence_parallel_norm");
   device_comm.check();
 
@@ -113,15 +113,15 @@ int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
       requirements needs = comm.requirements();
-      const lamport_handle scatter = needs.add_lamport_channels(comm.lsa(), 2, 128);
-      const both_ways channels{scatter, needs.add_lamport_channels(comm.lsa(), 2, 128)};
+      const lsa::lamport_handle scatter = needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128});
+      const both_ways mailboxes{scatter, needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128})};
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto memory = example::device_array(1 << 20);
 
       int cases = 0;
       for (const auto& [rows, hidden] : {std::pair{1u, 64u}, {8u, 512u}, {11u, 1032u}}) {
-        run_case<__nv_bfloat16>(comm, device_comm, channels, memory.get(), rows, hidden);
-        run_case<float>(comm, device_comm, channels, memory.get(), rows, hidden);
+        run_case<__nv_bfloat16>(comm, device_comm, mailboxes, memory.get(), rows, hidden);
+        run_case<float>(comm, device_comm, mailboxes, memory.get(), rows, hidden);
         cases += 2;
       }
 

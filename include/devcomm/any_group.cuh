@@ -2,11 +2,7 @@
 /// One type for every kind of group, for code that must not be a template.
 #pragma once
 
-#include <devcomm/block.cuh>
-#include <devcomm/lanes.cuh>
-#include <devcomm/thread.cuh>
-#include <devcomm/tile.cuh>
-#include <devcomm/warp_span.cuh>
+#include <devcomm/group.cuh>
 
 namespace devcomm {
 

@@ -7,7 +7,7 @@
 /// both calls do nothing.
 #pragma once
 
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 
 namespace devcomm {
 

@@ -3,15 +3,14 @@
 #pragma once
 
 #include <devcomm/config.hpp>
-#include <devcomm/failure.hpp>
 #include <devcomm/requirements.hpp>
 #include <devcomm/sym_ptr.hpp>
 #include <devcomm/team.hpp>
-#include <devcomm/trace.hpp>
-#include <devcomm/wait_table.hpp>
 #include <devcomm/window.hpp>
 
 namespace devcomm {
+
+struct failure_log;
 
 /// Who this rank is, whom it can reach, and where its resources lie. Made by
 /// `host::communicator::create_device_comm`; valid until its owner is destroyed.
@@ -23,17 +22,17 @@ struct device_comm {
   /// to make a communicator for a program built with another one.
   static constexpr uint32_t layout_version = 5;
 
-  uint32_t version;   ///< `layout_version` of the host library that made it
-  uint32_t flags;     ///< `check_launch`
-  int32_t rank;       ///< world rank
-  int32_t size;       ///< ranks in the world
-  int32_t lsa_first;  ///< world rank of LSA member 0
-  int32_t lsa_size;   ///< size of the LSA team
-  window resources;   ///< where barriers and buffers of `requirements` live
-  barrier_handle lsa_barriers;
-  failure_log* failures;  ///< host memory that kernels can write
-  uint64_t timeout;       ///< nanoseconds a wait without a deadline of its own may take
-  uint64_t launch_key;    ///< must agree across ranks when launches are checked
+  uint32_t version;              ///< `layout_version` of the host library that made it
+  uint32_t flags;                ///< `check_launch`
+  int32_t rank;                  ///< world rank
+  int32_t size;                  ///< ranks in the world
+  int32_t lsa_first;             ///< world rank of LSA member 0
+  int32_t lsa_size;              ///< size of the LSA team
+  window resources;              ///< where barriers and buffers of `requirements` live
+  resource_handle lsa_barriers;  ///< see `requirements::lsa_barriers`
+  failure_log* failures;         ///< host memory that kernels can write
+  uint64_t timeout;              ///< nanoseconds a wait without a deadline of its own may take
+  uint64_t launch_key;           ///< must agree across ranks when launches are checked
 
   /// Compare grid, group and key of a launch with every peer's at the first barrier of each session and, in checked
   /// mode, at the first round of packets of each session and of each call of a collective.
@@ -61,23 +60,5 @@ struct device_comm {
 };
 
 static_assert(sizeof(device_comm) == 24 + sizeof(window) + 40, "change layout_version with the layout");
-
-/// Start of every rank's resource window.
-///
-/// Rare paths read the communicator here: a kernel parameter that any path of a loop uses is fetched on
-/// every turn of it.
-struct resource_header {
-  device_comm comm;   ///< as the host made it: without a launch key
-  uint32_t failures;  ///< failed waits of this rank so far; hands out places in the failure log
-  /// Nonzero ends every wait of this rank: bits `abort_by_host` and `abort_by_failure`. In device memory, as all
-  /// waiting threads read it; what the host stores in `failure_log::abort` is copied here by one of them.
-  uint32_t abort;
-  uint64_t host_turn;   ///< when a waiting thread last read host memory, in units of `arch::host_interval`
-  wait_table* waits;    ///< host memory that kernels can write; null where waits are not watched
-  wait_places* places;  ///< this rank's
-  trace_room trace;     ///< in this window
-};
-
-static_assert(sizeof(resource_header) <= resource_header_bytes, "requirements start after it");
 
 }  // namespace devcomm

@@ -2,8 +2,9 @@
 /// What a thread group is, and how groups that are not devcomm's own take part.
 #pragma once
 
-#include <devcomm/any_group.cuh>
-#include <devcomm/detail/traits.hpp>
+#include <devcomm/assert.hpp>
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/detail/arch/language.hpp>
 
 namespace devcomm {
 
@@ -27,6 +28,19 @@ template <class Group, class T>
 inline constexpr bool
     has_broadcast<Group, T, void_t<decltype(declval<const Group&>().broadcast(declval<const T&>(), 0u))>> = true;
 
+/// `value` of lane `source_lane`, for the lanes of `mask`, all of which call.
+template <class T>
+DEVCOMM_DEVICE T shuffle(uint32_t mask, const T& value, uint32_t source_lane) {
+  static_assert(is_trivially_copyable<T>, "only trivially copyable values travel between lanes");
+  constexpr int words = (sizeof(T) + 3) / 4;
+  uint32_t raw[words] = {};
+  copy_bytes(raw, &value, sizeof(T));
+  for (int i = 0; i < words; ++i) raw[i] = arch::shuffle(mask, raw[i], source_lane);
+  T result;
+  copy_bytes(&result, raw, sizeof(T));
+  return result;
+}
+
 }  // namespace detail
 
 /// Whether `Group` can take part in devcomm's calls: `thread_rank()`, `size()` and `sync()`, as
@@ -42,5 +56,159 @@ DEVCOMM_DEVICE T broadcast(const Group& group, const T& value, uint32_t root) {
                 "this group cannot broadcast: use a group of devcomm, or give it a member broadcast(value, root)");
   return group.broadcast(value, root);
 }
+
+/// The calling thread alone.
+struct thread {
+  DEVCOMM_DEVICE static constexpr uint32_t thread_rank() { return 0; }
+  DEVCOMM_DEVICE static constexpr uint32_t size() { return 1; }
+  DEVCOMM_DEVICE static void sync() {}
+  DEVCOMM_DEVICE static bool any(bool predicate) { return predicate; }
+
+  template <class T>
+  DEVCOMM_DEVICE static T broadcast(const T& value, uint32_t root) {
+    DEVCOMM_ASSERT(root == 0, "broadcast root is outside the group");
+    static_cast<void>(root);
+    return value;
+  }
+};
+
+/// `Size` consecutive lanes of the caller's warp, starting at a multiple of `Size`.
+///
+/// *Requires* that all of them call each function together.
+template <int Size>
+struct tile {
+  static_assert(Size == 1 || Size == 2 || Size == 4 || Size == 8 || Size == 16 || Size == 32,
+                "a tile is 1, 2, 4, 8, 16 or 32 lanes; use devcomm::lanes for other shapes");
+
+  DEVCOMM_DEVICE static uint32_t thread_rank() { return detail::arch::lane() % Size; }
+  DEVCOMM_DEVICE static constexpr uint32_t size() { return Size; }
+  DEVCOMM_DEVICE static void sync() { detail::arch::sync_warp(mask()); }
+  DEVCOMM_DEVICE static bool any(bool predicate) { return detail::arch::any(mask(), predicate); }
+
+  /// `value` of member `root`, for all members.
+  template <class T>
+  DEVCOMM_DEVICE static T broadcast(const T& value, uint32_t root) {
+    DEVCOMM_ASSERT(root < size(), "broadcast root is outside the group");
+    return detail::shuffle(mask(), value, first_lane() + root);
+  }
+
+  /// The lanes as CUDA's warp functions name them.
+  DEVCOMM_DEVICE static uint32_t mask() {
+    DEVCOMM_ASSERT(detail::arch::thread_rank() - thread_rank() + Size <= detail::arch::block_threads(),
+                   "the block ends within the tile");
+    if constexpr (Size == 32) return detail::arch::full_mask;
+    return ((1u << (Size % 32)) - 1u) << first_lane();
+  }
+
+ private:
+  DEVCOMM_DEVICE static uint32_t first_lane() { return detail::arch::lane() / Size * Size; }
+};
+
+using warp = tile<32>;
+
+/// The lanes of the caller's warp whose bit is set in `mask`, ranked from the lowest.
+///
+/// *Requires* that the caller is one of them, and that all of them call each function together.
+class lanes {
+ public:
+  DEVCOMM_DEVICE explicit lanes(uint32_t mask) : mask_(mask) {
+    DEVCOMM_ASSERT((mask >> detail::arch::lane() & 1u) != 0, "the calling lane is not in the mask of its group");
+  }
+
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return count(mask_ & ((1u << detail::arch::lane()) - 1u)); }
+  DEVCOMM_DEVICE uint32_t size() const { return count(mask_); }
+  DEVCOMM_DEVICE void sync() const { detail::arch::sync_warp(mask_); }
+  DEVCOMM_DEVICE bool any(bool predicate) const { return detail::arch::any(mask_, predicate); }
+
+  /// `value` of member `root`, for all members.
+  template <class T>
+  DEVCOMM_DEVICE T broadcast(const T& value, uint32_t root) const {
+    DEVCOMM_ASSERT(root < size(), "broadcast root is outside the group");
+    return detail::shuffle(mask_, value, lane_of(root));
+  }
+
+  DEVCOMM_DEVICE uint32_t mask() const { return mask_; }
+
+ private:
+  DEVCOMM_DEVICE static uint32_t count(uint32_t bits) {  // set bits, the usual tree of sums
+    bits -= bits >> 1 & 0x55555555u;
+    bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u);
+    return ((bits + (bits >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24;
+  }
+  /// Lane of the member with `rank` set bits below it.
+  DEVCOMM_DEVICE uint32_t lane_of(uint32_t rank) const {
+    uint32_t rest = mask_;
+    for (; rank > 0; --rank) rest &= rest - 1;
+    return count((rest & (0u - rest)) - 1u);
+  }
+
+  uint32_t mask_;
+};
+
+/// The lanes that reach this call together, as far as the hardware tells.
+DEVCOMM_DEVICE inline lanes coalesced() { return lanes(detail::arch::active_mask()); }
+
+/// All threads of the block.
+///
+/// *Requires* that all of them call each function together.
+struct block {
+  DEVCOMM_DEVICE static uint32_t thread_rank() { return detail::arch::thread_rank(); }
+  DEVCOMM_DEVICE static uint32_t size() { return detail::arch::block_threads(); }
+  DEVCOMM_DEVICE static void sync() { detail::arch::sync_block(); }
+  DEVCOMM_DEVICE static bool any(bool predicate) { return detail::arch::sync_block_or(predicate); }
+
+  /// `value` of member `root`, for all members. Uses `sizeof(T)` bytes of shared memory.
+  template <class T>
+  DEVCOMM_DEVICE static T broadcast(const T& value, uint32_t root) {
+    static_assert(detail::is_trivially_copyable<T>, "only trivially copyable values are broadcast");
+    DEVCOMM_ASSERT(root < size(), "broadcast root is outside the group");
+    T* slot = detail::arch::shared_array<block, T, 1>();
+    sync();  // the last broadcast has been read
+    if (thread_rank() == root) *slot = value;
+    sync();
+    return *slot;
+  }
+};
+
+/// `warps` warps of the block from `first_warp` on, so that parts of a block can work apart.
+///
+/// *Requires* that all their threads call each function together, and that groups that live at the
+/// same time use different barriers.
+class warp_span {
+ public:
+  /// `barrier`: a hardware barrier, 1 to 15. 0 is the block's own.
+  DEVCOMM_DEVICE warp_span(uint32_t first_warp, uint32_t warps, uint32_t barrier)
+      : first_(first_warp * detail::arch::warp_threads), size_(warps * detail::arch::warp_threads), barrier_(barrier) {
+    DEVCOMM_ASSERT(barrier >= 1 && barrier < static_cast<uint32_t>(barriers),
+                   "a warp_span needs a named barrier from 1 to 15");
+    DEVCOMM_ASSERT(warps > 0 && first_ + size_ <= detail::arch::block_threads(),
+                   "the warps of a warp_span must be whole warps of the block");
+    DEVCOMM_ASSERT(thread_rank() < size_, "the calling thread is not in its warp_span");
+  }
+
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return detail::arch::thread_rank() - first_; }
+  DEVCOMM_DEVICE uint32_t size() const { return size_; }
+  DEVCOMM_DEVICE void sync() const { detail::arch::sync_named(barrier_, size_); }
+  DEVCOMM_DEVICE bool any(bool predicate) const { return detail::arch::sync_named_or(barrier_, size_, predicate); }
+
+  /// `value` of member `root`, for all members. Uses 16 times `sizeof(T)` bytes of shared memory.
+  template <class T>
+  DEVCOMM_DEVICE T broadcast(const T& value, uint32_t root) const {
+    static_assert(detail::is_trivially_copyable<T>, "only trivially copyable values are broadcast");
+    DEVCOMM_ASSERT(root < size_, "broadcast root is outside the group");
+    T* slot = detail::arch::shared_array<warp_span, T, barriers>() + barrier_;
+    sync();  // the last broadcast has been read
+    if (thread_rank() == root) *slot = value;
+    sync();
+    return *slot;
+  }
+
+ private:
+  static constexpr int barriers = 16;
+
+  uint32_t first_;
+  uint32_t size_;
+  uint32_t barrier_;
+};
 
 }  // namespace devcomm

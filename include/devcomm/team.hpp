@@ -6,10 +6,14 @@
 
 namespace devcomm {
 
-/// `size` members; member `i` is world rank `first + i * stride`. `rank` is the caller's own place.
+/// `size` members; member `i` is world rank `first + i * stride`. `rank` is the caller's own index.
 /// Every team a device communicator hands out (world, LSA, rail), and every inner or outer factor
-/// of one, has this form, so that translating ranks is arithmetic and needs no table. Groups of one rank
-/// (`local_groups`) are a team of stride 0: each member is that rank, whose place is the caller's own.
+/// of one, has this form, so that translating ranks is arithmetic and needs no table. Groups of one rank that send to
+/// each other are an `lsa::local_team`.
+///
+///     const team lsa = comm.lsa();
+///     const team pairs = inner_factor(lsa, 2);        // this rank and its neighbour
+///     const int peer = convert(pairs, 1 - pairs.rank, lsa);
 struct team {
   int32_t rank;
   int32_t size;
@@ -19,10 +23,9 @@ struct team {
   /// World rank of member `member`. *Requires* `0 <= member < size`.
   DEVCOMM_HOST_DEVICE constexpr int world_rank(int member) const { return first + member * stride; }
 
-  /// Place of a world rank in this team, or -1 when it is not a member.
+  /// Index of a world rank in this team, or -1 when it is not a member.
   DEVCOMM_HOST_DEVICE constexpr int member_of(int world_rank) const {
     const int distance = world_rank - first;
-    if (stride == 0) return distance == 0 ? rank : -1;
     if (distance % stride != 0) return -1;
     const int member = distance / stride;
     return member >= 0 && member < size ? member : -1;
@@ -45,13 +48,13 @@ DEVCOMM_HOST_DEVICE constexpr team inner_factor(team t, int factor) {
   return {t.rank - begin, factor, t.world_rank(begin), t.stride};
 }
 
-/// The members of `t` that hold the caller's place in their own inner factor: one of each run of
+/// The members of `t` with the caller's index in their own inner factor: one of each run of
 /// `factor`. *Requires* `factor` to divide `t.size`.
 DEVCOMM_HOST_DEVICE constexpr team outer_factor(team t, int factor) {
   return {t.rank / factor, t.size / factor, t.world_rank(t.rank % factor), t.stride * factor};
 }
 
-/// Place in `to` of member `member` of `from`, or -1 when `to` lacks that rank.
+/// Index in `to` of member `member` of `from`, or -1 when `to` lacks that rank.
 DEVCOMM_HOST_DEVICE constexpr int convert(team from, int member, team to) {
   return to.member_of(from.world_rank(member));
 }
@@ -71,7 +74,7 @@ DEVCOMM_HOST_DEVICE constexpr int difference_size(team t, team removed) {
   return count;
 }
 
-/// Place in `t` of its `index`-th member that is not in `removed`, or -1 past the last.
+/// Index in `t` of its `index`-th member that is not in `removed`, or -1 past the last.
 DEVCOMM_HOST_DEVICE constexpr int difference_member(team t, team removed, int index) {
   for (int i = 0; i < t.size; ++i) {
     if (removed.contains(t.world_rank(i))) continue;

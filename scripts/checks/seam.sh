@@ -27,6 +27,6 @@ while IFS= read -r -d '' file; do
 done < <(find include/devcomm -type f \( -name '*.hpp' -o -name '*.cuh' \) -not -path 'include/devcomm/detail/arch/*' -print0)
 
 if [ "$found" = 1 ]; then
-  echo "seam: use the functions of <devcomm/detail/arch.cuh> instead, or add one there and to the simulator" >&2
+  echo "seam: use the functions of <devcomm/detail/arch/arch.cuh> instead, or add one there and to the simulator" >&2
   exit 1
 fi

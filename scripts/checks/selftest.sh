@@ -21,17 +21,18 @@ add_line() { # FILE LINE
   printf '%s\n' "$2" >>"$work/tree/include/devcomm/$1"
 }
 expect() { # ok|refused CHECK WHAT
-  local result=ok
-  "$checks/$2.sh" "$work/tree" >"$work/log" 2>&1 || result=refused
+  local result=ok check=$checks/$2.sh
+  [ -e "$check" ] || check=$checks/$2.py
+  "$check" "$work/tree" >"$work/log" 2>&1 || result=refused
   if [ "$result" != "$1" ]; then
-    echo "checks' own test: $2.sh on $3: $result where $1 was expected" >&2
+    echo "checks' own test: $2 on $3: $result where $1 was expected" >&2
     cat "$work/log" >&2
     failed=1
   fi
 }
 
 fresh_tree
-for check in format seam headers shell; do expect ok "$check" "a good tree"; done
+for check in format seam headers directions shell; do expect ok "$check" "a good tree"; done
 
 fresh_tree && add_line good.hpp 'int   badly( int  spaced );'
 expect refused format "a badly spaced line"
@@ -50,15 +51,41 @@ fresh_tree && sed -i '/pragma once/d' "$work/tree/include/devcomm/good.hpp"
 expect refused headers "a missing #pragma once"
 fresh_tree && sed -i '1d' "$work/tree/include/devcomm/good.hpp"
 expect refused headers "a missing file comment"
-fresh_tree && for _ in $(seq 250); do add_line good.hpp ''; done
-expect refused headers "a header of 255 lines"
+fresh_tree && for _ in $(seq 600); do add_line good.hpp ''; done
+expect refused headers "a header of 605 lines"
 fresh_tree && touch "$work/tree/include/devcomm/body.inl"
 expect refused headers "an .inl file"
+
+add_file() { # PATH LINE
+  mkdir -p "$(dirname "$work/tree/$1")"
+  printf '%s\n' "$2" >>"$work/tree/$1"
+}
+fresh_tree && add_file include/devcomm/lsa/session.cuh '#include <devcomm/detail/poll.cuh>' &&
+  add_file host/src/rank/context.cpp '#include "util/hex.hpp"' && add_file host/src/util/hex.hpp '#pragma once' &&
+  add_file simulator/src/device.cpp '#include "device/port.hpp"' && add_file host/src/device/port.hpp '#pragma once'
+expect ok directions "includes of lower rooms"
+while read -r file line; do
+  fresh_tree && add_file host/src/rank/context.hpp '#pragma once' && add_file "$file" "$line"
+  expect refused directions "$line in $file"
+done <<'FAULTS'
+include/devcomm/lsa/session.cuh #include <devcomm/collective/broadcast.cuh>
+include/devcomm/requirements.hpp #include <devcomm/lsa/barriers.hpp>
+include/devcomm/detail/arch/seam.cuh #include <devcomm/status.hpp>
+include/devcomm/elsewhere/new.cuh #include <devcomm/config.hpp>
+include/devcomm/good.hpp #include <devcomm/host/error.hpp>
+include/devcomm/good.hpp #include <devcomm/simulator/arch.cuh>
+host/src/util/hex.hpp #include "rank/context.hpp"
+host/include/devcomm/host/error.hpp #include <devcomm/simulator/simulator.hpp>
+simulator/src/device.cpp #include "rank/context.hpp"
+FAULTS
+fresh_tree && add_file simulator/src/engine/a.hpp '#include "race/b.hpp"' &&
+  add_file simulator/src/race/b.hpp '#include "engine/a.hpp"'
+expect refused directions "rooms that include each other"
 
 # shellcheck disable=SC2016 # the fault is the point
 fresh_tree && printf '#!/usr/bin/env bash\nfiles=$(ls)\nrm ${files[@]/x}\n' >"$work/tree/scripts/bad.sh"
 expect refused shell "an unquoted expansion"
 
 rm -rf "$work/tree" && mkdir "$work/tree"
-for check in format seam headers shell; do expect refused "$check" "an empty tree"; done
+for check in format seam headers directions shell; do expect refused "$check" "an empty tree"; done
 exit "$failed"

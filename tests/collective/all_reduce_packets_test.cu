@@ -3,13 +3,10 @@
 #include "support/ranks.hpp"
 
 #include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -21,25 +18,25 @@ namespace {
 
 constexpr unsigned threads = 64;
 
-// Each algorithm over each protocol. Every block reduces its slice of whole packs on a channel of its own.
+// Each algorithm over each protocol. Every block reduces its slice of whole packs on a mailbox of its own.
 
 struct one_shot {
   static constexpr const char* name = "one-shot";
-  static std::uint32_t room(std::uint64_t packs, int) { return collective::one_shot_room(packs); }
-  template <class T, class Channel, class Produce, class Consume, class Operator>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce, const Consume& consume,
+  static std::uint32_t room(std::uint64_t packs, int) { return collective::one_shot_capacity(packs); }
+  template <class T, class Session, class Produce, class Consume, class Operator>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce, const Consume& consume,
                              Operator op) {
-    collective::all_reduce_one_shot<T>(channel, packs, produce, consume, op);
+    collective::all_reduce_one_shot<T>(session, packs, produce, consume, op);
   }
 };
 
 struct two_shot {
   static constexpr const char* name = "two-shot";
-  static std::uint32_t room(std::uint64_t packs, int ranks) { return collective::two_shot_room(packs, ranks); }
-  template <class T, class Channel, class Produce, class Consume, class Operator>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce, const Consume& consume,
+  static std::uint32_t room(std::uint64_t packs, int ranks) { return collective::two_shot_capacity(packs, ranks); }
+  template <class T, class Session, class Produce, class Consume, class Operator>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce, const Consume& consume,
                              Operator op) {
-    collective::all_reduce_two_shot<T>(channel, packs, produce, consume, op);
+    collective::all_reduce_two_shot<T>(session, packs, produce, consume, op);
   }
 };
 
@@ -48,13 +45,13 @@ using lamport = lsa::lamport_session<block>;
 using ll128 = lsa::ll128_session<block>;
 
 template <class Session, class Algorithm, class T, class Operator>
-__global__ void all_reduce(device_comm comm, typename Session::handle channels, const T* input, T* output,
+__global__ void all_reduce(device_comm comm, typename Session::handle mailboxes, const T* input, T* output,
                            std::uint64_t count) {
   const collective::from_memory<T> source{input, count};
   const collective::to_memory<T> destination{output, count};
-  Session channel{block{}, comm, channels, blockIdx.x};
+  Session session{block{}, comm, mailboxes, blockIdx.x};
   const collective::slice packs = collective::slice_of_block(collective::packs_of<T>(count));
-  Algorithm::template run<T>(channel, packs, source, destination, Operator{});
+  Algorithm::template run<T>(session, packs, source, destination, Operator{});
 }
 
 /// Whole numbers that are small enough for exact sums in every type.
@@ -104,7 +101,7 @@ struct buffers {
 /// every element and the ones around the output.
 template <class Session, class Algorithm, class T>
 void check_sum(host::communicator& comm, const host::device_communicator& device_comm,
-               typename Session::handle channels, buffers& memory, unsigned blocks, std::size_t count,
+               typename Session::handle mailboxes, buffers& memory, unsigned blocks, std::size_t count,
                std::size_t input_skew, std::size_t output_skew, int round) {
   constexpr std::size_t guard = 16;
   std::vector<T> input(count + input_skew);
@@ -114,7 +111,7 @@ void check_sum(host::communicator& comm, const host::device_communicator& device
   const T* from = memory.write_input(input);
   T* to = memory.write_output(expected);
   launch(all_reduce<Session, Algorithm, T, sum>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
-         device_comm.get(), channels, from + input_skew, to + guard + output_skew, count);
+         device_comm.get(), mailboxes, from + input_skew, to + guard + output_skew, count);
   test::finish("all_reduce");
   device_comm.check();
   for (std::size_t i = 0; i < count; ++i) {
@@ -132,12 +129,12 @@ void check_sum(host::communicator& comm, const host::device_communicator& device
 
 template <class Session, class Algorithm, class T>
 void check_sizes(host::communicator& comm, const host::device_communicator& device_comm,
-                 typename Session::handle channels, buffers& memory) {
+                 typename Session::handle mailboxes, buffers& memory) {
   int round = 0;
   for (const std::size_t count : {1u, 64u, 1000u, 3001u}) {
     const auto blocks = 1 + static_cast<unsigned>(round) % most_blocks;
     const std::size_t skew = round % 2 == 0 ? 0 : 1;
-    check_sum<Session, Algorithm, T>(comm, device_comm, channels, memory, blocks, count, skew, 3 * skew, round++);
+    check_sum<Session, Algorithm, T>(comm, device_comm, mailboxes, memory, blocks, count, skew, 3 * skew, round++);
   }
 }
 
@@ -150,23 +147,24 @@ void check_types_and_sizes() {
       INFO(ranks << " ranks, " << packs << " packs a round");
       test::on_ranks(ranks, [packs](host::communicator& comm) {
         auto needs = comm.requirements();
-        const auto channels = needs.add_channels<Session>(comm.lsa(), most_blocks, Algorithm::room(packs, comm.size()));
+        const auto mailboxes =
+            needs.add(lsa::mailboxes_for<Session>(comm.lsa(), most_blocks, Algorithm::room(packs, comm.size())));
         const auto device_comm = comm.create_device_comm(needs);
         buffers memory;
-        check_sizes<Session, Algorithm, __nv_bfloat16>(comm, device_comm, channels, memory);
+        check_sizes<Session, Algorithm, __nv_bfloat16>(comm, device_comm, mailboxes, memory);
         // collectives_test has the other types.
-        if (comm.size() == 3) check_sizes<Session, Algorithm, float>(comm, device_comm, channels, memory);
+        if (comm.size() == 3) check_sizes<Session, Algorithm, float>(comm, device_comm, mailboxes, memory);
       });
     }
   }
 }
 
-/// Launches whose first round on each channel is the one after `epoch`.
+/// Launches whose first round on each mailbox is the one after `epoch`.
 template <class Session, class Algorithm>
 void check_changing_sizes(std::uint32_t epoch) {
   test::on_ranks(test::ranks_that_meet(4), [epoch](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add_channels<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size()));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t most = 700;
     constexpr int launches = 30;
@@ -174,9 +172,9 @@ void check_changing_sizes(std::uint32_t epoch) {
     for (std::size_t i = 0; i < most; ++i) input[i] = element<float>(comm.rank(), i);
     const test::device_array<float> from(input);
     const test::device_array<float> to(most * launches, 0xff);
-    const packet_layout layout{channels.count, channels.members, channels.packets};
-    for (std::uint32_t c = 0; c < channels.count; ++c) {
-      char* own = device_comm.get().resources.local + channels.offset + layout.epoch(c);
+    const lsa::mailbox_layout layout{mailboxes.count, mailboxes.members, mailboxes.packets};
+    for (std::uint32_t c = 0; c < mailboxes.count; ++c) {
+      char* own = device_comm.get().resources.local + mailboxes.offset + layout.epoch(c);
       check_cuda(cudaMemcpyAsync(own, &epoch, sizeof epoch, cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");
     }
     test::finish("cudaMemcpyAsync");
@@ -185,7 +183,7 @@ void check_changing_sizes(std::uint32_t epoch) {
     for (int n = 0; n < launches; ++n) {
       launch(all_reduce<Session, Algorithm, float, sum>,
              {.grid = 1 + static_cast<unsigned>(n) % 2, .block = threads, .stream = cudaStreamPerThread},
-             device_comm.get(), channels, from.get(), to.get() + static_cast<std::size_t>(n) * most, count_of(n));
+             device_comm.get(), mailboxes, from.get(), to.get() + static_cast<std::size_t>(n) * most, count_of(n));
     }
     test::finish("all_reduce");
     device_comm.check();
@@ -216,7 +214,7 @@ template <class Session, class Algorithm>
 void check_replays() {
   test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add_channels<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size()));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 333;
     test::device_array<float> data(count);
@@ -224,7 +222,7 @@ void check_replays() {
     check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     launch(all_reduce<Session, Algorithm, float, sum>, {.grid = 2, .block = threads, .stream = stream},
-           device_comm.get(), channels, static_cast<const float*>(data.get()), data.get(), count);  // in place
+           device_comm.get(), mailboxes, static_cast<const float*>(data.get()), data.get(), count);  // in place
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t replay = nullptr;
     check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
@@ -264,7 +262,7 @@ void check_bits() {
   results.assign(8, {});
   test::on_ranks(test::ranks_that_meet(5), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto channels = needs.add_channels<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size()));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 500;
     std::vector<float> input(count);
@@ -272,7 +270,7 @@ void check_bits() {
     const test::device_array<float> from(input);
     const test::device_array<float> to(count, 0xff);
     launch(all_reduce<Session, Algorithm, float, sum>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
-           device_comm.get(), channels, static_cast<const float*>(from.get()), to.get(), count);
+           device_comm.get(), mailboxes, static_cast<const float*>(from.get()), to.get(), count);
     test::finish("all_reduce");
     device_comm.check();
     results[static_cast<std::size_t>(comm.rank())] = to.read();
@@ -318,100 +316,6 @@ TEST_CASE("all ranks get the same bits, rounded in the order of the ranks") { FO
 
 namespace {
 
-/// Every number, infinity and NaN comes through; `words` are the bits of elements of `T` on rank 0, the others add 0.
-template <class T, class Bits>
-void check_bits_come_through(const std::vector<Bits>& words, Bits minus_zero) {
-  test::on_ranks(2, [&words, minus_zero](host::communicator& comm) {
-    auto needs = comm.requirements();
-    const auto channels = needs.add_channels<lamport>(comm.lsa(), 1, 64);
-    const auto device_comm = comm.create_device_comm(needs);
-    const std::vector<Bits> input = comm.rank() == 0 ? words : std::vector<Bits>(words.size(), minus_zero);
-    const test::device_array<Bits> from(input);
-    const test::device_array<Bits> to(words.size(), 0x5a);
-    launch(all_reduce<lamport, one_shot, T, sum>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
-           device_comm.get(), channels, reinterpret_cast<const T*>(from.get()), reinterpret_cast<T*>(to.get()),
-           words.size());
-    test::finish("all_reduce");
-    device_comm.check();
-    const auto got = to.read();
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      T in;
-      T out;
-      std::memcpy(static_cast<void*>(&in), &words[i], sizeof in);
-      std::memcpy(static_cast<void*>(&out), &got[i], sizeof out);
-      const auto before = static_cast<float>(in);
-      const auto after = static_cast<float>(out);
-      test::require(std::isnan(before) ? std::isnan(after) : words[i] == got[i],
-                    [&] { return "element " + std::to_string(i) + " of the words"; });
-    }
-    comm.barrier();
-  });
-}
-
-}  // namespace
-
-TEST_CASE("a Lamport channel carries every floating-point number, also what it marks empty places with") {
-  check_bits_come_through<float, std::uint32_t>({0, 0x80000000u, 0xffffffffu, 0xfffffffeu, 1, 0x7f800000u, 0xff800000u,
-                                                 0x7fc00000u, 0x3f800000u, 0xffff0000u, 0x0000ffffu},
-                                                0x80000000u);
-  check_bits_come_through<__half, std::uint16_t>(
-      {0, 0x8000, 0xffff, 0xffff, 0xfffe, 0xffff, 1, 0x7c00, 0xfc00, 0x7e00, 0x3c00, 0xffff, 0, 0, 0xffff}, 0x8000);
-  check_bits_come_through<__nv_bfloat16, std::uint16_t>(
-      {0, 0x8000, 0xffff, 0xffff, 0xfffe, 0xffff, 1, 0x7f80, 0xff80, 0x7fc0, 0x3f80, 0xffff, 0, 0, 0xffff}, 0x8000);
-  check_bits_come_through<__nv_fp8_e4m3, std::uint8_t>(
-      {0,    0x80, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xff, 0xff, 0xff, 0xff,
-       0xfe, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7e, 0x01, 0x81, 0x38, 0xff, 0xff, 0xff, 0x7f},
-      0x80);
-}
-
-namespace {
-
-/// The block's first warp by itself, and the other three together, each with half of the vector and a channel.
-__global__ void reduce_by_warps(device_comm comm, ll128_handle channels, const double* input, double* output,
-                                std::uint64_t part) {
-  const bool first = threadIdx.x < 32;
-  const collective::from_memory<double> source{first ? input : input + part, part};
-  const collective::to_memory<double> destination{first ? output : output + part, part};
-  const collective::slice packs{0, collective::packs_of<double>(part)};
-  if (first) {
-    lsa::ll128_session channel{warp{}, comm, channels, 0};
-    collective::all_reduce_two_shot<double>(channel, packs, source, destination, sum{});
-  } else {
-    lsa::ll128_session channel{warp_span(1, 3, 1), comm, channels, 1};
-    collective::all_reduce_one_shot<double>(channel, packs, source, destination, sum{});
-  }
-}
-
-}  // namespace
-
-TEST_CASE("warps and spans of warps have LL128 channels of their own") {
-  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
-    auto needs = comm.requirements();
-    const auto channels = needs.add_channels<ll128>(comm.lsa(), 2, 70);
-    const auto device_comm = comm.create_device_comm(needs);
-    constexpr std::size_t part = 500;
-    std::vector<double> input(2 * part);
-    for (std::size_t i = 0; i < input.size(); ++i) input[i] = element<float>(comm.rank(), i);
-    const test::device_array<double> from(input);
-    const test::device_array<double> to(input.size(), 0xff);
-    for (int i = 0; i < 3; ++i) {
-      launch(reduce_by_warps, {.grid = 1, .block = 128, .stream = cudaStreamPerThread}, device_comm.get(), channels,
-             static_cast<const double*>(from.get()), to.get(), part);
-    }
-    test::finish("reduce_by_warps");
-    device_comm.check();
-    const auto got = to.read();
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      double total = 0;
-      for (int rank = 0; rank < comm.size(); ++rank) total += element<float>(rank, i);
-      test::require(got[i] == total, "element " + std::to_string(i) + " on rank " + std::to_string(comm.rank()));
-    }
-    comm.barrier();
-  });
-}
-
-namespace {
-
 __global__ void write_input(__nv_bfloat16* input, std::uint64_t count, int rank, int round) {
   for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) input[i] = element<__nv_bfloat16>(rank, i, round);
 }
@@ -426,61 +330,6 @@ __global__ void count_wrong(const __nv_bfloat16* output, std::uint64_t count, in
 
 }  // namespace
 
-namespace {
-
-/// Each row is one of several blocks', which tell each other what they have, round after round.
-__global__ void sum_of_blocks(device_comm comm, ll_handle channels, std::uint32_t rounds, std::uint32_t* sums) {
-  const std::uint32_t part = blockIdx.x % channels.members;
-  lsa::ll_session channel{block{}, comm,
-                          local_groups{static_cast<int>(part), static_cast<int>(channels.members), blockIdx.x - part},
-                          channels};
-  const std::uint32_t packs = channel.pack_capacity();
-  collective::all_reduce_one_shot<std::uint32_t>(
-      channel, {0, std::uint64_t{packs} * rounds},
-      [&](std::uint64_t i) {
-        const auto element = static_cast<std::uint32_t>(i);
-        return pack<std::uint32_t>{{blockIdx.x, element, blockIdx.x * element, 1}};
-      },
-      [&](std::uint64_t i, const pack<std::uint32_t>& sum) {
-        store_pack(sums + (std::uint64_t{blockIdx.x} * packs * rounds + i) * 4, sum);
-      },
-      sum{});
-}
-
-}  // namespace
-
-TEST_CASE("blocks of one rank reduce among themselves, on several ranks at once") {
-  test::on_ranks(2, [](host::communicator& comm) {
-    constexpr std::uint32_t packs = 3;
-    constexpr std::uint32_t rounds = 4;
-    auto needs = comm.requirements();
-    std::vector<ll_handle> handles;
-    for (const std::uint32_t members : {1u, 2u, 3u, 5u})
-      handles.push_back(needs.add_local_ll_channels(3 * members, members, lsa::ll_session<block>::packets_for(packs)));
-    const auto device_comm = comm.create_device_comm(needs);
-    for (int launch_number = 0; launch_number < 3; ++launch_number) {
-      for (const ll_handle& channels : handles) {
-        const std::uint32_t m = channels.members;
-        const test::device_array<std::uint32_t> sums(std::size_t{channels.count} * packs * rounds * 4, 0xff);
-        launch(sum_of_blocks, {.grid = channels.count, .block = threads, .stream = cudaStreamPerThread},
-               device_comm.get(), channels, rounds, sums.get());
-        test::finish("the sums of blocks");
-        device_comm.check();
-        const auto got = sums.read();
-        for (std::uint32_t b = 0; b < channels.count; ++b) {
-          std::uint32_t of_blocks = 0;
-          for (std::uint32_t k = 0; k < m; ++k) of_blocks += b / m * m + k;
-          for (std::uint32_t i = 0; i < packs * rounds; ++i) {
-            const std::uint32_t* at = &got[(std::size_t{b} * packs * rounds + i) * 4];
-            test::require(at[0] == of_blocks && at[1] == m * i && at[2] == of_blocks * i && at[3] == m,
-                          [&] { return "block " + std::to_string(b) + ", pack " + std::to_string(i); });
-          }
-        }
-      }
-    }
-  });
-}
-
 TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream are all right") {
   // A GPU for each rank: with two on one, launches that wait for each other fill its queue.
   int devices = 0;
@@ -488,9 +337,9 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
   test::on_ranks(std::min(devices, 4), [](host::communicator& comm) {
     auto needs = comm.requirements();
     constexpr std::uint32_t packs = 128;
-    const auto ll_channels = needs.add_channels<ll>(comm.lsa(), most_blocks, packs);
-    const auto lamport_channels = needs.add_channels<lamport>(comm.lsa(), most_blocks, packs);
-    const auto ll128_channels = needs.add_channels<ll128>(comm.lsa(), most_blocks, packs);
+    const auto ll_mailboxes = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), most_blocks, packs));
+    const auto lamport_mailboxes = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), most_blocks, packs));
+    const auto ll128_mailboxes = needs.add(lsa::mailboxes_for<ll128>(comm.lsa(), most_blocks, packs));
     const auto device_comm = comm.create_device_comm(needs);
     // Fewer where every instruction is watched.
     const bool slow = !comm.properties().timing.available || std::getenv("DEVCOMM_TEST_FEW") != nullptr;
@@ -499,10 +348,10 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
     const test::device_array<__nv_bfloat16> from(most);
     const test::device_array<__nv_bfloat16> to(most, 0xff);
     const test::device_array<unsigned> wrong(1);
-    const auto run = [&]<class Session, class Algorithm>(std::type_identity<Session>, Algorithm, auto channels,
+    const auto run = [&]<class Session, class Algorithm>(std::type_identity<Session>, Algorithm, auto mailboxes,
                                                          unsigned blocks, std::uint64_t count) {
       launch(all_reduce<Session, Algorithm, __nv_bfloat16, sum>,
-             {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels,
+             {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), mailboxes,
              static_cast<const __nv_bfloat16*>(from.get()), to.get(), count);
     };
     for (int n = 0; n < launches; ++n) {
@@ -511,12 +360,12 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
       const launch_config one_block{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
       launch(write_input, one_block, from.get(), count, comm.rank(), n);
       switch (n % 6) {
-        case 0: run(std::type_identity<ll>{}, one_shot{}, ll_channels, blocks, count); break;
-        case 1: run(std::type_identity<lamport>{}, one_shot{}, lamport_channels, blocks, count); break;
-        case 2: run(std::type_identity<ll>{}, two_shot{}, ll_channels, blocks, count); break;
-        case 3: run(std::type_identity<lamport>{}, two_shot{}, lamport_channels, blocks, count); break;
-        case 4: run(std::type_identity<ll128>{}, one_shot{}, ll128_channels, blocks, count); break;
-        default: run(std::type_identity<ll128>{}, two_shot{}, ll128_channels, blocks, count); break;
+        case 0: run(std::type_identity<ll>{}, one_shot{}, ll_mailboxes, blocks, count); break;
+        case 1: run(std::type_identity<lamport>{}, one_shot{}, lamport_mailboxes, blocks, count); break;
+        case 2: run(std::type_identity<ll>{}, two_shot{}, ll_mailboxes, blocks, count); break;
+        case 3: run(std::type_identity<lamport>{}, two_shot{}, lamport_mailboxes, blocks, count); break;
+        case 4: run(std::type_identity<ll128>{}, one_shot{}, ll128_mailboxes, blocks, count); break;
+        default: run(std::type_identity<ll128>{}, two_shot{}, ll128_mailboxes, blocks, count); break;
       }
       launch(count_wrong, one_block, static_cast<const __nv_bfloat16*>(to.get()), count, comm.size(), n, wrong.get());
     }

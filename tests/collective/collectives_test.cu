@@ -179,18 +179,18 @@ enum class form { all_reduce, reduce_scatter, all_gather, broadcast };
 
 /// The elements of a vector of `count` that are the input or the output on a rank.
 collective::slice input_of(form what, std::uint64_t count, int ranks, int rank) {
-  return what == form::all_gather ? collective::piece_of(count, ranks, rank) : collective::slice{0, count};
+  return what == form::all_gather ? collective::shard_of(count, ranks, rank) : collective::slice{0, count};
 }
 collective::slice output_of(form what, std::uint64_t count, int ranks, int rank) {
-  return what == form::reduce_scatter ? collective::piece_of(count, ranks, rank) : collective::slice{0, count};
+  return what == form::reduce_scatter ? collective::shard_of(count, ranks, rank) : collective::slice{0, count};
 }
 
 struct resources {
   device_comm comm;
-  ll_handle ll;
-  lamport_handle lamport;
+  lsa::ll_handle ll;
+  lsa::lamport_handle lamport;
   collective::chunk_buffers chunks;
-  ll128_handle ll128;
+  lsa::ll128_handle ll128;
 };
 
 template <class T>
@@ -203,8 +203,8 @@ struct vectors {
   int root;
   chosen_operator op;
 
-  [[nodiscard]] __device__ std::uint64_t length() const { return collective::piece_length(count, ranks); }
-  [[nodiscard]] __device__ std::uint64_t own_length() const { return collective::piece_of(count, ranks, rank).size(); }
+  [[nodiscard]] __device__ std::uint64_t length() const { return collective::shard_length(count, ranks); }
+  [[nodiscard]] __device__ std::uint64_t own_length() const { return collective::shard_of(count, ranks, rank).size(); }
   [[nodiscard]] __device__ collective::slice packs(std::uint64_t elements) const {
     return collective::slice_of_block(collective::packs_of<T>(elements));
   }
@@ -213,46 +213,46 @@ struct vectors {
 struct one_shot {
   static constexpr form is = form::all_reduce;
   static constexpr const char* name = "one-shot all-reduce";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::all_reduce_one_shot<T>(channel, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::all_reduce_one_shot<T>(session, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
                                        collective::to_memory<T>{v.output.local(), v.count}, v.op);
   }
 };
 struct two_shot {
   static constexpr form is = form::all_reduce;
   static constexpr const char* name = "two-shot all-reduce";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::all_reduce_two_shot<T>(channel, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::all_reduce_two_shot<T>(session, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
                                        collective::to_memory<T>{v.output.local(), v.count}, v.op);
   }
 };
 struct scatter {
   static constexpr form is = form::reduce_scatter;
   static constexpr const char* name = "reduce-scatter";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::reduce_scatter<T>(channel, v.packs(v.length()),
-                                  collective::from_pieces<T>{v.input.local(), v.count, v.length()},
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::reduce_scatter<T>(session, v.packs(v.length()),
+                                  collective::from_shards<T>{v.input.local(), v.count, v.length()},
                                   collective::to_memory<T>{v.output.local(), v.own_length()}, v.op);
   }
 };
 struct gather {
   static constexpr form is = form::all_gather;
   static constexpr const char* name = "all-gather";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::all_gather<T>(channel, v.packs(v.length()), collective::from_memory<T>{v.input.local(), v.own_length()},
-                              collective::to_pieces<T>{v.output.local(), v.count, v.length()});
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::all_gather<T>(session, v.packs(v.length()), collective::from_memory<T>{v.input.local(), v.own_length()},
+                              collective::to_shards<T>{v.output.local(), v.count, v.length()});
   }
 };
 struct from_root {
   static constexpr form is = form::broadcast;
   static constexpr const char* name = "broadcast";
-  template <class T, class Channel>
-  __device__ static void run(Channel& channel, const vectors<T>& v) {
-    collective::broadcast<T>(channel, v.root, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
+  template <class T, class Session>
+  __device__ static void run(Session& session, const vectors<T>& v) {
+    collective::broadcast<T>(session, v.root, v.packs(v.count), collective::from_memory<T>{v.input.local(), v.count},
                              collective::to_memory<T>{v.output.local(), v.count});
   }
 };
@@ -262,8 +262,8 @@ struct over_ll : Algorithm {
   static constexpr bool can_be_in_place = true;
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
-    lsa::ll_session channel{block{}, at.comm, at.ll, blockIdx.x};
-    Algorithm::template run<T>(channel, v);
+    lsa::ll_session session{block{}, at.comm, at.ll, blockIdx.x};
+    Algorithm::template run<T>(session, v);
   }
 };
 template <class Algorithm>
@@ -271,8 +271,8 @@ struct over_lamport : Algorithm {
   static constexpr bool can_be_in_place = true;
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
-    lsa::lamport_session channel{block{}, at.comm, at.lamport, blockIdx.x};
-    Algorithm::template run<T>(channel, v);
+    lsa::lamport_session session{block{}, at.comm, at.lamport, blockIdx.x};
+    Algorithm::template run<T>(session, v);
   }
 };
 
@@ -281,8 +281,8 @@ struct over_ll128 : Algorithm {
   static constexpr bool can_be_in_place = true;
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
-    lsa::ll128_session channel{block{}, at.comm, at.ll128, blockIdx.x};
-    Algorithm::template run<T>(channel, v);
+    lsa::ll128_session session{block{}, at.comm, at.ll128, blockIdx.x};
+    Algorithm::template run<T>(session, v);
   }
 };
 
@@ -296,13 +296,13 @@ struct direct {
   __device__ static void run(const resources& at, const vectors<T>& v) {
     lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
     if constexpr (Form == form::all_reduce) {
-      collective::all_reduce_direct<T>(barrier, block{}, at.comm, v.input, v.output, v.count, v.op);
+      collective::all_reduce_two_shot_zero_copy<T>(barrier, v.input, v.output, v.count, v.op);
     } else if constexpr (Form == form::reduce_scatter) {
-      collective::reduce_scatter_direct<T>(barrier, block{}, at.comm, v.input, v.output.local(), v.count, v.op);
+      collective::reduce_scatter_zero_copy<T>(barrier, v.input, v.output.local(), v.count, v.op);
     } else if constexpr (Form == form::all_gather) {
-      collective::all_gather_direct<T>(barrier, block{}, at.comm, v.input.local(), v.output, v.count);
+      collective::all_gather_zero_copy<T>(barrier, v.input.local(), v.output, v.count);
     } else {
-      collective::broadcast_direct<T>(barrier, block{}, at.comm, v.root, v.input.local(), v.output, v.count);
+      collective::broadcast_zero_copy<T>(barrier, v.root, v.input.local(), v.output, v.count);
     }
   }
 };
@@ -313,7 +313,7 @@ struct pull {
   template <class T>
   __device__ static void run(const resources& at, const vectors<T>& v) {
     lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
-    collective::all_reduce_one_shot_pull<T>(barrier, block{}, at.comm, v.input, v.output.local(), v.count, v.op);
+    collective::all_reduce_one_shot_zero_copy<T>(barrier, v.input, v.output.local(), v.count, v.op);
   }
 };
 
@@ -371,15 +371,15 @@ struct chunked {
     const std::uint64_t packs = collective::packs_of<T>(v.count);
     const unsigned groups = gridDim.x * groups_of_block;
     const auto share =
-        collective::piece_of_length(packs, collective::packs_per_block(packs, groups), static_cast<int>(index));
+        collective::shard_of_length(packs, collective::packs_per_block(packs, groups), static_cast<int>(index));
     constexpr std::uint32_t grain = InRows ? turned_over<T, to_own>::grain : 1;
-    const auto chunks = collective::chunk_room::of_group(
+    const auto chunks = collective::chunk_scratch::of_group(
         at.comm, at.chunks, at.chunks.packs_for(groups, at.comm.lsa_size, grain), index, grain);
     const warp_span group(part * warps, warps, 1 + part);
     lsa::barrier_session barrier{group, at.comm, index};
     const auto reduce = [&](const auto& consume) {
-      collective::all_reduce_chunked<T>(barrier, group, at.comm, chunks, share,
-                                        collective::from_memory<T>{v.input.local(), v.count}, consume, v.op);
+      collective::all_reduce_two_shot_chunked<T>(barrier, chunks, share,
+                                                 collective::from_memory<T>{v.input.local(), v.count}, consume, v.op);
     };
     if constexpr (IntoWindow && InRows) {
       reduce(turned_over_in_windows<T>{{to_all{v.output, v.count}, group, v, share}});
@@ -412,11 +412,11 @@ class program {
         out_(room, std::byte{0x5a}) {
     requirements needs = comm.requirements().lsa_barriers(most_blocks * groups_of_block);
     constexpr std::uint32_t packs = 24;  // in a round, so that some vectors take several
-    at_.ll = needs.add_ll_channels(comm.lsa(), most_blocks, 2 * packs);
-    at_.lamport = needs.add_lamport_channels(comm.lsa(), most_blocks, packs);
+    at_.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, 2 * packs});
+    at_.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
     at_.chunks =
-        collective::chunk_buffers::add(needs, std::uint64_t{most_blocks * groups_of_block} * 2 * 9 * packs * 16);
-    at_.ll128 = needs.add_ll128_channels(comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs));
+        needs.add(collective::chunk_buffer_bytes{std::uint64_t{most_blocks * groups_of_block} * 2 * 9 * packs * 16});
+    at_.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs)});
     device_comm_.emplace(comm.create_device_comm(needs));
     at_.comm = device_comm_->get();
   }
@@ -536,7 +536,7 @@ class program {
     };
     if (what == form::broadcast) return moved(root, i);
     if (what == form::all_gather) {
-      const std::uint64_t length = collective::piece_length(count, comm_.size());
+      const std::uint64_t length = collective::shard_length(count, comm_.size());
       return moved(static_cast<int>(i / length), i % length);
     }
     std::vector<T> inputs;

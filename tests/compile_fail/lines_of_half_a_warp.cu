@@ -7,6 +7,6 @@ using group = devcomm::warp;
 using group = devcomm::tile<16>;
 #endif
 
-__global__ void kernel(devcomm::device_comm comm, devcomm::ll128_handle channels) {
+__global__ void kernel(devcomm::device_comm comm, devcomm::lsa::ll128_handle channels) {
   devcomm::lsa::ll128_session channel{group{}, comm, channels, 0};
 }

@@ -1,7 +1,7 @@
 /// The exploration itself: how many executions there are of small programs, and what can come of them.
 #include "simulator/support.hpp"
 
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/simulator/explore.hpp>
 
 #include <algorithm>
@@ -147,7 +147,7 @@ __global__ void wait_or_be_aborted(unsigned* m) {
 __global__ void wait_for_all(unsigned* m, unsigned count) {
   if (threadIdx.x == 0) return store(m + count - 1, 1);
   arch::wait_scope waiting(
-      [] { return devcomm::detail::wait_label{devcomm::operation::ll_channel, 0, 0, 1, 1, 1000000000, false}; },
+      [] { return devcomm::detail::wait_label{devcomm::operation::ll_mailbox, 0, 0, 1, 1, 1000000000, false}; },
       [=] { return m + count; });
   for (;;) {
     unsigned missing = 0;
@@ -200,7 +200,7 @@ __global__ void wait_for_lines_or_be_aborted(unsigned* lines) {
     return;
   }
   arch::wait_scope waiting(
-      [] { return devcomm::detail::wait_label{devcomm::operation::ll128_channel, 0, 0, 1, 1, 1000000000, false}; },
+      [] { return devcomm::detail::wait_label{devcomm::operation::ll128_mailbox, 0, 0, 1, 1, 1000000000, false}; },
       [=] { return abort_word; });
   for (;;) {
     const arch::vec16 got = arch::load_lines(own_part(lines));

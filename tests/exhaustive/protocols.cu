@@ -110,7 +110,7 @@ scenario barrier(const char* name, int ranks, int rounds, const char* bound, bar
 }
 
 /// A team of the first two ranks and one of all, each with a barrier of its own.
-__global__ void meet_in_teams(device_comm comm, barrier_handle pairs, barrier_handle everybody,
+__global__ void meet_in_teams(device_comm comm, lsa::barrier_handle pairs, lsa::barrier_handle everybody,
                               sym_ptr<std::uint32_t> board, std::uint32_t* result) {
   std::uint32_t wrong = 0;
   if (comm.rank < 2) {
@@ -124,36 +124,37 @@ __global__ void meet_in_teams(device_comm comm, barrier_handle pairs, barrier_ha
 }
 
 struct team_handles {
-  barrier_handle pairs;
-  barrier_handle everybody;
+  lsa::barrier_handle pairs;
+  lsa::barrier_handle everybody;
 };
 
 scenario teams() {
   const auto handles = std::make_shared<team_handles>();
-  return {"barriers of two teams",
-          3,
-          "1 round each",
-          false,
-          [=](requirements& needs) {
-            const team_handles mine{needs.add_barriers({0, 2, 0, 1}, 1), needs.add_barriers({0, 3, 0, 1}, 1)};
-            static std::mutex one;
-            const std::lock_guard hold(one);
-            *handles = mine;
-          },
-          [=](const bench& b) {
-            b.on_each_rank([&](int rank) {
-              devcomm::launch(meet_in_teams, {}, b.comm(rank), handles->pairs, handles->everybody, b.board(rank),
-                              b.result(rank));
-            });
-            b.finish();
-            for (int rank = 0; rank < 3; ++rank) b.require(b.result(rank)[0] == 1, "a word of another round");
-          }};
+  return {
+      "barriers of two teams",
+      3,
+      "1 round each",
+      false,
+      [=](requirements& needs) {
+        const team_handles mine{needs.add(lsa::barriers{{0, 2, 0, 1}, 1}), needs.add(lsa::barriers{{0, 3, 0, 1}, 1})};
+        static std::mutex one;
+        const std::lock_guard hold(one);
+        *handles = mine;
+      },
+      [=](const bench& b) {
+        b.on_each_rank([&](int rank) {
+          devcomm::launch(meet_in_teams, {}, b.comm(rank), handles->pairs, handles->everybody, b.board(rank),
+                          b.result(rank));
+        });
+        b.finish();
+        for (int rank = 0; rank < 3; ++rank) b.require(b.result(rank)[0] == 1, "a word of another round");
+      }};
 }
 
 // --- packets ---
 
 /// Each rank sends a packet to each in every round, and reads those of all.
-__global__ void send_ll(device_comm comm, ll_handle channels, std::uint32_t* result, int rounds) {
+__global__ void send_ll(device_comm comm, lsa::ll_handle channels, std::uint32_t* result, int rounds) {
   std::uint32_t wrong = 0;
   lsa::ll_session channel{thread{}, comm, channels, 0};
   const auto data = [&](int rank, int round) {
@@ -169,7 +170,7 @@ __global__ void send_ll(device_comm comm, ll_handle channels, std::uint32_t* res
   result[0] = 1 + wrong;
 }
 
-__global__ void send_lamport(device_comm comm, lamport_handle channels, std::uint32_t* result, int rounds) {
+__global__ void send_lamport(device_comm comm, lsa::lamport_handle channels, std::uint32_t* result, int rounds) {
   std::uint32_t wrong = 0;
   lsa::lamport_session channel{thread{}, comm, channels, 0};
   const auto data = [&](int rank, int round) {
@@ -190,7 +191,7 @@ __global__ void send_lamport(device_comm comm, lamport_handle channels, std::uin
   result[0] = 1 + wrong;
 }
 
-__global__ void send_ll128(device_comm comm, ll128_handle channels, std::uint32_t* result, int rounds) {
+__global__ void send_ll128(device_comm comm, lsa::ll128_handle channels, std::uint32_t* result, int rounds) {
   std::uint32_t wrong = 0;
   lsa::ll128_session channel{warp{}, comm, channels, 0};
   const auto word = [](int rank, int round, std::uint64_t i, int e) {
@@ -198,8 +199,8 @@ __global__ void send_ll128(device_comm comm, ll128_handle channels, std::uint32_
   };
   for (int round = 1; round <= rounds; ++round) {
     channel.begin_round();
-    const auto at = channel.walk();
-    const bool mine = at.is_below(ll128_unit::packs);
+    const auto at = channel.cursor();
+    const bool mine = at.is_below(lsa::ll128_unit::packs);
     pack<std::uint32_t> value{};
     for (int e = 0; mine && e < 4; ++e) value[e] = word(comm.rank, round, at.index(), e);
     channel.send_pack_to_all(at, value);
@@ -258,7 +259,7 @@ __global__ void run(device_comm comm, Handle channels, std::uint32_t* result, al
 template <class Handle, class Kernel, class... Arguments>
 scenario packets(const char* name, int ranks, const char* bound, std::uint32_t room, int launches, Kernel kernel,
                  Arguments... arguments) {
-  constexpr unsigned threads = std::is_same_v<Handle, ll128_handle> ? threads_of<warp> : 1;
+  constexpr unsigned threads = std::is_same_v<Handle, lsa::ll128_handle> ? threads_of<warp> : 1;
   const auto channels = std::make_shared<Handle>();
   return {name,
           ranks,
@@ -266,12 +267,12 @@ scenario packets(const char* name, int ranks, const char* bound, std::uint32_t r
           false,
           [=](requirements& needs) {
             Handle mine{};
-            if constexpr (std::is_same_v<Handle, ll_handle>) {
-              mine = needs.add_ll_channels(needs.lsa(), 1, room);
-            } else if constexpr (std::is_same_v<Handle, ll128_handle>) {
-              mine = needs.add_ll128_channels(needs.lsa(), 1, room);
+            if constexpr (std::is_same_v<Handle, lsa::ll_handle>) {
+              mine = needs.add(lsa::ll_mailboxes{needs.lsa(), 1, room});
+            } else if constexpr (std::is_same_v<Handle, lsa::ll128_handle>) {
+              mine = needs.add(lsa::ll128_mailboxes{needs.lsa(), 1, room});
             } else {
-              mine = needs.add_lamport_channels(needs.lsa(), 1, room);
+              mine = needs.add(lsa::lamport_mailboxes{needs.lsa(), 1, room});
             }
             static std::mutex one;
             const std::lock_guard hold(one);
@@ -296,7 +297,7 @@ __global__ void reduce_direct(device_comm comm, sym_ptr<std::uint32_t> board, st
   const std::uint32_t count = 4u * static_cast<std::uint32_t>(comm.size);
   for (std::uint32_t i = 0; i < count; ++i) board.local()[i] = 10 * i + static_cast<std::uint32_t>(comm.rank);
   lsa::barrier_session barrier{thread{}, comm, 0};
-  collective::all_reduce_direct(barrier, thread{}, comm, board, board + 16, count, sum{});
+  collective::all_reduce_two_shot_zero_copy(barrier, board, board + 16, count, sum{});
   std::uint32_t wrong = 0;
   const auto ranks = static_cast<std::uint32_t>(comm.size);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -324,7 +325,7 @@ __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffe
   const auto ranks = static_cast<std::uint32_t>(comm.size);
   const std::uint32_t packs = ranks * static_cast<std::uint32_t>(rounds);
   const std::uint32_t count = 4u * packs;
-  const auto room = collective::chunk_room::of_group(comm, buffers, 1, 0);
+  const auto room = collective::chunk_scratch::of_group(comm, buffers, 1, 0);
   const auto produce = [&](std::uint64_t i) {
     pack<std::uint32_t> value;
     for (int e = 0; e < 4; ++e)
@@ -334,11 +335,11 @@ __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffe
   };
   lsa::barrier_session barrier{thread{}, comm, 0};
   if (into_window) {
-    collective::all_reduce_chunked<std::uint32_t>(barrier, thread{}, comm, room, {0, packs}, produce,
-                                                  collective::to_window<std::uint32_t>{board, count}, sum{});
+    collective::all_reduce_two_shot_chunked<std::uint32_t>(barrier, room, {0, packs}, produce,
+                                                           collective::to_window<std::uint32_t>{board, count}, sum{});
   } else {
-    collective::all_reduce_chunked<std::uint32_t>(barrier, thread{}, comm, room, {0, packs}, produce,
-                                                  collective::to_memory<std::uint32_t>{board.local(), count}, sum{});
+    collective::all_reduce_two_shot_chunked<std::uint32_t>(
+        barrier, room, {0, packs}, produce, collective::to_memory<std::uint32_t>{board.local(), count}, sum{});
   }
   std::uint32_t wrong = 0;
   for (std::uint32_t i = 0; i < count; ++i)
@@ -356,7 +357,7 @@ scenario chunked(const char* bound, int rounds, int launches, bool into_window) 
           false,
           [buffers](requirements& needs) {
             needs.lsa_barriers(1);
-            *buffers = collective::chunk_buffers::add(needs, 2 * 16 * ranks);
+            *buffers = needs.add(collective::chunk_buffer_bytes{2 * 16 * ranks});
           },
           [=](const bench& b) {
             b.on_each_rank([&](int rank) {
@@ -458,51 +459,51 @@ int main(int argc, char** argv) {
       aborted(),
       given_up(true),
       given_up(false),
-      packets<ll_handle>("LL channel", 2, "4 rounds, 2 launches", 1, 2, send_ll, 4),
-      packets<ll_handle>("LL channel", 3, "4 rounds, 2 launches", 1, 2, send_ll, 4),
-      packets<lamport_handle>("Lamport channel", 2, "4 rounds, 2 launches", 1, 2, send_lamport, 4),
-      packets<lamport_handle>("Lamport channel", 3, "4 rounds", 1, 1, send_lamport, 4),
-      packets<ll128_handle>("LL128 channel", 2, "2 rounds of 4 lines, 2 launches", 32, 2, send_ll128, 2),
-      packets<ll128_handle>("LL128 channel", 2, "3 rounds of 4 lines", 32, 1, send_ll128, 3),
-      packets<ll128_handle>("LL128 channel", 3, "2 rounds of 4 lines", 32, 1, send_ll128, 2),
-      packets<ll128_handle>("all-reduce, one-shot, LL128", 2, "2 rounds of 30 packs", 64, 1,
-                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::one_shot, 60u),
-      packets<ll128_handle>("all-reduce, two-shot, LL128", 2, "60 packs", 128, 1,
-                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::two_shot, 60u),
-      packets<ll128_handle>("reduce-scatter, LL128", 2, "2 rounds of 30 packs", 64, 1,
-                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::reduce_scatter, 60u),
-      packets<ll128_handle>("all-gather, LL128", 2, "2 rounds of 30 packs", 64, 1,
-                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::all_gather, 60u),
-      packets<ll128_handle>("broadcast, LL128", 2, "3 rounds of 30 packs", 64, 1,
-                            run<lsa::ll128_session, warp, ll128_handle>, algorithm::broadcast, 90u),
-      packets<ll_handle>("all-reduce, one-shot, LL", 2, "3 rounds of a pack", 2, 1,
-                         run<lsa::ll_session, thread, ll_handle>, algorithm::one_shot, 3u),
-      packets<ll_handle>("all-reduce, one-shot, LL", 3, "2 packs", 4, 1, run<lsa::ll_session, thread, ll_handle>,
-                         algorithm::one_shot, 2u),
-      packets<lamport_handle>("all-reduce, one-shot, Lamport", 3, "2 packs", 2, 1,
-                              run<lsa::lamport_session, thread, lamport_handle>, algorithm::one_shot, 2u),
-      packets<ll_handle>("all-reduce, two-shot, LL", 2, "2 packs", 4, 1, run<lsa::ll_session, thread, ll_handle>,
-                         algorithm::two_shot, 2u),
-      packets<ll_handle>("all-reduce, two-shot, LL", 3, "3 packs", 4, 1, run<lsa::ll_session, thread, ll_handle>,
-                         algorithm::two_shot, 3u),
-      packets<lamport_handle>("all-reduce, two-shot, Lamport", 3, "3 packs", 2, 1,
-                              run<lsa::lamport_session, thread, lamport_handle>, algorithm::two_shot, 3u),
+      packets<lsa::ll_handle>("LL mailbox", 2, "4 rounds, 2 launches", 1, 2, send_ll, 4),
+      packets<lsa::ll_handle>("LL mailbox", 3, "4 rounds, 2 launches", 1, 2, send_ll, 4),
+      packets<lsa::lamport_handle>("Lamport mailbox", 2, "4 rounds, 2 launches", 1, 2, send_lamport, 4),
+      packets<lsa::lamport_handle>("Lamport mailbox", 3, "4 rounds", 1, 1, send_lamport, 4),
+      packets<lsa::ll128_handle>("LL128 mailbox", 2, "2 rounds of 4 lines, 2 launches", 32, 2, send_ll128, 2),
+      packets<lsa::ll128_handle>("LL128 mailbox", 2, "3 rounds of 4 lines", 32, 1, send_ll128, 3),
+      packets<lsa::ll128_handle>("LL128 mailbox", 3, "2 rounds of 4 lines", 32, 1, send_ll128, 2),
+      packets<lsa::ll128_handle>("all-reduce, one-shot, LL128", 2, "2 rounds of 30 packs", 64, 1,
+                                 run<lsa::ll128_session, warp, lsa::ll128_handle>, algorithm::one_shot, 60u),
+      packets<lsa::ll128_handle>("all-reduce, two-shot, LL128", 2, "60 packs", 128, 1,
+                                 run<lsa::ll128_session, warp, lsa::ll128_handle>, algorithm::two_shot, 60u),
+      packets<lsa::ll128_handle>("reduce-scatter, LL128", 2, "2 rounds of 30 packs", 64, 1,
+                                 run<lsa::ll128_session, warp, lsa::ll128_handle>, algorithm::reduce_scatter, 60u),
+      packets<lsa::ll128_handle>("all-gather, LL128", 2, "2 rounds of 30 packs", 64, 1,
+                                 run<lsa::ll128_session, warp, lsa::ll128_handle>, algorithm::all_gather, 60u),
+      packets<lsa::ll128_handle>("broadcast, LL128", 2, "3 rounds of 30 packs", 64, 1,
+                                 run<lsa::ll128_session, warp, lsa::ll128_handle>, algorithm::broadcast, 90u),
+      packets<lsa::ll_handle>("all-reduce, one-shot, LL", 2, "3 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::one_shot, 3u),
+      packets<lsa::ll_handle>("all-reduce, one-shot, LL", 3, "2 packs", 4, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::one_shot, 2u),
+      packets<lsa::lamport_handle>("all-reduce, one-shot, Lamport", 3, "2 packs", 2, 1,
+                                   run<lsa::lamport_session, thread, lsa::lamport_handle>, algorithm::one_shot, 2u),
+      packets<lsa::ll_handle>("all-reduce, two-shot, LL", 2, "2 packs", 4, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::two_shot, 2u),
+      packets<lsa::ll_handle>("all-reduce, two-shot, LL", 3, "3 packs", 4, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::two_shot, 3u),
+      packets<lsa::lamport_handle>("all-reduce, two-shot, Lamport", 3, "3 packs", 2, 1,
+                                   run<lsa::lamport_session, thread, lsa::lamport_handle>, algorithm::two_shot, 3u),
       direct(2),
       direct(3),
       chunked("1 round, 2 launches", 1, 2, false),
       chunked("1 round, 2 launches", 1, 2, true),
       chunked("3 rounds", 3, 1, false),
       chunked("3 rounds", 3, 1, true),
-      packets<ll_handle>("reduce-scatter, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session, thread, ll_handle>,
-                         algorithm::reduce_scatter, 3u),
-      packets<ll_handle>("all-gather, LL", 3, "3 rounds of a pack", 2, 1, run<lsa::ll_session, thread, ll_handle>,
-                         algorithm::all_gather, 3u),
-      packets<ll_handle>("broadcast, LL", 2, "4 rounds of a pack", 2, 1, run<lsa::ll_session, thread, ll_handle>,
-                         algorithm::broadcast, 4u),
-      packets<ll_handle>("broadcast, LL", 3, "4 rounds of a pack", 2, 1, run<lsa::ll_session, thread, ll_handle>,
-                         algorithm::broadcast, 4u),
-      packets<lamport_handle>("broadcast, Lamport", 3, "4 rounds of a pack", 1, 1,
-                              run<lsa::lamport_session, thread, lamport_handle>, algorithm::broadcast, 4u),
+      packets<lsa::ll_handle>("reduce-scatter, LL", 3, "3 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::reduce_scatter, 3u),
+      packets<lsa::ll_handle>("all-gather, LL", 3, "3 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::all_gather, 3u),
+      packets<lsa::ll_handle>("broadcast, LL", 2, "4 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::broadcast, 4u),
+      packets<lsa::ll_handle>("broadcast, LL", 3, "4 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::broadcast, 4u),
+      packets<lsa::lamport_handle>("broadcast, Lamport", 3, "4 rounds of a pack", 1, 1,
+                                   run<lsa::lamport_session, thread, lsa::lamport_handle>, algorithm::broadcast, 4u),
   };
   int failed = 0;
   std::printf(

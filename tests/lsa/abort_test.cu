@@ -45,12 +45,12 @@ __global__ void meet(device_comm comm, ending end) {
 }
 
 template <class Session>
-__global__ void receive(device_comm comm, typename Session::handle channels, ending end) {
+__global__ void receive(device_comm comm, typename Session::handle mailboxes, ending end) {
   {
-    Session channel{block{}, comm, channels, blockIdx.x};
-    channel.begin_round();
+    Session session{block{}, comm, mailboxes, blockIdx.x};
+    session.begin_round();
     pack<float> values[2];
-    channel.template receive_packs<2>(0, 2, threadIdx.x, values);
+    session.template receive_packs<2>(0, 2, threadIdx.x, values);
   }
   end_block(end);
 }
@@ -158,9 +158,9 @@ template <class Session>
 launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs) {
   const unsigned threads = is_simulated(comm) ? 32 : 512;
   const unsigned blocks = 2 * half_device(comm, threads);
-  const auto channels = needs.add_channels<Session>(comm.lsa(), blocks, threads);
+  const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), blocks, threads));
   return [=](const device_comm& device, cudaStream_t on, ending end) {
-    launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, channels, end);
+    launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, mailboxes, end);
   };
 }
 

@@ -50,8 +50,8 @@ void require_none(const std::vector<std::uint32_t>& stale, const std::string& wh
 
 /// Sets every epoch and flag of the communicator's own barriers, as if that many barriers had passed.
 void set_epochs(const device_comm& comm, std::uint32_t epoch) {
-  const barrier_handle barriers = comm.lsa_barriers;
-  const barrier_layout layout{barriers.count, barriers.members};
+  const resource_handle barriers = comm.lsa_barriers;
+  const lsa::barrier_layout layout{barriers.count, barriers.members};
   const auto set = [&](std::uint64_t place) {
     check_cuda(cudaMemcpyAsync(comm.resources.local + barriers.offset + place, &epoch, sizeof epoch, cudaMemcpyDefault,
                                cudaStreamPerThread),
@@ -138,8 +138,8 @@ TEST_CASE("barriers of one communicator are independent") {
 
 namespace {
 
-__global__ void meet_in_teams(device_comm comm, team inner, barrier_handle inner_barriers, team outer,
-                              barrier_handle outer_barriers, sym_ptr<std::uint32_t> board, std::uint32_t* stale) {
+__global__ void meet_in_teams(device_comm comm, team inner, lsa::barrier_handle inner_barriers, team outer,
+                              lsa::barrier_handle outer_barriers, sym_ptr<std::uint32_t> board, std::uint32_t* stale) {
   std::uint32_t count = 0;
   {
     lsa::barrier_session barrier{block{}, comm, inner, inner_barriers, 1};
@@ -162,8 +162,8 @@ TEST_CASE("teams within the LSA team meet at barriers of their own") {
       const team inner = inner_factor(comm.lsa(), factor);
       const team outer = outer_factor(comm.lsa(), factor);
       auto needs = comm.requirements();
-      const auto inner_barriers = needs.add_barriers(inner, 2);
-      const auto outer_barriers = needs.add_barriers(outer, 1);
+      const auto inner_barriers = needs.add(lsa::barriers{inner, 2});
+      const auto outer_barriers = needs.add(lsa::barriers{outer, 1});
       const auto device_comm = comm.create_device_comm(needs);
       const auto board = comm.allocate(threads * sizeof(std::uint32_t));
       const test::device_array<std::uint32_t> stale(threads, 0xff);

@@ -160,19 +160,19 @@ struct call {
 };
 
 template <class Session>
-__global__ void all_reduce(device_comm comm, team members, typename Session::handle channels, call what, float* output,
+__global__ void all_reduce(device_comm comm, team members, typename Session::handle mailboxes, call what, float* output,
                            std::uint64_t count, status* outcomes) {
-  Session channel{block{}, comm, members, channels, blockIdx.x};
+  Session session{block{}, comm, members, mailboxes, blockIdx.x};
   const auto ones = [](std::uint64_t) { return pack<float>{{1, 1, 1, 1}}; };
   const collective::to_memory<float> results{output + blockIdx.x * count, count};  // blocks all reduce the same packs
   for (int i = 0; i < what.times; ++i) {
     if (what.two_shots) {
-      collective::all_reduce_two_shot<float>(channel, what.packs, ones, results, sum{});
+      collective::all_reduce_two_shot<float>(session, what.packs, ones, results, sum{});
     } else {
-      collective::all_reduce_one_shot<float>(channel, what.packs, ones, results, sum{});
+      collective::all_reduce_one_shot<float>(session, what.packs, ones, results, sum{});
     }
   }
-  const status outcome = channel.agree();
+  const status outcome = session.agree();
   if (threadIdx.x == 0) outcomes[blockIdx.x] = outcome;
 }
 
@@ -192,7 +192,7 @@ struct result {
 template <class Session>
 result run(host::communicator& comm, team members, launch_config config, const call& what, std::uint64_t key = 0) {
   auto needs = comm.requirements();
-  const auto channels = needs.add_channels<Session>(members, most_blocks, room);
+  const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(members, most_blocks, room));
   const auto device_comm = comm.create_device_comm(needs);
   const test::device_array<status> outcomes(most_blocks, 0xff);
   constexpr std::size_t of_block = most_packs * 4;
@@ -200,7 +200,7 @@ result run(host::communicator& comm, team members, launch_config config, const c
   config.stream = cudaStreamPerThread;
   comm.barrier();
   if (config.grid.x != 0) {
-    launch(all_reduce<Session>, config, device_comm.get().with_launch_key(key), members, channels, what, output.get(),
+    launch(all_reduce<Session>, config, device_comm.get().with_launch_key(key), members, mailboxes, what, output.get(),
            of_block, outcomes.get());
     test::finish("all_reduce");
   }
@@ -268,8 +268,8 @@ __global__ void reduce_chunks(device_comm comm, collective::chunk_buffers buffer
   if (threadIdx.x == 0) sleep_for(delay);
   __syncthreads();
   lsa::barrier_session barrier{block{}, comm, 0};
-  collective::all_reduce_chunked<float>(
-      barrier, block{}, comm, collective::chunk_room::of_group(comm, buffers, chunk_packs, 0), {0, chunked_packs},
+  collective::all_reduce_two_shot_chunked<float>(
+      barrier, collective::chunk_scratch::of_group(comm, buffers, chunk_packs, 0), {0, chunked_packs},
       [=](std::uint64_t) {
         return pack<float>{{input, input, input, input}};
       },
@@ -283,7 +283,7 @@ TEST_CASE("a rank that gave up on chunks leaves those alone that a late peer sti
       2,
       [](host::communicator& comm) {
         auto needs = comm.requirements().lsa_barriers(1);
-        const auto buffers = collective::chunk_buffers::add(needs, 2 * 16 * 2 * chunk_packs);
+        const auto buffers = needs.add(collective::chunk_buffer_bytes{2 * 16 * 2 * chunk_packs});
         const auto device_comm = comm.create_device_comm(needs);
         const test::device_array<float> output(4 * chunked_packs, 0xff);
         const test::device_array<float> next(4 * chunked_packs, 0xff);
@@ -387,7 +387,7 @@ void check_differences() {
 
 }  // namespace
 
-TEST_CASE("packet channels find launches and calls that differ between ranks, and say how") {
+TEST_CASE("packet sessions find launches and calls that differ between ranks, and say how") {
   check_differences<ll>();
   check_differences<lamport>();
   check_differences<ll128>();
@@ -406,7 +406,7 @@ __global__ void leave_after_arrive(device_comm comm) {
   barrier.arrive();
 }
 
-__global__ void meet_as(device_comm comm, team members, barrier_handle barriers) {
+__global__ void meet_as(device_comm comm, team members, lsa::barrier_handle barriers) {
   lsa::barrier_session barrier{block{}, comm, members, barriers, 0};
   barrier.sync();
 }
@@ -416,36 +416,36 @@ __global__ void meet_in_a_warp(device_comm comm) {
   barrier.sync();
 }
 
-__global__ void two_sessions(device_comm comm, lamport_handle channels) {
+__global__ void two_sessions(device_comm comm, lsa::lamport_handle mailboxes) {
   for (int i = 0; i < 2; ++i) {
-    lsa::lamport_session channel{block{}, comm, team{0, 1, 0, 1}, channels, 0};
-    channel.begin_round();
+    lsa::lamport_session session{block{}, comm, team{0, 1, 0, 1}, mailboxes, 0};
+    session.begin_round();
   }
 }
 
-__global__ void broadcast_from(device_comm comm, team members, lamport_handle channels, int root, float* data) {
-  lsa::lamport_session channel{block{}, comm, members, channels, 0};
-  const std::uint64_t count = 4 * channel.pack_capacity();
-  collective::broadcast<float>(channel, root, {0, channel.pack_capacity()}, collective::from_memory<float>{data, count},
+__global__ void broadcast_from(device_comm comm, team members, lsa::lamport_handle mailboxes, int root, float* data) {
+  lsa::lamport_session session{block{}, comm, members, mailboxes, 0};
+  const std::uint64_t count = 4 * session.pack_capacity();
+  collective::broadcast<float>(session, root, {0, session.pack_capacity()}, collective::from_memory<float>{data, count},
                                collective::to_memory<float>{data, count});
 }
 
-__global__ void hold_lines(device_comm comm, ll128_handle channels) {
-  lsa::ll128_session channel{block{}, comm, team{0, 1, 0, 1}, channels, 0};
+__global__ void hold_lines(device_comm comm, lsa::ll128_handle mailboxes) {
+  lsa::ll128_session session{block{}, comm, team{0, 1, 0, 1}, mailboxes, 0};
 }
 
 __global__ void halve_a_row(device_comm comm, collective::chunk_buffers chunks) {
   lsa::barrier_session barrier{block{}, comm, 0};
-  const auto odd = collective::chunk_room::of_group(comm, chunks, 3, 0, 2);  // rows of two packs in chunks of three
-  collective::all_reduce_chunked<float>(
-      barrier, block{}, comm, odd, {0, 4}, [](std::uint64_t) { return pack<float>{}; },
-      [](std::uint64_t, const pack<float>&) {}, sum{});
+  const auto odd = collective::chunk_scratch::of_group(comm, chunks, 3, 0, 2);  // rows of two packs in chunks of three
+  collective::all_reduce_two_shot_chunked<float>(
+      barrier, odd, {0, 4}, [](std::uint64_t) { return pack<float>{}; }, [](std::uint64_t, const pack<float>&) {},
+      sum{});
 }
 
 struct resources {
-  barrier_handle barriers;  ///< of rank 0 alone, as are the channels
-  lamport_handle channels;
-  ll128_handle lines;
+  lsa::barrier_handle barriers;  ///< of rank 0 alone, as are the mailboxes
+  lsa::lamport_handle mailboxes;
+  lsa::ll128_handle lines;
   collective::chunk_buffers chunks;
 };
 
@@ -456,8 +456,9 @@ void check_misuse(const std::string& text, const Launch& start) {
     auto needs = comm.requirements();
     needs.lsa_barriers(1);
     const team alone{0, 1, 0, 1};
-    const resources of_one{needs.add_barriers(alone, 1), needs.add_lamport_channels(alone, 1, 1),
-                           needs.add_ll128_channels(alone, 1, 1), collective::chunk_buffers::add(needs, 1 << 10)};
+    const resources of_one{needs.add(lsa::barriers{alone, 1}), needs.add(lsa::lamport_mailboxes{alone, 1, 1}),
+                           needs.add(lsa::ll128_mailboxes{alone, 1, 1}),
+                           needs.add(collective::chunk_buffer_bytes{1 << 10})};
     const auto device_comm = comm.create_device_comm(needs);
     if (comm.rank() == 0) {
       start(device_comm.get(), of_one);
@@ -479,17 +480,17 @@ TEST_CASE("mistakes with a session are named") {
     launch(meet_as, config, comm, team{0, 1, 1, 1}, one.barriers);  // rank 0 as rank 1
   });
   check_misuse(
-      "a second session of Lamport channel 0 of rank 0 in one launch: nothing orders the first one's stores "
-      "before its packets; make one session that does several rounds, or give the second a channel of its own",
-      [&](const device_comm& comm, resources one) { launch(two_sessions, config, comm, one.channels); });
-  check_misuse("the root of a broadcast is outside the channel's team", [&](const device_comm& comm, resources one) {
-    launch(broadcast_from, config, comm, team{0, 1, 0, 1}, one.channels, 1, static_cast<float*>(nullptr));
+      "a second session of Lamport mailbox 0 of rank 0 in one launch: nothing orders the first one's stores "
+      "before its packets; make one session that does several rounds, or give the second a mailbox of its own",
+      [&](const device_comm& comm, resources one) { launch(two_sessions, config, comm, one.mailboxes); });
+  check_misuse("the root of a broadcast is outside the session's team", [&](const device_comm& comm, resources one) {
+    launch(broadcast_from, config, comm, team{0, 1, 0, 1}, one.mailboxes, 1, static_cast<float*>(nullptr));
   });
   check_misuse("packs that warps move together need a group of whole warps: give it a multiple of 32 threads",
                [&](const device_comm& comm, resources one) {
                  launch(hold_lines, {.grid = 1, .block = 48, .stream = cudaStreamPerThread}, comm, one.lines);
                });
-  check_misuse("chunks have room for a whole number of grains, one at least: give packs_for the grain",
+  check_misuse("chunks hold a whole number of rows, one at least: give packs_for the granularity",
                [&](const device_comm& comm, resources one) { launch(halve_a_row, config, comm, one.chunks); });
   check_misuse("the block ends within the tile", [&](const device_comm& comm, resources) {
     launch(meet_in_a_warp, {.grid = 1, .block = 2, .stream = cudaStreamPerThread}, comm);
@@ -500,12 +501,12 @@ TEST_CASE("ranks that broadcast from different roots are told so") {
   test::on_ranks(test::ranks_that_meet(3),
                  [](host::communicator& comm) {
                    auto needs = comm.requirements();
-                   const lamport_handle channels = needs.add_lamport_channels(comm.lsa(), 1, 8);
+                   const lsa::lamport_handle mailboxes = needs.add(lsa::lamport_mailboxes{comm.lsa(), 1, 8});
                    const auto device_comm = comm.create_device_comm(needs);
                    const test::device_array<float> data(32);
                    comm.barrier();
                    launch(broadcast_from, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(),
-                          comm.lsa(), channels, comm.rank() == 1 ? 1 : 0, data.get());
+                          comm.lsa(), mailboxes, comm.rank() == 1 ? 1 : 0, data.get());
                    test::finish("broadcast_from");
                    std::string said;
                    try {

@@ -135,9 +135,9 @@ void reuse_epoch(host::communicator& ranks_comm, const host::device_communicator
   const auto kernel = exchange<memory_order::acq_rel, memory_order::acq_rel>;
   launch(kernel, config(), comm.get(), all, out);
   test::finish("exchange");
-  const barrier_handle barriers = comm.get().lsa_barriers;
+  const resource_handle barriers = comm.get().lsa_barriers;
   for (unsigned index = 0; index < blocks; ++index) {
-    const std::uint64_t place = barriers.offset + barrier_layout{barriers.count, barriers.members}.epoch(index);
+    const std::uint64_t place = barriers.offset + lsa::barrier_layout{barriers.count, barriers.members}.epoch(index);
     check_cuda(cudaMemsetAsync(comm.get().resources.local + place, 0, 4, cudaStreamPerThread), "cudaMemsetAsync");
   }
   test::finish("cudaMemsetAsync");

@@ -90,33 +90,33 @@ const std::string collectives_kernel = R"(
 using namespace devcomm;
 using namespace devcomm::collective;
 
-extern "C" __global__ void collectives(device_comm comm, ll_handle channels, ll128_handle lines,
+extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxes, lsa::ll128_handle lines,
                                        chunk_buffers chunks, sym_ptr<float> data, uint64_t count) {
   float* own = data.local();
   const from_memory<float> source{own, count};
   const to_memory<float> result{own, count};
   const slice packs = slice_of_block(packs_of<float>(count));
   {
-    lsa::ll_session channel{block{}, comm, channels, blockIdx.x};
-    all_reduce_one_shot<float>(channel, packs, source, result, average{});
-    all_reduce_two_shot<float>(channel, packs, source, result, scaled_sum{2.0f});
-    reduce_scatter<float>(channel, packs, from_pieces<float>{own, count, count}, result, maximum{});
-    all_gather<float>(channel, packs, source, to_pieces<float>{own, count, count});
-    broadcast<float>(channel, 0, packs, source, result);
+    lsa::ll_session session{block{}, comm, mailboxes, blockIdx.x};
+    all_reduce_one_shot<float>(session, packs, source, result, average{});
+    all_reduce_two_shot<float>(session, packs, source, result, scaled_sum{2.0f});
+    reduce_scatter<float>(session, packs, from_shards<float>{own, count, count}, result, maximum{});
+    all_gather<float>(session, packs, source, to_shards<float>{own, count, count});
+    broadcast<float>(session, 0, packs, source, result);
   }
   {
-    lsa::ll128_session channel{block{}, comm, lines, blockIdx.x};
-    all_reduce_two_shot<float>(channel, packs, source, result, sum{});
-    broadcast<float>(channel, 0, packs, source, result);
+    lsa::ll128_session session{block{}, comm, lines, blockIdx.x};
+    all_reduce_two_shot<float>(session, packs, source, result, sum{});
+    broadcast<float>(session, 0, packs, source, result);
   }
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  all_reduce_direct<float>(barrier, block{}, comm, data, data, count, sum{});
-  const chunk_room room = chunk_room::of_group(comm, chunks, chunks.packs_for(gridDim.x, comm.lsa_size), blockIdx.x);
-  all_reduce_chunked<float>(barrier, block{}, comm, room, packs, source, result, sum{});
-  all_reduce_chunked<float>(barrier, block{}, comm, room, packs, source, to_window<float>{data, count}, sum{});
-  reduce_scatter_direct<float>(barrier, block{}, comm, data, own, count, sum{});
-  all_gather_direct<float>(barrier, block{}, comm, own, data, count);
-  broadcast_direct<float>(barrier, block{}, comm, 0, own, data, count);
+  all_reduce_two_shot_zero_copy<float>(barrier, data, data, count, sum{});
+  const chunk_scratch room = chunk_scratch::of_group(comm, chunks, chunks.packs_for(gridDim.x, comm.lsa_size), blockIdx.x);
+  all_reduce_two_shot_chunked<float>(barrier, room, packs, source, result, sum{});
+  all_reduce_two_shot_chunked<float>(barrier, room, packs, source, to_window<float>{data, count}, sum{});
+  reduce_scatter_zero_copy<float>(barrier, data, own, count, sum{});
+  all_gather_zero_copy<float>(barrier, own, data, count);
+  broadcast_zero_copy<float>(barrier, 0, own, data, count);
 }
 )";
 

@@ -21,7 +21,7 @@ run() { # EXPECTED_STATUS [ARGUMENT...]
 }
 
 run 0 all_reduce --dtype int32 --algo two_shot_ll,one_shot_lamport,all --csv "$folder/rows.csv" --json "$folder/rows.jsonl"
-says '^# left out: one_shot_lamport for 1K to 2K: Lamport channels do not carry int32$'
+says '^# left out: one_shot_lamport for 1K to 2K: Lamport mailboxes do not carry int32$'
 [[ $(grep -c 'left out' <<<"$output") == 1 ]] || fail "what only --algo all stands for is told as well"
 [[ $(grep -c 'two_shot_ll ' <<<"$output") == 2 ]] || fail "an algorithm that is named twice is not measured once a size"
 [[ $(grep -cv '^all_reduce,devcomm,' "$folder/rows.csv") == 1 ]] || fail "the CSV has more than rows and their header"
@@ -30,7 +30,7 @@ if grep -v '^{"op": "all_reduce",.*}$' "$folder/rows.jsonl"; then fail "a line o
 
 run 1 all_reduce --dtype int32 --algo one_shot_lamport
 says 'nothing is left to measure from 1K to 2K; give other sizes, algorithms or another type$'
-says '^  one_shot_lamport for 1K to 2K: Lamport channels do not carry int32$'
+says '^  one_shot_lamport for 1K to 2K: Lamport mailboxes do not carry int32$'
 run 1 fused_rms_norm --dtype float
 says '^  auto for 1K to 2K: one_shot_lamport: no norm of float; take bf16 or half$'
 run 1 fused_rms_norm --dtype float --algo all

@@ -11,10 +11,10 @@ fail() {
   exit 1
 }
 # A plan of more blocks than a row leaves room for in chunks is followed in fewer.
-printf '2 %s chunked_to_window simple 4 32 1.0\n' 1024 65536 >"$plan"
+printf '2 %s two_shot_chunked_to_window simple 4 32 1.0\n' 1024 65536 >"$plan"
 output=$(DEVCOMM_ALL_REDUCE_PLAN=$plan "$program" fused_rms_norm -n 2 -b 4K -e 16K -f 4 --hidden 2048 --place out \
   --launches 1 --replays 1) || fail "$output"
-[[ $(grep -c ' chunked_to_window_simple *1x512 ' <<<"$output") == 2 ]] || fail "the norm is not made in chunks: $output"
+[[ $(grep -c ' two_shot_chunked_to_window_simple *1x512 ' <<<"$output") == 2 ]] || fail "the norm is not made in chunks: $output"
 : >"$plan"
 for ranks in 2 3; do
   "$program" all_reduce -n "$ranks" -b 1K -e 1K --algo one_shot,direct --sweep --place out --launches 1 --replays 1 --plan "$plan" ||

@@ -1,5 +1,5 @@
 /// Late stores: what PTX forbids never happens, and what a missing release or acquire permits does.
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 
 #include "support.hpp"
 

@@ -1,5 +1,5 @@
 /// What orders memory in a kernel, between kernels and with the host, and what does not.
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 
 #include "support.hpp"
 

@@ -1,5 +1,5 @@
 /// Random kernels: the race detector against the definition of a race, computed from what each run did.
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 
 #include "support.hpp"
 

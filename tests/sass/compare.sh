@@ -17,12 +17,12 @@ hooks=(
   '^ *wait_note note\(home\);$'
   '^ *const trace_span traced = protocol_\.trace\(span_kind::(wait|meeting)\);$'
   '^ *const trace_span traced\(group_, home_, trace_name\(\)\);$'
-  '^ *const trace_span traced = (channel|barrier)\.trace_call\(.*\);$'
-  '^ *const trace_span phase = (channel|barrier)\.trace\(.*\);$'
+  '^ *const trace_span traced = (session|barrier)\.trace_call\(.*\);$'
+  '^ *const trace_span phase = (session|barrier)\.trace\(.*\);$'
   '^ *note\.renew\(label, progress\.start\);$'
   '^ *if \(is_alive\(\)\) contracts_\.show\(epoch_\);$'
-  '^ *contracts_\.template compare<movers>\(first, end, epoch_, whole, other\);$'
-  '^ *channel\.begin_call\(call_contract::of\(.*\)\);$'
+  '^ *contracts_\.template compare<lane_group>\(first, end, epoch_, whole, other\);$'
+  '^ *session\.begin_call\(call_contract::of<.*>\(.*\)\);$'
 )
 for hook in "${hooks[@]}"; do
   files=$(grep -rlE "$hook" "$work/stripped") || {

@@ -2,7 +2,7 @@
 #include "support.hpp"
 
 #include <cooperative_groups.h>
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 
 using namespace simulator_test;
 namespace cg = cooperative_groups;

@@ -175,47 +175,48 @@ __device__ void receive_from(int member, Channel& channel) {
 }
 
 /// Each block of the rank waits for what the other has not sent.
-__global__ void receive_only(device_comm comm, ll_handle channels, int first) {
+__global__ void receive_only(device_comm comm, lsa::ll_handle channels, int first) {
   const int part = first + static_cast<int>(blockIdx.x);
-  lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
+  lsa::ll_session channel{block{}, comm, lsa::local_team{part, 2, 0}, channels};
   receive_from(1 - part, channel);
 }
 
 /// The same in a channel that has the number of another one, which the group holds, too.
-__global__ void receive_beside_another(device_comm comm, ll_handle channels, ll_handle of_ranks) {
+__global__ void receive_beside_another(device_comm comm, lsa::ll_handle channels, lsa::ll_handle of_ranks) {
   const auto part = static_cast<int>(blockIdx.x);
-  lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
+  lsa::ll_session channel{block{}, comm, lsa::local_team{part, 2, 0}, channels};
   lsa::ll_session other{block{}, comm, of_ranks, blockIdx.x};
   receive_from(1 - part, channel);
 }
 
 /// Both blocks wait for a third.
-__global__ void receive_from_last(device_comm comm, ll_handle channels, int) {
-  lsa::ll_session channel{block{}, comm, local_groups{static_cast<int>(blockIdx.x), 3, 0}, channels};
+__global__ void receive_from_last(device_comm comm, lsa::ll_handle channels, int) {
+  lsa::ll_session channel{block{}, comm, lsa::local_team{static_cast<int>(blockIdx.x), 3, 0}, channels};
   receive_from(2, channel);
 }
 
 /// The block waits for what it has not sent to itself.
-__global__ void receive_own(device_comm comm, ll_handle channels, int part) {
-  lsa::ll_session channel{block{}, comm, local_groups{part, 2, 0}, channels};
+__global__ void receive_own(device_comm comm, lsa::ll_handle channels, int part) {
+  lsa::ll_session channel{block{}, comm, lsa::local_team{part, 2, 0}, channels};
   receive_from(part, channel);
 }
 
 /// The second half of the block waits for the first, which has gone on to a sync with it.
-__global__ void half_is_elsewhere(device_comm comm, ll_handle channels, int part) {
+__global__ void half_is_elsewhere(device_comm comm, lsa::ll_handle channels, int part) {
   if (threadIdx.x >= threads / 2) {
-    lsa::ll_session channel{warp_span{1, 1, 1}, comm, local_groups{part, 2, 0}, channels};
+    lsa::ll_session channel{warp_span{1, 1, 1}, comm, lsa::local_team{part, 2, 0}, channels};
     receive_from(1 - part, channel);
   }
   __syncthreads();
 }
 
 /// The two blocks of `kernel` or, from `first` on, the second, among `parts` groups of a rank.
-std::string fate_of_groups(int first, void (*kernel)(device_comm, ll_handle, int) = receive_only, unsigned parts = 2) {
+std::string fate_of_groups(int first, void (*kernel)(device_comm, lsa::ll_handle, int) = receive_only,
+                           unsigned parts = 2) {
   simulator::clear_failure();
   test::on_ranks(1, [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
-    const ll_handle channels = needs.add_local_ll_channels(parts, parts, threads);
+    const lsa::ll_handle channels = needs.add(lsa::local_ll_mailboxes{parts, parts, threads});
     const auto device_comm = comm.create_device_comm(needs);
     launch(kernel, {.grid = 2u - static_cast<unsigned>(first), .block = threads, .stream = cudaStreamPerThread},
            device_comm.get(), channels, first);
@@ -270,25 +271,25 @@ TEST_CASE("a deadlock among blocks of one rank names the block, or the channel w
   std::string said = fate_of_groups(0);
   INFO(said);
   CHECK(contains(said,
-                 "rank 0, block 0, threads 0-63: LL channel 0: waits for block 1 at LL channel 1 to reach epoch 1"));
+                 "rank 0, block 0, threads 0-63: LL mailbox 0: waits for block 1 at LL mailbox 1 to reach epoch 1"));
   CHECK(contains(said,
-                 "rank 0, block 1, threads 0-63: LL channel 1: waits for block 0 at LL channel 0 to reach epoch 1"));
+                 "rank 0, block 1, threads 0-63: LL mailbox 1: waits for block 0 at LL mailbox 0 to reach epoch 1"));
   CHECK(contains(said, "the waits form a cycle:"));
   said = fate_of_groups(1);
   INFO(said);
-  CHECK(contains(said, "LL channel 1: waits for a group at LL channel 0, where none is, to reach epoch 1"));
-  CHECK(contains(said, "\n  rank 0: no group is at LL channel 0"));
+  CHECK(contains(said, "LL mailbox 1: waits for a group at LL mailbox 0, where none is, to reach epoch 1"));
+  CHECK(contains(said, "\n  rank 0: no group is at LL mailbox 0"));
   CHECK_FALSE(contains(said, "cycle"));
   said = fate_of_groups(1, receive_own);
   INFO(said);
-  CHECK(contains(said, "LL channel 1: waits for block 0 at LL channel 1 to reach epoch 1"));
+  CHECK(contains(said, "LL mailbox 1: waits for block 0 at LL mailbox 1 to reach epoch 1"));
 }
 
 TEST_CASE("blocks that wait for the same missing group are not told to wait for each other") {
   const std::string said = fate_of_groups(0, receive_from_last, 3);
   INFO(said);
-  CHECK(contains(said, "block 1, threads 0-63: LL channel 1: waits for a group at LL channel 2, where none is, to"));
-  CHECK(contains(said, "\n  rank 0: no group is at LL channel 2"));
+  CHECK(contains(said, "block 1, threads 0-63: LL mailbox 1: waits for a group at LL mailbox 2, where none is, to"));
+  CHECK(contains(said, "\n  rank 0: no group is at LL mailbox 2"));
   CHECK_FALSE(contains(said, "cycle"));
 }
 
@@ -296,8 +297,8 @@ TEST_CASE("a deadlock report tells channels of two handles apart") {
   simulator::clear_failure();
   test::on_ranks(1, [](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
-    const ll_handle channels = needs.add_local_ll_channels(2, 2, threads);
-    const ll_handle of_ranks = needs.add_ll_channels(comm.lsa(), 2, threads);
+    const lsa::ll_handle channels = needs.add(lsa::local_ll_mailboxes{2, 2, threads});
+    const lsa::ll_handle of_ranks = needs.add(lsa::ll_mailboxes{comm.lsa(), 2, threads});
     const auto device_comm = comm.create_device_comm(needs);
     launch(receive_beside_another, {.grid = 2, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
            channels, of_ranks);
@@ -305,14 +306,14 @@ TEST_CASE("a deadlock report tells channels of two handles apart") {
   });
   const std::string said = simulator::last_failure();
   INFO(said);
-  CHECK(contains(said, "rank 0, block 0, threads 0-63: LL channel 0: waits for block 1 at LL channel 1 to reach"));
-  CHECK(contains(said, "rank 0, block 1, threads 0-63: LL channel 1: waits for block 0 at LL channel 0 to reach"));
+  CHECK(contains(said, "rank 0, block 0, threads 0-63: LL mailbox 0: waits for block 1 at LL mailbox 1 to reach"));
+  CHECK(contains(said, "rank 0, block 1, threads 0-63: LL mailbox 1: waits for block 0 at LL mailbox 0 to reach"));
 }
 
 TEST_CASE("a group that a deadlock lacks is looked for among the other threads of its block too") {
   const std::string said = fate_of_groups(1, half_is_elsewhere);
   INFO(said);
-  CHECK(contains(said, "threads 32-63: LL channel 1: waits for a group at LL channel 0, where none is, to reach"));
+  CHECK(contains(said, "threads 32-63: LL mailbox 1: waits for a group at LL mailbox 0, where none is, to reach"));
   CHECK(contains(said, "the waits form a cycle:"));
   CHECK(contains(said, "rank 0, block 0, threads 0-31 at __syncthreads waits for\n"));
   CHECK_FALSE(contains(said, "no group is at"));

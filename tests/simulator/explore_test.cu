@@ -1,7 +1,7 @@
 /// Kinds of schedule: each repeats, lets right kernels end, and finds what it is for.
 #include "support.hpp"
 
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 
 #include <cstdint>
 #include <functional>

@@ -71,7 +71,7 @@ template <class Session>
 void check_packets() {
   test::on_ranks(2, [](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
-    const auto channels = needs.add_channels<Session>(comm.lsa(), 1, 64);
+    const auto channels = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 1, 64));
     const auto device_comm = comm.create_device_comm(needs);
     const test::device_array<float> data(values);
     comm.barrier();

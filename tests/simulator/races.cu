@@ -1,7 +1,7 @@
 /// Kernels with and without a race, for ThreadSanitizer: `races NAME` runs one under the seed of the
 /// environment.
 #include <cuda_runtime.h>
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/launch.hpp>
 
 #include <cooperative_groups.h>

@@ -2,7 +2,7 @@
 #include "support.hpp"
 
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 
 #include <atomic>
 #include <chrono>
@@ -63,7 +63,7 @@ __global__ void wait_for_words(const unsigned* words, unsigned count, bool label
     return;
   }
   arch::wait_scope waiting(
-      [] { return devcomm::detail::wait_label{devcomm::operation::ll_channel, 3, 5, 2, 7, never_ends, false}; },
+      [] { return devcomm::detail::wait_label{devcomm::operation::ll_mailbox, 3, 5, 2, 7, never_ends, false}; },
       [] { return static_cast<const std::uint32_t*>(nullptr); });
   while (!all_set(words, count)) {
     waiting.pause();
@@ -278,7 +278,7 @@ TEST_CASE("a wait for many words is a deadlock, found at once, and ends when the
       CHECK(run(wait_for_words, {.block = 1}, words.get(), count, labelled) == cudaErrorLaunchTimeout);
       INFO(sim::last_failure());
       CHECK(contains(sim::last_failure(), "deadlock"));
-      CHECK(contains(sim::last_failure(), labelled       ? "LL channel 3: waits for rank 2"
+      CHECK(contains(sim::last_failure(), labelled       ? "LL mailbox 3: waits for rank 2"
                                           : count == 21u ? "which stays 1, and 13 words more"
                                                          : "which stays 1, and 248 words more"));
       devcomm::launch(wait_for_words, {.block = 1}, words.get(), count, labelled);

@@ -1,6 +1,6 @@
 /// Programs whose failure needs a schedule, for devcomm-shrink.
 /// usage: shrink_sim KERNEL
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/launch.hpp>
 #include <devcomm/simulator/simulator.hpp>
 

@@ -2,7 +2,7 @@
 #include "diagnostics/trace_data.hpp"
 #include "diagnostics/trace_json.hpp"
 
-#include <devcomm/failure.hpp>
+#include <devcomm/diagnostics/failure.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -67,17 +67,17 @@ TEST_CASE("the name of a wait survives its packing") {
 }
 
 TEST_CASE("the name of a call survives its packing, and says what it ran over") {
-  const auto lamport = static_cast<std::uint32_t>(operation::lamport_channel);
-  const span_name packed = call_span{collective_call::broadcast_direct, lamport, std::uint64_t{1} << 40}.pack();
+  const auto lamport = static_cast<std::uint32_t>(operation::lamport_mailbox);
+  const span_name packed = call_span{collective_call::broadcast_zero_copy, lamport, std::uint64_t{1} << 40}.pack();
   CHECK(packed.kind() == span_kind::call);
   const std::string text = trace_json({one_ring(0, {span(1, 2, packed)})}, {{}}, "simulator");
   CHECK(contains(text,
-                 "\"name\": \"broadcast_direct\", \"args\": {\"over\": \"Lamport channel\", \"count\": "
+                 "\"name\": \"broadcast_zero_copy\", \"args\": {\"over\": \"Lamport mailbox\", \"count\": "
                  "1099511627776}, \"cat\": \"call\""));
 }
 
 TEST_CASE("a ring that was overrun gives its newest spans, oldest first, and counts the others") {
-  const trace_room room{0, 2, 2, 4, 0};
+  const trace_rings room{0, 2, 2, 4, 0};
   std::vector<std::byte> bytes(room.bytes());
   const auto put = [&](std::uint64_t at, const auto& value) { std::memcpy(&bytes[at], &value, sizeof value); };
   put(0, std::uint32_t{7});

@@ -35,7 +35,8 @@ std::string written_by(int ranks, Write write) {
 template <class Body>
 std::string trace_of(int ranks, std::uint32_t blocks, std::uint32_t spans, Body body) {
   return written_by(ranks, [&](host::communicator& comm, const std::string& path) {
-    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks).trace(blocks, spans));
+    const auto device_comm =
+        comm.create_device_comm(comm.requirements().lsa_barriers(blocks).with(tracing{blocks, spans}));
     body(comm, device_comm);
     comm.write_trace(device_comm, path);
   });
@@ -62,7 +63,8 @@ __global__ void meet_and_wait(device_comm comm) {
 }
 
 /// Each way to all-reduce `count` elements of one block, in place.
-__global__ void reduce_each_way(device_comm comm, lamport_handle channels, sym_ptr<float> data, std::uint64_t count) {
+__global__ void reduce_each_way(device_comm comm, lsa::lamport_handle channels, sym_ptr<float> data,
+                                std::uint64_t count) {
   const collective::from_memory<float> source{data.local(), count};
   const collective::to_memory<float> destination{data.local(), count};
   const collective::slice packs{0, collective::packs_of<float>(count)};
@@ -72,7 +74,7 @@ __global__ void reduce_each_way(device_comm comm, lamport_handle channels, sym_p
     collective::all_reduce_two_shot<float>(channel, packs, source, destination, sum{});
   }
   lsa::barrier_session barrier{block{}, comm, 0};
-  collective::all_reduce_direct<float>(barrier, block{}, comm, data, data, count, sum{});
+  collective::all_reduce_two_shot_zero_copy<float>(barrier, data, data, count, sum{});
 }
 
 template <class... Parameters, class... Arguments>
@@ -132,8 +134,8 @@ TEST_CASE("waits are recorded by themselves, with barrier and epoch") {
 
 TEST_CASE("calls of collectives are recorded with their phases") {
   const std::string text = written_by(2, [](host::communicator& comm, const std::string& path) {
-    auto needs = comm.requirements().lsa_barriers(1).trace(1, 64);
-    const auto channels = needs.add_lamport_channels(comm.lsa(), 1, 16);
+    auto needs = comm.requirements().lsa_barriers(1).with(tracing{1, 64});
+    const auto channels = needs.add(lsa::lamport_mailboxes{comm.lsa(), 1, 16});
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::uint64_t elements = 40;
     const auto memory = comm.allocate(elements * sizeof(float));
@@ -146,9 +148,9 @@ TEST_CASE("calls of collectives are recorded with their phases") {
     return "\"name\": \"" + name + "\", \"args\": {\"over\": \"" + over + "\", \"count\": " + std::to_string(count) +
            "}, \"cat\": \"call\"";
   };
-  CHECK(count(text, call("all_reduce_one_shot", "Lamport channel", 10)) == 2);
-  CHECK(count(text, call("all_reduce_two_shot", "Lamport channel", 10)) == 2);
-  CHECK(count(text, call("all_reduce_direct", "LSA barrier", 40)) == 2);
+  CHECK(count(text, call("all_reduce_one_shot", "Lamport mailbox", 10)) == 2);
+  CHECK(count(text, call("all_reduce_two_shot", "Lamport mailbox", 10)) == 2);
+  CHECK(count(text, call("all_reduce_two_shot_zero_copy", "LSA barrier", 40)) == 2);
   CHECK(count(text, "\"name\": \"send\", \"cat\": \"copy\"") == 4);
   CHECK(count(text, "\"name\": \"reduce\", \"cat\": \"reduction\"") == 4);
   CHECK(count(text, "\"name\": \"receive\", \"cat\": \"copy\"") == 2);
@@ -170,8 +172,8 @@ TEST_CASE("a trace that cannot be written says why") {
   test::on_ranks(1, [](host::communicator& comm) {
     const auto without = comm.create_device_comm(comm.requirements().lsa_barriers(1));
     const std::string no_room = error_of([&] { comm.write_trace(without, "never_written.json"); });
-    test::require(no_room.find("ask for it by requirements().trace()") != std::string::npos, no_room);
-    const auto traced = comm.create_device_comm(comm.requirements().lsa_barriers(1).trace(1, 16));
+    test::require(no_room.find("ask for it by requirements().with(tracing{...})") != std::string::npos, no_room);
+    const auto traced = comm.create_device_comm(comm.requirements().lsa_barriers(1).with(tracing{1, 16}));
     const std::string nothing = error_of([&] { comm.write_trace(traced, "never_written.json"); });
     test::require(nothing.find("no span was recorded; compile the kernels with") != std::string::npos, nothing);
     run(meet_and_wait, 1, 32, traced.get());

@@ -39,7 +39,7 @@ host::detail::observed_wait wait(std::uint32_t index, std::int32_t peer, std::ui
 host::detail::observed_wait group_wait(std::uint32_t index, std::uint32_t peer_index, std::uint32_t block,
                                        std::int32_t rank = 0, std::uint32_t offset = 0) {
   host::detail::observed_wait one = wait(index, rank, block, 0);
-  one.record.what = operation::ll_channel;
+  one.record.what = operation::ll_mailbox;
   one.record.peer_index = peer_index;
   one.record.groups = offset / 128 + 1;
   return one;
@@ -96,7 +96,7 @@ TEST_CASE("ranks that wait for the same peers are one sentence, and so are the p
 
 TEST_CASE("of a rank that waits in several places one is told, with the ranks that it waits for there") {
   host::detail::observed_wait in_channel = wait(5, 3, 1, 0);
-  in_channel.record.what = operation::ll_channel;
+  in_channel.record.what = operation::ll_mailbox;
   const std::string text = host::detail::report_waits(
       {{"one", {{0, {wait(0, 1, 0, 0)}, false}, {1, {wait(2, 0, 0, 0), in_channel}, false}, {3, {}, false}}}});
   CHECK(contains(text, "; rank 1 itself waits at LSA barrier 2 for rank 0\n"));
@@ -125,17 +125,17 @@ TEST_CASE("ranks that wait for each other are shown by a shortest way, once") {
 TEST_CASE("a wait for another group of the same rank names that group's channel") {
   const std::string text = host::detail::report_waits({{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {}, false}}}});
   CHECK(text ==
-        "  rank 0, block 7, thread 0 waits at LL channel 3 for LL channel 1 of the same rank to reach epoch 5 and last "
-        "saw 4, for 2.0 s; nobody waits at LL channel 1\n"
-        "  rank 0 waits in the end for LL channel 1 of rank 0, where nobody waits: its group has not started, is over, "
+        "  rank 0, block 7, thread 0 waits at LL mailbox 3 for LL mailbox 1 of the same rank to reach epoch 5 and last "
+        "saw 4, for 2.0 s; nobody waits at LL mailbox 1\n"
+        "  rank 0 waits in the end for LL mailbox 1 of rank 0, where nobody waits: its group has not started, is over, "
         "waits elsewhere, or is busy");
   const std::string circle =
       host::detail::report_waits({{"one",
                                    {{0, {group_wait(3, 1, 7), group_wait(2, 1, 6), group_wait(1, 3, 5)}, false},
                                     {1, {wait(0, 0, 0, 0)}, false}}}});
-  CHECK(contains(circle, "; LL channel 1, of block 5, itself waits for LL channel 3"));
+  CHECK(contains(circle, "; LL mailbox 1, of block 5, itself waits for LL mailbox 3"));
   CHECK(contains(
-      circle, "these wait for each other: LL channel 1 of rank 0 -> LL channel 3 of rank 0 -> LL channel 1 of rank 0"));
+      circle, "these wait for each other: LL mailbox 1 of rank 0 -> LL mailbox 3 of rank 0 -> LL mailbox 1 of rank 0"));
   CHECK(circle.find("each other") == circle.rfind("each other"));
   CHECK_FALSE(contains(circle, "rank 0 -> rank 0"));
 }
@@ -144,10 +144,10 @@ TEST_CASE("groups of several ranks that wait alike are one sentence, and what el
   const std::string text = host::detail::report_waits(
       {{"one",
         {{0, {group_wait(3, 1, 7)}, false}, {1, {group_wait(3, 1, 7, 1), wait(4, 2, 0, 0)}, false}, {2, {}, false}}}});
-  CHECK(contains(text, "; nobody waits at LL channel 1\n"));
-  CHECK(contains(text, "ranks 0 and 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank"));
+  CHECK(contains(text, "; nobody waits at LL mailbox 1\n"));
+  CHECK(contains(text, "ranks 0 and 1, block 7, thread 0 wait at LL mailbox 3 for LL mailbox 1 of the same rank"));
   CHECK(contains(text, "rank 1 waits in the end for rank 2, which waits for nobody"));
-  CHECK(contains(text, "rank 1 waits in the end for LL channel 1 of rank 1, where nobody waits"));
+  CHECK(contains(text, "rank 1 waits in the end for LL mailbox 1 of rank 1, where nobody waits"));
 }
 
 TEST_CASE("ranks are named where their groups do not do the same") {
@@ -155,9 +155,9 @@ TEST_CASE("ranks are named where their groups do not do the same") {
       {{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {group_wait(3, 1, 7, 1), group_wait(1, 2, 5, 1)}, false}}}});
   CHECK(
       contains(text,
-               "  ranks 0 and 1, block 7, thread 0 wait at LL channel 3 for LL channel 1 of the same rank to reach "
-               "epoch 5 and last saw 4, for 2.0 s; nobody waits at LL channel 1 of rank 0; LL channel 1 of rank 1, of "
-               "block 5, itself waits for LL channel 2\n"));
+               "  ranks 0 and 1, block 7, thread 0 wait at LL mailbox 3 for LL mailbox 1 of the same rank to reach "
+               "epoch 5 and last saw 4, for 2.0 s; nobody waits at LL mailbox 1 of rank 0; LL mailbox 1 of rank 1, of "
+               "block 5, itself waits for LL mailbox 2\n"));
 }
 
 TEST_CASE("groups of two handles are told apart, though their channels have the same numbers") {
@@ -165,22 +165,22 @@ TEST_CASE("groups of two handles are told apart, though their channels have the 
       host::detail::report_waits({{"one", {{0, {group_wait(0, 1, 7, 0, 256), group_wait(1, 0, 6, 0, 1024)}, false}}}});
   CHECK(
       text ==
-      "  rank 0, block 7, thread 0 waits at LL channel 0 for LL channel 1 of the handle at 256 bytes of the same rank "
-      "to reach epoch 5 and last saw 4, for 2.0 s; nobody waits at LL channel 1 of the handle at 256 bytes\n"
-      "  rank 0, block 6, thread 0 waits at LL channel 1 for LL channel 0 of the handle at 1024 bytes of the same rank "
-      "to reach epoch 5 and last saw 4, for 2.0 s; nobody waits at LL channel 0 of the handle at 1024 bytes\n"
-      "  rank 0 waits in the end for LL channel 1 of the handle at 256 bytes of rank 0, where nobody waits: its group "
+      "  rank 0, block 7, thread 0 waits at LL mailbox 0 for LL mailbox 1 of the handle at 256 bytes of the same rank "
+      "to reach epoch 5 and last saw 4, for 2.0 s; nobody waits at LL mailbox 1 of the handle at 256 bytes\n"
+      "  rank 0, block 6, thread 0 waits at LL mailbox 1 for LL mailbox 0 of the handle at 1024 bytes of the same rank "
+      "to reach epoch 5 and last saw 4, for 2.0 s; nobody waits at LL mailbox 0 of the handle at 1024 bytes\n"
+      "  rank 0 waits in the end for LL mailbox 1 of the handle at 256 bytes of rank 0, where nobody waits: its group "
       "has not started, is over, waits elsewhere, or is busy\n"
-      "  rank 0 waits in the end for LL channel 0 of the handle at 1024 bytes of rank 0, where nobody waits: its group "
+      "  rank 0 waits in the end for LL mailbox 0 of the handle at 1024 bytes of rank 0, where nobody waits: its group "
       "has not started, is over, waits elsewhere, or is busy");
 }
 
 TEST_CASE("a group that waits for its own packet is told by its channel, and to wait for itself") {
   const std::string text = host::detail::report_waits({{"one", {{0, {group_wait(3, 3, 7)}, false}}}});
   CHECK(text ==
-        "  rank 0, block 7, thread 0 waits at LL channel 3 for LL channel 3 of the same rank to reach epoch 5 and last "
-        "saw 4, for 2.0 s; LL channel 3, of block 7, itself waits for LL channel 3\n"
-        "  LL channel 3 of rank 0 waits for itself");
+        "  rank 0, block 7, thread 0 waits at LL mailbox 3 for LL mailbox 3 of the same rank to reach epoch 5 and last "
+        "saw 4, for 2.0 s; LL mailbox 3, of block 7, itself waits for LL mailbox 3\n"
+        "  LL mailbox 3 of rank 0 waits for itself");
   const std::string rank = host::detail::report_waits(
       {{"one", {{0, {wait(3, 0, 7, 0), wait(4, 1, 0, 0)}, false}, {1, {wait(4, 0, 0, 0)}, false}}}});
   CHECK(contains(rank, "\n  rank 0 waits for itself\n  these wait for each other: rank 0 -> rank 1 -> rank 0"));
@@ -193,7 +193,7 @@ TEST_CASE("of a rank that waits for ranks as well as among its groups, the forme
   CHECK(contains(text, "; rank 0 itself waits at LSA barrier 5 for rank 1\n"));
   const std::string groups_only =
       host::detail::report_waits({{"one", {{0, {group_wait(3, 1, 7)}, false}, {1, {wait(2, 0, 0, 0)}, false}}}});
-  CHECK(contains(groups_only, "; rank 0 itself waits at LL channel 3 for LL channel 1 of rank 0\n"));
+  CHECK(contains(groups_only, "; rank 0 itself waits at LL mailbox 3 for LL mailbox 1 of rank 0\n"));
 }
 
 TEST_CASE("a peer in another process is said to be there") {

@@ -39,7 +39,7 @@ __global__ void meet_crosswise(device_comm comm) {
   other.sync();
 }
 
-__global__ void exchange(device_comm comm, ll_handle channels) {
+__global__ void exchange(device_comm comm, lsa::ll_handle channels) {
   lsa::ll_session session{block{}, comm, channels, 0};
   session.begin_round();
   for (int member = 0; member < session.members().size; ++member) session.send(member, threadIdx.x, threadIdx.x);
@@ -49,9 +49,9 @@ __global__ void exchange(device_comm comm, ll_handle channels) {
 
 /// Parts in two exchanges among blocks of one rank: block 0 is part 1 of the one, block 1 part 0 of the other, and
 /// nobody the rest.
-__global__ void exchange_in_rank(device_comm comm, ll_handle one, ll_handle other) {
+__global__ void exchange_in_rank(device_comm comm, lsa::ll_handle one, lsa::ll_handle other) {
   const int part = blockIdx.x == 0 ? 1 : 0;
-  lsa::ll_session session{block{}, comm, local_groups{part, 2, 0}, part == 1 ? one : other};
+  lsa::ll_session session{block{}, comm, lsa::local_team{part, 2, 0}, part == 1 ? one : other};
   session.begin_round();
   for (int member = 0; member < session.members().size; ++member) session.send(member, threadIdx.x, threadIdx.x);
   std::uint64_t received[2][1];
@@ -152,33 +152,33 @@ TEST_CASE("the watchdog names the peer whose packets are missing") {
   const reports seen({100ms, false, {}});
   test::on_ranks(2, [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
-    const ll_handle channels = needs.add_ll_channels(comm.lsa(), 1, threads);
+    const lsa::ll_handle channels = needs.add(lsa::ll_mailboxes{comm.lsa(), 1, threads});
     const auto device_comm = comm.create_device_comm(needs);
     comm.barrier();
-    if (comm.rank() == 0) seen.await("LL channel");
+    if (comm.rank() == 0) seen.await("LL mailbox");
     launch(exchange, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), channels);
     test::finish("exchange");
     device_comm.check();
     comm.barrier();
   });
-  require_part(seen.text(), "threads 0-63 wait at LL channel 0 for rank 0 to reach epoch 1 and last saw 0, for ");
+  require_part(seen.text(), "threads 0-63 wait at LL mailbox 0 for rank 0 to reach epoch 1 and last saw 0, for ");
 }
 
 TEST_CASE("the watchdog and the record of a failed wait name the group of the same rank whose packets are missing") {
   const reports seen({100ms, false, {}});
   test::on_ranks(1, [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
-    const ll_handle one = needs.add_local_ll_channels(2, 2, threads);
-    const ll_handle other = needs.add_local_ll_channels(2, 2, threads);
+    const lsa::ll_handle one = needs.add(lsa::local_ll_mailboxes{2, 2, threads});
+    const lsa::ll_handle other = needs.add(lsa::local_ll_mailboxes{2, 2, threads});
     const auto device_comm = comm.create_device_comm(needs);
     launch(exchange_in_rank, {.grid = 2, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), one,
            other);
-    const auto at = [](const ll_handle& handle) {
+    const auto at = [](const lsa::ll_handle& handle) {
       return "of the handle at " + std::to_string(handle.offset) + " bytes ";
     };
-    seen.await("wait at LL channel 1 for LL channel 0 " + at(one) + "of the same rank to reach epoch 1 and last saw 0");
-    seen.await("wait at LL channel 0 for LL channel 1 " + at(other) + "of the same rank to reach epoch 1");
-    seen.await("rank 0 waits in the end for LL channel 0 " + at(one) + "of rank 0, where nobody waits");
+    seen.await("wait at LL mailbox 1 for LL mailbox 0 " + at(one) + "of the same rank to reach epoch 1 and last saw 0");
+    seen.await("wait at LL mailbox 0 for LL mailbox 1 " + at(other) + "of the same rank to reach epoch 1");
+    seen.await("rank 0 waits in the end for LL mailbox 0 " + at(one) + "of rank 0, where nobody waits");
     comm.abort();
     test::finish("exchange_in_rank");
     const auto failures = device_comm.failures();
@@ -187,8 +187,8 @@ TEST_CASE("the watchdog and the record of a failed wait name the group of the sa
       require_part(
           host::describe(record),
           record.block == 0
-              ? "rank 0, block 0: LL channel 1 waited for the group of LL channel 0 to reach epoch 1 and last saw 0"
-              : "rank 0, block 1: LL channel 0 waited for the group of LL channel 1 to reach epoch 1 and last saw 0");
+              ? "rank 0, block 0: LL mailbox 1 waited for the group of LL mailbox 0 to reach epoch 1 and last saw 0"
+              : "rank 0, block 1: LL mailbox 0 waited for the group of LL mailbox 1 to reach epoch 1 and last saw 0");
   });
   const std::string text = seen.text();
   test::require(text.find("each other") == std::string::npos, "groups of two handles are taken for a circle: " + text);

@@ -12,7 +12,7 @@ using detail::call_text;
 
 device_communicator::state::state(detail::rank_context& context, const std::string& call,
                                   const devcomm::requirements& needs, code_place made)
-    : trace_(needs.trace()), aborts_(context.aborts) {
+    : trace_(trace_rings::of(needs)), aborts_(context.aborts) {
   const std::uint64_t number = ++context.device_comms;
   struct request {
     std::uint64_t fingerprint;
@@ -27,8 +27,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
           "requirements() of this communicator");
     }
     if (needs.whole_lines() && !context.properties.ll128.available) {
-      throw not_supported("the requirements have LL128 channels, whose lines of 128 bytes would not stay whole: " +
-                          context.properties.ll128.reason + "; ask for LL or Lamport channels");
+      throw not_supported("the requirements have LL128 mailboxes, whose lines of 128 bytes would not stay whole: " +
+                          context.properties.ll128.reason + "; ask for LL or Lamport mailboxes");
     }
     log_ = context.devices.allocate_host(context.device, sizeof(failure_log));
     comm_.failures = new (log_->data()) failure_log{};
@@ -55,7 +55,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   }
   // The watchdog's part of device memory follows the requirements'.
   const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
-  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_places) : needs.bytes(),
+  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
                                        "resources of device communicator " + std::to_string(number));
 
   comm_.version = device_comm::layout_version;
@@ -65,7 +65,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   comm_.lsa_first = context.lsa.first;
   comm_.lsa_size = context.lsa.size;
   comm_.resources = resources_.window;
-  comm_.lsa_barriers = needs.lsa_barriers();
+  comm_.lsa_barriers = needs.implicit(implicit_resource::lsa_barriers);
   comm_.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
   context.agree.together(call, [&] {
     resource_header header{};
@@ -73,7 +73,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     header.trace = trace_;
     if (watch) {
       header.waits = waits_->table();
-      header.places = reinterpret_cast<wait_places*>(comm_.resources.local + places);
+      header.slots = reinterpret_cast<wait_slots*>(comm_.resources.local + places);
     }
     context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
   });

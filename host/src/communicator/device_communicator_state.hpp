@@ -2,6 +2,7 @@
 /// What a `device_communicator` owns.
 #pragma once
 
+#include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/host/communicator.hpp>
 
 #include "diagnostics/watched_waits.hpp"
@@ -21,12 +22,12 @@ class device_communicator::state {
   state& operator=(const state&) = delete;
 
   [[nodiscard]] const device_comm& get() const noexcept { return comm_; }
-  [[nodiscard]] const trace_room& trace() const noexcept { return trace_; }
+  [[nodiscard]] const trace_rings& trace() const noexcept { return trace_; }
   [[nodiscard]] failure_log& log() const noexcept { return *comm_.failures; }
 
  private:
   device_comm comm_{};
-  trace_room trace_{};
+  trace_rings trace_{};
   std::shared_ptr<detail::abort_state> aborts_;
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched

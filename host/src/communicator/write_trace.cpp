@@ -26,12 +26,13 @@ void write_file(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-void write_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_room& room,
+void write_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_rings& room,
                  const std::string& path) {
   const auto bytes = static_cast<std::size_t>(room.bytes());
   const std::vector<std::byte> all = context.agree.gather_bytes(call, bytes, [&](std::span<std::byte> mine) {
     if (room.spans == 0) {
-      throw invalid_argument("this device communicator has no room for a trace; ask for it by requirements().trace()");
+      throw invalid_argument(
+          "this device communicator has no room for a trace; ask for it by requirements().with(tracing{...})");
     }
     context.devices.read(context.device, mine.data(), comm.resources.local + room.offset, bytes);
   });
@@ -51,7 +52,7 @@ void write_trace(rank_context& context, const std::string& call, const device_co
   });
 }
 
-void clear_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_room& room) {
+void clear_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_rings& room) {
   context.agree.together(call, [&] {
     if (room.spans != 0) context.devices.zero(context.device, comm.resources.local + room.offset, room.records());
   });

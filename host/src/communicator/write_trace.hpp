@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/trace.hpp>
 
 #include <string>
 
@@ -11,10 +12,10 @@ namespace devcomm::host::detail {
 struct rank_context;
 
 /// *Collective*. Rank 0 writes the trace of all ranks to `path`.
-void write_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_room& room,
+void write_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_rings& room,
                  const std::string& path);
 
 /// *Collective*. Deletes the recorded spans.
-void clear_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_room& room);
+void clear_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_rings& room);
 
 }  // namespace devcomm::host::detail

@@ -2,7 +2,7 @@
 /// Abort word and failed waits of one rank of a communicator.
 #pragma once
 
-#include <devcomm/failure.hpp>
+#include <devcomm/diagnostics/failure.hpp>
 
 #include <atomic>
 #include <mutex>

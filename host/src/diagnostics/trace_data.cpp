@@ -58,7 +58,7 @@ T read_at(std::span<const std::byte> bytes, std::uint64_t place) {
 
 }  // namespace
 
-rank_trace read_trace(int rank, const trace_room& room, std::span<const std::byte> bytes) {
+rank_trace read_trace(int rank, const trace_rings& room, std::span<const std::byte> bytes) {
   rank_trace trace;
   trace.rank = rank;
   trace.unplaced = read_at<std::uint32_t>(bytes, 0);

@@ -2,7 +2,7 @@
 /// The spans that ranks have recorded, as the host reads them.
 #pragma once
 
-#include <devcomm/trace.hpp>
+#include <devcomm/diagnostics/trace.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ struct rank_trace {
 };
 
 /// `bytes` is a copy of `room`, as kernels left it.
-[[nodiscard]] rank_trace read_trace(int rank, const trace_room& room, std::span<const std::byte> bytes);
+[[nodiscard]] rank_trace read_trace(int rank, const trace_rings& room, std::span<const std::byte> bytes);
 
 /// By how much a rank's clock is ahead of the reference rank's.
 struct clock_offset {

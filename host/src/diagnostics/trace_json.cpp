@@ -1,6 +1,6 @@
 #include "diagnostics/trace_json.hpp"
 
-#include <devcomm/failure.hpp>
+#include <devcomm/diagnostics/failure.hpp>
 
 #include <algorithm>
 #include <cstdio>

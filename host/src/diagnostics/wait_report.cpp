@@ -154,7 +154,7 @@ class wait_graph {
     return text;
   }
 
-  /// The same of groups of each of `ranks`: "; LL channel 1, of block 1, itself waits for LL channel 3". Ranks are
+  /// The same of groups of each of `ranks`: "; LL mailbox 1, of block 1, itself waits for LL mailbox 3". Ranks are
   /// named where their groups do not do the same.
   [[nodiscard]] std::string own_waits(const wait_group& group) const {
     std::map<std::pair<std::string, number_set>, number_set> doing;  // by what is done, by which ranks' groups
@@ -255,7 +255,7 @@ class wait_graph {
            name(first->first.peer);
   }
 
-  /// What follows "LL channel 3", or `nobody`.
+  /// What follows "LL mailbox 3", or `nobody`.
   [[nodiscard]] std::string own_wait(const party& group) const {
     const auto peers = peers_.find(group);
     if (peers == peers_.end()) return nobody;

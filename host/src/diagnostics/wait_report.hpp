@@ -2,7 +2,7 @@
 /// Sentences about the waits of all ranks of a process.
 #pragma once
 
-#include <devcomm/wait_table.hpp>
+#include <devcomm/diagnostics/wait_table.hpp>
 
 #include <chrono>
 #include <string>

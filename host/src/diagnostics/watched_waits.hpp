@@ -2,8 +2,8 @@
 /// The wait tables of this process, which the watchdog's thread reads.
 #pragma once
 
+#include <devcomm/diagnostics/wait_table.hpp>
 #include <devcomm/host/watchdog.hpp>
-#include <devcomm/wait_table.hpp>
 
 #include "device/backend.hpp"
 #include "diagnostics/wait_report.hpp"

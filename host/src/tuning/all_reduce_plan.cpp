@@ -21,10 +21,13 @@ namespace devcomm::host {
 namespace {
 
 constexpr std::array algorithms = {all_reduce_algorithm::one_shot, all_reduce_algorithm::two_shot,
-                                   all_reduce_algorithm::direct, all_reduce_algorithm::chunked,
-                                   all_reduce_algorithm::chunked_to_window};
-constexpr std::array protocols = {all_reduce_protocol::ll, all_reduce_protocol::lamport, all_reduce_protocol::ll128,
-                                  all_reduce_protocol::simple};
+                                   all_reduce_algorithm::two_shot_zero_copy, all_reduce_algorithm::two_shot_chunked,
+                                   all_reduce_algorithm::two_shot_chunked_to_window};
+constexpr std::array protocols = {
+#define DEVCOMM_X(protocol, name) all_reduce_protocol::protocol,
+    DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
+#undef DEVCOMM_X
+        all_reduce_protocol::simple};
 
 template <class T, std::size_t N>
 std::optional<T> named(const std::array<T, N>& all, const std::string& name) {
@@ -75,8 +78,8 @@ all_reduce_request request_for(const all_reduce_time& row) {
   return {.bytes = row.bytes,
           .ranks = row.ranks,
           .lamport = row.protocol == all_reduce_protocol::lamport,
-          .in_windows = row.algorithm == direct || row.algorithm == chunked_to_window,
-          .chunks = row.algorithm == chunked || row.algorithm == chunked_to_window,
+          .in_windows = row.algorithm == two_shot_zero_copy || row.algorithm == two_shot_chunked_to_window,
+          .chunks = row.algorithm == two_shot_chunked || row.algorithm == two_shot_chunked_to_window,
           .ll128 = row.protocol == all_reduce_protocol::ll128};
 }
 
@@ -143,25 +146,8 @@ std::string sentence(const all_reduce_plan& plan, const all_reduce_request& requ
 
 }  // namespace
 
-const char* to_string(all_reduce_algorithm algorithm) {
-  switch (algorithm) {
-    case all_reduce_algorithm::one_shot: return "one_shot";
-    case all_reduce_algorithm::two_shot: return "two_shot";
-    case all_reduce_algorithm::direct: return "direct";
-    case all_reduce_algorithm::chunked: return "chunked";
-    case all_reduce_algorithm::chunked_to_window: break;
-  }
-  return "chunked_to_window";
-}
-
 const char* to_string(all_reduce_protocol protocol) {
-  switch (protocol) {
-    case all_reduce_protocol::ll: return "ll";
-    case all_reduce_protocol::lamport: return "lamport";
-    case all_reduce_protocol::ll128: return "ll128";
-    case all_reduce_protocol::simple: break;
-  }
-  return "simple";
+  return protocol == all_reduce_protocol::simple ? "simple" : to_string(static_cast<packet_protocol>(protocol));
 }
 
 std::string to_string(const all_reduce_time& row) {
@@ -194,7 +180,7 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
         row.threads > 1024 || !(row.microseconds > 0)) {
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
-          "\" is no row of a plan; write: ranks bytes one_shot|two_shot|direct|chunked|chunked_to_window "
+          "\" is no row of a plan; write: ranks bytes one_shot|two_shot|two_shot_zero_copy|two_shot_chunked|two_shot_chunked_to_window "
           "ll|lamport|ll128|simple blocks threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
     }
     row.algorithm = *which;

@@ -1,10 +1,11 @@
 /// \file vectors.cuh
-/// Vectors in memory as a collective's producer and consumer.
+/// Vectors in memory as the producer and consumer of a collective, and how ranks and blocks divide them.
 #pragma once
 
-#include <devcomm/detail/traits.hpp>
-#include <devcomm/pack.cuh>
+#include <devcomm/data/pack.cuh>
+#include <devcomm/detail/arch/language.hpp>
 #include <devcomm/sym_ptr.hpp>
+#include <devcomm/team.hpp>
 
 namespace devcomm::detail {
 
@@ -21,11 +22,11 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE arch::vec16 load_elements(const T* data, uint64_
   uint32_t words[4] = {0, 0, 0, 0};
   DEVCOMM_UNROLL
   for (int e = 0; e < pack<T>::size; ++e) {
-    const uint64_t place = i * pack<T>::size + static_cast<uint64_t>(e);
-    if (place >= count) break;
+    const uint64_t index = i * pack<T>::size + static_cast<uint64_t>(e);
+    if (index >= count) break;
     constexpr int in_words = sizeof(T) <= 4 ? 1 : static_cast<int>(sizeof(T) / 4);
     uint32_t bits[in_words] = {};
-    copy_bytes(bits, data + place, sizeof(T));
+    copy_bytes(bits, data + index, sizeof(T));
     const int first = e * static_cast<int>(sizeof(T));
     DEVCOMM_UNROLL
     for (int w = 0; w < in_words; ++w) words[first / 4 + w] |= bits[w] << 8 * (first % 4);
@@ -94,8 +95,8 @@ struct to_memory {
       return;
     }
     for (int e = 0; e < pack<T>::size; ++e) {
-      const uint64_t place = i * pack<T>::size + static_cast<uint64_t>(e);
-      if (place < count) data[place] = value[e];
+      const uint64_t index = i * pack<T>::size + static_cast<uint64_t>(e);
+      if (index < count) data[index] = value[e];
     }
   }
 };
@@ -122,6 +123,11 @@ to_window(sym_ptr<T>, uint64_t) -> to_window<T>;
 }  // namespace devcomm::collective
 
 namespace devcomm::detail {
+
+/// Whether a barrier of `members` lets every rank touch every slot of `memory`.
+DEVCOMM_DEVICE inline bool spans_lsa_team(const team& members, const window& memory) {
+  return members.size == memory.lsa_size && members.first == memory.lsa_first;
+}
 
 // Members that a consumer may have beside its operator(). They are called as those of a constant.
 
@@ -154,3 +160,64 @@ template <class Consume, class T>
 inline constexpr bool takes_packs_only = !has_map<Consume, T> && !has_complete<Consume>;
 
 }  // namespace devcomm::detail
+
+namespace devcomm::collective {
+
+/// Elements of a rank's shard when `ranks` ranks share `count` elements out. Where they do not come out even, the last
+/// shards are shorter, or empty.
+DEVCOMM_HOST_DEVICE constexpr uint64_t shard_length(uint64_t count, int ranks) {
+  return (count + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks);
+}
+
+/// The elements of `rank`'s shard, `length` of them as long as there are any among `count`.
+DEVCOMM_HOST_DEVICE constexpr slice shard_of_length(uint64_t count, uint64_t length, int rank) {
+  const uint64_t before = static_cast<uint64_t>(rank) * length;
+  const uint64_t begin = before < count ? before : count;
+  return {begin, length < count - begin ? begin + length : count};
+}
+DEVCOMM_HOST_DEVICE constexpr slice shard_of(uint64_t count, int ranks, int rank) {
+  return shard_of_length(count, shard_length(count, ranks), rank);
+}
+
+/// The calling block's share of the elements of `shard`, whole packs of it but for the last.
+template <class T>
+DEVCOMM_DEVICE slice part_of_block(slice shard) {
+  const slice packs = slice_of_block(packs_of<T>(shard.size()));
+  const auto element = [&](uint64_t p) {
+    return shard.begin + (p * pack<T>::size < shard.size() ? p * pack<T>::size : shard.size());
+  };
+  return {element(packs.begin), element(packs.end)};
+}
+
+/// Produces pack `i` of each rank's shard of the `count` elements from `data` on; `length` is `shard_length`. Of any
+/// alignment; what fills the last pack of a shard up, and what lies past it, is zero.
+template <class T>
+struct from_shards {
+  const T* data;
+  uint64_t count;
+  uint64_t length;
+
+  DEVCOMM_DEVICE pack<T> operator()(int rank, uint64_t i) const {
+    const slice shard = shard_of_length(count, length, rank);
+    return from_memory<T>{data + shard.begin, shard.size()}(i);
+  }
+};
+template <class T>
+from_shards(const T*, uint64_t, uint64_t) -> from_shards<T>;
+
+/// Stores pack `i` of each rank's shard to the `count` elements from `data` on, and nothing past a shard.
+template <class T>
+struct to_shards {
+  T* data;
+  uint64_t count;
+  uint64_t length;
+
+  DEVCOMM_DEVICE void operator()(int rank, uint64_t i, const pack<T>& value) const {
+    const slice shard = shard_of_length(count, length, rank);
+    to_memory<T>{data + shard.begin, shard.size()}(i, value);
+  }
+};
+template <class T>
+to_shards(T*, uint64_t, uint64_t) -> to_shards<T>;
+
+}  // namespace devcomm::collective

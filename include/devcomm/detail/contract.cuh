@@ -2,8 +2,8 @@
 /// What the launches of peers must have in common, as the ranks tell each other.
 #pragma once
 
-#include <devcomm/detail/arch.cuh>
-#include <devcomm/failure.hpp>
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/diagnostics/failure.hpp>
 
 namespace devcomm::detail {
 

@@ -2,13 +2,53 @@
 /// The one loop every wait goes through.
 #pragma once
 
-#include <devcomm/detail/arch.cuh>
-#include <devcomm/detail/movers.cuh>
-#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/assert.hpp>
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/detail/wait_note.cuh>
 #include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/resource_header.hpp>
+#include <devcomm/group.cuh>
 
 namespace devcomm::detail {
+
+// Lane groups: the lanes of a group that send, receive and poll together. They also stop together: when one of them
+// times out or is aborted, the wait of all ends after the same poll.
+
+/// A thread by itself.
+struct one_thread {
+  static constexpr uint32_t threads = 1;
+
+  template <class Group>
+  DEVCOMM_DEVICE static void check(const Group&) {}
+  /// Whether one of them passes true.
+  DEVCOMM_DEVICE static bool any(bool predicate) { return predicate; }
+  /// For all of them the `value` of one that passes true for `chosen`; where none does, each its own.
+  template <class T>
+  DEVCOMM_DEVICE static T choose(bool, const T& value) {
+    return value;
+  }
+};
+
+/// All lanes of a warp, which call each function together. Orders no memory.
+struct whole_warp {
+  static constexpr uint32_t threads = arch::warp_threads;
+
+  template <class Group>
+  DEVCOMM_DEVICE static void check([[maybe_unused]] const Group& group) {
+    DEVCOMM_ASSERT(group.size() % arch::warp_threads == 0 && group.thread_rank() % arch::warp_threads == arch::lane(),
+                   "packs that warps move together need a group of whole warps: give it a multiple of 32 threads");
+  }
+  DEVCOMM_DEVICE static bool any(bool predicate) { return arch::any(arch::full_mask, predicate); }
+  template <class T>
+  DEVCOMM_DEVICE static T choose(bool chosen, const T& value) {
+    const uint32_t lanes = arch::ballot(arch::full_mask, chosen);
+    if (lanes == 0) return value;
+    uint32_t lowest = 0;
+    while ((lanes >> lowest & 1) == 0) ++lowest;
+    return shuffle(arch::full_mask, value, lowest);
+  }
+};
 
 /// How long a wait may take.
 struct deadline {
@@ -21,7 +61,7 @@ struct deadline {
 /// How a long wait goes on.
 struct wait_progress {
   uint64_t start;   ///< global time of the first check; 0 before it
-  uint32_t rounds;  ///< of looks until the next check
+  uint32_t rounds;  ///< of polls until the next check
   status outcome;   ///< `status::success` while the wait goes on
 };
 
@@ -31,7 +71,7 @@ DEVCOMM_DEVICE inline bool is_aborted(const resource_header* home) {
   return arch::load<memory_order::relaxed, scope::device>(&home->abort) != 0;
 }
 
-/// Copies the host's abort word into device memory when it is set and this thread's turn to look at it. Of all
+/// Copies the host's abort word into device memory when it is set and it is this thread's turn to read it. Of all
 /// threads that wait on this rank one at a time has a turn, see `arch::host_turn`, so that a word across PCIe is read
 /// a few thousand times a second at most, however many threads wait.
 DEVCOMM_DEVICE inline bool forward_abort(resource_header* home, uint64_t now, uint64_t waited) {
@@ -42,7 +82,8 @@ DEVCOMM_DEVICE inline bool forward_abort(resource_header* home, uint64_t now, ui
   return true;
 }
 
-/// Looks at the abort word and the clock. A long wait sleeps here, to leave the memory system to others.
+/// Reads the abort word and the clock. A wait longer than the spin limit sleeps here, to leave the memory system to
+/// others.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header* home, deadline limit,
                                                                 wait_progress progress) {
   constexpr uint64_t spin_limit = 200000;  // nanoseconds of polling without a pause
@@ -64,21 +105,21 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
   return progress;
 }
 
-/// Calls `look`, which returns whether what is waited for has happened, until it does. When `limit` is
-/// reached or the waits of its device communicator are aborted first, calls `fail` with the reason. `label` returns the
-/// `wait_label`; only the simulator and the watchdog call it. `Movers` are the threads that look together: `look`
+/// Calls `ready`, which returns whether what is waited for has happened, until it returns true. When `limit` is
+/// reached or the waits of the device communicator are aborted first, calls `fail` with the reason. `label` returns the
+/// `wait_label`; only the simulator and the watchdog call it. The threads of a `LaneGroup` poll together: `ready`
 /// returns the same to all of them.
 ///
-/// The loop is as tight as it can be, as a few cycles more delay the moment at which an arrival is seen by a
-/// whole look: looks come in rounds of `Unroll`, and the checks, once in `arch::rounds_per_check` rounds, are
-/// kept out of line.
+/// The loop is as short as possible, since a few more cycles between polls can delay the moment at which an arrival is
+/// seen by a whole poll. Polls come in rounds of `Unroll`; the checks, once in `arch::rounds_per_check` rounds, are
+/// out of line.
 ///
 /// *Invariant*: the traffic of a waiting thread stays in the L2 cache of its own GPU. What it polls, the abort word,
 /// the clock and what else a check reads are local; host memory is read by one thread of a rank at a time, seldom, and
 /// only once a wait has lasted for `arch::first_host_turn`. Thousands of threads that read a word across PCIe delay
 /// each other, and the arrival that they wait for, by milliseconds.
-template <int Unroll = arch::looks_per_round, class Movers = one_thread, class Label, class Look, class Fail>
-DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Look look, Fail fail) {
+template <int Unroll = arch::polls_per_round, class LaneGroup = one_thread, class Label, class Ready, class Fail>
+DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Ready ready, Fail fail) {
   arch::wait_scope waiting(
       label, [=] { return &home->abort; }, [=] { return &home->comm.failures->abort; });
   wait_progress progress{0, arch::rounds_per_check, status::success};
@@ -86,13 +127,14 @@ DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Loo
   for (;;) {
     DEVCOMM_UNROLL
     for (int i = 0; i < Unroll; ++i) {
-      if (look()) return;
+      if (ready()) return;
       waiting.pause();
     }
     if (--progress.rounds != 0) continue;
     progress = check_wait(home, limit, progress);
-    progress = Movers::choose(progress.outcome != status::success, progress);
-    if constexpr (arch::rounds_per_check != 1) progress.rounds = Movers::choose(progress.rounds == 1, progress.rounds);
+    progress = LaneGroup::choose(progress.outcome != status::success, progress);
+    if constexpr (arch::rounds_per_check != 1)
+      progress.rounds = LaneGroup::choose(progress.rounds == 1, progress.rounds);
     note.renew(label, progress.start);
     if (progress.outcome != status::success) return fail(progress.outcome);
   }

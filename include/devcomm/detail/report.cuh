@@ -2,19 +2,22 @@
 /// What a failed wait leaves behind.
 #pragma once
 
-#include <devcomm/detail/arch.cuh>
+#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/detail/contract.cuh>
 #include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/resource_header.hpp>
 
 namespace devcomm::detail {
 
 /// What a failed wait waited for.
 struct awaited {
   operation what;
-  uint32_t index;     ///< which barrier, channel or signal
-  int32_t peer;       ///< world rank, or `~channel` of a group of this rank
-  uint32_t expected;  ///< epoch waited for
-  uint32_t seen;      ///< epoch last read
+  uint32_t index;               ///< which barrier, mailbox or signal
+  int32_t peer;                 ///< world rank
+  uint32_t expected;            ///< epoch waited for
+  uint32_t seen;                ///< epoch last read
+  uint32_t peer_index = index;  ///< the peer's; another one only in a local team
+  bool is_local = false;        ///< the peer is another group of this rank
 };
 
 /// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
@@ -38,13 +41,13 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   record.what = wait.what;
   record.index = wait.index;
   record.rank = home->comm.rank;
-  record.peer = wait.peer < 0 ? home->comm.rank : wait.peer;
+  record.peer = wait.peer;
   record.block = arch::block_rank();
   record.thread = arch::thread_rank();
   record.expected = wait.expected;
   record.seen = wait.seen;
-  record.peer_index = wait.peer < 0 ? static_cast<uint32_t>(~wait.peer) : wait.index;
-  record.among_groups = wait.peer < 0 ? 1 : 0;
+  record.peer_index = wait.peer_index;
+  record.among_groups = wait.is_local ? 1 : 0;
   if (mine != nullptr) record.mine = load_contract(mine);
   if (theirs != nullptr) record.theirs = load_contract(theirs);
   if (my_call != nullptr) record.my_call = load_contract(my_call);

@@ -1,16 +1,22 @@
 /// \file barrier_session.cuh
-/// Barriers among the ranks of an LSA team, from inside a kernel. detail/barrier_protocol.cuh has the protocol.
+/// Barriers among the ranks of an LSA team, from inside a kernel. lsa/detail/barrier_protocol.cuh has the protocol.
 #pragma once
 
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/barrier_protocol.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/group.cuh>
+#include <devcomm/lsa/barriers.hpp>
+#include <devcomm/lsa/detail/barrier_protocol.cuh>
 #include <devcomm/memory_order.hpp>
 
 namespace devcomm::lsa {
 
-/// One group's hold on one barrier; usually a block's, with the block's index.
+/// A group's use of one barrier; usually a block's, with the block's index.
+///
+///     lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+///     write_my_part(window);
+///     barrier.sync();  // what all ranks' threads of this block wrote is visible
+///     read_the_parts_of_peers(window);
 ///
 /// *Collective*: constructor, destructor and every method but `epoch` are called by all threads of the
 /// group, on every rank of the team, in the same order. At most one session uses a barrier at a time on a
@@ -29,7 +35,7 @@ class barrier_session {
  public:
   /// Barrier `index` of the communicator's own, see `requirements::lsa_barriers`.
   DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, uint32_t index)
-      : barrier_session(group, comm, comm.lsa(), comm.lsa_barriers, index) {}
+      : barrier_session(group, comm, comm.lsa(), barrier_handle{comm.lsa_barriers}, index) {}
 
   /// Barrier `index` of `barriers`, which were made for a team of this size. *Requires* that `members`
   /// is part of the LSA team and has this rank where it says.
@@ -71,7 +77,7 @@ class barrier_session {
     end();
   }
 
-  /// `wait`, for `limit` and a little more: the clock is looked at once in some 500 looks, or 0.1 ms. The
+  /// `wait`, for `limit` and a little more: the clock is read once in some 500 polls, or 0.1 ms. The
   /// outcome is the same for all threads of the group. After `status::timeout` the epoch has not advanced,
   /// nothing is recorded, and the wait may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {
@@ -107,6 +113,8 @@ class barrier_session {
     return protocol_.agree();
   }
 
+  DEVCOMM_DEVICE const Group& group() const { return protocol_.group(); }
+  DEVCOMM_DEVICE const team& members() const { return protocol_.members(); }
   /// Epoch of the last barrier that this session went through; wraps around.
   [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return protocol_.epoch(); }
 

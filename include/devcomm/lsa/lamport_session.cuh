@@ -1,5 +1,5 @@
 /// \file lamport_session.cuh
-/// Lamport channels: messages of floating-point data that are their own flags, at half the bytes of LL.
+/// Lamport mailboxes: messages of floating-point data that are their own flags, at half the bytes of LL.
 ///
 /// Protocol (after Lamport's "Concurrent reading and writing of clocks", 1990, and the one-shot kernels of
 /// TensorRT-LLM, which mark empty places by a value that no data has). A packet is 16 bytes. Each of its
@@ -12,21 +12,21 @@
 /// receiver wrote in round `r` must be there before the sender's data of round `r + 2`. The sender writes those
 /// after it heard, in `r + 1`, from the receiver, who sent that after the zeros: after the end of the
 /// launch that wrote them or, in a session of several rounds, after the fence of `begin_round`.
-/// detail/packet_channel.cuh has the rest of the argument.
+/// lsa/detail/packet_session.cuh has the rest of the argument.
 #pragma once
 
-#include <devcomm/detail/packet_channel.cuh>
-#include <devcomm/detail/traits.hpp>
-#include <devcomm/lsa/pack_walk.cuh>
-#include <devcomm/pack.cuh>
-#include <devcomm/small_float.cuh>
+#include <devcomm/data/pack.cuh>
+#include <devcomm/data/small_float.cuh>
+#include <devcomm/detail/arch/language.hpp>
+#include <devcomm/lsa/detail/packet_session.cuh>
+#include <devcomm/lsa/mailboxes.hpp>
+#include <devcomm/lsa/pack_cursor.cuh>
 
 namespace devcomm::detail {
 
 struct lamport_protocol {
   static constexpr packet_protocol id = packet_protocol::lamport;
-  static constexpr operation what = operation::lamport_channel;
-  using movers = one_thread;
+  using lane_group = one_thread;
   static constexpr int packets_a_flag = 1;
   static constexpr bool once_a_launch = true;
 
@@ -59,29 +59,29 @@ struct lamport_protocol {
 
 namespace devcomm::lsa {
 
-/// Whether Lamport channels carry `T`: `float`, and where `is_small_float<T>`. Of other types, all bits can be ones in
+/// Whether Lamport mailboxes carry `T`: `float`, and where `is_small_float<T>`. Of other types, all bits can be ones in
 /// a number; `ll_session` carries those.
 template <class T>
 inline constexpr bool is_lamport_type = detail::is_same<T, float> || is_small_float<T>;
 
-/// One group's hold on one Lamport channel; usually a block's, with the block's index.
+/// A group's use of one Lamport mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*, *Requires*, *Failure*: as for `ll_session`; also every packet that is sent is received, once, and a
-/// launch has one session of a channel at most, which may do several rounds; the simulator names a second.
-/// Further rounds of one session cost a system-wide fence each, so give a channel the capacity for one.
+/// launch has one session of a mailbox at most, which may do several rounds; the simulator names a second.
+/// Further rounds of one session cost a system-wide fence each, so give a mailbox the capacity for one.
 template <class Group>
-class lamport_session : public detail::packet_channel<detail::lamport_protocol, Group> {
-  using base = detail::packet_channel<detail::lamport_protocol, Group>;
+class lamport_session : public detail::packet_session<detail::lamport_protocol, Group> {
+  using base = detail::packet_session<detail::lamport_protocol, Group>;
   using protocol = detail::lamport_protocol;
 
  public:
-  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, lamport_handle channels, uint32_t index)
-      : base(group, comm, comm.lsa(), channels, index) {}
+  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, lamport_handle mailboxes, uint32_t index)
+      : base(group, comm, comm.lsa(), mailboxes, index) {}
 
   /// *Requires* that `members` is part of the LSA team.
-  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, team members, lamport_handle channels,
+  DEVCOMM_DEVICE lamport_session(Group group, const device_comm& comm, team members, lamport_handle mailboxes,
                                  uint32_t index)
-      : base(group, comm, members, channels, index) {}
+      : base(group, comm, members, mailboxes, index) {}
 
   template <class T>
   static constexpr bool can_carry = is_lamport_type<T>;
@@ -89,13 +89,13 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return packs; }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity(); }
-  /// The way of this thread over the packs of a round.
-  DEVCOMM_DEVICE thread_walk walk() const { return thread_walk(this->group()); }
+  /// Iterates over this thread's packs of a round.
+  DEVCOMM_DEVICE thread_cursor cursor() const { return thread_cursor(this->group()); }
 
   /// Sends a pack to `member` as packet `i` of this round. *Ordering*: none for anything else.
   template <class T>
   DEVCOMM_DEVICE void send_pack(int member, uint32_t i, const pack<T>& value) const {
-    static_assert(can_carry<T>, "Lamport channels carry float and smaller floating-point types; use an LL channel");
+    static_assert(can_carry<T>, "Lamport mailboxes carry float and smaller floating-point types; use an LL mailbox");
     this->check(member, i, 1);
     if (this->is_alive()) detail::arch::store_words(this->outgoing(member, i), protocol::encode(value));
   }
@@ -103,7 +103,7 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
   /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
   template <int Ranks = 0, class T>
   DEVCOMM_DEVICE void send_pack_to_all(uint32_t i, const pack<T>& value) const {
-    static_assert(can_carry<T>, "Lamport channels carry float and smaller floating-point types; use an LL channel");
+    static_assert(can_carry<T>, "Lamport mailboxes carry float and smaller floating-point types; use an LL mailbox");
     this->check(0, i, 1);
     if (!this->is_alive()) return;
     const detail::arch::vec16 words = protocol::encode(value);
@@ -118,9 +118,9 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
     this->check(first, i, 1);
     this->check(end - 1, i, 1);
     detail::arch::vec16 raw[Members] = {};
-    const auto look = [&] {
+    const auto ready = [&] {
       DEVCOMM_UNROLL
-      for (int m = 0; m < Members; ++m)  // all on their way before the first is looked at
+      for (int m = 0; m < Members; ++m)  // issue all loads before the first is used
         raw[m] = detail::arch::load_words(this->incoming(first + m < end ? first + m : end - 1, i));
       bool all = true;
       DEVCOMM_UNROLL
@@ -128,7 +128,7 @@ class lamport_session : public detail::packet_channel<detail::lamport_protocol, 
       return all;
     };
     const bool arrived =
-        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, i, 1, look);
+        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, i, 1, ready);
     if (!arrived) {
       for (pack<T>& value : values) value = {};
       return;

@@ -1,5 +1,5 @@
 /// \file ll128_session.cuh
-/// LL128 channels: messages of any type at 15/16 of the link's bytes, where links keep lines whole.
+/// LL128 mailboxes: messages of any type at 15/16 of the link's bytes, where links keep lines whole.
 ///
 /// Protocol (that of NCCL's LL128). A line of 128 bytes is 120 bytes of data and a flag of 8, the epoch of the round.
 /// Eight lanes of a warp store a line, 16 bytes each, by one instruction; a warp stores four. The receiver, a warp too,
@@ -7,27 +7,26 @@
 ///
 /// *Why no fence is needed*. It rests on hardware, not on PTX, which promises nothing beyond single words: GPUs from
 /// Volta on make one request of the 128 bytes that a warp stores to a line, NVLink and the memory behind it keep it
-/// whole, and a warp's load of the line is one look at it. So who sees a line's flag has seen its data. PCIe cuts lines
-/// into parts that arrive in any order, and so may a switch between GPUs of two kinds: there the host library makes no
-/// LL128 channels and says why (`properties::ll128`). Lines are only ever overwritten by their sender;
-/// detail/packet_channel.cuh says why that is not too early.
+/// whole, and a warp's load of the line is one access. So whoever sees a line's flag also sees its data. PCIe cuts
+/// lines into parts that arrive in any order, and so may a switch between GPUs of two kinds: there the host library
+/// makes no LL128 mailboxes and says why (`properties::ll128`). Lines are only ever overwritten by their sender;
+/// lsa/detail/packet_session.cuh says why that is not too early.
 ///
 /// *Limit*. Epochs come again after 2^32 rounds, as those of `ll_session`.
 #pragma once
 
-#include <devcomm/detail/movers.cuh>
-#include <devcomm/detail/packet_channel.cuh>
-#include <devcomm/lsa/pack_walk.cuh>
-#include <devcomm/pack.cuh>
-#include <devcomm/thread.cuh>
-#include <devcomm/tile.cuh>
+#include <devcomm/data/pack.cuh>
+#include <devcomm/detail/poll.cuh>
+#include <devcomm/group.cuh>
+#include <devcomm/lsa/detail/packet_session.cuh>
+#include <devcomm/lsa/mailboxes.hpp>
+#include <devcomm/lsa/pack_cursor.cuh>
 
 namespace devcomm::detail {
 
 struct ll128_protocol {
   static constexpr packet_protocol id = packet_protocol::ll128;
-  static constexpr operation what = operation::ll128_channel;
-  using movers = whole_warp;
+  using lane_group = whole_warp;
   static constexpr int packets_a_flag = 8;
   static constexpr bool once_a_launch = false;
 
@@ -40,7 +39,8 @@ struct ll128_protocol {
   }
   /// `packet`: the first of a line.
   DEVCOMM_DEVICE static bool has_arrived(const char* packet, uint32_t epoch) {
-    const auto* flag = reinterpret_cast<const uint64_t*>(packet + packets_a_flag * packet_layout::packet_bytes) - 1;
+    const auto* flag =
+        reinterpret_cast<const uint64_t*>(packet + packets_a_flag * lsa::mailbox_layout::packet_bytes) - 1;
     return arch::load<memory_order::relaxed, scope::system>(flag) == epoch;
   }
   DEVCOMM_DEVICE static void end_round() {}
@@ -77,44 +77,44 @@ inline constexpr bool may_hold_warps<tile<Size>> = Size == 32;
 
 namespace devcomm::lsa {
 
-/// One group's hold on one LL128 channel; usually a block's, with the block's index.
+/// A group's use of one LL128 mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*, *Failure*: as for `ll_session`; what sends and receives is called by all lanes of a warp together,
-/// with walks at the same place. *Requires* that each 32 threads of the group are the lanes of a warp, in order.
+/// with cursors at the same unit. *Requires* that each 32 threads of the group are the lanes of a warp, in order.
 ///
-///     for (auto at = channel.walk(); at.first() < count; at.next())
-///       channel.send_pack_to_all(at, at.is_below(count) ? produce(at.index()) : pack<T>{});
+///     for (auto at = mailbox.cursor(); at.first() < count; at.next())
+///       mailbox.send_pack_to_all(at, at.is_below(count) ? produce(at.index()) : pack<T>{});
 template <class Group>
-class ll128_session : public detail::packet_channel<detail::ll128_protocol, Group> {
-  using base = detail::packet_channel<detail::ll128_protocol, Group>;
+class ll128_session : public detail::packet_session<detail::ll128_protocol, Group> {
+  using base = detail::packet_session<detail::ll128_protocol, Group>;
   using protocol = detail::ll128_protocol;
   static_assert(detail::may_hold_warps<Group>,
-                "an LL128 channel needs a group of whole warps, such as block, warp_span or warp; use an LL channel");
+                "an LL128 mailbox needs a group of whole warps, such as block, warp_span or warp; use an LL mailbox");
 
  public:
-  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, ll128_handle channels, uint32_t index)
-      : ll128_session(group, comm, comm.lsa(), channels, index) {}
+  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, ll128_handle mailboxes, uint32_t index)
+      : ll128_session(group, comm, comm.lsa(), mailboxes, index) {}
 
   /// *Requires* that `members` is part of the LSA team.
-  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, team members, ll128_handle channels,
+  DEVCOMM_DEVICE ll128_session(Group group, const device_comm& comm, team members, ll128_handle mailboxes,
                                uint32_t index)
-      : base(group, comm, members, channels, index) {
-    DEVCOMM_ASSERT(channels.packets % ll128_unit::packets == 0, "LL128 channels hold whole units of 32 packets");
+      : base(group, comm, members, mailboxes, index) {
+    DEVCOMM_ASSERT(mailboxes.packets % ll128_unit::packets == 0, "LL128 mailboxes hold whole units of 32 packets");
   }
 
   template <class T>
   static constexpr bool can_carry = true;
   /// Packets that make room for `packs` packs from each member to each in a round: an even number of units, so that
-  /// half of the channel is whole units as well.
+  /// half of the mailbox is whole units as well.
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs) { return ll128_unit::packets_for(packs); }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / ll128_unit::packets * ll128_unit::packs; }
-  /// The way of this thread over the packs of a round.
-  DEVCOMM_DEVICE warp_walk walk() const { return warp_walk(this->group()); }
+  /// Iterates over this thread's packs of a round.
+  DEVCOMM_DEVICE warp_cursor cursor() const { return warp_cursor(this->group()); }
 
   /// Sends the packs of the unit at `at` to `member`. *Ordering*: none for anything else.
   template <class T>
-  DEVCOMM_DEVICE void send_pack(int member, const warp_walk& at, const pack<T>& value) const {
+  DEVCOMM_DEVICE void send_pack(int member, const warp_cursor& at, const pack<T>& value) const {
     this->check(member, at.packet(), ll128_unit::packets);
     if (!this->is_alive()) return;
     const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
@@ -124,7 +124,7 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
 
   /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
   template <int Ranks = 0, class T>
-  DEVCOMM_DEVICE void send_pack_to_all(const warp_walk& at, const pack<T>& value) const {
+  DEVCOMM_DEVICE void send_pack_to_all(const warp_cursor& at, const pack<T>& value) const {
     this->check(0, at.packet(), ll128_unit::packets);
     if (!this->is_alive()) return;
     const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
@@ -137,13 +137,13 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
   /// arrived. In the place of members from `end` on it is the last one's before `end` again; lanes without a pack get
   /// zeros. *Ordering*: none for anything else. *Requires* `first < end`.
   template <int Members, class T>
-  DEVCOMM_DEVICE void receive_packs(int first, int end, const warp_walk& at, pack<T> (&values)[Members]) {
+  DEVCOMM_DEVICE void receive_packs(int first, int end, const warp_cursor& at, pack<T> (&values)[Members]) {
     this->check(first, at.packet(), ll128_unit::packets);
     this->check(end - 1, at.packet(), ll128_unit::packets);
     detail::arch::vec16 raw[Members] = {};
-    const auto look = [&] {
+    const auto ready = [&] {
       DEVCOMM_UNROLL
-      for (int m = 0; m < Members; ++m)  // all on their way before the first is looked at
+      for (int m = 0; m < Members; ++m)  // issue all loads before the first is used
         raw[m] = detail::arch::load_lines(this->incoming(first + m < end ? first + m : end - 1, packet_of(at)));
       bool missing = false;
       DEVCOMM_UNROLL
@@ -152,7 +152,7 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
     };
     detail::arch::join_warp();
     const bool arrived = this->is_alive() && this->wait(first, first + Members < end ? first + Members : end,
-                                                        at.packet(), static_cast<int>(ll128_unit::packets), look);
+                                                        at.packet(), static_cast<int>(ll128_unit::packets), ready);
     if (!arrived) {
       for (pack<T>& value : values) value = {};
       return;
@@ -163,7 +163,7 @@ class ll128_session : public detail::packet_channel<detail::ll128_protocol, Grou
 
  private:
   /// This lane's.
-  DEVCOMM_DEVICE static uint32_t packet_of(const warp_walk& at) { return at.packet() + detail::arch::lane(); }
+  DEVCOMM_DEVICE static uint32_t packet_of(const warp_cursor& at) { return at.packet() + detail::arch::lane(); }
 };
 
 }  // namespace devcomm::lsa

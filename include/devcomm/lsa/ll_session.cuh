@@ -1,27 +1,27 @@
 /// \file ll_session.cuh
-/// LL channels: small messages of any type whose arrival is seen in the data itself, without a barrier.
+/// LL mailboxes: small messages of any type whose arrival is seen in the data itself, without a barrier.
 ///
 /// Protocol (that of NCCL's LL). A packet is 8 bytes of data as two halves of 4, each beside a flag of 4 in
 /// one 8-byte word, which no reader sees torn. The flag is the epoch of the round: a receiver polls a packet
 /// until both flags are its own epoch, and then has the data.
 ///
 /// *Why no fence is needed*. Data and flag of a half are one word, so neither can be seen without the other.
-/// Packets are only ever overwritten by their sender; detail/packet_channel.cuh says why that is not too early.
+/// Packets are only ever overwritten by their sender; lsa/detail/packet_session.cuh says why that is not too early.
 ///
 /// *Limit*. Epochs come again after 2^32 rounds. A packet that nobody wrote in all that time, and that is waited for in
-/// just the round that has its epoch, would be taken for a new one. Lamport channels have no such limit.
+/// just the round that has its epoch, would be taken for a new one. Lamport mailboxes have no such limit.
 #pragma once
 
-#include <devcomm/detail/packet_channel.cuh>
-#include <devcomm/lsa/pack_walk.cuh>
-#include <devcomm/pack.cuh>
+#include <devcomm/data/pack.cuh>
+#include <devcomm/lsa/detail/packet_session.cuh>
+#include <devcomm/lsa/mailboxes.hpp>
+#include <devcomm/lsa/pack_cursor.cuh>
 
 namespace devcomm::detail {
 
 struct ll_protocol {
   static constexpr packet_protocol id = packet_protocol::ll;
-  static constexpr operation what = operation::ll_channel;
-  using movers = one_thread;
+  using lane_group = one_thread;
   static constexpr int packets_a_flag = 1;
   static constexpr bool once_a_launch = false;
 
@@ -47,34 +47,40 @@ struct ll_protocol {
 
 namespace devcomm::lsa {
 
-/// One group's hold on one LL channel; usually a block's, with the block's index.
+/// A group's use of one LL mailbox; usually a block's, with the block's index.
 ///
 /// *Collective*: constructor, destructor, `begin_round` and `agree` are called by all threads of the group, on
 /// every rank of the team, in the same order; what sends and receives by any thread. *Requires* that in every
-/// round each member hears from each, itself or through others that heard from it; which packets is the
-/// caller's affair, the same on all ranks.
+/// round each member receives from each, directly or through others that received from it. Which packets
+/// are sent is up to the caller, and the same on all ranks.
+///
+///     lsa::ll_session session{block{}, comm, mailboxes, blockIdx.x};
+///     session.begin_round();
+///     for (int m = 0; m < session.members().size; ++m) session.send(m, threadIdx.x, value_for(m));
+///     uint64_t received[2][1];
+///     session.receive(0, session.members().size, threadIdx.x, received);  // from two members
 ///
 /// *Failure*: as for `barrier_session`; after it, what a thread receives that knows of it (`is_alive` is false) is
 /// zeros at once, and from the next round on the whole group sends nothing. In checked mode, a checked launch or call
 /// of a collective that differs from a member's whose packets are waited for is a `status::mismatch`.
 template <class Group>
-class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
-  using base = detail::packet_channel<detail::ll_protocol, Group>;
+class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
+  using base = detail::packet_session<detail::ll_protocol, Group>;
   using protocol = detail::ll_protocol;
 
  public:
-  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, ll_handle channels, uint32_t index)
-      : base(group, comm, comm.lsa(), channels, index) {}
+  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, ll_handle mailboxes, uint32_t index)
+      : base(group, comm, comm.lsa(), mailboxes, index) {}
 
   /// *Requires* that `members` is part of the LSA team.
-  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, team members, ll_handle channels, uint32_t index)
-      : base(group, comm, members, channels, index) {}
+  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, team members, ll_handle mailboxes, uint32_t index)
+      : base(group, comm, members, mailboxes, index) {}
 
-  /// Between groups of this rank, on channels of `requirements::add_local_ll_channels`. Members are these groups, and
+  /// Between groups of this rank, on mailboxes from `local_ll_mailboxes`. Members are these groups, and
   /// what is said of ranks holds for them.
-  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_groups members, ll_handle channels)
-      : base(group, comm, detail::packet_members::of_groups(comm, members, channels.offset, channels.count), channels) {
-  }
+  DEVCOMM_DEVICE ll_session(Group group, const device_comm& comm, local_team members, ll_handle mailboxes)
+      : base(group, comm, detail::packet_memory::of_groups(comm, members, mailboxes.offset, mailboxes.count),
+             mailboxes) {}
 
   /// Sends 8 bytes to `member` as packet `packet` of this round. *Ordering*: none for anything else.
   DEVCOMM_DEVICE void send(int member, uint32_t packet, uint64_t data) const {
@@ -91,12 +97,12 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
     this->check(first, packet, Packets);
     this->check(end - 1, packet, Packets);
     detail::arch::halves raw[Members][Packets] = {};
-    const auto look = [&] {
+    const auto ready = [&] {
       DEVCOMM_UNROLL
-      for (int m = 0; m < Members; ++m) {  // all on their way before the first is looked at
+      for (int m = 0; m < Members; ++m) {  // issue all loads before the first is used
         const char* from = this->incoming(first + m < end ? first + m : end - 1, packet);
         DEVCOMM_UNROLL
-        for (uint32_t p = 0; p < Packets; ++p) raw[m][p] = detail::arch::load_halves(from + this->place(p));
+        for (uint32_t p = 0; p < Packets; ++p) raw[m][p] = detail::arch::load_halves(from + this->packet_offset(p));
       }
       bool all = true;
       DEVCOMM_UNROLL
@@ -107,7 +113,7 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
       return all;
     };
     const bool arrived =
-        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, packet, Packets, look);
+        this->is_alive() && this->wait(first, first + Members < end ? first + Members : end, packet, Packets, ready);
     DEVCOMM_UNROLL
     for (int m = 0; m < Members; ++m) {
       DEVCOMM_UNROLL
@@ -118,7 +124,7 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
       for (uint64_t& words : member) words = 0;
   }
 
-  // As a channel of packs, for the collectives: a pack of 16 bytes is two packets.
+  // As a mailbox of packs, for the collectives: a pack of 16 bytes is two packets.
 
   template <class T>
   static constexpr bool can_carry = true;
@@ -128,8 +134,8 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
   }
 
   DEVCOMM_DEVICE uint32_t pack_capacity() const { return this->capacity() / 2; }
-  /// The way of this thread over the packs of a round.
-  DEVCOMM_DEVICE thread_walk walk() const { return thread_walk(this->group()); }
+  /// Iterates over this thread's packs of a round.
+  DEVCOMM_DEVICE thread_cursor cursor() const { return thread_cursor(this->group()); }
   template <class T>
   DEVCOMM_DEVICE void send_pack(int member, uint32_t i, const pack<T>& value) const {
     this->check(member, 2 * i, 2);
@@ -157,7 +163,7 @@ class ll_session : public detail::packet_channel<detail::ll_protocol, Group> {
     detail::copy_bytes(words, &value, 16);
     DEVCOMM_UNROLL
     for (uint32_t p = 0; p < 2; ++p)
-      detail::arch::store_halves(packet + this->place(p), protocol::encode(words[p], this->epoch()));
+      detail::arch::store_halves(packet + this->packet_offset(p), protocol::encode(words[p], this->epoch()));
   }
 };
 

@@ -10,7 +10,7 @@
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
 
-#include <devcomm/packet_channels.hpp>
+#include <devcomm/lsa/mailboxes.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <algorithm>
@@ -99,7 +99,7 @@ void begin_session(const session_id& id) {
     if (id.once_a_launch && !this_block->launch.used.insert({id.window, id.offset, id.index, id.rank}).second) {
       fail_misuse(("a second session of " + describe(id) +
                    " in one launch: nothing orders the first one's stores before its packets; make one session that "
-                   "does several rounds, or give the second a channel of its own")
+                   "does several rounds, or give the second a mailbox of its own")
                       .c_str());
     }
     here.push_back(std::make_unique<session>(id));
@@ -164,7 +164,7 @@ std::vector<const session*> sessions_of_peer(const session_table& table, const s
   std::vector<const session*> found;
   session_id theirs = s.id;
   theirs.index = index;
-  constexpr packet_layout layout{};  // only packets go from one index to another
+  constexpr lsa::mailbox_layout layout{};  // only packets go from one index to another
   theirs.offset += layout.epoch(index) - layout.epoch(s.id.index);
   const auto there = table.find(key_of(theirs, rank));
   if (there == table.end()) return found;

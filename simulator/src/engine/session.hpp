@@ -2,8 +2,7 @@
 /// The sessions that groups of simulated threads hold, and what their groups may not do.
 #pragma once
 
-#include <devcomm/detail/session_id.hpp>
-#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/detail/arch/observed.hpp>
 
 #include <cstddef>
 #include <cstdint>

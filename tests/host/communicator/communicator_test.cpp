@@ -1,4 +1,5 @@
 #include <devcomm/host/communicator.hpp>
+#include <devcomm/lsa/mailboxes.hpp>
 
 #include "rank_harness.hpp"
 
@@ -231,20 +232,20 @@ TEST_CASE("multicast that the environment forbids is reported with the variable"
   if (before != nullptr) ::setenv("NCCL_NVLS_ENABLE", saved.c_str(), 1);
 }
 
-TEST_CASE("LL128 channels are refused where lines do not stay whole, on all ranks and with the reason") {
+TEST_CASE("LL128 mailboxes are refused where lines do not stay whole, on all ranks and with the reason") {
   const auto make_channels = [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
     auto needs = comm.requirements();
-    needs.add_ll128_channels(team{0, 1, 0, 1}, 1, 64);
+    needs.add(lsa::ll128_mailboxes{team{0, 1, 0, 1}, 1, 64});
     static_cast<void>(comm.create_device_comm(needs));  // nothing of it crosses a link
-    needs.add_ll128_channels(comm.lsa(), 1, 64);
+    needs.add(lsa::ll128_mailboxes{comm.lsa(), 1, 64});
     static_cast<void>(comm.create_device_comm(needs));
   };
   CHECK(on_threads(2, make_channels) == all_ok(2));
   const scoped_variable variable("DEVCOMM_LL128_ENABLE", "0");
   for (const std::string& end : on_threads(2, make_channels)) {
     CHECK(end.find("not_supported: create_device_comm") == 0);
-    CHECK(end.find("DEVCOMM_LL128_ENABLE is 0; ask for LL or Lamport channels") != std::string::npos);
+    CHECK(end.find("DEVCOMM_LL128_ENABLE is 0; ask for LL or Lamport mailboxes") != std::string::npos);
   }
 }
 

@@ -26,9 +26,9 @@ const char* const table = R"(
 4 1048576 one_shot lamport 128 512 12.5
 4 1048576 two_shot lamport 64 256 10.6
 4 1048576 two_shot ll 128 64 17.3
-4 1048576 direct simple 64 256 10.2
-4 1048576 chunked simple 64 512 10.1
-4 1048576 chunked_to_window simple 64 512 9.9
+4 1048576 two_shot_zero_copy simple 64 256 10.2
+4 1048576 two_shot_chunked simple 64 512 10.1
+4 1048576 two_shot_chunked_to_window simple 64 512 9.9
 4 1048576 two_shot ll128 64 256 9.1
 )";
 
@@ -59,10 +59,11 @@ TEST_CASE("a plan keeps to the budget of blocks, the type and the memory") {
   CHECK(few.threads == 128);
   CHECK(choose({.bytes = 65536, .ranks = 4, .most_blocks = 5}).blocks == 5);
   CHECK(choose({.bytes = 65536, .ranks = 4, .lamport = false}).protocol == all_reduce_protocol::ll);
-  CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true}).algorithm == all_reduce_algorithm::direct);
-  CHECK(choose({.bytes = 1 << 20, .ranks = 4, .chunks = true}).algorithm == all_reduce_algorithm::chunked);
+  CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true}).algorithm ==
+        all_reduce_algorithm::two_shot_zero_copy);
+  CHECK(choose({.bytes = 1 << 20, .ranks = 4, .chunks = true}).algorithm == all_reduce_algorithm::two_shot_chunked);
   CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true, .chunks = true}).algorithm ==
-        all_reduce_algorithm::chunked_to_window);
+        all_reduce_algorithm::two_shot_chunked_to_window);
   const auto whole_lines = choose({.bytes = 1 << 20, .ranks = 4, .lamport = false, .ll128 = true});
   CHECK(whole_lines.protocol == all_reduce_protocol::ll128);
   CHECK(whole_lines.why.find("two_shot ll128, 64 x 256") == 0);
@@ -105,7 +106,7 @@ std::string random_sweep(unsigned seed) {
     for (const int bytes : {1024, 4096, 16384}) {
       for (const char* const way :
            {"one_shot ll", "one_shot lamport", "one_shot ll128", "two_shot ll", "two_shot lamport", "two_shot ll128",
-            "direct simple", "chunked simple", "chunked_to_window simple"}) {
+            "two_shot_zero_copy simple", "two_shot_chunked simple", "two_shot_chunked_to_window simple"}) {
         for (const int blocks : {1, 4, 16})
           text += std::to_string(ranks) + " " + std::to_string(bytes) + " " + way + " " + std::to_string(blocks) +
                   " 64 " + std::to_string(2 + bytes / 4096 + static_cast<int>(random() % 100000) / 25000.0) + "\n";
@@ -193,7 +194,7 @@ TEST_CASE("a row comes back from its line") {
 TEST_CASE("what is sought among are the rows that can serve") {
   const auto mixed = all_reduce_times::parse("2 1024 one_shot ll 1 64 2.5\n2 2048 one_shot lamport 1 64 2.6", "x.txt");
   CHECK(mixed.choose({.bytes = 1500, .ranks = 2, .lamport = false}).protocol == all_reduce_protocol::ll);
-  const auto windows = all_reduce_times::parse("2 1024 direct simple 1 64 2.5", "x.txt");
+  const auto windows = all_reduce_times::parse("2 1024 two_shot_zero_copy simple 1 64 2.5", "x.txt");
   CHECK_THROWS_MATCHES(windows.choose({.bytes = 4, .ranks = 2}), invalid_argument,
                        Catch::Matchers::MessageMatches(ContainsSubstring("no algorithm for any memory")));
 }

@@ -2,6 +2,9 @@
 /// Chooses algorithm and launch shape of an all-reduce from a table of measured times.
 #pragma once
 
+#include <devcomm/collective/all_reduce/algorithm.hpp>
+#include <devcomm/operation.hpp>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -9,13 +12,17 @@
 
 namespace devcomm::host {
 
-/// The functions of devcomm/collective/: `all_reduce_one_shot`, `all_reduce_two_shot`, `all_reduce_direct`, and
-/// `all_reduce_chunked`, whose results go anywhere or, with `collective::to_window`, straight into a window.
-enum class all_reduce_algorithm { one_shot, two_shot, direct, chunked, chunked_to_window };
-/// How it moves data: `lsa::ll_session`, `lsa::lamport_session`, `lsa::ll128_session`, or barriers.
-enum class all_reduce_protocol { ll, lamport, ll128, simple };
+using collective::all_reduce_algorithm;
+using collective::to_string;
 
-[[nodiscard]] const char* to_string(all_reduce_algorithm algorithm);
+/// What is under it: `lsa::ll_session`, `lsa::lamport_session`, `lsa::ll128_session`, or barriers.
+enum class all_reduce_protocol {
+#define DEVCOMM_X(protocol, name) protocol,
+  DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
+#undef DEVCOMM_X
+      simple
+};
+
 [[nodiscard]] const char* to_string(all_reduce_protocol protocol);
 
 /// What is to be reduced. Every algorithm is deterministic: all ranks get the same bits, in every run.
@@ -26,7 +33,7 @@ struct all_reduce_request {
   bool lamport = true;       ///< whether the elements are of a type with `lsa::is_lamport_type`
   bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
   bool chunks = false;       ///< whether the kernel has `collective::chunk_buffers`
-  bool ll128 = false;        ///< whether there may be LL128 channels: `properties().ll128`
+  bool ll128 = false;        ///< whether there may be LL128 mailboxes: `properties().ll128`
 };
 
 struct all_reduce_plan {

@@ -7,6 +7,7 @@
 #include <devcomm/host/code_place.hpp>
 #include <devcomm/host/error.hpp>
 #include <devcomm/host/properties.hpp>
+#include <devcomm/lsa/barriers.hpp>
 
 #include <chrono>
 #include <cstddef>

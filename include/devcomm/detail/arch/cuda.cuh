@@ -1,20 +1,25 @@
 /// \file cuda.cuh
-/// The seam on GPUs; see detail/arch.cuh for what each function guarantees.
+/// The seam on GPUs; see detail/arch/arch.cuh for what each function guarantees.
 #pragma once
 
 #include <devcomm/config.hpp>
 #include <devcomm/detail/arch/cuda_memory.cuh>
-#include <devcomm/detail/arch/cuda_numbers.cuh>
+#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/detail/arch/trap.cuh>
-#include <devcomm/detail/session_id.hpp>
+
+// CUDA's headers define them; to tell them from other classes, their names are enough.
+struct __half;
+struct __nv_bfloat16;
+struct __nv_fp8_e4m3;
+struct __nv_fp8_e5m2;
 
 namespace devcomm::detail::arch {
 
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
 
-inline constexpr int looks_per_round = 4;
-/// After this many rounds of looks a wait reads the abort word and the clock.
+inline constexpr int polls_per_round = 4;
+/// After this many rounds of polls a wait reads the abort word and the clock.
 inline constexpr uint32_t rounds_per_check = 128;
 /// Nanoseconds after which a wait may read host memory, and from one such read of a rank to the next.
 inline constexpr uint64_t first_host_turn = 200000;
@@ -117,5 +122,24 @@ template <class Id>
 __device__ inline void call_session(const Id&, session_call) {}
 template <class Id>
 __device__ inline void leave_session(const Id&) {}
+
+template <class T>
+inline constexpr bool is_small_float = false;
+template <>
+inline constexpr bool is_small_float<__half> = true;
+template <>
+inline constexpr bool is_small_float<__nv_bfloat16> = true;
+template <>
+inline constexpr bool is_small_float<__nv_fp8_e4m3> = true;
+template <>
+inline constexpr bool is_small_float<__nv_fp8_e5m2> = true;
+
+__device__ inline float smaller(float a, float b) { return ::fminf(a, b); }
+__device__ inline double smaller(double a, double b) { return ::fmin(a, b); }
+__device__ inline float larger(float a, float b) { return ::fmaxf(a, b); }
+__device__ inline double larger(double a, double b) { return ::fmax(a, b); }
+
+__device__ inline float multiply(float a, float b) { return ::__fmul_rn(a, b); }
+__device__ inline double multiply(double a, double b) { return ::__dmul_rn(a, b); }
 
 }  // namespace devcomm::detail::arch

@@ -136,7 +136,7 @@ __device__ inline void store_check(uint64_t* address, uint64_t value) {
 __device__ inline uint64_t load_check(const uint64_t* address) {
   return load<memory_order::relaxed, scope::system>(address);
 }
-__device__ inline uint64_t look_check(const uint64_t* address) { return load_check(address); }
+__device__ inline uint64_t poll_check(const uint64_t* address) { return load_check(address); }
 template <memory_order Order>
 __device__ inline void check_fence() {
   fence<Order, scope::system>();

@@ -1,13 +1,12 @@
 /// \file arch.cuh
-/// The seam in the simulator; see devcomm/detail/arch.cuh for what each function guarantees.
+/// The seam in the simulator; see devcomm/detail/arch/arch.cuh for what each function guarantees.
 ///
 /// Memory operations are compiler built-ins in the calling file, so that ThreadSanitizer sees them
 /// with their orders; each strong one is a point at which another thread may go on.
 #pragma once
 
 #include <devcomm/config.hpp>
-#include <devcomm/detail/session_id.hpp>
-#include <devcomm/detail/wait_label.hpp>
+#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/memory_order.hpp>
 #include <devcomm/simulator/arch_numbers.cuh>
 #include <devcomm/simulator/detail/built_in_variables.hpp>
@@ -25,7 +24,7 @@ inline constexpr uint32_t full_mask = 0xffffffffu;
 
 /// Every look is followed by one at the abort word and the clock: the runtime then knows all that a
 /// waiting thread depends on.
-inline constexpr int looks_per_round = 1;
+inline constexpr int polls_per_round = 1;
 inline constexpr uint32_t rounds_per_check = 1;
 /// A simulated wait costs the more the more it looks at, and sleeps as long as nothing of it changes; so it asks for
 /// its turn from the first look on, gets one when the host has something to tell, and is noted for the watchdog at
@@ -131,7 +130,7 @@ DEVCOMM_SIMULATOR_UNSEEN inline void store_check(uint64_t* address, uint64_t val
 DEVCOMM_SIMULATOR_UNSEEN inline uint64_t load_check(const uint64_t* address) {
   return __atomic_load_n(address, __ATOMIC_RELAXED);
 }
-inline uint64_t look_check(const uint64_t* address) {
+inline uint64_t poll_check(const uint64_t* address) {
   const uint64_t value = load_check(address);
   sim::looked(address, sizeof value, value);
   return value;

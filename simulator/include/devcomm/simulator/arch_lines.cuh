@@ -1,5 +1,5 @@
 /// \file arch_lines.cuh
-/// Lines of 128 bytes in the simulator; see devcomm/detail/arch.cuh for what each function guarantees.
+/// Lines of 128 bytes in the simulator; see devcomm/detail/arch/arch.cuh for what each function guarantees.
 ///
 /// One lane acts for its warp, or one for each line, with no point between the words of a line at which another thread
 /// may go on; other lines are other steps.

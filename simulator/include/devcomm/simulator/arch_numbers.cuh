@@ -1,5 +1,5 @@
 /// \file arch_numbers.cuh
-/// The seam's arithmetic in the simulator; see devcomm/detail/arch.cuh for what each function guarantees.
+/// The seam's arithmetic in the simulator; see devcomm/detail/arch/arch.cuh for what each function guarantees.
 #pragma once
 
 // CUDA's types in the simulator; their headers define them.

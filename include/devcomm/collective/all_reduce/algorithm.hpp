@@ -1,0 +1,67 @@
+/// \file algorithm.hpp
+/// The all-reduce algorithms and what each is good for.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/diagnostics/collectives.hpp>
+
+namespace devcomm::collective {
+
+/// How an all-reduce moves its data. The names have two parts. *Shots*: with one, every rank reduces the whole vector
+/// from all inputs; with two, each rank reduces its shard and sends the result to all. *Transport*: packets, where
+/// nothing is added to the name; `zero_copy` straight between windows; or `chunked` through scratch memory of the
+/// peers.
+///
+/// All of them reduce in the order of the ranks, so that all ranks get the same bits in every run.
+/// `host::all_reduce_plan` chooses among them by size.
+enum class all_reduce_algorithm : uint32_t {
+  /// `all_reduce_one_shot`. Each rank sends `ranks - 1` times the vector, with LL twice that, in one trip over the
+  /// links and without a barrier. The least latency, for small vectors: up to some 64 KiB on 8 GPUs. Producer and
+  /// consumer hooks; inputs and outputs are private memory of any alignment.
+  one_shot,
+  /// `all_reduce_two_shot`. Each rank sends `2 * (ranks - 1) / ranks` times the vector, with LL twice that, in two
+  /// trips
+  /// and without a barrier. For medium vectors, and on many ranks. Same hooks and memory as `one_shot`.
+  two_shot,
+  /// `all_reduce_one_shot_zero_copy`. Each rank reads `ranks - 1` times the vector from the inputs, which are in a
+  /// window; the output is private. Two barriers. For inputs that are to stay where they are.
+  one_shot_zero_copy,
+  /// `all_reduce_two_shot_zero_copy`. Each rank reads and writes `(ranks - 1) / ranks` times the vector; input and
+  /// output are in windows. Two barriers. For large vectors where no scratch memory can be given.
+  two_shot_zero_copy,
+  /// `all_reduce_two_shot_chunked`. Each rank sends `2 * (ranks - 1) / ranks` times the vector, chunk by chunk, through
+  /// scratch buffers: the links' bandwidth with few blocks. One barrier per chunk, whose latency a second group of the
+  /// block hides. For large vectors in private memory. Hooks, also for whole rows (`map`, `complete`).
+  two_shot_chunked,
+  /// The same with `to_window` as consumer: results go straight to the outputs in a window, which saves one copy. The
+  /// most bandwidth.
+  two_shot_chunked_to_window,
+};
+
+/// Key of the algorithm in plans, and name in messages.
+DEVCOMM_HOST_DEVICE constexpr const char* to_string(all_reduce_algorithm algorithm) {
+  switch (algorithm) {
+    case all_reduce_algorithm::one_shot: return "one_shot";
+    case all_reduce_algorithm::two_shot: return "two_shot";
+    case all_reduce_algorithm::one_shot_zero_copy: return "one_shot_zero_copy";
+    case all_reduce_algorithm::two_shot_zero_copy: return "two_shot_zero_copy";
+    case all_reduce_algorithm::two_shot_chunked: return "two_shot_chunked";
+    case all_reduce_algorithm::two_shot_chunked_to_window: return "two_shot_chunked_to_window";
+  }
+  return "unknown algorithm";
+}
+
+/// The function, as traces and checked launches name it.
+DEVCOMM_HOST_DEVICE constexpr collective_call call_of(all_reduce_algorithm algorithm) {
+  switch (algorithm) {
+    case all_reduce_algorithm::one_shot: return collective_call::all_reduce_one_shot;
+    case all_reduce_algorithm::two_shot: return collective_call::all_reduce_two_shot;
+    case all_reduce_algorithm::one_shot_zero_copy: return collective_call::all_reduce_one_shot_zero_copy;
+    case all_reduce_algorithm::two_shot_zero_copy: return collective_call::all_reduce_two_shot_zero_copy;
+    case all_reduce_algorithm::two_shot_chunked: break;
+    case all_reduce_algorithm::two_shot_chunked_to_window: break;
+  }
+  return collective_call::all_reduce_two_shot_chunked;
+}
+
+}  // namespace devcomm::collective

@@ -1,0 +1,159 @@
+/// \file copy.cuh
+/// A group copies a range, whatever its size and alignment.
+#pragma once
+
+#include <devcomm/data/pack.cuh>
+#include <devcomm/group.cuh>
+
+namespace devcomm::detail {
+
+/// As many `T` as fill `Bytes` bytes, or one where that is 0.
+template <class T, int Bytes>
+struct unit {
+  static constexpr int size = Bytes == 0 ? 1 : Bytes / static_cast<int>(sizeof(T));
+
+  T data[size];
+};
+
+template <int Bytes, class T>
+DEVCOMM_DEVICE unit<T, Bytes> load_unit(const T* address) {
+  unit<T, Bytes> value;
+  if constexpr (Bytes == 0) {
+    value.data[0] = *address;
+  } else {
+    const auto raw = arch::load_bytes<Bytes>(address);
+    copy_bytes(&value, &raw, Bytes);
+  }
+  return value;
+}
+
+/// For data that this GPU does not read again soon.
+template <int Bytes, class T>
+DEVCOMM_DEVICE void store_unit(T* address, const unit<T, Bytes>& value) {
+  if constexpr (Bytes == 0) {
+    *address = value.data[0];
+  } else {
+    decltype(arch::load_bytes<Bytes>(address)) raw;
+    copy_bytes(&raw, &value, Bytes);
+    arch::store_bytes_streaming<Bytes>(address, raw);
+  }
+}
+
+/// A range of elements split into those before the first whole unit, whole units, and the rest.
+struct split_range {
+  uint64_t head;   ///< elements
+  uint64_t units;  ///< `Bytes` bytes each
+  uint64_t tail;   ///< elements
+
+  template <int Bytes, class T>
+  DEVCOMM_DEVICE static split_range of(const T* first, uint64_t count) {
+    if constexpr (Bytes == 0) {
+      return {0, count, 0};
+    } else {
+      constexpr uint64_t per_unit = unit<T, Bytes>::size;
+      const uint64_t misaligned = reinterpret_cast<uintptr_t>(first) % Bytes / sizeof(T);
+      const uint64_t before = misaligned == 0 ? 0 : per_unit - misaligned;
+      const uint64_t head = before < count ? before : count;
+      const uint64_t units = (count - head) / per_unit;
+      return {head, units, count - head - units * per_unit};
+    }
+  }
+};
+
+/// In which bits of their lower four the addresses of `T` differ from that of the first; all where packs never start
+/// on 16 bytes, as a class may be aligned to less than its size.
+template <class T>
+class alignment {
+ public:
+  DEVCOMM_DEVICE explicit alignment(const T* first)
+      : first_(reinterpret_cast<uintptr_t>(first)), different_(first_ % sizeof(T) == 0 ? 0 : 15) {}
+
+  DEVCOMM_DEVICE void include(const T* other) { different_ |= first_ ^ reinterpret_cast<uintptr_t>(other); }
+
+  /// Calls `body.template run<Bytes>()` with the widest unit that is aligned at all places at the same element.
+  template <class Body>
+  DEVCOMM_DEVICE void with_widest(const Body& body) const {
+    if (different_ % 16 == 0) return body.template run<16>();
+    if constexpr (sizeof(T) < 8) {
+      if (different_ % 8 == 0) return body.template run<8>();
+    }
+    if constexpr (sizeof(T) < 4) {
+      if (different_ % 4 == 0) return body.template run<4>();
+    }
+    body.template run<0>();
+  }
+
+ private:
+  uintptr_t first_;
+  uintptr_t different_;
+};
+
+}  // namespace devcomm::detail
+
+namespace devcomm {
+
+namespace detail {
+
+template <class T, class Destinations>
+struct copied_range {
+  uint64_t rank;
+  uint64_t threads;
+  int destination_count;
+  const Destinations& destinations;
+  const T* source;
+  uint64_t count;
+
+  /// Copies the unit at element `i`, and `Unroll - 1` more, each `stride` elements on.
+  template <int Bytes, int Unroll>
+  DEVCOMM_DEVICE void move(uint64_t i, uint64_t stride) const {
+    unit<T, Bytes> values[Unroll];
+    DEVCOMM_UNROLL
+    for (int u = 0; u < Unroll; ++u) values[u] = load_unit<Bytes>(source + i + static_cast<uint64_t>(u) * stride);
+    for (int d = 0; d < destination_count; ++d) {
+      T* to = destinations(d) + i;
+      DEVCOMM_UNROLL
+      for (int u = 0; u < Unroll; ++u) store_unit<Bytes>(to + static_cast<uint64_t>(u) * stride, values[u]);
+    }
+  }
+
+  template <int Bytes>
+  DEVCOMM_DEVICE void run() const {
+    constexpr uint64_t per_unit = unit<T, Bytes>::size;
+    constexpr int unroll = 4;
+    const auto range = split_range::of<Bytes>(source, count);
+    for (uint64_t i = rank; i < range.head; i += threads) move<0, 1>(i, 0);
+    uint64_t u = rank;
+    for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)
+      move<Bytes, unroll>(range.head + u * per_unit, threads * per_unit);
+    for (; u < range.units; u += threads) move<Bytes, 1>(range.head + u * per_unit, 0);
+    for (uint64_t i = count - range.tail + rank; i < count; i += threads) move<0, 1>(i, 0);
+  }
+};
+
+}  // namespace detail
+
+/// Copies `count` elements from `source` to each of `destination_count` places; `destinations(d)` returns a pointer.
+/// The source is read once. Moves 16 bytes at a time where all places have the same alignment modulo 16 bytes, else 8,
+/// 4 or an element, the most that all have in common.
+///
+/// A destination may be the source itself; ranges must not overlap otherwise.
+///
+/// *Collective* over `group`; does not synchronise it.
+template <class T, class Group, class Destinations>
+DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const Destinations& destinations,
+                                const T* source, uint64_t count) {
+  static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
+  detail::alignment<T> common(source);
+  for (int d = 0; d < destination_count; ++d) common.include(destinations(d));
+  common.with_widest(detail::copied_range<T, Destinations>{group.thread_rank(), group.size(), destination_count,
+                                                           destinations, source, count});
+}
+
+/// `copy_to_all` to one place.
+template <class Group, class T>
+DEVCOMM_DEVICE void copy(const Group& group, T* destination, const T* source, uint64_t count) {
+  const auto only = [&](int) { return destination; };
+  copy_to_all<T>(group, 1, only, source, count);
+}
+
+}  // namespace devcomm

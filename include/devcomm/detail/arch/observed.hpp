@@ -1,0 +1,40 @@
+/// \file observed.hpp
+/// What device code tells the seam about its sessions and waits. The simulator and the watchdog act on it; GPUs do not.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/operation.hpp>
+
+namespace devcomm::detail {
+
+/// One thread's part in one session.
+struct session_id {
+  operation what;
+  uint32_t index;      ///< which barrier or mailbox
+  int32_t rank;        ///< world rank
+  uint32_t thread;     ///< place in the group
+  uint32_t threads;    ///< of the group
+  const void* window;  ///< base of the resource window: one for all ranks of a process
+  uint64_t offset;     ///< in a rank's resources; tells barriers and mailboxes of one window apart
+  bool once_a_launch;  ///< a launch has one session there at most
+};
+
+/// What all threads of a group call together.
+enum class session_call : uint8_t { arrive, wait, sync, wait_for, agree, begin_round, end };
+
+/// What a waiting thread waits for, in the terms of the call it made.
+struct wait_label {
+  operation what;
+  uint32_t index;               ///< which barrier, mailbox or signal
+  int32_t rank;                 ///< world rank of the waiting thread
+  int32_t peer;                 ///< world rank waited for
+  uint64_t expected;            ///< epoch waited for
+  uint64_t budget;              ///< nanoseconds the wait may take from when the label is made
+  bool has_deadline;            ///< the caller gave a deadline of its own, so waiting forever is no deadlock
+  uint64_t seen = 0;            ///< epoch last read
+  uint32_t peer_index = index;  ///< the peer's; another one only between groups of one rank
+  uint32_t groups = 0;          ///< as `wait_record::groups`
+  uint64_t offset = 0;          ///< as `session_id::offset`
+};
+
+}  // namespace devcomm::detail

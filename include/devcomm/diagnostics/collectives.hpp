@@ -1,0 +1,45 @@
+/// \file collectives.hpp
+/// The collectives, as traces, checked launches and plans name them.
+#pragma once
+
+#include <devcomm/config.hpp>
+
+namespace devcomm {
+
+// The one list of collectives, each named as its function in devcomm/collective/.
+#define DEVCOMM_COLLECTIVES(X)     \
+  X(all_reduce_one_shot)           \
+  X(all_reduce_two_shot)           \
+  X(all_reduce_one_shot_zero_copy) \
+  X(all_reduce_two_shot_zero_copy) \
+  X(all_reduce_two_shot_chunked)   \
+  X(reduce_scatter)                \
+  X(reduce_scatter_zero_copy)      \
+  X(all_gather)                    \
+  X(all_gather_zero_copy)          \
+  X(broadcast)                     \
+  X(broadcast_zero_copy)
+
+/// Which collective is called. A new one is added to the list above; its span, its contract and its name come with it.
+enum class collective_call : uint8_t {
+  none = 0,
+#define DEVCOMM_X(function) function,
+  DEVCOMM_COLLECTIVES(DEVCOMM_X)
+#undef DEVCOMM_X
+};
+
+/// Name of the function.
+DEVCOMM_HOST_DEVICE constexpr const char* to_string(collective_call call) {
+  switch (call) {
+    case collective_call::none: return "no collective";
+#define DEVCOMM_X(function) \
+  case collective_call::function: return #function;
+      DEVCOMM_COLLECTIVES(DEVCOMM_X)
+#undef DEVCOMM_X
+  }
+  return "unknown collective";
+}
+
+#undef DEVCOMM_COLLECTIVES
+
+}  // namespace devcomm

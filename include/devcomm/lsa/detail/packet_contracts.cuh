@@ -1,0 +1,126 @@
+/// \file packet_contracts.cuh
+/// Whether all members of a packet mailbox launched, and called, the same.
+///
+/// With the first round of a session, and of each call of a collective, every thread shows its contract to all members
+/// before its first packet; so whoever has a packet can see the contract. Who waits looks at the contracts of those it
+/// waits for: a rank with other counts may never send what is waited for. Nobody waits for a contract, as that would
+/// keep ranks in step and hide mistakes. Even and odd rounds have contracts of their own, which are written again no
+/// sooner than their rounds' packets.
+#pragma once
+
+#include <devcomm/detail/contract.cuh>
+#include <devcomm/detail/poll.cuh>
+#include <devcomm/detail/report.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/resource_header.hpp>
+#include <devcomm/lsa/detail/members.cuh>
+#include <devcomm/lsa/mailboxes.hpp>
+
+namespace devcomm::detail {
+
+#if DEVCOMM_CHECKED
+
+/// One thread's part.
+class packet_contracts {
+ public:
+  DEVCOMM_DEVICE packet_contracts(uint32_t group_threads, const device_comm& comm, const packet_memory& memory,
+                                  const lsa::mailbox_layout& layout, uint64_t offset)
+      : members_(memory.members) {
+    const auto self = static_cast<uint32_t>(members_.rank);
+    mine_ =
+        reinterpret_cast<lsa::packet_contract*>(comm.resources.local + offset + layout.contract(memory.own(), 0, 0));
+    theirs_ = memory.first + layout.contract(memory.index, 0, self);
+    stride_ =
+        memory.stride + memory.mailboxes * static_cast<int64_t>(layout.contract(1, 0, 0) - layout.contract(0, 0, 0));
+    launch_ = {arch::grid_blocks(), group_threads, comm.launch_key};
+    due_ = checked_ = (comm.flags & device_comm::check_launch) != 0;
+  }
+
+  DEVCOMM_DEVICE void begin_call(const call_contract& call) {
+    call_ = call;
+    due_ = checked_;
+  }
+
+  /// Starts the round of `epoch`.
+  DEVCOMM_DEVICE void show(uint32_t epoch) {
+    compares_ = due_;
+    due_ = false;
+    if (!compares_) return;
+    for (int member = 0; member < members_.size; ++member) {
+      auto* slot = reinterpret_cast<lsa::packet_contract*>(theirs_ + member * stride_) + half(epoch);
+      store_contract(&slot->launch, launch_);
+      store_contract(&slot->call, call_);
+    }
+    arch::check_fence<memory_order::release>();
+    for (int member = 0; member < members_.size; ++member)
+      arch::store_check(&(reinterpret_cast<lsa::packet_contract*>(theirs_ + member * stride_) + half(epoch))->epoch,
+                        epoch);
+    arch::check_fence<memory_order::release>();
+  }
+
+  /// Sets `other` to the first member in `[first, end)` that one of `LaneGroup` knows to differ, if there is one.
+  /// `whole` says that all of them have sent.
+  template <class LaneGroup>
+  DEVCOMM_DEVICE void compare(int first, int end, uint32_t epoch, bool whole, int& other) const {
+    if (!compares_) return;
+    find_other(first, end, epoch, whole, other);
+    other = LaneGroup::choose(other >= 0, other);
+  }
+
+  /// Leaves a record of member `other`, unless this rank's waits have ended already.
+  DEVCOMM_DEVICE status report(resource_header* home, const awaited& wait, int other) const {
+    const uint32_t ended = arch::load<memory_order::relaxed, scope::device>(&home->abort);
+    if (ended != 0) return status::aborted;
+    const lsa::packet_contract* contracts = mine_ + half(static_cast<uint32_t>(wait.expected));
+    const lsa::packet_contract& own = contracts[members_.rank];
+    const lsa::packet_contract& theirs = contracts[other];
+    detail::report(home, status::mismatch, wait, &own.launch, &theirs.launch, &own.call, &theirs.call);
+    return status::mismatch;
+  }
+
+ private:
+  DEVCOMM_DEVICE void find_other(int first, int end, uint32_t epoch, bool whole, int& other) const {
+    if (whole) arch::check_fence<memory_order::acquire>();
+    for (int member = first; member < end; ++member) {
+      const lsa::packet_contract& theirs = mine_[half(epoch) + member];
+      const uint64_t shown = whole ? arch::load_check(&theirs.epoch) : arch::poll_check(&theirs.epoch);
+      if (shown != epoch) continue;
+      arch::check_fence<memory_order::acquire>();
+      if (same_contract(load_contract(&theirs.launch), launch_) && same_contract(load_contract(&theirs.call), call_))
+        continue;
+      other = member;
+      return;
+    }
+  }
+
+  /// From the contracts of even rounds to those of a round.
+  DEVCOMM_DEVICE int half(uint32_t epoch) const { return epoch % 2 != 0 ? members_.size : 0; }
+
+  packet_members members_;
+  int64_t stride_;              // bytes from one member's memory to the next's
+  lsa::packet_contract* mine_;  // shown to this rank in even rounds, member 0's first
+  char* theirs_;                // this rank's on member 0, of even rounds
+  launch_contract launch_;
+  call_contract call_{};
+  bool checked_;
+  bool due_;               // with the next round
+  bool compares_ = false;  // in this round
+};
+
+#else
+
+/// Unless compiled with `DEVCOMM_CHECKED`, nothing is compared.
+class packet_contracts {
+ public:
+  DEVCOMM_DEVICE packet_contracts(uint32_t, const device_comm&, const packet_memory&, const lsa::mailbox_layout&,
+                                  uint64_t) {}
+  DEVCOMM_DEVICE void begin_call(const call_contract&) const {}
+  DEVCOMM_DEVICE void show(uint32_t) const {}
+  template <class LaneGroup>
+  DEVCOMM_DEVICE void compare(int, int, uint32_t, bool, int&) const {}
+  DEVCOMM_DEVICE status report(resource_header*, const awaited&, int) const { return status::success; }
+};
+
+#endif
+
+}  // namespace devcomm::detail

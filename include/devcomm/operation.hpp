@@ -1,0 +1,58 @@
+/// \file operation.hpp
+/// The packet protocols and the calls that wait, as handles, failure records, traces and the simulator name them.
+#pragma once
+
+#include <devcomm/config.hpp>
+
+namespace devcomm {
+
+/// The one list of packet protocols: X(enumerator, name in messages). lsa/ has a session for each.
+#define DEVCOMM_PACKET_PROTOCOLS(X) \
+  X(ll, "LL")                       \
+  X(lamport, "Lamport")             \
+  X(ll128, "LL128")
+
+/// How a packet shows that it has arrived; see `lsa::ll_session`, `lsa::lamport_session` and `lsa::ll128_session`.
+enum class packet_protocol : uint32_t {
+#define DEVCOMM_X(protocol, name) protocol,
+  DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
+#undef DEVCOMM_X
+};
+
+/// The kind of call that was waiting: `lsa_barrier`, or `ll_mailbox` and so on for each packet protocol.
+enum class operation : uint32_t {
+  none = 0,
+  lsa_barrier = 1,
+#define DEVCOMM_X(protocol, name) protocol##_mailbox,
+  DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
+#undef DEVCOMM_X
+};
+
+DEVCOMM_HOST_DEVICE constexpr const char* to_string(packet_protocol protocol) {
+  switch (protocol) {
+#define DEVCOMM_X(protocol, name) \
+  case packet_protocol::protocol: return #protocol;
+    DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
+#undef DEVCOMM_X
+  }
+  return "unknown packet protocol";
+}
+
+DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
+  switch (op) {
+    case operation::none: return "no operation";
+    case operation::lsa_barrier: return "LSA barrier";
+#define DEVCOMM_X(protocol, name) \
+  case operation::protocol##_mailbox: return name " mailbox";
+      DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
+#undef DEVCOMM_X
+  }
+  return "unknown operation";
+}
+
+/// The wait for a packet of `protocol`.
+DEVCOMM_HOST_DEVICE constexpr operation mailbox_wait(packet_protocol protocol) {
+  return static_cast<operation>(static_cast<uint32_t>(operation::lsa_barrier) + 1 + static_cast<uint32_t>(protocol));
+}
+
+}  // namespace devcomm
