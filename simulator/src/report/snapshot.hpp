@@ -3,7 +3,7 @@
 /// Plain data that the engine fills in; a report knows nothing of the engine.
 #pragma once
 
-#include <devcomm/wait_table.hpp>
+#include <devcomm/diagnostics/wait_table.hpp>
 
 #include <cstddef>
 #include <cstdint>
