@@ -80,7 +80,7 @@ class ticket_lock {
     __atomic_store_n(&serving_, now, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&next_, __ATOMIC_SEQ_CST) != now) futex_wake(&serving_, INT_MAX);
   }
-  /// Whether somebody waits for the holder.
+  /// Whether a thread waits for the holder.
   [[nodiscard]] bool contended() const { return __atomic_load_n(&next_, __ATOMIC_RELAXED) - serving_ > 1; }
 
  private:

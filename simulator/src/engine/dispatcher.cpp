@@ -1,6 +1,7 @@
 #include "engine/dispatcher.hpp"
 
 #include "engine/failure.hpp"
+#include "engine/task_order.hpp"
 
 #include <algorithm>
 
@@ -29,7 +30,7 @@ void dispatcher::run() {
       idle_since_ = 0;
       run_blocks();
     } else if (!e.grids.empty()) {
-      standstill();
+      quiescence();
     } else {
       e.failed_since_idle = false;
       sleep();
@@ -170,7 +171,7 @@ void dispatcher::run_blocks() {
   uint64_t seen = e.steps;
   uint64_t since = real_time();
   while (!e.dispatcher_turn.await_for(500000000)) {
-    // The baton is away: only reads of what says whether it moves.
+    // Another thread has the baton: only reads here, to see whether it makes progress.
     const uint64_t steps = __atomic_load_n(&e.steps, __ATOMIC_RELAXED);
     const uint64_t now = real_time();
     if (steps != seen) {

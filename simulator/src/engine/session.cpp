@@ -1,4 +1,4 @@
-/// Watches over how groups use their sessions.
+/// Checks how groups use their sessions.
 ///
 /// Threads of a group find each other by the barrier or channel and by their ranks in the group: the newest session
 /// there that still lacks a thread of that rank is that thread's. All of a group have come to the end of a session

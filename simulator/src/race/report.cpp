@@ -29,7 +29,7 @@ std::string where(const record& r) {
   std::string text;
   // The address is where the call of the hook returns to.
   for (const source_line& line : lines_of(r.code() - 1)) {
-    text += "      at " + line.place + (line.function.empty() ? "" : " in " + line.function) + "\n";
+    text += "      at " + line.location + (line.function.empty() ? "" : " in " + line.function) + "\n";
   }
   return text;
 }

@@ -59,9 +59,9 @@ void end_thread(void*) {
   {
     detector& d = the_detector();
     const guard hold;
-    clock_reference& told = all().ended[pthread_self()];
-    told = clock_reference();
-    join(told, a.publish());
+    clock_reference& known = all().ended[pthread_self()];
+    known = clock_reference();
+    join(known, a.publish());
     d.leave_chain(a);
     a.known = clock_reference();
     a.fence = stamp();

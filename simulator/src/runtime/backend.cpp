@@ -3,6 +3,7 @@
 
 #include "base/sanitizer.hpp"
 #include "gpu/host_accesses.hpp"
+#include "runtime/current_device.hpp"
 #include "runtime/host_port.hpp"
 #include "runtime/memory_label.hpp"
 
@@ -248,7 +249,7 @@ class simulator_backend final : public host::detail::backend {
     return {false, "it is not a simulated GPU"};
   }
   [[nodiscard]] capability whole_lines(int, const std::string&) override { return {true, "simulated"}; }
-  void make_current(int device) override { detail::host_port::make_device_current(device); }
+  void make_current(int device) override { detail::make_device_current(device); }
   [[nodiscard]] std::unique_ptr<host::detail::memory_label> label(
       const std::string& name, std::span<const host::detail::window_part> parts) override {
     return detail::label_memory(name, parts);

@@ -20,7 +20,7 @@ struct graph_node {
   std::vector<int> after;  ///< indices of earlier nodes
 };
 
-/// A capture that goes on.
+/// A capture in progress.
 struct capture {
   stream_state* origin = nullptr;
   std::vector<stream_state*> joined;

@@ -11,8 +11,6 @@ namespace devcomm::simulator::detail::host_port {
 
 [[nodiscard]] int device_count();
 [[nodiscard]] int multiprocessors();
-/// Makes `device` the calling thread's, as `cudaSetDevice` does.
-void make_device_current(int device);
 
 /// Messages may call the device's kernels by the rank that launches them.
 void name_rank_of_device(int device, int rank);

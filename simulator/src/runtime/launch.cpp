@@ -2,7 +2,7 @@
 #include <devcomm/simulator/detail/launch.hpp>
 
 #include "gpu/multiprocessors.hpp"
-#include "runtime/device.hpp"
+#include "runtime/current_device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
 #include "runtime/simulation.hpp"
