@@ -63,8 +63,8 @@ class turn {
   uint32_t word_ = 0;
 };
 
-/// First come, first served; may be unlocked by another thread than the one that locked it, as the
-/// simulation passes it along with the baton.
+/// Fair, and may be unlocked by another thread than the one that locked it, as it is passed on with the
+/// baton.
 class ticket_lock {
  public:
   void lock() {

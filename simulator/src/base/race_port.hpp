@@ -49,11 +49,11 @@ struct race_port {
   void (*set_store_delay)(uint64_t longest, uint64_t seed, const uint64_t* step);
   /// The running thread's stores become visible at one time, until this ends.
   void (*stores_are_one)(bool on);
-  /// The running thread stops: memory gets back what it was shown without.
+  /// The running thread stops: memory gets back its latest values.
   void (*restore_memory)();
 };
 
-/// What the detector asks of the runtime: the settings that repeat the run.
+/// What the detector needs of the runtime: the settings that repeat the run.
 [[nodiscard]] std::string how_to_repeat();
 
 }  // namespace devcomm::simulator::detail

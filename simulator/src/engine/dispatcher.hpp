@@ -37,10 +37,9 @@ class dispatcher {
   [[nodiscard]] bool others_stay(Skips skips, Waits waits) const;
   [[nodiscard]] bool is_known(long thread) const;
   void wait_for_others();
-  /// Whether all threads of hosts wait, or have computed for long: so that launches come at the same step in
-  /// every run.
+  /// Whether all host threads wait, or have computed for long, so that launches come at the same step in every run.
   [[nodiscard]] bool hosts_settle();
-  /// Whether no thread of a host is running but those that have kept doing so.
+  /// Whether no host thread runs, apart from those that never stop.
   [[nodiscard]] bool hosts_rest();
   void report_deadlock();
 

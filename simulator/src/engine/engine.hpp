@@ -1,9 +1,9 @@
 /// \file engine.hpp
 /// The simulation: one baton, passed among block threads and the dispatcher.
 ///
-/// Whoever holds `lock` may touch everything here. While kernels run, the lock stays taken and goes
-/// along with the baton; host threads that call the CUDA runtime queue for it and are let in at the
-/// next scheduling step.
+/// The holder of `lock` may access everything here. While kernels run, the lock stays taken and is passed on
+/// with the baton; host threads that call the CUDA runtime queue for it and get it at the next scheduling
+/// step.
 #pragma once
 
 #include "base/futex.hpp"
@@ -44,7 +44,7 @@ class engine {
   void host_wait(condition& c);
   /// Lets the simulation take about `steps` scheduling steps, or until `c` holds.
   void host_wait_steps(condition& c, uint64_t steps);
-  /// Hands a task to the dispatcher once nothing is before it.
+  /// Hands a task to the dispatcher, once all its predecessors are done.
   void add_ready(task& t);
   /// Starts the dispatcher, and wakes it.
   void poke();
@@ -121,7 +121,7 @@ class engine {
 
   /// `dispatch` is what the dispatcher's thread runs; started when there is something to do.
   engine(const settings& first, std::unique_ptr<schedule_log> log, void (*dispatch)(engine&));
-  /// Starts the sequence of choices anew.
+  /// Restarts the sequence of choices.
   void restart();
 
  private:

@@ -219,7 +219,7 @@ void explorer::end_step(fiber& f) {
 
 void explorer::failed() {
   search_.run_free();
-  // Its threads are given up in the middle of a step.
+  // Its threads are abandoned in the middle of a step.
   const sanitizer::unobserved hidden;
   running_ = nullptr;
   polls_ = false;

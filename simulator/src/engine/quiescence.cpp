@@ -22,7 +22,7 @@
 namespace devcomm::simulator::detail {
 namespace {
 
-/// Threads that were here before `main`, such as a sanitizer's own.
+/// Threads that existed before `main`, such as a sanitizer's own.
 struct early_threads {
   early_threads();
   static constexpr int capacity = 16;
@@ -55,7 +55,7 @@ early_threads::early_threads() {
 
 const early_threads early;
 
-/// Reads a small file of /proc about a thread; whether there was something.
+/// Reads a small file of /proc about a thread; false if it is empty or gone.
 template <size_t Size>
 bool read_about(long id, const char* name, char (&text)[Size]) {
   char path[64];
@@ -202,7 +202,7 @@ bool dispatcher::hosts_settle() {
   constexpr uint64_t most = 100000000;
   engine& e = engine_;
   if (!e.hosts_moved || in_background_ || e.shared_with_processes) return true;
-  // Of processors, so that a busy machine changes nothing.
+  // Processor time, so that a busy machine makes no difference.
   const uint64_t used = processor_time(CLOCK_PROCESS_CPUTIME_ID) - processor_time(CLOCK_THREAD_CPUTIME_ID);
   if (unsettled_since_ == 0) unsettled_since_ = used;
   const bool patient = used <= unsettled_since_ + most;
@@ -228,7 +228,7 @@ bool dispatcher::hosts_settle() {
 void dispatcher::wait_for_others() {
   engine& e = engine_;
   const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
-  // At first at full speed: another process's rank is often about to arrive.
+  // Short waits at first: a rank of another process is often about to arrive.
   const uint64_t idle = real_time() - idle_since_;
   const timespec limit = to_timespec(idle < 200000 ? 1000 : std::min<uint64_t>(idle / 4, 1000000));
   e.lock.unlock();

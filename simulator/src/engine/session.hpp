@@ -22,11 +22,11 @@ struct fiber;
 
 /// The session of `f` that waits with that label, or null.
 [[nodiscard]] const session* session_of(const fiber& f, const devcomm::detail::wait_label& label);
-/// The sessions of `rank` on barrier or channel `index` of those that `s` is on one of.
+/// The sessions of `rank` on barrier or channel `index`, of the same kind as that of `s`.
 [[nodiscard]] std::vector<const session*> sessions_of_peer(const session_table& table, const session& s, int rank,
                                                            uint32_t index);
 
-/// The thread ends, or is given up.
+/// The thread ends, or is abandoned.
 void forget_sessions(fiber& f);
 
 }  // namespace devcomm::simulator::detail

@@ -30,7 +30,7 @@ struct session {
   std::vector<member> members;     ///< by rank in the group
   uint32_t come = 0;
   uint32_t left = 0;
-  /// What the thread that was first at each call called, and who it was: the latest of them.
+  /// One call of the group, and the thread that made it first; the latest calls are kept.
   struct call {
     devcomm::detail::session_call what;
     fiber* first;

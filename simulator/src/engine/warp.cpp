@@ -102,9 +102,9 @@ void await_lanes(block& b, fiber& f) {
   b.simulation.reschedule();
 }
 
-/// The part of `f` in a gather of an exploration. Who comes last depends on the order of steps that touch nothing, so
-/// who acts does not: the first lane of each part, as the order of lines is free, and in a wait, which looks at all in
-/// one step, the first of all.
+/// The task of `f` in a gather during an exploration. The lane that arrives last depends on the order of steps that
+/// touch no memory, so the acting lanes must not depend on it: the first lane of each part acts, since lines may be
+/// accessed in any order; in a wait, which polls all lines in one step, lane 0 does.
 warp_task explored_task(block& b, fiber& f, uint32_t part, bool last) {
   const uint32_t warp_index = f.rank / 32;
   const uint32_t lane = f.rank % 32;

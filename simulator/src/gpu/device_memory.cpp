@@ -85,7 +85,7 @@ void* allocate(memory_kind kind, int device, size_t bytes) {
     close(file);
     return nullptr;
   }
-  // Pages without access on both sides end what runs out of bounds.
+  // Guard pages on both sides, so that accesses out of bounds fault.
   const size_t mapped = data + 2 * page;
   void* const range = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {

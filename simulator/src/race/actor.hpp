@@ -80,7 +80,7 @@ class meeting {
 
   uint64_t number_ = ++meetings;
   clock_reference known_;
-  // Most that meet know the same: what was joined already, and what a clock became.
+  // Most threads that meet have the same clock: what was joined already, and the result.
   static constexpr size_t kept = 16;
   std::vector<clock_reference> released_;
   std::vector<std::pair<clock_reference, clock_reference>> acquired_;

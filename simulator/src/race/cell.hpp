@@ -15,7 +15,7 @@ namespace devcomm::simulator::race {
 /// as thousands before it visits none of theirs.
 class cell {
  public:
-  /// Remembers `now`. `ordered(r)`: whether `r` happens before it; `race(r)` is called for each record
+  /// Records `now`. `ordered(r)`: whether `r` happens before it; `race(r)` is called for each record
   /// that conflicts with it and does not.
   template <class Ordered, class Race>
   void access(const record& now, Ordered ordered, Race race);

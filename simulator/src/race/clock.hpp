@@ -75,10 +75,10 @@ using clock_reference = reference<clock>;
   return c ? c->of(group, lane) : 0;
 }
 
-/// `c` comes to know all that `other` knows.
+/// Joins `other` into `c`.
 void join(clock_reference& c, const clock_reference& other);
 
-/// `c` comes to know lane `lane` of a group of `width` threads up to `epoch`.
+/// Raises lane `lane` of a group of `width` threads to `epoch` in `c`.
 void raise(clock_reference& c, uint32_t group, uint32_t width, uint32_t lane, uint32_t epoch);
 
 /// Drops the entries of groups for which `gone` holds.

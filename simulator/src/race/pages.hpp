@@ -1,5 +1,5 @@
 /// \file pages.hpp
-/// Which memory is watched, and what is remembered of it.
+/// Which memory is checked, and the history of its accesses.
 #pragma once
 
 #include "race/actor.hpp"
@@ -42,7 +42,7 @@ class page {
     return found == older_.end() ? nullptr : &found->second;
   }
 
-  /// Watches, or forgets and no longer watches, the cells of [begin, end), which lies in this page.
+  /// Starts to check, or no longer checks, the cells of [begin, end), which lies in this page.
   void watch(uintptr_t begin, uintptr_t end);
   /// Whether nothing of the page is watched any more.
   bool forget(uintptr_t begin, uintptr_t end);

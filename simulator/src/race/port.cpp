@@ -1,4 +1,4 @@
-/// The detector's side of the runtime's announcements.
+/// The detector's implementation of base/race_port.hpp.
 #include "race/detector.hpp"
 
 #include "base/race_port.hpp"

@@ -17,7 +17,7 @@ namespace {
 using detail::engine_guard;
 using detail::the_engine;
 
-/// Puts the engine under the explorer's rules, and back however the exploration ends.
+/// Has the explorer choose, until the end of the scope.
 class rules {
  public:
   explicit rules(detail::explorer* who) {

@@ -1,4 +1,4 @@
-/// Kernel launches and what is known of kernels.
+/// Kernel launches and attributes of kernels.
 #include <devcomm/simulator/detail/launch.hpp>
 
 #include "gpu/multiprocessors.hpp"

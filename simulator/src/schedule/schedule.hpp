@@ -50,7 +50,7 @@ class chooser {
 /// The choices of one seed. Called with the baton.
 ///
 /// *pct* is Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs"
-/// (ASPLOS 2010): each thread has a random priority, the highest that can run does, and at DEPTH - 1 points
+/// (ASPLOS 2010): each thread has a random priority, the runnable one of highest priority runs, and at DEPTH - 1 points
 /// of LENGTH, drawn at random, the running thread drops below all others. Longer programs continue with the
 /// next LENGTH points. A thread that runs for `spin_limit` points without having to wait may be spinning on
 /// another thread, so its priority drops as well.
@@ -88,7 +88,7 @@ class schedule {
   [[nodiscard]] bool explores() const { return exploring_; }
   /// Restarts the count of such choices, as if the program began.
   void count_from_start() { begun_ = 0; }
-  /// Goes on with the files of an earlier schedule.
+  /// Takes over the files of an earlier schedule.
   void take_log(schedule& earlier);
 
   /// Whether polled words are to be checked, `steps` choices after they last were.

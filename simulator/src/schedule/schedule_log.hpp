@@ -3,7 +3,7 @@
 ///
 /// A line is "FROM POINT TO": the thread FROM, at its own POINT-th preemption point, stops, and TO continues.
 /// A thread is "DEVICE.LAUNCH.BLOCK.THREAD", its launch counted by device; "-" is the start of a piece of the run.
-/// As points count by thread, a line keeps its meaning when others are taken away.
+/// Points are counted by thread, so a line keeps its meaning when others are removed.
 #pragma once
 
 #include "schedule/runnable.hpp"
