@@ -89,13 +89,21 @@ class pinned {
 
 /// What the waiting rank launches.
 using launcher = std::function<void(const device_comm&, cudaStream_t, ending)>;
-/// What the same rank does beside it, for as long as the result lives.
-using neighbour = std::function<std::shared_ptr<void>()>;
+/// What the same rank does beside it, from `begin` on for as long as it lives.
+class neighbour {
+ public:
+  neighbour() = default;
+  neighbour(const neighbour&) = delete;
+  neighbour& operator=(const neighbour&) = delete;
+  virtual ~neighbour() = default;
+  virtual void begin() = 0;
+};
+using make_neighbour = std::function<std::unique_ptr<neighbour>()>;
 
 /// Rank 0 launches what `prepare` returns, which waits for the others in vain, and aborts after `lateness`. The launch
 /// must end within a millisecond of the abort; in the simulator it must end.
 template <class Prepare>
-void check_abort(Prepare prepare, std::chrono::microseconds lateness, const neighbour& make_beside = {}) {
+void check_abort(Prepare prepare, std::chrono::microseconds lateness, const make_neighbour& make_beside = {}) {
   test::on_ranks(test::ranks_that_meet(2), [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
     const launcher start = prepare(comm, needs);
@@ -104,8 +112,9 @@ void check_abort(Prepare prepare, std::chrono::microseconds lateness, const neig
       const stream own;
       const test::device_array<std::uint32_t> blocks(1);
       const pinned<std::uint32_t> ended;
+      std::unique_ptr<neighbour> beside = make_beside ? make_beside() : nullptr;
       start(device_comm.get(), own.handle, {blocks.get(), ended.get()});
-      std::shared_ptr<void> beside = make_beside ? make_beside() : nullptr;
+      if (beside) beside->begin();
       std::this_thread::sleep_for(lateness);
       const clock_type::time_point begin = clock_type::now();
       comm.abort();
@@ -156,38 +165,45 @@ launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs)
 }
 
 /// A stream that captures, and keeps all threads from what a capture forbids.
-class capture {
+class capture final : public neighbour {
  public:
-  capture() {
+  void begin() override {
     check_cuda(cudaStreamBeginCapture(captured_.handle, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
   }
-  ~capture() {
+  ~capture() override {
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(captured_.handle, &graph) == cudaSuccess) cudaGraphDestroy(graph);
   }
-  capture(const capture&) = delete;
-  capture& operator=(const capture&) = delete;
 
  private:
   stream captured_;
 };
 
 /// Streams that have a running kernel and another one behind it.
-class busy_streams {
+class busy_streams final : public neighbour {
  public:
+  /// Also launches the kernel once, as its code could not be loaded beside a kernel that waits.
   explicit busy_streams(unsigned count) : streams_(count) {
-    for (const stream& each : streams_)
-      for (int queued = 0; queued < 2; ++queued)
-        launch(spin, {.grid = 1, .block = 32, .stream = each.handle}, static_cast<const std::uint32_t*>(go_.get()));
+    go(1);
+    start(streams_.front());
+    check_cuda(cudaStreamSynchronize(streams_.front().handle), "spin");
+    go(0);
   }
-  ~busy_streams() {
-    std::atomic_ref(*go_.get()).store(1);
+  void begin() override {
+    for (const stream& each : streams_)
+      for (int queued = 0; queued < 2; ++queued) start(each);
+  }
+  ~busy_streams() override {
+    go(1);
     for (const stream& each : streams_) cudaStreamSynchronize(each.handle);
   }
-  busy_streams(const busy_streams&) = delete;
-  busy_streams& operator=(const busy_streams&) = delete;
 
  private:
+  void go(std::uint32_t value) { std::atomic_ref(*go_.get()).store(value); }
+  void start(const stream& on) {
+    launch(spin, {.grid = 1, .block = 32, .stream = on.handle}, static_cast<const std::uint32_t*>(go_.get()));
+  }
+
   pinned<std::uint32_t> go_;
   std::vector<stream> streams_;
 };
@@ -206,9 +222,9 @@ TEST_CASE("an abort ends a device full of threads that wait for packets within a
 }
 
 TEST_CASE("an abort ends waits while a graph is captured") {
-  check_abort(waiting_barriers, 1000us, [] { return std::make_shared<capture>(); });
+  check_abort(waiting_barriers, 1000us, [] { return std::make_unique<capture>(); });
 }
 
 TEST_CASE("an abort ends waits beside 64 busy streams") {
-  check_abort(waiting_barriers, 5000us, [] { return std::make_shared<busy_streams>(64u); });
+  check_abort(waiting_barriers, 5000us, [] { return std::make_unique<busy_streams>(64u); });
 }
