@@ -15,11 +15,10 @@ begin=$SECONDS
   cat <<END
 # Planted bugs
 
-Kernels with one mistake each, of the kinds that people make, run by [tests/planted](../tests/planted) on 3
-simulated GPUs with 2 blocks of 32 threads. A number says in how many of $seeds runs, with the seeds 1 to $seeds, the
-mode found the bug: by a report, a deadlock, or its result check. The same kernels without the mistake are silent in
-every mode and run. Each bug is a test, \`ctest -L planted\`. This page is written by
-[scripts/planted_bugs.sh](../scripts/planted_bugs.sh).
+Kernels with one typical bug each, run by [tests/planted](../tests/planted) on 3 simulated GPUs with 2 blocks of 32
+threads. The numbers say in how many of $seeds runs, with the seeds 1 to $seeds, a mode found the bug: by a report, a deadlock, or
+the check of results. Without the bug, the same kernels pass in every mode and run. Each bug is a test, \`ctest -L planted\`.
+This page is written by [scripts/planted_bugs.sh](../scripts/planted_bugs.sh).
 
 | mode | what runs |
 |---|---|

@@ -167,7 +167,7 @@ class program {
   unsigned runs_ = 0;
 };
 
-/// Whether a line of a schedule says that another thread goes on.
+/// Whether a line of a schedule is a switch to another thread.
 bool switches(const std::string& line) {
   std::istringstream in(line);
   std::string from, point, to;
@@ -201,7 +201,7 @@ lines shrink(lines all, Fails fails) {
   return all;
 }
 
-// --- places in the source ---
+// --- source locations ---
 
 std::string quoted(const std::string& text) {
   std::string result = "'";
@@ -224,18 +224,19 @@ lines look_up(const std::string& module, const std::string& offset) {
   return found;
 }
 
-/// Whether a kernel's author would look there: not in what the simulator and libraries have around it.
-bool of_interest(const std::string& place) {
+/// Whether the location is in the kernel's own code, and not in the simulator or a library around it.
+bool of_interest(const std::string& location) {
   constexpr std::array hidden = {"/simulator/include/",
                                  "/devcomm/simulator/",
-                                 "/host/simulator/",
+                                 "/simulator/src/",
+                                 "/simulator/shim/",
                                  "/devcomm/detail/",
                                  "/cuda/",
                                  "/c++/",
                                  "??",
                                  ":?"};
   return std::none_of(hidden.begin(), hidden.end(),
-                      [&](const char* part) { return place.find(part) != std::string::npos; });
+                      [&](const char* part) { return location.find(part) != std::string::npos; });
 }
 
 /// Whether a function is the simulator's or a library's around a kernel.
@@ -247,18 +248,18 @@ bool is_around(const std::string& function) {
 }
 
 /// "kernel.cu:12 in f(int)", from frames "module+0x12", innermost first; empty without any.
-std::string place_of(const std::vector<std::string>& frames) {
+std::string location_of(const std::vector<std::string>& frames) {
   std::string function_only;
   for (const std::string& frame : frames) {
     const size_t plus = frame.rfind('+');
     if (plus == std::string::npos) continue;
     const lines found = look_up(frame.substr(0, plus), frame.substr(plus + 1));
     for (size_t i = 0; i + 1 < found.size(); i += 2) {
-      const std::string place = found[i + 1].substr(0, found[i + 1].find(" (discriminator"));
-      if (of_interest(place)) return place + " in " + found[i];
+      const std::string location = found[i + 1].substr(0, found[i + 1].find(" (discriminator"));
+      if (of_interest(location)) return location + " in " + found[i];
       if (!function_only.empty() || is_around(found[i])) continue;
-      const bool known = place.find('?') == std::string::npos;
-      function_only = found[i] + (known ? ", through " + place : " (compile with -g for the line)");
+      const bool known = location.find('?') == std::string::npos;
+      function_only = found[i] + (known ? ", through " + location : " (compile with -g for the line)");
     }
   }
   return function_only;
@@ -274,9 +275,10 @@ void print_report(const lines& report) {
     std::getline(in, who, '\t');
     std::vector<std::string> frames;
     for (std::string frame; std::getline(in, frame, '\t');) frames.push_back(frame);
-    const std::string place = place_of(frames);
+    const std::string location = location_of(frames);
     if (what == "stops") {
-      std::printf("%4u. %s stops at %s\n", ++number, who.c_str(), place.empty() ? "an unknown place" : place.c_str());
+      std::printf("%4u. %s stops at %s\n", ++number, who.c_str(),
+                  location.empty() ? "an unknown location" : location.c_str());
       stopped = true;
     } else {
       if (stopped) {
@@ -285,9 +287,9 @@ void print_report(const lines& report) {
         std::printf("%4u. ", ++number);
       }
       std::printf("%s goes on from %s\n", who.c_str(),
-                  !place.empty()   ? place.c_str()
-                  : frames.empty() ? "its start"
-                                   : "an unknown place");
+                  !location.empty() ? location.c_str()
+                  : frames.empty()  ? "its start"
+                                    : "an unknown location");
       stopped = false;
     }
   }
@@ -311,7 +313,7 @@ int main(int argc, char** argv) {
   }
   if (failure == 0) {
     fail("no failure under " + std::to_string(o.seeds) +
-         " seeds; try another DEVCOMM_SIM_SCHEDULE, or DEVCOMM_SIM_LATE_STORES");
+         " seeds; try another DEVCOMM_SIM_SCHEDULE, or DEVCOMM_SIM_STORE_DELAY");
   }
   std::fputs(p.output().c_str(), stdout);
   const lines recorded = read_lines(folder.file("recorded"));

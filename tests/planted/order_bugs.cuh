@@ -79,7 +79,7 @@ void missing_block_sync(const bench& b) {
   b.expect(out, [](std::uint32_t i) { return threads - 1 - i % threads; });
 }
 
-/// One thread meets the peers for its block, and the block does not meet before.
+/// One thread synchronizes with the peers for its block, without a block barrier before.
 __global__ void meet_alone(device_comm comm, board words, std::uint32_t* out, bool wrong) {
   const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;
   words.local()[mine] = value(comm, 0);
@@ -136,7 +136,7 @@ void missing_final_barrier(const bench& b) {
   b.expect(out, [&](std::uint32_t i) { return next_value(b, i / words, i % words); });
 }
 
-/// One rank's blocks meet at each other's barriers.
+/// Blocks of one rank use each other's barriers.
 __global__ void meet_elsewhere(device_comm comm, board words, std::uint32_t* out, bool wrong) {
   const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned index = wrong && comm.rank == 1 ? (blockIdx.x + 1) % gridDim.x : blockIdx.x;

@@ -43,7 +43,7 @@ struct bench {
     for (std::uint32_t i = 0; i < got.size(); ++i) {
       if (got[i] == of(i)) continue;
       throw std::runtime_error("wrong result: rank " + std::to_string(ranks.rank()) + " has " + std::to_string(got[i]) +
-                               " in place " + std::to_string(i) + ", expected " + std::to_string(of(i)));
+                               " at index " + std::to_string(i) + ", expected " + std::to_string(of(i)));
     }
   }
 };

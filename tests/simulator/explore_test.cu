@@ -241,15 +241,15 @@ TEST_CASE("a failure says how to repeat its schedule") {
   CHECK(contains(sim::last_failure(), "gave up (seed 77)"));
 }
 
-TEST_CASE("late stores are refused where nothing tells of stores") {
+TEST_CASE("delayed stores are refused where stores are not instrumented") {
   if (sim::detects_races()) {
-    sim::set_late_stores(5);
-    CHECK(sim::late_stores() == 5);
-    sim::set_late_stores(0);
+    sim::set_store_delay(5);
+    CHECK(sim::store_delay() == 5);
+    sim::set_store_delay(0);
   } else {
-    CHECK_THROWS_AS(sim::set_late_stores(1), std::logic_error);
+    CHECK_THROWS_AS(sim::set_store_delay(1), std::logic_error);
   }
-  CHECK(sim::late_stores() == 0);
+  CHECK(sim::store_delay() == 0);
 }
 
 TEST_CASE("a schedule of an unknown name is refused") {

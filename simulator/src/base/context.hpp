@@ -3,7 +3,7 @@
 #pragma once
 
 extern "C" {
-/// Keeps the callee-saved registers on the running stack, its place in `*from`, and goes on where the
+/// Keeps the callee-saved registers on the running stack, its stack pointer in `*from`, and continues where the
 /// context `to` left off.
 void devcomm_simulator_switch(void** from, void* to);
 }

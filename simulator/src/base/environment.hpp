@@ -2,7 +2,7 @@
 /// The environment variables of the simulator; read nowhere else.
 ///
 /// Plain C, as the race detector asks for its own before the C++ runtime may be used. A value that makes no sense ends
-/// the program: to simulate something else than was asked for helps nobody.
+/// the program: a simulation of something else than was asked for is useless.
 #pragma once
 
 #include <cstdint>

@@ -63,8 +63,8 @@ class turn {
   uint32_t word_ = 0;
 };
 
-/// First come, first served; may be unlocked by another thread than the one that locked it, as the
-/// simulation passes it along with the baton.
+/// Fair, and may be unlocked by another thread than the one that locked it, as it is passed on with the
+/// baton.
 class ticket_lock {
  public:
   void lock() {
@@ -80,7 +80,7 @@ class ticket_lock {
     __atomic_store_n(&serving_, now, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&next_, __ATOMIC_SEQ_CST) != now) futex_wake(&serving_, INT_MAX);
   }
-  /// Whether somebody waits for the holder.
+  /// Whether a thread waits for the holder.
   [[nodiscard]] bool contended() const { return __atomic_load_n(&next_, __ATOMIC_RELAXED) - serving_ > 1; }
 
  private:

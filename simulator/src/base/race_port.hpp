@@ -1,5 +1,5 @@
 /// \file race_port.hpp
-/// What the runtime tells the race detector, when that is linked (devcomm_simulator_race).
+/// What the runtime reports to the race detector, if that is linked (devcomm_simulator_race).
 #pragma once
 
 #include <cstddef>
@@ -45,15 +45,15 @@ struct race_port {
   void (*set_exit_status)(int status);
   void (*name_rank)(int device, int rank);
 
-  // Stores that are seen late: up to `longest` steps (0: none), of which `*step` is the current one.
-  void (*set_late)(uint64_t longest, uint64_t seed, const uint64_t* step);
+  // The store-buffer delay: up to `longest` steps (0: none), of which `*step` is the current one.
+  void (*set_store_delay)(uint64_t longest, uint64_t seed, const uint64_t* step);
   /// The running thread's stores become visible at one time, until this ends.
   void (*stores_are_one)(bool on);
-  /// The running thread stops: memory gets back what it was shown without.
-  void (*put_back)();
+  /// The running thread stops: memory gets back its latest values.
+  void (*restore_memory)();
 };
 
-/// What the detector asks of the runtime: the settings that repeat the run.
+/// What the detector needs of the runtime: the settings that repeat the run.
 [[nodiscard]] std::string how_to_repeat();
 
 }  // namespace devcomm::simulator::detail

@@ -1,5 +1,5 @@
 /// \file sanitizer.hpp
-/// What the runtime tells devcomm's race detector, ThreadSanitizer and AddressSanitizer. Every call does
+/// What the runtime reports to devcomm's race detector, ThreadSanitizer and AddressSanitizer. Every call does
 /// nothing in a program without the sanitizer, so one build of the runtime serves all.
 ///
 /// A race detector's view: each simulated thread is a thread of its own; switching orders nothing.
@@ -35,7 +35,7 @@ inline bool exact() { return &devcomm_simulator_race_port != nullptr; }
 inline const race_port& exact_port() { return devcomm_simulator_race_port; }
 inline bool thread() { return __tsan_switch_to_fiber != nullptr; }
 inline bool address() { return __asan_poison_memory_region != nullptr; }
-/// Whether somebody wants to know what is ordered.
+/// Whether a race detector is there.
 inline bool orders() { return exact() || thread(); }
 
 /// A point in memory through which an order between simulated threads is announced.
@@ -65,7 +65,7 @@ inline void acquire(cell& c) {
   }
 }
 /// Who completes a round of a barrier acquires for all that met in it, and then clears the cell: so no
-/// round tells of another. ThreadSanitizer's threads acquire for themselves.
+/// round is ordered with another. ThreadSanitizer's threads acquire for themselves.
 inline void acquire_as(void* id, cell& c) {
   if (exact()) exact_port().acquire_as(id, &c.word);
 }
@@ -118,17 +118,17 @@ inline void name(const void* p, size_t bytes, const char* what) {
   if (exact()) exact_port().name(p, bytes, what);
 }
 
-/// Stores are seen up to `longest` steps late; does nothing without devcomm's race detector.
-inline void set_late(uint64_t longest, uint64_t seed, const uint64_t* step) {
-  if (exact()) exact_port().set_late(longest, seed, step);
+/// Stores become visible up to `longest` steps later; does nothing without devcomm's race detector.
+inline void set_store_delay(uint64_t longest, uint64_t seed, const uint64_t* step) {
+  if (exact()) exact_port().set_store_delay(longest, seed, step);
 }
 /// Between the two the running thread's stores become visible at one time.
 inline void stores_are_one(bool on) {
   if (exact()) exact_port().stores_are_one(on);
 }
-/// Another thread may look at memory: ends what the running one was shown of stores that are late.
-inline void put_back() {
-  if (exact()) exact_port().put_back();
+/// Another thread may load: memory gets back the latest values, where the running thread was shown older ones.
+inline void restore_memory() {
+  if (exact()) exact_port().restore_memory();
 }
 
 inline void poison(const void* p, size_t bytes) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t pattern = 0x5ca1ab1e0ddba11du;
 
-/// Tops lie at different places in their pages; at the same one, all would share a few cache sets.
+/// Tops lie at different offsets in their pages; at one offset, all would share a few cache sets.
 constexpr size_t stagger(uint32_t i) { return (i % 16) * 64; }
 
 }  // namespace
@@ -32,7 +32,7 @@ void stack_set::allocate(uint32_t stacks, size_t bytes) {
 
 void stack_set::release() {
   if (base_ == nullptr) return;
-  // Fibers that were given up leave frames behind that AddressSanitizer holds to be alive.
+  // Abandoned fibers leave frames that AddressSanitizer takes to be alive.
   sanitizer::unpoison(base_ + guard, bytes_ * stacks_);
   munmap(base_, guard + bytes_ * stacks_);
   base_ = nullptr;

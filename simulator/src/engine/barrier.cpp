@@ -13,7 +13,7 @@ namespace {
   return barrier.threads == 0 ? b.live : barrier.threads;
 }
 
-/// Everyone is here: wakes those that wait, and readies the barrier for the next round.
+/// All threads have arrived: wakes those that wait, and prepares the barrier for the next round.
 uint32_t complete(block& b, uint32_t index) {
   named_barrier& barrier = b.barriers[index];
   const uint32_t predicates = barrier.predicates;

@@ -24,7 +24,7 @@ struct named_barrier {
   uint32_t threads = 0;  ///< that complete it, as the first arrival said; 0: all that live
   uint32_t predicates = 0;
   bool odd = false;
-  sanitizer::cell cells[2];  ///< of even and odd rounds, so that no round tells of the next
+  sanitizer::cell cells[2];  ///< of even and odd rounds, so that rounds are ordered apart
 };
 
 /// Lanes that synchronise by one mask. Masks have cells of their own, so that disjoint groups of a

@@ -1,6 +1,7 @@
 #include "engine/dispatcher.hpp"
 
 #include "engine/failure.hpp"
+#include "engine/task_order.hpp"
 
 #include <algorithm>
 
@@ -29,7 +30,7 @@ void dispatcher::run() {
       idle_since_ = 0;
       run_blocks();
     } else if (!e.grids.empty()) {
-      standstill();
+      quiescence();
     } else {
       e.failed_since_idle = false;
       sleep();
@@ -38,7 +39,7 @@ void dispatcher::run() {
 }
 
 /// Kernels run while a host thread waits for something, so that a program whose host is one thread
-/// repeats exactly; left alone for long, they run all the same.
+/// repeats exactly; if none waits for long, they run anyway.
 bool dispatcher::wanted() {
   if (!engine_.waiters_.empty()) {
     in_background_ = false;
@@ -68,7 +69,7 @@ void dispatcher::start_tasks() {
   while (!e.ready_tasks_.empty()) {
     std::vector<task*> ready;
     ready.swap(e.ready_tasks_);
-    // Threads of hosts come in any order.
+    // Host threads submit in any order.
     std::stable_sort(ready.begin(), ready.end(), [](const task* a, const task* b) { return a->device < b->device; });
     for (task* t : ready) {
       const task_ref keep(t);
@@ -132,7 +133,7 @@ void dispatcher::join_blocks() {
   engine_.finished_blocks.clear();
 }
 
-/// Ends launches that have nothing left to run; one that failed is stopped block by block.
+/// Ends launches that have no blocks left; a failed one is stopped block by block.
 void dispatcher::end_grids() {
   engine& e = engine_;
   for (size_t i = 0; i < e.grids.size();) {
@@ -170,7 +171,7 @@ void dispatcher::run_blocks() {
   uint64_t seen = e.steps;
   uint64_t since = real_time();
   while (!e.dispatcher_turn.await_for(500000000)) {
-    // The baton is away: only reads of what says whether it moves.
+    // Another thread has the baton: only reads here, to see whether it makes progress.
     const uint64_t steps = __atomic_load_n(&e.steps, __ATOMIC_RELAXED);
     const uint64_t now = real_time();
     if (steps != seen) {

@@ -1,5 +1,5 @@
 /// \file dispatcher.hpp
-/// The OS thread that starts launches and copies, ends them, and decides what a standstill means.
+/// The OS thread that starts launches and copies, ends them, and decides what to do at quiescence.
 #pragma once
 
 #include "engine/block.hpp"
@@ -27,32 +27,31 @@ class dispatcher {
   [[nodiscard]] bool wanted();
   void sleep();
   void run_blocks();
-  void standstill();
+  void quiescence();
   /// Whether some thread of the process other than the simulator's runs, or may wake by itself: all
   /// others wait in the CUDA runtime or, without a limit, for each other.
-  [[nodiscard]] bool others_may_help() const;
-  /// Whether `waits` holds, and goes on to, for all threads of the process but the simulator's and those that `skips`
-  /// leaves out.
+  [[nodiscard]] bool others_may_act() const;
+  /// Whether `waits` holds, and continues to hold, for all threads of the process except the simulator's and those for
+  /// which `skips` holds.
   template <class Skips, class Waits>
   [[nodiscard]] bool others_stay(Skips skips, Waits waits) const;
   [[nodiscard]] bool is_known(long thread) const;
-  void wait_for_help();
-  /// Whether all threads of hosts wait, or have computed for long: so that launches come at the same step in
-  /// every run.
+  void wait_for_others();
+  /// Whether all host threads wait, or have computed for long, so that launches come at the same step in every run.
   [[nodiscard]] bool hosts_settle();
-  /// Whether no thread of a host is running but those that have kept doing so.
+  /// Whether no host thread runs, apart from those that never stop.
   [[nodiscard]] bool hosts_rest();
   void report_deadlock();
 
   engine& engine_;
   uint64_t idle_since_ = 0;    ///< real time; 0: not idle
-  uint64_t idle_checked_ = 0;  ///< real time of the latest look at the other threads
+  uint64_t idle_checked_ = 0;  ///< real time when the other threads were last inspected
   uint64_t idle_step_ = 0;
   uint64_t real_base_ = 0;
   bool in_background_ = false;
-  bool help_possible_ = false;
-  uint64_t unsettled_since_ = 0;  ///< processor time of hosts; 0: no look at them is under way
-  std::vector<long> restless_;    ///< threads of hosts that ran all the time that they had
+  bool others_may_act_ = false;
+  uint64_t unsettled_since_ = 0;  ///< processor time of hosts; 0: they are not being inspected
+  std::vector<long> busy_hosts_;  ///< host threads that kept running all the time
 };
 
 }  // namespace devcomm::simulator::detail

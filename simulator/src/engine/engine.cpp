@@ -29,7 +29,7 @@ void* dispatch(void* argument) {
 
 engine::engine(const settings& first, std::unique_ptr<schedule_log> log, void (*dispatch)(engine&))
     : config(first), order(config.schedule, config.seed, std::move(log)), dispatch_(dispatch) {
-  sanitizer::set_late(config.late_stores, config.seed, &steps);
+  sanitizer::set_store_delay(config.store_delay, config.seed, &steps);
 }
 
 void engine::restart() {
@@ -39,7 +39,7 @@ void engine::restart() {
   trace = 0;
   launches = 0;
   last_peek_ = steps;
-  sanitizer::set_late(shared_with_processes ? 0 : config.late_stores, config.seed, &steps);
+  sanitizer::set_store_delay(shared_with_processes ? 0 : config.store_delay, config.seed, &steps);
 }
 
 void engine::poke() {

@@ -1,13 +1,13 @@
 /// \file engine.hpp
 /// The simulation: one baton, passed among block threads and the dispatcher.
 ///
-/// Whoever holds `lock` may touch everything here. While kernels run, the lock stays taken and goes
-/// along with the baton; host threads that call the CUDA runtime queue for it and are let in at the
-/// next scheduling step.
+/// The holder of `lock` may access everything here. While kernels run, the lock stays taken and is passed on
+/// with the baton; host threads that call the CUDA runtime queue for it and get it at the next scheduling
+/// step.
 #pragma once
 
 #include "base/futex.hpp"
-#include "engine/session.hpp"
+#include "engine/session_table.hpp"
 #include "engine/settings.hpp"
 #include "gpu/multiprocessors.hpp"
 #include "schedule/schedule.hpp"
@@ -44,15 +44,14 @@ class engine {
   void host_wait(condition& c);
   /// Lets the simulation take about `steps` scheduling steps, or until `c` holds.
   void host_wait_steps(condition& c, uint64_t steps);
-  /// Hands a task to the dispatcher once nothing is before it.
+  /// Hands a task to the dispatcher, once all its predecessors are done.
   void add_ready(task& t);
-  /// Starts the dispatcher, and tells it that there is something new.
+  /// Starts the dispatcher, and wakes it.
   void poke();
 
   // --- block threads (scheduler.cpp) ---
 
-  /// Makes the running fiber give way; returns when it is its turn again. A fiber that is no longer
-  /// runnable comes back after `wake`.
+  /// Yields the running fiber; returns when it is chosen again, which takes a `wake` if it is no longer runnable.
   void reschedule();
   /// Who runs next: a block, or null for the dispatcher.
   [[nodiscard]] block* choose();
@@ -67,7 +66,7 @@ class engine {
   // --- waiting fibers (watch.cpp) ---
   void add_waiting(fiber& f);
   void remove_waiting(fiber& f);
-  /// Wakes every fiber whose memory has changed or whose time has come; whether there was one.
+  /// Wakes every fiber whose polled words have changed or whose wake time has passed; whether there was one.
   bool peek();
   /// Wakes polling fibers whose loop may load something else in its next round; whether there was one.
   bool wake_pollers();
@@ -86,7 +85,7 @@ class engine {
 
   settings config;
   schedule order;
-  explorer* explored_by = nullptr;  ///< is told what threads do, and chooses; null for nobody
+  explorer* explored_by = nullptr;  ///< of the exploration that runs, or null
   session_table sessions;
   multiprocessors gpus;
   uint64_t unfinished_tasks = 0;
@@ -107,14 +106,14 @@ class engine {
   }
   turn dispatcher_turn;
   const block* running = nullptr;  ///< the block that has the baton
-  bool hosts_moved = true;         ///< a thread of a host may run that waited when it was last looked at
+  bool hosts_moved = true;         ///< a host thread that waited when it was last inspected may run
   bool failed_since_idle = false;  ///< a launch failed and others still run: theirs follow from it
 
   runnable_blocks ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
   uint32_t grid_count = 0;              ///< of them; read by threads without the lock
-  std::vector<long> onlookers;          ///< threads of the host that never help
+  std::vector<long> observers;          ///< host threads that only observe, and never act
   std::vector<block*> finished_blocks;  ///< to be joined by the dispatcher
 
   /// Nanoseconds of simulated time that one scheduling step takes.
@@ -122,7 +121,7 @@ class engine {
 
   /// `dispatch` is what the dispatcher's thread runs; started when there is something to do.
   engine(const settings& first, std::unique_ptr<schedule_log> log, void (*dispatch)(engine&));
-  /// Starts the sequence of choices anew.
+  /// Restarts the sequence of choices.
   void restart();
 
  private:
@@ -142,7 +141,7 @@ class engine {
   uint32_t ended_ = 0;
   std::vector<task*> ready_tasks_;
   uint32_t returning_ = 0;  ///< host threads that are satisfied and not yet back
-  uint32_t event_ = 0;      ///< futex: changes when the dispatcher has something new to look at
+  uint32_t event_ = 0;      ///< futex: changes when the dispatcher has work
   uint64_t last_call_ = 0;  ///< real time of the latest poke
   uint64_t last_peek_ = 0;  ///< step
   void (*dispatch_)(engine&);

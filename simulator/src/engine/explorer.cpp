@@ -62,7 +62,7 @@ std::span<fiber> lanes_of(const fiber& f) {
   return all.subspan(first, std::min<size_t>(32, all.size() - first));
 }
 
-/// The lane that goes on where the warp of `f` waits in step; null where none does.
+/// The lane that continues when the warp of `f` waits in lockstep; null when none does.
 fiber* next_in_step(const fiber& f) {
   for (fiber& lane : lanes_of(f)) {
     if (lane.label != nullptr && lane.waits_with_warp && lane.state == fiber_state::runnable) return &lane;
@@ -83,9 +83,9 @@ void explorer::begin() {
   search_.begin();
   introduced_.assign(numbers_.size(), false);
   pending_.clear();
-  vain_.clear();
+  unsuccessful_.clear();
   meetings_.clear();
-  awaits_ = looks_ = false;
+  awaits_ = polls_ = false;
   running_ = nullptr;
   schedule_.clear();
 }
@@ -124,16 +124,16 @@ void explorer::touches(const fiber& f, const void* address, size_t bytes, bool w
   awaits_ = awaits_ || f.label != nullptr || f.watches.repeats > 0;
   stored_ = stored_ || writes;
   const memory_access access{location_of(f, address), static_cast<uint32_t>(bytes), writes, value};
-  if (!looks_ || !has(pending_, access)) pending_.push_back(access);
+  if (!polls_ || !has(pending_, access)) pending_.push_back(access);
 }
 
-void explorer::found_nothing(const fiber& f) {
+void explorer::poll_failed(const fiber& f) {
   const sanitizer::unobserved hidden;
   pending_.clear();
-  if (!looks_) vain_.clear();
+  if (!polls_) unsuccessful_.clear();
   for (const watch& w : f.watches.entries) {
     const memory_access access{location_of(f, w.address), w.bytes, false, w.value};
-    if (!has(vain_, access)) vain_.push_back(access);
+    if (!has(unsuccessful_, access)) unsuccessful_.push_back(access);
   }
 }
 
@@ -161,33 +161,33 @@ void explorer::stopped(scheduled_thread& t) {
   auto& f = static_cast<fiber&>(t);
   if (running_ != &f) return;
   const sanitizer::unobserved hidden;
-  if (looks_) return go_on_looking();
+  if (polls_) return continue_polling();
   const bool nothing = pending_.empty() && meetings_.empty();
   if (nothing && f.state == fiber_state::runnable) return;
   if (nothing && (f.state == fiber_state::polling || f.state == fiber_state::sleeping)) {
     running_ = nullptr;
-    search_.waits(number_of(f), vain_);
-    vain_.clear();
+    search_.waits(number_of(f), unsuccessful_);
+    unsuccessful_.clear();
     return;
   }
   end_step(f);
 }
 
-void explorer::go_on_looking() {
+void explorer::continue_polling() {
   const std::span<fiber> lanes = lanes_of(*running_);
   if (const fiber* const next = next_in_step(*running_); next != nullptr && !stored_) {
     running_ = next;
     return;
   }
-  looks_ = false;
+  polls_ = false;
   const auto sleeps = [](const fiber& f) { return f.state == fiber_state::polling; };
   if (!stored_ && std::any_of(lanes.begin(), lanes.end(), sleeps)) {
     running_ = nullptr;
     pending_.clear();
     meetings_.clear();
     awaits_ = false;
-    search_.waits(number_of(lanes.front()), vain_);
-    vain_.clear();
+    search_.waits(number_of(lanes.front()), unsuccessful_);
+    unsuccessful_.clear();
     return;
   }
   meeting all{running_->home, nullptr, 0, {}};
@@ -219,10 +219,10 @@ void explorer::end_step(fiber& f) {
 
 void explorer::failed() {
   search_.run_free();
-  // Its threads are given up in the middle of a step.
+  // Its threads are abandoned in the middle of a step.
   const sanitizer::unobserved hidden;
   running_ = nullptr;
-  looks_ = false;
+  polls_ = false;
   pending_.clear();
   meetings_.clear();
 }
@@ -264,9 +264,9 @@ scheduled_thread& explorer::choose_thread(scheduled_block& b) {
   fiber& f = static_cast<block&>(b).fibers[next_.thread];
   f.quantum = 1;
   if (running_ == nullptr && next_in_step(f) != nullptr) {
-    looks_ = true;
+    polls_ = true;
     stored_ = false;
-    vain_.clear();
+    unsuccessful_.clear();
   }
   running_ = &f;
   return f;

@@ -1,5 +1,5 @@
 /// \file explorer.hpp
-/// Carries out an exploration: tells it what the simulation's threads do, and lets run whom it chooses.
+/// Runs an exploration: reports to it what the simulation's threads do, and runs the threads that it chooses.
 #pragma once
 
 #include "base/sanitizer.hpp"
@@ -18,9 +18,9 @@ class block;
 struct fiber;
 struct task;
 
-/// Lanes of a warp that wait together, in step, are one thread from their first look on, under the number of lane 0:
-/// they look at all of their memory in one step, or in vain. A step ends with what one of them stores or with the
-/// wait, and the rest of the warp goes on when all have left that.
+/// Lanes of a warp that wait together, in lockstep, count as one thread from their first poll on, under the number of
+/// lane 0: they poll all of their words in one step, or without success. The step ends with a store by one of them or
+/// with the wait, and the rest of the warp continues when all have left the wait.
 ///
 /// All but `begin`, `end` and the results are called with the baton.
 class explorer final : public chooser {
@@ -36,13 +36,13 @@ class explorer final : public chooser {
 
   // --- the running thread ---
   void touches(const fiber& f, const void* address, size_t bytes, bool writes, uint64_t value);
-  /// What it has read since it last stopped was not what it waits for: it sleeps until what it watches changes.
-  void found_nothing(const fiber& f);
-  /// It has come to a place where another may go on.
+  /// Its poll was unsuccessful: it sleeps until one of its words changes.
+  void poll_failed(const fiber& f);
+  /// It is at a preemption point.
   void stopped(scheduled_thread& t) override;
   /// It has ended.
   void ended(fiber& f);
-  /// It wakes `f`, which is at a barrier or in a warp operation that all have come to.
+  /// It wakes `f` from a barrier or warp operation that is now complete.
   void meets(fiber& f);
   /// A launch has failed: what follows is of no interest.
   void failed();
@@ -73,16 +73,16 @@ class explorer final : public chooser {
   [[nodiscard]] int number_of(const thread_key& key, const block& home);
   [[nodiscard]] int number_of(fiber& f);
   void end_step(fiber& f);
-  /// A lane of the warp that looks has stopped: another goes on, or the look is over.
-  void go_on_looking();
+  /// A lane of the polling warp has stopped: another one continues, or the poll is over.
+  void continue_polling();
 
   exploration search_;
   std::map<thread_key, int> numbers_;  ///< the same in all executions
   std::vector<bool> introduced_;       ///< threads of this execution
   std::vector<memory_access> pending_;
-  std::vector<memory_access> vain_;  ///< what the latest look in vain depends on
+  std::vector<memory_access> unsuccessful_;  ///< what the latest unsuccessful poll depends on
   bool awaits_ = false;
-  bool looks_ = false;   ///< the warp of `running_`, in one step
+  bool polls_ = false;   ///< the warp of `running_` does, in one step
   bool stored_ = false;  ///< one of its lanes has
   std::vector<meeting> meetings_;
   const fiber* running_ = nullptr;  ///< whose step is not over

@@ -8,9 +8,9 @@
 
 namespace devcomm::simulator::detail {
 
-/// World rank of the kernel that the block belongs to, or -1 when nothing says it.
+/// World rank of the kernel that the block belongs to, or -1 when it is not known.
 [[nodiscard]] int rank_of(const block& b);
-/// "rank 2, block 3"; "device 2, block 3" for a thread that has not said its rank.
+/// "rank 2, block 3"; "device 2, block 3" when the rank is not known.
 [[nodiscard]] std::string describe_block(const block& b);
 /// `describe_block` and "thread 5".
 [[nodiscard]] std::string describe_thread(const fiber& f);

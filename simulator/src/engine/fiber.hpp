@@ -30,7 +30,7 @@ enum class fiber_state : uint8_t {
   finished,
 };
 
-/// Memory that a fiber has looked at and what it found.
+/// A word that a fiber has loaded, and the value that it found.
 struct watch {
   const void* address;
   uint64_t value;
@@ -41,7 +41,7 @@ struct watch {
 struct watch_list {
   /// A fiber that loads more words than this outside devcomm's waits is taken to scan memory, not to poll: it never
   /// sleeps.
-  static constexpr size_t most_of_loop = 256;
+  static constexpr size_t most_polled_words = 256;
 
   std::vector<watch> entries;
   size_t cursor = 0;     ///< in `entries`: the word that a loop loads after its latest load
@@ -76,13 +76,13 @@ struct fiber : scheduled_thread {
   // Waiting for memory or time.
   watch_list watches;
   const devcomm::detail::wait_label* label = nullptr;
-  uint64_t wake_time = never;    ///< looks again at this time at the latest
+  uint64_t wake_time = never;    ///< polls again at this time at the latest
   uint64_t wait_start = 0;       ///< when the wait began
-  uint64_t deadline = never;     ///< of a labelled wait, once it has looked at the clock
-  bool paused = false;           ///< the labelled wait has looked in vain before
-  bool waits_with_warp = false;  ///< the labelled wait is one of all lanes of its warp: none sleeps while another looks
+  uint64_t deadline = never;     ///< of a labelled wait, once it has read the clock
+  bool paused = false;           ///< the labelled wait has polled without success
+  bool waits_with_warp = false;  ///< the labelled wait is one of all lanes of its warp: none sleeps while another polls
   bool saw_change = false;       ///< since it last would have slept
-  bool reads_clock = false;      ///< read the clock since its last look
+  bool reads_clock = false;      ///< read the clock since its last poll
 
   // At a barrier or in a warp operation.
   uint32_t barrier = 0;

@@ -33,7 +33,7 @@ struct grid {
   uint64_t next_block = 0;  ///< the first one not started
   std::vector<block*> running;
 
-  /// Barriers and channels of which a launch has one session at most, and that have had theirs.
+  /// Barriers and channels that allow one session per launch, and have had it.
   std::set<std::tuple<const void*, uint64_t, uint32_t, int32_t>> used;
 
   bool failed = false;

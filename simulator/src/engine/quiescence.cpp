@@ -1,10 +1,10 @@
-/// What to do when every thread of every launch waits.
+/// Quiescence: every thread of every launch waits.
 ///
-/// First, look again; then let threads that poll look for themselves. Then time: when nobody outside
-/// can help, simulated time jumps to the next moment that some thread waits for, or there is none and
-/// the launches are deadlocked. While another thread of the process might still launch, abort or
-/// write, simulated time passes with real time instead, and deadlock is declared only after the grace
-/// period. While memory is shared with other processes, it never is.
+/// First, all words that threads poll are checked again, and threads that poll outside devcomm's waits are woken to
+/// poll further words. Then time: if no other thread of the process can act, simulated time jumps to the next deadline
+/// or end of a sleep; if there is none, the launches are deadlocked. As long as another thread of the process may still
+/// launch, abort or write, simulated time follows real time, and a deadlock is declared only after the grace period.
+/// While memory is shared with other processes, it never is.
 #include "engine/dispatcher.hpp"
 #include "engine/explorer.hpp"
 #include "engine/snapshot.hpp"
@@ -22,7 +22,7 @@
 namespace devcomm::simulator::detail {
 namespace {
 
-/// Threads that were here before `main`, such as a sanitizer's own.
+/// Threads that existed before `main`, such as a sanitizer's own.
 struct early_threads {
   early_threads();
   static constexpr int capacity = 16;
@@ -55,7 +55,7 @@ early_threads::early_threads() {
 
 const early_threads early;
 
-/// Reads a small file of /proc about a thread; whether there was something.
+/// Reads a small file of /proc about a thread; false if it is empty or gone.
 template <size_t Size>
 bool read_about(long id, const char* name, char (&text)[Size]) {
   char path[64];
@@ -121,8 +121,8 @@ bool dispatcher::is_known(long thread) const {
       if (b->thread_id == thread) return true;
     }
   }
-  for (const long onlooker : engine_.onlookers) {
-    if (onlooker == thread) return true;
+  for (const long observer : engine_.observers) {
+    if (observer == thread) return true;
   }
   for (const long ended : engine_.ended_threads_) {
     if (ended == thread) return true;
@@ -130,8 +130,8 @@ bool dispatcher::is_known(long thread) const {
   return false;
 }
 
-/// One look at all threads is not enough: a thread seen waiting may be woken by one that is seen
-/// later, when that waits too. In two looks, it has slept once more.
+/// One pass over all threads is not enough: a thread seen waiting may be woken by one that is inspected later, and that
+/// then waits too. Between two passes the number of sleeps of the former has changed.
 template <class Skips, class Waits>
 bool dispatcher::others_stay(Skips skips, Waits waits) const {
   bool stay = true;
@@ -143,15 +143,15 @@ bool dispatcher::others_stay(Skips skips, Waits waits) const {
       sum += (sleeps_of(id) + 1) * static_cast<uint64_t>(id);
     });
   }
-  // Last: a thread that queues for the engine's lock looks as if it waited for others.
+  // Last, since a thread that queues for the engine's lock appears to wait for others.
   return stay && sleeps[0] == sleeps[1] && !engine_.lock.contended();
 }
 
-bool dispatcher::others_may_help() const {
+bool dispatcher::others_may_act() const {
   return !others_stay([](long) { return false; }, &waits_for_others);
 }
 
-void dispatcher::standstill() {
+void dispatcher::quiescence() {
   engine& e = engine_;
   if (e.peek() || e.wake_pollers()) return;
   const uint64_t now = real_time();
@@ -160,7 +160,7 @@ void dispatcher::standstill() {
     idle_step_ = e.steps;
     idle_checked_ = 0;
   }
-  // A host thread that only asked whether something is done goes on, and may help.
+  // A host thread that only asked whether something is done continues, and may act.
   bool asked = false;
   for (engine::waiter* w : e.waiters_) {
     if (w->until_step == never) continue;
@@ -170,9 +170,9 @@ void dispatcher::standstill() {
   if (!e.shared_with_processes) {
     if (idle_checked_ == 0 || now - idle_checked_ > 5000000) {
       idle_checked_ = now;
-      help_possible_ = e.returning_ > 0 || asked || others_may_help();
+      others_may_act_ = e.returning_ > 0 || asked || others_may_act();
     }
-    if (!help_possible_ || now - idle_since_ > e.config.grace) {
+    if (!others_may_act_ || now - idle_since_ > e.config.grace) {
       const uint64_t next = e.next_wake_time();
       if (next == never) {
         report_deadlock();
@@ -183,16 +183,16 @@ void dispatcher::standstill() {
       return;
     }
   }
-  wait_for_help();
+  wait_for_others();
 }
 
-/// Asleep is enough: what wakes by time does so at another step in every run, whatever is done here.
+/// It is enough that they sleep: a thread that wakes by time does so at a different step in every run anyway.
 bool dispatcher::hosts_rest() {
   const auto still_runs = [&](long id) {
-    const auto restless = std::find(restless_.begin(), restless_.end(), id);
-    if (restless == restless_.end()) return false;
+    const auto busy = std::find(busy_hosts_.begin(), busy_hosts_.end(), id);
+    if (busy == busy_hosts_.end()) return false;
     if (!sleeps_now(id)) return true;
-    restless_.erase(restless);
+    busy_hosts_.erase(busy);
     return false;
   };
   return others_stay(still_runs, &sleeps_now);
@@ -202,7 +202,7 @@ bool dispatcher::hosts_settle() {
   constexpr uint64_t most = 100000000;
   engine& e = engine_;
   if (!e.hosts_moved || in_background_ || e.shared_with_processes) return true;
-  // Of processors, so that a busy machine changes nothing.
+  // Processor time, so that a busy machine makes no difference.
   const uint64_t used = processor_time(CLOCK_PROCESS_CPUTIME_ID) - processor_time(CLOCK_THREAD_CPUTIME_ID);
   if (unsettled_since_ == 0) unsettled_since_ = used;
   const bool patient = used <= unsettled_since_ + most;
@@ -215,9 +215,9 @@ bool dispatcher::hosts_settle() {
     return false;
   }
   if (!patient) {
-    restless_.clear();
+    busy_hosts_.clear();
     for_each_thread([&](long id) {
-      if (!is_known(id) && !sleeps_now(id)) restless_.push_back(id);
+      if (!is_known(id) && !sleeps_now(id)) busy_hosts_.push_back(id);
     });
   }
   unsettled_since_ = 0;
@@ -225,10 +225,10 @@ bool dispatcher::hosts_settle() {
   return true;
 }
 
-void dispatcher::wait_for_help() {
+void dispatcher::wait_for_others() {
   engine& e = engine_;
   const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
-  // At first at full speed: another process's rank is often about to arrive.
+  // Short waits at first: a rank of another process is often about to arrive.
   const uint64_t idle = real_time() - idle_since_;
   const timespec limit = to_timespec(idle < 200000 ? 1000 : std::min<uint64_t>(idle / 4, 1000000));
   e.lock.unlock();

@@ -84,7 +84,7 @@ void engine::reschedule() {
   const auto left = static_cast<size_t>(reinterpret_cast<char*>(__builtin_frame_address(0)) - b.stack_bottom(self));
   if (left < 1024 || left > b.stack_bytes()) die_of_overflow(self);
 
-  sanitizer::put_back();
+  sanitizer::restore_memory();
   order.stopped(self);
   const bool interrupted = lock.contended() || dispatcher_wanted || steps >= step_limit;
   if (interrupted || b.runnable.empty() || order.leaves(b, ready_blocks, steps)) {
@@ -105,7 +105,7 @@ block* engine::choose() {
     lock.lock();
   }
   if (dispatcher_wanted || steps >= step_limit) return nullptr;
-  if (!waiting.empty() && (ready_blocks.empty() || order.looks_due(steps - last_peek_, waiting.size()))) {
+  if (!waiting.empty() && (ready_blocks.empty() || order.poll_due(steps - last_peek_, waiting.size()))) {
     last_peek_ = steps;
     peek();
   }

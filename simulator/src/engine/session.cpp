@@ -1,8 +1,9 @@
-/// Watches over how groups use their sessions.
+/// Checks how groups use their sessions.
 ///
-/// Threads of a group find each other by the barrier or channel and by their ranks in the group: the newest session
-/// there that still lacks a thread of that rank is that thread's. All of a group have come to the end of a session
-/// before any leaves it, so a session that begins meets only such as have ended, unless two are live at once.
+/// Threads of a group find each other by the barrier or channel and by their ranks in the group: a thread joins the
+/// newest session there that has no thread of its rank yet. No thread leaves a session before all of its group have
+/// reached the end, so a session that begins overlaps only with sessions that have ended; two that are live at once are
+/// a mistake.
 #include "engine/session.hpp"
 
 #include "base/sanitizer.hpp"
@@ -53,7 +54,7 @@ std::string threads(uint32_t count) { return std::to_string(count) + (count == 1
                   .c_str());
 }
 
-/// The latest session of the running thread of that barrier or channel.
+/// The running thread's latest session of that barrier or channel.
 session* own_session(const session_id& id) {
   auto& own = this_fiber->sessions;
   const auto found = std::find_if(own.rbegin(), own.rend(), [&](const session* s) { return same_key(s->id, id); });

@@ -1,50 +1,18 @@
 /// \file session.hpp
-/// The sessions that groups of simulated threads hold, and what their groups may not do.
+/// What sessions are called, who holds which, and what their groups may not do.
 #pragma once
+
+#include "engine/session_table.hpp"
 
 #include <devcomm/detail/arch/observed.hpp>
 
-#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace devcomm::simulator::detail {
 
 struct fiber;
-
-/// One group's hold on one barrier or channel, from its first thread's constructor to its last thread's end.
-struct session {
-  struct member {
-    fiber* thread = nullptr;  ///< null: has not come yet
-    uint64_t calls = 0;
-    bool ended = false;  ///< has come to the destructor
-    bool left = false;   ///< has come out of it
-  };
-
-  explicit session(const devcomm::detail::session_id& of) : id(of), members(of.threads) {}
-
-  devcomm::detail::session_id id;  ///< of the thread that came first
-  std::vector<member> members;     ///< by rank in the group
-  uint32_t come = 0;
-  uint32_t left = 0;
-  /// What the thread that was first at each call called, and who it was: the latest of them.
-  struct call {
-    devcomm::detail::session_call what;
-    fiber* first;
-  };
-  static constexpr size_t calls_kept = 8;  // as every call synchronises the group, none is further behind
-  std::vector<call> calls;
-  uint64_t first_call = 0;  ///< number of `calls[0]`
-};
-
-/// A barrier or channel of one rank: window, offset, index, what it is, and the rank.
-using session_key = std::tuple<const void*, uint64_t, uint32_t, devcomm::operation, int32_t>;
-/// All sessions that are held; those of one barrier or channel oldest first.
-using session_table = std::map<session_key, std::vector<std::unique_ptr<session>>>;
 
 /// "LSA barrier 1 of rank 0".
 [[nodiscard]] std::string describe(const devcomm::detail::session_id& id);
@@ -53,11 +21,11 @@ using session_table = std::map<session_key, std::vector<std::unique_ptr<session>
 
 /// The session of `f` that waits with that label, or null.
 [[nodiscard]] const session* session_of(const fiber& f, const devcomm::detail::wait_label& label);
-/// The sessions of `rank` on barrier or channel `index` of those that `s` is on one of.
+/// The sessions of `rank` on barrier or channel `index`, of the same kind as that of `s`.
 [[nodiscard]] std::vector<const session*> sessions_of_peer(const session_table& table, const session& s, int rank,
                                                            uint32_t index);
 
-/// The thread ends, or is given up.
+/// The thread ends, or is abandoned.
 void forget_sessions(fiber& f);
 
 }  // namespace devcomm::simulator::detail

@@ -9,8 +9,8 @@
 
 namespace devcomm::simulator::detail {
 
-const char* const late_needs =
-    "late stores need kernels that are compiled with DEVCOMM_SANITIZE=race, whose hooks tell of each store";
+const char* const store_delay_needs =
+    "delayed stores need kernels that are compiled with DEVCOMM_SANITIZE=race, whose hooks report each store";
 
 bool is_picture(std::string_view path) { return path.empty() || path.ends_with(".svg") || path.ends_with(".dot"); }
 
@@ -23,7 +23,7 @@ schedule_choice schedule_from_environment() {
   reject_variable("DEVCOMM_SIM_SCHEDULE", text, schedule_choice::forms);
 }
 
-/// A file name that says what kind of picture it is.
+/// The name of a picture file.
 std::string picture_file(const char* name) {
   const char* const text = variable(name);
   if (text == nullptr) return {};
@@ -36,12 +36,12 @@ constexpr uint64_t most_units = 65536;              // devices, or multiprocesso
 constexpr uint64_t most_stack = uint64_t{1} << 30;  // bytes
 constexpr uint64_t most_milliseconds = 1000000000;  // eleven days
 constexpr uint64_t millisecond = 1000000;
-constexpr uint64_t most_late_steps = 1000000000;
+constexpr uint64_t most_delay_steps = 1000000000;
 
-uint64_t late_stores_from_environment() {
-  const uint64_t steps = number_variable("DEVCOMM_SIM_LATE_STORES", 0, 0, most_late_steps);
+uint64_t store_delay_from_environment() {
+  const uint64_t steps = number_variable("DEVCOMM_SIM_STORE_DELAY", 0, 0, most_delay_steps);
   if (steps == 0 || sanitizer::exact()) return steps;
-  std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_LATE_STORES is set, but %s\n", late_needs);
+  std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_STORE_DELAY is set, but %s\n", store_delay_needs);
   std::_Exit(2);
 }
 
@@ -52,7 +52,7 @@ settings settings_from_environment() {
   settings s{};
   s.seed = number_variable("DEVCOMM_SIM_SEED", 1, 0, any);
   s.schedule = schedule_from_environment();
-  s.late_stores = late_stores_from_environment();
+  s.store_delay = store_delay_from_environment();
   s.devices = static_cast<int>(number_variable("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
   s.multiprocessors = static_cast<int>(number_variable("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
   s.stack_bytes = number_variable("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
@@ -67,7 +67,7 @@ settings settings_from_environment() {
 std::string how_to_repeat(const settings& s) {
   std::string text = "seed " + std::to_string(s.seed);
   if (s.schedule.kind != schedule_kind::random) text += ", DEVCOMM_SIM_SCHEDULE=" + s.schedule.text();
-  if (s.late_stores != 0) text += ", DEVCOMM_SIM_LATE_STORES=" + std::to_string(s.late_stores);
+  if (s.store_delay != 0) text += ", DEVCOMM_SIM_STORE_DELAY=" + std::to_string(s.store_delay);
   if (const char* const file = variable("DEVCOMM_SIM_REPLAY")) {
     text += std::string(", DEVCOMM_SIM_REPLAY=") + file;
   }

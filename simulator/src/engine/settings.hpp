@@ -14,7 +14,7 @@ namespace devcomm::simulator::detail {
 struct settings {
   uint64_t seed;
   schedule_choice schedule;
-  uint64_t late_stores;  ///< scheduling steps; 0: none are late
+  uint64_t store_delay;  ///< scheduling steps; 0: none
   int devices;
   int multiprocessors;
   size_t stack_bytes;
@@ -30,9 +30,9 @@ struct settings {
 /// "seed 1", and what else a run is repeated with, as variables of the environment.
 [[nodiscard]] std::string how_to_repeat(const settings& s);
 
-/// Whether the name of a file says that it is a picture, or is empty.
+/// Whether the file name ends in .svg or .dot, or is empty.
 [[nodiscard]] bool is_picture(std::string_view path);
-/// What is missing where late stores cannot be had.
-extern const char* const late_needs;
+/// Why stores cannot be delayed.
+extern const char* const store_delay_needs;
 
 }  // namespace devcomm::simulator::detail

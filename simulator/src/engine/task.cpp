@@ -1,8 +1,5 @@
 #include "engine/task.hpp"
 
-#include "engine/engine.hpp"
-#include "engine/explorer.hpp"
-
 namespace devcomm::simulator::detail {
 namespace {
 
@@ -23,80 +20,6 @@ task_ref::~task_ref() { drop(task_); }
 
 void forget_task(task_queue& queue) {
   if (--queue.tasks == 0 && queue.destroyed) delete &queue;
-}
-
-task_ref make_task(engine& e, task_queue& queue, const operation_ref& work) {
-  task_ref t(new task(e, queue));
-  t->work = work;
-  ++queue.tasks;
-  t->blockers = 1;  // until submitted
-  ++e.unfinished_tasks;
-  return t;
-}
-
-void comes_after(task& later, const task_ref& earlier) {
-  if (!earlier || earlier.get() == &later) return;
-  later.before.push_back(earlier);  // also when done: it orders memory
-  if (earlier->done) return;
-  earlier->after.emplace_back(&later);
-  ++later.blockers;
-}
-
-void submit(const task_ref& t) {
-  sanitizer::release(t->submitted);
-  engine& e = t->simulation;
-  if (e.explored_by != nullptr) e.explored_by->submitted(*t.get());
-  if (--t->blockers == 0) e.add_ready(*t.get());
-}
-
-void finish_task(task& t, int error) {
-  const task_ref keep(&t);
-  engine& e = t.simulation;
-  t.done = true;
-  t.error = error;
-  t.end_time = e.now;
-  --e.unfinished_tasks;
-  if (error != 0 && t.queue->error == 0) t.queue->error = error;
-  t.work = operation_ref();
-  t.before.clear();
-  const std::vector<task_ref> after = std::move(t.after);
-  t.after.clear();
-  for (const task_ref& next : after) {
-    if (--next->blockers == 0) e.add_ready(*next.get());
-  }
-  // What hosts wait for may hold now.
-  e.dispatcher_wanted = true;
-}
-
-void* identity_of(task& t) {
-  if (const explorer* const e = t.simulation.explored_by) e->begins(t);
-  if (!sanitizer::orders()) return nullptr;
-  void* const self = sanitizer::identity();
-  void* const id = sanitizer::new_identity();
-  sanitizer::become(id);
-  sanitizer::acquire(t.submitted);
-  for (const task_ref& earlier : t.before) sanitizer::acquire(earlier->completed);
-  sanitizer::become(self);
-  if (sanitizer::exact()) {
-    const kernel_call* call = t.work.what->call();
-    sanitizer::exact_port().begin_task(id, t.device, call == nullptr ? nullptr : call->function());
-  }
-  return id;
-}
-
-void awaited(task& t) {
-  sanitizer::acquire(t.completed);
-  if (const explorer* const e = t.simulation.explored_by) e->awaited(t);
-}
-
-void finish_order(task& t, void* identity) {
-  if (identity == nullptr) return;
-  void* const self = sanitizer::identity();
-  sanitizer::become(identity);
-  sanitizer::release(t.completed);
-  sanitizer::become(self);
-  if (sanitizer::exact()) sanitizer::exact_port().end_task(identity, &t.completed.word);
-  sanitizer::drop_identity(identity);
 }
 
 }  // namespace devcomm::simulator::detail

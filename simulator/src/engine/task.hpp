@@ -104,7 +104,7 @@ struct task {
   std::vector<task_ref> before;
   std::vector<task_ref> after;
   sanitizer::cell submitted;  ///< released by the host thread that gave the task
-  sanitizer::cell completed;  ///< released by whoever did the work
+  sanitizer::cell completed;  ///< released at the end of the work
   // In explorations.
   uint64_t execution = 0;  ///< in which it was given
   step_clock comes_after;  ///< steps before its first
@@ -113,20 +113,5 @@ struct task {
 
 /// A task of the queue is gone.
 void forget_task(task_queue& queue);
-
-/// A task of `queue` that comes after `before`; not yet known to the dispatcher.
-[[nodiscard]] task_ref make_task(engine& e, task_queue& queue, const operation_ref& work);
-void comes_after(task& later, const task_ref& earlier);
-/// All its predecessors have been told.
-void submit(const task_ref& t);
-/// The work is done; readies what comes after. With the baton.
-void finish_task(task& t, int error);
-
-/// A race detector's identity for the work of `t`, ordered after what comes before it.
-[[nodiscard]] void* identity_of(task& t);
-/// What the calling host thread does is ordered after `t`, which is done.
-void awaited(task& t);
-/// What comes after `t` is ordered after what `identity`, which ends, has done.
-void finish_order(task& t, void* identity);
 
 }  // namespace devcomm::simulator::detail

@@ -90,7 +90,7 @@ void finish(block& b, uint32_t warp_index, uint32_t mask, fiber* last) {
   group->odd = !group->odd;
 }
 
-/// `f` waits for the other lanes of its mask. Those that wait for memory with it look again, and come.
+/// `f` waits for the other lanes of its mask. Those that sleep on memory in the same wait are woken, and arrive.
 void await_lanes(block& b, fiber& f) {
   for_each_lane(f.mask & b.warps[f.rank / 32].live, [&](uint32_t lane) {
     fiber& other = b.lane(f.rank / 32, lane);
@@ -102,9 +102,9 @@ void await_lanes(block& b, fiber& f) {
   b.simulation.reschedule();
 }
 
-/// The part of `f` in a gather of an exploration. Who comes last depends on the order of steps that touch nothing, so
-/// who acts does not: the first lane of each part, as the order of lines is free, and in a wait, which looks at all in
-/// one step, the first of all.
+/// The task of `f` in a gather during an exploration. The lane that arrives last depends on the order of steps that
+/// touch no memory, so the acting lanes must not depend on it: the first lane of each part acts, since lines may be
+/// accessed in any order; in a wait, which polls all lines in one step, lane 0 does.
 warp_task explored_task(block& b, fiber& f, uint32_t part, bool last) {
   const uint32_t warp_index = f.rank / 32;
   const uint32_t lane = f.rank % 32;
@@ -133,7 +133,7 @@ warp_task explored_task(block& b, fiber& f, uint32_t part, bool last) {
   return acts ? warp_task{b.warps[warp_index].given, lane, lane + part} : warp_task{};
 }
 
-/// Lets the lanes go that wait to know who is here, once nobody of the warp can join them.
+/// Wakes the lanes that asked which lanes are here, once no other lane of the warp can join them.
 void release_converged(block& b, uint32_t warp_index) {
   const uint32_t live = b.warps[warp_index].live;
   bool someone_runs = false;

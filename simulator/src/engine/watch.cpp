@@ -1,9 +1,9 @@
 /// Fibers that wait for memory to change or for time to pass.
 ///
-/// A fiber that looks at the same memory again and again, and keeps finding the same, leaves the
-/// runnable ones; the scheduler looks in its place, and wakes it when that memory differs from what it
-/// found. As a loop may look at other things only every so many rounds, a fiber that would wait for
-/// ever is woken `look_again` times in vain before it counts as stuck.
+/// A fiber that polls the same memory and keeps reading the same values is removed from the runnable set. The scheduler
+/// polls in its place and wakes it when a value differs from what the fiber read. A loop may poll further words only
+/// every few iterations, so a fiber that would otherwise wait for ever is woken `poll_retries` times before it counts
+/// as stuck.
 #include "base/random.hpp"
 #include "engine/clock.hpp"
 #include "engine/engine.hpp"
@@ -20,11 +20,11 @@
 namespace devcomm::simulator::detail {
 namespace {
 
-constexpr uint32_t spins_before_sleep = 16;
-constexpr uint32_t look_again = 600;
-constexpr uint32_t look_again_exploring = 2;
-/// Nanoseconds before a wait reads host memory, and from one such read of a rank to the next. Longer than on GPUs, as a
-/// wait is told when the host has something to say.
+constexpr uint32_t spin_limit = 16;
+constexpr uint32_t poll_retries = 600;
+constexpr uint32_t poll_retries_exploring = 2;
+/// Nanoseconds before a wait reads host memory, and between two such reads of a rank. Longer than on GPUs, as the
+/// simulator wakes a wait when the host has set its word.
 constexpr uint64_t first_host_turn = 200000;
 constexpr uint64_t host_interval = 1000000000;
 /// Deadlines past it (292 years) never come, so that the clock cannot wrap around.
@@ -50,7 +50,7 @@ bool changed(const watch_list& list) {
   return std::any_of(list.entries.begin(), list.entries.end(), [](const watch& w) { return read(w) != w.value; });
 }
 
-/// Whether the host has something to tell a wait, that no thread of its rank has told yet.
+/// Whether the host has set its word, and no thread of the rank has copied it to the abort word yet.
 bool host_calls(const fiber& f) {
   return f.label != nullptr && f.host_word != nullptr && read<uint32_t>(f.host_word) != 0 &&
          read<uint32_t>(f.abort_word) == 0;
@@ -65,14 +65,14 @@ void forget(watch_list& list) {
   list.retries = 0;
 }
 
-/// Where in the list that place is; its size if nowhere. Loops look at their places in one order.
+/// The index of that word in the list; its size if it is not there. Loops poll their words in a fixed order.
 size_t find(const watch_list& list, const watch& seen) {
   if (list.cursor < list.entries.size() && same_word(list.entries[list.cursor], seen)) return list.cursor;
   const auto same = [&](const watch& known) { return same_word(known, seen); };
   return static_cast<size_t>(std::find_if(list.entries.begin(), list.entries.end(), same) - list.entries.begin());
 }
 
-/// Remembers one look of `f`; whether it found nothing new.
+/// Records one load of `f`; whether it found the value of the load before.
 bool remember(fiber& f, const watch& seen) {
   watch_list& list = f.watches;
   size_t index = find(list, seen);
@@ -81,7 +81,7 @@ bool remember(fiber& f, const watch& seen) {
   if (known) {
     list.entries[index].value = seen.value;
   } else {
-    if (f.label == nullptr && index == watch_list::most_of_loop) {
+    if (f.label == nullptr && index == watch_list::most_polled_words) {
       forget(list);
       index = 0;
     }
@@ -91,7 +91,7 @@ bool remember(fiber& f, const watch& seen) {
   return same;
 }
 
-/// What has changed since it was looked at is looked at again soon, or the loop that goes on does not look at it.
+/// A word that has changed is either polled again soon, or the loop no longer polls it.
 void forget_changed(watch_list& list) {
   std::erase_if(list.entries, [](const watch& w) { return read(w) != w.value; });
   list.cursor = 0;
@@ -101,7 +101,7 @@ void forget_changed(watch_list& list) {
 /// The running fiber sleeps until what it watches changes or `wake_time` comes.
 void sleep_on_memory(fiber& f) {
   engine& e = f.home->simulation;
-  // A look of many lanes takes time, and may have found two values in one place.
+  // A poll by many lanes takes time, and may have read two values of one word.
   const bool called = f.waits_with_warp && (f.saw_change || awaited_by_lanes(*f.home, f));
   f.saw_change = false;
   if (called || f.watches.entries.empty() || changed(f.watches) || host_calls(f)) {
@@ -109,21 +109,21 @@ void sleep_on_memory(fiber& f) {
     e.reschedule();
     return;
   }
-  if (e.explored_by != nullptr) e.explored_by->found_nothing(f);
+  if (e.explored_by != nullptr) e.explored_by->poll_failed(f);
   f.home->suspend(f, fiber_state::polling);
   e.add_waiting(f);
   e.reschedule();
 }
 
-/// When to look again at the latest: a loop that also reads the clock may end by itself.
+/// When to poll again at the latest: a loop that also reads the clock may end by itself.
 void limit_sleep(fiber& f) {
   const uint64_t now = f.home->simulation.now;
   f.wake_time = f.reads_clock ? now + std::max<uint64_t>(1000, (now - f.wait_start) / 8) : never;
   f.reads_clock = false;
 }
 
-/// A look at the same memory from the same place in the program that finds the same is one in vain.
-void looked_exploring(fiber& f, const watch& seen, const void* call_site) {
+/// A load of the same word by the same instruction that finds the same value is an unsuccessful poll.
+void loaded_exploring(fiber& f, const watch& seen, const void* call_site) {
   if (f.labels) return;
   const engine& e = f.home->simulation;
   watch_list& list = f.watches;
@@ -149,7 +149,8 @@ void looked_exploring(fiber& f, const watch& seen, const void* call_site) {
   preempt();
 }
 
-/// Tells an exploration of a line: its data, and the last word, which alone decides whether a look is in vain.
+/// Reports an access to a line to the exploration: its data, and the last word, which alone decides whether a poll
+/// succeeds.
 void touches_line(const void* line, bool writes) {
   if (this_fiber->home->simulation.explored_by == nullptr) return;
   explorer& e = *this_fiber->home->simulation.explored_by;
@@ -160,9 +161,9 @@ void touches_line(const void* line, bool writes) {
   e.touches(*this_fiber, words + 15, sizeof *words, writes, read<uint64_t>(words + 15));
 }
 
-/// The end of a labelled wait's look in vain: everything has been looked at, and the clock has been read. Here rather
-/// than in `pause_wait`, so that what follows is all of the next look.
-void sleep_until_worth_looking(fiber& f) {
+/// Ends an unsuccessful poll of a labelled wait: all words have been loaded, and the clock has been read. Called from
+/// here and not from `pause_wait`, so that everything that follows belongs to the next poll.
+void sleep_until_change(fiber& f) {
   const engine& e = f.home->simulation;
   f.paused = false;
   if (e.now >= f.deadline) return;
@@ -172,12 +173,12 @@ void sleep_until_worth_looking(fiber& f) {
 
 }  // namespace
 
-void looked(const void* address, std::size_t bytes, uint64_t value) {
+void loaded(const void* address, std::size_t bytes, uint64_t value) {
   fiber* f = this_fiber;
   if (f == nullptr) return;
   count_access(address);
   if (exploring(*f)) {
-    looked_exploring(*f, {address, value, static_cast<uint32_t>(bytes)}, __builtin_return_address(0));
+    loaded_exploring(*f, {address, value, static_cast<uint32_t>(bytes)}, __builtin_return_address(0));
     return;
   }
   watch_list& list = f->watches;
@@ -188,7 +189,7 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
   }
   if (same) {
     if (list.repeats == 0) f->wait_start = f->home->simulation.now;
-    if (++list.repeats >= spins_before_sleep) {
+    if (++list.repeats >= spin_limit) {
       limit_sleep(*f);
       sleep_on_memory(*f);
       return;
@@ -200,7 +201,7 @@ void looked(const void* address, std::size_t bytes, uint64_t value) {
   preempt();
 }
 
-void wrote(const void* address, std::size_t bytes) {
+void stored(const void* address, std::size_t bytes) {
   fiber* f = this_fiber;
   if (f == nullptr) return;
   count_access(address);
@@ -214,19 +215,19 @@ void wrote(const void* address, std::size_t bytes) {
 
 void begin_line() { sanitizer::stores_are_one(true); }
 
-void wrote_line(const void* line) {
+void stored_line(const void* line) {
   sanitizer::stores_are_one(false);
   touches_line(line, true);
   if (this_fiber->label == nullptr) forget(this_fiber->watches);
   preempt();
 }
 
-void looked_at_line(const void* line) {
+void loaded_line(const void* line) {
   touches_line(line, false);
   if (this_fiber->label == nullptr) preempt();
 }
 
-void looked_with_others(const void* address, uint64_t value) {
+void loaded_with_warp(const void* address, uint64_t value) {
   fiber& f = *this_fiber;
   if (f.label == nullptr) return;
   f.waits_with_warp = true;
@@ -254,7 +255,7 @@ void end_wait() {
   forget(f.watches);
   f.label = nullptr;
   if (!exploring(f)) return;
-  // A look that has found what it waits for would have ended the wait without it, had the abort word been set.
+  // A successful poll would have ended the wait as aborted, had the abort word been set before.
   explorer* const e = f.home->simulation.explored_by;
   if (e != nullptr && f.abort_word != nullptr) {
     e->touches(f, f.abort_word, sizeof *f.abort_word, false, read<uint32_t>(f.abort_word));
@@ -264,7 +265,7 @@ void end_wait() {
 
 void pause_wait() {
   fiber& f = *this_fiber;
-  // The first round only gives way: by its end the loop has looked at everything once.
+  // The first round only yields: by its end the loop has loaded all its words once.
   if (!f.paused || exploring(f)) {
     f.paused = true;
     if (!exploring(f)) f.home->simulation.reschedule();
@@ -279,14 +280,14 @@ bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) {
   if (f != nullptr && host_calls(*f)) return true;
   if ((f != nullptr && exploring(*f)) || waited < first_host_turn) return false;
   const uint64_t current = now / host_interval;
-  return std::exchange(*turn, current) != current;  // blocks of a rank run by turns
+  return std::exchange(*turn, current) != current;  // blocks of a rank run one at a time
 }
 
 uint64_t read_clock(fiber& f) {
   const uint64_t now = f.home->simulation.read_clock();
   if (f.label != nullptr) {
     if (f.deadline == never && f.label->budget <= end_of_time - now) f.deadline = now + f.label->budget;
-    if (exploring(f) && f.paused) sleep_until_worth_looking(f);
+    if (exploring(f) && f.paused) sleep_until_change(f);
   } else {
     f.reads_clock = true;
     preempt();
@@ -296,7 +297,7 @@ uint64_t read_clock(fiber& f) {
 
 void sleep_for(uint64_t nanoseconds) {
   fiber* f = this_fiber;
-  if (f == nullptr || f->label != nullptr || exploring(*f)) return;  // a labelled wait sleeps until it is worth looking
+  if (f == nullptr || f->label != nullptr || exploring(*f)) return;  // a labelled wait sleeps until a word changes
   engine& e = f->home->simulation;
   f->wake_time = e.now + std::min<uint64_t>(nanoseconds, 1000000);  // as on GPUs, at most a millisecond
   f->home->suspend(*f, fiber_state::sleeping);
@@ -340,7 +341,7 @@ bool engine::wake_pollers() {
   for (size_t i = 0; i < waiting.size();) {
     fiber& f = *waiting[i];
     if (f.state != fiber_state::polling ||
-        f.watches.retries >= (order.explores() ? look_again_exploring : look_again) || f.label != nullptr) {
+        f.watches.retries >= (order.explores() ? poll_retries_exploring : poll_retries) || f.label != nullptr) {
       ++i;
       continue;
     }
@@ -355,7 +356,7 @@ bool engine::wake_pollers() {
 uint64_t engine::next_wake_time() const {
   uint64_t first = never;
   for (const fiber* f : waiting) {
-    // A wait that only the communicator's own limit would end is a deadlock, found at once.
+    // A wait that only the communicator's own limit would end is a deadlock, reported at once.
     if (f->label != nullptr && !f->label->has_deadline) continue;
     first = std::min(first, f->wake_time);
   }

@@ -85,7 +85,7 @@ void* allocate(memory_kind kind, int device, size_t bytes) {
     close(file);
     return nullptr;
   }
-  // Pages without access on both sides end what runs out of bounds.
+  // Guard pages on both sides, so that accesses out of bounds fault.
   const size_t mapped = data + 2 * page;
   void* const range = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
@@ -137,25 +137,25 @@ size_t allocated_bytes(int device) {
 
 std::string describe_allocation(const void* address) {
   const auto* const at = static_cast<const char*>(address);
-  const auto place_in = [at](const std::pair<char* const, record>& each) -> std::string {
+  const auto position_in = [at](const std::pair<char* const, record>& each) -> std::string {
     const auto& [base, r] = each;
     if (r.mapped == 0) return {};
-    const ptrdiff_t place = at - base;
+    const ptrdiff_t offset = at - base;
     const auto bytes = static_cast<ptrdiff_t>(r.bytes);
     const std::string what = std::to_string(r.bytes) + " bytes of " +
                              (r.kind == memory_kind::pinned ? "pinned memory of device " : "device ") +
                              std::to_string(r.device);
-    if (place >= 0 && place < bytes) return "byte " + std::to_string(place) + " of " + what;
-    if (place < 0 && place >= -static_cast<ptrdiff_t>(page)) {
-      return std::to_string(-place) + " bytes before " + what;
+    if (offset >= 0 && offset < bytes) return "byte " + std::to_string(offset) + " of " + what;
+    if (offset < 0 && offset >= -static_cast<ptrdiff_t>(page)) {
+      return std::to_string(-offset) + " bytes before " + what;
     }
-    const bool behind = place >= bytes && place < static_cast<ptrdiff_t>(whole_pages(r.bytes) + page);
-    return behind ? std::to_string(place - bytes) + " bytes past the end of " + what : std::string();
+    const bool behind = offset >= bytes && offset < static_cast<ptrdiff_t>(whole_pages(r.bytes) + page);
+    return behind ? std::to_string(offset - bytes) + " bytes past the end of " + what : std::string();
   };
   const auto next = table().upper_bound(const_cast<char*>(at));
   std::string text;
-  if (next != table().begin()) text = place_in(*std::prev(next));
-  if (text.empty() && next != table().end()) text = place_in(*next);
+  if (next != table().begin()) text = position_in(*std::prev(next));
+  if (text.empty() && next != table().end()) text = position_in(*next);
   return text;
 }
 

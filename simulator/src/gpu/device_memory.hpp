@@ -27,11 +27,11 @@ bool release(memory_kind kind, void* pointer);
 [[nodiscard]] memory_kind kind_of(const void* pointer, int* device = nullptr);
 /// The allocation of a device that contains `pointer`.
 [[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
-/// Device memory that `allocate` has not made, such as a window's: copies and messages take it for what it is.
+/// Device memory that `allocate` has not made, such as a window's: copies and messages then know it.
 void add_device_range(int device, void* base, size_t bytes);
 void remove_device_range(void* base);
-/// Gives memory back and keeps its addresses for a while without access, so that what still uses them faults, and
-/// finds no other allocation there.
+/// Gives memory back and keeps its addresses for a while without access, so that late accesses fault and do
+/// not hit another allocation.
 void retire_range(void* range, size_t bytes);
 /// Takes `bytes` of the device's memory without an address; false when so many are not left.
 [[nodiscard]] bool take_device_memory(int device, size_t bytes);

@@ -1,6 +1,6 @@
 /// \file host_accesses.hpp
 /// Counts what kernels do to pinned host memory by atomic and strong accesses. On GPUs each of them crosses PCIe, so
-/// that waits of many threads that look at such memory hold up everything else.
+/// waits of many threads that poll such memory slow down everything else.
 #pragma once
 
 #include <cstddef>

@@ -36,17 +36,17 @@ constexpr ptrdiff_t near = 4096;  // bytes that still seem to be meant for a win
 /// Where `at` is in or near the part; empty when it is not.
 std::string describe_within(const named& n, const char* at, const char* fate) {
   const window_part& part = n.part;
-  const ptrdiff_t place = at - part.base;
+  const ptrdiff_t offset = at - part.base;
   const auto bytes = static_cast<ptrdiff_t>(part.bytes);
   const std::string size = std::to_string(part.bytes);
-  if (place >= 0 && place < bytes) {
-    return "byte " + std::to_string(place) + " of the " + size + " of " + n.owner() + fate;
+  if (offset >= 0 && offset < bytes) {
+    return "byte " + std::to_string(offset) + " of the " + size + " of " + n.owner() + fate;
   }
-  if (place < 0 && place >= -near) {
-    return std::to_string(-place) + " bytes before " + n.owner() + fate + ", which has " + size + " bytes";
+  if (offset < 0 && offset >= -near) {
+    return std::to_string(-offset) + " bytes before " + n.owner() + fate + ", which has " + size + " bytes";
   }
-  if (place >= bytes && place < static_cast<ptrdiff_t>(part.capacity) + near) {
-    return std::to_string(place - bytes) + " bytes past the end of " + n.owner() + fate + ", which has " + size +
+  if (offset >= bytes && offset < static_cast<ptrdiff_t>(part.capacity) + near) {
+    return std::to_string(offset - bytes) + " bytes past the end of " + n.owner() + fate + ", which has " + size +
            " bytes";
   }
   return {};

@@ -8,10 +8,9 @@
 
 namespace devcomm::simulator::detail {
 
-/// From now on, or once more, messages call that part of a window by `name`. What lies behind it is poisoned for
-/// AddressSanitizer.
+/// Names a part of a window in messages, until as many calls of `forget_memory_name`. The memory behind the part is
+/// poisoned for AddressSanitizer.
 void name_memory(const std::string& name, const host::detail::window_part& part);
-/// The inverse; the last one forgets the name.
 void forget_memory_name(const char* base);
 
 /// "byte 128 of the 4096 of window 'weights' of rank 1"; "4 bytes past the end of window 'weights' of rank 1, which

@@ -22,7 +22,7 @@ namespace shared_memory {
 namespace {
 
 constexpr unsigned char fresh = 0xff;   // NaN in every floating-point type
-constexpr unsigned char behind = 0xcd;  // nobody's
+constexpr unsigned char behind = 0xcd;  // behind the end
 constexpr size_t watched = 256;         // bytes behind the end
 
 const dynamic_shared* array() { return &devcomm_simulator_dynamic_shared; }
@@ -56,9 +56,9 @@ void unpoison() {
 std::string describe(const void* address, size_t launch_bytes) {
   if (array() == nullptr) return {};
   const auto bytes = static_cast<ptrdiff_t>(launch_bytes);
-  const ptrdiff_t place = static_cast<const char*>(address) - array()->start();
-  if (place < bytes || place >= static_cast<ptrdiff_t>(array()->bytes)) return {};
-  return std::to_string(place - bytes) + " bytes past the end of dynamic shared memory, of which the launch has " +
+  const ptrdiff_t offset = static_cast<const char*>(address) - array()->start();
+  if (offset < bytes || offset >= static_cast<ptrdiff_t>(array()->bytes)) return {};
+  return std::to_string(offset - bytes) + " bytes past the end of dynamic shared memory, of which the launch has " +
          std::to_string(bytes) + " bytes";
 }
 

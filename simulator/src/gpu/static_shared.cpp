@@ -19,7 +19,7 @@ __thread char static_shared_anchor = 0;
 
 namespace {
 
-struct place {
+struct variable_offset {
   std::ptrdiff_t from_anchor;  ///< distance from `static_shared_anchor`, equal in every thread
   size_t bytes;
   std::string name;
@@ -67,8 +67,8 @@ bool local_to_a_function(const char* name) {
          std::strncmp(name, "_ZZNSt", 6) != 0 && std::strncmp(name, "_ZZNKSt", 7) != 0;
 }
 
-std::vector<place> find_places() {
-  std::vector<place> found;
+std::vector<variable_offset> find_variables() {
+  std::vector<variable_offset> found;
   const program_file program;
   if (!program.usable()) return found;
   const auto* header = program.at<Elf64_Ehdr>(0);
@@ -93,12 +93,12 @@ std::vector<place> find_places() {
     }
   }
   if (!anchored) found.clear();
-  for (place& p : found) p.from_anchor -= anchor;
+  for (variable_offset& p : found) p.from_anchor -= anchor;
   return found;
 }
 
-const std::vector<place>& places() {
-  static const auto& only = *new std::vector<place>(find_places());
+const std::vector<variable_offset>& variable_offsets() {
+  static const auto& only = *new std::vector<variable_offset>(find_variables());
   return only;
 }
 
@@ -106,15 +106,15 @@ const std::vector<place>& places() {
 
 std::vector<memory_span> static_shared_memory() {
   std::vector<memory_span> spans;
-  spans.reserve(places().size());
-  for (const place& p : places()) {
+  spans.reserve(variable_offsets().size());
+  for (const variable_offset& p : variable_offsets()) {
     spans.push_back({reinterpret_cast<char*>(&static_shared_anchor) + p.from_anchor, p.bytes, p.name.c_str()});
   }
   return spans;
 }
 
 void poison_static_shared() {
-  for (const place& p : places()) {
+  for (const variable_offset& p : variable_offsets()) {
     // A plain loop: memset would be ThreadSanitizer's.
     auto* bytes = reinterpret_cast<volatile unsigned char*>(&static_shared_anchor) + p.from_anchor;
     for (size_t i = 0; i < p.bytes; ++i) bytes[i] = 0xff;

@@ -1,5 +1,5 @@
 /// \file thread_variables.hpp
-/// The variables by which a kernel knows its place.
+/// CUDA's built-in variables: threadIdx and its like.
 #pragma once
 
 #include <devcomm/simulator/detail/built_in_variables.hpp>

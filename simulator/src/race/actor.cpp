@@ -39,7 +39,7 @@ void actor::note(const stamp& s) {
   if (s.empty()) return;
   for (stamp& known_already : pending) {
     if (known_already == s) return;
-    // The later of two by one thread tells all that the earlier did.
+    // The later of two by one thread covers the earlier.
     if (s.group != 0 && known_already.group == s.group && known_already.lane == s.lane &&
         known_already.order < s.order) {
       known_already = s;
@@ -89,7 +89,7 @@ void variable::go_on(actor& a, bool acquires, bool releases) {
     releaser_ = identity(a);
   }
   if (mine.empty()) return;
-  if (published_.empty() || (acquires && releases)) {  // an acquirer's stamp tells what was published before
+  if (published_.empty() || (acquires && releases)) {  // an acquirer's stamp covers what was published before
     published_ = mine;
     return;
   }
@@ -106,18 +106,18 @@ void meeting::release(actor& a) {
   acquired_.clear();
   const bool joined = !s.base || std::find(released_.begin(), released_.end(), s.base) != released_.end();
   if (!joined) {
-    join(told_, s.base);
+    join(known_, s.base);
     if (released_.size() == kept) released_.clear();
     released_.push_back(s.base);
   }
-  if (s.group != 0) raise(told_, s.group, s.width, s.lane, s.epoch);
+  if (s.group != 0) raise(known_, s.group, s.width, s.lane, s.epoch);
   a.met = number_;
 }
 
 void meeting::acquire(actor& a) {
-  if (a.met == number_) {  // all that it knows is told here
+  if (a.met == number_) {  // all that it knows is covered here
     a.met = 0;
-    if (told_) a.known = told_;
+    if (known_) a.known = known_;
     return;
   }
   for (const auto& [before, after] : acquired_) {
@@ -127,7 +127,7 @@ void meeting::acquire(actor& a) {
     }
   }
   const clock_reference before = a.known;
-  a.acquire(told_);
+  a.acquire(known_);
   if (acquired_.size() == kept) acquired_.clear();
   acquired_.emplace_back(before, a.known);
 }

@@ -15,14 +15,14 @@ struct actor {
   clock_reference known;  ///< what others did that is ordered before what this one does next
   uint32_t group = 0;     ///< 0: none yet
   uint32_t width = 1;     ///< threads of the group
-  uint32_t lane = 0;      ///< place in the group
+  uint32_t lane = 0;      ///< index in the group
   uint32_t epoch = 1;     ///< grows when it publishes what it did
   bool dirty = false;     ///< something was recorded with this epoch
   bool host = true;       ///< runs without the baton
   int ignored = 0;        ///< depth of requests to leave its accesses alone
   uint64_t stamps = 0;
-  uint64_t stores = 0;  ///< that may have been late
-  uint64_t met = 0;     ///< the meeting that it has come to, if it has learnt nothing since
+  uint64_t stores = 0;  ///< that may have been delayed
+  uint64_t met = 0;     ///< the latest meeting that it took part in, if its clock has not changed since
 
   bool at_once = false;    ///< its stores are seen at one time
   uint64_t one_store = 0;  ///< the number of these stores, once there is one
@@ -35,7 +35,7 @@ struct actor {
     at_once = on;
     one_store = 0;
   }
-  /// Its clock with its own epoch; what it does from now on is not told by it.
+  /// Its clock with its own epoch; what it does from now on is not covered by it.
   [[nodiscard]] stamp publish();
   void acquire(const stamp& s);
   void acquire(const clock_reference& c) {
@@ -52,9 +52,9 @@ struct actor {
 class variable {
  public:
   void load(actor& a, bool acquires);
-  /// Starts a release sequence, goes on with the storing thread's own, or ends all.
+  /// Starts a release sequence, continues the storing thread's own, or ends all.
   void store(actor& a, bool releases);
-  /// Loads, and goes on with the release sequence.
+  /// Loads, and continues the release sequence.
   void change(actor& a, bool acquires, bool releases) {
     load(a, acquires);
     go_on(a, acquires, releases);
@@ -68,19 +68,19 @@ class variable {
   uint64_t releaser_ = 0;
 };
 
-/// A place where threads meet: what those that have come published.
+/// A barrier or similar: what the threads that have arrived published.
 class meeting {
  public:
   void release(actor& a);
   void acquire(actor& a);
-  [[nodiscard]] clock_reference& told() { return told_; }
+  [[nodiscard]] clock_reference& known() { return known_; }
 
  private:
   static uint64_t meetings;
 
   uint64_t number_ = ++meetings;
-  clock_reference told_;
-  // Most that meet know the same: what was joined already, and what a clock became.
+  clock_reference known_;
+  // Most threads that meet have the same clock: what was joined already, and the result.
   static constexpr size_t kept = 16;
   std::vector<clock_reference> released_;
   std::vector<std::pair<clock_reference, clock_reference>> acquired_;

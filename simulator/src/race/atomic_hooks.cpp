@@ -29,31 +29,31 @@ class operation {
     skipped_ = a_.ignored > 0;
     if (skipped_) return;
     at_ = &d.variable_at(address_);
-    late_ = d.late.on() ? &d.late : nullptr;
+    buffer_ = d.buffer.on() ? &d.buffer : nullptr;
   }
-  /// Whether a load finds a value from before a store that is late; with its order, then.
+  /// Whether a load finds a value from before a delayed store; with its order, then.
   template <class T>
   bool finds_older(T& value, int order) {
-    if (late_ == nullptr) return false;
-    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
+    if (buffer_ == nullptr) return false;
+    if (order == __ATOMIC_SEQ_CST) buffer_->sequential_fence(a_);
     if constexpr (sizeof(T) > 8) {
-      late_->sees(a_, address_, bytes_);
+      buffer_->observe(a_, address_, bytes_);
       return false;
     } else {
-      return late_->load(a_, address_, value, at_);
+      return buffer_->load(a_, address_, value, at_);
     }
   }
   /// The latest value is read.
-  void sees(int order) {
-    if (late_ == nullptr) return;
-    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
-    late_->sees(a_, address_, bytes_);
+  void observe(int order) {
+    if (buffer_ == nullptr) return;
+    if (order == __ATOMIC_SEQ_CST) buffer_->sequential_fence(a_);
+    buffer_->observe(a_, address_, bytes_);
   }
   /// `before`: what was there, or null if it still is.
   void replaces(int order, const void* before) {
-    if (late_ == nullptr) return;
-    if (order == __ATOMIC_SEQ_CST) late_->sequential_fence(a_);
-    late_->stores(a_, address_, bytes_, at_, before);
+    if (buffer_ == nullptr) return;
+    if (order == __ATOMIC_SEQ_CST) buffer_->sequential_fence(a_);
+    buffer_->store(a_, address_, bytes_, at_, before);
   }
   void load(int order) {
     if (skipped_) return;
@@ -81,7 +81,7 @@ class operation {
   uint64_t code_;
   bool writes_;
   variable* at_ = nullptr;
-  late_stores* late_ = nullptr;
+  store_buffer* buffer_ = nullptr;
   bool skipped_ = false;
 };
 
@@ -117,10 +117,10 @@ bool swap_if(volatile T* p, T& expected, T desired) {
   }
 }
 
-/// Memory is as it is, whatever a plain load of this thread was shown.
+/// Memory gets back its latest values, where a plain load of this thread was shown older ones.
 void end_shows() {
   detector& d = the_detector();
-  if (!self().host) d.late.put_back();
+  if (!self().host) d.buffer.restore();
 }
 
 template <class T>
@@ -149,7 +149,7 @@ T atomic_change(volatile T* p, int order, const void* code, Next next) {
   end_shows();
   const guard hold;
   operation o(p, true, code);
-  o.sees(order);
+  o.observe(order);
   o.replaces(order, nullptr);
   o.change(order);
   T old = read(p);
@@ -165,7 +165,7 @@ bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, i
   // Both outcomes are strong accesses; as the failed one writes nothing, it is noted as a read.
   const bool success = swap_if(p, expected, desired);
   operation o(p, success, code);
-  o.sees(success ? order : failure);
+  o.observe(success ? order : failure);
   if (success) {
     o.replaces(order, &expected);
     o.change(order);
@@ -228,7 +228,7 @@ void __tsan_atomic_thread_fence(int order) {
   race::actor& a = race::self();
   const race::guard hold;
   if (race::acquires(order)) a.acquire_fence();
-  if (order == __ATOMIC_SEQ_CST && d.late.on() && a.ignored == 0) d.late.sequential_fence(a);
+  if (order == __ATOMIC_SEQ_CST && d.buffer.on() && a.ignored == 0) d.buffer.sequential_fence(a);
   if (race::releases(order)) a.release_fence();
 }
 void __tsan_atomic_signal_fence(int) {}

@@ -11,11 +11,11 @@
 
 namespace devcomm::simulator::race {
 
-/// Two records in place; more of them in lists by kind, so that a thread that does what thousands have
-/// done before it looks at none of theirs.
+/// Two records in place; more of them in lists by kind, so that a thread that does the same
+/// as thousands before it visits none of theirs.
 class cell {
  public:
-  /// Remembers `now`. `ordered(r)`: whether `r` happens before it; `race(r)` is called for each record
+  /// Records `now`. `ordered(r)`: whether `r` happens before it; `race(r)` is called for each record
   /// that conflicts with it and does not.
   template <class Ordered, class Race>
   void access(const record& now, Ordered ordered, Race race);
@@ -24,12 +24,12 @@ class cell {
 
  private:
   static constexpr uint32_t in_lists = ~uint32_t{0};  // as the group of the first slot
-  static constexpr std::size_t few = 32;              // records to look through rather than find by key
+  static constexpr std::size_t few = 32;              // records to scan rather than find by key
 
   struct list {
     std::vector<record> records;
     std::size_t prune_at = 4;
-    std::unique_ptr<std::unordered_map<uint64_t, uint32_t>> places;  ///< by key, once there are many
+    std::unique_ptr<std::unordered_map<uint64_t, uint32_t>> index_by_key;  ///< by key, once there are many
   };
   struct lists {
     list of[4];  ///< by kind: reads, writes, atomic reads, atomic changes
@@ -106,7 +106,7 @@ void cell::access_lists(const record& now, Ordered ordered, Race race) {
     }
     if (kept != l.records.size()) {
       l.records.resize(kept);
-      l.places.reset();
+      l.index_by_key.reset();
     }
     l.prune_at = 2 * kept + 4;
   }
@@ -124,11 +124,11 @@ inline bool cell::replace(list& l, const record& now) {
     }
     return false;
   }
-  if (!l.places) {
-    l.places = std::make_unique<std::unordered_map<uint64_t, uint32_t>>();
-    for (uint32_t i = 0; i < l.records.size(); ++i) l.places->emplace(l.records[i].key(), i);
+  if (!l.index_by_key) {
+    l.index_by_key = std::make_unique<std::unordered_map<uint64_t, uint32_t>>();
+    for (uint32_t i = 0; i < l.records.size(); ++i) l.index_by_key->emplace(l.records[i].key(), i);
   }
-  const auto [at, fresh] = l.places->try_emplace(now.key(), static_cast<uint32_t>(l.records.size()));
+  const auto [at, fresh] = l.index_by_key->try_emplace(now.key(), static_cast<uint32_t>(l.records.size()));
   if (!fresh) l.records[at->second] = now;
   return !fresh;
 }

@@ -17,7 +17,7 @@ namespace devcomm::simulator::race {
 /// How far each thread of one group is known: 0 is nothing.
 ///
 /// Versions descend from each other, in lines: in one line, a later version knows all that an earlier one
-/// does, so that most comparisons look at two numbers and not at each thread.
+/// does, so that most comparisons compare two numbers and not one for each thread.
 class group_epochs {
  public:
   [[nodiscard]] static reference<group_epochs> make(uint32_t width);
@@ -27,7 +27,7 @@ class group_epochs {
   [[nodiscard]] uint32_t operator[](uint32_t lane) const { return lane < width_ ? values()[lane] : 0; }
   /// A copy with a later epoch of one lane: the next version in this one's line, or the first of a new line.
   [[nodiscard]] reference<group_epochs> raised(uint32_t lane, uint32_t epoch);
-  /// The same in place, for who alone refers to it.
+  /// The same in place, for the only reference.
   void raise(uint32_t lane, uint32_t epoch);
 
   uint32_t references = 0;
@@ -75,10 +75,10 @@ using clock_reference = reference<clock>;
   return c ? c->of(group, lane) : 0;
 }
 
-/// `c` comes to know all that `other` knows.
+/// Joins `other` into `c`.
 void join(clock_reference& c, const clock_reference& other);
 
-/// `c` comes to know lane `lane` of a group of `width` threads up to `epoch`.
+/// Raises lane `lane` of a group of `width` threads to `epoch` in `c`.
 void raise(clock_reference& c, uint32_t group, uint32_t width, uint32_t lane, uint32_t epoch);
 
 /// Drops the entries of groups for which `gone` holds.
@@ -96,7 +96,7 @@ void drop_groups(clock_reference& c, Predicate gone) {
 /// What one thread publishes at one moment: its clock with its own epoch. Costs one reference.
 struct stamp {
   clock_reference base;
-  uint32_t group = 0;  ///< 0: the thread has nothing of its own to tell
+  uint32_t group = 0;  ///< 0: the thread has no epoch of its own
   uint32_t width = 0;
   uint32_t lane = 0;
   uint32_t epoch = 0;
@@ -108,7 +108,7 @@ struct stamp {
   }
 };
 
-/// `c` comes to know all that `s` tells.
+/// Joins `s` into `c`.
 void join(clock_reference& c, const stamp& s);
 
 }  // namespace devcomm::simulator::race

@@ -104,7 +104,7 @@ variable& detector::variable_at(uintptr_t address) {
 }
 
 void detector::watch(uintptr_t base, const span& s) {
-  // Hosts look at pinned memory without telling.
+  // The host reads pinned memory without instrumentation.
   memory.watch(base, s.bytes, std::string_view(s.kind) != "pinned memory");
   spans[base] = s;
 }
@@ -163,11 +163,11 @@ uint32_t detector::new_counter() {
   return static_cast<uint32_t>(groups.size() - 1);
 }
 
-void detector::finish_task(const actor& a, clock_reference& told) {
+void detector::finish_task(const actor& a, clock_reference& known) {
   const uint32_t task = groups[a.group].tasks.back().second;
   tasks[task].epoch = a.epoch;
-  raise(told, a.group, 1, 0, a.epoch);
-  prune(told);
+  raise(known, a.group, 1, 0, a.epoch);
+  prune(known);
 }
 
 void detector::prune(clock_reference& c) const {

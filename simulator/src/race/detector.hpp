@@ -3,8 +3,8 @@
 #pragma once
 
 #include "race/actor.hpp"
-#include "race/late.hpp"
 #include "race/pages.hpp"
+#include "race/store_buffer.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +48,7 @@ struct span {
   const char* name;
 };
 
-/// Held around all use of the state. What the detector itself does meanwhile is not looked at.
+/// Held around all use of the state. Accesses of the detector itself meanwhile are ignored.
 class guard {
  public:
   guard();
@@ -85,8 +85,8 @@ class detector {
   [[nodiscard]] uint32_t new_block(const actor& launch, uint64_t block, uint32_t threads, uint64_t key);
   /// A group without threads, whose one epoch counts something.
   [[nodiscard]] uint32_t new_counter();
-  /// All of the launch or copy `a` is done: `told` comes to know that in one entry.
-  void finish_task(const actor& a, clock_reference& told);
+  /// The launch or copy `a` is complete: `known` gets that as a single entry.
+  void finish_task(const actor& a, clock_reference& known);
   /// Forgets of each block what follows from its launch's end.
   void prune(clock_reference& c) const;
 
@@ -102,7 +102,7 @@ class detector {
   [[nodiscard]] std::string name_of(int device) const;
 
   page_table memory;
-  late_stores late{*this};
+  store_buffer buffer{*this};
   std::map<uintptr_t, span> spans;
   std::map<uintptr_t, std::pair<size_t, std::string>> names;  ///< of windows: bytes, "window 'x' of rank 1"
   std::unordered_map<uintptr_t, variable> elsewhere;          ///< atomic variables in memory that is not watched
@@ -123,7 +123,7 @@ class detector {
   [[nodiscard]] access_size& size_of(uint64_t code) { return sizes_[(code ^ code >> 14) % std::size(sizes_)]; }
   [[nodiscard]] std::string what_did(const record& r);
 
-  access_size sizes_[1 << 14] = {};  ///< of the accesses at each code address; the latest of those that share a place
+  access_size sizes_[1 << 14] = {};  ///< of the accesses at each code address; the latest of those that share a slot
 };
 
 [[nodiscard]] detector& the_detector();
@@ -133,16 +133,16 @@ void become(actor* a);
 
 inline void detector::plain_access(uintptr_t address, size_t bytes, uint64_t kind, const void* code, bool shows) {
   actor& a = self();
-  if (!a.host) late.put_back();
+  if (!a.host) buffer.restore();
   const guard hold;
   access(a, address, bytes, kind, reinterpret_cast<uint64_t>(code));
-  if (!late.on() || a.ignored > 0) return;
+  if (!buffer.on() || a.ignored > 0) return;
   if ((kind & record::write) != 0) {
-    late.stores(a, address, bytes, nullptr, nullptr);
+    buffer.store(a, address, bytes, nullptr, nullptr);
   } else if (shows) {
-    late.show(a, address, bytes);
+    buffer.show_previous(a, address, bytes);
   } else {
-    late.sees(a, address, bytes);
+    buffer.observe(a, address, bytes);
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 using copy_function = void*(void*, const void*, size_t);
 using fill_function = void*(void*, int, size_t);
 
-/// The C library's own; looked up at the first call, which may be before any constructor has run.
+/// The C library's own; loaded up at the first call, which may be before any constructor has run.
 template <class Function>
 Function* real(Function*& kept, const char* name) {
   Function* found = __atomic_load_n(&kept, __ATOMIC_RELAXED);
@@ -34,7 +34,7 @@ void note(const void* address, size_t bytes, uint64_t kind, const void* code, bo
   if (d.watches(at, bytes)) d.plain_access(at, bytes, kind, code, shows);
 }
 
-/// The source comes last: what it shows of late stores ends with the next access.
+/// The source comes last: older values that it was shown are restored at the next access.
 void note_copy(void* to, const void* from, size_t bytes, const void* code) {
   const auto a = reinterpret_cast<uintptr_t>(to);
   const auto b = reinterpret_cast<uintptr_t>(from);

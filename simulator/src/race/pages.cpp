@@ -49,7 +49,7 @@ bool page::forget(uintptr_t begin, uintptr_t end) {
   return std::all_of(std::begin(watched_), std::end(watched_), [](uint64_t w) { return w == 0; });
 }
 
-page*& page_table::place(uintptr_t address) {
+page*& page_table::slot(uintptr_t address) {
   page**& part = parts_[address / part_bytes];
   if (part == nullptr) {
     const size_t bytes = pages_per_part * sizeof(page*);  // NOLINT(bugprone-sizeof-expression): of the pointer
@@ -61,12 +61,12 @@ page*& page_table::place(uintptr_t address) {
   return part[address % part_bytes / page::bytes];
 }
 
-void page_table::watch(uintptr_t base, std::size_t bytes, bool late) {
+void page_table::watch(uintptr_t base, std::size_t bytes, bool delayed) {
   forget(base, bytes);
   for (uintptr_t a = base; a < base + bytes; a = a / page::bytes * page::bytes + page::bytes) {
-    page*& at = place(a);
+    page*& at = slot(a);
     if (at == nullptr) __atomic_store_n(&at, new page, __ATOMIC_RELEASE);
-    at->set_late(late);
+    at->delay_stores(delayed);
     at->watch(a, std::min(base + bytes, a / page::bytes * page::bytes + page::bytes));
   }
 }
@@ -76,7 +76,7 @@ void page_table::forget(uintptr_t base, std::size_t bytes) {
     page* const found = find(a);
     if (found == nullptr) continue;
     if (!found->forget(a, std::min(base + bytes, a / page::bytes * page::bytes + page::bytes))) continue;
-    __atomic_store_n(&place(a), nullptr, __ATOMIC_RELEASE);
+    __atomic_store_n(&slot(a), nullptr, __ATOMIC_RELEASE);
     delete found;
   }
 }

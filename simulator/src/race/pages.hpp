@@ -1,10 +1,10 @@
 /// \file pages.hpp
-/// Which memory is watched, and what is remembered of it.
+/// Which memory is checked, and the history of its accesses.
 #pragma once
 
 #include "race/actor.hpp"
 #include "race/cell.hpp"
-#include "race/late.hpp"
+#include "race/store_buffer.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -30,9 +30,9 @@ class page {
   [[nodiscard]] cell& at(uintptr_t address);
   [[nodiscard]] variable& variable_at(uintptr_t address) { return variables_[address]; }
 
-  /// Whether stores to it may be seen late.
-  [[nodiscard]] bool may_be_late() const { return late_; }
-  void set_late(bool may) { late_ = may; }
+  /// Whether stores to it may be delayed.
+  [[nodiscard]] bool stores_may_be_delayed() const { return delayed_; }
+  void delay_stores(bool may) { delayed_ = may; }
   /// By cell; null while there is nothing.
   [[nodiscard]] replaced* replaced_cells() { return replaced_; }
   [[nodiscard]] replaced* make_replaced_cells();
@@ -42,14 +42,14 @@ class page {
     return found == older_.end() ? nullptr : &found->second;
   }
 
-  /// Watches, or forgets and no longer watches, the cells of [begin, end), which lies in this page.
+  /// Starts to check, or no longer checks, the cells of [begin, end), which lies in this page.
   void watch(uintptr_t begin, uintptr_t end);
   /// Whether nothing of the page is watched any more.
   bool forget(uintptr_t begin, uintptr_t end);
 
  private:
   uint64_t watched_[cells / 64] = {};
-  bool late_ = false;
+  bool delayed_ = false;
   cell* cells_ = nullptr;  ///< once there is something to remember
   replaced* replaced_ = nullptr;
   std::unordered_map<uintptr_t, variable> variables_;
@@ -66,8 +66,8 @@ class page_table {
     if (part == nullptr) return nullptr;
     return __atomic_load_n(&part[address % part_bytes / page::bytes], __ATOMIC_ACQUIRE);
   }
-  /// Watches what lies in [base, base + bytes), and knows nothing of it yet; `late`: stores may be seen late.
-  void watch(uintptr_t base, std::size_t bytes, bool late);
+  /// Watches what lies in [base, base + bytes), with an empty history; `delayed`: stores to it may be.
+  void watch(uintptr_t base, std::size_t bytes, bool delayed);
   void forget(uintptr_t base, std::size_t bytes);
 
  private:
@@ -75,7 +75,7 @@ class page_table {
   static constexpr uintptr_t part_bytes = uintptr_t{1} << 29;
   static constexpr uintptr_t pages_per_part = part_bytes / page::bytes;
 
-  [[nodiscard]] page*& place(uintptr_t address);
+  [[nodiscard]] page*& slot(uintptr_t address);
 
   page** parts_[(uintptr_t{1} << address_bits) / part_bytes] = {};
 };

@@ -1,4 +1,4 @@
-/// The detector's side of the runtime's announcements.
+/// The detector's implementation of base/race_port.hpp.
 #include "race/detector.hpp"
 
 #include "base/race_port.hpp"
@@ -10,7 +10,7 @@ actor& as_actor(void* identity) { return *static_cast<actor*>(identity); }
 
 void* identity() { return &self(); }
 void set_identity(void* id) {
-  if (!self().host) the_detector().late.put_back();
+  if (!self().host) the_detector().buffer.restore();
   become(static_cast<actor*>(id));
 }
 void* new_identity() {
@@ -66,7 +66,7 @@ void begin_task(void* id, int device, const void* kernel) {
 void end_task(void* id, void** cell) {
   detector& d = the_detector();
   const guard hold;
-  d.finish_task(as_actor(id), meeting_of(cell).told());
+  d.finish_task(as_actor(id), meeting_of(cell).known());
 }
 uint32_t new_block(void* launch, uint64_t block, uint32_t threads, uint64_t key) {
   detector& d = the_detector();
@@ -107,13 +107,13 @@ void name(const void* base, size_t bytes, const char* what) {
   }
 }
 
-void set_late(uint64_t longest, uint64_t seed, const uint64_t* step) {
+void set_store_delay(uint64_t longest, uint64_t seed, const uint64_t* step) {
   detector& d = the_detector();
   const guard hold;
-  d.late.set(longest, seed, step);
+  d.buffer.set(longest, seed, step);
 }
 void stores_are_one(bool on) { self().begin_one(on); }
-void put_back() { the_detector().late.put_back(); }
+void restore() { the_detector().buffer.restore(); }
 
 uint64_t reports() { return the_detector().reports; }
 const char* last_report() { return the_detector().last_report.c_str(); }
@@ -145,6 +145,6 @@ extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_po
     devcomm::simulator::race::forget,         devcomm::simulator::race::name,
     devcomm::simulator::race::reports,        devcomm::simulator::race::last_report,
     devcomm::simulator::race::clear_reports,  devcomm::simulator::race::set_exit_status,
-    devcomm::simulator::race::name_rank,      devcomm::simulator::race::set_late,
-    devcomm::simulator::race::stores_are_one, devcomm::simulator::race::put_back,
+    devcomm::simulator::race::name_rank,      devcomm::simulator::race::set_store_delay,
+    devcomm::simulator::race::stores_are_one, devcomm::simulator::race::restore,
 };

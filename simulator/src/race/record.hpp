@@ -26,7 +26,7 @@ struct record {
   [[nodiscard]] bool is_atomic() const { return (how & atomic) != 0; }
   [[nodiscard]] uint32_t lane() const { return static_cast<uint32_t>(how >> 6 & 1023); }
   [[nodiscard]] uint64_t code() const { return how >> 16; }
-  /// Equal for accesses by one thread of one kind to the same bytes: the latest says all.
+  /// Equal for accesses by one thread of one kind to the same bytes: the latest replaces the others.
   [[nodiscard]] uint64_t key() const { return uint64_t{group} << 16 | (how & 0xffff); }
 
   bool operator==(const record& other) const {
@@ -36,13 +36,13 @@ struct record {
 
 static_assert(sizeof(record) == 16);
 
-/// Whether both must be ordered: they meet in a byte, one writes, and not both are atomic.
+/// Whether both must be ordered: they share a byte, one writes, and not both are atomic.
 [[nodiscard]] inline bool conflict(const record& a, const record& b) {
   return (a.how & b.how & record::all_bytes) != 0 && ((a.how | b.how) & record::write) != 0 &&
          (a.how & b.how & record::atomic) == 0;
 }
 
-/// Whether `newer`, which comes after `older`, conflicts with whatever `older` conflicts with: `older`
+/// Whether `newer`, which comes after `older`, conflicts with everything that `older` conflicts with: `older`
 /// may then be forgotten, as what is not ordered after it is not ordered after `newer` either.
 [[nodiscard]] inline bool covers(const record& newer, const record& older) {
   if ((older.bytes() & ~newer.bytes()) != 0) return false;

@@ -29,7 +29,7 @@ class reference {
   T& operator*() const { return *object_; }
   explicit operator bool() const { return object_ != nullptr; }
   bool operator==(const reference& other) const { return object_ == other.object_; }
-  /// Whether nobody else sees a change of the object.
+  /// Whether this is the only reference to the object.
   [[nodiscard]] bool alone() const { return object_ != nullptr && object_->references == 1; }
 
  private:

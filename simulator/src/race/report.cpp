@@ -1,4 +1,4 @@
-/// What a report says.
+/// The text of a report.
 #include "race/detector.hpp"
 #include "race/symbol.hpp"
 
@@ -24,12 +24,12 @@ std::string readable(const char* mangled) {
   return result;
 }
 
-/// One line for each call, the outermost, which is the kernel as a rule, last.
+/// One line for each call; the outermost, usually the kernel, last.
 std::string where(const record& r) {
   std::string text;
   // The address is where the call of the hook returns to.
   for (const source_line& line : lines_of(r.code() - 1)) {
-    text += "      at " + line.place + (line.function.empty() ? "" : " in " + line.function) + "\n";
+    text += "      at " + line.location + (line.function.empty() ? "" : " in " + line.function) + "\n";
   }
   return text;
 }

@@ -53,10 +53,10 @@ std::vector<source_line> ask(const std::string& command) {
   }
   pclose(pipe);
   for (size_t i = 0; i + 1 < lines.size(); i += 2) {
-    std::string place = lines[i + 1];
-    place = place.substr(0, place.find(" (discriminator"));
-    if (lines[i] == "??" && place.rfind("??", 0) == 0) continue;
-    found.push_back({lines[i], place});
+    std::string location = lines[i + 1];
+    location = location.substr(0, location.find(" (discriminator"));
+    if (lines[i] == "??" && location.rfind("??", 0) == 0) continue;
+    found.push_back({lines[i], location});
   }
   return found;
 }
@@ -87,7 +87,7 @@ std::vector<source_line> lines_of(uint64_t code) {
 
 std::string function_at(const void* code) {
   const std::vector<source_line> found = lines_of(reinterpret_cast<uint64_t>(code));
-  return found.back().function.empty() ? found.back().place : found.back().function;
+  return found.back().function.empty() ? found.back().location : found.back().function;
 }
 
 }  // namespace devcomm::simulator::race

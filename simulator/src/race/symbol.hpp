@@ -10,7 +10,7 @@ namespace devcomm::simulator::race {
 
 struct source_line {
   std::string function;
-  std::string place;  ///< "file.cu:12"
+  std::string location;  ///< "file.cu:12"
 };
 
 /// The line of a code address, and of each call that was inlined around it, outermost last. By addr2line

@@ -11,8 +11,8 @@
 namespace devcomm::simulator::race {
 namespace {
 
-/// The C library's function of that name; of condition variables the current version, as the one that
-/// a plain look-up finds may be that of twenty years ago.
+/// The C library's function of that name; of condition variables the current version, as a plain
+/// look-up may find one that is twenty years old.
 template <class Function>
 Function* real(Function*& kept, const char* name) {
   Function* found = __atomic_load_n(&kept, __ATOMIC_RELAXED);
@@ -59,9 +59,9 @@ void end_thread(void*) {
   {
     detector& d = the_detector();
     const guard hold;
-    clock_reference& told = all().ended[pthread_self()];
-    told = clock_reference();
-    join(told, a.publish());
+    clock_reference& known = all().ended[pthread_self()];
+    known = clock_reference();
+    join(known, a.publish());
     d.leave_chain(a);
     a.known = clock_reference();
     a.fence = stamp();

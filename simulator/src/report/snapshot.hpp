@@ -26,7 +26,7 @@ enum class wait_reason : uint8_t {
   session,
 };
 
-/// A wait of a session, which says what it waits for.
+/// A wait of a session, with what it waits for.
 struct session_wait {
   static constexpr size_t none = ~size_t{0};
 
@@ -52,7 +52,7 @@ struct thread_snapshot {
   wait_reason reason = wait_reason::none;
   uint32_t barrier = 0;            ///< of the block
   const char* operation = "";      ///< of the warp
-  uint32_t mask = 0;               ///< lanes that meet in it
+  uint32_t mask = 0;               ///< lanes that take part
   std::vector<polled_word> words;  ///< those of a session may have no address
   uint64_t more_words = 0;         ///< that are polled, and left out here
   session_wait session;

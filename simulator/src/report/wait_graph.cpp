@@ -234,8 +234,8 @@ class builder {
     }
   }
 
-  /// A session waits for its peers' sessions on the same barrier or channel; where a peer has none, for whatever that
-  /// peer's threads do instead.
+  /// A session waits for its peers' sessions on the same barrier or channel; where a peer has none, for
+  /// everything that the peer's threads do instead.
   void connect_ranks(size_t node) {
     for (size_t i = threads_[node].first; i < threads_[node].end(); ++i) {
       const thread_snapshot& t = all_.threads[i];

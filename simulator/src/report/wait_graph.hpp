@@ -1,5 +1,5 @@
 /// \file wait_graph.hpp
-/// Who waits for whom when nothing can go on.
+/// Who waits for whom in a deadlock.
 #pragma once
 
 #include "report/snapshot.hpp"

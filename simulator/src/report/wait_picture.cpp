@@ -151,10 +151,10 @@ std::string draw_svg(const wait_graph& graph) {
   std::map<size_t, box> boxes;
   int bottom = head;
   for (const size_t i : chosen) {
-    box& place = next[graph.nodes[i].column];
-    boxes[i] = place;
-    place.y += row;
-    bottom = std::max(bottom, place.y);
+    box& slot = next[graph.nodes[i].column];
+    boxes[i] = slot;
+    slot.y += row;
+    bottom = std::max(bottom, slot.y);
   }
 
   const std::string size = "width=\"" + number(x) + "\" height=\"" + number(bottom) + "\"";

@@ -3,6 +3,7 @@
 
 #include "base/sanitizer.hpp"
 #include "gpu/host_accesses.hpp"
+#include "runtime/current_device.hpp"
 #include "runtime/host_port.hpp"
 #include "runtime/memory_label.hpp"
 
@@ -46,7 +47,7 @@ struct stat status_of(int descriptor) {
   return status;
 }
 
-/// A memfd of a process of this host, as bytes: both fabric handles and CUDA IPC are played by it.
+/// A memfd of a process of this host, as bytes: both fabric handles and CUDA IPC are implemented by it.
 struct remote_descriptor {
   std::int64_t pid;
   std::int64_t descriptor;
@@ -104,11 +105,11 @@ class device_share {
 
 class memfd final : public host::detail::physical_memory {
  public:
-  /// `share` is the device's part that it plays; null for memory of another process.
+  /// `share` is its part of the device's memory; null for memory of another process.
   memfd(int device, unique_fd descriptor, std::size_t bytes, std::unique_ptr<device_share> share)
       : device_(device), descriptor_(std::move(descriptor)), bytes_(bytes), share_(std::move(share)) {}
 
-  /// Whose memory it plays; of another process's memory, the device that imported it.
+  /// The device that it belongs to; for memory of another process, the device that imported it.
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int get() const noexcept { return descriptor_.get(); }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -251,7 +252,7 @@ class simulator_backend final : public host::detail::backend {
     return {false, "it is not a simulated GPU"};
   }
   [[nodiscard]] capability whole_lines(int, const std::string&) override { return {true, "simulated"}; }
-  void make_current(int device) override { detail::host_port::make_device_current(device); }
+  void make_current(int device) override { detail::make_device_current(device); }
   [[nodiscard]] std::unique_ptr<host::detail::memory_label> label(
       const std::string& name, std::span<const host::detail::window_part> parts) override {
     return detail::label_memory(name, parts);

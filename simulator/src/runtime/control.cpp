@@ -52,18 +52,18 @@ std::string schedule() {
   return the_engine().config.schedule.text();
 }
 
-void set_late_stores(std::uint64_t steps) {
+void set_store_delay(std::uint64_t steps) {
   if (steps != 0 && !sanitizer::exact()) {
-    throw std::logic_error(std::string("devcomm simulator: ") + detail::late_needs);
+    throw std::logic_error(std::string("devcomm simulator: ") + detail::store_delay_needs);
   }
   const engine_guard hold;
-  the_engine().config.late_stores = steps;
+  the_engine().config.store_delay = steps;
   the_engine().restart();
 }
 
-std::uint64_t late_stores() {
+std::uint64_t store_delay() {
   const engine_guard hold;
-  return the_engine().config.late_stores;
+  return the_engine().config.store_delay;
 }
 
 void set_stack_bytes(std::size_t bytes) {

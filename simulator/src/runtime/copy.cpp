@@ -1,6 +1,6 @@
 /// Allocation, copies and fills, as stream operations.
 #include "gpu/device_memory.hpp"
-#include "runtime/device.hpp"
+#include "runtime/current_device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
 #include "runtime/simulation.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/device.hpp"
+#include "runtime/current_device.hpp"
 
 #include "runtime/host_port.hpp"
 
@@ -16,8 +16,6 @@
 namespace devcomm::simulator::detail {
 namespace {
 
-__thread int device_of_thread = 0;
-
 std::set<std::pair<int, int>>& peers() {
   static auto& only = *new std::set<std::pair<int, int>>;
   return only;
@@ -26,10 +24,6 @@ std::set<std::pair<int, int>>& peers() {
 bool exists(int device) { return device >= 0 && device < the_engine().config.devices; }
 
 }  // namespace
-
-int current_device() { return device_of_thread; }
-
-void host_port::make_device_current(int device) { device_of_thread = device; }
 
 extern "C" {
 
@@ -40,11 +34,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   const engine_guard hold;
   if (!exists(device)) return keep(cudaErrorInvalidDevice);
-  device_of_thread = device;
+  make_device_current(device);
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = device_of_thread;
+  *device = current_device();
   return cudaSuccess;
 }
 

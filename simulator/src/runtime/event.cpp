@@ -1,5 +1,6 @@
 /// Events: marks in streams, by which streams and the host wait for each other.
-#include "runtime/device.hpp"
+#include "engine/task_order.hpp"
+#include "runtime/current_device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
 #include "runtime/simulation.hpp"

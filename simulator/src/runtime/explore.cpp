@@ -17,7 +17,7 @@ namespace {
 using detail::engine_guard;
 using detail::the_engine;
 
-/// Puts the engine under the explorer's rules, and back however the exploration ends.
+/// Has the explorer choose, until the end of the scope.
 class rules {
  public:
   explicit rules(detail::explorer* who) {
@@ -25,8 +25,8 @@ class rules {
     if (the_engine().order.explores())
       throw std::logic_error("explore: called from within an exploration; let that end first");
     if (!the_engine().grids.empty()) throw std::logic_error("explore: kernels run; wait for them first");
-    if (the_engine().config.late_stores != 0) {
-      throw std::logic_error("explore: stores are seen late; set_late_stores(0), or unset DEVCOMM_SIM_LATE_STORES");
+    if (the_engine().config.store_delay != 0) {
+      throw std::logic_error("explore: stores are delayed; set_store_delay(0), or unset DEVCOMM_SIM_STORE_DELAY");
     }
     the_engine().explored_by = who;
     the_engine().order.begin_exploring(who);

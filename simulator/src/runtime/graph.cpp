@@ -1,5 +1,6 @@
 #include "runtime/graph.hpp"
 
+#include "engine/task_order.hpp"
 #include "runtime/error.hpp"
 #include "runtime/simulation.hpp"
 
@@ -14,7 +15,7 @@ struct graph_state : CUgraph_st {
 
 struct exec_state : CUgraphExec_st {
   std::vector<graph_node> nodes;
-  task_ref last;  ///< replays of one graph take turns
+  task_ref last;  ///< replays of one graph run one after another
 };
 
 class marker final : public operation {

@@ -20,7 +20,7 @@ struct graph_node {
   std::vector<int> after;  ///< indices of earlier nodes
 };
 
-/// A capture that goes on.
+/// A capture in progress.
 struct capture {
   stream_state* origin = nullptr;
   std::vector<stream_state*> joined;
@@ -38,13 +38,13 @@ struct event_state : CUevent_st {
 /// Gives `work` to the stream, or to the capture it is in; `t` becomes its task outside captures.
 [[nodiscard]] cudaError_t give(stream_state& stream, std::unique_ptr<operation> work, task_ref* t = nullptr);
 
-/// What a call that cannot be captured returns, after it has spoilt the capture.
+/// Invalidates the capture, and returns the error of a call that cannot be captured.
 [[nodiscard]] cudaError_t refuse_in_capture(stream_state& stream);
 void abandon_capture(stream_state& stream);
 /// Lets a later synchronisation of the device wait for a stream that is destroyed with work left.
 void comes_before_device_end(stream_state& stream);
 
-/// A task that does nothing but come after others.
+/// A task without work, for its predecessors only.
 [[nodiscard]] std::unique_ptr<operation> make_marker();
 
 }  // namespace devcomm::simulator::detail

@@ -56,18 +56,18 @@ void note_shared_memory() {
   engine& e = the_engine();
   if (e.shared_with_processes) return;
   e.shared_with_processes = true;
-  sanitizer::set_late(0, 0, nullptr);   // other processes would see them come and go
-  e.real_offset = e.now - real_time();  // wraps; the sum does again
+  sanitizer::set_store_delay(0, 0, nullptr);  // other processes would see them come and go
+  e.real_offset = e.now - real_time();        // wraps; the sum does again
 }
 
 void begin_looking_on() {
   const engine_guard hold;
-  the_engine().onlookers.push_back(syscall(SYS_gettid));
+  the_engine().observers.push_back(syscall(SYS_gettid));
 }
 
 void end_looking_on() {
   const engine_guard hold;
-  std::erase(the_engine().onlookers, syscall(SYS_gettid));
+  std::erase(the_engine().observers, syscall(SYS_gettid));
 }
 
 bool kernels_run() { return __atomic_load_n(&the_engine().grid_count, __ATOMIC_RELAXED) != 0; }

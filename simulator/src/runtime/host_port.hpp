@@ -1,5 +1,5 @@
 /// \file host_port.hpp
-/// What the host library's simulator backend asks of the runtime.
+/// What the device port (backend.cpp) needs of the simulation.
 #pragma once
 
 #include "gpu/device_memory.hpp"
@@ -11,8 +11,6 @@ namespace devcomm::simulator::detail::host_port {
 
 [[nodiscard]] int device_count();
 [[nodiscard]] int multiprocessors();
-/// Makes `device` the calling thread's, as `cudaSetDevice` does.
-void make_device_current(int device);
 
 /// Messages may call the device's kernels by the rank that launches them.
 void name_rank_of_device(int device, int rank);
@@ -29,7 +27,7 @@ void return_device_memory(int device, std::size_t bytes);
 /// kernels are no deadlock.
 void note_shared_memory();
 
-/// The calling thread never helps kernels that wait, from `begin_looking_on` to `end_looking_on`.
+/// The calling thread never acts on behalf of kernels that wait, from `begin_looking_on` to `end_looking_on`.
 void begin_looking_on();
 void end_looking_on();
 /// Whether a launch is running; asked without the engine's lock.

@@ -1,8 +1,8 @@
-/// Kernel launches and what is known of kernels.
+/// Kernel launches and attributes of kernels.
 #include <devcomm/simulator/detail/launch.hpp>
 
 #include "gpu/multiprocessors.hpp"
-#include "runtime/device.hpp"
+#include "runtime/current_device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
 #include "runtime/simulation.hpp"

@@ -59,14 +59,14 @@ void explain(const char* report) {
                who.c_str(), the_engine().config.seed);
 }
 
+__attribute__((constructor)) void explain_address_reports() {
+  if (sanitizer::address()) __asan_set_error_report_callback(&explain);
+}
+
 }  // namespace
 
 std::unique_ptr<host::detail::memory_label> label_memory(const std::string& name, std::span<const window_part> parts) {
   return std::make_unique<label>(name, parts);
-}
-
-void explain_address_reports() {
-  if (sanitizer::address()) __asan_set_error_report_callback(&explain);
 }
 
 }  // namespace devcomm::simulator::detail

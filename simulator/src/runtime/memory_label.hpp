@@ -14,7 +14,4 @@ namespace devcomm::simulator::detail {
 [[nodiscard]] std::unique_ptr<host::detail::memory_label> label_memory(
     const std::string& name, std::span<const host::detail::window_part> parts);
 
-/// From now on AddressSanitizer's reports are followed by what is at the address.
-void explain_address_reports();
-
 }  // namespace devcomm::simulator::detail

@@ -2,7 +2,6 @@
 
 #include "engine/clock.hpp"
 #include "engine/dispatcher.hpp"
-#include "runtime/memory_label.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 
@@ -15,10 +14,8 @@ namespace devcomm::simulator::detail {
 namespace {
 
 engine& start() {
-  auto& only = *new engine(settings_from_environment(), schedule_log::from_environment(),
-                           [](engine& e) { dispatcher(e).run(); });
-  explain_address_reports();
-  return only;
+  return *new engine(settings_from_environment(), schedule_log::from_environment(),
+                     [](engine& e) { dispatcher(e).run(); });
 }
 
 /// Of windows and device communicators.

@@ -1,6 +1,6 @@
 /// \file simulation.hpp
-/// The one simulation of the process. CUDA's functions, the host library's device port and what programs call know no
-/// handle of it, so they come to it here; below them it is handed over.
+/// The one simulation of the process. CUDA's functions, the host library's device port and the control functions have
+/// no handle of it, so they get it here. The rooms below are given a reference.
 #pragma once
 
 #include "base/sanitizer.hpp"

@@ -1,6 +1,7 @@
 #include "runtime/stream.hpp"
 
-#include "runtime/device.hpp"
+#include "engine/task_order.hpp"
+#include "runtime/current_device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/graph.hpp"
 #include "runtime/simulation.hpp"
@@ -27,7 +28,7 @@ registry& streams() {
   return only;
 }
 
-/// The stream is nobody's any more; what it still has to do is done later.
+/// No handle refers to the stream any more; its remaining work is done later.
 void retire(stream_state& s) {
   if (s.recording != nullptr) abandon_capture(s);
   if (s.tail && !s.tail->done) comes_before_device_end(s);

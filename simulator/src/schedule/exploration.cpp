@@ -32,8 +32,8 @@ bool conflict(const std::vector<memory_access>& a, const std::vector<memory_acce
 uint64_t mixed(uint64_t hash, uint64_t part) { return random_choice(hash ^ part).next(); }
 
 uint32_t at(const step_clock& clock, int thread) {
-  const auto place = static_cast<size_t>(thread);
-  return place < clock.size() ? clock[place] : 0;
+  const auto index = static_cast<size_t>(thread);
+  return index < clock.size() ? clock[index] : 0;
 }
 
 }  // namespace
@@ -44,9 +44,9 @@ void join(step_clock& into, const step_clock& other) {
 }
 
 exploration::thread_state& exploration::state_of(int thread) {
-  const auto place = static_cast<size_t>(thread);
-  if (place >= threads_.size()) threads_.resize(place + 1);
-  return threads_[place];
+  const auto index = static_cast<size_t>(thread);
+  if (index >= threads_.size()) threads_.resize(index + 1);
+  return threads_[index];
 }
 
 void exploration::comes_after(int thread, const step_clock& earlier) { join(state_of(thread).clock, earlier); }
@@ -94,7 +94,7 @@ int exploration::choose(const std::vector<int>& runnable) {
   }
   node& n = path_[depth_];
   if (n.chosen >= 0) {
-    // A choice that is repeated may have been made only after others had looked in vain.
+    // A choice that is repeated may have been made only after unsuccessful polls of others.
     return contains(runnable, n.chosen) ? n.chosen : runnable.front();
   }
   n.enabled.clear();
@@ -112,7 +112,7 @@ int exploration::choose(const std::vector<int>& runnable) {
     free_ = cut_short_ = true;
     return any;
   }
-  // When all wait the simulator lets some look again.
+  // When all threads wait, the simulator wakes some to poll again.
   if (next < 0) next = *std::min_element(runnable.begin(), runnable.end());
   n.chosen = next;
   if (!contains(n.wanted, next)) n.wanted.push_back(next);
@@ -124,7 +124,7 @@ void exploration::waits(int thread, const std::vector<memory_access>& found) {
   node& n = path_[depth_];
   if (!found.empty()) {
     note_initial(found);
-    auto& known = vain_[past_of(thread)];
+    auto& known = unsuccessful_[past_of(thread)];
     const auto same = [&](const std::vector<memory_access>& look) {
       return look == found && std::equal(look.begin(), look.end(), found.begin(),
                                          [](const auto& a, const auto& b) { return a.value == b.value; });
@@ -190,7 +190,7 @@ void exploration::order(node& n, bool awaits) {
   n.clock = self.clock = clock;
   if (!reduction_ || replays()) return;
   for (const size_t first : races) {
-    if (!awaits || !in_vain_without(first)) reverse(first);
+    if (!awaits || !fails_without(first)) reverse(first);
   }
 }
 
@@ -216,16 +216,16 @@ void exploration::note_initial(const std::vector<memory_access>& found) {
   }
 }
 
-bool exploration::in_vain_without(size_t first) const {
+bool exploration::fails_without(size_t first) const {
   const node& look = path_[depth_];
-  const auto known = vain_.find(look.past);
-  if (known == vain_.end()) return false;
+  const auto known = unsuccessful_.find(look.past);
+  if (known == unsuccessful_.end()) return false;
   const auto finds = [&](const memory_access& a) {
     for (size_t i = depth_; i-- > 0;) {
       const node& step = path_[i];
       if (i >= first && is_before(path_[first], step.clock)) continue;
       for (auto w = step.accesses.rbegin(); w != step.accesses.rend(); ++w) {
-        if (w->writes && conflict(a, *w)) return a.same_place(*w) && a.value == w->value;
+        if (w->writes && conflict(a, *w)) return a.same_range(*w) && a.value == w->value;
       }
     }
     const auto initial = initial_.find({a.address, a.bytes});

@@ -6,11 +6,10 @@
 /// Steps are known once they have been taken. Happens-before is kept by vector clocks: the steps of one thread, steps
 /// that conflict, and what `comes_after` says of barriers, launches and the host.
 ///
-/// A thread that looks at memory in vain takes no step: it is disabled until that memory changes. So a look that
-/// succeeds may be enabled by an earlier store than the one it last conflicts with, and each store that it is not
-/// ordered after by other means is taken for one to be reversed. What a thread does is a function of the steps that it
-/// comes after and of what its look finds; so a look that has once been in vain need not be tried again where it would
-/// find the same.
+/// An unsuccessful poll is not a step: the thread is disabled until the polled memory changes. So a successful poll may
+/// be enabled by an earlier store than the one it last conflicts with, and each store that does not happen before it by
+/// other means is a candidate for reversal. What a thread does is a function of the steps that happen before and of the
+/// values that its poll reads; so an unsuccessful poll need not be tried again where it would read the same values.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +28,11 @@ struct memory_access {
   bool writes;
   uint64_t value;  ///< that was found or stored
 
-  [[nodiscard]] bool same_place(const memory_access& other) const {
+  [[nodiscard]] bool same_range(const memory_access& other) const {
     return address == other.address && bytes == other.bytes;
   }
   /// Values may differ, as epochs do.
-  bool operator==(const memory_access& other) const { return same_place(other) && writes == other.writes; }
+  bool operator==(const memory_access& other) const { return same_range(other) && writes == other.writes; }
 };
 
 /// Of each thread, how many of its steps come before.
@@ -49,9 +48,10 @@ class exploration {
   void begin();
   /// Who runs: one of `runnable`, which has one at least.
   [[nodiscard]] int choose(const std::vector<int>& runnable);
-  /// The chosen thread has looked in vain, and sleeps. `found`: all that the look depends on; empty when not known.
+  /// The poll of the chosen thread was unsuccessful, and it sleeps. `found`: all that the poll depends on; empty when
+  /// not known.
   void waits(int thread, const std::vector<memory_access>& found);
-  /// The chosen thread has taken a step; `awaits`: it looked until it found what it waits for.
+  /// The chosen thread has taken a step; `awaits`: it polled until it found what it waits for.
   void steps(int thread, const std::vector<memory_access>& accesses, bool awaits);
   /// What `thread` does next comes after `earlier`.
   void comes_after(int thread, const step_clock& earlier);
@@ -78,7 +78,7 @@ class exploration {
   /// A state that the current execution comes through, and the step that it takes there.
   struct node {
     std::vector<int> enabled;        ///< that can run as far as is known
-    std::vector<int> waiting;        ///< that look in vain here
+    std::vector<int> waiting;        ///< that poll without success here
     std::vector<int> wanted;         ///< that are to be tried here (the paper's backtrack set)
     std::vector<taken_step> asleep;  ///< whose steps here lead to nothing new
     std::vector<taken_step> done;    ///< that have been tried here
@@ -101,9 +101,9 @@ class exploration {
   [[nodiscard]] static bool is_before(const node& step, const step_clock& clock);
   [[nodiscard]] uint64_t past_of(int thread);
   void note_initial(const std::vector<memory_access>& found);
-  /// Whether the look of the current node is known to be in vain when the step of node `first`, and what comes after
-  /// that, has not been taken.
-  [[nodiscard]] bool in_vain_without(size_t first) const;
+  /// Whether the poll of the current node is known to be unsuccessful without the step of node `first` and the steps
+  /// that come after that.
+  [[nodiscard]] bool fails_without(size_t first) const;
   /// Sees to it that the step of the current node is tried before that of node `first`.
   void reverse(size_t first);
   [[nodiscard]] static int untried(const node& n);
@@ -114,8 +114,8 @@ class exploration {
   size_t depth_ = 0;
   size_t prefix_ = 0;  ///< nodes whose choice is made as this execution begins
   std::vector<thread_state> threads_;
-  std::unordered_map<uint64_t, std::vector<std::vector<memory_access>>> vain_;  ///< looks, by their past
-  std::map<std::pair<uintptr_t, uint32_t>, uint64_t> initial_;                  ///< values before any step
+  std::unordered_map<uint64_t, std::vector<std::vector<memory_access>>> unsuccessful_;  ///< polls, by their past
+  std::map<std::pair<uintptr_t, uint32_t>, uint64_t> initial_;                          ///< values before any step
   int last_ = -1;
 
   bool free_ = false;

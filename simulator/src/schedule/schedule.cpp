@@ -21,7 +21,7 @@ constexpr kind_name kind_names[] = {{"random", schedule_kind::random},
                                     {"slow_block", schedule_kind::slow_block},
                                     {"starve_warp", schedule_kind::starve_warp}};
 
-/// A number that is the same for one place of the program in every run of a seed.
+/// The same in every run of a seed.
 uint64_t hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
   uint64_t h = random_choice(seed ^ 0x6a09e667f3bcc908u).next();
   for (const uint64_t part : {a, b, c}) h = random_choice(h ^ part).next();
@@ -129,7 +129,7 @@ void schedule::woken(scheduled_thread& t, scheduled_thread* running) {
   scheduled_block& b = *t.group;
   if (b.runnable.size() == 1 || (b.first != nullptr && t.priority > b.first->priority)) b.first = &t;
   if (running == nullptr || t.priority < running->priority) return;
-  // The running one gives way at its next preemption point.
+  // The running thread yields at its next preemption point.
   running->granted -= running->quantum - 1;
   running->quantum = 1;
 }
@@ -161,13 +161,13 @@ void schedule::stopped(scheduled_thread& t) {
     t.alone = 0;
     return;
   }
-  bool falls = t.alone >= spin_limit;
+  bool drops = t.alone >= spin_limit;
   while (!changes_.empty() && points_ >= changes_.back()) {
     changes_.pop_back();
-    falls = true;
+    drops = true;
   }
   if (points_ >= window_end_) begin_window();
-  if (falls) fall_behind(t);
+  if (drops) drop_priority(t);
 }
 
 void schedule::begins() {
@@ -184,7 +184,7 @@ void schedule::take_log(schedule& earlier) {
 
 // --- who is next ---
 
-bool schedule::looks_due(uint64_t steps, size_t waiting) const {
+bool schedule::poll_due(uint64_t steps, size_t waiting) const {
   if (exploring_) return true;
   // A file may name a thread that has slept until now.
   if (replays() && log_->next(stop_) != nullptr) return true;
@@ -211,14 +211,14 @@ scheduled_block& schedule::choose_block(const runnable_blocks& ready, uint64_t s
     }
     return *best;
   }
-  uint32_t place = random_.below(count);
+  uint32_t index = random_.below(count);
   if (kind_ != schedule_kind::random) {
     hold_or_free(step);
-    const uint32_t free = first_from(place, count, [&](uint32_t i) { return !holds_all(*ready[i]); });
-    if (free == count) phase_end_ = step;  // nobody else can run
-    if (free < count) place = free;
+    const uint32_t free = first_from(index, count, [&](uint32_t i) { return !holds_all(*ready[i]); });
+    if (free == count) phase_end_ = step;  // no other block can run
+    if (free < count) index = free;
   }
-  scheduled_block& b = *ready[place];
+  scheduled_block& b = *ready[index];
   const auto fibers = b.runnable.empty() ? b.threads : static_cast<uint32_t>(b.runnable.size());
   b.budget = random_.below(2 * (fibers < 64 ? fibers : 64) + 1);
   return b;
@@ -248,23 +248,23 @@ scheduled_thread& schedule::chosen_thread(scheduled_block& b) {
     return t;
   }
   const auto count = static_cast<uint32_t>(b.runnable.size());
-  uint32_t place = random_.below(count);
+  uint32_t index = random_.below(count);
   if (kind_ != schedule_kind::random) {
-    const uint32_t free = first_from(place, count, [&](uint32_t i) { return !holds(*b.runnable[i]); });
-    if (free < count) place = free;
+    const uint32_t free = first_from(index, count, [&](uint32_t i) { return !holds(*b.runnable[i]); });
+    if (free < count) index = free;
   }
-  scheduled_thread& t = *b.runnable[place];
+  scheduled_thread& t = *b.runnable[index];
   t.quantum = 1 + random_.below(8);
   return t;
 }
 
 // --- from a file ---
 
-/// Where the file says nothing, the running thread goes on; when it cannot, or may be spinning, the next one does.
+/// Where the file has no entry, the running thread continues; if it cannot, or may be spinning, the next one runs.
 scheduled_block& schedule::replayed_block(const runnable_blocks& ready) {
-  const thread_key* const said = log_->next(stop_);
+  const thread_key* const entry = log_->next(stop_);
   const bool goes_on = stopped_ != nullptr && stopped_->is_runnable() && stopped_->alone < spin_limit;
-  const thread_key wanted = said != nullptr ? *said : stop_.thread;
+  const thread_key wanted = entry != nullptr ? *entry : stop_.thread;
   scheduled_block* after = nullptr;  // of the first runnable thread after the one that stopped, and of the first of all
   scheduled_block* first = ready.front();
   thread_key after_key;
@@ -284,13 +284,13 @@ scheduled_block& schedule::replayed_block(const runnable_blocks& ready) {
     if (b->runnable.empty()) visit(start);
     for (const scheduled_thread* f : b->runnable) {
       const thread_key key = f->key();
-      if (key == wanted && (said != nullptr || goes_on)) {
+      if (key == wanted && (entry != nullptr || goes_on)) {
         next_ = key;
         return *b;
       }
       visit(key);
     }
-    if (said != nullptr && b->runnable.empty() && wanted >= start && wanted.device == start.device &&
+    if (entry != nullptr && b->runnable.empty() && wanted >= start && wanted.device == start.device &&
         wanted.launch == start.launch && wanted.block == start.block) {
       next_ = wanted;
       return *b;
@@ -328,9 +328,9 @@ void schedule::begin_window() {
   std::sort(changes_.begin(), changes_.end(), std::greater<>());
 }
 
-void schedule::fall_behind(scheduled_thread& t) {
+void schedule::drop_priority(scheduled_thread& t) {
   t.alone = 0;
-  t.priority = --behind_all_;
+  t.priority = --lowest_;
   if (t.group->first == &t) t.group->first = nullptr;
 }
 

@@ -15,20 +15,20 @@
 namespace devcomm::simulator::detail {
 
 enum class schedule_kind : uint8_t {
-  random,       ///< whoever can run, with equal chances
-  pct,          ///< by priorities, with few changes
-  slow_rank,    ///< random; all blocks of one device are held again and again
+  random,       ///< any runnable thread, with equal probability
+  pct,          ///< by priorities, with few changes of them
+  slow_rank,    ///< random; all blocks of one device are repeatedly held back
   slow_block,   ///< the same with one block
   starve_warp,  ///< the same with one warp
 };
 
-/// What `DEVCOMM_SIM_SCHEDULE` says.
+/// A value of `DEVCOMM_SIM_SCHEDULE`.
 struct schedule_choice {
   std::optional<schedule_kind> kind = schedule_kind::random;  ///< none: mixed, the seed chooses
   uint32_t depth = 3;                                         ///< of pct
   uint32_t length = 0;                                        ///< of pct, in preemption points; 0: drawn
 
-  /// None when `text` says nothing that is known.
+  /// None when `text` is not such a value.
   [[nodiscard]] static std::optional<schedule_choice> parse(std::string_view text);
   /// What `parse` takes.
   [[nodiscard]] std::string text() const;
@@ -39,7 +39,7 @@ struct schedule_choice {
 class chooser {
  public:
   virtual ~chooser() = default;
-  /// The running thread, which has come to a choice.
+  /// The running thread has stopped at a preemption point.
   virtual void stopped(scheduled_thread& t) = 0;
   [[nodiscard]] virtual scheduled_block& choose_block(const runnable_blocks& ready) = 0;
   [[nodiscard]] virtual scheduled_thread& choose_thread(scheduled_block& b) = 0;
@@ -50,10 +50,10 @@ class chooser {
 /// The choices of one seed. Called with the baton.
 ///
 /// *pct* is Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs"
-/// (ASPLOS 2010): each thread has a random priority, the highest that can run does, and at DEPTH - 1 points
-/// of LENGTH, drawn at random, the running thread falls behind all others. Longer programs go on with the
+/// (ASPLOS 2010): each thread has a random priority, the runnable one of highest priority runs, and at DEPTH - 1 points
+/// of LENGTH, drawn at random, the running thread drops below all others. Longer programs continue with the
 /// next LENGTH points. A thread that runs for `spin_limit` points without having to wait may be spinning on
-/// what another must do, so it falls behind, too.
+/// another thread, so its priority drops as well.
 class schedule {
  public:
   schedule(const schedule_choice& choice, uint64_t seed, std::unique_ptr<schedule_log> log);
@@ -69,9 +69,9 @@ class schedule {
   void woken(scheduled_thread& t, scheduled_thread* running);
   /// `t` cannot run any more.
   static void suspended(scheduled_thread& t);
-  /// The running thread, which has come to a choice.
+  /// The running thread has stopped at a preemption point.
   void stopped(scheduled_thread& t);
-  /// Nobody runs, and somebody is to be chosen.
+  /// No thread runs, and the next one is to be chosen.
   void begins();
 
   [[nodiscard]] bool replays() const { return log_ != nullptr && log_->replays(); }
@@ -86,22 +86,22 @@ class schedule {
     chooser_ = nullptr;
   }
   [[nodiscard]] bool explores() const { return exploring_; }
-  /// Counts choices by nobody anew, as if the program began.
+  /// Restarts the count of such choices, as if the program began.
   void count_from_start() { begun_ = 0; }
-  /// Goes on with the files of an earlier schedule.
+  /// Takes over the files of an earlier schedule.
   void take_log(schedule& earlier);
 
-  /// Whether memory that threads wait on is to be looked at, `steps` choices after it last was.
-  [[nodiscard]] bool looks_due(uint64_t steps, size_t waiting) const;
+  /// Whether polled words are to be checked, `steps` choices after they last were.
+  [[nodiscard]] bool poll_due(uint64_t steps, size_t waiting) const;
   /// Whether another block than `b`, which has runnable threads, is to be chosen.
   [[nodiscard]] bool leaves(scheduled_block& b, const runnable_blocks& ready, uint64_t step);
   [[nodiscard]] scheduled_block& choose_block(const runnable_blocks& ready, uint64_t step);
   [[nodiscard]] scheduled_thread& choose_thread(scheduled_block& b);
 
  private:
-  static constexpr uint32_t points_at_once = 16;  ///< of pct, until waiting threads are looked at
+  static constexpr uint32_t points_at_once = 16;  ///< of pct, until polled words are checked
   static constexpr uint32_t spin_limit = 4096;
-  static constexpr uint32_t points_per_yield = 64;  ///< what giving way in vain counts as
+  static constexpr uint32_t points_per_yield = 64;  ///< what a yield without effect counts as
 
   [[nodiscard]] scheduled_block& replayed_block(const runnable_blocks& ready);
   [[nodiscard]] scheduled_thread& replayed_thread(scheduled_block& b);
@@ -109,7 +109,7 @@ class schedule {
 
   // Priorities.
   void begin_window();
-  void fall_behind(scheduled_thread& t);
+  void drop_priority(scheduled_thread& t);
   [[nodiscard]] static scheduled_thread& top(scheduled_block& b);
 
   // Holding back.
@@ -122,8 +122,8 @@ class schedule {
   chooser* chooser_ = nullptr;
   bool exploring_ = false;
   stop_point stop_;                      ///< of the choice that is to be made
-  scheduled_thread* stopped_ = nullptr;  ///< who stopped there; null: nobody
-  uint64_t begun_ = 0;                   ///< choices by nobody
+  scheduled_thread* stopped_ = nullptr;  ///< the thread that stopped there, or null
+  uint64_t begun_ = 0;                   ///< choices when no thread ran
   thread_key next_;                      ///< who was chosen, once a block is
 
   schedule_choice choice_;
@@ -134,7 +134,7 @@ class schedule {
   uint64_t points_ = 0;            ///< preemption points so far
   uint64_t window_end_ = 0;        ///< points
   std::vector<uint64_t> changes_;  ///< points, the next one last
-  uint64_t behind_all_ = uint64_t{1} << 62;
+  uint64_t lowest_ = uint64_t{1} << 62;
 
   bool holding_ = false;
   uint64_t phase_end_ = 0;  ///< step

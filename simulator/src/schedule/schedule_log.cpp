@@ -68,23 +68,23 @@ void schedule_log::read(const char* name) {
       std::fprintf(stderr, "devcomm simulator: %s:%u is not \"FROM POINT TO\" of a recorded schedule\n", name, number);
       std::_Exit(2);
     }
-    said_[from][point] = to;
+    entries_[from][point] = to;
   }
   std::fclose(file);
 }
 
 const thread_key* schedule_log::next(const stop_point& from) const {
-  const auto thread = said_.find(from.thread);
-  if (thread == said_.end()) return nullptr;
+  const auto thread = entries_.find(from.thread);
+  if (thread == entries_.end()) return nullptr;
   const auto at = thread->second.find(from.point);
   return at == thread->second.end() ? nullptr : &at->second;
 }
 
 uint64_t schedule_log::next_point(const thread_key& thread, uint64_t point) const {
-  const auto said = said_.find(thread);
-  if (said == said_.end()) return ~uint64_t{0};
-  const auto at = said->second.upper_bound(point);
-  return at == said->second.end() ? ~uint64_t{0} : at->first;
+  const auto entry = entries_.find(thread);
+  if (entry == entries_.end()) return ~uint64_t{0};
+  const auto at = entry->second.upper_bound(point);
+  return at == entry->second.end() ? ~uint64_t{0} : at->first;
 }
 
 void schedule_log::record(const stop_point& from, const thread_key& to) {
@@ -107,7 +107,7 @@ void schedule_log::keep_frames(scheduled_thread& t) {
 
 void schedule_log::report(const scheduled_thread* from, const scheduled_thread& to) {
   const sanitizer::unobserved hidden;
-  const auto tell = [&](const char* what, const scheduled_thread& t) {
+  const auto write = [&](const char* what, const scheduled_thread& t) {
     std::fprintf(report_, "%s\tdevice %d, block %" PRIu64 ", thread %" PRIu32, what, t.group->device, t.group->rank,
                  t.rank);
     for (uint32_t i = 0; i < t.frame_count; ++i) {
@@ -119,8 +119,8 @@ void schedule_log::report(const scheduled_thread* from, const scheduled_thread& 
     }
     std::fputc('\n', report_);
   };
-  if (from != nullptr) tell("stops", *from);
-  tell("goes on", to);
+  if (from != nullptr) write("stops", *from);
+  write("goes on", to);
   std::fflush(report_);
 }
 

@@ -1,9 +1,9 @@
 /// \file schedule_log.hpp
 /// Schedules in files: every choice of a run, written down or repeated.
 ///
-/// A line is "FROM POINT TO": the thread FROM, at its own POINT-th preemption point, stops, and TO goes on.
+/// A line is "FROM POINT TO": the thread FROM, at its own POINT-th preemption point, stops, and TO continues.
 /// A thread is "DEVICE.LAUNCH.BLOCK.THREAD", its launch counted by device; "-" is the start of a piece of the run.
-/// As points count by thread, a line keeps its meaning when others are taken away.
+/// Points are counted by thread, so a line keeps its meaning when others are removed.
 #pragma once
 
 #include "schedule/runnable.hpp"
@@ -29,16 +29,16 @@ class schedule_log {
   [[nodiscard]] static std::unique_ptr<schedule_log> from_environment();
 
   [[nodiscard]] bool replays() const { return replays_; }
-  /// Who goes on from there; null where nothing is said.
+  /// The thread that continues from there; null where there is no entry.
   [[nodiscard]] const thread_key* next(const stop_point& from) const;
-  /// The first point after `point` at which something is said of `thread`; else a number larger than all.
+  /// The first point after `point` that has an entry for `thread`; `never` if there is none.
   [[nodiscard]] uint64_t next_point(const thread_key& thread, uint64_t point) const;
 
   void record(const stop_point& from, const thread_key& to);
   /// Writes one line.
   static void print(std::FILE* file, const stop_point& from, const thread_key& to);
 
-  /// Whether switches of the file are to be told with their places in the source.
+  /// Whether switches of the file are to be reported with their source locations.
   [[nodiscard]] bool reports() const { return report_ != nullptr; }
   /// Keeps the call stack of the running thread `t`.
   static void keep_frames(scheduled_thread& t);
@@ -50,7 +50,7 @@ class schedule_log {
   std::FILE* record_ = nullptr;
   std::FILE* report_ = nullptr;
   bool replays_ = false;
-  std::map<thread_key, std::map<uint64_t, thread_key>> said_;
+  std::map<thread_key, std::map<uint64_t, thread_key>> entries_;
 };
 
 }  // namespace devcomm::simulator::detail

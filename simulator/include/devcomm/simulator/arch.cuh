@@ -2,7 +2,7 @@
 /// The seam in the simulator; see devcomm/detail/arch/arch.cuh for what each function guarantees.
 ///
 /// Memory operations are compiler built-ins in the calling file, so that ThreadSanitizer sees them
-/// with their orders; each strong one is a point at which another thread may go on.
+/// with their orders; each strong one is a preemption point.
 #pragma once
 
 #include <devcomm/config.hpp>
@@ -26,9 +26,9 @@ inline constexpr uint32_t full_mask = 0xffffffffu;
 /// waiting thread depends on.
 inline constexpr int polls_per_round = 1;
 inline constexpr uint32_t rounds_per_check = 1;
-/// A simulated wait costs the more the more it looks at, and sleeps as long as nothing of it changes; so it asks for
-/// its turn from the first look on, gets one when the host has something to tell, and is noted for the watchdog at
-/// once.
+/// The cost of a simulated wait grows with the words that it polls, and it sleeps until one of them changes. So it asks
+/// for a turn at the host's word from the first poll on, gets one when the host has set that word, and is noted for the
+/// watchdog immediately.
 inline constexpr uint64_t noted_after = 0;
 
 /// Sixteen bytes in registers.
@@ -81,7 +81,7 @@ inline T load(const T* address) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong loads take 4- or 8-byte integers");
   static_assert(!releases(Order), "a load is relaxed or acquires");
   const T value = __atomic_load_n(address, built_in_order(Order));
-  sim::looked(address, sizeof(T), static_cast<uint64_t>(value));
+  sim::loaded(address, sizeof(T), static_cast<uint64_t>(value));
   return value;
 }
 
@@ -90,7 +90,7 @@ inline void store(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong stores take 4- or 8-byte integers");
   static_assert(!acquires(Order), "a store is relaxed or releases");
   __atomic_store_n(address, value, built_in_order(Order));
-  sim::wrote(address, sizeof(T));
+  sim::stored(address, sizeof(T));
 }
 
 template <memory_order Order, scope, class T>
@@ -109,7 +109,7 @@ template <memory_order Order, scope, class T>
 inline T exchange(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   const T old = __atomic_exchange_n(address, value, built_in_order(Order));
-  sim::wrote(address, sizeof(T));
+  sim::stored(address, sizeof(T));
   return old;
 }
 
@@ -132,7 +132,7 @@ DEVCOMM_SIMULATOR_UNSEEN inline uint64_t load_check(const uint64_t* address) {
 }
 inline uint64_t poll_check(const uint64_t* address) {
   const uint64_t value = load_check(address);
-  sim::looked(address, sizeof value, value);
+  sim::loaded(address, sizeof value, value);
   return value;
 }
 template <memory_order Order>
@@ -183,7 +183,7 @@ void store_bytes_streaming(void* address, const Raw& value) {
   __builtin_memcpy(__builtin_assume_aligned(address, Bytes), &value, Bytes);
 }
 
-/// Two halves of eight bytes; another thread may go on between them.
+/// Two halves of eight bytes; another thread may run between them.
 struct alignas(16) halves {
   uint64_t low, high;
 };
@@ -250,7 +250,7 @@ class wait_scope {
   void pause() { sim::pause_wait(); }
 
  private:
-  wait_label label_;  // looked at while the wait lasts
+  wait_label label_;  // read while the wait lasts
 };
 
 template <class Id>

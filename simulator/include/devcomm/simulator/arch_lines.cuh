@@ -13,7 +13,7 @@ inline constexpr uint32_t line_lanes = 8;
 
 /// A lane's part of a line.
 struct line_part {
-  uint64_t* place;
+  uint64_t* address;
   halves words;
   uint64_t flag;  ///< the line's last 8 bytes, as they were loaded
 };
@@ -22,7 +22,7 @@ struct line_part {
 DEVCOMM_SIMULATOR_UNSEEN inline line_part part_of(const void* lane) {
   const auto* const theirs = static_cast<const line_part*>(lane);
   line_part part;
-  part.place = theirs->place;
+  part.address = theirs->address;
   part.words.low = theirs->words.low;
   part.words.high = theirs->words.high;
   part.flag = theirs->flag;
@@ -37,10 +37,10 @@ DEVCOMM_SIMULATOR_UNSEEN inline void give_part(void* lane, const halves& words, 
 
 /// The line that eight lanes store or load together.
 inline uint64_t* line_of(void* const* parts) {
-  uint64_t* const line = part_of(parts[0]).place;
+  uint64_t* const line = part_of(parts[0]).address;
   if (reinterpret_cast<uintptr_t>(line) % 128 != 0) sim::fail_misuse("a line whose address is no multiple of 128");
   for (uint32_t i = 1; i < line_lanes; ++i) {
-    if (part_of(parts[i]).place != line + size_t{2} * i)
+    if (part_of(parts[i]).address != line + size_t{2} * i)
       sim::fail_misuse("eight lanes that store or load a line take 16 bytes each of it, in their order");
   }
   return line;
@@ -59,7 +59,7 @@ inline void store_lines(void* address, vec16 value) {
       __atomic_store_n(line + size_t{2} * i, words.low, __ATOMIC_RELAXED);
       __atomic_store_n(line + size_t{2} * i + 1, words.high, __ATOMIC_RELAXED);
     }
-    sim::wrote_line(line);
+    sim::stored_line(line);
   }
   sim::warp_release(full_mask);
 }
@@ -76,11 +76,11 @@ inline vec16 load_lines(const void* address) {
         words[i].high = __atomic_load_n(line + size_t{2} * i + 1, __ATOMIC_RELAXED);
       }
       for (uint32_t i = 0; i < line_lanes; ++i) give_part(task.given[lane + i], words[i], words[line_lanes - 1].high);
-      sim::looked_at_line(line);
+      sim::loaded_line(line);
     }
     sim::warp_release(full_mask);
   }
-  sim::looked_with_others(mine.place + size_t{2} * (line_lanes - lane() % line_lanes) - 1, mine.flag);
+  sim::loaded_with_warp(mine.address + size_t{2} * (line_lanes - lane() % line_lanes) - 1, mine.flag);
   vec16 value;
   __builtin_memcpy(&value, &mine.words, sizeof value);
   return value;

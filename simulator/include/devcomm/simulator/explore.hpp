@@ -28,23 +28,22 @@ struct exploration_result {
   std::string failure;
 };
 
-/// Calls `body` again and again, each time with another order in which the threads of its kernels do their atomics and
-/// strong loads and stores, until there is no other order, one fails, or a limit is reached.
+/// Calls `body` repeatedly, each time with another order of the atomics and strong loads and stores of its kernels,
+/// until no order is left, one fails, or a limit is reached.
 ///
 /// `body` launches kernels, waits for them, and throws when a result is wrong. A launch that fails, a deadlock, and, in
 /// programs with the race detector, a new report count as failures, unless `body` calls `clear_failure` for one that
-/// is meant to happen. *Requires* that it starts from the same state each time, in memory that was allocated before,
+/// is expected. *Requires* that it starts from the same state each time, in memory that was allocated before,
 /// and does the same whenever its kernels do; that it does not ask whether kernels are done without waiting; and that
 /// no other host thread uses the CUDA runtime meanwhile, but those that `body` starts and joins.
 ///
-/// A step of a thread goes from one such operation to the next. A wait of devcomm's looks at all its words in one step,
-/// and looks that find nothing are none: so is a second look in a row of one place in the program that finds what the
-/// first one did. The lanes of a warp that wait for lines together are one thread meanwhile. Time passes only when
-/// every thread waits. Threads see stores at once, in one order (sequential consistency). docs/simulator.md says what
-/// this proves.
+/// A step of a thread goes from one such operation to the next. A wait of devcomm polls all its words in one step. An
+/// unsuccessful poll is not a step, nor is a second load in a row by the same instruction that finds the same value.
+/// The lanes of a warp that wait for lines together count as one thread meanwhile. Time passes only when every thread
+/// waits. Stores are visible at once, in one order (sequential consistency). docs/simulator.md says what this proves.
 ///
 /// With `DEVCOMM_SIM_REPLAY` set, calls `body` once, by the schedule of that file. Throws `std::logic_error` when
-/// stores are seen late, when kernels run, or from within `body`.
+/// stores are delayed, when kernels run, or from within `body`.
 [[nodiscard]] exploration_result explore(const explore_options& options, const std::function<void()>& body);
 
 }  // namespace devcomm::simulator

@@ -27,27 +27,27 @@ void set_device_count(int devices);
 /// Multiprocessors of each GPU; 32 unless `DEVCOMM_SIM_MULTIPROCESSORS` says otherwise.
 void set_multiprocessors(int count);
 
-/// Starts the sequence of scheduling choices anew; 1 unless `DEVCOMM_SIM_SEED` says otherwise. Call it
+/// Restarts the sequence of scheduling choices; 1 unless `DEVCOMM_SIM_SEED` says otherwise. Call it
 /// while no kernel runs.
 void set_seed(std::uint64_t seed);
 [[nodiscard]] std::uint64_t seed();
-/// Chooses how threads take turns, and starts the sequence of choices anew: `random`, `pct[:DEPTH[:LENGTH]]`,
+/// Selects the kind of schedule, and restarts the sequence of choices: `random`, `pct[:DEPTH[:LENGTH]]`,
 /// `slow_rank`, `slow_block`, `starve_warp`, or `mixed`, in which the seed chooses among them
 /// (`DEVCOMM_SIM_SCHEDULE`, random; see docs/simulator.md). Throws `std::invalid_argument` for anything else.
 /// Call it while no kernel runs.
 void set_schedule(std::string_view text);
 [[nodiscard]] std::string schedule();
 
-/// Lets threads that a store is not ordered before see it up to `steps` scheduling steps late; 0: at once, as
-/// without (`DEVCOMM_SIM_LATE_STORES`). Starts the sequence of choices anew. Throws `std::logic_error` unless the
+/// Delays stores by up to `steps` scheduling steps for threads that they do not happen before; 0: not at all
+/// (`DEVCOMM_SIM_STORE_DELAY`). Restarts the sequence of choices. Throws `std::logic_error` unless the
 /// kernels are compiled with `DEVCOMM_SANITIZE=race`. Call it while no kernel runs.
-void set_late_stores(std::uint64_t steps);
-[[nodiscard]] std::uint64_t late_stores();
+void set_store_delay(std::uint64_t steps);
+[[nodiscard]] std::uint64_t store_delay();
 
 /// Bytes of stack of each simulated thread (`DEVCOMM_SIM_STACK`).
 void set_stack_bytes(std::size_t bytes);
-/// A thread that runs this long without reaching a point where another could go on ends the program
-/// with its name; 0 waits forever (`DEVCOMM_SIM_WATCHDOG_MS`, 30 s).
+/// A thread that runs this long without reaching a preemption point ends the program, which names it; 0 waits forever
+/// (`DEVCOMM_SIM_WATCHDOG_MS`, 30 s).
 void set_watchdog(std::chrono::milliseconds limit);
 /// How long waiting kernels are left alone while a host thread outside the runtime might still help
 /// them, before they count as deadlocked (`DEVCOMM_SIM_GRACE_MS`, 10 s).
@@ -65,7 +65,7 @@ void set_deadlock_picture(const std::string& path);
 [[nodiscard]] std::string last_failure();
 void clear_failure();
 
-/// Data races reported so far, one for each pair of places in the program; 0 in a program without the race
+/// Data races reported so far, one for each pair of source locations; 0 in a program without the race
 /// detector (`DEVCOMM_SANITIZE=race`). A program that ends with some has exit status 66.
 [[nodiscard]] std::uint64_t race_reports();
 /// Text of the latest.

@@ -19,22 +19,22 @@ namespace devcomm::simulator::detail {
 /// Linear index of the calling thread in its block, x fastest.
 [[nodiscard]] uint32_t thread_rank() noexcept;
 
-/// (host) A point at which another thread may go on instead.
+/// (host) A preemption point: another thread may run.
 void preempt();
 /// (host) Follows a strong load of 1, 2, 4 or 8 bytes: `value` is what it found. A thread that keeps
 /// finding the same sleeps until that memory changes.
-void looked(const void* address, std::size_t bytes, uint64_t value);
+void loaded(const void* address, std::size_t bytes, uint64_t value);
 /// (host) Follows a strong operation that changed so many bytes of memory.
-void wrote(const void* address, std::size_t bytes);
+void stored(const void* address, std::size_t bytes);
 
-/// From here to `wrote_line`, stores of the calling thread are one: all others see all of them or none.
+/// From here to `stored_line`, stores of the calling thread are one: all others see all of them or none.
 void begin_line();
-/// Follows the stores to a line of 128 bytes, the last 8 of which are what waits look at.
-void wrote_line(const void* line);
+/// Follows the stores to a line of 128 bytes, the last 8 of which waits poll.
+void stored_line(const void* line);
 /// Follows the loads of a line by a thread that acts for others as well.
-void looked_at_line(const void* line);
-/// The calling thread's wait, one of all lanes of its warp, looks at these 8 bytes, in which `value` was found for it.
-void looked_with_others(const void* address, uint64_t value);
+void loaded_line(const void* line);
+/// The calling thread's wait, one of all lanes of its warp, polls these 8 bytes, and found `value`.
+void loaded_with_warp(const void* address, uint64_t value);
 
 /// Meets the other threads of the block at `barrier` (0 to 15). `threads` arrivals complete it; 0
 /// means all threads of the block that have not exited. Returns how many passed true.
@@ -56,30 +56,30 @@ struct warp_task {
 /// calls `warp_release`. The others wait until all who act have done so.
 warp_task warp_gather(uint32_t mask, void* given, uint32_t part);
 void warp_release(uint32_t mask);
-/// Marks functions that a compiler must call once for each place in the source that calls them.
+/// Marks functions of which a compiler must keep one call for each call site.
 #if defined(__clang__)
 #  define DEVCOMM_SIMULATOR_CONVERGENT __attribute__((noinline, convergent, nomerge))
 #else
 #  define DEVCOMM_SIMULATOR_CONVERGENT __attribute__((noinline, noclone, noipa))
 #endif
 
-/// The lanes of the warp that come to this call, as many as can without waiting for each other.
-uint32_t converged_lanes(const void* place);
+/// The lanes of the warp that reach this call, as many as can without waiting for each other.
+uint32_t converged_lanes(const void* call_site);
 
 /// Simulated nanoseconds; each call takes a little time.
 uint64_t clock_now();
 /// (host) Lets others run until the clock has advanced by `nanoseconds`.
 void sleep_for(uint64_t nanoseconds);
 
-/// What the calling thread looks at until `begin_wait` is for the label alone.
+/// Loads of the calling thread until `begin_wait` are for the label alone.
 void begin_label();
-/// Until `end_wait`, strong loads of the calling thread tell what it waits for; `abort_word` (or null) ends the wait,
+/// Until `end_wait`, strong loads of the calling thread say what it waits for; `abort_word` (or null) ends the wait,
 /// and a thread that waits sets it once the host has set `host_word` (or null).
 void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, const uint32_t* host_word);
-/// Whether the calling thread, which has waited for so long, may read the host's word now: at once when it is set.
+/// Whether the calling thread, which has waited for so long, may read the host's word now: immediately when it is set.
 [[nodiscard]] bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited);
 void end_wait();
-/// Ends one look that found nothing.
+/// Ends one unsuccessful poll.
 void pause_wait();
 
 /// What the calling thread does with a session; throws `misuse` when its group may not.

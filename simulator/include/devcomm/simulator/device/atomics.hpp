@@ -20,7 +20,7 @@ struct bits_of<double> {
   using type = uint64_t;
 };
 
-/// Replaces `*p` by `next(*p)`; returns what it was. An update that changes nothing is a look.
+/// Replaces `*p` by `next(*p)`; returns what it was. An update that changes nothing counts as a load.
 template <class Bits, class T, class Next>
 T update(T* p, Next next) {
   auto* word = reinterpret_cast<Bits*>(p);
@@ -30,9 +30,9 @@ T update(T* p, Next next) {
     wanted = static_cast<Bits>(to_bits<T>(next(from_bits<T>(seen))));
   } while (!__atomic_compare_exchange_n(word, &seen, wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   if (wanted == seen) {
-    looked(p, sizeof(T), static_cast<uint64_t>(seen));
+    loaded(p, sizeof(T), static_cast<uint64_t>(seen));
   } else {
-    wrote(p, sizeof(T));
+    stored(p, sizeof(T));
   }
   return from_bits<T>(seen);
 }

@@ -93,7 +93,7 @@ inline void __syncwarp(unsigned mask = 0xffffffffu) {
   using namespace devcomm::simulator::detail;
   warp_meet(warp_operation::sync, mask, 0, 0);
 }
-/// As many lanes as come to this call without waiting for each other.
+/// As many lanes as reach this call without waiting for each other.
 DEVCOMM_SIMULATOR_CONVERGENT inline unsigned __activemask() {
   return devcomm::simulator::detail::converged_lanes(__builtin_return_address(0));
 }

@@ -62,7 +62,7 @@ void* block::thread_main(void* self) {
 
 namespace {
 
-/// Runs `part` of a CUDA thread's life; what it throws ends the launch.
+/// Runs a part of a CUDA thread; an exception fails the launch.
 template <class Part>
 void guarded(fiber& f, Part part) {
   std::string failure;

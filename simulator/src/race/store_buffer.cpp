@@ -1,4 +1,4 @@
-#include "race/late.hpp"
+#include "race/store_buffer.hpp"
 
 #include "race/detector.hpp"
 
@@ -20,7 +20,7 @@ uint32_t value_at(uintptr_t address) {
 
 }  // namespace
 
-void late_stores::set(uint64_t longest, uint64_t seed, const uint64_t* step) {
+void store_buffer::set(uint64_t longest, uint64_t seed, const uint64_t* step) {
   seed_ = detail::random_choice(seed).next();
   step_ = step;
   recent_.clear();
@@ -28,9 +28,9 @@ void late_stores::set(uint64_t longest, uint64_t seed, const uint64_t* step) {
   __atomic_store_n(&longest_, longest, __ATOMIC_RELAXED);
 }
 
-/// Half of all stores are seen at once; of the others, short delays are as frequent as long ones. The same
-/// store of the same thread is as late in every run of a seed.
-uint64_t late_stores::delay(actor& a) const {
+/// Half of all stores have no delay; the delays of the others are log-uniform. The same store of the same thread
+/// has the same delay in every run of a seed.
+uint64_t store_buffer::delay(actor& a) const {
   detail::random_choice random(seed_ ^ detector_.groups[a.group].key ^ uint64_t{a.lane} << 40 ^ ++a.stores);
   const uint64_t drawn = random.next();
   if ((drawn & 1) != 0) return 0;
@@ -38,21 +38,21 @@ uint64_t late_stores::delay(actor& a) const {
   return std::min(longest_, random.next() >> (64 - 1 - random.below(bits)));
 }
 
-void late_stores::stores(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before) {
+void store_buffer::store(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before) {
   const bool by_kernel = a.group != 0 && detector_.groups[a.group].width != 0;
-  const bool goes_on = a.at_once && a.one_store != 0;
-  const uint64_t late = goes_on ? a.one_delay : by_kernel && bytes <= 16 ? delay(a) : 0;
-  const uint64_t number = goes_on ? a.one_store : ++stores_;
+  const bool continues = a.at_once && a.one_store != 0;
+  const uint64_t delayed = continues ? a.one_delay : by_kernel && bytes <= 16 ? delay(a) : 0;
+  const uint64_t number = continues ? a.one_store : ++stores_;
   if (a.at_once) {
     a.one_store = number;
-    a.one_delay = late;
+    a.one_delay = delayed;
   }
   page* p = nullptr;
   for_each_cell(address, bytes, [&](uintptr_t cell) {
     if (p == nullptr || cell % page::bytes == 0) p = detector_.memory.find(cell);
-    if (p == nullptr || !p->may_be_late() || !p->watched(cell)) return;
-    if (late == 0) {
-      if (replaced* const all = p->replaced_cells()) reveal(all, cell);
+    if (p == nullptr || !p->stores_may_be_delayed() || !p->watched(cell)) return;
+    if (delayed == 0) {
+      if (replaced* const all = p->replaced_cells()) drain(all, cell);
       return;
     }
     replaced& r = p->make_replaced_cells()[cell % page::bytes / 4];
@@ -64,12 +64,12 @@ void late_stores::stores(actor& a, uintptr_t address, size_t bytes, const variab
     }
     const uintptr_t eight = cell / 8 * 8;
     const bool wide = address <= eight && eight + 8 <= address + bytes;
-    r = {number, *step_ + late, value, a.group, a.lane, a.epoch, wide};
+    r = {number, *step_ + delayed, value, a.group, a.lane, a.epoch, wide};
     if (at != nullptr && cell == address / 4 * 4) p->keep_older(address, {number, *at});
   });
 }
 
-bool late_stores::visible(const replaced& r, const actor& a) const {
+bool store_buffer::visible(const replaced& r, const actor& a) const {
   if (*step_ >= r.until) return true;
   if (detector_.tasks[detector_.groups[r.group].task].done()) return true;
   if (a.group == r.group && a.lane == r.lane) return true;
@@ -80,7 +80,7 @@ bool late_stores::visible(const replaced& r, const actor& a) const {
   return recent_[passed - recent_.front().number].before->of(r.group, r.lane) >= r.epoch;
 }
 
-replaced* late_stores::find(const actor& a, uintptr_t address, size_t bytes) {
+replaced* store_buffer::find(const actor& a, uintptr_t address, size_t bytes) {
   page* const p = detector_.memory.find(address);
   replaced* const all = p == nullptr ? nullptr : p->replaced_cells();
   if (all == nullptr) return nullptr;
@@ -90,30 +90,30 @@ replaced* late_stores::find(const actor& a, uintptr_t address, size_t bytes) {
       (cells == 1 || first[1].store == first->store)) {
     return first;
   }
-  sees(a, address, bytes);
+  observe(a, address, bytes);
   return nullptr;
 }
 
-void late_stores::sees(const actor& a, uintptr_t address, size_t bytes) {
+void store_buffer::observe(const actor& a, uintptr_t address, size_t bytes) {
   page* p = nullptr;
   for_each_cell(address, bytes, [&](uintptr_t cell) {
     if (p == nullptr || cell % page::bytes == 0) p = detector_.memory.find(cell);
     replaced* const all = p == nullptr ? nullptr : p->replaced_cells();
     if (all == nullptr) return;
     const replaced& r = all[cell % page::bytes / 4];
-    if (r.store != 0 && !visible(r, a)) reveal(all, cell);
+    if (r.store != 0 && !visible(r, a)) drain(all, cell);
   });
 }
 
-void late_stores::reveal(replaced* cells, uintptr_t address) {
+void store_buffer::drain(replaced* cells, uintptr_t address) {
   replaced& r = cells[address % page::bytes / 4];
   replaced& other = cells[(address ^ 4) % page::bytes / 4];
   if (other.store == r.store) other.store = 0;
   r.store = 0;
 }
 
-/// Eight bytes that were stored at once are read at once; others are not.
-void late_stores::show(const actor& a, uintptr_t address, size_t bytes) {
+/// Eight bytes that one store wrote are read as one; others are not.
+void store_buffer::show_previous(const actor& a, uintptr_t address, size_t bytes) {
   const uintptr_t end = address + bytes;
   for (uintptr_t at = address / 4 * 4; at < end;) {
     page* const p = detector_.memory.find(at);
@@ -129,7 +129,7 @@ void late_stores::show(const actor& a, uintptr_t address, size_t bytes) {
   }
 }
 
-void late_stores::show_cells(const actor& a, uintptr_t address, size_t bytes) {
+void store_buffer::show_cells(const actor& a, uintptr_t address, size_t bytes) {
   const replaced* const r = find(a, address, bytes);
   if (r == nullptr) return;
   for (size_t i = 0; i < bytes / 4; ++i) {
@@ -139,21 +139,21 @@ void late_stores::show_cells(const actor& a, uintptr_t address, size_t bytes) {
   }
 }
 
-void late_stores::restore() {
+void store_buffer::restore_shown() {
   for (const shown& s : shown_) {
-    // Who does not tell of its stores may have stored meanwhile.
+    // Code that is not instrumented may have stored meanwhile.
     uint32_t expected = s.value;
     __atomic_compare_exchange_n(s.address, &expected, s.kept, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   }
   shown_.clear();
 }
 
-variable* late_stores::older_variable(uintptr_t address, uint64_t store, variable* now) const {
+variable* store_buffer::older_variable(uintptr_t address, uint64_t store, variable* now) const {
   older_variable_of* const kept = detector_.memory.find(address)->older(address);
   return kept != nullptr && kept->store == store ? &kept->what : now;
 }
 
-void late_stores::sequential_fence(actor& a) {
+void store_buffer::sequential_fence(actor& a) {
   if (a.group == 0) return;
   while (!recent_.empty() && recent_.front().step + longest_ < *step_) recent_.pop_front();
   clock_reference before = recent_.empty() ? clock_reference() : recent_.back().before;

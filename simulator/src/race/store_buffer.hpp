@@ -1,15 +1,15 @@
-/// \file late.hpp
-/// Stores that other threads see late.
+/// \file store_buffer.hpp
+/// The store-buffer delay: stores that become visible to other threads later.
 ///
-/// For a while after a store, a load by a thread that the store is not ordered before finds the value from
-/// before it. Who is ordered after a store is known from the detector's clocks, so that whatever orders two
-/// accesses for the detector also makes the later one see the earlier. That is what PTX allows a store to do:
-/// a program that synchronises what it shares never notices.
+/// For some steps after a store, a load by a thread that the store does not happen before returns the previous
+/// value. Happens-before is taken from the detector's clocks, so everything that orders two accesses for the
+/// detector also makes the earlier one visible to the later. PTX allows a store to do this: a program that
+/// synchronises what it shares cannot observe it.
 ///
-/// The machine is multi-copy atomic: at a step drawn with the store, everybody sees it; a thread that sees it
-/// before that, as read-modify-writes do, ends the delay for all. Nothing else than the value just before the
-/// latest store is found. A store that is ordered before a sequentially consistent fence is seen by who has
-/// passed a later one, and by those that it synchronises with.
+/// The model is multi-copy atomic: at a step drawn with the store, it becomes visible to all threads; a thread
+/// that sees it before that, as read-modify-writes do, ends the delay for all. Only the value just before the
+/// latest store is ever returned. A store that happens before a sequentially consistent fence is visible to
+/// threads that have passed a later one, and to those that they synchronise with.
 #pragma once
 
 #include "race/actor.hpp"
@@ -41,22 +41,22 @@ struct older_variable_of {
   variable what;
 };
 
-/// All of these with the detector's guard, but `put_back` and `on`. Simulated threads alone call `put_back`.
-class late_stores {
+/// All of these with the detector's guard, but `restore` and `on`. Simulated threads alone call `restore`.
+class store_buffer {
  public:
-  explicit late_stores(detector& d) : detector_(d) {}
+  explicit store_buffer(detector& d) : detector_(d) {}
 
-  /// Stores are seen up to `longest` steps late (0: at once); `step` counts them.
+  /// Delays stores by up to `longest` steps (0: not at all); `step` counts them.
   void set(uint64_t longest, uint64_t seed, const uint64_t* step);
   [[nodiscard]] bool on() const { return __atomic_load_n(&longest_, __ATOMIC_RELAXED) != 0; }
 
   /// `a` stores there; `at` is the variable of an atomic access, as it is before. `before` is what was there, or
   /// null as long as memory has it.
-  void stores(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before);
-  /// `a` is about to load there by a plain access: memory holds what it finds, until `put_back`.
-  void show(const actor& a, uintptr_t address, size_t bytes);
-  void put_back() {
-    if (!shown_.empty()) restore();
+  void store(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before);
+  /// `a` is about to load there by a plain access: memory holds what it finds, until `restore`.
+  void show_previous(const actor& a, uintptr_t address, size_t bytes);
+  void restore() {
+    if (!shown_.empty()) restore_shown();
   }
   /// An atomic load by `a`: whether it finds an older value than memory has, which goes to `value`, and in `at`
   /// the variable with what was published with it.
@@ -71,8 +71,8 @@ class late_stores {
     at = older_variable(address, r->store, at);
     return true;
   }
-  /// `a` is about to read the latest value, whatever was stored.
-  void sees(const actor& a, uintptr_t address, size_t bytes);
+  /// `a` is about to read the latest value.
+  void observe(const actor& a, uintptr_t address, size_t bytes);
   void sequential_fence(actor& a);
 
  private:
@@ -94,9 +94,9 @@ class late_stores {
   void show_cells(const actor& a, uintptr_t address, size_t bytes);
   [[nodiscard]] bool visible(const replaced& r, const actor& a) const;
   [[nodiscard]] variable* older_variable(uintptr_t address, uint64_t store, variable* now) const;
-  /// Everybody sees the store that replaced `*r`, also in the other half of its eight bytes.
-  static void reveal(replaced* cells, uintptr_t address);
-  void restore();
+  /// Makes the store that replaced `*r` visible to all, also in the other half of its eight bytes.
+  static void drain(replaced* cells, uintptr_t address);
+  void restore_shown();
 
   detector& detector_;
   uint64_t longest_ = 0;

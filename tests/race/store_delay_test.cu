@@ -1,4 +1,4 @@
-/// Late stores: what PTX forbids never happens, and what a missing release or acquire permits does.
+/// The store-buffer delay: what PTX forbids never happens, and what a missing release or acquire permits does.
 #include <devcomm/detail/arch/arch.cuh>
 
 #include "support.hpp"
@@ -281,16 +281,16 @@ __global__ void add_under_lock(board* b) {
 
 // --- runs ---
 
-struct late_stores {
-  explicit late_stores(std::uint64_t steps) { sim::set_late_stores(steps); }
-  ~late_stores() {
-    sim::set_late_stores(0);
+struct delayed_stores {
+  explicit delayed_stores(std::uint64_t steps) { sim::set_store_delay(steps); }
+  ~delayed_stores() {
+    sim::set_store_delay(0);
     sim::set_schedule("random");
     sim::set_seed(1);
     sim::clear_races();
   }
-  late_stores(const late_stores&) = delete;
-  late_stores& operator=(const late_stores&) = delete;
+  delayed_stores(const delayed_stores&) = delete;
+  delayed_stores& operator=(const delayed_stores&) = delete;
 };
 
 constexpr unsigned seeds = 40;
@@ -301,7 +301,7 @@ const std::function<bool(const board&)> found_some = [](const board& b) { return
 
 /// In how many of the seeds `wrong` holds.
 unsigned outcomes(kernel k, const devcomm::launch_config& config, const std::function<bool(const board&)>& wrong) {
-  const late_stores late(steps);
+  const delayed_stores delayed(steps);
   unsigned count = 0;
   for (unsigned seed = 1; seed <= seeds; ++seed) {
     sim::set_schedule(seed % 2 == 0 ? "random" : "mixed");
@@ -395,8 +395,8 @@ TEST_CASE("two threads that store and then load may both find old values, unless
   CHECK(outcomes(load_then_store, two, both_new) == 0);
 }
 
-TEST_CASE("late stores repeat from the seed, and without them nothing is late") {
-  const late_stores late(steps);
+TEST_CASE("delays repeat from the seed, and without them no store is delayed") {
+  const delayed_stores delayed(steps);
   const auto found = [](std::uint64_t seed) {
     sim::set_seed(seed);
     const device_board b;
@@ -411,6 +411,6 @@ TEST_CASE("late stores repeat from the seed, and without them nothing is late") 
     differs = differs || first != found(seed + 1);
   }
   CHECK(differs);
-  sim::set_late_stores(0);
+  sim::set_store_delay(0);
   for (std::uint64_t seed = 1; seed <= 20; ++seed) CHECK(found(seed).first == 0);
 }
