@@ -22,21 +22,21 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-/// What a launch that has ended tells the host, which cannot ask the runtime while a graph is captured.
+/// Tells the host that a launch has ended, as it cannot ask the runtime while a graph is captured.
 struct ending {
-  std::uint32_t blocks;  ///< that have ended
-  std::uint32_t all;     ///< 1 once all have
+  std::uint32_t* blocks;  ///< that have ended, in device memory
+  std::uint32_t* all;     ///< in host memory: 1 once all have
 };
 
 /// The end of a block.
-__device__ void end_block(ending* end) {
+__device__ void end_block(const ending& end) {
   __syncthreads();
   if (threadIdx.x != 0) return;
-  const std::uint32_t before = detail::arch::fetch_add<memory_order::acq_rel, scope::system>(&end->blocks, 1u);
-  if (before + 1 == gridDim.x) detail::arch::store<memory_order::release, scope::system>(&end->all, 1u);
+  const std::uint32_t before = detail::arch::fetch_add<memory_order::acq_rel, scope::device>(end.blocks, 1u);
+  if (before + 1 == gridDim.x) detail::arch::store<memory_order::release, scope::system>(end.all, 1u);
 }
 
-__global__ void meet(device_comm comm, ending* end) {
+__global__ void meet(device_comm comm, ending end) {
   {
     lsa::barrier_session barrier{block{}, comm, blockIdx.x};
     barrier.sync();
@@ -45,7 +45,7 @@ __global__ void meet(device_comm comm, ending* end) {
 }
 
 template <class Session>
-__global__ void receive(device_comm comm, typename Session::handle channels, ending* end) {
+__global__ void receive(device_comm comm, typename Session::handle channels, ending end) {
   {
     Session channel{block{}, comm, channels, blockIdx.x};
     channel.begin_round();
@@ -88,28 +88,38 @@ class pinned {
 };
 
 /// What the waiting rank launches.
-using launcher = std::function<void(const device_comm&, cudaStream_t, ending*)>;
-/// What the same rank does beside it, for as long as the result lives.
-using neighbour = std::function<std::shared_ptr<void>()>;
+using launcher = std::function<void(const device_comm&, cudaStream_t, ending)>;
+/// What the same rank does beside it, from `begin` on for as long as it lives.
+class neighbour {
+ public:
+  neighbour() = default;
+  neighbour(const neighbour&) = delete;
+  neighbour& operator=(const neighbour&) = delete;
+  virtual ~neighbour() = default;
+  virtual void begin() = 0;
+};
+using make_neighbour = std::function<std::unique_ptr<neighbour>()>;
 
 /// Rank 0 launches what `prepare` returns, which waits for the others in vain, and aborts after `lateness`. The launch
 /// must end within a millisecond of the abort; in the simulator it must end.
 template <class Prepare>
-void check_abort(Prepare prepare, std::chrono::microseconds lateness, const neighbour& make_beside = {}) {
+void check_abort(Prepare prepare, std::chrono::microseconds lateness, const make_neighbour& make_beside = {}) {
   test::on_ranks(test::ranks_that_meet(2), [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
     const launcher start = prepare(comm, needs);
     const auto device_comm = comm.create_device_comm(needs);
     if (comm.rank() == 0) {
       const stream own;
-      const pinned<ending> end;
-      start(device_comm.get(), own.handle, end.get());
-      std::shared_ptr<void> beside = make_beside ? make_beside() : nullptr;
+      const test::device_array<std::uint32_t> blocks(1);
+      const pinned<std::uint32_t> ended;
+      std::unique_ptr<neighbour> beside = make_beside ? make_beside() : nullptr;
+      start(device_comm.get(), own.handle, {blocks.get(), ended.get()});
+      if (beside) beside->begin();
       std::this_thread::sleep_for(lateness);
       const clock_type::time_point begin = clock_type::now();
       comm.abort();
       if (!is_simulated(comm)) {
-        while (std::atomic_ref(end.get()->all).load() == 0 && clock_type::now() - begin < 10s) {
+        while (std::atomic_ref(*ended.get()).load() == 0 && clock_type::now() - begin < 10s) {
         }
         const auto took = std::chrono::duration_cast<std::chrono::microseconds>(clock_type::now() - begin);
         std::printf("aborted after %lld us, ended %lld us later\n", static_cast<long long>(lateness.count()),
@@ -118,7 +128,7 @@ void check_abort(Prepare prepare, std::chrono::microseconds lateness, const neig
       }
       beside.reset();
       check_cuda(cudaStreamSynchronize(own.handle), "the waiting launch");
-      test::require(end.get()->all == 1, "not all blocks have ended");
+      test::require(*ended.get() == 1, "not all blocks have ended");
       test::require(!device_comm.failures().empty(), "there is no record of the abort");
     }
     comm.barrier();
@@ -138,7 +148,7 @@ unsigned half_device(const host::communicator& comm, unsigned threads) {
 launcher waiting_barriers(host::communicator& comm, devcomm::requirements& needs) {
   const unsigned blocks = half_device(comm, 64);
   needs.lsa_barriers(blocks);
-  return [blocks](const device_comm& device, cudaStream_t on, ending* end) {
+  return [blocks](const device_comm& device, cudaStream_t on, ending end) {
     launch(meet, {.grid = blocks, .block = 64, .stream = on}, device, end);
   };
 }
@@ -149,44 +159,51 @@ launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs)
   const unsigned threads = is_simulated(comm) ? 32 : 512;
   const unsigned blocks = 2 * half_device(comm, threads);
   const auto channels = needs.add_channels<Session>(comm.lsa(), blocks, threads);
-  return [=](const device_comm& device, cudaStream_t on, ending* end) {
+  return [=](const device_comm& device, cudaStream_t on, ending end) {
     launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, channels, end);
   };
 }
 
 /// A stream that captures, and keeps all threads from what a capture forbids.
-class capture {
+class capture final : public neighbour {
  public:
-  capture() {
+  void begin() override {
     check_cuda(cudaStreamBeginCapture(captured_.handle, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
   }
-  ~capture() {
+  ~capture() override {
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(captured_.handle, &graph) == cudaSuccess) cudaGraphDestroy(graph);
   }
-  capture(const capture&) = delete;
-  capture& operator=(const capture&) = delete;
 
  private:
   stream captured_;
 };
 
 /// Streams that have a running kernel and another one behind it.
-class busy_streams {
+class busy_streams final : public neighbour {
  public:
+  /// Also launches the kernel once, as its code could not be loaded beside a kernel that waits.
   explicit busy_streams(unsigned count) : streams_(count) {
-    for (const stream& each : streams_)
-      for (int queued = 0; queued < 2; ++queued)
-        launch(spin, {.grid = 1, .block = 32, .stream = each.handle}, static_cast<const std::uint32_t*>(go_.get()));
+    go(1);
+    start(streams_.front());
+    check_cuda(cudaStreamSynchronize(streams_.front().handle), "spin");
+    go(0);
   }
-  ~busy_streams() {
-    std::atomic_ref(*go_.get()).store(1);
+  void begin() override {
+    for (const stream& each : streams_)
+      for (int queued = 0; queued < 2; ++queued) start(each);
+  }
+  ~busy_streams() override {
+    go(1);
     for (const stream& each : streams_) cudaStreamSynchronize(each.handle);
   }
-  busy_streams(const busy_streams&) = delete;
-  busy_streams& operator=(const busy_streams&) = delete;
 
  private:
+  void go(std::uint32_t value) { std::atomic_ref(*go_.get()).store(value); }
+  void start(const stream& on) {
+    launch(spin, {.grid = 1, .block = 32, .stream = on.handle}, static_cast<const std::uint32_t*>(go_.get()));
+  }
+
   pinned<std::uint32_t> go_;
   std::vector<stream> streams_;
 };
@@ -205,9 +222,9 @@ TEST_CASE("an abort ends a device full of threads that wait for packets within a
 }
 
 TEST_CASE("an abort ends waits while a graph is captured") {
-  check_abort(waiting_barriers, 1000us, [] { return std::make_shared<capture>(); });
+  check_abort(waiting_barriers, 1000us, [] { return std::make_unique<capture>(); });
 }
 
 TEST_CASE("an abort ends waits beside 64 busy streams") {
-  check_abort(waiting_barriers, 5000us, [] { return std::make_shared<busy_streams>(64u); });
+  check_abort(waiting_barriers, 5000us, [] { return std::make_unique<busy_streams>(64u); });
 }
