@@ -22,8 +22,8 @@ case ${1:-quick} in
   quick)
     stages=("${quick_stages[@]}")
     left_out=(
-      "GPU programs and kernels compiled by nvcc, benchmarks, MPI, and the tests labelled exhaustive, planted,"
-      "  mutant, package and soak: scripts/test.sh release"
+      "GPU programs and kernels compiled by nvcc, benchmarks, MPI, and the tests in tests/{exhaustive,mutant,planted,"
+      "  soak,package,docs}: scripts/test.sh release"
       "other compilers than the default one: scripts/test.sh compilers"
       "race detector, ThreadSanitizer, AddressSanitizer, clang-tidy: scripts/test.sh race thread address tidy"
       "the compile-time budget: scripts/test.sh compile_time"

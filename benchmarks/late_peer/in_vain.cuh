@@ -172,7 +172,7 @@ class in_vain {
  public:
   explicit in_vain(devcomm::host::communicator& comm)
       : comm_(comm),
-        simulated_(comm.properties().backend == "simulator"),
+        simulated_(!comm.properties().timing.available),
         plan_(simulated_ ? in_vain_plan::simulated() : in_vain_plan{}),
         stored_(comm.allocate(plan_.stored_bytes)),
         control_(comm.allocate(sizeof(control))),

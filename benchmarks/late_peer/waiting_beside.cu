@@ -244,7 +244,7 @@ class chains_beside {
     barriers_comm_.check();
   }
 
-  [[nodiscard]] bool simulated() const { return comm_.properties().backend == "simulator"; }
+  [[nodiscard]] bool simulated() const { return !comm_.properties().timing.available; }
   static int greatest_priority() {
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
@@ -283,7 +283,7 @@ class chains_beside {
 
 /// Whether both ranks have one GPU, where kernels that fill it could not wait for each other. *Collective*.
 bool share_gpu(host::communicator& comm) {
-  if (comm.properties().backend == "simulator") return false;
+  if (!comm.properties().timing.available) return false;
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   const std::vector<int> devices = perf::exchange(comm).gather(device);

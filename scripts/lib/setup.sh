@@ -123,13 +123,18 @@ oldest_and_newest() { # NAME MIN
 # NVIDIA's packages of the Python index bring the programs; nothing is installed outside build/tools.
 require_disassembler() {
   local tools=$PWD/build/tools/disassembler
-  PATH=$PATH:$cuda_root/bin:$tools/nvidia/cu13/bin
-  if command -v nvdisasm >/dev/null && command -v cuobjdump >/dev/null; then return; fi
+  PATH=$PATH:$cuda_root/bin
+  if has_disassembler "$tools"; then return; fi
   python3 -m pip --version >/dev/null 2>&1 || require_packages python3-pip
   say "installing by pip into build/tools/disassembler: nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump"
   python3 -m pip install --quiet --disable-pip-version-check --target "$tools" \
-    nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump ||
+    nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump && has_disassembler "$tools" ||
     say "pip could not install them: the tests that compare machine code will fail"
+}
+has_disassembler() { # TOOLS
+  local folder
+  for folder in "$1"/nvidia/*/bin; do PATH=$PATH:$folder; done
+  command -v nvdisasm >/dev/null && command -v cuobjdump >/dev/null
 }
 
 cmake_is_new_enough() {

@@ -19,11 +19,18 @@ namespace devcomm::host::detail {
 struct window_state {
   window_state() = default;
   /// A window without memory. `number` counts the windows of its rank.
-  window_state(const rank_context& context, std::uint64_t number, std::size_t size, const std::string& given_name);
+  window_state(const rank_context& context, std::uint64_t number, std::size_t size, const std::string& given_name)
+      : bytes(size), name(given_name.empty() ? "window " + std::to_string(number) : "window '" + given_name + "'") {
+    window.bytes = size;
+    window.lsa_first = context.lsa.first;
+    window.lsa_size = context.lsa.size;
+    window.lsa_rank = context.lsa.rank;
+    window.id = static_cast<std::uint32_t>(number);
+  }
 
   devcomm::window window{};
   std::size_t bytes = 0;
-  std::string name;  ///< in messages
+  std::string name;  ///< in messages: "window 'weights'", or "window 3" for one without a name
   std::string handle_type;
   std::shared_ptr<window_mapping> space;               ///< strided: the memory and its mappings
   std::vector<std::shared_ptr<opened_memory>> opened;  ///< table: memory of other processes
@@ -38,8 +45,5 @@ struct window_state {
 /// *Collective*: a window over memory that the caller allocated.
 [[nodiscard]] window_state register_window(rank_context& context, const std::string& call, void* local,
                                            std::size_t bytes, const std::string& name);
-
-/// "window 'weights'", or "window 3" for one without a name.
-[[nodiscard]] std::string window_name(std::uint64_t number, const std::string& name);
 
 }  // namespace devcomm::host::detail

@@ -1,0 +1,111 @@
+// A communicator uses the devices that its options name, and what they fail at is an error on every rank.
+#include <device/backend.hpp>
+
+#include <devcomm/host/communicator.hpp>
+
+#include "rank_harness.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <atomic>
+
+using namespace devcomm;
+using namespace devcomm_test;
+
+namespace {
+
+using namespace host::detail;
+
+/// The simulator's devices, one of which may have no memory.
+class failing_devices final : public backend {
+ public:
+  std::atomic<int> created{0};
+  std::atomic<int> without_memory{-1};
+
+  [[nodiscard]] std::string_view name() const noexcept override { return real_.name(); }
+  [[nodiscard]] backend_traits traits() const override { return real_.traits(); }
+  [[nodiscard]] int device_count() override { return real_.device_count(); }
+  void provide_devices(int count) override { real_.provide_devices(count); }
+  [[nodiscard]] device_facts facts(int device) override { return real_.facts(device); }
+  void make_current(int device) override { real_.make_current(device); }
+
+  [[nodiscard]] std::size_t granularity(int device) override { return real_.granularity(device); }
+  [[nodiscard]] std::unique_ptr<physical_memory> create_physical(int device, std::size_t bytes,
+                                                                 handle_kind kind) override {
+    if (device == without_memory) throw host::system_error("out of memory on purpose");
+    ++created;
+    return real_.create_physical(device, bytes, kind);
+  }
+  [[nodiscard]] std::unique_ptr<address_range> reserve(std::size_t bytes) override { return real_.reserve(bytes); }
+  [[nodiscard]] std::unique_ptr<host_memory> allocate_host(int device, std::size_t bytes) override {
+    return real_.allocate_host(device, bytes);
+  }
+  [[nodiscard]] std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) override {
+    return real_.allocate_device(device, bytes);
+  }
+  void zero(int device, void* destination, std::size_t bytes) override { real_.zero(device, destination, bytes); }
+  void copy(int device, void* destination, const void* source, std::size_t bytes) override {
+    real_.copy(device, destination, source, bytes);
+  }
+  void read(int device, void* destination, const void* source, std::size_t bytes) override {
+    real_.read(device, destination, source, bytes);
+  }
+
+  [[nodiscard]] host::capability peer_access(int device, const std::string& peer_uuid) override {
+    return real_.peer_access(device, peer_uuid);
+  }
+  [[nodiscard]] host::capability whole_lines(int device, const std::string& peer_uuid) override {
+    return real_.whole_lines(device, peer_uuid);
+  }
+  void enable_peer_access(int device, int peer_device) override { real_.enable_peer_access(device, peer_device); }
+  [[nodiscard]] std::unique_ptr<physical_memory> import_descriptor(int device, int descriptor,
+                                                                   std::size_t bytes) override {
+    return real_.import_descriptor(device, descriptor, bytes);
+  }
+  [[nodiscard]] std::unique_ptr<physical_memory> import_fabric(int device, std::span<const std::byte> handle,
+                                                               std::size_t bytes) override {
+    return real_.import_fabric(device, handle, bytes);
+  }
+  [[nodiscard]] exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) override {
+    return real_.export_pointer(device, pointer, bytes);
+  }
+  [[nodiscard]] std::unique_ptr<opened_memory> open_pointer(int device, std::span<const std::byte> handle) override {
+    return real_.open_pointer(device, handle);
+  }
+
+ private:
+  backend& real_ = current_backend();
+};
+
+}  // namespace
+
+TEST_CASE("a communicator and its children use the devices that the options name") {
+  failing_devices devices;
+  devices.provide_devices(2);
+  const auto ends = on_threads(2, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.devices = &devices});
+    const auto window = comm.allocate(100);
+    const auto child = comm.split(0, 0);
+    const auto of_child = child->allocate(100);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+  CHECK(devices.created == 4);
+}
+
+TEST_CASE("a device without memory is an error on every rank, after which allocation succeeds") {
+  failing_devices devices;
+  devices.provide_devices(2);
+  devices.without_memory = 1;
+  const auto ends = on_threads(2, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.devices = &devices});
+    const std::string text = comm.rank() == 1 ? text_of<host::system_error>([&] { (void)comm.allocate(100); })
+                                              : text_of<host::remote_error>([&] { (void)comm.allocate(100); });
+    require(text.find("out of memory on purpose") != std::string::npos, "the text tells why: " + text);
+    devices.without_memory = -1;
+    comm.barrier();
+    const auto window = comm.allocate(100);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
