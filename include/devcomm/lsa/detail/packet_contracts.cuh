@@ -68,13 +68,18 @@ class packet_contracts {
   }
 
   /// Leaves a record of member `other`, unless this rank's waits have ended already.
-  DEVCOMM_DEVICE status report(resource_header* home, const awaited& wait, int other) const {
+  DEVCOMM_DEVICE status report(resource_header* home, const awaited& wait, uint32_t peer_index, int other) const {
     const uint32_t ended = arch::load<memory_order::relaxed, scope::device>(&home->abort);
     if (ended != 0) return status::aborted;
     const lsa::packet_contract* contracts = mine_ + half(static_cast<uint32_t>(wait.expected));
     const lsa::packet_contract& own = contracts[members_.rank];
     const lsa::packet_contract& theirs = contracts[other];
-    detail::report(home, status::mismatch, wait, &own.launch, &theirs.launch, &own.call, &theirs.call);
+    const shown_contracts shown{&own.launch, &theirs.launch, &own.call, &theirs.call};
+    if (members_.is_local) {
+      detail::report(home, status::mismatch, awaited_group{wait, peer_index}, shown);
+    } else {
+      detail::report(home, status::mismatch, wait, shown);
+    }
     return status::mismatch;
   }
 
@@ -118,7 +123,7 @@ class packet_contracts {
   DEVCOMM_DEVICE void show(uint32_t) const {}
   template <class LaneGroup>
   DEVCOMM_DEVICE void compare(int, int, uint32_t, bool, int&) const {}
-  DEVCOMM_DEVICE status report(resource_header*, const awaited&, int) const { return status::success; }
+  DEVCOMM_DEVICE status report(resource_header*, const awaited&, uint32_t, int) const { return status::success; }
 };
 
 #endif
