@@ -51,11 +51,11 @@ struct barrier_memory {
   DEVCOMM_DEVICE lsa::barrier_layout layout() const { return {barriers.count, barriers.members}; }
   /// This team's barriers on one of its members. The resource window is always strided.
   DEVCOMM_DEVICE char* on(int member) const {
-    const auto place = static_cast<uint64_t>(members.world_rank(member) - comm.lsa_first);
-    return comm.resources.base + place * comm.resources.stride + barriers.offset;
+    const auto slot = static_cast<uint64_t>(members.world_rank(member) - comm.lsa_first);
+    return comm.resources.base + slot * comm.resources.stride + barriers.offset;
   }
-  DEVCOMM_DEVICE uint32_t* own_word(uint64_t place) const {
-    return reinterpret_cast<uint32_t*>(comm.resources.local + barriers.offset + place);
+  DEVCOMM_DEVICE uint32_t* own_word(uint64_t offset) const {
+    return reinterpret_cast<uint32_t*>(comm.resources.local + barriers.offset + offset);
   }
 };
 

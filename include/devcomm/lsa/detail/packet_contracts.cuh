@@ -1,11 +1,11 @@
 /// \file packet_contracts.cuh
-/// Whether all members of a packet mailbox launched, and called, the same.
+/// Whether all members of a mailbox made the same launch and the same call.
 ///
 /// With the first round of a session, and of each call of a collective, every thread shows its contract to all members
-/// before its first packet; so whoever has a packet can see the contract. Who waits looks at the contracts of those it
-/// waits for: a rank with other counts may never send what is waited for. Nobody waits for a contract, as that would
-/// keep ranks in step and hide mistakes. Even and odd rounds have contracts of their own, which are written again no
-/// sooner than their rounds' packets.
+/// before its first packet, so that a member that has a packet can also see the contract. A waiting thread compares the
+/// contracts of those that it waits for, since a rank with other counts may never send what is waited for. No thread
+/// waits for a contract: that would keep ranks in step and hide mistakes. Even and odd rounds have contracts of their
+/// own, which are overwritten no sooner than their rounds' packets.
 #pragma once
 
 #include <devcomm/detail/contract.cuh>

@@ -26,7 +26,7 @@
 namespace devcomm::detail {
 
 /// The first member in `[first, end)` of which one of the `packets` packets has not arrived, or `first`.
-/// `row` is sender 0's place for the first of them, `row_bytes` the distance from one sender's to the next's.
+/// `row` is the address of the first of them from sender 0, `row_bytes` the distance from one sender's to the next's.
 template <class Protocol>
 DEVCOMM_DEVICE DEVCOMM_NOINLINE int first_missing(const char* row, uint64_t row_bytes, int first, int end, int packets,
                                                   uint32_t epoch) {
