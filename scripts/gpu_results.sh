@@ -9,6 +9,7 @@
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
+# DEVCOMM_RUNS is the number of runs that make the 18,000 replays of part lateness, 200 unless given.
 # DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it the one that the loader finds is taken.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -20,7 +21,7 @@ while [ $# -gt 0 ]; do
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
@@ -197,6 +198,8 @@ part_lateness() {
   start_log late_peer "Chains with a late peer, every protocol"
   needs_two_gpus || return
   limit=300 run DEVCOMM_RANKS=2 "$bin/benchmark_late_peer_gpu" --check
+  start_log waiting_beside "What waits cost their neighbours"
+  run DEVCOMM_RANKS=2 "$bin/benchmark_waiting_beside_gpu"
   start_log lateness "All-reduce with ranks that come late, in a graph and launched one by one, beside NCCL"
   local n rows how
   for n in "${rank_counts[@]}"; do
@@ -212,6 +215,23 @@ part_lateness() {
         --json "$rows.jsonl" $how --eager
     done
   done
+  start_log replays "Replays of a 1 MiB all-reduce, 18,000 in all: is any far above the median?"
+  local runs=${DEVCOMM_RUNS:-200} rows_of_runs
+  rows_of_runs=$(mktemp)
+  for ((n = 0; n < runs; ++n)); do
+    run "$bin/devcomm-perf_gpu" all_reduce -n 2 -b 1M -e 1M --algo auto --place out --replays $((18000 / runs)) \
+      --json "$rows_of_runs"
+  done
+  python3 - "$rows_of_runs" >>"$log" <<'EOF' || failed=1
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+shares = sorted(row["us_max"] / row["us_median"] for row in rows)
+print(f"\n{len(rows)} runs: slowest replay over median: least {shares[0]:.3f}, median {shares[len(shares) // 2]:.3f}, "
+      f"most {shares[-1]:.3f}")
+sys.exit(shares[-1] > 2)
+EOF
+  rm -f "$rows_of_runs"
+  tail -n 1 "$log"
 }
 
 part_fused_rms_norm() {

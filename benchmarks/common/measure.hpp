@@ -16,8 +16,8 @@ namespace benchmark {
 /// Times what is put on a stream of its own, with events.
 class stopwatch {
  public:
-  stopwatch() {
-    devcomm::check_cuda(cudaStreamCreate(&stream_), "cudaStreamCreate");
+  explicit stopwatch(int priority = 0) {
+    devcomm::check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamDefault, priority), "cudaStreamCreate");
     devcomm::check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
     devcomm::check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
   }

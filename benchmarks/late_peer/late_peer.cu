@@ -7,13 +7,12 @@
 /// call. With --check the exit status is 1 where one is not held. One process, one thread a GPU; `DEVCOMM_RANKS` sets
 /// the ranks.
 #include "common/measure.hpp"
+#include "late_peer/chains.cuh"
 #include "perf/chunk_groups.cuh"
 #include "perf/start_line.hpp"
 
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
-
-#include <cuda_fp16.h>
 
 #include <algorithm>
 #include <chrono>
@@ -25,10 +24,9 @@
 #include <vector>
 
 using namespace devcomm;
+using namespace late_peer;
 
 namespace {
-
-using element = __half;
 
 /// What to measure; a simulated GPU only shows that the benchmark works.
 struct plan {
@@ -60,23 +58,9 @@ struct plan {
   }
 };
 
-template <class Session>
-__global__ void one_shot(device_comm comm, typename Session::handle channels, const element* input, element* output,
-                         std::uint64_t count) {
-  Session channel{block{}, comm, channels, blockIdx.x};
-  collective::all_reduce_one_shot<element>(channel, collective::slice_of_block(collective::packs_of<element>(count)),
-                                           collective::from_memory<element>{input, count},
-                                           collective::to_memory<element>{output, count}, sum{});
-}
-
-__global__ void direct(device_comm comm, sym_ptr<element> input, sym_ptr<element> output, std::uint64_t count) {
-  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  collective::all_reduce_two_shot_zero_copy<element>(barrier, input, output, count, sum{});
-}
-
-__global__ void chunked(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs,
-                        const element* input, element* output, std::uint64_t count, std::uint64_t group_packs,
-                        unsigned groups) {
+__global__ void __launch_bounds__(most_threads)
+    chunked(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs, const element* input,
+            element* output, std::uint64_t count, std::uint64_t group_packs, unsigned groups) {
   const perf::chunk_group part(groups);
   lsa::barrier_session barrier{part.group, comm, part.index};
   collective::all_reduce_two_shot_chunked<element>(
@@ -85,45 +69,21 @@ __global__ void chunked(device_comm comm, collective::chunk_buffers buffers, std
       collective::from_memory<element>{input, count}, collective::to_memory<element>{output, count}, sum{});
 }
 
-__global__ void only_barrier(device_comm comm) {
-  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  barrier.sync(memory_order::acq_rel);
-}
-
-/// Many calls as one graph.
-class graph {
- public:
-  graph(const std::function<void()>& call, int calls, cudaStream_t stream) {
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    for (int i = 0; i < calls; ++i) call();
-    check_cuda(cudaStreamEndCapture(stream, &graph_), "cudaStreamEndCapture");
-    check_cuda(cudaGraphInstantiate(&replay_, graph_, 0), "cudaGraphInstantiate");
-  }
-  graph(const graph&) = delete;
-  graph& operator=(const graph&) = delete;
-  ~graph() {
-    cudaGraphExecDestroy(replay_);
-    cudaGraphDestroy(graph_);
-  }
-
-  void start(cudaStream_t stream) const { check_cuda(cudaGraphLaunch(replay_, stream), "cudaGraphLaunch"); }
-
- private:
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t replay_ = nullptr;
-};
-
 std::string named(const char* what, std::uint64_t bytes, const perf::launch_shape& shape) {
-  const std::string size = bytes == 0           ? ""
-                           : bytes >= (1 << 20) ? " " + std::to_string(bytes >> 20) + " MiB"
-                                                : " " + std::to_string(bytes >> 10) + " KiB";
+  // The literal is never first in a sum: GCC 12 then warns of a copy that overlaps (GCC bug 105651).
+  std::string size;
+  if (bytes >= (1 << 20)) {
+    size = std::string(" ") + std::to_string(bytes >> 20) + " MiB";
+  } else if (bytes != 0) {
+    size = std::string(" ") + std::to_string(bytes >> 10) + " KiB";
+  }
   return what + size + ", " + std::to_string(shape.blocks) + " x " + std::to_string(shape.threads);
 }
 
 /// One rank's part of the measurement.
-class late_peer {
+class measurement {
  public:
-  explicit late_peer(host::communicator& comm)
+  explicit measurement(host::communicator& comm)
       : comm_(comm),
         plan_(comm.properties().backend == "simulator" ? plan::simulated() : plan{}),
         most_bytes_(std::max({plan_.packets.back().bytes, plan_.direct.bytes, plan_.chunked.bytes})),
@@ -183,12 +143,12 @@ class late_peer {
         comm_.create_device_comm(comm_.requirements().lsa_barriers(most_blocks));
     const sym_ptr<element> in_window = window_.pointer<element>();
     measure(named("direct", plan_.direct.bytes, plan_.direct.shape), device_comm, plan_.calls, [&] {
-      launch(direct, config(plan_.direct.shape), device_comm.get(), in_window,
+      launch(direct<element>, config(plan_.direct.shape), device_comm.get(), in_window,
              in_window + static_cast<std::int64_t>(most_bytes_ / sizeof(element)),
              plan_.direct.bytes / sizeof(element));
     });
     measure(named("barrier", 0, plan_.barrier), device_comm, plan_.calls,
-            [&] { launch(only_barrier, config(plan_.barrier), device_comm.get()); });
+            [&] { launch(only_barrier<memory_order::acq_rel>, config(plan_.barrier), device_comm.get()); });
   }
 
   void measure_chunked() {
@@ -278,7 +238,7 @@ int main(int argc, char** argv) {
         ranks = 1;
         return;
       }
-      const bool mine = late_peer(comm).run();
+      const bool mine = measurement(comm).run();
       if (comm.rank() == 0) held = mine;
     });
     if (ranks == 1) {

@@ -22,17 +22,37 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-__global__ void meet(device_comm comm) {
-  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  barrier.sync();
+/// Tells the host that a launch has ended, as it cannot ask the runtime while a graph is captured.
+struct ending {
+  std::uint32_t* blocks;  ///< that have ended, in device memory
+  std::uint32_t* all;     ///< in host memory: 1 once all have
+};
+
+/// The end of a block.
+__device__ void end_block(const ending& end) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const std::uint32_t before = detail::arch::fetch_add<memory_order::acq_rel, scope::device>(end.blocks, 1u);
+  if (before + 1 == gridDim.x) detail::arch::store<memory_order::release, scope::system>(end.all, 1u);
+}
+
+__global__ void meet(device_comm comm, ending end) {
+  {
+    lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+    barrier.sync();
+  }
+  end_block(end);
 }
 
 template <class Session>
-__global__ void receive(device_comm comm, typename Session::handle mailboxes) {
-  Session session{block{}, comm, mailboxes, blockIdx.x};
-  session.begin_round();
-  pack<float> values[2];
-  if constexpr (Session::group_multiple == 1) session.template receive_packs<2>(0, 2, threadIdx.x, values);
+__global__ void receive(device_comm comm, typename Session::handle mailboxes, ending end) {
+  {
+    Session session{block{}, comm, mailboxes, blockIdx.x};
+    session.begin_round();
+    pack<float> values[2];
+    session.template receive_packs<2>(0, 2, threadIdx.x, values);
+  }
+  end_block(end);
 }
 
 /// Keeps a stream busy until the host stores to `go`.
@@ -42,9 +62,6 @@ __global__ void spin(const std::uint32_t* go) {
 
 bool is_simulated(const host::communicator& comm) { return comm.properties().backend == "simulator"; }
 
-/// What the waiting rank launches, on `stream`.
-using launcher = std::function<void(const device_comm&, cudaStream_t stream)>;
-
 struct stream {
   stream() { check_cuda(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
   stream(const stream&) = delete;
@@ -53,40 +70,73 @@ struct stream {
   cudaStream_t handle = nullptr;
 };
 
-/// Rank 0 launches what `prepare` returns, which waits for the others in vain, and aborts after `lateness`. Whether the
-/// launch ended within a millisecond of the abort; in the simulator, whether it ended.
+/// A zeroed `T` that host and kernels share.
+template <class T>
+class pinned {
+ public:
+  pinned() {
+    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&data_), sizeof(T)), "cudaMallocHost");
+    *data_ = T{};
+  }
+  pinned(const pinned&) = delete;
+  pinned& operator=(const pinned&) = delete;
+  ~pinned() { cudaFreeHost(data_); }
+  [[nodiscard]] T* get() const { return data_; }
+
+ private:
+  T* data_ = nullptr;
+};
+
+/// What the waiting rank launches.
+using launcher = std::function<void(const device_comm&, cudaStream_t, ending)>;
+/// What the same rank does beside it, from `begin` on for as long as it lives.
+class neighbour {
+ public:
+  neighbour() = default;
+  neighbour(const neighbour&) = delete;
+  neighbour& operator=(const neighbour&) = delete;
+  virtual ~neighbour() = default;
+  virtual void begin() = 0;
+};
+using make_neighbour = std::function<std::unique_ptr<neighbour>()>;
+
+/// Rank 0 launches what `prepare` returns, which waits for the others in vain, and aborts after `lateness`. The launch
+/// must end within a millisecond of the abort; in the simulator it must end.
 template <class Prepare>
-void check_abort(Prepare prepare, std::chrono::microseconds lateness, const std::function<void(cudaStream_t)>& beside) {
+void check_abort(Prepare prepare, std::chrono::microseconds lateness, const make_neighbour& make_beside = {}) {
   test::on_ranks(test::ranks_that_meet(2), [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
     const launcher start = prepare(comm, needs);
     const auto device_comm = comm.create_device_comm(needs);
     if (comm.rank() == 0) {
       const stream own;
-      const stream captured;
-      if (beside) beside(captured.handle);
-      start(device_comm.get(), own.handle);
+      const test::device_array<std::uint32_t> blocks(1);
+      const pinned<std::uint32_t> ended;
+      std::unique_ptr<neighbour> beside = make_beside ? make_beside() : nullptr;
+      start(device_comm.get(), own.handle, {blocks.get(), ended.get()});
+      if (beside) beside->begin();
       std::this_thread::sleep_for(lateness);
       const clock_type::time_point begin = clock_type::now();
       comm.abort();
-      if (is_simulated(comm)) {
-        check_cuda(cudaStreamSynchronize(own.handle), "the waiting launch");
-      } else {
-        while (cudaStreamQuery(own.handle) == cudaErrorNotReady && clock_type::now() - begin < 10s) {
+      if (!is_simulated(comm)) {
+        while (std::atomic_ref(*ended.get()).load() == 0 && clock_type::now() - begin < 10s) {
         }
         const auto took = std::chrono::duration_cast<std::chrono::microseconds>(clock_type::now() - begin);
         std::printf("aborted after %lld us, ended %lld us later\n", static_cast<long long>(lateness.count()),
                     static_cast<long long>(took.count()));
         test::require(took <= 1ms, "the launch ended " + std::to_string(took.count()) + " us after the abort");
       }
+      beside.reset();
+      check_cuda(cudaStreamSynchronize(own.handle), "the waiting launch");
+      test::require(*ended.get() == 1, "not all blocks have ended");
       test::require(!device_comm.failures().empty(), "there is no record of the abort");
     }
     comm.barrier();
   });
 }
 
-/// So many blocks of `threads` threads as the device holds at once; a few in the simulator.
-unsigned full_device(const host::communicator& comm, unsigned threads) {
+/// So many blocks of `threads` threads as fill half of the device; a few in the simulator.
+unsigned half_device(const host::communicator& comm, unsigned threads) {
   if (is_simulated(comm)) return 4;
   int processors = 0;
   int of_each = 0;
@@ -96,63 +146,85 @@ unsigned full_device(const host::communicator& comm, unsigned threads) {
 }
 
 launcher waiting_barriers(host::communicator& comm, devcomm::requirements& needs) {
-  const unsigned blocks = full_device(comm, 64);
+  const unsigned blocks = half_device(comm, 64);
   needs.lsa_barriers(blocks);
-  return [blocks](const device_comm& device, cudaStream_t on) {
-    launch(meet, {.grid = blocks, .block = 64, .stream = on}, device);
+  return [blocks](const device_comm& device, cudaStream_t on, ending end) {
+    launch(meet, {.grid = blocks, .block = 64, .stream = on}, device, end);
   };
 }
 
+/// A full device.
 template <class Session>
 launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs) {
-  const unsigned threads = is_simulated(comm) ? 32 : 256;
-  const unsigned blocks = full_device(comm, threads);
+  const unsigned threads = is_simulated(comm) ? 32 : 512;
+  const unsigned blocks = 2 * half_device(comm, threads);
   const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), blocks, threads));
-  return [=](const device_comm& device, cudaStream_t on) {
-    launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, mailboxes);
+  return [=](const device_comm& device, cudaStream_t on, ending end) {
+    launch(receive<Session>, {.grid = blocks, .block = threads, .stream = on}, device, mailboxes, end);
   };
 }
+
+/// A stream that captures, and keeps all threads from what a capture forbids.
+class capture final : public neighbour {
+ public:
+  void begin() override {
+    check_cuda(cudaStreamBeginCapture(captured_.handle, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+  }
+  ~capture() override {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(captured_.handle, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  }
+
+ private:
+  stream captured_;
+};
+
+/// Streams that have a running kernel and another one behind it.
+class busy_streams final : public neighbour {
+ public:
+  /// Also launches the kernel once, as its code could not be loaded beside a kernel that waits.
+  explicit busy_streams(unsigned count) : streams_(count) {
+    go(1);
+    start(streams_.front());
+    check_cuda(cudaStreamSynchronize(streams_.front().handle), "spin");
+    go(0);
+  }
+  void begin() override {
+    for (const stream& each : streams_)
+      for (int queued = 0; queued < 2; ++queued) start(each);
+  }
+  ~busy_streams() override {
+    go(1);
+    for (const stream& each : streams_) cudaStreamSynchronize(each.handle);
+  }
+
+ private:
+  void go(std::uint32_t value) { std::atomic_ref(*go_.get()).store(value); }
+  void start(const stream& on) {
+    launch(spin, {.grid = 1, .block = 32, .stream = on.handle}, static_cast<const std::uint32_t*>(go_.get()));
+  }
+
+  pinned<std::uint32_t> go_;
+  std::vector<stream> streams_;
+};
 
 }  // namespace
 
 TEST_CASE("an abort ends waits at barriers, short ones and long ones, within a millisecond") {
-  for (const auto lateness : {0us, 100us, 1000us, 20000us}) check_abort(waiting_barriers, lateness, nullptr);
+  for (const auto lateness : {0us, 100us, 1000us, 20000us}) check_abort(waiting_barriers, lateness);
 }
 
 TEST_CASE("an abort ends a device full of threads that wait for packets within a millisecond") {
   for (const auto lateness : {100us, 20000us}) {
-    check_abort(waiting_packets<lsa::ll_session<block>>, lateness, nullptr);
-    check_abort(waiting_packets<lsa::lamport_session<block>>, lateness, nullptr);
+    check_abort(waiting_packets<lsa::ll_session<block>>, lateness);
+    check_abort(waiting_packets<lsa::lamport_session<block>>, lateness);
   }
 }
 
 TEST_CASE("an abort ends waits while a graph is captured") {
-  check_abort(waiting_barriers, 1000us, [](cudaStream_t captured) {
-    check_cuda(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-  });
+  check_abort(waiting_barriers, 1000us, [] { return std::make_unique<capture>(); });
 }
 
 TEST_CASE("an abort ends waits beside 64 busy streams") {
-  std::uint32_t* go = nullptr;
-  check_cuda(cudaMallocHost(reinterpret_cast<void**>(&go), sizeof *go), "cudaMallocHost");
-  *go = 0;
-  constexpr unsigned count = 64;
-  std::vector<std::unique_ptr<stream>> busy;
-  const auto keep_busy = [&](cudaStream_t) {
-    for (unsigned i = 0; i < count; ++i) {
-      busy.push_back(std::make_unique<stream>());
-      for (int queued = 0; queued < 2; ++queued)
-        launch(spin, {.grid = 1, .block = 32, .stream = busy.back()->handle}, static_cast<const std::uint32_t*>(go));
-    }
-  };
-  try {
-    check_abort(waiting_barriers, 5000us, keep_busy);
-  } catch (...) {
-    std::atomic_ref(*go).store(1);
-    throw;
-  }
-  std::atomic_ref(*go).store(1);
-  for (const auto& one : busy) check_cuda(cudaStreamSynchronize(one->handle), "spin");
-  busy.clear();
-  check_cuda(cudaFreeHost(go), "cudaFreeHost");
+  check_abort(waiting_barriers, 5000us, [] { return std::make_unique<busy_streams>(64u); });
 }
