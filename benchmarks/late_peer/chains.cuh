@@ -33,7 +33,7 @@ template <class T>
 __global__ void __launch_bounds__(most_threads)
     direct(devcomm::device_comm comm, devcomm::sym_ptr<T> input, devcomm::sym_ptr<T> output, std::uint64_t count) {
   devcomm::lsa::barrier_session barrier{devcomm::block{}, comm, blockIdx.x};
-  devcomm::collective::all_reduce_direct<T>(barrier, devcomm::block{}, comm, input, output, count, devcomm::sum{});
+  devcomm::collective::all_reduce_two_shot_zero_copy<T>(barrier, input, output, count, devcomm::sum{});
 }
 
 template <devcomm::memory_order Order>

@@ -59,7 +59,7 @@ inline constexpr unsigned most_waiting_threads = 512;
 
 /// Each thread waits for a packet of its own.
 static __global__ void __launch_bounds__(most_waiting_threads)
-    wait_in_vain(devcomm::device_comm comm, devcomm::ll_handle channels, int sender, control* own) {
+    wait_in_vain(devcomm::device_comm comm, devcomm::lsa::ll_handle channels, int sender, control* own) {
   devcomm::lsa::ll_session<devcomm::block> channel{devcomm::block{}, comm, channels, blockIdx.x};
   channel.begin_round();
   if (threadIdx.x == 0)
@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(most_waiting_threads)
 
 /// Sends those packets.
 static __global__ void __launch_bounds__(most_waiting_threads)
-    answer(devcomm::device_comm comm, devcomm::ll_handle channels, int receiver) {
+    answer(devcomm::device_comm comm, devcomm::lsa::ll_handle channels, int receiver) {
   devcomm::lsa::ll_session<devcomm::block> channel{devcomm::block{}, comm, channels, blockIdx.x};
   channel.begin_round();
   channel.send(receiver, threadIdx.x, threadIdx.x);
@@ -313,8 +313,9 @@ class in_vain {
   }
   devcomm::requirements needs() {
     devcomm::requirements needs = comm_.requirements();
-    for (devcomm::ll_handle& channels : in_vain_)
-      channels = needs.add_ll_channels(needs.lsa(), plan_.waiting.back() / plan_.threads, plan_.threads);
+    for (devcomm::lsa::ll_handle& channels : in_vain_)
+      channels =
+          needs.add(devcomm::lsa::ll_mailboxes{needs.lsa(), plan_.waiting.back() / plan_.threads, plan_.threads});
     return needs;
   }
 
@@ -327,7 +328,7 @@ class in_vain {
   perf::start_line start_line_;
   benchmark::stopwatch watch_;
   benchmark::stopwatch second_;
-  devcomm::ll_handle in_vain_[2]{};  // of waits on rank 0, and on rank 1
+  devcomm::lsa::ll_handle in_vain_[2]{};  // of waits on rank 0, and on rank 1
   devcomm::host::device_communicator device_comm_;
   begun_counts begun_{};    // as `control::begun` will be
   std::uint32_t ball_ = 0;  // as `control::ball` will be

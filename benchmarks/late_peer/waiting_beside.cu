@@ -252,9 +252,9 @@ class chains_beside {
   }
   devcomm::requirements needs() {
     devcomm::requirements needs = comm_.requirements();
-    lamport_ = needs.add_channels<lsa::lamport_session<block>>(
+    lamport_ = needs.add(lsa::mailboxes_for<lsa::lamport_session<block>>(
         needs.lsa(), plan_.all_reduce.blocks,
-        collective::one_shot_room(collective::packs_per_block(plan_.bytes / 16, plan_.all_reduce.blocks)));
+        collective::one_shot_capacity(collective::packs_per_block(plan_.bytes / 16, plan_.all_reduce.blocks))));
     return needs;
   }
 
@@ -276,7 +276,7 @@ class chains_beside {
   benchmark::stopwatch urgent_;
   event_owner fork_;
   unsigned waves_;
-  lamport_handle lamport_{};
+  lsa::lamport_handle lamport_{};
   host::device_communicator device_comm_;
   host::device_communicator barriers_comm_;
 };
