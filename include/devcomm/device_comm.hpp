@@ -41,7 +41,7 @@ struct device_comm {
   DEVCOMM_HOST_DEVICE constexpr team world() const { return {rank, size, 0, 1}; }
   /// The ranks that can load and store each other's memory.
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return {rank - lsa_first, lsa_size, lsa_first, 1}; }
-  /// The ranks with the caller's place in each LSA team. *Requires* LSA teams of one size.
+  /// The ranks with the caller's index in each LSA team. *Requires* LSA teams of one size.
   DEVCOMM_HOST_DEVICE constexpr team rail() const { return outer_factor(world(), lsa_size); }
 
   /// A copy whose launches must agree on `key`; give a hash of the arguments that must be the same on

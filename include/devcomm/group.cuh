@@ -1,5 +1,9 @@
 /// \file group.cuh
-/// What a thread group is, and how groups that are not devcomm's own take part.
+/// Thread groups: what a group is, and devcomm's own: thread, tile, lanes, block, warp_span. CUDA's cooperative groups
+/// and classes of the user's own take part too.
+///
+///     lsa::barrier_session barrier{block{}, comm, blockIdx.x};      // all threads of the block
+///     lsa::barrier_session halves{warp_span(4 * half, 4, 1 + half), comm, 2 * blockIdx.x + half};
 #pragma once
 
 #include <devcomm/assert.hpp>
@@ -45,7 +49,7 @@ DEVCOMM_DEVICE T shuffle(uint32_t mask, const T& value, uint32_t source_lane) {
 
 /// Whether `Group` can take part in devcomm's calls: `thread_rank()`, `size()` and `sync()`, as
 /// CUDA's cooperative groups have. A group that also has `any(bool)`, returning whether any member
-/// passed true to all of them, saves a look at memory after each wait.
+/// passed true to all of them, saves a read of memory after each wait.
 template <class Group>
 inline constexpr bool is_group = detail::has_group_members<Group>;
 

@@ -33,20 +33,22 @@ struct buffer_handle {
   uint64_t count;   ///< elements on each rank
 };
 
-/// What was asked for, beside its place and size. Ranks that ask for different shapes are told so.
+/// What was asked for, beside its offset and size. It enters the fingerprint, so that ranks which ask for different
+/// things are told so.
 struct resource_shape {
   uint64_t first;
   uint64_t second = 0;
   uint64_t third = 0;
 };
 
-/// Resources that device code finds without a handle: the host library writes their places where sessions look.
+/// Resources that device code finds without a handle: the host library writes their handles into the device
+/// communicator.
 enum class implicit_resource : uint32_t {
   lsa_barriers,  ///< `device_comm::lsa_barriers`
   trace,         ///< `resource_header::trace`
 };
 
-/// Place of an implicit resource; `count` is 0 where nobody asked for it.
+/// Handle of an implicit resource; `count` is 0 where nobody asked for it.
 struct implicit_handle : resource_handle {
   uint32_t extent;  ///< elements of an item, where items have a size of their own
 };
@@ -54,7 +56,7 @@ struct implicit_handle : resource_handle {
 /// Bytes at the start of every resource window that the library keeps for itself, see `resource_header`.
 inline constexpr uint64_t resource_header_bytes = 256;
 
-/// Collects resources and fixes their places. Every rank must ask for the same things in the same
+/// Collects resources and lays them out. Every rank must ask for the same things in the same
 /// order: creation of the device communicator compares `fingerprint` and fails on all ranks if not.
 ///
 /// A feature is any class with `add_to(requirements&)`, which reserves bytes by `add` and returns a handle. This header
@@ -113,9 +115,9 @@ class requirements {
 
   // For features.
 
-  /// Device code is to find a resource at `place`.
-  DEVCOMM_HOST_DEVICE constexpr void set_implicit(implicit_resource which, const implicit_handle& place) {
-    implicit_[static_cast<uint32_t>(which)] = place;
+  /// Device code finds resource `which` by `handle`.
+  DEVCOMM_HOST_DEVICE constexpr void set_implicit(implicit_resource which, const implicit_handle& handle) {
+    implicit_[static_cast<uint32_t>(which)] = handle;
   }
   /// Creation of the device communicator fails where links between ranks do not keep lines of 128 bytes whole.
   DEVCOMM_HOST_DEVICE constexpr void require_whole_lines() { whole_lines_ = true; }

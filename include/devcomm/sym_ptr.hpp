@@ -24,7 +24,7 @@ struct sym_ptr {
     return reinterpret_cast<T*>(memory.peer_pointer(world_rank, offset));
   }
 
-  /// The same place seen as elements of another type.
+  /// The same address as elements of another type.
   template <class U>
   DEVCOMM_HOST_DEVICE sym_ptr<U> as() const {
     return {memory, offset};

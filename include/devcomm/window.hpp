@@ -11,7 +11,7 @@ namespace devcomm {
 ///
 /// Two layouts. *Strided*: one reservation of address space with a slot for each LSA member at a
 /// constant stride, so a peer's address is arithmetic on kernel arguments. *Table*: memory that the
-/// caller allocated and registered lies anywhere on each rank, so addresses come from a table in
+/// caller allocated and registered is anywhere on each rank, so addresses come from a table in
 /// device memory, one dependent load. Offsets are in bytes and the same on all ranks.
 struct window {
   char* base;          ///< strided: slot of LSA member 0; table: null
@@ -21,7 +21,7 @@ struct window {
   uint64_t bytes;      ///< usable bytes on each rank
   int32_t lsa_first;   ///< world rank of LSA member 0
   int32_t lsa_size;    ///< members that can be addressed
-  int32_t lsa_rank;    ///< this rank's place among them
+  int32_t lsa_rank;    ///< this rank's index among them
   uint32_t id;         ///< the same on all ranks; names the window in messages
 
   /// This rank's memory at `offset`.

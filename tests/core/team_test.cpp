@@ -114,12 +114,3 @@ TEST_CASE("ranks outside a team are not its members") {
   CHECK(rail.member_of(27) == 3);
   CHECK_FALSE(is_subset(team{0, 5, 3, 8}, rail));
 }
-
-TEST_CASE("groups of one rank are a team of that rank alone") {
-  const team groups{2, 4, 7, 0};
-  CHECK(groups.member_of(7) == 2);
-  CHECK_FALSE(groups.contains(6));
-  CHECK_FALSE(groups.contains(8));
-  CHECK(convert(groups, 3, world_team(7, 9)) == 7);
-  CHECK(is_subset(groups, world_team(7, 9)));
-}

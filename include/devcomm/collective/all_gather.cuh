@@ -78,13 +78,13 @@ DEVCOMM_DEVICE void all_gather(Session& session, slice packs, const Produce& pro
 
 namespace devcomm::detail {
 
-/// Copies from `source` to elements `part` of the outputs of `places` ranks. Starts at the rank `first` after this one
+/// Copies from `source` to elements `part` of the outputs of `targets` ranks. Starts at the rank `first` after this one
 /// and skips the one `skipped` after it, so that the ranks write to different peers at a time.
 template <class T, class Group>
-DEVCOMM_DEVICE void push_part(const Group& group, team ranks, int places, int first, int skipped, const T* source,
+DEVCOMM_DEVICE void push_part(const Group& group, team ranks, int targets, int first, int skipped, const T* source,
                               sym_ptr<T> output, collective::slice part) {
   copy_to_all<T>(
-      group, places,
+      group, targets,
       [&](int d) {
         const int step = first + d < skipped ? first + d : first + d + 1;
         const int rank = ranks.rank + step;

@@ -1,5 +1,8 @@
 /// \file copy.cuh
-/// A group copies a range, whatever its size and alignment.
+/// A group copies a range of any size and alignment.
+///
+///     copy(block{}, destination, source, count);  // all threads of the block take part
+///     block{}.sync();
 #pragma once
 
 #include <devcomm/data/pack.cuh>
@@ -70,7 +73,7 @@ class alignment {
 
   DEVCOMM_DEVICE void include(const T* other) { different_ |= first_ ^ reinterpret_cast<uintptr_t>(other); }
 
-  /// Calls `body.template run<Bytes>()` with the widest unit that is aligned at all places at the same element.
+  /// Calls `body.template run<Bytes>()` with the widest unit that is aligned at all addresses of one element.
   template <class Body>
   DEVCOMM_DEVICE void with_widest(const Body& body) const {
     if (different_ % 16 == 0) return body.template run<16>();
@@ -132,9 +135,9 @@ struct copied_range {
 
 }  // namespace detail
 
-/// Copies `count` elements from `source` to each of `destination_count` places; `destinations(d)` returns a pointer.
-/// The source is read once. Moves 16 bytes at a time where all places have the same alignment modulo 16 bytes, else 8,
-/// 4 or an element, the most that all have in common.
+/// Copies `count` elements from `source` to each of `destination_count` destinations; `destinations(d)` returns a
+/// pointer. The source is read once. Moves 16 bytes at a time where all addresses have the same alignment modulo 16
+/// bytes, else 8, 4 or an element, the most that all have in common.
 ///
 /// A destination may be the source itself; ranges must not overlap otherwise.
 ///
@@ -149,7 +152,7 @@ DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const
                                                            destinations, source, count});
 }
 
-/// `copy_to_all` to one place.
+/// `copy_to_all` to one destination.
 template <class Group, class T>
 DEVCOMM_DEVICE void copy(const Group& group, T* destination, const T* source, uint64_t count) {
   const auto only = [&](int) { return destination; };

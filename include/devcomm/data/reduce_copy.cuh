@@ -1,5 +1,9 @@
 /// \file reduce_copy.cuh
-/// Reads the same range from N places, reduces it, and writes it to M places.
+/// Reads a range from N sources, reduces it, and writes it to M destinations.
+///
+///     // Sum of all ranks' inputs into this rank's output.
+///     reduce_copy<float>(block{}, comm.lsa_size, [&](int rank) { return input.lsa(rank); }, 1,
+///                        [&](int) { return output; }, count, sum{});
 #pragma once
 
 #include <devcomm/assert.hpp>
@@ -71,7 +75,7 @@ struct reduced_range {
 
 /// `destinations(d)[i] = op(...op(sources(0)[i], sources(1)[i])..., sources(source_count - 1)[i])` for
 /// `count` elements. `sources(s)` and `destinations(d)` return pointers; local or peer memory. A
-/// destination may be one of the sources, at the same place. The order of reduction is that of the
+/// destination may be one of the sources, at the same address. The order of reduction is that of the
 /// sources, so ranks that name them in one order get the same bits.
 ///
 /// Moves 16 bytes at a time where all pointers have the same alignment modulo 16 bytes, else 8, 4 or an element, the

@@ -53,9 +53,9 @@ DEVCOMM_DEVICE inline bool same_contract(const call_contract& a, const call_cont
          a.end == b.end && a.element_bytes == b.element_bytes && a.root == b.root;
 }
 
-/// Shows this rank's contract to one thread's peers, the `first` of them, the one `step` places on, and so
-/// on, and keeps it in this rank's own slot. `slot` is the place on member 0, `stride` the bytes from one
-/// member's to the next's. *Ordering*: releases; a relaxed store of the flags may follow.
+/// Shows this rank's contract to one thread's peers, from peer
+/// `first` in steps of `step`, and keeps it in this rank's own slot. `slot` is the slot on member 0, `stride` the bytes
+/// from one member's to the next's. *Ordering*: releases; a relaxed store of the flags may follow.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void show_contract(char* slot, int64_t stride, int self, int members, int first,
                                                           int step, launch_contract mine) {
   if (first == 0) store_contract(reinterpret_cast<launch_contract*>(slot + self * stride), mine);

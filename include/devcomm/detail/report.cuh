@@ -12,30 +12,40 @@ namespace devcomm::detail {
 /// What a failed wait waited for.
 struct awaited {
   operation what;
-  uint32_t index;               ///< which barrier, mailbox or signal
-  int32_t peer;                 ///< world rank
-  uint32_t expected;            ///< epoch waited for
-  uint32_t seen;                ///< epoch last read
-  uint32_t peer_index = index;  ///< the peer's; another one only in a local team
-  bool is_local = false;        ///< the peer is another group of this rank
+  uint32_t index;     ///< which barrier, mailbox or signal
+  int32_t peer;       ///< world rank
+  uint32_t expected;  ///< epoch waited for
+  uint32_t seen;      ///< epoch last read
 };
 
-/// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
-/// is room; a wait that an earlier failure has ended leaves none. `mine` and `theirs` are the contracts of a
-/// mismatch, or null, as are those of calls. *Ordering*: the record is complete when the host reads `ready` as 1 with
-/// acquire.
-DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
-                                                   const launch_contract* mine = nullptr,
-                                                   const launch_contract* theirs = nullptr,
-                                                   const call_contract* my_call = nullptr,
-                                                   const call_contract* their_call = nullptr) {
+/// The same in a local team, where the peer is another group of this rank.
+struct awaited_group : awaited {
+  uint32_t peer_index;  ///< which mailbox the peer has
+};
+
+/// The contracts of a mismatch, as both ranks showed them; null where there are none.
+struct shown_contracts {
+  const launch_contract* mine = nullptr;
+  const launch_contract* theirs = nullptr;
+  const call_contract* my_call = nullptr;
+  const call_contract* their_call = nullptr;
+};
+
+/// The slot of the failure log for a wait that failed with `outcome`, or null where it gets none. Ends every wait of
+/// this device communicator on this rank.
+DEVCOMM_DEVICE inline failure_record* take_failure_slot(resource_header* home, status outcome) {
   if (outcome != status::aborted) {
     arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, abort_by_failure);
   } else if ((arch::load<memory_order::relaxed, scope::device>(&home->abort) & abort_by_failure) != 0) {
-    return;  // a consequence of a failure that is on record
+    return nullptr;  // a consequence of a failure that is on record
   }
-  const uint32_t place = arch::fetch_add<memory_order::relaxed, scope::device>(&home->failures, 1u);
-  if (place >= failure_log::capacity) return;
+  const uint32_t index = arch::fetch_add<memory_order::relaxed, scope::device>(&home->failures, 1u);
+  return index < failure_log::capacity ? &home->comm.failures->records[index] : nullptr;
+}
+
+DEVCOMM_DEVICE inline void write_failure(failure_record* slot, const resource_header* home, status outcome,
+                                         const awaited& wait, uint32_t peer_index, bool in_local_team,
+                                         const shown_contracts& shown) {
   failure_record record{};
   record.outcome = outcome;
   record.what = wait.what;
@@ -46,15 +56,28 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   record.thread = arch::thread_rank();
   record.expected = wait.expected;
   record.seen = wait.seen;
-  record.peer_index = wait.peer_index;
-  record.among_groups = wait.is_local ? 1 : 0;
-  if (mine != nullptr) record.mine = load_contract(mine);
-  if (theirs != nullptr) record.theirs = load_contract(theirs);
-  if (my_call != nullptr) record.my_call = load_contract(my_call);
-  if (their_call != nullptr) record.their_call = load_contract(their_call);
-  failure_record* slot = &home->comm.failures->records[place];
+  record.peer_index = peer_index;
+  record.among_groups = in_local_team ? 1 : 0;
+  if (shown.mine != nullptr) record.mine = load_contract(shown.mine);
+  if (shown.theirs != nullptr) record.theirs = load_contract(shown.theirs);
+  if (shown.my_call != nullptr) record.my_call = load_contract(shown.my_call);
+  if (shown.their_call != nullptr) record.their_call = load_contract(shown.their_call);
   *slot = record;
   arch::store<memory_order::release, scope::system>(&slot->ready, 1u);
+}
+
+/// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
+/// is room; a wait that an earlier failure has ended leaves none. *Ordering*: the record is complete when the host
+/// reads `ready` as 1 with acquire.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
+                                                   shown_contracts shown = {}) {
+  failure_record* const slot = take_failure_slot(home, outcome);
+  if (slot != nullptr) write_failure(slot, home, outcome, wait, wait.index, false, shown);
+}
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited_group wait,
+                                                   shown_contracts shown = {}) {
+  failure_record* const slot = take_failure_slot(home, outcome);
+  if (slot != nullptr) write_failure(slot, home, outcome, wait, wait.peer_index, true, shown);
 }
 
 }  // namespace devcomm::detail

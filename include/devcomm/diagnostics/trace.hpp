@@ -54,11 +54,11 @@ struct trace_record {
 
 static_assert(sizeof(trace_record) == 32, "read by the host library");
 
-/// What stands in place of the name of a wait.
+/// What a record of a wait has instead of a name.
 struct awaited_span {
   uint32_t what;    ///< `operation`
   uint32_t index;   ///< which barrier or mailbox
-  uint32_t handle;  ///< place of the barriers or mailboxes in the resource window, in lines of 128 bytes
+  uint32_t handle;  ///< offset of the barriers or mailboxes in the resource window, in lines of 128 bytes
   uint32_t epoch;
   uint32_t first;  ///< world rank of the team's first member, modulo 65536
   span_kind kind;
@@ -77,7 +77,7 @@ struct awaited_span {
   }
 };
 
-/// What stands in place of the name of a call of a collective.
+/// What a record of a call of a collective has instead of a name.
 struct call_span {
   collective_call which;
   uint32_t what;   ///< `operation` that waits
@@ -103,15 +103,15 @@ struct trace_rings {
 
   /// Those that `needs` has room for.
   DEVCOMM_HOST_DEVICE static constexpr trace_rings of(const requirements& needs) {
-    const implicit_handle& place = needs.implicit(implicit_resource::trace);
-    return {place.offset, place.count, place.members, place.extent, 0};
+    const implicit_handle& handle = needs.implicit(implicit_resource::trace);
+    return {handle.offset, handle.count, handle.members, handle.extent, 0};
   }
 
   DEVCOMM_HOST_DEVICE constexpr uint32_t rings() const { return blocks * warps; }
   /// Count of the spans that had no ring, which follows nothing; then one count of spans written for each ring.
   DEVCOMM_HOST_DEVICE constexpr uint64_t count(uint32_t ring) const { return uint64_t{1 + ring} * sizeof(uint32_t); }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t record(uint32_t ring, uint32_t place) const {
-    return records() + (uint64_t{ring} * spans + place) * sizeof(trace_record);
+  DEVCOMM_HOST_DEVICE constexpr uint64_t record(uint32_t ring, uint32_t index) const {
+    return records() + (uint64_t{ring} * spans + index) * sizeof(trace_record);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t records() const { return detail::whole_lines(count(rings())); }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return detail::whole_lines(record(rings(), 0)); }
@@ -130,9 +130,9 @@ struct tracing {
 
   DEVCOMM_HOST_DEVICE constexpr resource_handle add_to(requirements& needs) const {
     const uint64_t bytes = trace_rings{0, blocks, warps, spans, 0}.bytes();
-    const resource_handle place{needs.add(bytes, 128, {blocks, spans, warps}), blocks, warps};
-    needs.set_implicit(implicit_resource::trace, {place, spans});
-    return place;
+    const resource_handle handle{needs.add(bytes, 128, {blocks, spans, warps}), blocks, warps};
+    needs.set_implicit(implicit_resource::trace, {handle, spans});
+    return handle;
   }
 };
 

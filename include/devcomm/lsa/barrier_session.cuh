@@ -23,10 +23,10 @@ namespace devcomm::lsa {
 /// rank.
 ///
 /// *Failure*: a wait without a deadline of its own ends after the communicator's timeout. The thread that
-/// waited records who was missing and ends the device communicator's other waits on this rank; what has been
-/// read is not to be trusted. From then on the session, and every later one of the device communicator, is
-/// dead: it arrives nowhere, and its calls return as soon as the group has synchronised. The group is not told
-/// of it, as that would cost every barrier: a kernel that would act on what it read, or loop for long, asks
+/// waited records who was missing and ends the device communicator's other waits on this rank; data read after that
+/// is undefined. From then on the session, and every later one of the device communicator, is
+/// dead: it does not arrive, and its calls return as soon as the group has synchronized. The group is not told,
+/// as that would slow down every barrier: a kernel that acts on what it read, or loops for long, calls
 /// `agree` first. The host's `device_communicator::check` throws in any case.
 template <class Group>
 class barrier_session {

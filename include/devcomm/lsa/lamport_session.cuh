@@ -2,11 +2,11 @@
 /// Lamport mailboxes: messages of floating-point data that are their own flags, at half the bytes of LL.
 ///
 /// Protocol (after Lamport's "Concurrent reading and writing of clocks", 1990, and the one-shot kernels of
-/// TensorRT-LLM, which mark empty places by a value that no data has). A packet is 16 bytes. Each of its
+/// TensorRT-LLM, which mark empty slots by a value that no data has). A packet is 16 bytes. Each of its
 /// 4-byte words travels inverted, and 0 means that it has not arrived; so memory that starts as zeros is empty.
 /// The one word that would travel as 0, all ones, travels as one of 32 bits: all ones is a NaN in the types that may be
 /// sent, and so is what comes out, the lowest bit less, or the highest of elements of 1 byte. The receiver polls until
-/// no word is 0, takes the data, and writes zeros in its place.
+/// no word is 0, takes the data, and overwrites it with zeros.
 ///
 /// *Why no fence is needed in a round*. Every word is its own flag, and words are not seen torn. Zeros that a
 /// receiver wrote in round `r` must be there before the sender's data of round `r + 2`. The sender writes those
@@ -111,7 +111,7 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
   }
 
   /// What the members in `[first, first + Members)` sent as packet `i` of this round; waits until all of it has
-  /// arrived. In the place of members from `end` on it is the last one's before `end` again. *Ordering*: none
+  /// arrived. For members from `end` on it repeats that of member `end - 1`. *Ordering*: none
   /// for anything else. *Requires* `first < end`.
   template <int Members, class T>
   DEVCOMM_DEVICE void receive_packs(int first, int end, uint32_t i, pack<T> (&values)[Members]) {

@@ -134,7 +134,7 @@ class ll128_session : public detail::packet_session<detail::ll128_protocol, Grou
   }
 
   /// What the members in `[first, first + Members)` sent as the unit at `at` of this round; waits until all of it has
-  /// arrived. In the place of members from `end` on it is the last one's before `end` again; lanes without a pack get
+  /// arrived. For members from `end` on it repeats that of member `end - 1`; lanes without a pack get
   /// zeros. *Ordering*: none for anything else. *Requires* `first < end`.
   template <int Members, class T>
   DEVCOMM_DEVICE void receive_packs(int first, int end, const warp_cursor& at, pack<T> (&values)[Members]) {

@@ -90,8 +90,8 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
   }
 
   /// What the members in `[first, first + Members)` sent as the `Packets` packets from `packet` on of this round;
-  /// waits until all of it has arrived. In the place of members from `end` on it is the last one's before `end`
-  /// again. *Ordering*: none for anything else. *Requires* `first < end`.
+  /// waits until all of it has arrived. For members from `end` on it repeats that of member
+  /// `end - 1`. *Ordering*: none for anything else. *Requires* `first < end`.
   template <int Members, int Packets>
   DEVCOMM_DEVICE void receive(int first, int end, uint32_t packet, uint64_t (&data)[Members][Packets]) {
     this->check(first, packet, Packets);

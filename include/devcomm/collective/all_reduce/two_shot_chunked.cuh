@@ -51,13 +51,13 @@ struct chunk_buffer_bytes {
   }
 };
 
-/// Where the chunks of one group travel, of `packs` packs of 16 bytes at most: two for each rank in either place.
+/// The scratch memory of one group: two chunks for each rank in each buffer, of up to `packs` packs of 16 bytes.
 struct chunk_scratch {
   sym_ptr<char> inputs;
   sym_ptr<char> results;
   uint32_t packs;
-  bool takes_first;  ///< what has come before it sends: every other group, so that the links have work all the time
-  uint32_t granularity = 1;  ///< packs that one rank reduces together, such as those of a row; `packs` is a multiple
+  bool takes_first;          ///< receives before it sends; set for every other group, so that the links are never idle
+  uint32_t granularity = 1;  ///< `packs` is a multiple of it, so that one rank reduces whole rows
 
   /// That of group `group`, where all groups have chunks of `packs` packs; see `chunk_buffers::packs_for`. *Requires*
   /// the same `packs` for all groups and calls of a launch; the next launch may have others.

@@ -6,7 +6,7 @@
 /// `devcomm::detail::arch`:
 ///
 /// Place. `thread_rank()`, `block_threads()`, `block_rank()`, `grid_blocks()`: linear indices, x
-/// fastest. `lane()`: place in the warp of 32 threads.
+/// fastest. `lane()`: index in the warp of 32 threads.
 ///
 /// Execution. `sync_block()`, `sync_warp(mask)`, `sync_named(barrier, threads)`: every participant
 /// arrives before any leaves, and what each wrote before is visible to all after. `sync_block_or`,
@@ -42,8 +42,8 @@
 /// Failure. `fail_assertion(condition, message, file, line)`: prints where and what, ends the kernel.
 /// `unwinding()`: whether the thread is leaving a kernel that something has ended.
 ///
-/// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `time_stamp()`: the same, at this
-/// place among the accesses to memory around it. `sleep(ns)`: a hint.
+/// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `time_stamp()`: the same, not
+/// reordered with the accesses to memory around it. `sleep(ns)`: a hint.
 ///
 /// Waiting. A `wait_scope(label, abort_word, host_word)` names, for as long as it lives, what the calling thread waits
 /// for, the word that ends the wait, and the word by which the host sets that, by functions that return them;

@@ -12,7 +12,7 @@ struct session_id {
   operation what;
   uint32_t index;      ///< which barrier or mailbox
   int32_t rank;        ///< world rank
-  uint32_t thread;     ///< place in the group
+  uint32_t thread;     ///< rank in the group
   uint32_t threads;    ///< of the group
   const void* window;  ///< base of the resource window: one for all ranks of a process
   uint64_t offset;     ///< in a rank's resources; tells barriers and mailboxes of one window apart

@@ -51,11 +51,11 @@ struct barrier_memory {
   DEVCOMM_DEVICE lsa::barrier_layout layout() const { return {barriers.count, barriers.members}; }
   /// This team's barriers on one of its members. The resource window is always strided.
   DEVCOMM_DEVICE char* on(int member) const {
-    const auto place = static_cast<uint64_t>(members.world_rank(member) - comm.lsa_first);
-    return comm.resources.base + place * comm.resources.stride + barriers.offset;
+    const auto slot = static_cast<uint64_t>(members.world_rank(member) - comm.lsa_first);
+    return comm.resources.base + slot * comm.resources.stride + barriers.offset;
   }
-  DEVCOMM_DEVICE uint32_t* own_word(uint64_t place) const {
-    return reinterpret_cast<uint32_t*>(comm.resources.local + barriers.offset + place);
+  DEVCOMM_DEVICE uint32_t* own_word(uint64_t offset) const {
+    return reinterpret_cast<uint32_t*>(comm.resources.local + barriers.offset + offset);
   }
 };
 
@@ -105,8 +105,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status compare_launches(resource_header* 
   const launch_contract* slots = memory.contract(members.rank, 0, epoch);
   const int member = first_difference(slots, members.rank, members.size, first, step);
   if (member < 0) return status::success;
-  report(home, status::mismatch, {operation::lsa_barrier, index, members.world_rank(member), epoch, epoch},
-         slots + members.rank, slots + member);
+  report(home, status::mismatch, awaited{operation::lsa_barrier, index, members.world_rank(member), epoch, epoch},
+         {slots + members.rank, slots + member});
   return status::mismatch;
 }
 
@@ -298,7 +298,7 @@ class barrier_protocol {
     detail::poll(home_, limit, label, ready, [&](status failure) {
       outcome = failure;
       if (failure == status::timeout && limit.own) return;
-      report(home_, failure, {operation::lsa_barrier, index_, rank, target, seen});
+      report(home_, failure, awaited{operation::lsa_barrier, index_, rank, target, seen});
       mine_ = failure;
     });
     // Polls are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.

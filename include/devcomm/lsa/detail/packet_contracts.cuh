@@ -1,11 +1,11 @@
 /// \file packet_contracts.cuh
-/// Whether all members of a packet mailbox launched, and called, the same.
+/// Whether all members of a mailbox made the same launch and the same call.
 ///
 /// With the first round of a session, and of each call of a collective, every thread shows its contract to all members
-/// before its first packet; so whoever has a packet can see the contract. Who waits looks at the contracts of those it
-/// waits for: a rank with other counts may never send what is waited for. Nobody waits for a contract, as that would
-/// keep ranks in step and hide mistakes. Even and odd rounds have contracts of their own, which are written again no
-/// sooner than their rounds' packets.
+/// before its first packet, so that a member that has a packet can also see the contract. A waiting thread compares the
+/// contracts of those that it waits for, since a rank with other counts may never send what is waited for. No thread
+/// waits for a contract: that would keep ranks in step and hide mistakes. Even and odd rounds have contracts of their
+/// own, which are overwritten no sooner than their rounds' packets.
 #pragma once
 
 #include <devcomm/detail/contract.cuh>
@@ -68,13 +68,18 @@ class packet_contracts {
   }
 
   /// Leaves a record of member `other`, unless this rank's waits have ended already.
-  DEVCOMM_DEVICE status report(resource_header* home, const awaited& wait, int other) const {
+  DEVCOMM_DEVICE status report(resource_header* home, const awaited& wait, uint32_t peer_index, int other) const {
     const uint32_t ended = arch::load<memory_order::relaxed, scope::device>(&home->abort);
     if (ended != 0) return status::aborted;
     const lsa::packet_contract* contracts = mine_ + half(static_cast<uint32_t>(wait.expected));
     const lsa::packet_contract& own = contracts[members_.rank];
     const lsa::packet_contract& theirs = contracts[other];
-    detail::report(home, status::mismatch, wait, &own.launch, &theirs.launch, &own.call, &theirs.call);
+    const shown_contracts shown{&own.launch, &theirs.launch, &own.call, &theirs.call};
+    if (members_.is_local) {
+      detail::report(home, status::mismatch, awaited_group{wait, peer_index}, shown);
+    } else {
+      detail::report(home, status::mismatch, wait, shown);
+    }
     return status::mismatch;
   }
 
@@ -118,7 +123,7 @@ class packet_contracts {
   DEVCOMM_DEVICE void show(uint32_t) const {}
   template <class LaneGroup>
   DEVCOMM_DEVICE void compare(int, int, uint32_t, bool, int&) const {}
-  DEVCOMM_DEVICE status report(resource_header*, const awaited&, int) const { return status::success; }
+  DEVCOMM_DEVICE status report(resource_header*, const awaited&, uint32_t, int) const { return status::success; }
 };
 
 #endif

@@ -26,7 +26,7 @@
 namespace devcomm::detail {
 
 /// The first member in `[first, end)` of which one of the `packets` packets has not arrived, or `first`.
-/// `row` is sender 0's place for the first of them, `row_bytes` the distance from one sender's to the next's.
+/// `row` is the address of the first of them from sender 0, `row_bytes` the distance from one sender's to the next's.
 template <class Protocol>
 DEVCOMM_DEVICE DEVCOMM_NOINLINE int first_missing(const char* row, uint64_t row_bytes, int first, int end, int packets,
                                                   uint32_t epoch) {
@@ -200,7 +200,13 @@ class packet_session {
     const auto fail = [&](status failure) {
       arrived = false;
       failure_ = failure;
-      report(home_, failure, awaited_from(missing(), epoch_ - 1));
+      const int peer = missing();
+      const awaited wait = awaited_from(peer, epoch_ - 1);
+      if (members_.is_local) {
+        report(home_, failure, awaited_group{wait, members_.mailbox(index_, peer)});
+      } else {
+        report(home_, failure, wait);
+      }
     };
     int other = -1;  // a member whose launch or call is another one
     detail::poll<1, lane_group>(
@@ -213,7 +219,7 @@ class packet_session {
         fail);
     if (other >= 0) {
       arrived = false;
-      failure_ = contracts_.report(home_, awaited_from(other, epoch_), other);
+      failure_ = contracts_.report(home_, awaited_from(other, epoch_), members_.mailbox(index_, other), other);
     }
     return arrived;
   }
@@ -221,8 +227,7 @@ class packet_session {
  private:
   /// For a report, that `member` was waited for.
   DEVCOMM_DEVICE awaited awaited_from(int member, uint32_t seen) const {
-    return {
-        what, index_, members_.world_rank(member), epoch_, seen, members_.mailbox(index_, member), members_.is_local};
+    return {what, index_, members_.world_rank(member), epoch_, seen};
   }
   /// As `wait_record::groups`.
   DEVCOMM_DEVICE uint32_t groups() const {
