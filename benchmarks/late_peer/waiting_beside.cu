@@ -95,11 +95,11 @@ class chains_beside {
   void measure_two_streams() {
     const table rows(comm_.rank(), "C. chains on two streams, us");
     const graph lamport = lamport_chain(watch_), other_chain = direct_chain(second_);
-    const double first = rows.row("Lamport alone", no_value, time(watch_, both({&lamport}), {1}) - head_start);
+    const double first = rows.row("Lamport alone", no_value, time(watch_, both(&lamport, nullptr), {1}) - head_start);
     const double other =
-        rows.row("direct alone", no_value, time(watch_, both({nullptr, &other_chain}), {2}) - head_start);
+        rows.row("direct alone", no_value, time(watch_, both(nullptr, &other_chain), {2}) - head_start);
     const double longer = std::max(first, other);
-    const auto start = both({&lamport, &other_chain});
+    const auto start = both(&lamport, &other_chain);
     rows.row("both at once, against the longer", longer, time(watch_, start, {1, 2}) - head_start);
     rows.row("both, " + std::to_string(plan_.late) + " us late", longer + plan_.late,
              time(watch_, start, {1, 2}, plan_.late) - head_start);
@@ -164,14 +164,14 @@ class chains_beside {
   /// Microseconds before two chains, in which the host launches both.
   static constexpr int head_start = 50;
 
-  /// Starts the first on the stream, the second on that of `second_`; the stream waits for that.
-  std::function<void(cudaStream_t)> both(std::vector<const graph*> chains) {
-    return [this, chains](cudaStream_t stream) {
+  /// Starts `here` on the stream and `there` on that of `second_`, for which the stream waits; null for none.
+  std::function<void(cudaStream_t)> both(const graph* here, const graph* there) {
+    return [this, here, there](cudaStream_t stream) {
       perf::spin(head_start * 1000, stream);
-      if (chains.size() > 1) follow(second_.stream(), stream);
-      if (chains[0] != nullptr) chains[0]->start(stream);
-      if (chains.size() < 2) return;
-      chains[1]->start(second_.stream());
+      if (there != nullptr) follow(second_.stream(), stream);
+      if (here != nullptr) here->start(stream);
+      if (there == nullptr) return;
+      there->start(second_.stream());
       follow(stream, second_.stream());
     };
   }

@@ -174,8 +174,8 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "usage: soak CYCLES, at least 80\n");
     return 2;
   }
-  mallopt(M_ARENA_MAX, 2);                 // more would each grow to what they need at most
-  std::freopen("/dev/null", "w", stderr);  // of failures that are meant
+  mallopt(M_ARENA_MAX, 2);                                          // more would each grow to what they need at most
+  if (std::freopen("/dev/null", "w", stderr) == nullptr) return 2;  // of failures that are meant
   const int warm = cycles / 4 / 8 * 8;
   holdings before;
   try {

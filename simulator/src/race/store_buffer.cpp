@@ -58,8 +58,10 @@ void store_buffer::store(actor& a, uintptr_t address, size_t bytes, const variab
     replaced& r = p->make_replaced_cells()[cell % page::bytes / 4];
     uint32_t value = value_at(cell);
     if (before != nullptr) {
-      for (uintptr_t i = std::max(address, cell); i < std::min(address + bytes, cell + 4); ++i) {
-        reinterpret_cast<unsigned char*>(&value)[i - cell] = static_cast<const unsigned char*>(before)[i - address];
+      for (uintptr_t i = 0; i < sizeof value; ++i) {
+        const uintptr_t offset = cell + i - address;  // wraps below `address`
+        if (offset < bytes)
+          reinterpret_cast<unsigned char*>(&value)[i] = static_cast<const unsigned char*>(before)[offset];
       }
     }
     const uintptr_t eight = cell / 8 * 8;
