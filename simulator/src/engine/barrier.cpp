@@ -1,5 +1,5 @@
 /// Barriers of a block and of a cooperative launch.
-#include "engine/warp.hpp"
+#include "engine/warp_operations.hpp"
 
 #include "engine/engine.hpp"
 #include "engine/grid.hpp"

@@ -7,7 +7,7 @@
 #include "engine/grid.hpp"
 #include "engine/scheduler.hpp"
 #include "engine/session.hpp"
-#include "engine/warp.hpp"
+#include "engine/warp_operations.hpp"
 #include "gpu/shared_memory.hpp"
 #include "gpu/static_shared.hpp"
 #include "gpu/thread_variables.hpp"

@@ -13,14 +13,14 @@ namespace devcomm::simulator::detail {
 namespace {
 
 /// What the thread that `poke` starts is given.
-struct start {
+struct dispatcher_start {
   engine* simulation;
   void (*dispatch)(engine&);
 };
 
 void* dispatch(void* argument) {
-  const start given = *static_cast<const start*>(argument);
-  delete static_cast<const start*>(argument);
+  const dispatcher_start given = *static_cast<const dispatcher_start*>(argument);
+  delete static_cast<const dispatcher_start*>(argument);
   given.dispatch(*given.simulation);
   return nullptr;
 }
@@ -48,7 +48,7 @@ void engine::poke() {
   if (!dispatcher_started_) {
     dispatcher_started_ = true;
     pthread_t thread;
-    if (pthread_create(&thread, nullptr, &dispatch, new start{this, dispatch_}) != 0) {
+    if (pthread_create(&thread, nullptr, &dispatch, new dispatcher_start{this, dispatch_}) != 0) {
       std::fprintf(stderr, "devcomm simulator: cannot start its thread: raise the limit of threads or memory\n");
       std::abort();
     }

@@ -96,4 +96,7 @@ struct fiber : scheduled_thread {
   std::vector<session*> sessions;  ///< that it is in, oldest first
 };
 
+/// What the running thread's clock shows; a labelled wait learns its deadline by it.
+uint64_t read_clock(fiber& f);
+
 }  // namespace devcomm::simulator::detail

@@ -7,7 +7,7 @@
 /// While memory is shared with other processes, it never is.
 #include "engine/dispatcher.hpp"
 #include "engine/explorer.hpp"
-#include "engine/snapshot.hpp"
+#include "engine/take_snapshot.hpp"
 #include "report/deadlock.hpp"
 
 #include <dirent.h>

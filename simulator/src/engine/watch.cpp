@@ -5,11 +5,11 @@
 /// every few iterations, so a fiber that would otherwise wait for ever is woken `poll_retries` times before it counts
 /// as stuck.
 #include "base/random.hpp"
-#include "engine/clock.hpp"
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
+#include "engine/fiber.hpp"
 #include "engine/grid.hpp"
-#include "engine/warp.hpp"
+#include "engine/warp_operations.hpp"
 #include "gpu/host_accesses.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>

@@ -1,7 +1,7 @@
 #include "runtime/simulation.hpp"
 
-#include "engine/clock.hpp"
 #include "engine/dispatcher.hpp"
+#include "engine/fiber.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 
@@ -13,7 +13,7 @@
 namespace devcomm::simulator::detail {
 namespace {
 
-engine& start() {
+engine& make_engine() {
   return *new engine(settings_from_environment(), schedule_log::from_environment(),
                      [](engine& e) { dispatcher(e).run(); });
 }
@@ -33,7 +33,7 @@ __attribute__((constructor(101))) void expect_end() { std::atexit(&report_leaks)
 }  // namespace
 
 engine& the_engine() {
-  static auto& only = start();
+  static auto& only = make_engine();
   return only;
 }
 

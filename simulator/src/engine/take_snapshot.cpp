@@ -1,4 +1,4 @@
-#include "engine/snapshot.hpp"
+#include "engine/take_snapshot.hpp"
 
 #include "engine/block.hpp"
 #include "engine/engine.hpp"

@@ -1,4 +1,4 @@
-/// \file snapshot.hpp
+/// \file take_snapshot.hpp
 /// Takes what reports see.
 #pragma once
 

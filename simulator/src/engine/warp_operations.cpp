@@ -1,5 +1,5 @@
 /// Operations among the lanes of a warp.
-#include "engine/warp.hpp"
+#include "engine/warp_operations.hpp"
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
 

@@ -1,4 +1,4 @@
-/// \file warp.hpp
+/// \file warp_operations.hpp
 /// What the end or a wait of one thread means for others of its block.
 #pragma once
 
