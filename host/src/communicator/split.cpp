@@ -34,8 +34,9 @@ std::vector<int> members_of_child(const std::vector<choice>& choices, int rank) 
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].color == choices[static_cast<std::size_t>(rank)].color) members.push_back(static_cast<int>(i));
   }
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-    return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
+  std::sort(members.begin(), members.end(), [&](int a, int b) {
+    return std::pair(choices[static_cast<std::size_t>(a)].key, a) <
+           std::pair(choices[static_cast<std::size_t>(b)].key, b);
   });
   return members;
 }

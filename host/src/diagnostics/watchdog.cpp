@@ -158,7 +158,7 @@ class watchdog {
 
   std::vector<observed_comm> observe() {
     const clock::time_point now = clock::now();
-    std::stable_sort(tables_.begin(), tables_.end(), [](const watched_table& a, const watched_table& b) {
+    std::sort(tables_.begin(), tables_.end(), [](const watched_table& a, const watched_table& b) {
       return std::tie(a.name.communicator, a.name.number, a.name.rank) <
              std::tie(b.name.communicator, b.name.number, b.name.rank);
     });
