@@ -1,0 +1,85 @@
+#include <devcomm/devcomm.cuh>
+
+#include "data/ranges.hpp"
+#include "support/ranks.hpp"
+
+#include <cuda_fp16.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <cstring>
+#include <vector>
+
+using namespace devcomm;
+
+namespace {
+
+template <class T, class Group>
+__global__ void copy_range(T* to, const T* from, std::uint64_t count) {
+  copy(Group{}, to, from, count);
+}
+
+/// Copies `count` elements from and to ranges that begin `from_skew` and `to_skew` elements past a
+/// 16-byte boundary, and checks every byte around them.
+template <class T, class Group>
+void check_copy(std::size_t count, std::size_t from_skew, std::size_t to_skew, unsigned threads) {
+  INFO("count " << count << ", skews " << from_skew << " and " << to_skew << ", size of T " << sizeof(T));
+  std::vector<T> source(count + from_skew);
+  for (std::size_t i = 0; i < count; ++i) source[from_skew + i] = test::element<T>(i);
+  std::vector<T> expected(2 * test::guard + count + to_skew);
+  std::memset(static_cast<void*>(expected.data()), 0x5a, expected.size() * sizeof(T));
+  const test::device_array<T> from(source);
+  const test::device_array<T> to(expected);
+  launch(copy_range<T, Group>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+         to.get() + test::guard + to_skew, from.get() + from_skew, count);
+  test::finish("copy_range");
+  for (std::size_t i = 0; i < count; ++i) expected[test::guard + to_skew + i] = test::element<T>(i);
+  const auto got = to.read();
+  REQUIRE(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(T)) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("copy moves every element and no other, at any size and alignment") {
+  for (const std::size_t count : test::counts) {
+    for (const std::size_t from : {0u, 1u, 5u}) {
+      for (const std::size_t to : {0u, 1u, 5u}) {
+        check_copy<char, block>(count, from, to, 64);
+        check_copy<__half, block>(count, from, to, 64);
+        check_copy<float, warp>(count, from, to, 32);
+        check_copy<double, block>(count, from, to, 96);
+        check_copy<float, thread>(count, from, to, 1);
+      }
+    }
+  }
+}
+
+namespace {
+
+struct complex_number {
+  float re, im;
+};
+
+__global__ void copy_complex(complex_number* to, const complex_number* from, std::uint64_t count) {
+  copy(block{}, to, from, count);
+}
+
+}  // namespace
+
+TEST_CASE("copy takes structs that are aligned to less than their size") {
+  constexpr std::size_t count = 21;
+  for (const std::size_t skew : {0u, 1u, 2u, 3u}) {
+    INFO("skew of " << skew << " floats");
+    std::vector<float> values(2 * count + skew);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    const test::device_array<float> from(values);
+    const test::device_array<float> to(values.size(), 0xff);
+    launch(copy_complex, {.grid = 1, .block = 64, .stream = cudaStreamPerThread},
+           reinterpret_cast<complex_number*>(to.get() + skew),
+           reinterpret_cast<const complex_number*>(from.get() + skew), count);
+    test::finish("copy_complex");
+    const auto got = to.read();
+    REQUIRE(std::vector<float>(got.begin() + static_cast<std::ptrdiff_t>(skew), got.end()) ==
+            std::vector<float>(values.begin() + static_cast<std::ptrdiff_t>(skew), values.end()));
+  }
+}
