@@ -4,7 +4,11 @@
 
 namespace devcomm::simulator::detail {
 
-using namespace gpu_limits;
+using gpu_limits::blocks_per_multiprocessor;
+using gpu_limits::shared_per_multiprocessor;
+using gpu_limits::shared_reserved_per_block;
+using gpu_limits::threads_per_block;
+using gpu_limits::threads_per_multiprocessor;
 
 namespace {
 
