@@ -30,8 +30,7 @@ struct gather_direct {
   static constexpr bool only_moves = true;
 
   template <class T, class Barrier>
-  __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
-                             std::uint64_t count) {
+  __device__ static void run(Barrier& barrier, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
     collective::all_gather_zero_copy<T>(barrier, input.local(), output, count);
   }
 };
@@ -79,8 +78,7 @@ struct broadcast_zero_copy {
   static constexpr bool only_moves = true;
 
   template <class T, class Barrier>
-  __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
-                             std::uint64_t count) {
+  __device__ static void run(Barrier& barrier, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
     collective::broadcast_zero_copy<T>(barrier, root, input.local(), output, count);
   }
 };

@@ -20,8 +20,7 @@ struct all_reduce_two_shot_zero_copy {
   static constexpr bool only_moves = false;
 
   template <class T, class Barrier>
-  __device__ static void run(Barrier& barrier, const device_comm& comm, sym_ptr<T> input, sym_ptr<T> output,
-                             std::uint64_t count) {
+  __device__ static void run(Barrier& barrier, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
     collective::all_reduce_two_shot_zero_copy<T>(barrier, input, output, count, sum{});
   }
 };

@@ -20,7 +20,7 @@ class chunked_algorithm : public device_algorithm {
     devcomm::requirements needs = comm().requirements();
     needs.lsa_barriers(most_blocks * most_groups_of_block);
     // More than 32 MiB is no faster, half is slower (docs/performance.md).
-    buffers_ = needs.add(devcomm::collective::chunk_buffer_bytes{is_simulated() ? 1 << 15 : 32 << 20});
+    buffers_ = needs.add(devcomm::collective::chunk_buffer_bytes{is_simulated() ? 1u << 15 : 32u << 20});
     device_comm_ = comm().create_device_comm(needs);
   }
 

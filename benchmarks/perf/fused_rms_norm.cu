@@ -190,7 +190,7 @@ class fused_rms_norm final : public device_algorithm {
  public:
   explicit fused_rms_norm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    channels_ = needs.add(lsa::lamport_mailboxes{needs.lsa(), most_blocks, is_simulated() ? 64 : 4096});
+    channels_ = needs.add(lsa::lamport_mailboxes{needs.lsa(), most_blocks, is_simulated() ? 64u : 4096u});
     for (unsigned parts = 2; parts <= most_parts; parts *= 2)
       sums_of_row_.push_back(needs.add(lsa::local_ll_mailboxes{most_blocks, parts, 1}));
     device_comm_ = comm().create_device_comm(needs);

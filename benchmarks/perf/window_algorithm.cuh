@@ -14,10 +14,10 @@ template <class Collective, class T>
 __global__ void __launch_bounds__(most_threads, 1)
     through_windows(device_comm comm, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  Collective::run(barrier, comm, input, output, count);
+  Collective::run(barrier, input, output, count);
 }
 
-/// `Collective` has, beside what `device_algorithm.hpp` asks for, `run(barrier, comm, input, output, count)`. Places
+/// `Collective` has, beside what `device_algorithm.hpp` asks for, `run(barrier, input, output, count)`. Places
 /// that its function does not want in a window lie in one as well, and are taken by their local address.
 template <class Collective>
 class window_algorithm final : public device_algorithm {
