@@ -41,7 +41,7 @@ inline choice choose_by_floor(const work& what, const link_load& load, std::uint
   const double by_packets = floors::launch_and_trip + (lamport ? 1 : 2) * load.of_packets / floors::link +
                             floors::further_round * static_cast<double>((of_block - 1) / packets::channel_room);
   const double by_windows = floors::launch + floors::barrier * load.barriers + load.of_windows / floors::link;
-  best.algorithm = by_packets <= by_windows ? "one_shot" : "direct";
+  best.algorithm = by_packets <= by_windows ? "one_shot" : "zero_copy";
   best.protocol = by_packets > by_windows ? "simple" : lamport ? "lamport" : "ll";
   char why[160];
   std::snprintf(why, sizeof why, "%s %s, %u x %u: no less than %.2f us by packets, %.2f us through windows",

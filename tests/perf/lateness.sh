@@ -22,7 +22,7 @@ rows() { # PATTERN COUNT
   [[ $(grep -Ec "$1" "$folder/rows.jsonl") == "$2" ]] || fail "not $2 rows with $1: $(cat "$folder/rows.jsonl")"
 }
 
-run 0 -n 3 --algo one_shot_lamport,direct --late 0,20,500
+run 0 -n 3 --algo one_shot_lamport,two_shot_zero_copy --late 0,20,500
 grep -Eq '^# +bytes +algorithm +shape +late mean late +\| +us +p99 +max +net +algbw' <<<"$output" || fail "no columns of lateness"
 rows '"graph": true, .*"us_max": [0-9.]+, "us_min": [0-9.]+, "calls": 4, "late_us": 0, "jitter_us": 0, "mean_late_us": 0.000,' 2
 rows '"late_us": 20, "jitter_us": 0, "mean_late_us": 5.000, "us_spin": 0.000, "us_net": [-0-9.]+, .*"wrong": 0}$' 2

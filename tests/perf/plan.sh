@@ -17,7 +17,7 @@ output=$(DEVCOMM_ALL_REDUCE_PLAN=$plan "$program" fused_rms_norm -n 2 -b 4K -e 1
 [[ $(grep -c ' two_shot_chunked_to_window_simple *1x512 ' <<<"$output") == 2 ]] || fail "the norm is not made in chunks: $output"
 : >"$plan"
 for ranks in 2 3; do
-  "$program" all_reduce -n "$ranks" -b 1K -e 1K --algo one_shot,direct --sweep --place out --launches 1 --replays 1 --plan "$plan" ||
+  "$program" all_reduce -n "$ranks" -b 1K -e 1K --algo one_shot,two_shot_zero_copy --sweep --place out --launches 1 --replays 1 --plan "$plan" ||
     fail "no sweep of $ranks ranks"
   # LL asks for nothing of a request.
   grep -Eq "^$ranks 1024 one_shot ll [0-9]+ [0-9]+ [0-9.]+$" "$plan" || fail "no row of $ranks ranks for every request"
