@@ -208,10 +208,10 @@ part_lateness() {
     rm -f "$rows.jsonl"
     for how in '--late 0,50' '--jitter 20,100'; do
       # shellcheck disable=SC2086
-      limit=300 run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 64M --algo auto --place out --compare nccl \
+      limit=300 run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 64M -f 4 --algo auto --place out --compare nccl \
         --json "$rows.jsonl" $how
       # shellcheck disable=SC2086
-      limit=300 run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 64M --algo auto --place out --compare nccl \
+      limit=300 run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 64M -f 4 --algo auto --place out --compare nccl \
         --json "$rows.jsonl" $how --eager
     done
   done
