@@ -31,7 +31,8 @@ class captured_calls {
 };
 
 /// The value that `share` of the sorted values are not above.
-double percentile(const std::vector<double>& sorted, double share) {
+template <class T>
+const T& percentile(const std::vector<T>& sorted, double share) {
   const auto place = static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
   return sorted[place];
 }
@@ -72,22 +73,24 @@ std::uint64_t measurement::check(const operation& what, algorithm& how, const wo
   return wrong;
 }
 
-std::vector<double> measurement::times(const chain& start, const std::function<void()>& check, std::uint64_t late,
-                                       int replays) {
+std::vector<measurement::timed> measurement::times(const chain& start, const std::function<void()>& check,
+                                                   std::uint64_t late, int replays) {
   std::optional<captured_calls> graph;
   if (settings_.graph) graph.emplace(start, watch_.stream());
   const std::chrono::microseconds mine(comm_.rank() == comm_.size() - 1 ? late : 0);
-  std::vector<double> all;
+  std::vector<timed> all;
   for (int r = 0; r <= replays; ++r) {
     const double slowest = start_line_.slowest(mine, [&] {
-      const float milliseconds =
-          watch_.time([&](cudaStream_t stream) { return graph ? graph->start(stream) : start(stream); });
+      const float milliseconds = watch_.time([&](cudaStream_t stream) {
+        graph ? graph->start(stream) : start(stream);
+        start_line_.launched();
+      });
       check();
       return milliseconds;
     });
-    if (r > 0) all.push_back(slowest * 1e3);  // 0: warm-up
+    if (r > 0) all.push_back({slowest * 1e3, start_line_.launch_lag()});  // 0: warm-up
   }
-  std::sort(all.begin(), all.end());
+  std::sort(all.begin(), all.end(), [](const timed& a, const timed& b) { return a.us < b.us; });
   return all;
 }
 
@@ -115,14 +118,14 @@ row measurement::measure(const operation& what, algorithm& how, work call, const
     }
   };
   const auto check_calls = [&] { wait_for(how, "the measured calls"); };
-  const std::vector<double> chains = times(calls, check_calls, late.late, replays);
+  const std::vector<timed> chains = times(calls, check_calls, late.late, replays);
   if (!call.in_place) wrong += what.count_wrong(call, 3);
   double of_spins = 0;  // microseconds of the chain with nothing else
   if (late.jitter != 0) {
     const chain spins = [&](cudaStream_t stream) {
       for (int i = 0; i < launches; ++i) spin_before(i, stream);
     };
-    of_spins = percentile(times(spins, check_calls, 0, replays), 0.5);
+    of_spins = percentile(times(spins, check_calls, 0, replays), 0.5).us;
   }
 
   row result;
@@ -141,10 +144,11 @@ row measurement::measure(const operation& what, algorithm& how, work call, const
   result.late = late;
   result.mean_late = mean_lateness(late, comm_.size(), launches);
   result.spin = of_spins / launches;
-  result.median = percentile(chains, 0.5) / launches;
-  result.p99 = percentile(chains, 0.99) / launches;
-  result.most = chains.back() / launches;
-  result.least = chains.front() / launches;
+  result.median = percentile(chains, 0.5).us / launches;
+  result.p99 = percentile(chains, 0.99).us / launches;
+  result.most = chains.back().us / launches;
+  result.lag_of_most = chains.back().lag;
+  result.least = chains.front().us / launches;
   result.bus_factor = what.bus_factor(comm_.size());
   result.wrong = exchange_.total(wrong);
   return result;

@@ -33,10 +33,14 @@ class measurement {
   std::byte* place(const operation& what, algorithm& how, work& call) const;
   std::uint64_t check(const operation& what, algorithm& how, const work& call, std::byte* outputs, std::uint64_t seed);
   void wait_for(algorithm& how, const char* what);
+  struct timed {
+    double us;   ///< of the slowest rank
+    double lag;  ///< as `start_line::launch_lag`
+  };
   /// Sorted microseconds of what `start` puts on the stream, as the slowest rank sees it from its own start on; the
   /// last rank starts `late` microseconds after the others. `check` throws what went wrong.
-  std::vector<double> times(const std::function<void(cudaStream_t)>& start, const std::function<void()>& check,
-                            std::uint64_t late, int replays);
+  std::vector<timed> times(const std::function<void(cudaStream_t)>& start, const std::function<void()>& check,
+                           std::uint64_t late, int replays);
 
   devcomm::host::communicator& comm_;
   const rank_context& context_;

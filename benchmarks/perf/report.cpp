@@ -45,7 +45,7 @@ report::report(const options& settings)
   if (csv_ != nullptr)
     std::fputs(
         "op,impl,algo,protocol,ranks,bytes,dtype,in_place,blocks,threads,graph,pdl,us_median,us_p99,us_max,us_min,"
-        "calls,late_us,jitter_us,mean_late_us,us_spin,us_net,algbw,busbw,wrong\n",
+        "calls,late_us,jitter_us,mean_late_us,us_spin,us_net,algbw,busbw,wrong,us_lag_of_max\n",
         csv_);
 }
 
@@ -113,23 +113,24 @@ void report::write(const row& line) {
   const auto jitter = static_cast<unsigned long long>(line.late.jitter);
   if (csv_ != nullptr)
     std::fprintf(
-        csv_, "%s,%s,%s,%s,%d,%llu,%s,%d,%u,%u,%d,%d,%.3f,%.3f,%.3f,%.3f,%d,%llu,%llu,%.3f,%.3f,%.3f,%.3f,%.3f,%llu\n",
+        csv_,
+        "%s,%s,%s,%s,%d,%llu,%s,%d,%u,%u,%d,%d,%.3f,%.3f,%.3f,%.3f,%d,%llu,%llu,%.3f,%.3f,%.3f,%.3f,%.3f,%llu,%.3f\n",
         line.operation.c_str(), line.implementation.c_str(), line.algorithm.c_str(), line.protocol.c_str(), line.ranks,
         bytes, to_string(line.type), line.in_place ? 1 : 0, line.shape.blocks, line.shape.threads, line.graph ? 1 : 0,
         line.dependent ? 1 : 0, line.median, line.p99, line.most, line.least, line.calls, late, jitter, line.mean_late,
-        line.spin, line.net(), line.algorithm_bandwidth(), line.bus_bandwidth(), wrong);
+        line.spin, line.net(), line.algorithm_bandwidth(), line.bus_bandwidth(), wrong, line.lag_of_most);
   if (json_ != nullptr) {
     std::fprintf(
         json_,
         "{\"op\": \"%s\", \"impl\": \"%s\", \"algo\": \"%s\", \"protocol\": \"%s\", \"ranks\": %d, \"bytes\": %llu, "
         "\"dtype\": \"%s\", \"in_place\": %s, \"blocks\": %u, \"threads\": %u, \"graph\": %s, \"pdl\": %s, "
         "\"us_median\": %.3f, \"us_p99\": %.3f, \"us_max\": %.3f, \"us_min\": %.3f, \"calls\": %d, \"late_us\": %llu, "
-        "\"jitter_us\": %llu, \"mean_late_us\": %.3f, \"us_spin\": %.3f, \"us_net\": %.3f, \"algbw\": %.3f, "
+        "\"jitter_us\": %llu, \"mean_late_us\": %.3f, \"us_spin\": %.3f, \"us_net\": %.3f, \"us_lag_of_max\": %.1f, \"algbw\": %.3f, "
         "\"busbw\": %.3f, \"wrong\": %llu}\n",
         line.operation.c_str(), line.implementation.c_str(), line.algorithm.c_str(), line.protocol.c_str(), line.ranks,
         bytes, to_string(line.type), line.in_place ? "true" : "false", line.shape.blocks, line.shape.threads,
         line.graph ? "true" : "false", line.dependent ? "true" : "false", line.median, line.p99, line.most, line.least,
-        line.calls, late, jitter, line.mean_late, line.spin, line.net(), line.algorithm_bandwidth(),
+        line.calls, late, jitter, line.mean_late, line.spin, line.net(), line.lag_of_most, line.algorithm_bandwidth(),
         line.bus_bandwidth(), wrong);
     std::fflush(json_);
   }

@@ -29,6 +29,7 @@ struct row {
   double median = 0;     ///< microseconds a call, the slowest rank's, lateness included
   double p99 = 0;        ///< of the measurements
   double most = 0;
+  double lag_of_most = 0;  ///< microseconds that the host of a rank took to launch the slowest measurement
   double least = 0;
   double bus_factor = 1;
   std::uint64_t wrong = 0;  ///< elements, on all ranks

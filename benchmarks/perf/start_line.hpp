@@ -11,7 +11,8 @@
 namespace perf {
 
 /// Starts what is measured on all ranks at one moment of the host's clock, which its processes share. Ranks leave a
-/// barrier tens of microseconds apart, so they agree on a moment a little ahead, and spin until then.
+/// barrier tens of microseconds apart, so they agree on a moment a little ahead, and spin until then. The host may
+/// still take a rank's processor away before its launch: `launch_lag` tells.
 class start_line {
  public:
   explicit start_line(exchange& between) : exchange_(between) {}
@@ -24,28 +25,42 @@ class start_line {
       if (lead_ > most_lead) throw std::runtime_error("the ranks do not start together: this host is too busy");
       const clock::time_point start = exchange_.gather(clock::now()).front() + lead_;
       lap mine;
+      launched_ = start + late;
       mine.in_time = clock::now() <= start;
       while (clock::now() < start + late) {
       }
       mine.milliseconds = static_cast<double>(take());
+      mine.lag = std::chrono::duration<double, std::micro>(launched_ - start - late).count();
       const auto laps = exchange_.gather(mine);
       if (!std::all_of(laps.begin(), laps.end(), [](const lap& each) { return each.in_time; })) continue;
       double longest = 0;
-      for (const lap& each : laps) longest = std::max(longest, each.milliseconds);
+      lag_ = 0;
+      for (const lap& each : laps) {
+        longest = std::max(longest, each.milliseconds);
+        lag_ = std::max(lag_, each.lag);
+      }
       return longest;
     }
   }
+
+  /// Called by `take` when it has put everything on the stream.
+  void launched() { launched_ = clock::now(); }
+  /// Microseconds from the moment at which a rank was to start until it had launched, the latest rank's last time.
+  [[nodiscard]] double launch_lag() const { return lag_; }
 
  private:
   using clock = std::chrono::steady_clock;
   struct lap {
     double milliseconds = 0;
+    double lag = 0;
     bool in_time = false;
   };
   static constexpr std::chrono::microseconds most_lead = std::chrono::seconds(2);
 
   exchange& exchange_;
   std::chrono::microseconds lead_{500};
+  clock::time_point launched_;
+  double lag_ = 0;
 };
 
 }  // namespace perf
