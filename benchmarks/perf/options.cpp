@@ -5,6 +5,8 @@
 #include <map>
 #include <sstream>
 
+// Parsed by hand and not with CLI11: devcomm-perf must build on GPU machines where nothing can be installed beside the
+// CUDA toolkit and Catch2, and CLI11 is in neither.
 namespace perf {
 namespace {
 
