@@ -11,6 +11,7 @@
 # is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
 # DEVCOMM_RUNS is the number of runs that make the 18,000 replays of part lateness, 200 unless given.
 # DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it the one that the loader finds is taken.
+# Plots need matplotlib; without it they are left out.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
@@ -64,6 +65,16 @@ run() { # [NAME=VALUE...] PROGRAM [ARGUMENT...]
   [ "$status" = 0 ] || { failed=1 && echo "   failed with status $status: ${*//$bin\//}"; }
   echo "[exit status $status]" >>"$log"
 }
+# A picture of all rows in ROWS.jsonl, with a Python that has matplotlib.
+draw() { # ROWS
+  rm -f "$1.svg"
+  if [ -n "$plotter" ]; then
+    run "$plotter" scripts/plot_perf.py "$1.jsonl" --out "$1.svg"
+  else
+    echo "   no matplotlib for python3: $1.svg is left out" | tee -a "$log"
+  fi
+}
+plotter=$(python_with_matplotlib) || true
 
 rank_counts=()
 for n in 1 2 3 4 8; do [ "$n" -le "$gpus" ] && rank_counts+=("$n"); done
@@ -183,8 +194,9 @@ part_all_reduce() {
     [ "$n" -ge 2 ] || continue
     rows=$out/all_reduce_h200x$n
     rm -f "$rows.jsonl"
-    run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 256M --algo auto --compare nccl --json "$rows.jsonl" --plot "$rows.svg"
+    run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 256M --algo auto --compare nccl --json "$rows.jsonl"
     run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 1M --algo auto --pdl --json "$rows.jsonl"
+    draw "$rows"
     for blocks in 16 32; do
       run NCCL_MAX_CTAS="$blocks" "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 64K -e 64M -f 4 --algo auto \
         --max-blocks "$blocks" --place out --compare nccl
@@ -250,8 +262,8 @@ part_fused_rms_norm() {
       --place out --json "$rows.jsonl"
     limit=300 run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M -f 4 --algo one_shot,two_shot,two_shot_chunked_to_window --sweep \
       --place out --pdl --json "$rows.jsonl"
-    run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M --algo auto --compare nccl --json "$rows.jsonl" \
-      --plot "$rows.svg"
+    run "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 1K -e 64M --algo auto --compare nccl --json "$rows.jsonl"
+    draw "$rows"
     for blocks in 16 32; do
       run NCCL_MAX_CTAS="$blocks" "$bin/devcomm-perf_gpu" fused_rms_norm -n "$n" -b 64K -e 64M -f 4 --algo auto \
         --max-blocks "$blocks" --place out --compare nccl
@@ -268,10 +280,10 @@ part_collectives() {
     for operation in reduce_scatter all_gather broadcast; do
       rows=$out/${operation}_h200x$n
       rm -f "$rows.jsonl"
-      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 256M --algo auto --compare nccl --json "$rows.jsonl" \
-        --plot "$rows.svg"
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 256M --algo auto --compare nccl --json "$rows.jsonl"
       limit=300 run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 4K -e 64M -f 16 --algo all --sweep --place out \
         --json "$rows.jsonl"
+      draw "$rows"
       run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1000 -e 1000000 -f 10 --algo all --dtype float
       run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 4K -e 4M -f 32 --algo all,auto --dtype int32
     done

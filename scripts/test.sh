@@ -55,7 +55,7 @@ if wanted_any quick release race thread address; then packages+=(libcatch2-dev c
 if wanted_any race thread address; then packages+=(lld); fi
 if wanted_any thread address tidy; then packages+=(clang libclang-rt-dev); fi
 if wanted tidy; then packages+=(libcatch2-dev clang-tidy python3); fi
-if wanted release; then packages+=(libopenmpi-dev openmpi-bin); fi
+if wanted release; then packages+=(libopenmpi-dev openmpi-bin python3-matplotlib); fi
 # The test of the device headers under clang -x cuda needs Clang 16 or newer.
 if wanted release && [ -n "$cuda_root" ]; then
   if [ "$(os_id)" = debian-12 ]; then packages+=(clang-19); else packages+=(clang-18); fi

@@ -5,6 +5,8 @@
 #include <map>
 #include <sstream>
 
+// Parsed by hand and not with CLI11: devcomm-perf must build on GPU machines where nothing can be installed beside the
+// CUDA toolkit and Catch2, and CLI11 is in neither.
 namespace perf {
 namespace {
 
@@ -98,8 +100,8 @@ const std::vector<option_row>& option_rows() {
       {"--replays", "N", "measurements of each row, 7",
        [](options& o, const std::string& v) { o.replays = parse_number(v, "--replays", 1); }},
       {"--csv", "FILE", "write the rows as CSV", [](options& o, const std::string& v) { o.csv = v; }},
-      {"--json", "FILE", "append a line of JSON for each row", [](options& o, const std::string& v) { o.json = v; }},
-      {"--plot", "FILE", "draw bandwidth and latency as SVG", [](options& o, const std::string& v) { o.plot = v; }},
+      {"--json", "FILE", "append a line of JSON for each row; scripts/plot_perf.py draws them",
+       [](options& o, const std::string& v) { o.json = v; }},
       {"--plan", "FILE", "with --sweep: write the plan that `auto` would follow",
        [](options& o, const std::string& v) { o.plan = v; }},
   };

@@ -45,7 +45,6 @@ struct options {
   int replays = 7;                    ///< measurements
   std::string csv;                    ///< files; empty: none
   std::string json;
-  std::string plot;
   std::string plan;  ///< file to write a plan to
 
   /// What rows are measured with: none where none is asked for.

@@ -1,7 +1,6 @@
 #include "perf/session.hpp"
 
 #include "perf/left_out.hpp"
-#include "perf/plot.hpp"
 
 #include <devcomm/host/all_reduce_plan.hpp>
 
@@ -146,7 +145,6 @@ bool session::run() {
   for (const std::uint64_t bytes : all) run_size(bytes);
   if (!is_first()) return true;
   if (!settings_.plan.empty()) write_plan();
-  if (!settings_.plot.empty()) write_plot(settings_.plot, report_->rows());
   return !report_->any_wrong();
 }
 

@@ -5,6 +5,7 @@
 #   optional_package NAME WHAT installs one package, or says that WHAT is left out without it
 #   oldest_and_newest NAME MIN   the oldest package NAME-VERSION from version MIN on, and the newest, a line each
 #   require_disassembler       sets PATH so that nvdisasm and cuobjdump are found: those of the toolkit, or pip's
+#   python_with_matplotlib     a python3 that has it; non-zero where there is none
 #   find_cuda                  sets cuda_root (empty when there is no toolkit) and gpu_count
 #   say TEXT, fail TEXT        a line of progress; an error with what to do, and exit 1
 
@@ -135,6 +136,15 @@ has_disassembler() { # TOOLS
   local folder
   for folder in "$1"/nvidia/*/bin; do PATH=$PATH:$folder; done
   command -v nvdisasm >/dev/null && command -v cuobjdump >/dev/null
+}
+
+# apt's matplotlib is that of /usr/bin/python3, which need not come first on PATH.
+python_with_matplotlib() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import matplotlib' >/dev/null 2>&1; then echo "$python" && return; fi
+  done
+  return 1
 }
 
 cmake_is_new_enough() {

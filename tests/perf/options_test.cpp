@@ -1,6 +1,5 @@
 #include "perf/options.hpp"
 #include "perf/left_out.hpp"
-#include "perf/plot.hpp"
 #include "perf/report.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -154,13 +153,12 @@ TEST_CASE("the net time of a call is without the lateness") {
   CHECK(line.net() == 1.5);
 }
 
-TEST_CASE("rows are written as JSON, CSV and a picture") {
+TEST_CASE("rows are written as JSON and CSV") {
   perf::options settings;
   settings.operation = "all_reduce";
   settings.json = "perf_options_test.jsonl";
   settings.csv = "perf_options_test.csv";
   std::remove(settings.json.c_str());
-  const std::string picture = "perf_options_test.svg";
   {
     perf::report report(settings);
     const perf::row first = a_row("devcomm", 1024, 2.5);
@@ -170,7 +168,6 @@ TEST_CASE("rows are written as JSON, CSV and a picture") {
     second.mean_late = 2;
     report.add(&first, nullptr);
     report.add(nullptr, &second);
-    perf::write_plot(picture, report.rows());
     CHECK_FALSE(report.any_wrong());
   }
   CHECK_THAT(
@@ -185,9 +182,7 @@ TEST_CASE("rows are written as JSON, CSV and a picture") {
   CHECK_THAT(contents(settings.csv),
              ContainsSubstring("all_reduce,nccl,one_shot,lamport,4,4096,bf16,0,8,128,1,0,9.000") &&
                  ContainsSubstring(",10.000,11.000,8.000,50,100,0,2.000,0.000,7.000,"));
-  CHECK_THAT(contents(picture), ContainsSubstring("devcomm one_shot lamport") &&
-                                    ContainsSubstring("nccl lamport, 100 us late") && ContainsSubstring("</svg>"));
-  for (const auto& path : {settings.json, settings.csv, picture}) std::remove(path.c_str());
+  for (const auto& path : {settings.json, settings.csv}) std::remove(path.c_str());
 }
 
 TEST_CASE("a wrong result is remembered") {
