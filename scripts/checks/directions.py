@@ -137,7 +137,7 @@ class Check:
 
     def host(self) -> None:
         found = []
-        for file, line, quoted, name in self.includes("host", "host/simulator/"):
+        for file, line, quoted, name in self.includes("host"):
             if re.search(r"(^|/)simulator/", name):
                 self.complain(f"{file}:{line}: the host library does not know the simulator: {name}")
             inside = file.removeprefix("host/src/").split("/")
