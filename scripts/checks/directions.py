@@ -94,11 +94,11 @@ class Check:
         print(f"directions: {text}", file=sys.stderr)
         self.failed = True
 
-    def includes(self, folder: str, without: str = "/"):
+    def includes(self, folder: str):
         """File relative to the root, line number, whether in quotes, and name of each include under `folder`."""
         for path in sorted((self.root / folder).rglob("*")):
             name = path.relative_to(self.root).as_posix()
-            if path.suffix not in SUFFIXES or not path.is_file() or name.startswith(without):
+            if path.suffix not in SUFFIXES or not path.is_file():
                 continue
             text = path.read_text()
             for found in INCLUDE.finditer(text):
