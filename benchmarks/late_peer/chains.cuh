@@ -18,11 +18,11 @@ using element = __half;
 constexpr unsigned most_threads = 512;
 
 template <class Session>
-__global__ void __launch_bounds__(most_threads) one_shot(devcomm::device_comm comm, typename Session::handle channels,
+__global__ void __launch_bounds__(most_threads) one_shot(devcomm::device_comm comm, typename Session::handle mailboxes,
                                                          const element* input, element* output, std::uint64_t count) {
   namespace collective = devcomm::collective;
-  Session channel{devcomm::block{}, comm, channels, blockIdx.x};
-  collective::all_reduce_one_shot<element>(channel, collective::slice_of_block(collective::packs_of<element>(count)),
+  Session session{devcomm::block{}, comm, mailboxes, blockIdx.x};
+  collective::all_reduce_one_shot<element>(session, collective::slice_of_block(collective::packs_of<element>(count)),
                                            collective::from_memory<element>{input, count},
                                            collective::to_memory<element>{output, count}, devcomm::sum{});
 }

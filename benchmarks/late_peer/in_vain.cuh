@@ -59,22 +59,22 @@ inline constexpr unsigned most_waiting_threads = 512;
 
 /// Each thread waits for a packet of its own.
 static __global__ void __launch_bounds__(most_waiting_threads)
-    wait_in_vain(devcomm::device_comm comm, devcomm::lsa::ll_handle channels, int sender, control* own) {
-  devcomm::lsa::ll_session<devcomm::block> channel{devcomm::block{}, comm, channels, blockIdx.x};
-  channel.begin_round();
+    wait_in_vain(devcomm::device_comm comm, devcomm::lsa::ll_handle mailboxes, int sender, control* own) {
+  devcomm::lsa::ll_session<devcomm::block> session{devcomm::block{}, comm, mailboxes, blockIdx.x};
+  session.begin_round();
   if (threadIdx.x == 0)
     devcomm::detail::arch::fetch_add<devcomm::memory_order::relaxed, devcomm::scope::system>(&own->begun, 1u);
   std::uint64_t data[1][1];
-  channel.receive(sender, sender + 1, threadIdx.x, data);
+  session.receive(sender, sender + 1, threadIdx.x, data);
   if (data[0][0] != threadIdx.x) count_wrong(own);
 }
 
 /// Sends those packets.
 static __global__ void __launch_bounds__(most_waiting_threads)
-    answer(devcomm::device_comm comm, devcomm::lsa::ll_handle channels, int receiver) {
-  devcomm::lsa::ll_session<devcomm::block> channel{devcomm::block{}, comm, channels, blockIdx.x};
-  channel.begin_round();
-  channel.send(receiver, threadIdx.x, threadIdx.x);
+    answer(devcomm::device_comm comm, devcomm::lsa::ll_handle mailboxes, int receiver) {
+  devcomm::lsa::ll_session<devcomm::block> session{devcomm::block{}, comm, mailboxes, blockIdx.x};
+  session.begin_round();
+  session.send(receiver, threadIdx.x, threadIdx.x);
 }
 
 /// A word goes back and forth between one thread on each rank, by relaxed stores and loads of system scope as devcomm's
@@ -260,12 +260,12 @@ class in_vain {
   /// The numbers of threads that are resident beside what is measured.
   std::vector<unsigned> waiting(const table& rows) const {
     std::vector<unsigned> fits;
-    const unsigned room = resident_blocks(wait_in_vain, plan_.threads);
+    const unsigned capacity = resident_blocks(wait_in_vain, plan_.threads);
     for (const unsigned threads : plan_.waiting) {
-      if (simulated_ || threads / plan_.threads + plan_.stores.blocks <= room) {
+      if (simulated_ || threads / plan_.threads + plan_.stores.blocks <= capacity) {
         fits.push_back(threads);
       } else {
-        rows.left_out(std::to_string(threads) + " threads, as no more than " + std::to_string(room) +
+        rows.left_out(std::to_string(threads) + " threads, as no more than " + std::to_string(capacity) +
                       " blocks are resident");
       }
     }

@@ -122,17 +122,18 @@ class measurement {
   template <class Session>
   void measure_packets(const char* protocol) {
     unsigned most_blocks = 0;
-    std::uint32_t room = 0;
+    std::uint32_t capacity = 0;
     for (const auto& [bytes, shape] : plan_.packets) {
       most_blocks = std::max(most_blocks, shape.blocks);
-      room = std::max(room, collective::one_shot_capacity(collective::packs_per_block(bytes / 16, shape.blocks)));
+      capacity =
+          std::max(capacity, collective::one_shot_capacity(collective::packs_per_block(bytes / 16, shape.blocks)));
     }
     devcomm::requirements needs = comm_.requirements();
-    const auto channels = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, room));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, capacity));
     const host::device_communicator device_comm = comm_.create_device_comm(needs);
     for (const auto& [bytes, shape] : plan_.packets)
       measure(named(protocol, bytes, shape), device_comm, plan_.calls, [&, bytes = bytes, shape = shape] {
-        launch(one_shot<Session>, config(shape), device_comm.get(), channels, input(), output(),
+        launch(one_shot<Session>, config(shape), device_comm.get(), mailboxes, input(), output(),
                bytes / sizeof(element));
       });
   }

@@ -36,11 +36,11 @@ struct work {
   cudaStream_t stream = nullptr;
 
   [[nodiscard]] std::uint64_t count() const { return bytes / bytes_of(type); }
-  /// Elements of a rank's piece, for operations that share the vector out.
-  [[nodiscard]] std::uint64_t piece() const { return count() / static_cast<std::uint64_t>(ranks); }
-  /// This rank's piece of the vector at `whole`.
+  /// Elements of a rank's shard, for operations that share the vector out.
+  [[nodiscard]] std::uint64_t shard() const { return count() / static_cast<std::uint64_t>(ranks); }
+  /// This rank's shard of the vector at `whole`.
   [[nodiscard]] void* shard_of(void* whole) const {
-    return static_cast<std::byte*>(whole) + static_cast<std::uint64_t>(rank) * piece() * bytes_of(type);
+    return static_cast<std::byte*>(whole) + static_cast<std::uint64_t>(rank) * shard() * bytes_of(type);
   }
 };
 
@@ -68,7 +68,7 @@ class algorithm {
   [[nodiscard]] virtual std::string why_not(const work& what) const = 0;
   /// Whether it can take part in programmatic dependent launch.
   [[nodiscard]] virtual bool can_be_dependent() const { return false; }
-  /// The planned shape, or one of fewer blocks where there is no room for as many.
+  /// The planned shape, or one of fewer blocks where there are not as many barriers.
   [[nodiscard]] virtual launch_shape fitted(const work& what) const { return what.shape; }
   /// Shapes worth trying; one of zeros where the implementation chooses for itself.
   [[nodiscard]] virtual std::vector<launch_shape> shapes(const work& what) const = 0;
@@ -101,7 +101,7 @@ class operation {
   /// Bus bandwidth over algorithm bandwidth, as nccl-tests define them.
   [[nodiscard]] virtual double bus_factor(int ranks) const = 0;
   /// Bytes that a call's must be a multiple of.
-  [[nodiscard]] virtual std::uint64_t grain(const work& what) const { return bytes_of(what.type); }
+  [[nodiscard]] virtual std::uint64_t granularity(const work& what) const { return bytes_of(what.type); }
   /// Bytes that all inputs of a call take together, or all outputs, whichever is more.
   [[nodiscard]] virtual std::uint64_t region(const work& what) const { return what.bytes; }
   /// Where a call's input and output are, given where those of the whole vector would be.

@@ -13,20 +13,20 @@ constexpr int root = 0;
 
 struct gather_packets {
   static constexpr const char* name = "one_shot";
-  static constexpr pieces in_pieces = pieces::of_output;
+  static constexpr shards in_shards = shards::of_output;
   static constexpr bool only_moves = true;
   static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
 
-  template <class T, class Channel, class Produce, class Consume>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+  template <class T, class Session, class Produce, class Consume>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce,
                              const Consume& consume) {
-    collective::all_gather<T>(channel, packs, produce, consume);
+    collective::all_gather<T>(session, packs, produce, consume);
   }
 };
 
 struct gather_direct {
   static constexpr const char* name = "zero_copy";
-  static constexpr pieces in_pieces = pieces::of_output;
+  static constexpr shards in_shards = shards::of_output;
   static constexpr bool only_moves = true;
 
   template <class T, class Barrier>
@@ -38,9 +38,9 @@ struct gather_direct {
 class all_gather final : public packets_or_windows<gather_packets, gather_direct> {
  public:
   [[nodiscard]] std::string name() const override { return "all_gather"; }
-  [[nodiscard]] std::string about() const override { return "bytes of each rank's output, of which a piece goes in"; }
+  [[nodiscard]] std::string about() const override { return "bytes of each rank's output, of which a shard goes in"; }
   [[nodiscard]] double bus_factor(int ranks) const override { return (ranks - 1.0) / ranks; }
-  [[nodiscard]] std::uint64_t grain(const work& what) const override { return grain_of_pieces(what); }
+  [[nodiscard]] std::uint64_t granularity(const work& what) const override { return granularity_of_shards(what); }
   void place(work& call) const override {
     if (call.in_place) call.input = call.shard_of(call.output);
   }
@@ -48,33 +48,33 @@ class all_gather final : public packets_or_windows<gather_packets, gather_direct
     return make_nccl(nccl_call::all_gather, context);
   }
   void fill(const work& what, std::uint64_t seed) const override {
-    fill_random(what.input, what.piece(), what.type, what.rank, seed, what.stream);
+    fill_random(what.input, what.shard(), what.type, what.rank, seed, what.stream);
   }
   [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
-    return count_wrong_pieces(what, what.piece(), seed);
+    return count_wrong_shards(what, what.shard(), seed);
   }
 
  protected:
-  [[nodiscard]] link_load load(const work& what) const override { return load_of_pieces(what); }
+  [[nodiscard]] link_load load(const work& what) const override { return load_of_shards(what); }
 };
 
 struct broadcast_packets {
   static constexpr const char* name = "one_shot";
-  static constexpr pieces in_pieces = pieces::none;
+  static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = true;
   /// Above, the root's links are what counts, and windows share its work out.
   static constexpr std::uint64_t most_bytes = 16 << 20;
 
-  template <class T, class Channel, class Produce, class Consume>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+  template <class T, class Session, class Produce, class Consume>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce,
                              const Consume& consume) {
-    collective::broadcast<T>(channel, root, packs, produce, consume);
+    collective::broadcast<T>(session, root, packs, produce, consume);
   }
 };
 
 struct broadcast_zero_copy {
   static constexpr const char* name = "zero_copy";
-  static constexpr pieces in_pieces = pieces::none;
+  static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = true;
 
   template <class T, class Barrier>
@@ -95,7 +95,7 @@ class broadcast final : public packets_or_windows<broadcast_packets, broadcast_z
     if (what.rank == root) fill_random(what.input, what.count(), what.type, root, seed, what.stream);
   }
   [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
-    return count_wrong_pieces(what, what.count(), seed);
+    return count_wrong_shards(what, what.count(), seed);
   }
 
  protected:

@@ -16,7 +16,7 @@ using namespace devcomm;
 
 struct all_reduce_two_shot_zero_copy {
   static constexpr const char* name = "two_shot_zero_copy";
-  static constexpr pieces in_pieces = pieces::none;
+  static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = false;
 
   template <class T, class Barrier>

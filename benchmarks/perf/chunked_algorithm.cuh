@@ -32,17 +32,17 @@ class chunked_algorithm : public device_algorithm {
   [[nodiscard]] static std::uint64_t groups_of(const launch_shape& shape) {
     return std::uint64_t{shape.blocks} * groups_of_block(shape);
   }
-  [[nodiscard]] std::uint32_t packs_for(std::uint64_t groups, std::uint32_t grain) const {
-    return buffers_.packs_for(groups, comm().lsa().size, grain);
+  [[nodiscard]] std::uint32_t packs_for(std::uint64_t groups, std::uint32_t granularity) const {
+    return buffers_.packs_for(groups, comm().lsa().size, granularity);
   }
-  /// Packs of a chunk. Throws where the shape has no whole warps for each group, or the buffers no room.
-  [[nodiscard]] std::uint32_t chunk_packs(const launch_shape& shape, std::uint32_t grain = 1) const {
+  /// Packs of a chunk. Throws where the shape has no whole warps for each group, or the buffers are too small.
+  [[nodiscard]] std::uint32_t chunk_packs(const launch_shape& shape, std::uint32_t granularity = 1) const {
     const unsigned groups = groups_of_block(shape);
     if (shape.threads % (32 * groups) != 0)
       throw usage_error("--threads " + std::to_string(shape.threads) + ": " + name() +
                         " takes whole warps for each of " + std::to_string(groups) +
                         " groups of a block: a multiple of " + std::to_string(32 * groups));
-    const std::uint32_t packs = packs_for(groups_of(shape), grain);
+    const std::uint32_t packs = packs_for(groups_of(shape), granularity);
     if (packs == 0)
       throw usage_error("--blocks " + std::to_string(shape.blocks) + ": too many for the buffers of " + name());
     return packs;

@@ -55,22 +55,24 @@ class chunked_rms_norm final : public chunked_algorithm {
   [[nodiscard]] std::string name() const override { return "two_shot_chunked_to_window"; }
   [[nodiscard]] std::string why_not(const work& what) const override {
     const std::string reason = why_no_norm(what);
-    return reason.empty() && packs_for(most_groups_of_block, grain_of(what)) == 0 ? "a row does not fit into a chunk"
-                                                                                  : reason;
+    return reason.empty() && packs_for(most_groups_of_block, granularity_of(what)) == 0
+               ? "a row does not fit into a chunk"
+               : reason;
   }
   [[nodiscard]] launch_shape fitted(const work& what) const override {
     launch_shape shape = what.shape;
-    while (shape.blocks > 1 && packs_for(groups_of(shape), grain_of(what)) == 0) --shape.blocks;
+    while (shape.blocks > 1 && packs_for(groups_of(shape), granularity_of(what)) == 0) --shape.blocks;
     return shape;
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     std::vector<launch_shape> fitting;
     for (const launch_shape& shape : usual_shapes((what.bytes + 15) / 16, is_simulated()))
-      if (shape.blocks <= rows_of(what) && packs_for(groups_of(shape), grain_of(what)) != 0) fitting.push_back(shape);
+      if (shape.blocks <= rows_of(what) && packs_for(groups_of(shape), granularity_of(what)) != 0)
+        fitting.push_back(shape);
     return fitting;
   }
   void start(const work& what) override {
-    const std::uint32_t packs = chunk_packs(what.shape, grain_of(what));
+    const std::uint32_t packs = chunk_packs(what.shape, granularity_of(what));
     const std::uint64_t groups = groups_of(what.shape);
     with_layer_type(what.type, [&]<class T>(T) {
       const norm_tensors<T> tensors = tensors_of<T>(what);
@@ -82,7 +84,7 @@ class chunked_rms_norm final : public chunked_algorithm {
 
  private:
   /// Packs of a row.
-  static std::uint32_t grain_of(const work& what) { return static_cast<std::uint32_t>(row_bytes(what) / 16); }
+  static std::uint32_t granularity_of(const work& what) { return static_cast<std::uint32_t>(row_bytes(what) / 16); }
 };
 
 }  // namespace

@@ -23,16 +23,16 @@ inline std::vector<launch_shape> usual_shapes(std::uint64_t packs, bool few) {
   return shapes;
 }
 
-/// Which of a collective's vectors the ranks share out, a piece for each.
+/// Which of a collective's vectors the ranks share out, a shard for each.
 ///
-/// A class `Collective` of the templates that follow has `name`, `in_pieces`, and `only_moves`, which says that it
+/// A class `Collective` of the templates that follow has `name`, `in_shards`, and `only_moves`, which says that it
 /// brings elements as they are.
-enum class pieces { none, of_input, of_output };
+enum class shards { none, of_input, of_output };
 
-/// Bytes that blocks share out: of the vector, or of each rank's piece.
+/// Bytes that blocks share out: of the vector, or of each rank's shard.
 template <class Collective>
 std::uint64_t length_of_call(const work& what) {
-  return Collective::in_pieces == pieces::none ? what.bytes : what.piece() * bytes_of(what.type);
+  return Collective::in_shards == shards::none ? what.bytes : what.shard() * bytes_of(what.type);
 }
 template <class Collective>
 std::uint64_t packs_of_call(const work& what) {

@@ -50,17 +50,17 @@ __device__ float sum_over_blocks(Sums& sums, float value) {
   return total;
 }
 
-/// Each block takes rows in turn, `rows_at_once` of them in one round of its channel. Residual and weights are fetched
+/// Each block takes rows in turn, `rows_at_once` of them in one round of its session. Residual and weights are fetched
 /// while the partial sums are sent, by the threads that use them.
 template <class Algorithm, class T>
 __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
-    norm_of_rows(device_comm comm, lsa::lamport_handle channels, norm_tensors<T> tensors, std::uint32_t rows_at_once) {
+    norm_of_rows(device_comm comm, lsa::lamport_handle mailboxes, norm_tensors<T> tensors, std::uint32_t rows_at_once) {
   auto* const weights = static_cast<pack<T>*>(dynamic_shared());
   auto* const held = weights + tensors.row_packs;
   allow_dependent_launch();
   wait_for_prior_launch();
 
-  lsa::lamport_session channel{block{}, comm, channels, blockIdx.x};
+  lsa::lamport_session session{block{}, comm, mailboxes, blockIdx.x};
   const std::uint32_t start = blockIdx.x * rows_at_once;
   for (std::uint32_t first = start; first < tensors.rows; first += gridDim.x * rows_at_once) {
     const std::uint32_t rows = min(rows_at_once, tensors.rows - first);
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
       place = add(sums, place);
       store_pack(tensors.residual_out + i * pack<T>::size, place);
     };
-    Algorithm::template run<T>(channel, packs, produce, consume);
-    if (channel.agree() != status::success) return;  // synchronises: the rows are whole
+    Algorithm::template run<T>(session, packs, produce, consume);
+    if (session.agree() != status::success) return;  // synchronises: the rows are whole
     for (std::uint32_t row = 0; row < rows; ++row) {
       const pack<T>* const of_row = held + row * tensors.row_packs;
       const float squares = sum_over_block(sum_of_squares(of_row, tensors.row_packs));
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
 /// memory. A row for each `sums.members` blocks.
 template <class Algorithm, class T>
 __global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
-    norm_of_shared_rows(device_comm comm, lsa::lamport_handle channels, lsa::ll_handle sums_of_row,
+    norm_of_shared_rows(device_comm comm, lsa::lamport_handle mailboxes, lsa::ll_handle sums_of_row,
                         norm_tensors<T> tensors) {
   const std::uint32_t row = blockIdx.x / sums_of_row.members;
   const std::uint32_t part = blockIdx.x % sums_of_row.members;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
   allow_dependent_launch();
   wait_for_prior_launch();
 
-  lsa::lamport_session channel{block{}, comm, channels, blockIdx.x};
+  lsa::lamport_session session{block{}, comm, mailboxes, blockIdx.x};
   const std::uint64_t first = std::uint64_t{row} * tensors.row_packs + begin;
   const auto produce = [&](std::uint64_t i) {
     const auto p = static_cast<std::uint32_t>(i - first);
@@ -122,14 +122,14 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
     squares += sum_of_squares(place);
     store_pack(tensors.residual_out + i * pack<T>::size, place);
   };
-  Algorithm::template run<T>(channel, {first, first + own}, produce, consume);
+  Algorithm::template run<T>(session, {first, first + own}, produce, consume);
   lsa::ll_session sums{
       block{}, comm, lsa::local_team{static_cast<int>(part), static_cast<int>(sums_of_row.members), blockIdx.x - part},
       sums_of_row};
-  if (!channel.is_alive()) squares = NAN;          // so that no block takes this one's for the sum
+  if (!session.is_alive()) squares = NAN;          // so that no block takes this one's for the sum
   const float of_block = sum_over_block(squares);  // synchronises: the part is whole
   const float of_row = sum_over_blocks(sums, of_block);
-  if (channel.agree() != status::success || sums.agree() != status::success) return;
+  if (session.agree() != status::success || sums.agree() != status::success) return;
   normalise(held, weights, tensors.normed + first * pack<T>::size, own, tensors.row_packs, of_row);
 }
 
@@ -190,7 +190,7 @@ class fused_rms_norm final : public device_algorithm {
  public:
   explicit fused_rms_norm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    channels_ = needs.add(lsa::lamport_mailboxes{needs.lsa(), most_blocks, is_simulated() ? 64u : 4096u});
+    mailboxes_ = needs.add(lsa::lamport_mailboxes{needs.lsa(), most_blocks, is_simulated() ? 64u : 4096u});
     for (unsigned parts = 2; parts <= most_parts; parts *= 2)
       sums_of_row_.push_back(needs.add(lsa::local_ll_mailboxes{most_blocks, parts, 1}));
     device_comm_ = comm().create_device_comm(needs);
@@ -224,14 +224,14 @@ class fused_rms_norm final : public device_algorithm {
     if (const unsigned parts = parts_of_row(what, what.shape.blocks); parts > 1) return start_shared(what, parts);
     const std::uint64_t row = row_bytes(what);
     const std::uint64_t share = (rows_of(what) + what.shape.blocks - 1) / what.shape.blocks;
-    const std::uint64_t room = Algorithm::packs_in_round(channels_.packets, channels_.members) / (row / 16);
-    const std::uint64_t most = std::max<std::uint64_t>(1, std::min(room, most_shared / row - 1));
+    const std::uint64_t capacity = Algorithm::packs_in_round(mailboxes_.packets, mailboxes_.members) / (row / 16);
+    const std::uint64_t most = std::max<std::uint64_t>(1, std::min(capacity, most_shared / row - 1));
     const std::uint64_t rows_at_once = std::min(most, share);
     with_layer_type(what.type, [&]<class T>(T) {
       launch_config config = shape_of(what);
       config.shared_bytes = (1 + rows_at_once) * row;
       allow_shared(norm_of_rows<Algorithm, T>, config.shared_bytes);
-      launch(norm_of_rows<Algorithm, T>, config, device_comm_->get(), channels_, tensors_of<T>(what),
+      launch(norm_of_rows<Algorithm, T>, config, device_comm_->get(), mailboxes_, tensors_of<T>(what),
              static_cast<std::uint32_t>(rows_at_once));
     });
   }
@@ -243,13 +243,13 @@ class fused_rms_norm final : public device_algorithm {
       config.grid = static_cast<unsigned>(rows_of(what)) * parts;
       config.shared_bytes = 2 * ((row_bytes(what) / 16 + parts - 1) / parts) * 16;  // weights and sums of a part
       const auto& sums = *std::find_if(sums_of_row_.begin(), sums_of_row_.end(),
-                                       [parts](const lsa::ll_handle& channels) { return channels.members == parts; });
+                                       [parts](const lsa::ll_handle& mailboxes) { return mailboxes.members == parts; });
       allow_shared(norm_of_shared_rows<Algorithm, T>, config.shared_bytes);
-      launch(norm_of_shared_rows<Algorithm, T>, config, device_comm_->get(), channels_, sums, tensors_of<T>(what));
+      launch(norm_of_shared_rows<Algorithm, T>, config, device_comm_->get(), mailboxes_, sums, tensors_of<T>(what));
     });
   }
 
-  lsa::lamport_handle channels_{};
+  lsa::lamport_handle mailboxes_{};
   std::vector<lsa::ll_handle> sums_of_row_;  // for 2, 4 and more parts
 };
 
@@ -352,7 +352,7 @@ class fused_rms_norm_operation final : public operation {
     return "all-reduce, residual and RMSNorm of rows; bytes of the partial sums";
   }
   [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
-  [[nodiscard]] std::uint64_t grain(const work& what) const override {
+  [[nodiscard]] std::uint64_t granularity(const work& what) const override {
     const std::uint64_t row = what.hidden * bytes_of(what.type);
     if (row % 16 != 0) throw usage_error("--hidden " + std::to_string(what.hidden) + ": rows fill packs of 16 bytes");
     return std::max<std::uint64_t>(16, std::min(row, what.bytes / 16 * 16));

@@ -49,6 +49,18 @@ inline double mean_lateness(const lateness& how, int ranks, int calls) {
   return nanoseconds * 1e-3 / calls;
 }
 
+/// Microseconds a call that the spinning kernels of the rank with the most of them spin, on the average.
+inline double most_spun(const lateness& how, int ranks, int calls) {
+  double most = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    double nanoseconds = 0;
+    for (int call = 0; call < calls; ++call)
+      nanoseconds += static_cast<double>(jitter_of(rank, call, how.jitter * 1000));
+    most = std::max(most, nanoseconds * 1e-3 / calls);
+  }
+  return most;
+}
+
 /// Puts a kernel of one thread on the stream that spins for so long.
 void spin(std::uint64_t nanoseconds, cudaStream_t stream);
 

@@ -144,6 +144,7 @@ row measurement::measure(const operation& what, algorithm& how, work call, const
   result.late = late;
   result.mean_late = mean_lateness(late, comm_.size(), launches);
   result.spin = of_spins / launches;
+  result.spun = most_spun(late, comm_.size(), launches);
   result.median = percentile(chains, 0.5).us / launches;
   result.p99 = percentile(chains, 0.99).us / launches;
   result.most = chains.back().us / launches;

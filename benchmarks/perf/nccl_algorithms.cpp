@@ -52,10 +52,10 @@ class nccl_algorithm : public algorithm {
         return nccl.check(nccl.all_reduce(what.input, what.output, what.count(), type, ncclSum, comm, what.stream),
                           "ncclAllReduce");
       case nccl_call::reduce_scatter:
-        return nccl.check(nccl.reduce_scatter(what.input, what.output, what.piece(), type, ncclSum, comm, what.stream),
+        return nccl.check(nccl.reduce_scatter(what.input, what.output, what.shard(), type, ncclSum, comm, what.stream),
                           "ncclReduceScatter");
       case nccl_call::all_gather:
-        return nccl.check(nccl.all_gather(what.input, what.output, what.piece(), type, comm, what.stream),
+        return nccl.check(nccl.all_gather(what.input, what.output, what.shard(), type, comm, what.stream),
                           "ncclAllGather");
       case nccl_call::broadcast:
         return nccl.check(nccl.broadcast(what.input, what.output, what.count(), type, 0, comm, what.stream),

@@ -164,8 +164,8 @@ std::string help(const std::vector<help_line>& operations) {
       << "\nTimes are microseconds for each call of a chain, of the slowest rank from its own start on: median (us), 99th\n"
          "percentile and maximum of the replays. With --late and --jitter they include the lateness; then `mean late` is\n"
          "what the latest rank is late for a call, on the average, and `net` is the median with the lateness taken off:\n"
-         "for --late (chain - US) / calls; for --jitter less the time of the same chain with the spinning kernels that\n"
-         "delay calls and without the calls.\n";
+         "for --late (chain - US) / calls; for --jitter the median less `mean late` and less what the spinning kernels\n"
+         "take by themselves beyond their spinning.\n";
   return text.str();
 }
 

@@ -10,7 +10,7 @@ namespace perf::packets {
 
 using namespace devcomm;
 
-/// Packs of a message that a channel has room for.
+/// Packs of a message that fit into one round.
 inline constexpr std::uint32_t channel_room = 4096;
 inline constexpr std::uint32_t simulated_room = 64;  ///< so that small messages take several rounds, too
 
@@ -18,7 +18,7 @@ using ll = lsa::ll_session<block>;
 using lamport = lsa::lamport_session<block>;
 using ll128 = lsa::ll128_session<block>;
 
-/// The vectors of a call. Blocks share out the packs of `length` elements: of the vector, or of each rank's piece.
+/// The vectors of a call. Blocks share out the packs of `length` elements: of the vector, or of each rank's shard.
 template <class T>
 struct vectors {
   const T* input;
@@ -29,7 +29,7 @@ struct vectors {
 
 template <class Collective, class T>
 __device__ auto source_of(const vectors<T>& on) {
-  if constexpr (Collective::in_pieces == pieces::of_input) {
+  if constexpr (Collective::in_shards == shards::of_input) {
     return collective::from_shards<T>{on.input, on.count, on.length};
   } else {
     return collective::from_memory<T>{on.input, on.length};
@@ -37,7 +37,7 @@ __device__ auto source_of(const vectors<T>& on) {
 }
 template <class Collective, class T>
 __device__ auto destination_of(const vectors<T>& on) {
-  if constexpr (Collective::in_pieces == pieces::of_output) {
+  if constexpr (Collective::in_shards == shards::of_output) {
     return collective::to_shards<T>{on.output, on.count, on.length};
   } else {
     return collective::to_memory<T>{on.output, on.length};
@@ -46,27 +46,27 @@ __device__ auto destination_of(const vectors<T>& on) {
 
 template <class Collective, class Session, class T>
 __global__ void __launch_bounds__(most_threads, 1)
-    through_packets(device_comm comm, typename Session::handle channels, vectors<T> on, std::uint64_t block_packs) {
+    through_packets(device_comm comm, typename Session::handle mailboxes, vectors<T> on, std::uint64_t block_packs) {
   allow_dependent_launch();
   wait_for_prior_launch();
   const auto source = source_of<Collective>(on);
   const auto destination = destination_of<Collective>(on);
-  Session channel{block{}, comm, channels, blockIdx.x};
-  Collective::template run<T>(channel, collective::slice_of_block(collective::packs_of<T>(on.length), block_packs),
+  Session session{block{}, comm, mailboxes, blockIdx.x};
+  Collective::template run<T>(session, collective::slice_of_block(collective::packs_of<T>(on.length), block_packs),
                               source, destination);
 }
 
 /// `Collective` has, beside what `device_algorithm.hpp` asks for, `most_bytes`, above which other ways are always
-/// ahead, and `run<T>(channel, packs, produce, consume)`.
+/// ahead, and `run<T>(session, packs, produce, consume)`.
 template <class Collective, class Session>
 class packet_algorithm final : public device_algorithm {
  public:
   explicit packet_algorithm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    channels_ = needs.add(
+    mailboxes_ = needs.add(
         lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, is_simulated() ? simulated_room : channel_room));
     if (const host::capability& lines = comm().properties().ll128; needs.whole_lines() && !lines.available) {
-      obstacle_ = "no " + protocol() + " channels: " + lines.reason;
+      obstacle_ = "no " + protocol() + " mailboxes: " + lines.reason;
       return;
     }
     device_comm_ = comm().create_device_comm(needs);
@@ -92,15 +92,15 @@ class packet_algorithm final : public device_algorithm {
       if constexpr (Session::template can_carry<T>) {
         const vectors<T> on{static_cast<const T*>(what.input), static_cast<T*>(what.output), what.bytes / sizeof(T),
                             length_of_call<Collective>(what) / sizeof(T)};
-        launch(through_packets<Collective, Session, T>, shape_of(what), device_comm_->get(), channels_, on,
+        launch(through_packets<Collective, Session, T>, shape_of(what), device_comm_->get(), mailboxes_, on,
                collective::packs_per_block(collective::packs_of<T>(on.length), what.shape.blocks));
       }
     });
   }
 
  private:
-  typename Session::handle channels_{};
-  std::string obstacle_;  ///< why there are no channels
+  typename Session::handle mailboxes_{};
+  std::string obstacle_;  ///< why there are no mailboxes
 };
 
 }  // namespace perf::packets

@@ -15,31 +15,31 @@ namespace packets {
 
 struct one_shot {
   static constexpr const char* name = "one_shot";
-  static constexpr pieces in_pieces = pieces::none;
+  static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = false;
   /// Vectors above which the two-shot way is always ahead.
   static constexpr std::uint64_t most_bytes = 16 << 20;
-  /// Packs that one round takes over a channel with room for `room`.
-  static std::uint64_t packs_in_round(std::uint64_t room, std::uint64_t) { return room; }
+  /// Packs that one round takes of a session whose mailboxes hold `capacity` packets.
+  static std::uint64_t packs_in_round(std::uint64_t capacity, std::uint64_t) { return capacity; }
 
-  template <class T, class Channel, class Produce, class Consume>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+  template <class T, class Session, class Produce, class Consume>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce,
                              const Consume& consume) {
-    collective::all_reduce_one_shot<T>(channel, packs, produce, consume, sum{});
+    collective::all_reduce_one_shot<T>(session, packs, produce, consume, sum{});
   }
 };
 
 struct two_shot {
   static constexpr const char* name = "two_shot";
-  static constexpr pieces in_pieces = pieces::none;
+  static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = false;
   static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
-  static std::uint64_t packs_in_round(std::uint64_t room, std::uint64_t ranks) { return room / 2 * ranks; }
+  static std::uint64_t packs_in_round(std::uint64_t capacity, std::uint64_t ranks) { return capacity / 2 * ranks; }
 
-  template <class T, class Channel, class Produce, class Consume>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+  template <class T, class Session, class Produce, class Consume>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce,
                              const Consume& consume) {
-    collective::all_reduce_two_shot<T>(channel, packs, produce, consume, sum{});
+    collective::all_reduce_two_shot<T>(session, packs, produce, consume, sum{});
   }
 };
 

@@ -52,13 +52,13 @@ inline choice choose_by_floor(const work& what, const link_load& load, std::uint
 }
 
 /// Pieces of whole packs, as nccl-tests make them, where there are as many bytes.
-inline std::uint64_t grain_of_pieces(const work& what) {
+inline std::uint64_t granularity_of_shards(const work& what) {
   const auto ranks = static_cast<std::uint64_t>(what.ranks);
   return ranks * (what.bytes >= 16 * ranks ? 16 : bytes_of(what.type));
 }
 
-/// Every rank sends or reads the others' pieces.
-inline link_load load_of_pieces(const work& what) {
+/// Every rank sends or reads the others' shards.
+inline link_load load_of_shards(const work& what) {
   const double others = static_cast<double>(what.bytes) * (what.ranks - 1) / what.ranks;
   return {.of_packets = others, .of_windows = others, .barriers = 2};
 }

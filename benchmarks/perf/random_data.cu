@@ -88,7 +88,7 @@ std::uint64_t count_wrong_sums(const work& what, std::uint64_t first, std::uint6
   });
 }
 
-std::uint64_t count_wrong_pieces(const work& what, std::uint64_t length, std::uint64_t seed) {
+std::uint64_t count_wrong_shards(const work& what, std::uint64_t length, std::uint64_t seed) {
   return count_on_device(what.stream, [&](unsigned long long* wrong) {
     with_type(what.type, [&]<class T>(T) {
       devcomm::launch(count_wrong<T, is_of_piece<T>>, shape_for(what.count(), what.stream),

@@ -22,6 +22,6 @@ void fill_random(void* data, std::uint64_t count, data_type type, int rank, std:
 
 /// How many elements of a call's output are not those of rank 0, rank 1 and so on, the first `length` of each. Waits
 /// for the stream.
-[[nodiscard]] std::uint64_t count_wrong_pieces(const work& what, std::uint64_t length, std::uint64_t seed);
+[[nodiscard]] std::uint64_t count_wrong_shards(const work& what, std::uint64_t length, std::uint64_t seed);
 
 }  // namespace perf

@@ -9,20 +9,20 @@ using namespace devcomm;
 
 struct scatter_packets {
   static constexpr const char* name = "one_shot";
-  static constexpr pieces in_pieces = pieces::of_input;
+  static constexpr shards in_shards = shards::of_input;
   static constexpr bool only_moves = false;
   static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
 
-  template <class T, class Channel, class Produce, class Consume>
-  __device__ static void run(Channel& channel, collective::slice packs, const Produce& produce,
+  template <class T, class Session, class Produce, class Consume>
+  __device__ static void run(Session& session, collective::slice packs, const Produce& produce,
                              const Consume& consume) {
-    collective::reduce_scatter<T>(channel, packs, produce, consume, sum{});
+    collective::reduce_scatter<T>(session, packs, produce, consume, sum{});
   }
 };
 
 struct scatter_direct {
   static constexpr const char* name = "zero_copy";
-  static constexpr pieces in_pieces = pieces::of_input;
+  static constexpr shards in_shards = shards::of_input;
   static constexpr bool only_moves = false;
 
   template <class T, class Barrier>
@@ -34,9 +34,9 @@ struct scatter_direct {
 class reduce_scatter final : public packets_or_windows<scatter_packets, scatter_direct> {
  public:
   [[nodiscard]] std::string name() const override { return "reduce_scatter"; }
-  [[nodiscard]] std::string about() const override { return "bytes of each rank's input, of which a piece comes out"; }
+  [[nodiscard]] std::string about() const override { return "bytes of each rank's input, of which a shard comes out"; }
   [[nodiscard]] double bus_factor(int ranks) const override { return (ranks - 1.0) / ranks; }
-  [[nodiscard]] std::uint64_t grain(const work& what) const override { return grain_of_pieces(what); }
+  [[nodiscard]] std::uint64_t granularity(const work& what) const override { return granularity_of_shards(what); }
   void place(work& call) const override {
     if (call.in_place) call.output = call.shard_of(call.output);
   }
@@ -47,11 +47,11 @@ class reduce_scatter final : public packets_or_windows<scatter_packets, scatter_
     fill_random(what.input, what.count(), what.type, what.rank, seed, what.stream);
   }
   [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
-    return count_wrong_sums(what, static_cast<std::uint64_t>(what.rank) * what.piece(), what.piece(), seed);
+    return count_wrong_sums(what, static_cast<std::uint64_t>(what.rank) * what.shard(), what.shard(), seed);
   }
 
  protected:
-  [[nodiscard]] link_load load(const work& what) const override { return load_of_pieces(what); }
+  [[nodiscard]] link_load load(const work& what) const override { return load_of_shards(what); }
 };
 
 const bool is_registered = register_operation(std::make_unique<reduce_scatter>());

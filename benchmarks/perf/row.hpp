@@ -26,6 +26,7 @@ struct row {
   lateness late;
   double mean_late = 0;  ///< microseconds a call that the latest rank is late, as it was drawn
   double spin = 0;       ///< microseconds a call that the spinning kernels take without the calls, the median
+  double spun = 0;       ///< microseconds a call that those kernels were asked to spin on that rank
   double median = 0;     ///< microseconds a call, the slowest rank's, lateness included
   double p99 = 0;        ///< of the measurements
   double most = 0;
@@ -34,8 +35,9 @@ struct row {
   double bus_factor = 1;
   std::uint64_t wrong = 0;  ///< elements, on all ranks
 
-  /// The median with the lateness taken off: the late rank's, or what the spinning kernels take by themselves.
-  [[nodiscard]] double net() const { return median - (late.late != 0 ? mean_late : spin); }
+  /// The median less the lateness of the latest rank and, with jitter, less what the spinning kernels take beyond their
+  /// spinning: what the calls themselves cost.
+  [[nodiscard]] double net() const { return median - mean_late - (spin - spun); }
   [[nodiscard]] double algorithm_bandwidth() const { return static_cast<double>(bytes) / median * 1e-3; }  ///< GB/s
   [[nodiscard]] double bus_bandwidth() const { return algorithm_bandwidth() * bus_factor; }                ///< GB/s
 };

@@ -93,8 +93,8 @@ work session::call_of(std::uint64_t bytes) const {
   call.type = settings_.type;
   call.hidden = settings_.hidden;
   call.bytes = bytes;
-  const std::uint64_t grain = operation_->grain(call);
-  call.bytes = bytes / grain * grain;
+  const std::uint64_t granularity = operation_->granularity(call);
+  call.bytes = bytes / granularity * granularity;
   call.dependent = settings_.dependent;
   return call;
 }

@@ -21,9 +21,9 @@ class start_line {
   /// Taken again where a rank came to the line too late. *Collective*.
   template <class Take>
   double slowest(std::chrono::microseconds late, const Take& take) {
-    for (;; lead_ *= 2) {
-      if (lead_ > most_lead) throw std::runtime_error("the ranks do not start together: this host is too busy");
-      const clock::time_point start = exchange_.gather(clock::now()).front() + lead_;
+    for (auto lead = usual_lead;; lead *= 2) {
+      if (lead > most_lead) throw std::runtime_error("the ranks do not start together: this host is too busy");
+      const clock::time_point start = exchange_.gather(clock::now()).front() + lead;
       lap mine;
       launched_ = start + late;
       mine.in_time = clock::now() <= start;
@@ -55,10 +55,10 @@ class start_line {
     double lag = 0;
     bool in_time = false;
   };
+  static constexpr std::chrono::microseconds usual_lead{500};
   static constexpr std::chrono::microseconds most_lead = std::chrono::seconds(2);
 
   exchange& exchange_;
-  std::chrono::microseconds lead_{500};
   clock::time_point launched_;
   double lag_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,6 +22,8 @@ using namespace std::chrono_literals;
 namespace {
 
 using clock_type = std::chrono::steady_clock;
+
+constexpr unsigned most_threads = 512;
 
 /// Tells the host that a launch has ended, as it cannot ask the runtime while a graph is captured.
 struct ending {
@@ -44,13 +47,24 @@ __global__ void meet(device_comm comm, ending end) {
   end_block(end);
 }
 
+/// Waits by deadlines that are shorter than what a wait must last before it looks for an abort.
+__global__ void keep_trying(device_comm comm, ending end) {
+  {
+    lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+    while (barrier.sync_for(microseconds(50)) == status::timeout) {
+    }
+  }
+  end_block(end);
+}
+
 template <class Session>
-__global__ void receive(device_comm comm, typename Session::handle mailboxes, ending end) {
+__global__ void __launch_bounds__(most_threads)
+    receive(device_comm comm, typename Session::handle mailboxes, ending end) {
   {
     Session session{block{}, comm, mailboxes, blockIdx.x};
-    session.begin_round();
-    pack<float> values[2];
-    session.template receive_packs<2>(0, 2, threadIdx.x, values);
+    const auto produce = [](std::uint64_t) { return pack<float>{}; };
+    const auto consume = [](std::uint64_t, const pack<float>&) {};
+    collective::all_reduce_one_shot<float>(session, {0, blockDim.x}, produce, consume, sum{});
   }
   end_block(end);
 }
@@ -107,6 +121,7 @@ void check_abort(Prepare prepare, std::chrono::microseconds lateness, const make
   test::on_ranks(test::ranks_that_meet(2), [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
     const launcher start = prepare(comm, needs);
+    if (!start) return;
     const auto device_comm = comm.create_device_comm(needs);
     if (comm.rank() == 0) {
       const stream own;
@@ -153,10 +168,20 @@ launcher waiting_barriers(host::communicator& comm, devcomm::requirements& needs
   };
 }
 
-/// A full device.
+launcher trying_barriers(host::communicator& comm, devcomm::requirements& needs) {
+  const unsigned blocks = half_device(comm, 64);
+  needs.lsa_barriers(blocks);
+  return [blocks](const device_comm& device, cudaStream_t on, ending end) {
+    launch(keep_trying, {.grid = blocks, .block = 64, .stream = on}, device, end);
+  };
+}
+
+/// A full device; nothing where the links between ranks cannot carry the protocol.
 template <class Session>
 launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs) {
-  const unsigned threads = is_simulated(comm) ? 32 : 512;
+  constexpr bool needs_lines = Session::handle::protocol == packet_protocol::ll128;
+  if (needs_lines && !comm.properties().ll128.available) return nullptr;
+  const unsigned threads = is_simulated(comm) ? 32 : most_threads;
   const unsigned blocks = 2 * half_device(comm, threads);
   const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), blocks, threads));
   return [=](const device_comm& device, cudaStream_t on, ending end) {
@@ -172,7 +197,12 @@ class capture final : public neighbour {
   }
   ~capture() override {
     cudaGraph_t graph = nullptr;
-    if (cudaStreamEndCapture(captured_.handle, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+    const cudaError_t ended = cudaStreamEndCapture(captured_.handle, &graph);
+    if (ended != cudaSuccess) {
+      std::printf("the capture failed: %s\n", cudaGetErrorString(ended));
+      std::abort();  // of all that a test can do in a destructor, what no run overlooks
+    }
+    cudaGraphDestroy(graph);
   }
 
  private:
@@ -214,10 +244,15 @@ TEST_CASE("an abort ends waits at barriers, short ones and long ones, within a m
   for (const auto lateness : {0us, 100us, 1000us, 20000us}) check_abort(waiting_barriers, lateness);
 }
 
+TEST_CASE("an abort ends waits that time out again and again within a millisecond") {
+  for (const auto lateness : {0us, 20000us}) check_abort(trying_barriers, lateness);
+}
+
 TEST_CASE("an abort ends a device full of threads that wait for packets within a millisecond") {
   for (const auto lateness : {100us, 20000us}) {
     check_abort(waiting_packets<lsa::ll_session<block>>, lateness);
     check_abort(waiting_packets<lsa::lamport_session<block>>, lateness);
+    check_abort(waiting_packets<lsa::ll128_session<block>>, lateness);
   }
 }
 

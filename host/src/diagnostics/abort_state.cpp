@@ -38,7 +38,7 @@ void abort_state::lose(int rank, const std::string& text) noexcept {
 void abort_state::attach(failure_log* log) {
   const std::lock_guard lock(mutex_);
   logs_.push_back(log);
-  if (aborted()) std::atomic_ref(log->abort).store(abort_by_host, std::memory_order_release);
+  if (aborted()) std::atomic_ref(log->abort).store(abort_by_host, std::memory_order_relaxed);
 }
 
 void abort_state::detach(failure_log* log) noexcept {
@@ -56,10 +56,7 @@ void abort_state::detach(failure_log* log) noexcept {
 
 void abort_state::store_abort() noexcept {
   const std::lock_guard lock(mutex_);
-  for (failure_log* log : logs_) {
-    std::uint32_t none = 0;  // an abort by a failed wait stays what it is
-    std::atomic_ref(log->abort).compare_exchange_strong(none, abort_by_host, std::memory_order_acq_rel);
-  }
+  for (failure_log* log : logs_) std::atomic_ref(log->abort).store(abort_by_host, std::memory_order_relaxed);
 }
 
 void abort_state::require_peers() const {

@@ -93,11 +93,13 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
     return progress;
   }
   const uint64_t now = arch::global_time();
-  if (progress.start == 0) progress.start = now;
-  const uint64_t waited = now > progress.start ? now - progress.start : 0;  // the clock may step back
-  if (forward_abort(home, now, waited)) {
+  if (progress.start == 0 || now < progress.start) progress.start = now;  // the clock may step back
+  const uint64_t waited = now - progress.start;
+  const bool is_over = waited >= limit.nanoseconds(*home);
+  // A caller that waits by short deadlines again and again learns of an abort too.
+  if (forward_abort(home, now, is_over ? ~uint64_t{0} : waited)) {
     progress.outcome = status::aborted;
-  } else if (waited >= limit.nanoseconds(*home)) {
+  } else if (is_over) {
     progress.outcome = status::timeout;
   }
   progress.rounds = waited > spin_limit ? 1 : arch::rounds_per_check;
@@ -115,9 +117,11 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 /// out of line.
 ///
 /// *Invariant*: the traffic of a waiting thread stays in the L2 cache of its own GPU. What it polls, the abort word,
-/// the clock and what else a check reads are local; host memory is read by one thread of a rank at a time, seldom, and
-/// only once a wait has lasted for `arch::first_host_turn`. Thousands of threads that read a word across PCIe delay
-/// each other, and the arrival that they wait for, by milliseconds.
+/// the clock and what else a check reads are local; host memory is read by one thread of a device communicator at a
+/// time, once in `arch::host_interval`, and by waits only that have lasted for `arch::first_host_turn` or are over;
+/// notes for the watchdog and failure records are written there by waits that have long been slow, or have failed.
+/// Thousands of threads that read a word across PCIe delay each other, and the arrival that they wait for, by
+/// milliseconds.
 template <int Unroll = arch::polls_per_round, class LaneGroup = one_thread, class Label, class Ready, class Fail>
 DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Ready ready, Fail fail) {
   arch::wait_scope waiting(

@@ -17,18 +17,19 @@ namespace detail {
 /// Writes one span into the ring of the calling warp. Called by its lane 0, so that nobody else writes there.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void write_span(resource_header* home, uint64_t begin, uint64_t end,
                                                        uint64_t name_low, uint64_t name_high) {
-  const trace_rings room = home->trace;
-  char* base = home->comm.resources.local + room.offset;
+  const trace_rings rings = home->trace;
+  char* base = home->comm.resources.local + rings.offset;
   const uint32_t block = arch::block_rank();
   const uint32_t warp = arch::thread_rank() / arch::warp_threads;
-  if (block >= room.blocks || warp >= room.warps) {
+  if (block >= rings.blocks || warp >= rings.warps) {
     arch::fetch_add<memory_order::relaxed, scope::device>(reinterpret_cast<uint32_t*>(base), 1u);
     return;
   }
-  const uint32_t ring = block * room.warps + warp;
-  auto* count = reinterpret_cast<uint32_t*>(base + room.count(ring));
+  const uint32_t ring = block * rings.warps + warp;
+  auto* count = reinterpret_cast<uint32_t*>(base + rings.count(ring));
   const uint32_t written = *count;
-  *reinterpret_cast<trace_record*>(base + room.record(ring, written % room.spans)) = {begin, end, name_low, name_high};
+  *reinterpret_cast<trace_record*>(base + rings.record(ring, written % rings.spans)) = {begin, end, name_low,
+                                                                                        name_high};
   *count = written + 1;
 }
 
@@ -37,7 +38,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void write_span(resource_header* home, ui
 /// From its making to its end, one span of the calling group, as its thread 0 sees time. Does not synchronise the
 /// group: for the time of all its threads, let the span contain a `sync()`.
 ///
-/// Recorded where `requirements::trace` has made room, and where thread 0 of the group is lane 0 of a warp, as it is
+/// Recorded where `tracing` was asked for, and where thread 0 of the group is lane 0 of a warp, as it is
 /// for blocks and for most groups. Spans of one warp must nest. A ring that is full goes on over its oldest spans;
 /// how many are lost is said in the trace. Empty unless compiled with `DEVCOMM_TRACE`.
 class trace_span {

@@ -23,10 +23,9 @@ namespace {
 constexpr uint32_t spin_limit = 16;
 constexpr uint32_t poll_retries = 600;
 constexpr uint32_t poll_retries_exploring = 2;
-/// Nanoseconds before a wait reads host memory, and between two such reads of a rank. Longer than on GPUs, as the
-/// simulator wakes a wait when the host has set its word.
+/// Nanoseconds before a wait reads host memory, and between two such reads of a rank: those of GPUs.
 constexpr uint64_t first_host_turn = 200000;
-constexpr uint64_t host_interval = 1000000000;
+constexpr uint64_t host_interval = 1 << 18;
 /// Deadlines past it (292 years) never come, so that the clock cannot wrap around.
 constexpr uint64_t end_of_time = never / 2;
 
@@ -277,10 +276,11 @@ void pause_wait() {
 
 bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) {
   const fiber* f = this_fiber;
+  if (f != nullptr && exploring(*f)) return host_calls(*f);  // time means nothing there
+  if (waited < first_host_turn) return false;
   if (f != nullptr && host_calls(*f)) return true;
-  if ((f != nullptr && exploring(*f)) || waited < first_host_turn) return false;
-  const uint64_t current = now / host_interval;
-  return std::exchange(*turn, current) != current;  // blocks of a rank run one at a time
+  const uint64_t current = now / host_interval + 1;  // never 0, which the word starts with
+  return std::exchange(*turn, current) != current;   // blocks of a rank run one at a time
 }
 
 uint64_t read_clock(fiber& f) {

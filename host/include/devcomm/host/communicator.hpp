@@ -157,7 +157,9 @@ class communicator {
   /// Host barrier. Does not wait for kernels.
   void barrier();
 
-  /// Ends every wait of this rank's kernels with `status::aborted`, now and later.
+  /// Ends every wait of this rank's kernels that has lasted 0.2 ms, or reaches its deadline, with `status::aborted`,
+  /// within a millisecond. Once one has ended, so have all others of its device communicator, and all sessions that
+  /// begin later.
   void abort() noexcept;
   [[nodiscard]] bool aborted() const noexcept;
   /// World rank of a process of this host that ended without destroying its communicator, or -1. This communicator is

@@ -51,7 +51,7 @@
 /// `rounds_per_check`: how often a wait polls between two reads of the abort word and the clock. `host_turn(turn, now,
 /// waited)`: whether a thread that has waited for so long may read host memory now. `turn` is a word of the rank's:
 /// once in `host_interval` nanoseconds one of the threads that ask gets true, and none in the first `first_host_turn`
-/// nanoseconds of its wait; in the simulator also at once when the wait's host word is set. `noted_after`: how long a
+/// nanoseconds of its wait; in the simulator also whenever the wait's host word is set. `noted_after`: how long a
 /// wait lasts before it is written into the watchdog's table.
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
