@@ -37,7 +37,8 @@ __global__ void exchange(device_comm comm, typename Session::handle mailboxes, s
       for (int member = 0; member < size; ++member) {
         pack<float> value{};
         if (at.is_below(packs)) {
-          for (int e = 0; e < 4; ++e) value[e] = exchanged(self, member, at.index() * std::uint64_t{4} + e, round);
+          for (int e = 0; e < 4; ++e)
+            value[e] = exchanged(self, member, at.index() * std::uint64_t{4} + static_cast<unsigned>(e), round);
         }
         session.send_pack(member, at, value);
       }
@@ -49,7 +50,8 @@ __global__ void exchange(device_comm comm, typename Session::handle mailboxes, s
         for (int m = 0; m < 2 && first + m < size; ++m) {
           if (!at.is_below(packs)) continue;
           for (int e = 0; e < 4; ++e) {
-            if (values[m][e] != exchanged(first + m, self, at.index() * std::uint64_t{4} + e, round))
+            if (values[m][e] !=
+                exchanged(first + m, self, at.index() * std::uint64_t{4} + static_cast<unsigned>(e), round))
               atomicAdd(wrong, 1u);
           }
         }

@@ -65,7 +65,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   comm_.lsa_first = context.lsa.first;
   comm_.lsa_size = context.lsa.size;
   comm_.resources = resources_.window;
-  comm_.lsa_barriers = needs.implicit(implicit_resource::lsa_barriers);
+  const implicit_handle& barriers = needs.implicit(implicit_resource::lsa_barriers);
+  comm_.lsa_barriers = {barriers.offset, barriers.count, barriers.members};
   comm_.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
   context.agree.together(call, [&] {
     resource_header header{};

@@ -13,8 +13,9 @@ inline void plain(const volatile void* address, size_t bytes, uint64_t kind, con
 }  // namespace
 }  // namespace devcomm::simulator::race
 
-using devcomm::simulator::race::plain;
-using devcomm::simulator::race::record;
+// The linter includes this file in others and takes it for a header.
+using devcomm::simulator::race::plain;   // NOLINT(google-global-names-in-headers)
+using devcomm::simulator::race::record;  // NOLINT(google-global-names-in-headers)
 
 #define DEVCOMM_RACE_HOOK(name, bytes, kind) \
   void name(void* address) { plain(address, bytes, kind, __builtin_return_address(0)); }

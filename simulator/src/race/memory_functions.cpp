@@ -45,7 +45,7 @@ void note_copy(void* to, const void* from, size_t bytes, const void* code) {
 }  // namespace
 }  // namespace devcomm::simulator::race
 
-using namespace devcomm::simulator::race;  // NOLINT(google-build-using-namespace)
+using namespace devcomm::simulator::race;  // NOLINT(google-build-using-namespace,google-global-names-in-headers)
 
 extern "C" {
 

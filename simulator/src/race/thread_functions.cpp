@@ -101,7 +101,7 @@ int (*real_clockwait)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timesp
 }  // namespace
 }  // namespace devcomm::simulator::race
 
-using namespace devcomm::simulator::race;  // NOLINT(google-build-using-namespace)
+using namespace devcomm::simulator::race;  // NOLINT(google-build-using-namespace,google-global-names-in-headers)
 
 extern "C" {
 
