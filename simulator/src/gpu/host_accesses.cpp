@@ -20,10 +20,7 @@ using ranges = std::vector<range>;  // ascending
 std::atomic<const ranges*> current{nullptr};
 std::atomic<uint64_t> accesses{0};
 
-std::mutex& mutex() {
-  static auto& only = *new std::mutex;
-  return only;
-}
+constinit std::mutex mutex;  // of those who change the list
 
 /// Publishes another list. Kernels may still be reading the one before, so all are kept; there are as many as host
 /// allocations were made and freed.
@@ -41,7 +38,7 @@ ranges copy_of_current() {
 }  // namespace
 
 void add_host_range(const void* base, size_t bytes) {
-  const std::lock_guard hold(mutex());
+  const std::lock_guard hold(mutex);
   const auto begin = reinterpret_cast<uintptr_t>(base);
   ranges next = copy_of_current();
   const auto after =
@@ -51,7 +48,7 @@ void add_host_range(const void* base, size_t bytes) {
 }
 
 void remove_host_range(const void* base) {
-  const std::lock_guard hold(mutex());
+  const std::lock_guard hold(mutex);
   const auto begin = reinterpret_cast<uintptr_t>(base);
   ranges next = copy_of_current();
   std::erase_if(next, [&](const range& r) { return r.begin == begin; });
