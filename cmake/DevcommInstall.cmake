@@ -67,6 +67,7 @@ if(TARGET devcomm_simulator)
   install(PROGRAMS
     "${PROJECT_SOURCE_DIR}/cmake/devcomm_link_shared.sh"
     "${PROJECT_SOURCE_DIR}/cmake/devcomm_run_seeds.sh"
+    "${PROJECT_SOURCE_DIR}/cmake/devcomm_translate.py"
     DESTINATION "${DEVCOMM_PACKAGE_DIR}")
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

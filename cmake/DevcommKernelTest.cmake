@@ -5,7 +5,8 @@
 #
 # Compiles the sources into one simulator program for each sanitizer: <name>, <name>_race, <name>_address,
 # <name>_thread; and makes a test of each for each number of ranks: <name>.plain.ranks2,
-# <name>.race.ranks2, ... A test runs its program with the seeds 1 to SEEDS. docs/testing_kernels.md has the
+# <name>.race.ranks2, ... A test runs its program with the seeds 1 to SEEDS, under all kinds of
+# schedule, and for race with late stores in every second run. docs/testing_kernels.md has the
 # rest: what the program finds in its environment, how a failure is repeated, what each sanitizer finds.
 
 include(CheckCXXSourceCompiles)
@@ -156,12 +157,14 @@ function(devcomm_add_kernel_test name)
   foreach(sanitizer IN LISTS sanitizers)
     set(program ${name}_${sanitizer})
     set(mode ${sanitizer})
-    set(options "")
+    set(options --default DEVCOMM_SIM_SCHEDULE=mixed)
     math(EXPR limit "3 * ${arg_TIMEOUT}")
     if(sanitizer STREQUAL "none")
       set(program ${name})
       set(mode plain)
       set(limit ${arg_TIMEOUT})
+    elseif(sanitizer STREQUAL "race")
+      list(APPEND options --late 1024)
     elseif(sanitizer STREQUAL "address")
       # Locals of a simulated thread stay on its stack.
       list(APPEND options --env ASAN_OPTIONS=detect_stack_use_after_return=0 --env UBSAN_OPTIONS=print_stacktrace=1)

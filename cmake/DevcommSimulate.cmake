@@ -9,8 +9,11 @@
 # the kernels; address (with undefined behaviour) and thread compile and link the whole target with the
 # compiler's sanitizer. The simulator is the same for all: targets of one project may differ.
 #
-# Headers of CCCL (<cuda/atomic> and its like), which kernels may use, are taken from CCCL when given,
-# from DEVCOMM_CCCL_INCLUDE_DIR, or from a CUDA toolkit; without them kernels do without.
+# Headers of CCCL (<cuda/atomic>, <cub/block/block_reduce.cuh> and their like), which kernels may use, are taken from CCCL
+# when given, from DEVCOMM_CCCL_INCLUDE_DIR, or from a CUDA toolkit; without them kernels do without.
+#
+# Python 3 rewrites what is CUDA and not C++ (devcomm_translate.py): launches by <<<>>> in the .cu sources, and the
+# inline PTX of CUB's headers. Without Python, both stay as they are, and do not compile.
 
 find_path(DEVCOMM_CCCL_INCLUDE_DIR cuda/std/version
   HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_PATH
@@ -18,6 +21,68 @@ find_path(DEVCOMM_CCCL_INCLUDE_DIR cuda/std/version
   PATH_SUFFIXES cccl include/cccl
   DOC "Folder of CCCL's headers, for kernels that use <cuda/atomic>")
 mark_as_advanced(DEVCOMM_CCCL_INCLUDE_DIR)
+
+find_package(Python3 COMPONENTS Interpreter QUIET)
+
+# Sets <result> to the folder of those of CUB's headers that need to be rewritten; empty if there is none.
+function(devcomm_translated_cub cccl result)
+  set(${result} "" PARENT_SCOPE)
+  if(NOT Python3_Interpreter_FOUND OR NOT EXISTS "${cccl}/cub/version.cuh")
+    return()
+  endif()
+  set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/devcomm_translate.py")
+  file(SHA1 "${script}" script_hash)
+  file(SHA1 "${cccl}/cub/version.cuh" version_hash)
+  string(SHA1 tag "${cccl}${script_hash}${version_hash}")
+  string(SUBSTRING "${tag}" 0 8 tag)
+  set(folder "${CMAKE_BINARY_DIR}/devcomm_cub/${tag}")
+  if(NOT EXISTS "${folder}/complete")
+    execute_process(COMMAND "${Python3_EXECUTABLE}" "${script}" ptx "${cccl}" "${folder}"
+      RESULT_VARIABLE status ERROR_VARIABLE why)
+    if(NOT status EQUAL 0)
+      message(FATAL_ERROR "devcomm: ${cccl}/cub cannot be prepared for the simulator: ${why}")
+    endif()
+    file(TOUCH "${folder}/complete")
+  endif()
+  set(${result} "${folder}" PARENT_SCOPE)
+endfunction()
+
+# DEVCOMM_HAVE_CUB: whether programs that use CUB can be simulated.
+set(DEVCOMM_HAVE_CUB OFF)
+if(Python3_Interpreter_FOUND AND EXISTS "${DEVCOMM_CCCL_INCLUDE_DIR}/cub/version.cuh")
+  file(STRINGS "${DEVCOMM_CCCL_INCLUDE_DIR}/cub/version.cuh" devcomm_cub_version REGEX "^#define CUB_VERSION [0-9]+")
+  if(devcomm_cub_version MATCHES "CUB_VERSION ([0-9]+)" AND CMAKE_MATCH_1 GREATER_EQUAL 300000)
+    set(DEVCOMM_HAVE_CUB ON)
+  endif()
+endif()
+
+# Makes <wrapper>, the .cpp file that is compiled in place of <path>, now and whenever <path> changes.
+function(devcomm_wrap_kernels target path wrapper)
+  set(launches "")
+  if(EXISTS "${path}")  # it may be generated
+    file(STRINGS "${path}" launches REGEX "<<<" LIMIT_COUNT 1)
+  endif()
+  if(NOT Python3_Interpreter_FOUND)
+    if(launches)
+      message(WARNING "devcomm: ${path} launches kernels by <<<>>>; to simulate it, install Python 3")
+    endif()
+    file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${path}\"\n" @ONLY)
+    return()
+  endif()
+  set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/devcomm_translate.py")
+  if(NOT EXISTS "${wrapper}" AND NOT launches)  # for tools that read it before it is built
+    file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${path}\"\n" @ONLY)
+  endif()
+  if(NOT EXISTS "${wrapper}.options")
+    file(CONFIGURE OUTPUT "${wrapper}.options" CONTENT "\n" @ONLY)
+  endif()
+  add_custom_command(OUTPUT "${wrapper}" BYPRODUCTS "${wrapper}.options"
+    COMMAND "${Python3_EXECUTABLE}" "${script}" launches "${path}" "${wrapper}"
+      "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>"
+    DEPENDS "${path}" "${script}" DEPFILE "${wrapper}.d" COMMENT "Preparing ${path} for the simulator" VERBATIM)
+  # Whether loops over volatile memory are interrupted.
+  set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS "@${wrapper}.options")
+endfunction()
 
 function(devcomm_simulate target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "CCCL;SANITIZE" "")
@@ -38,7 +103,8 @@ function(devcomm_simulate target)
       "(DEVCOMM_BUILD_SIMULATOR)")
   endif()
 
-  # Of this file, also when a project calls this from outside the directory that added devcomm.
+  # Of this file, and Python, also when a project calls this from outside the directory that added devcomm.
+  find_package(Python3 COMPONENTS Interpreter QUIET)
   set(simulate_dir "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
   get_target_property(sources ${target} SOURCES)
   get_target_property(source_dir ${target} SOURCE_DIR)
@@ -51,7 +117,10 @@ function(devcomm_simulate target)
       string(SHA1 tag "${path}")
       string(SUBSTRING "${tag}" 0 8 tag)
       set(wrapper "${CMAKE_CURRENT_BINARY_DIR}/simulated/${target}/${name}.${tag}.cpp")
-      file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${path}\"\n" @ONLY)
+      devcomm_wrap_kernels(${target} "${path}" "${wrapper}")
+      # It is compiled elsewhere, and includes what lies beside it.
+      get_filename_component(beside "${path}" DIRECTORY)
+      set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS "-iquote${beside}")
       list(APPEND new_sources "${wrapper}")
       list(APPEND wrappers "${wrapper}")
     else()
@@ -91,6 +160,10 @@ function(devcomm_simulate target)
     set(cccl "${arg_CCCL}")
   endif()
   if(cccl)
+    devcomm_translated_cub("${cccl}" cub)
+    if(cub)
+      target_include_directories(${target} SYSTEM PRIVATE "${cub}")
+    endif()
     target_include_directories(${target} SYSTEM PRIVATE "${cccl}")
   endif()
   # Reports name lines; these two have them by themselves.

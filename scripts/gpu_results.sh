@@ -4,8 +4,8 @@
 #   scripts/gpu_results.sh                    builds, then runs on 1, 2, 3, 4 and 8 ranks where there are as many GPUs
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/COUNTxGPU
-#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks,
-#                                             all_reduce, lateness, fused_rms_norm, collectives or sanitizer
+#   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
+#                                             lateness, fused_rms_norm, collectives, moves, channels or sanitizer
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
@@ -16,7 +16,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives sanitizer)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
@@ -87,7 +87,7 @@ export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAS
 
 run_examples() { # RANKS
   for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm \
-    08_registered_buffers 10_sequence_parallel_norm; do
+    08_registered_buffers 10_sequence_parallel_norm 11_ping_pong 12_tokens_to_experts 13_ring_all_reduce; do
     run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
   done
 }
@@ -125,7 +125,9 @@ part_faults() {
   for n in 2 "$most"; do
     run DEVCOMM_RANKS="$n" "$bin/faults_gpu" absent_rank
     run DEVCOMM_RANKS="$n" "$bin/faults_gpu" different_grid
-    run tests/faults/run.sh "$bin/faults_gpu" "$n"
+    run tests/faults/run.sh "$bin/faults_gpu" killed_process "$n" 137
+    run tests/faults/run.sh "$bin/faults_gpu" throwing_rank "$n" 0
+    run tests/faults/run.sh "$bin/faults_gpu" throwing_user "$n" 0
   done
 }
 
@@ -179,7 +181,7 @@ part_sanitizer() {
     return
   fi
   for tool in "${tools[@]}"; do
-    for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu "$bin"/example_10*_gpu; do
+    for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu "$bin"/example_1[0-3]*_gpu; do
       limit=300 run CUDA_VISIBLE_DEVICES=0,1 DEVCOMM_TEST_FEW=1 "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$program"
     done
   done
@@ -290,6 +292,41 @@ part_collectives() {
   done
 }
 
+part_moves() {
+  start_log moves "Exchange, all-to-all, with counts too, and ping-pong, beside NCCL; with a late rank"
+  local n operation rows
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] || continue
+    for operation in exchange all_to_all; do
+      rows=$out/${operation}_h200x$n
+      rm -f "$rows.jsonl"
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 256M -f 4 --algo auto --place out --compare nccl \
+        --json "$rows.jsonl"
+      limit=300 run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 256M -f 4 --algo all --sweep --place out \
+        --json "$rows.jsonl"
+      draw "$rows"
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 64K -e 64M -f 32 --algo auto --place out --compare nccl --late 0,50
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 64K -e 64M -f 32 --algo auto --place out --compare nccl --jitter 20
+    done
+    for operation in all_to_all_v ping_pong; do
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 64M -f 16 --algo all --place out --compare nccl
+    done
+  done
+}
+
+part_channels() {
+  start_log channels "All-reduces through FIFOs: ring and tree, every protocol"
+  local n shape
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] || continue
+    for shape in "1 64" "32 256" "64 512" "132 512"; do
+      # shellcheck disable=SC2086
+      run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 1G -f 16 --place out --blocks ${shape% *} --threads ${shape#* } \
+        --algo ring_simple,ring_to_window_simple,ring_ll,ring_ll128,tree_simple,tree_ll,tree_ll128
+    done
+  done
+}
+
 for part in "${parts[@]}"; do
   case $part in
     examples) part_examples ;;
@@ -302,8 +339,10 @@ for part in "${parts[@]}"; do
     lateness) part_lateness ;;
     fused_rms_norm) part_fused_rms_norm ;;
     collectives) part_collectives ;;
+    moves) part_moves ;;
+    channels) part_channels ;;
     sanitizer) part_sanitizer ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives sanitizer" ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

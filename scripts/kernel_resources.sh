@@ -14,9 +14,9 @@ arch=${1:-sm_90}
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-for file in benchmarks/perf/{all_gather_broadcast,all_reduce,all_reduce_two_shot_chunked,chunked_rms_norm,fused_rms_norm,packet_all_reduce,reduce_scatter} scripts/kernel_resources/collectives; do
+for file in benchmarks/perf/*.cu scripts/kernel_resources/*.cu; do
   "$cuda_root/bin/nvcc" -std=c++20 -O3 -arch="$arch" -Iinclude -Ihost/include -Ibenchmarks --resource-usage -cubin -o /dev/null \
-    "$file.cu" >>"$log" 2>&1 || fail "nvcc failed: $(tail -n 5 "$log")"
+    "$file" >>"$log" 2>&1 || fail "nvcc failed: $(tail -n 5 "$log")"
 done
 echo "| kernel ($arch, 512 threads) | registers | shared memory, bytes | stack, bytes | spilled, bytes |"
 echo "|---|---|---|---|---|"

@@ -1,5 +1,5 @@
 /// \file chains.cuh
-/// Chains of collectives as graphs, for benchmarks of ranks that wait.
+/// Collectives of which benchmarks make chains, to see what ranks do that wait.
 #pragma once
 
 #include <devcomm/devcomm.cuh>
@@ -8,7 +8,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <functional>
 
 namespace late_peer {
 
@@ -41,29 +40,5 @@ __global__ void only_barrier(devcomm::device_comm comm) {
   devcomm::lsa::barrier_session barrier{devcomm::block{}, comm, blockIdx.x};
   barrier.sync(Order);
 }
-
-/// Many calls as one graph.
-class graph {
- public:
-  graph(const std::function<void()>& call, int calls, cudaStream_t stream) {
-    using devcomm::check_cuda;
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    for (int i = 0; i < calls; ++i) call();
-    check_cuda(cudaStreamEndCapture(stream, &graph_), "cudaStreamEndCapture");
-    check_cuda(cudaGraphInstantiate(&replay_, graph_, 0), "cudaGraphInstantiate");
-  }
-  graph(const graph&) = delete;
-  graph& operator=(const graph&) = delete;
-  ~graph() {
-    cudaGraphExecDestroy(replay_);
-    cudaGraphDestroy(graph_);
-  }
-
-  void start(cudaStream_t stream) const { devcomm::check_cuda(cudaGraphLaunch(replay_, stream), "cudaGraphLaunch"); }
-
- private:
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t replay_ = nullptr;
-};
 
 }  // namespace late_peer

@@ -7,6 +7,7 @@
 /// call. With --check the exit status is 1 where one is not held; without it where a chain takes twice as long as it
 /// should, as it does when what waits holds up what it waits for. One process, one thread a GPU; `DEVCOMM_RANKS` sets
 /// the ranks.
+#include "common/captured_graph.hpp"
 #include "common/measure.hpp"
 #include "late_peer/chains.cuh"
 #include "perf/chunk_groups.cuh"
@@ -176,7 +177,8 @@ class measurement {
   void measure(const std::string& name, const host::device_communicator& device_comm, const std::vector<int>& numbers,
                const std::function<void()>& call) {
     for (const int calls : numbers) {
-      const graph chain(call, calls, watch_.stream());
+      const benchmark::captured_graph chain(
+          watch_.stream(), [&](cudaStream_t) { call(); }, calls);
       double together = 0;
       for (const int late : plan_.late) {
         const std::vector<float> times = replay(chain, device_comm, late);
@@ -188,7 +190,8 @@ class measurement {
   }
 
   /// Microseconds of the slowest rank, which waits for the late one.
-  std::vector<float> replay(const graph& chain, const host::device_communicator& device_comm, int late) {
+  std::vector<float> replay(const benchmark::captured_graph& chain, const host::device_communicator& device_comm,
+                            int late) {
     const std::chrono::microseconds mine(comm_.rank() == comm_.size() - 1 ? late : 0);
     std::vector<float> times;
     for (int i = 0; i <= plan_.replays; ++i) {

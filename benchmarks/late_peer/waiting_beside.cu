@@ -10,6 +10,7 @@
 /// F: a rank that is slow before every call
 ///
 /// Each row has what is expected if waits cost nothing. Two ranks in one process, a thread a GPU.
+#include "common/captured_graph.hpp"
 #include "common/measure.hpp"
 #include "late_peer/chains.cuh"
 #include "late_peer/in_vain.cuh"
@@ -31,6 +32,7 @@
 
 using namespace devcomm;
 using namespace late_peer;
+using benchmark::captured_graph;
 
 namespace {
 
@@ -94,7 +96,7 @@ class chains_beside {
 
   void measure_two_streams() {
     const table rows(comm_.rank(), "C. chains on two streams, us");
-    const graph lamport = lamport_chain(watch_), other_chain = direct_chain(second_);
+    const captured_graph lamport = lamport_chain(watch_), other_chain = direct_chain(second_);
     const double first = rows.row("Lamport alone", no_value, time(watch_, both(&lamport, nullptr), {1}) - head_start);
     const double other =
         rows.row("direct alone", no_value, time(watch_, both(nullptr, &other_chain), {2}) - head_start);
@@ -119,7 +121,7 @@ class chains_beside {
     const double filled = rows.row("the kernel alone", no_value, time(second_, only_fill, {}));
     for (benchmark::stopwatch* watch : {&watch_, &urgent_}) {
       const std::string name = watch == &urgent_ ? "high priority, " : "";
-      const graph chain = lamport_chain(*watch);
+      const captured_graph chain = lamport_chain(*watch);
       const double alone = rows.row(name + "chain alone", no_value,
                                     time(*watch, [&](cudaStream_t stream) { chain.start(stream); }, {1}));
       const auto start = [&](cudaStream_t stream) {
@@ -135,12 +137,13 @@ class chains_beside {
     double together = no_value;
     for (const unsigned waves : {1u, plan_.waves}) {
       const unsigned blocks = waves_ / plan_.waves * waves;
-      const graph chain(
-          [&] {
+      const captured_graph chain(
+          watch_.stream(),
+          [&](cudaStream_t) {
             launch(only_barrier<memory_order::acq_rel>, config({blocks, plan_.threads_of_wave}, watch_),
                    barriers_comm_.get());
           },
-          plan_.calls_of_waves, watch_.stream());
+          plan_.calls_of_waves);
       const auto start = [&](cudaStream_t stream) { chain.start(stream); };
       const std::string name = std::to_string(blocks) + " blocks, ";
       together = rows.row(name + "together", together * waves, time(watch_, start, {}));
@@ -153,7 +156,7 @@ class chains_beside {
     const table rows(comm_.rank(), "F. the last rank slow before every call, us");
     double together = no_value;
     for (const int slow : {-1, 0, plan_.slow}) {  // -1: without the kernel that spins
-      const graph chain = lamport_chain(watch_, slow);
+      const captured_graph chain = lamport_chain(watch_, slow);
       const double found = time(watch_, [&](cudaStream_t stream) { chain.start(stream); }, {1});
       rows.row(slow < 0 ? "together" : std::to_string(slow) + " us slow", together + slow * plan_.calls, found);
       if (slow < 0) together = found;
@@ -165,7 +168,7 @@ class chains_beside {
   static constexpr int head_start = 50;
 
   /// Starts `here` on the stream and `there` on that of `second_`, for which the stream waits; null for none.
-  std::function<void(cudaStream_t)> both(const graph* here, const graph* there) {
+  std::function<void(cudaStream_t)> both(const captured_graph* here, const captured_graph* there) {
     return [this, here, there](cudaStream_t stream) {
       perf::spin(head_start * 1000, stream);
       if (there != nullptr) follow(second_.stream(), stream);
@@ -181,20 +184,24 @@ class chains_beside {
   }
 
   /// A graph of one-shot all-reduces into output 1; before each the last rank spins for `slow` us, unless negative.
-  graph lamport_chain(const benchmark::stopwatch& watch, int slow = -1) {
-    return graph(
-        [&, slow] {
-          if (slow >= 0 && is_last()) perf::spin(static_cast<std::uint64_t>(slow) * 1000, watch.stream());
+  captured_graph lamport_chain(const benchmark::stopwatch& watch, int slow = -1) {
+    return captured_graph(
+        watch.stream(),
+        [&, slow](cudaStream_t stream) {
+          if (slow >= 0 && is_last()) perf::spin(static_cast<std::uint64_t>(slow) * 1000, stream);
           launch(one_shot<lsa::lamport_session<block>>, config(plan_.all_reduce, watch), device_comm_.get(), lamport_,
                  at(0).local(), at(1).local(), count());
         },
-        plan_.calls, watch.stream());
+        plan_.calls);
   }
   /// The same through the window, between barriers, into output 2.
-  graph direct_chain(const benchmark::stopwatch& watch) {
-    return graph(
-        [&] { launch(direct<element>, config(plan_.all_reduce, watch), barriers_comm_.get(), at(0), at(2), count()); },
-        plan_.calls, watch.stream());
+  captured_graph direct_chain(const benchmark::stopwatch& watch) {
+    return captured_graph(
+        watch.stream(),
+        [&](cudaStream_t) {
+          launch(direct<element>, config(plan_.all_reduce, watch), barriers_comm_.get(), at(0), at(2), count());
+        },
+        plan_.calls);
   }
 
   /// Microseconds of the slowest rank for what `start` puts on the stream of `watch`: the median. The last rank starts

@@ -30,6 +30,11 @@ class nccl_library {
     load(reduce_scatter, "ncclReduceScatter");
     load(all_gather, "ncclAllGather");
     load(broadcast, "ncclBroadcast");
+    load(send, "ncclSend");
+    load(recv, "ncclRecv");
+    load(group_start, "ncclGroupStart");
+    load(group_end, "ncclGroupEnd");
+    all_to_all = reinterpret_cast<all_to_all_function*>(dlsym(handle_, "ncclAlltoAll"));
     load(mem_alloc, "ncclMemAlloc");
     load(mem_free, "ncclMemFree");
     load(window_register, "ncclCommWindowRegister");
@@ -66,6 +71,13 @@ class nccl_library {
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
   decltype(&ncclAllGather) all_gather = nullptr;
   decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  /// `ncclAlltoAll`, from NCCL 2.28 on; null where the library has none.
+  using all_to_all_function = ncclResult_t(const void*, void*, std::size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
+  all_to_all_function* all_to_all = nullptr;
   decltype(&ncclMemAlloc) mem_alloc = nullptr;
   decltype(&ncclMemFree) mem_free = nullptr;
   decltype(&ncclCommWindowRegister) window_register = nullptr;

@@ -74,6 +74,8 @@ class algorithm {
   [[nodiscard]] virtual std::vector<launch_shape> shapes(const work& what) const = 0;
   /// Memory of this rank that calls must lie in, of twice `rank_context::most_bytes`; null where any will do.
   [[nodiscard]] virtual std::byte* memory() { return nullptr; }
+  /// What of the operation one call does so many times, one after the other; times are of one.
+  [[nodiscard]] virtual int times_in_call(const work&) const { return 1; }
   /// Puts the call on its stream.
   virtual void start(const work& what) = 0;
   /// Throws what went wrong in the kernels.
@@ -104,6 +106,8 @@ class operation {
   [[nodiscard]] virtual std::uint64_t granularity(const work& what) const { return bytes_of(what.type); }
   /// Bytes that all inputs of a call take together, or all outputs, whichever is more.
   [[nodiscard]] virtual std::uint64_t region(const work& what) const { return what.bytes; }
+  /// Whether a call may find its input where its output goes.
+  [[nodiscard]] virtual bool can_be_in_place() const { return true; }
   /// Where a call's input and output are, given where those of the whole vector would be.
   virtual void place(work&) const {}
   /// In at most `blocks` blocks.

@@ -1,3 +1,4 @@
+#include "perf/channel_all_reduce.hpp"
 #include "perf/chunked_all_reduce.hpp"
 #include "perf/nccl_algorithms.hpp"
 #include "perf/packet_all_reduce.cuh"
@@ -49,6 +50,7 @@ class all_reduce final : public operation {
     add_ll_all_reduces(context, made);
     made.push_back(std::make_unique<windows::window_algorithm<all_reduce_two_shot_zero_copy>>(context));
     add_chunked_all_reduce(context, made);
+    add_channel_all_reduces(context, made);
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {

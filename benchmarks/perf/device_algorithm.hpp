@@ -27,7 +27,7 @@ inline std::vector<launch_shape> usual_shapes(std::uint64_t packs, bool few) {
 ///
 /// A class `Collective` of the templates that follow has `name`, `in_shards`, and `only_moves`, which says that it
 /// brings elements as they are.
-enum class shards { none, of_input, of_output };
+enum class shards { none, of_input, of_output, of_both };
 
 /// Bytes that blocks share out: of the vector, or of each rank's shard.
 template <class Collective>

@@ -1,34 +1,13 @@
 #include "perf/measurement.hpp"
 
+#include "common/captured_graph.hpp"
+
 #include <algorithm>
 
 namespace perf {
 namespace {
 
 using chain = std::function<void(cudaStream_t)>;
-
-/// Many calls as one graph.
-class captured_calls {
- public:
-  captured_calls(const chain& calls, cudaStream_t stream) {
-    devcomm::check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    calls(stream);
-    devcomm::check_cuda(cudaStreamEndCapture(stream, &graph_), "cudaStreamEndCapture");
-    devcomm::check_cuda(cudaGraphInstantiate(&replay_, graph_, 0), "cudaGraphInstantiate");
-  }
-  captured_calls(const captured_calls&) = delete;
-  captured_calls& operator=(const captured_calls&) = delete;
-  ~captured_calls() {
-    cudaGraphExecDestroy(replay_);
-    cudaGraphDestroy(graph_);
-  }
-
-  void start(cudaStream_t stream) const { devcomm::check_cuda(cudaGraphLaunch(replay_, stream), "cudaGraphLaunch"); }
-
- private:
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t replay_ = nullptr;
-};
 
 /// The value that `share` of the sorted values are not above.
 template <class T>
@@ -75,8 +54,8 @@ std::uint64_t measurement::check(const operation& what, algorithm& how, const wo
 
 std::vector<measurement::timed> measurement::times(const chain& start, const std::function<void()>& check,
                                                    std::uint64_t late, int replays) {
-  std::optional<captured_calls> graph;
-  if (settings_.graph) graph.emplace(start, watch_.stream());
+  std::optional<benchmark::captured_graph> graph;
+  if (settings_.graph) graph.emplace(watch_.stream(), start);
   const std::chrono::microseconds mine(comm_.rank() == comm_.size() - 1 ? late : 0);
   std::vector<timed> all;
   for (int r = 0; r <= replays; ++r) {
@@ -128,6 +107,7 @@ row measurement::measure(const operation& what, algorithm& how, work call, const
     of_spins = percentile(times(spins, check_calls, 0, replays), 0.5).us;
   }
 
+  const int done = launches * how.times_in_call(call);
   row result;
   result.operation = what.name();
   result.implementation = how.implementation();
@@ -140,16 +120,16 @@ row measurement::measure(const operation& what, algorithm& how, work call, const
   result.graph = settings_.graph;
   result.dependent = call.dependent;
   result.shape = call.shape;
-  result.calls = launches;
+  result.calls = done;
   result.late = late;
-  result.mean_late = mean_lateness(late, comm_.size(), launches);
-  result.spin = of_spins / launches;
-  result.spun = most_spun(late, comm_.size(), launches);
-  result.median = percentile(chains, 0.5).us / launches;
-  result.p99 = percentile(chains, 0.99).us / launches;
-  result.most = chains.back().us / launches;
+  result.mean_late = mean_lateness(late, comm_.size(), launches) * launches / done;
+  result.spin = of_spins / done;
+  result.spun = most_spun(late, comm_.size(), launches) * launches / done;
+  result.median = percentile(chains, 0.5).us / done;
+  result.p99 = percentile(chains, 0.99).us / done;
+  result.most = chains.back().us / done;
   result.lag_of_most = chains.back().lag;
-  result.least = chains.front().us / launches;
+  result.least = chains.front().us / done;
   result.bus_factor = what.bus_factor(comm_.size());
   result.wrong = exchange_.total(wrong);
   return result;

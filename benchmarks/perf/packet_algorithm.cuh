@@ -29,7 +29,7 @@ struct vectors {
 
 template <class Collective, class T>
 __device__ auto source_of(const vectors<T>& on) {
-  if constexpr (Collective::in_shards == shards::of_input) {
+  if constexpr (Collective::in_shards == shards::of_input || Collective::in_shards == shards::of_both) {
     return collective::from_shards<T>{on.input, on.count, on.length};
   } else {
     return collective::from_memory<T>{on.input, on.length};
@@ -37,7 +37,7 @@ __device__ auto source_of(const vectors<T>& on) {
 }
 template <class Collective, class T>
 __device__ auto destination_of(const vectors<T>& on) {
-  if constexpr (Collective::in_shards == shards::of_output) {
+  if constexpr (Collective::in_shards == shards::of_output || Collective::in_shards == shards::of_both) {
     return collective::to_shards<T>{on.output, on.count, on.length};
   } else {
     return collective::to_memory<T>{on.output, on.length};

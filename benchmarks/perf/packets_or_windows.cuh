@@ -14,17 +14,20 @@ namespace perf {
 struct link_load {
   double of_packets;  ///< of Lamport; LL packets take twice that
   double of_windows;
-  int barriers;
+  int barriers;              ///< that release and acquire
+  int relaxed_barriers = 0;  ///< that do not
 };
 
 /// Microseconds that no call takes less than, and bytes a microsecond, on H200s; docs/performance_notes.md has their
 /// sources.
 namespace floors {
 inline constexpr double link = 340e3;
+inline constexpr double link_by_packets = 310e3;
 inline constexpr double launch_and_trip = 2.0;
 inline constexpr double further_round = 1.0;
 inline constexpr double launch = 0.6;
 inline constexpr double barrier = 2.0;
+inline constexpr double relaxed_barrier = 0.8;
 }  // namespace floors
 
 /// For a collective of `packs` packs, for which there is no table of measured times: the way with the lower floor, with
@@ -38,10 +41,14 @@ inline choice choose_by_floor(const work& what, const link_load& load, std::uint
     if (best.shape.blocks < blocks) break;
   }
   const auto of_block = std::max<std::uint64_t>(1, devcomm::collective::packs_per_block(packs, best.shape.blocks));
-  const double by_packets = floors::launch_and_trip + (lamport ? 1 : 2) * load.of_packets / floors::link +
+  const double by_packets = floors::launch_and_trip + (lamport ? 1 : 2) * load.of_packets / floors::link_by_packets +
                             floors::further_round * static_cast<double>((of_block - 1) / packets::channel_room);
-  const double by_windows = floors::launch + floors::barrier * load.barriers + load.of_windows / floors::link;
+  const double by_windows = floors::launch + floors::barrier * load.barriers +
+                            floors::relaxed_barrier * load.relaxed_barriers + load.of_windows / floors::link;
   best.algorithm = by_packets <= by_windows ? "one_shot" : "zero_copy";
+  // Stores to a peer are as fast from fewer threads, which are nearer to each other in memory.
+  if (by_packets > by_windows && best.shape.threads == most_threads)
+    best.shape = {std::min(best.shape.blocks, 128u), most_threads / 2};
   best.protocol = by_packets > by_windows ? "simple" : lamport ? "lamport" : "ll";
   char why[160];
   std::snprintf(why, sizeof why, "%s %s, %u x %u: no less than %.2f us by packets, %.2f us through windows",

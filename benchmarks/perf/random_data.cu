@@ -36,11 +36,12 @@ struct is_sum {
 
 template <class T>
 struct is_of_piece {
-  std::uint64_t length;
+  pieces right;
   std::uint64_t seed;
 
   __device__ bool operator()(std::uint64_t i, T value) const {
-    const T sent = random_element<T>(seed, static_cast<int>(i / length), i % length);
+    const T sent =
+        random_element<T>(seed, right.rank + static_cast<int>(i / right.length), right.first + i % right.length);
     return to_double(value) == to_double(sent);
   }
 };
@@ -88,11 +89,11 @@ std::uint64_t count_wrong_sums(const work& what, std::uint64_t first, std::uint6
   });
 }
 
-std::uint64_t count_wrong_shards(const work& what, std::uint64_t length, std::uint64_t seed) {
+std::uint64_t count_wrong_pieces(const work& what, const pieces& right, std::uint64_t seed) {
   return count_on_device(what.stream, [&](unsigned long long* wrong) {
     with_type(what.type, [&]<class T>(T) {
       devcomm::launch(count_wrong<T, is_of_piece<T>>, shape_for(what.count(), what.stream),
-                      static_cast<const T*>(what.output), what.count(), is_of_piece<T>{length, seed}, wrong);
+                      static_cast<const T*>(what.output), what.count(), is_of_piece<T>{right, seed}, wrong);
     });
   });
 }

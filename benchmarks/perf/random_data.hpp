@@ -20,8 +20,18 @@ void fill_random(void* data, std::uint64_t count, data_type type, int rank, std:
 [[nodiscard]] std::uint64_t count_wrong_sums(const work& what, std::uint64_t first, std::uint64_t count,
                                              std::uint64_t seed);
 
-/// How many elements of a call's output are not those of rank 0, rank 1 and so on, the first `length` of each. Waits
-/// for the stream.
-[[nodiscard]] std::uint64_t count_wrong_shards(const work& what, std::uint64_t length, std::uint64_t seed);
+/// Elements of ranks that follow one another in an output.
+struct pieces {
+  std::uint64_t length;     ///< elements of each
+  int rank = 0;             ///< whose the first are
+  std::uint64_t first = 0;  ///< which of the rank's elements come first
+};
+
+/// How many elements of a call's output are not those of the pieces. Waits for the stream.
+[[nodiscard]] std::uint64_t count_wrong_pieces(const work& what, const pieces& right, std::uint64_t seed);
+/// The same for the first `length` elements of rank 0, rank 1 and so on.
+[[nodiscard]] inline std::uint64_t count_wrong_shards(const work& what, std::uint64_t length, std::uint64_t seed) {
+  return count_wrong_pieces(what, {length}, seed);
+}
 
 }  // namespace perf

@@ -40,6 +40,11 @@ session::session(devcomm::host::communicator& comm, const options& settings)
       window_(comm.allocate(2 * region())),
       context_{&comm, &window_, region()},
       measurement_(comm, context_, settings_) {
+  if (!operation_->can_be_in_place()) {
+    if (!settings_.out_of_place)
+      throw usage_error("--place in: " + operation_->name() + " is measured out of place only");
+    settings_.in_place = false;
+  }
   own_ = operation_->make_algorithms(context_);
   if (!settings_.compare.empty()) peers_ = operation_->make_nccl_algorithms(context_);
   if (comm_.size() == 1 && !settings_.late.empty())

@@ -9,11 +9,11 @@ using namespace devcomm;
 
 template <class T>
 __global__ void all_reduce(device_comm comm, sym_ptr<T> data, std::uint64_t count) {
-  // Block b meets block b of every other rank: after this, all inputs are there.
+  // Block b synchronizes with block b of every other rank: after this, all inputs are there.
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   barrier.sync(memory_order::acq_rel);
 
-  // The threads of all ranks together are one long row of workers; each takes every so-manieth element.
+  // A grid-stride loop over all threads of all ranks.
   const team ranks = comm.lsa();
   const auto size = static_cast<std::uint64_t>(ranks.size);
   const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
@@ -33,7 +33,8 @@ int main() {
     host::run_ranks({}, [](host::communicator& comm) {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 64;
-      const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+      const requirements needs = comm.requirements().lsa_barriers(blocks).with(lsa::whole_world{});
+      const host::device_communicator device_comm = comm.create_device_comm(needs);
       const host::symmetric_memory memory = comm.allocate(1 << 20);
 
       const int cases = example::for_each_case([&]<class T>(std::size_t count, std::size_t offset) {

@@ -33,7 +33,8 @@ int main() {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 64;
       constexpr int rounds = 3;
-      const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+      const requirements needs = comm.requirements().lsa_barriers(blocks).with(lsa::whole_world{});
+      const host::device_communicator device_comm = comm.create_device_comm(needs);
       const host::symmetric_memory memory = comm.allocate(1 << 20);
       const auto results = example::device_array(1 << 20);
       cudaStream_t stream = nullptr;

@@ -24,7 +24,7 @@ __global__ void two_shot_all_reduce(device_comm comm, sym_ptr<T> input, buffer_h
   const sym_ptr<T> scratch = comm.buffer(parts);
   const std::uint64_t slice = slice_elements<T>(count, gridDim.x, ranks.size);
 
-  // Block b of every rank works on slice b of every part, so it meets only block b of the others.
+  // Block b of every rank works on slice b of every part, so it synchronizes only with block b of the others.
   const auto slice_begin = [&](int rank) {
     return min((static_cast<std::uint64_t>(rank) * gridDim.x + blockIdx.x) * slice, count);
   };
@@ -57,7 +57,7 @@ int main() {
       constexpr unsigned threads = 64;
       constexpr int rounds = 3;
       constexpr std::size_t bytes = 1 << 20;
-      devcomm::requirements needs = comm.requirements().lsa_barriers(blocks);
+      devcomm::requirements needs = comm.requirements().lsa_barriers(blocks).with(lsa::whole_world{});
       const auto scratch = needs.add_buffer<char>(bytes);
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const host::symmetric_memory memory = comm.allocate(bytes);

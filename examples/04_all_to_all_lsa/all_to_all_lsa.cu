@@ -34,7 +34,8 @@ int main() {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 64;
       const auto size = static_cast<std::size_t>(comm.size());
-      const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+      const requirements needs = comm.requirements().lsa_barriers(blocks).with(lsa::whole_world{});
+      const host::device_communicator device_comm = comm.create_device_comm(needs);
       const host::symmetric_memory memory = comm.allocate(size * 40016 * sizeof(float));
       const auto inputs = example::device_array(size * 40016 * sizeof(float));
 

@@ -39,7 +39,8 @@ int main() {
     const team ranks = comm.lsa();
     const auto size = static_cast<std::size_t>(ranks.size);
 
-    const host::device_communicator device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+    const requirements needs = comm.requirements().lsa_barriers(1).with(lsa::whole_world{});
+    const host::device_communicator device_comm = comm.create_device_comm(needs);
     const host::symmetric_memory memory = comm.allocate(size * sizeof(int));
 
     const sym_ptr<int> numbers = memory.pointer<int>();

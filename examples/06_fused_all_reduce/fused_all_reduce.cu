@@ -34,7 +34,7 @@ int main() {
     host::run_ranks({}, [](host::communicator& comm) {
       constexpr unsigned blocks = 4;
       constexpr unsigned threads = 64;
-      requirements needs = comm.requirements();
+      requirements needs = comm.requirements().with(lsa::whole_world{});
       const lsa::lamport_handle mailboxes =
           needs.add(lsa::lamport_mailboxes{comm.lsa(), blocks, collective::one_shot_capacity(512)});
       const host::device_communicator device_comm = comm.create_device_comm(needs);

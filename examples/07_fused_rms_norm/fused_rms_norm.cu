@@ -26,7 +26,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
   example::poison(normed, count);
 
   launch(
-      example::all_reduce_rms_norm<Algorithm, T>,
+      example::all_reduce_rms_norm<Algorithm, T, threads>,
       {.grid = blocks, .block = threads, .shared_bytes = shape.shared_bytes(sizeof(T)), .stream = cudaStreamPerThread},
       device_comm.get(), mailboxes, static_cast<const T*>(partial), static_cast<const T*>(weight), residual, normed,
       shape, example::norm_epsilon);
@@ -46,7 +46,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
 int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
-      requirements needs = comm.requirements();
+      requirements needs = comm.requirements().with(lsa::whole_world{});
       const lsa::lamport_handle mailboxes = needs.add(lsa::lamport_mailboxes{comm.lsa(), blocks, 256});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const auto memory = example::device_array(1 << 20);

@@ -41,18 +41,18 @@ struct two_shot {
 };
 
 /// Normalises the row of `packs` packs at `row`, in shared memory.
-template <class T>
+template <int Threads, class T>
 __device__ void normalise(const devcomm::pack<T>* row, std::uint64_t packs, const T* weight, T* normed, float epsilon) {
   float squares = 0;
-  for (std::uint64_t p = threadIdx.x; p < packs; p += blockDim.x) {
+  for (std::uint64_t p = threadIdx.x; p < packs; p += Threads) {
     for (int e = 0; e < devcomm::pack<T>::size; ++e) {
       const auto value = static_cast<float>(row[p][e]);
       squares += value * value;
     }
   }
   const auto elements = static_cast<float>(packs * devcomm::pack<T>::size);
-  const float scale = rsqrtf(sum_over_block(squares) / elements + epsilon);
-  for (std::uint64_t p = threadIdx.x; p < packs; p += blockDim.x) {
+  const float scale = rsqrtf(sum_over_block<Threads>(squares) / elements + epsilon);
+  for (std::uint64_t p = threadIdx.x; p < packs; p += Threads) {
     const devcomm::pack<T> weights = devcomm::load_pack(weight + p * devcomm::pack<T>::size);
     devcomm::pack<T> result;
     for (int e = 0; e < devcomm::pack<T>::size; ++e)
@@ -61,9 +61,9 @@ __device__ void normalise(const devcomm::pack<T>* row, std::uint64_t packs, cons
   }
 }
 
-/// Each block takes rows in turn, `rows_at_once` of them in one round of its mailbox.
-template <class Algorithm, class T>
-__global__ void __launch_bounds__(512)
+/// Each block of `Threads` threads takes rows in turn, `rows_at_once` of them in one round of its mailbox.
+template <class Algorithm, class T, int Threads>
+__global__ void __launch_bounds__(Threads)
     all_reduce_rms_norm(devcomm::device_comm comm, devcomm::lsa::lamport_handle mailboxes, const T* partial,
                         const T* weight, T* residual, T* normed, rms_norm_shape shape, float epsilon) {
   extern __shared__ __align__(16) unsigned char rows_in_shared[];
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(512)
     });
     if (session.agree() != devcomm::status::success) return;  // synchronises; of rows with a gap there is no norm
     for (std::uint32_t row = 0; row < rows; ++row)
-      normalise(held + row * row_packs, row_packs, weight, normed + (first + row) * std::uint64_t{shape.hidden},
-                epsilon);
+      normalise<Threads>(held + row * row_packs, row_packs, weight,
+                         normed + (first + row) * std::uint64_t{shape.hidden}, epsilon);
   }
 }
 

@@ -68,7 +68,7 @@ void start(const host::all_reduce_plan& plan, const resources& have, std::uint64
 int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
-      requirements needs = comm.requirements().lsa_barriers(most_blocks);
+      requirements needs = comm.requirements().lsa_barriers(most_blocks).with(lsa::whole_world{});
       constexpr std::uint32_t packs = 256;  // of each block in one round
       const lsa::ll_handle ll =
           needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, lsa::ll_session<block>::packets_for(packs)});

@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
       const std::uint64_t slice = (bytes / sizeof(float) / slices + 3) / 4 * 4;
       const std::uint64_t count = slice * slices;
 
-      devcomm::requirements needs = comm.requirements().lsa_barriers(blocks).with(tracing{blocks, 256});
+      devcomm::requirements needs =
+          comm.requirements().lsa_barriers(blocks).with(lsa::whole_world{}).with(tracing{blocks, 256});
       const auto parts = needs.add_buffer<float>(slice * blocks);
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const host::symmetric_memory memory = comm.allocate(count * sizeof(float) + 16);

@@ -30,8 +30,9 @@ struct tensors {
 };
 
 /// Each block takes rows of every rank in turn, and keeps its own in shared memory in between.
-template <class T>
-__global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, both_ways mailboxes, tensors<T> on) {
+template <int Threads, class T>
+__global__ void __launch_bounds__(Threads)
+    sequence_parallel_norm(device_comm comm, both_ways mailboxes, tensors<T> on) {
   extern __shared__ __align__(16) unsigned char in_shared[];
   auto* const held = reinterpret_cast<pack<T>*>(in_shared);
 
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(512) sequence_parallel_norm(device_comm comm, 
         sum{});
     if (scatter.agree() != status::success) return;  // of a row with gaps there is no norm
 
-    const float mean = example::sum_over_block(squares) / static_cast<float>(on.hidden);
+    const float mean = example::sum_over_block<Threads>(squares) / static_cast<float>(on.hidden);
     const float scale = rsqrtf(mean + example::norm_epsilon);
     collective::all_gather<T>(
         gather, packs,
@@ -96,7 +97,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
   example::fill(weight, hidden, [&](std::uint64_t i) { return example::value(200, i); });
   example::poison(normed, count);
 
-  launch(sequence_parallel_norm<T>,
+  launch(sequence_parallel_norm<threads, T>,
          {.grid = blocks, .block = threads, .shared_bytes = hidden * sizeof(T), .stream = cudaStreamPerThread},
          device_comm.get(), mailboxes, tensors<T>{partial, weight, residual, normed, rows, hidden});
   check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "sequence_parallel_norm");
@@ -112,7 +113,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
 int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
-      requirements needs = comm.requirements();
+      requirements needs = comm.requirements().with(lsa::whole_world{});
       const lsa::lamport_handle scatter = needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128});
       const both_ways mailboxes{scatter, needs.add(lsa::lamport_mailboxes{comm.lsa(), 2, 128})};
       const host::device_communicator device_comm = comm.create_device_comm(needs);

@@ -1,19 +1,21 @@
 /// \file sum_over_block.cuh
-/// One number from all threads of a block.
+/// One number from all threads of a block, by CUB.
 #pragma once
 
-#include <devcomm/devcomm.cuh>
+#include <cub/block/block_reduce.cuh>
 
 namespace example {
 
-/// The sum of `value` over the block; synchronises it. *Requires* whole warps.
-inline __device__ float sum_over_block(float value) {
-  __shared__ float of_warps[32];
-  for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(0xffffffffu, value, bits);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
+/// The sum of `value` over a block of `Threads` threads, in all of them; synchronises it.
+template <int Threads>
+__device__ float sum_over_block(float value) {
+  using reduction = cub::BlockReduce<float, Threads>;
+  __shared__ typename reduction::TempStorage storage;
+  __shared__ float total;
+  const float sum = reduction(storage).Sum(value);  // in thread 0
+  if (threadIdx.x == 0) total = sum;
   __syncthreads();
-  value = threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : 0.0f;
-  for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(0xffffffffu, value, bits);
+  value = total;
   __syncthreads();  // before the next call writes
   return value;
 }

@@ -3,8 +3,8 @@
 ///
 /// A launch with `launch_config::programmatic_dependent` may start as soon as every block of the launch before it
 /// has called `allow_dependent_launch` or ended, so that its start hides behind the other's end. Where the
-/// hardware has no such thing (before compute capability 9.0, in the simulator), launches follow one another and
-/// both calls do nothing.
+/// hardware or the code has no such thing (before compute capability 9.0, PTX of older ones, in explorations of the
+/// simulator), launches follow one another and both calls do nothing.
 #pragma once
 
 #include <devcomm/detail/arch/arch.cuh>

@@ -3,6 +3,11 @@
 #pragma once
 
 #include <devcomm/any_group.cuh>
+#include <devcomm/any_order.hpp>
+#include <devcomm/channel/fifos.hpp>
+#include <devcomm/channel/group_session.cuh>
+#include <devcomm/channel/messages.hpp>
+#include <devcomm/channel/session.cuh>
 #include <devcomm/collective/all_gather.cuh>
 #include <devcomm/collective/all_reduce/algorithm.hpp>
 #include <devcomm/collective/all_reduce/one_shot.cuh>
@@ -10,8 +15,15 @@
 #include <devcomm/collective/all_reduce/two_shot.cuh>
 #include <devcomm/collective/all_reduce/two_shot_chunked.cuh>
 #include <devcomm/collective/all_reduce/two_shot_zero_copy.cuh>
+#include <devcomm/collective/all_to_all.cuh>
+#include <devcomm/collective/all_to_all_v.cuh>
 #include <devcomm/collective/broadcast.cuh>
+#include <devcomm/collective/exchange.cuh>
+#include <devcomm/collective/multimem.cuh>
 #include <devcomm/collective/reduce_scatter.cuh>
+#include <devcomm/collective/ring.cuh>
+#include <devcomm/collective/send_receive.cuh>
+#include <devcomm/collective/tree.cuh>
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/data/copy.cuh>
 #include <devcomm/data/pack.cuh>
@@ -26,9 +38,20 @@
 #include <devcomm/lsa/barrier_session.cuh>
 #include <devcomm/lsa/lamport_session.cuh>
 #include <devcomm/lsa/ll128_session.cuh>
+#include <devcomm/lsa/ll_all_to_all_session.cuh>
 #include <devcomm/lsa/ll_session.cuh>
 #include <devcomm/lsa/pack_cursor.cuh>
+#include <devcomm/lsa/signal_session.cuh>
+#include <devcomm/lsa/whole_world.hpp>
+#include <devcomm/multimem/barrier_session.cuh>
+#include <devcomm/multimem/barriers.hpp>
+#include <devcomm/multimem/ptr.cuh>
+#include <devcomm/multimem/resources.hpp>
+#include <devcomm/multimem/window_record.hpp>
+#include <devcomm/ring.hpp>
+#include <devcomm/tree.hpp>
 
 #if !defined(__CUDACC_RTC__)
+#  include <devcomm/channel/message_table.hpp>
 #  include <devcomm/launch.hpp>
 #endif

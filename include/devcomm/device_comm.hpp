@@ -20,7 +20,7 @@ struct failure_log;
 struct device_comm {
   /// Changes whenever the layout of anything that enters a kernel changes. The host library refuses
   /// to make a communicator for a program built with another one.
-  static constexpr uint32_t layout_version = 5;
+  static constexpr uint32_t layout_version = 7;
 
   uint32_t version;              ///< `layout_version` of the host library that made it
   uint32_t flags;                ///< `check_launch`
@@ -38,9 +38,13 @@ struct device_comm {
   /// mode, at the first round of packets of each session and of each call of a collective.
   static constexpr uint32_t check_launch = 1;
 
+  /// This rank's index in the LSA team: what `sym_ptr::lsa` and the sessions of `lsa` take. It is `rank` only where the
+  /// LSA team is the world.
+  DEVCOMM_HOST_DEVICE constexpr int lsa_rank() const { return rank - lsa_first; }
+
   DEVCOMM_HOST_DEVICE constexpr team world() const { return {rank, size, 0, 1}; }
   /// The ranks that can load and store each other's memory.
-  DEVCOMM_HOST_DEVICE constexpr team lsa() const { return {rank - lsa_first, lsa_size, lsa_first, 1}; }
+  DEVCOMM_HOST_DEVICE constexpr team lsa() const { return {lsa_rank(), lsa_size, lsa_first, 1}; }
   /// The ranks with the caller's index in each LSA team. *Requires* LSA teams of one size.
   DEVCOMM_HOST_DEVICE constexpr team rail() const { return outer_factor(world(), lsa_size); }
 

@@ -40,8 +40,35 @@ inline void check_cuda(cudaError_t code, const char* call) {
   if (code != cudaSuccess) throw cuda_error(code, call);
 }
 
+namespace detail {
+
+/// Whether code built for this PTX version has the instruction of `wait_for_prior_launch`: without it the function is
+/// empty, also where the driver compiles older PTX for a newer GPU.
+constexpr bool can_wait_for_prior_launch(int ptx_version) { return ptx_version >= 90; }
+
+/// Whether `kernel`, as it runs on the current device, can.
+inline bool can_wait_for_prior_launch(const void* kernel) {
+  struct answer {
+    const void* kernel;
+    int device;
+    bool value;
+  };
+  thread_local answer last{};
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "launch");
+  if (last.kernel != kernel || last.device != device) {
+    cudaFuncAttributes attributes{};
+    check_cuda(cudaFuncGetAttributes(&attributes, kernel), "launch");
+    last = {kernel, device, can_wait_for_prior_launch(attributes.ptxVersion)};
+  }
+  return last.value;
+}
+
+}  // namespace detail
+
 /// Launches `kernel` on the current device; asynchronous, and capturable into a graph. Throws
-/// `cuda_error` when the launch itself is refused.
+/// `cuda_error` when the launch itself is refused. A programmatic dependent launch whose code cannot wait for its
+/// predecessor, because it was built for PTX below 9.0, is an ordinary one.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const launch_config& config, Arguments&&... arguments) {
   cudaLaunchAttribute attributes[2];
@@ -50,7 +77,7 @@ void launch(void (*kernel)(Parameters...), const launch_config& config, Argument
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;
   }
-  if (config.programmatic_dependent) {
+  if (config.programmatic_dependent && detail::can_wait_for_prior_launch(reinterpret_cast<const void*>(kernel))) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }

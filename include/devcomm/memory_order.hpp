@@ -6,8 +6,8 @@
 
 namespace devcomm {
 
-/// Same enumerators and values as `cuda::std::memory_order` (so a `static_cast` converts), without
-/// the seconds that `<cuda/atomic>` adds to a compilation.
+/// Same enumerators and values as `cuda::std::memory_order`, without the seconds that `<cuda/atomic>` adds to a
+/// compilation. Calls take either, see `any_order`.
 enum class memory_order : int { relaxed = 0, acquire = 2, release = 3, acq_rel = 4 };
 
 /// The threads among which an order holds: one block, one GPU, or all GPUs and the host.

@@ -19,13 +19,34 @@ enum class packet_protocol : uint32_t {
 #undef DEVCOMM_X
 };
 
-/// The kind of call that was waiting: `lsa_barrier`, or `ll_mailbox` and so on for each packet protocol.
+/// The kind of call that was waiting: `lsa_barrier`, `ll_mailbox` and so on for each packet protocol, `lsa_signal`, an
+/// end of a FIFO, or a message.
 enum class operation : uint32_t {
   none = 0,
   lsa_barrier = 1,
 #define DEVCOMM_X(protocol, name) protocol##_mailbox,
   DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
 #undef DEVCOMM_X
+      lsa_signal,
+  fifo_send,     ///< through a full FIFO
+  fifo_receive,  ///< from an empty one
+  message_send,  ///< of a group of messages, see `channel::group_session`; known by its place in the rank's list
+  message_receive,
+  multimem_barrier,
+};
+
+/// What a wait asks of the word that it polls.
+enum class wait_condition : uint32_t {
+  epoch = 0,       ///< that the peer has reached an epoch
+  at_least,        ///< at least a value, by the sign of the difference
+  equal,           ///< just a value
+  predicate,       ///< what a function of the caller's takes
+  sent,            ///< that the peer has sent so many steps of a FIFO
+  taken,           ///< that the peer has taken so many
+  receive_listed,  ///< that the peer receives the next piece of a message
+  send_listed,     ///< that the peer sends the next message
+  piece_sent,      ///< that the peer has sent so many pieces of messages
+  slot_free,       ///< that a slot of a pool is free
 };
 
 DEVCOMM_HOST_DEVICE constexpr const char* to_string(packet_protocol protocol) {
@@ -46,6 +67,12 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
   case operation::protocol##_mailbox: return name " mailbox";
       DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
 #undef DEVCOMM_X
+    case operation::fifo_send: return "FIFO";
+    case operation::fifo_receive: return "FIFO";
+    case operation::lsa_signal: return "LSA signal";
+    case operation::message_send: return "send";
+    case operation::message_receive: return "receive";
+    case operation::multimem_barrier: return "multimem barrier";
   }
   return "unknown operation";
 }

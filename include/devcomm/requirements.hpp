@@ -11,10 +11,21 @@ namespace lsa {
 struct barriers;
 }  // namespace lsa
 
+namespace multimem {
+enum class policy : uint32_t;
+}  // namespace multimem
+
 namespace detail {
 
 /// `bytes` rounded up to lines of 128.
 DEVCOMM_HOST_DEVICE constexpr uint64_t whole_lines(uint64_t bytes) { return (bytes + 127) / 128 * 128; }
+
+/// `items * item_bytes`, or more than any window has where that would not fit 64 bits, so that creation fails for want
+/// of memory rather than make too little.
+DEVCOMM_HOST_DEVICE constexpr uint64_t limited_product(uint64_t items, uint64_t item_bytes) {
+  constexpr uint64_t most = uint64_t{1} << 61;
+  return item_bytes != 0 && items > most / item_bytes ? most : items * item_bytes;
+}
 
 }  // namespace detail
 
@@ -115,12 +126,21 @@ class requirements {
 
   // For features.
 
-  /// Device code finds resource `which` by `handle`.
+  /// Device code finds resource `which` by `handle`. There is one of each: creation of the device communicator fails
+  /// where it was asked for twice.
   DEVCOMM_HOST_DEVICE constexpr void set_implicit(implicit_resource which, const implicit_handle& handle) {
+    asked_[static_cast<uint32_t>(which)] += asked_[static_cast<uint32_t>(which)] < 2 ? 1u : 0u;
     implicit_[static_cast<uint32_t>(which)] = handle;
   }
   /// Creation of the device communicator fails where links between ranks do not keep lines of 128 bytes whole.
   DEVCOMM_HOST_DEVICE constexpr void require_whole_lines() { whole_lines_ = true; }
+  /// Creation of the device communicator fails where the LSA team is not the world, see `lsa::whole_world`.
+  DEVCOMM_HOST_DEVICE constexpr void require_whole_world() { whole_world_ = true; }
+  /// Multimem on the resource window, see `multimem::resources`. The strictest of all that ask wins.
+  DEVCOMM_HOST_DEVICE constexpr void require_multimem(devcomm::multimem::policy asked) {
+    constexpr devcomm::multimem::policy none{};
+    if (multimem_ == none || (asked != none && asked < multimem_)) multimem_ = asked;
+  }
 
   // For the host library.
 
@@ -132,6 +152,13 @@ class requirements {
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return lsa_; }
   /// Whether something needs links that keep lines of 128 bytes whole.
   DEVCOMM_HOST_DEVICE constexpr bool whole_lines() const { return whole_lines_; }
+  DEVCOMM_HOST_DEVICE constexpr bool whole_world() const { return whole_world_; }
+  /// What was asked of multimem for the resource window; 0 is nothing.
+  DEVCOMM_HOST_DEVICE constexpr devcomm::multimem::policy multimem() const { return multimem_; }
+  /// Whether resource `which` was asked for more than once.
+  DEVCOMM_HOST_DEVICE constexpr bool is_ambiguous(implicit_resource which) const {
+    return asked_[static_cast<uint32_t>(which)] > 1;
+  }
 
  private:
   /// Sums that would overflow end here, and no window is that large: creation then fails for want of memory.
@@ -144,7 +171,10 @@ class requirements {
   uint64_t bytes_ = resource_header_bytes;
   uint64_t fingerprint_ = 0xcbf29ce484222325u;
   implicit_handle implicit_[2]{};
+  uint32_t asked_[2]{};  // how often, up to 2
   bool whole_lines_ = false;
+  bool whole_world_ = false;
+  devcomm::multimem::policy multimem_{};
 };
 
 }  // namespace devcomm

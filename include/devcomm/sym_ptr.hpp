@@ -24,6 +24,10 @@ struct sym_ptr {
     return reinterpret_cast<T*>(memory.peer_pointer(world_rank, offset));
   }
 
+  /// The element on all LSA members at once. *Requires* `multimem/ptr.cuh`.
+  template <class Mode = devcomm::multimem::automatic>
+  DEVCOMM_DEVICE devcomm::multimem::ptr<T, Mode> multimem() const;
+
   /// The same address as elements of another type.
   template <class U>
   DEVCOMM_HOST_DEVICE sym_ptr<U> as() const {

@@ -7,6 +7,12 @@
 
 namespace devcomm {
 
+namespace multimem {
+struct automatic;
+template <class T, class Mode>
+class ptr;
+}  // namespace multimem
+
 /// The same span of memory on every rank, addressable for load and store on each LSA peer.
 ///
 /// Two layouts. *Strided*: one reservation of address space with a slot for each LSA member at a
@@ -15,7 +21,7 @@ namespace devcomm {
 /// device memory, one dependent load. Offsets are in bytes and the same on all ranks.
 struct window {
   char* base;          ///< strided: slot of LSA member 0; table: null
-  char* const* table;  ///< table: address of each LSA member's memory; strided: null
+  char* const* table;  ///< table: address of each LSA member's memory; strided: null, or a `multimem::window_record`
   char* local;         ///< this rank's memory
   uint64_t stride;     ///< bytes from one slot to the next
   uint64_t bytes;      ///< usable bytes on each rank
@@ -34,7 +40,7 @@ struct window {
   DEVCOMM_HOST_DEVICE char* lsa_pointer(int member, uint64_t offset = 0) const {
     DEVCOMM_ASSERT(member >= 0 && member < lsa_size, "LSA peer is outside the LSA team of this window");
     DEVCOMM_ASSERT(offset <= bytes, "window offset is past the window's end");
-    char* slot = table == nullptr ? base + static_cast<uint64_t>(member) * stride : table[member];
+    char* slot = base != nullptr ? base + static_cast<uint64_t>(member) * stride : table[member];
     return slot + offset;
   }
 
@@ -43,6 +49,10 @@ struct window {
     const int member = world_rank - lsa_first;
     return member >= 0 && member < lsa_size ? lsa_pointer(member, offset) : nullptr;
   }
+
+  /// Memory of all LSA members at once, from `offset` on. *Requires* `multimem/ptr.cuh`.
+  template <class T, class Mode = devcomm::multimem::automatic>
+  DEVCOMM_DEVICE devcomm::multimem::ptr<T, Mode> multimem(uint64_t offset = 0) const;
 };
 
 static_assert(sizeof(window) == 56, "layout enters kernels; change device_comm::layout_version with it");

@@ -15,6 +15,10 @@ fresh_tree() {
   printf '/// \\file seam.cuh\n#pragma once\n\ninline void trap() { asm volatile("trap;"); }\n' \
     >"$work/tree/include/devcomm/detail/arch/seam.cuh"
   mkdir "$work/tree/scripts"
+  mkdir -p "$work/tree/host/src/util" "$work/tree/docs"
+  printf '// {"DEVCOMM_GOOD", "tests", "nothing"},\n' >"$work/tree/host/src/util/known_variables.hpp"
+  printf '<!-- begin: list -->\n| variable | read by | meaning |\n|---|---|---|\n| `DEVCOMM_GOOD` | tests | nothing |\n<!-- end: list -->\n' \
+    >"$work/tree/docs/environment.md"
   printf '#!/usr/bin/env bash\necho "$HOME"\n' >"$work/tree/scripts/good.sh"
 }
 add_line() { # FILE LINE
@@ -32,7 +36,7 @@ expect() { # ok|refused CHECK WHAT
 }
 
 fresh_tree
-for check in format seam headers directions shell; do expect ok "$check" "a good tree"; done
+for check in format seam headers directions shell variables; do expect ok "$check" "a good tree"; done
 
 fresh_tree && add_line good.hpp 'int   badly( int  spaced );'
 expect refused format "a badly spaced line"
@@ -55,6 +59,15 @@ fresh_tree && for _ in $(seq 600); do add_line good.hpp ''; done
 expect refused headers "a header of 605 lines"
 fresh_tree && touch "$work/tree/include/devcomm/body.inl"
 expect refused headers "an .inl file"
+
+for fault in 'const char* f() { return std::getenv("DEVCOMM_BAD"); }' 'auto f() { return variables("DEVCOMM_BAD"); }'; do
+  fresh_tree && printf '%s\n' "$fault" >"$work/tree/host/src/util/bad.cpp"
+  expect refused variables "$fault"
+done
+fresh_tree && printf 'echo "$DEVCOMM_BAD"\n' >"$work/tree/scripts/bad.sh"
+expect refused variables "a script that reads an unlisted variable"
+fresh_tree && sed -i 's/nothing/something/' "$work/tree/docs/environment.md"
+expect refused variables "a page that differs from the list"
 
 add_file() { # PATH LINE
   mkdir -p "$(dirname "$work/tree/$1")"
@@ -87,5 +100,5 @@ fresh_tree && printf '#!/usr/bin/env bash\nfiles=$(ls)\nrm ${files[@]/x}\n' >"$w
 expect refused shell "an unquoted expansion"
 
 rm -rf "$work/tree" && mkdir "$work/tree"
-for check in format seam headers directions shell; do expect refused "$check" "an empty tree"; done
+for check in format seam headers directions shell variables; do expect refused "$check" "an empty tree"; done
 exit "$failed"

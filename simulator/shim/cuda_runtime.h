@@ -10,10 +10,11 @@
 #include <cuda_runtime_api.h>
 #include <vector_functions.h>
 
-#include <devcomm/simulator/detail/built_in_variables.hpp>
 #include <devcomm/simulator/detail/launch.hpp>
+#include <devcomm/simulator/detail/launch_syntax.hpp>
 #include <devcomm/simulator/device/atomics.hpp>
 #include <devcomm/simulator/device/math.hpp>
+#include <devcomm/simulator/device/ptx.hpp>
 #include <devcomm/simulator/device/threads.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 

@@ -96,6 +96,8 @@ struct cudaFuncAttributes {
   std::size_t localSizeBytes;
   int maxThreadsPerBlock;
   int numRegs;
+  int ptxVersion;
+  int binaryVersion;
   int maxDynamicSharedSizeBytes;
 };
 

@@ -1,5 +1,5 @@
 /// \file vector_functions.h
-/// `make_float4` and its like.
+/// `make_float4` and the like.
 #pragma once
 
 #include <vector_types.h>

@@ -31,6 +31,23 @@ DEVCOMM_SIMULATOR_VECTORS(double, double, 16, 16)
 
 #undef DEVCOMM_SIMULATOR_VECTORS
 
+// Of CUDA 13: vectors of four 8-byte numbers by alignment.
+#define DEVCOMM_SIMULATOR_ALIGNED(T, name) \
+  struct alignas(16) name##4_16a {         \
+    T x, y, z, w;                          \
+  };                                       \
+  struct alignas(32) name##4_32a {         \
+    T x, y, z, w;                          \
+  };
+
+DEVCOMM_SIMULATOR_ALIGNED(long, long)
+DEVCOMM_SIMULATOR_ALIGNED(unsigned long, ulong)
+DEVCOMM_SIMULATOR_ALIGNED(long long, longlong)
+DEVCOMM_SIMULATOR_ALIGNED(unsigned long long, ulonglong)
+DEVCOMM_SIMULATOR_ALIGNED(double, double)
+
+#undef DEVCOMM_SIMULATOR_ALIGNED
+
 /// Extents of a grid or a block.
 struct dim3 {
   unsigned int x, y, z;

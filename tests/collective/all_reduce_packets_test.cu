@@ -22,7 +22,7 @@ constexpr unsigned threads = 64;
 
 struct one_shot {
   static constexpr const char* name = "one-shot";
-  static std::uint32_t room(std::uint64_t packs, int) { return collective::one_shot_capacity(packs); }
+  static std::uint32_t capacity(std::uint64_t packs, int) { return collective::one_shot_capacity(packs); }
   template <class T, class Session, class Produce, class Consume, class Operator>
   __device__ static void run(Session& session, collective::slice packs, const Produce& produce, const Consume& consume,
                              Operator op) {
@@ -32,7 +32,7 @@ struct one_shot {
 
 struct two_shot {
   static constexpr const char* name = "two-shot";
-  static std::uint32_t room(std::uint64_t packs, int ranks) { return collective::two_shot_capacity(packs, ranks); }
+  static std::uint32_t capacity(std::uint64_t packs, int ranks) { return collective::two_shot_capacity(packs, ranks); }
   template <class T, class Session, class Produce, class Consume, class Operator>
   __device__ static void run(Session& session, collective::slice packs, const Produce& produce, const Consume& consume,
                              Operator op) {
@@ -148,7 +148,7 @@ void check_types_and_sizes() {
       test::on_ranks(ranks, [packs](host::communicator& comm) {
         auto needs = comm.requirements();
         const auto mailboxes =
-            needs.add(lsa::mailboxes_for<Session>(comm.lsa(), most_blocks, Algorithm::room(packs, comm.size())));
+            needs.add(lsa::mailboxes_for<Session>(comm.lsa(), most_blocks, Algorithm::capacity(packs, comm.size())));
         const auto device_comm = comm.create_device_comm(needs);
         buffers memory;
         check_sizes<Session, Algorithm, __nv_bfloat16>(comm, device_comm, mailboxes, memory);
@@ -164,7 +164,7 @@ template <class Session, class Algorithm>
 void check_changing_sizes(std::uint32_t epoch) {
   test::on_ranks(test::ranks_that_meet(4), [epoch](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(32, comm.size())));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::capacity(32, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t most = 700;
     constexpr int launches = 30;
@@ -214,7 +214,7 @@ template <class Session, class Algorithm>
 void check_replays() {
   test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::room(64, comm.size())));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 2, Algorithm::capacity(64, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 333;
     test::device_array<float> data(count);
@@ -262,7 +262,7 @@ void check_bits() {
   results.assign(8, {});
   test::on_ranks(test::ranks_that_meet(5), [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 1, Algorithm::room(64, comm.size())));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 1, Algorithm::capacity(64, comm.size())));
     const auto device_comm = comm.create_device_comm(needs);
     constexpr std::size_t count = 500;
     std::vector<float> input(count);

@@ -25,8 +25,8 @@ namespace {
 
 constexpr unsigned threads = 64;
 constexpr unsigned most_blocks = 2;
-constexpr unsigned groups_of_block = 2;  // where blocks have several
-constexpr std::size_t room = 1 << 20;    // bytes for inputs, and as many for outputs
+constexpr unsigned groups_of_block = 2;    // where blocks have several
+constexpr std::size_t capacity = 1 << 20;  // bytes for inputs, and as many for outputs
 
 // Operators, chosen at run time: one kernel for all.
 
@@ -317,11 +317,11 @@ struct pull {
   }
 };
 
-/// Turns results over as their owner has them, and back as soon as they are all there, in rows of `grain` packs by
-/// other threads of the group than have stored them: so each must be mapped and completed just once.
+/// Turns results over as their owner has them, and back as soon as they are all there, in rows of `granularity` packs
+/// by other threads of the group than have stored them: so each must be mapped and completed just once.
 template <class T, class Consume>
 struct turned_over {
-  static constexpr std::uint32_t grain = 3;
+  static constexpr std::uint32_t granularity = 3;
 
   Consume consume;
   const warp_span& group;
@@ -340,7 +340,9 @@ struct turned_over {
   }
   __device__ void operator()(std::uint64_t i, const pack<T>& value) const { consume(i, value); }
   __device__ void complete(collective::slice packs) const {
-    const auto is_between_rows = [&](std::uint64_t i) { return i == share.end || (i - share.begin) % grain == 0; };
+    const auto is_between_rows = [&](std::uint64_t i) {
+      return i == share.end || (i - share.begin) % granularity == 0;
+    };
     if (!is_between_rows(packs.begin) || !is_between_rows(packs.end)) return;
     const auto thread = static_cast<std::uint64_t>(group.size() - 1 - group.thread_rank());
     for (std::uint64_t i = packs.begin + thread; i < packs.end; i += static_cast<std::uint64_t>(group.size()))
@@ -372,9 +374,9 @@ struct chunked {
     const unsigned groups = gridDim.x * groups_of_block;
     const auto share =
         collective::shard_of_length(packs, collective::packs_per_block(packs, groups), static_cast<int>(index));
-    constexpr std::uint32_t grain = InRows ? turned_over<T, to_own>::grain : 1;
+    constexpr std::uint32_t granularity = InRows ? turned_over<T, to_own>::granularity : 1;
     const auto chunks = collective::chunk_scratch::of_group(
-        at.comm, at.chunks, at.chunks.packs_for(groups, at.comm.lsa_size, grain), index, grain);
+        at.comm, at.chunks, at.chunks.packs_for(groups, at.comm.lsa_size, granularity), index, granularity);
     const warp_span group(part * warps, warps, 1 + part);
     lsa::barrier_session barrier{group, at.comm, index};
     const auto reduce = [&](const auto& consume) {
@@ -406,10 +408,10 @@ class program {
  public:
   explicit program(host::communicator& comm)
       : comm_(comm),
-        input_(comm.allocate(room)),
-        output_(comm.allocate(room)),
-        in_(room, std::byte{0x3c}),
-        out_(room, std::byte{0x5a}) {
+        input_(comm.allocate(capacity)),
+        output_(comm.allocate(capacity)),
+        in_(capacity, std::byte{0x3c}),
+        out_(capacity, std::byte{0x5a}) {
     requirements needs = comm.requirements().lsa_barriers(most_blocks * groups_of_block);
     constexpr std::uint32_t packs = 24;  // in a round, so that some vectors take several
     at_.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, 2 * packs});
@@ -440,7 +442,7 @@ class program {
       out_at = whole + out.begin;
     }
     used_ += ((count + 8) * sizeof(T) + 127) / 128 * 128;
-    test::require(used_ <= room, "the test's windows are too small");
+    test::require(used_ <= capacity, "the test's windows are too small");
 
     image& source = in_place ? out_ : in_;
     for (std::uint64_t i = 0; i < in.size(); ++i) {
@@ -508,7 +510,7 @@ class program {
       check_cuda(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
       check_cuda(cudaStreamSynchronize(stream), "the collectives");
       device_comm_->check();
-      image got(room);
+      image got(capacity);
       copy(got.data(), output_.data(), stream);
       bits_.clear();
       for (const auto& check : checks_) check(got);
@@ -549,7 +551,7 @@ class program {
   }
 
   static void copy(void* to, const void* from, cudaStream_t stream) {
-    check_cuda(cudaMemcpyAsync(to, from, room, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    check_cuda(cudaMemcpyAsync(to, from, capacity, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     check_cuda(cudaStreamSynchronize(stream), "cudaMemcpyAsync");
   }
 

@@ -1,4 +1,4 @@
-// Whoever gives a deadline looks at whether it passed.
+// A call with a deadline returns a status that the caller must check.
 #include <devcomm/devcomm.cuh>
 
 __global__ void kernel(devcomm::device_comm comm, bool* met) {

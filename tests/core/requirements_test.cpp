@@ -1,5 +1,8 @@
 #include <devcomm/lsa/barriers.hpp>
 #include <devcomm/lsa/mailboxes.hpp>
+#include <devcomm/lsa/signals.hpp>
+#include <devcomm/lsa/whole_world.hpp>
+#include <devcomm/multimem/resources.hpp>
 #include <devcomm/requirements.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -56,8 +59,31 @@ TEST_CASE("requirements that differ in any number have different fingerprints") 
       fingerprint_of([](requirements& needs) {
         static_cast<void>(needs.add(lsa::ll_mailboxes{needs.lsa(), 2, 32}));
       }),
+      fingerprint_of([](requirements& needs) {
+        static_cast<void>(needs.add(lsa::signals{needs.lsa(), 1}));
+      }),
+      fingerprint_of([](requirements& needs) {
+        static_cast<void>(needs.add(lsa::signals{needs.lsa(), 2}));
+      }),
+      fingerprint_of([](requirements& needs) { needs.with(lsa::whole_world{}); }),
+      fingerprint_of([](requirements& needs) { needs.with(multimem::resources{multimem::policy::required}); }),
+      fingerprint_of([](requirements& needs) { needs.with(multimem::resources{multimem::policy::or_software}); }),
   };
-  CHECK(all.size() == 8);
+  CHECK(all.size() == 13);
+}
+
+TEST_CASE("the strictest request for multimem wins") {
+  using multimem::policy;
+  const auto asked = [](policy first, policy second) {
+    requirements needs(world_team(0, 4));
+    needs.with(multimem::resources{first}).with(multimem::resources{second});
+    return needs.multimem();
+  };
+  CHECK(requirements(world_team(0, 4)).multimem() == policy::none);
+  CHECK(asked(policy::none, policy::or_software) == policy::or_software);
+  CHECK(asked(policy::or_software, policy::none) == policy::or_software);
+  CHECK(asked(policy::or_software, policy::required) == policy::required);
+  CHECK(asked(policy::required, policy::or_software) == policy::required);
 }
 
 TEST_CASE("requirements past any memory stay past it") {

@@ -7,6 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -49,6 +50,60 @@ TEST_CASE("copy moves every element and no other, at any size and alignment") {
         check_copy<float, warp>(count, from, to, 32);
         check_copy<double, block>(count, from, to, 96);
         check_copy<float, thread>(count, from, to, 1);
+      }
+    }
+  }
+}
+
+namespace {
+
+/// An element of any size.
+template <int Bytes, int Align>
+struct alignas(Align) blob {
+  unsigned char bytes[Bytes];
+};
+
+template <class T>
+__global__ void copy_to_two(T* to, T* too, const T* from, std::uint64_t count) {
+  copy_to_all<T>(
+      block{}, 2, [&](int d) { return d == 0 ? to : too; }, from, count);
+}
+
+/// Copies `count` elements between ranges that begin `from_skew` and `to_skew` elements past a multiple of 256 bytes.
+template <class T>
+void check_copy_of_bytes(std::size_t count, std::size_t from_skew, std::size_t to_skew) {
+  INFO("count " << count << ", skews " << from_skew << " and " << to_skew << ", size of T " << sizeof(T));
+  std::vector<unsigned char> source((count + from_skew) * sizeof(T));
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<unsigned char>(1 + i % 251);
+  const std::size_t begin = (test::guard + to_skew) * sizeof(T);
+  std::vector<unsigned char> expected(begin + (count + test::guard) * sizeof(T), 0xa5);
+  const test::device_array<unsigned char> from(source);
+  const test::device_array<unsigned char> to(expected);
+  const test::device_array<unsigned char> too(expected);
+  launch(copy_to_two<T>, {.grid = 1, .block = 64, .stream = cudaStreamPerThread},
+         reinterpret_cast<T*>(to.get() + begin), reinterpret_cast<T*>(too.get() + begin),
+         reinterpret_cast<const T*>(from.get() + from_skew * sizeof(T)), count);
+  test::finish("copy_to_two");
+  std::copy(source.begin() + static_cast<std::ptrdiff_t>(from_skew * sizeof(T)), source.end(),
+            expected.begin() + static_cast<std::ptrdiff_t>(begin));
+  REQUIRE(to.read() == expected);
+  REQUIRE(too.read() == expected);
+}
+
+}  // namespace
+
+TEST_CASE("copy moves elements of any size and no byte beside them") {
+  for (const std::size_t count : {0u, 1u, 2u, 5u, 63u, 64u, 1000u}) {
+    for (const std::size_t from : {0u, 1u, 4u}) {
+      for (const std::size_t to : {0u, 1u, 4u}) {
+        check_copy_of_bytes<blob<3, 1>>(count, from, to);
+        check_copy_of_bytes<blob<6, 2>>(count, from, to);
+        check_copy_of_bytes<blob<6, 1>>(count, from, to);
+        check_copy_of_bytes<blob<12, 4>>(count, from, to);
+        check_copy_of_bytes<blob<24, 8>>(count, from, to);
+        check_copy_of_bytes<blob<24, 4>>(count, from, to);
+        check_copy_of_bytes<blob<40, 8>>(count, from, to);
+        check_copy_of_bytes<blob<48, 16>>(count, from, to);
       }
     }
   }

@@ -33,12 +33,12 @@ void check_reduce(int sources, int destinations, std::size_t count, std::size_t 
                   Reference reference) {
   INFO("count " << count << ", " << sources << " sources, " << destinations << " destinations, skews " << from_skew
                 << " and " << to_skew << ", size of T " << sizeof(T));
-  const std::size_t room = 2 * test::guard + count + 16;
-  std::vector<T> inputs(room * static_cast<std::size_t>(sources));
-  std::vector<T> outputs(room * static_cast<std::size_t>(destinations));
+  const std::size_t capacity = 2 * test::guard + count + 16;
+  std::vector<T> inputs(capacity * static_cast<std::size_t>(sources));
+  std::vector<T> outputs(capacity * static_cast<std::size_t>(destinations));
   std::memset(static_cast<void*>(outputs.data()), 0x5a, outputs.size() * sizeof(T));
   const auto begin = [&](int which, std::size_t skew) {
-    return static_cast<std::size_t>(which) * room / 16 * 16 + skew;
+    return static_cast<std::size_t>(which) * capacity / 16 * 16 + skew;
   };
   for (int s = 0; s < sources; ++s) {
     for (std::size_t i = 0; i < count; ++i) inputs[begin(s, from_skew) + i] = test::element<T>(i, s);
@@ -64,6 +64,71 @@ void check_reduce(int sources, int destinations, std::size_t count, std::size_t 
 }
 
 }  // namespace
+
+namespace {
+
+/// `Words` numbers that are reduced each by itself: 12, 24, 40 bytes.
+template <class Word, int Words>
+struct vector_of {
+  Word at[Words];
+
+  static Word first();
+};
+
+template <class T>
+__global__ void reduce_vectors(pointers<const T> from, int sources, pointers<T> to, std::uint64_t count) {
+  const auto add = [](T a, const T& b) {
+    for (std::size_t i = 0; i < sizeof(a.at) / sizeof(a.at[0]); ++i)
+      a.at[i] = static_cast<decltype(T::first())>(a.at[i] + b.at[i]);
+    return a;
+  };
+  reduce_copy<T>(
+      block{}, sources, [&](int s) { return from.at[s]; }, 2, [&](int d) { return to.at[d]; }, count, add);
+}
+
+template <class Word, int Words>
+void check_reduce_of_vectors(std::size_t count, std::size_t skew) {
+  using T = vector_of<Word, Words>;
+  INFO("count " << count << ", skew " << skew << ", size of T " << sizeof(T));
+  constexpr int sources = 3;
+  const std::size_t words = (count + skew) * Words;
+  std::vector<Word> expected((2 * test::guard + count + skew) * Words, Word{77});
+  pointers<const T> from{};
+  std::vector<std::vector<Word>> inputs;
+  for (int s = 0; s < sources; ++s) {
+    std::vector<Word> input(words);
+    for (std::size_t i = 0; i < words; ++i) input[i] = static_cast<Word>((i * 7 + static_cast<std::size_t>(s)) % 11);
+    inputs.push_back(input);
+  }
+  const test::device_array<Word> in[sources] = {
+      test::device_array<Word>(inputs[0]), test::device_array<Word>(inputs[1]), test::device_array<Word>(inputs[2])};
+  const test::device_array<Word> out[2] = {test::device_array<Word>(expected), test::device_array<Word>(expected)};
+  for (int s = 0; s < sources; ++s) from.at[s] = reinterpret_cast<const T*>(in[s].get()) + skew;
+  pointers<T> to{};
+  for (int d = 0; d < 2; ++d) to.at[d] = reinterpret_cast<T*>(out[d].get()) + test::guard;
+  launch(reduce_vectors<T>, {.grid = 1, .block = 64, .stream = cudaStreamPerThread}, from, sources, to, count);
+  test::finish("reduce_vectors");
+  for (std::size_t i = 0; i < count * Words; ++i) {
+    Word total = 0;
+    for (const auto& input : inputs) total = static_cast<Word>(total + input[skew * Words + i]);
+    expected[test::guard * Words + i] = total;
+  }
+  for (const auto& one : out) REQUIRE(one.read() == expected);
+}
+
+}  // namespace
+
+TEST_CASE("reduce_copy takes elements of any size") {
+  for (const std::size_t count : {0u, 1u, 5u, 64u, 700u}) {
+    for (const std::size_t skew : {0u, 1u, 4u}) {
+      check_reduce_of_vectors<unsigned char, 3>(count, skew);
+      check_reduce_of_vectors<std::uint16_t, 3>(count, skew);
+      check_reduce_of_vectors<float, 3>(count, skew);
+      check_reduce_of_vectors<float, 6>(count, skew);
+      check_reduce_of_vectors<double, 5>(count, skew);
+    }
+  }
+}
 
 TEST_CASE("reduce_copy reduces every element and touches no other") {
   const auto add = [](float a, float b) { return a + b; };

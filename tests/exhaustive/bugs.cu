@@ -20,15 +20,15 @@ __device__ void store(std::uint32_t* word, std::uint32_t value) {
   arch::store<memory_order::release, scope::system>(word, value);
 }
 
-/// All lanes of a warp look until `look` returns true.
-template <class Look>
-__device__ void wait_for_lines(const device_comm& comm, Look look) {
+/// All lanes of a warp poll until `arrived` returns true.
+template <class Arrived>
+__device__ void wait_for_lines(const device_comm& comm, Arrived arrived) {
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
   const auto label = [&] {
     return detail::wait_label{
         operation::ll128_mailbox, 0, comm.rank, (comm.rank + 1) % comm.size, 1, comm.timeout, false};
   };
-  detail::poll<1, detail::whole_warp>(home, {false, 0}, label, look, [](status) {});
+  detail::poll<1, detail::whole_warp>(home, {false, 0}, label, arrived, [](status) {});
 }
 
 /// Three ranks count themselves in; a load and a store are no addition. Wrong only if all three load first.
@@ -89,8 +89,7 @@ bool all_came(const bench& b) {
   return true;
 }
 
-/// Rank 0 passes epochs on by a counter that comes again after so many; rank 1 takes two looks at it for the same epoch
-/// when they find the same.
+/// Rank 0 publishes epochs by a counter that wraps around; rank 1 takes two equal values for the same epoch.
 __global__ void count_epochs(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
   std::uint32_t* const epoch = board.lsa(0);
   std::uint32_t* const data = epoch + 1;
@@ -134,8 +133,8 @@ __global__ void send_lines(device_comm comm, sym_ptr<std::uint32_t> board, std::
     arch::vec16 got{};
     wait_for_lines(comm, [&] {
       got = arch::load_lines(board.local() + place);
-      const bool looks = has_flag && (!one_flag || lane == 31);
-      return !arch::any(arch::full_mask, looks && (without_epoch ? got.z == 0 : got.z < flag));
+      const bool checks = has_flag && (!one_flag || lane == 31);
+      return !arch::any(arch::full_mask, checks && (without_epoch ? got.z == 0 : got.z < flag));
     });
     lost += got.x != round || got.y != lane || got.z != words.z ? 1u : 0u;
     arch::sync_warp(arch::full_mask);

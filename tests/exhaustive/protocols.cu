@@ -45,7 +45,7 @@ __device__ Group make_group() {
 
 enum class barrier_call { sync, arrive_and_wait, relaxed };
 
-/// In each round every rank writes a word, meets the others, and reads theirs.
+/// In each round every rank writes a word, synchronizes with the others, and reads theirs.
 template <class Group>
 __device__ std::uint32_t meet(lsa::barrier_session<Group>& barrier, team members, const device_comm& comm,
                               sym_ptr<std::uint32_t> board, int first, int rounds, barrier_call call) {
@@ -217,7 +217,7 @@ __global__ void send_ll128(device_comm comm, lsa::ll128_handle channels, std::ui
 
 // --- collectives ---
 
-enum class algorithm { one_shot, two_shot, reduce_scatter, all_gather, broadcast };
+enum class algorithm { one_shot, two_shot, reduce_scatter, all_gather, broadcast, exchange, all_to_all };
 
 template <template <class> class Session, class Group, class Handle>
 __global__ void run(device_comm comm, Handle channels, std::uint32_t* result, algorithm how, std::uint32_t packs) {
@@ -253,13 +253,21 @@ __global__ void run(device_comm comm, Handle channels, std::uint32_t* result, al
       collective::broadcast<float>(channel, root, all, produce,
                                    [&](std::uint64_t i, const pack<float>& value) { consume_from(root, i, value); });
       break;
+    case algorithm::exchange: {
+      const auto with = collective::partners::in_ring(comm.rank, comm.size);
+      collective::exchange<float>(channel, with, all, produce, [&](std::uint64_t i, const pack<float>& value) {
+        consume_from(with.from, i, value);
+      });
+      break;
+    }
+    case algorithm::all_to_all: collective::all_to_all<float>(channel, all, produce_for, consume_from); break;
   }
   result[threadIdx.x] = 1 + wrong;
 }
 
 /// A scenario whose kernel takes a channel of `packets` packets.
 template <class Handle, class Kernel, class... Arguments>
-scenario packets(const char* name, int ranks, const char* bound, std::uint32_t room, int launches, Kernel kernel,
+scenario packets(const char* name, int ranks, const char* bound, std::uint32_t capacity, int launches, Kernel kernel,
                  Arguments... arguments) {
   constexpr unsigned threads = std::is_same_v<Handle, lsa::ll128_handle> ? threads_of<warp> : 1;
   const auto channels = std::make_shared<Handle>();
@@ -269,7 +277,7 @@ scenario packets(const char* name, int ranks, const char* bound, std::uint32_t r
           false,
           [=](requirements& needs) {
             Handle mine{};
-            mine = needs.add(lsa::mailboxes<Handle::protocol>{needs.lsa(), 1, room});
+            mine = needs.add(lsa::mailboxes<Handle::protocol>{needs.lsa(), 1, capacity});
             static std::mutex one;
             const std::lock_guard hold(one);
             *channels = mine;
@@ -303,8 +311,8 @@ __global__ void reduce_direct(device_comm comm, sym_ptr<std::uint32_t> board, st
   result[0] = 1 + wrong;
 }
 
-scenario direct(int ranks) {
-  return {"all-reduce, direct",
+scenario zero_copy(int ranks) {
+  return {"all-reduce, two-shot, zero-copy",
           ranks,
           "a pack for each rank",
           false,
@@ -322,7 +330,7 @@ __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffe
   const auto ranks = static_cast<std::uint32_t>(comm.size);
   const std::uint32_t packs = ranks * static_cast<std::uint32_t>(rounds);
   const std::uint32_t count = 4u * packs;
-  const auto room = collective::chunk_scratch::of_group(comm, buffers, 1, 0);
+  const auto scratch = collective::chunk_scratch::of_group(comm, buffers, 1, 0);
   const auto produce = [&](std::uint64_t i) {
     pack<std::uint32_t> value;
     for (int e = 0; e < 4; ++e)
@@ -332,11 +340,11 @@ __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffe
   };
   lsa::barrier_session barrier{thread{}, comm, 0};
   if (into_window) {
-    collective::all_reduce_two_shot_chunked<std::uint32_t>(barrier, room, {0, packs}, produce,
+    collective::all_reduce_two_shot_chunked<std::uint32_t>(barrier, scratch, {0, packs}, produce,
                                                            collective::to_window<std::uint32_t>{board, count}, sum{});
   } else {
     collective::all_reduce_two_shot_chunked<std::uint32_t>(
-        barrier, room, {0, packs}, produce, collective::to_memory<std::uint32_t>{board.local(), count}, sum{});
+        barrier, scratch, {0, packs}, produce, collective::to_memory<std::uint32_t>{board.local(), count}, sum{});
   }
   std::uint32_t wrong = 0;
   for (std::uint32_t i = 0; i < count; ++i)
@@ -366,6 +374,78 @@ scenario chunked(const char* bound, int rounds, int launches, bool into_window) 
             b.finish();
             for (int rank = 0; rank < b.size(); ++rank)
               b.require(b.result(rank)[0] == static_cast<std::uint32_t>(launches), "a wrong sum");
+          }};
+}
+
+// --- channels ---
+
+/// Rank 0 sends messages of a pack, those between pass them on, the last takes them.
+template <channel::protocol Protocol, class Group>
+__global__ void pass_along(device_comm comm, channel::fifo_handle<Protocol> fifos, std::uint32_t* result,
+                           std::uint32_t first, int messages) {
+  const channel::endpoint none = channel::endpoint::none();
+  const bool takes = comm.rank > 0;
+  const bool sends = comm.rank + 1 < comm.size;
+  std::uint32_t wrong = 0;
+  std::uint32_t taken = 0;
+  {
+    channel::session line{Group{}, comm, fifos, takes ? channel::endpoint{comm.rank - 1, 0, 0} : none,
+                          sends ? channel::endpoint{comm.rank + 1, 0, 0} : none};
+    for (std::uint32_t n = first; n < first + static_cast<std::uint32_t>(messages); ++n) {
+      const auto message = [n](std::uint64_t) { return pack<std::uint32_t>{{n, ~n, n + 7, 5 * n}}; };
+      const auto compare = [&, n](std::uint64_t, const pack<std::uint32_t>& value) {
+        ++taken;
+        wrong += value[0] != n || value[1] != ~n || value[2] != n + 7 || value[3] != 5 * n ? 1u : 0u;
+      };
+      if (!takes) {
+        line.template send<std::uint32_t>({0, 1}, message);
+      } else if (sends) {
+        line.template recv_copy_send<std::uint32_t>({0, 1}, compare);
+      } else {
+        line.template recv<std::uint32_t>({0, 1}, compare);
+      }
+    }
+  }
+  const bool has_pack = takes && threadIdx.x == 0;  // each message is a pack
+  if (has_pack && taken != static_cast<std::uint32_t>(messages)) ++wrong;
+  result[threadIdx.x] += 1 + 100 * wrong;
+}
+
+/// Through so many slots that messages wait for credit, from counts of steps that wrap around on the way.
+template <channel::protocol Protocol>
+scenario fifo(const char* name, int ranks, const char* bound, std::uint32_t slots, int messages, int launches) {
+  using group = std::conditional_t<Protocol == channel::protocol::ll128, warp, thread>;
+  const auto fifos = std::make_shared<channel::fifo_handle<Protocol>>();
+  return {name,
+          ranks,
+          bound,
+          false,
+          [=](requirements& needs) {
+            const channel::fifo_handle<Protocol> mine = needs.add(channel::fifos<Protocol>{needs.lsa(), 1, 1, slots});
+            static std::mutex one;
+            const std::lock_guard hold(one);
+            *fifos = mine;
+          },
+          [=](const bench& b) {
+            const channel::fifo_layout<Protocol> layout{1, fifos->slots, fifos->packs};
+            b.on_each_rank([&](int rank) {
+              constexpr std::uint32_t almost_around = ~0u;
+              char* own = b.comm(rank).resources.local + fifos->offset;
+              for (const std::uint64_t at :
+                   {layout.tail(0), layout.head(0), layout.counts(0), layout.counts(0) + 4, layout.counts(0) + 8})
+                std::memcpy(own + at, &almost_around, sizeof almost_around);
+              for (unsigned t = 0; t < threads_of<group>; ++t) b.result(rank)[t] = 0;
+            });
+            b.on_each_rank([&](int rank) {
+              for (int n = 0; n < launches; ++n)
+                devcomm::launch(pass_along<Protocol, group>, {.block = threads_of<group>}, b.comm(rank), *fifos,
+                                b.result(rank), static_cast<std::uint32_t>(n * messages), messages);
+            });
+            b.finish();
+            for (int rank = 0; rank < b.size(); ++rank)
+              for (unsigned t = 0; t < threads_of<group>; ++t)
+                b.require(b.result(rank)[t] == static_cast<std::uint32_t>(launches),
+                          "rank " + std::to_string(rank) + " got a wrong message");
           }};
 }
 
@@ -439,6 +519,111 @@ scenario given_up(bool late) {
           }};
 }
 
+// --- signals ---
+
+/// The ranks throw a word to each other: the even ranks first, the odd ones back. With one word there is no credit: who
+/// has the ball may write it.
+template <class Group>
+__global__ void ping_pong(device_comm comm, lsa::signal_handle signals, sym_ptr<std::uint32_t> board,
+                          std::uint32_t* result, int rounds, int sessions) {
+  const std::uint32_t lane = threads_of<Group> == 1 ? 0 : threadIdx.x;
+  const int peer = 1 - comm.lsa().rank;
+  std::uint32_t wrong = 0;
+  for (int s = 0; s < sessions; ++s) {
+    lsa::signal_session signal{make_group<Group>(), comm, signals, 0};
+    for (int round = 0; round < rounds; ++round) {
+      const auto number = static_cast<std::uint32_t>(signal.taken());
+      if (comm.lsa().rank == 0) {
+        board.lsa(peer)[lane] = 2 * number + 1;
+        signal.add(peer, 1);
+      }
+      signal.take(peer);
+      const std::uint32_t got = board.local()[threads_of<Group> - 1 - lane];
+      wrong += got != 2 * number + (comm.lsa().rank == 0 ? 2 : 1) ? 1u : 0u;
+      if (comm.lsa().rank == 1) {
+        board.lsa(peer)[lane] = 2 * number + 2;
+        signal.add(peer, 1);
+      }
+    }
+    result[4 + threadIdx.x] = static_cast<std::uint32_t>(signal.taken());
+  }
+  result[threadIdx.x] = 1 + wrong;
+}
+
+/// Each rank sends to the next as long as it has credits, of which there are two.
+__global__ void pipeline(device_comm comm, lsa::signal_handle signals, sym_ptr<std::uint32_t> board,
+                         std::uint32_t* result, int rounds) {
+  const team ranks = comm.lsa();
+  const int next = (ranks.rank + 1) % ranks.size;
+  const int previous = (ranks.rank + ranks.size - 1) % ranks.size;
+  lsa::signal_session data{thread{}, comm, signals, 0};
+  lsa::signal_session credit{thread{}, comm, signals, 1};
+  std::uint32_t wrong = 0;
+  for (int round = 0; round < rounds; ++round) {
+    if (round >= 2) credit.take(next);
+    board.lsa(next)[round % 2] = static_cast<std::uint32_t>(100 + round);
+    data.store(next, static_cast<std::uint64_t>(round) + 1);
+    data.wait(previous, lsa::at_least{static_cast<std::uint64_t>(round) + 1});
+    wrong += board.local()[round % 2] != static_cast<std::uint32_t>(100 + round) ? 1u : 0u;
+    credit.add(previous, 1);
+  }
+  result[0] = 1 + wrong;
+}
+
+struct of_signals {
+  std::mutex lock;  // ranks ask at the same time
+  lsa::signal_handle handle;
+};
+
+template <class Group>
+scenario signals(const char* name, const char* bound, int rounds, int sessions, int launches) {
+  const auto made = std::make_shared<of_signals>();
+  return {name,
+          2,
+          bound,
+          false,
+          [made](requirements& needs) {
+            const std::lock_guard guard(made->lock);
+            made->handle = needs.add(lsa::signals{{0, 2, 0, 1}, 1});
+          },
+          [=](const bench& b) {
+            for (int launch = 0; launch < launches; ++launch) {
+              b.on_each_rank([&](int rank) {
+                devcomm::launch(ping_pong<Group>, {.block = threads_of<Group>}, b.comm(rank), made->handle,
+                                b.board(rank), b.result(rank), rounds, sessions);
+              });
+              b.finish();
+              for (int rank = 0; rank < b.size(); ++rank) {
+                for (unsigned t = 0; t < threads_of<Group>; ++t) {
+                  b.require(b.result(rank)[t] == 1, "rank " + std::to_string(rank) + " read an old word");
+                  b.require(b.result(rank)[4 + t] == static_cast<std::uint32_t>((launch + 1) * rounds * sessions),
+                            "rank " + std::to_string(rank) + " has taken another number");
+                }
+              }
+            }
+          }};
+}
+
+scenario credits(int ranks, const char* bound, int rounds) {
+  const auto made = std::make_shared<of_signals>();
+  return {"signals, credits",
+          ranks,
+          bound,
+          false,
+          [=](requirements& needs) {
+            const std::lock_guard guard(made->lock);
+            made->handle = needs.add(lsa::signals{{0, ranks, 0, 1}, 2});
+          },
+          [=](const bench& b) {
+            b.on_each_rank([&](int rank) {
+              devcomm::launch(pipeline, {}, b.comm(rank), made->handle, b.board(rank), b.result(rank), rounds);
+            });
+            b.finish();
+            for (int rank = 0; rank < b.size(); ++rank)
+              b.require(b.result(rank)[0] == 1, "rank " + std::to_string(rank) + " read another word");
+          }};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -453,6 +638,10 @@ int main(int argc, char** argv) {
       barrier<thread>("barrier, launches compared", 2, 2, "2 rounds", barrier_call::sync, 1, 1, true),
       barrier<thread>("barrier, used again", 2, 1, "2 sessions of 1 round, 2 launches", barrier_call::sync, 2, 2),
       teams(),
+      signals<thread>("signals, ping-pong", "3 rounds, 2 launches", 3, 1, 2),
+      signals<lanes>("signals, ping-pong, groups of 2 lanes", "2 sessions of 2 rounds", 2, 2, 1),
+      credits(2, "4 rounds", 4),
+      credits(3, "3 rounds", 3),
       aborted(),
       given_up(true),
       given_up(false),
@@ -485,8 +674,16 @@ int main(int argc, char** argv) {
                               run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::two_shot, 3u),
       packets<lsa::lamport_handle>("all-reduce, two-shot, Lamport", 3, "3 packs", 2, 1,
                                    run<lsa::lamport_session, thread, lsa::lamport_handle>, algorithm::two_shot, 3u),
-      direct(2),
-      direct(3),
+      fifo<channel::protocol::simple>("FIFO, simple", 2, "1 slot, 3 messages", 1, 3, 1),
+      fifo<channel::protocol::simple>("FIFO, simple", 2, "2 slots, 2 launches of 2 messages", 2, 2, 2),
+      fifo<channel::protocol::simple>("FIFO, simple", 3, "1 slot, 2 messages", 1, 2, 1),
+      fifo<channel::protocol::ll>("FIFO, LL", 2, "1 slot, 3 messages", 1, 3, 1),
+      fifo<channel::protocol::ll>("FIFO, LL", 2, "2 slots, 2 launches of 2 messages", 2, 2, 2),
+      fifo<channel::protocol::ll>("FIFO, LL", 3, "1 slot, 2 messages", 1, 2, 1),
+      fifo<channel::protocol::ll128>("FIFO, LL128", 2, "1 slot, 3 messages", 1, 3, 1),
+      fifo<channel::protocol::ll128>("FIFO, LL128", 3, "1 slot, 2 messages", 1, 2, 1),
+      zero_copy(2),
+      zero_copy(3),
       chunked("1 round, 2 launches", 1, 2, false),
       chunked("1 round, 2 launches", 1, 2, true),
       chunked("3 rounds", 3, 1, false),
@@ -501,6 +698,18 @@ int main(int argc, char** argv) {
                               run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::broadcast, 4u),
       packets<lsa::lamport_handle>("broadcast, Lamport", 3, "4 rounds of a pack", 1, 1,
                                    run<lsa::lamport_session, thread, lsa::lamport_handle>, algorithm::broadcast, 4u),
+      packets<lsa::ll_handle>("exchange, LL", 2, "4 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::exchange, 4u),
+      packets<lsa::ll_handle>("exchange, LL", 3, "4 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::exchange, 4u),
+      packets<lsa::lamport_handle>("exchange, Lamport", 3, "4 rounds of a pack", 1, 1,
+                                   run<lsa::lamport_session, thread, lsa::lamport_handle>, algorithm::exchange, 4u),
+      packets<lsa::ll_handle>("all-to-all, LL", 2, "4 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::all_to_all, 4u),
+      packets<lsa::ll_handle>("all-to-all, LL", 3, "4 rounds of a pack", 2, 1,
+                              run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::all_to_all, 4u),
+      packets<lsa::lamport_handle>("all-to-all, Lamport", 3, "4 rounds of a pack", 1, 1,
+                                   run<lsa::lamport_session, thread, lsa::lamport_handle>, algorithm::all_to_all, 4u),
   };
   int failed = 0;
   std::printf(

@@ -27,7 +27,7 @@ struct large {
 
 /// `board`: one word for each member, shared by the group.
 template <class Group>
-__device__ view look(const Group& group, std::uint32_t* board) {
+__device__ view view_of(const Group& group, std::uint32_t* board) {
   view seen{};
   seen.rank = group.thread_rank();
   seen.size = group.size();
@@ -83,7 +83,7 @@ struct of_any {
 
 template <class Case>
 __global__ void look_at_groups(std::uint32_t* boards, view* out) {
-  out[threadIdx.x] = look(Case::make(), boards + Case::first(threadIdx.x));
+  out[threadIdx.x] = view_of(Case::make(), boards + Case::first(threadIdx.x));
 }
 
 template <class Case>
@@ -110,7 +110,7 @@ void check_groups() {
 __global__ void look_at_lanes(std::uint32_t* boards, view* out) {
   const bool odd = threadIdx.x % 2 == 1;
   const std::uint32_t first = threadIdx.x / 32 * 32 + (odd ? 16 : 0);
-  out[threadIdx.x] = look(lanes(odd ? 0xaaaaaaaau : 0x55555555u), boards + first);
+  out[threadIdx.x] = view_of(lanes(odd ? 0xaaaaaaaau : 0x55555555u), boards + first);
 }
 
 /// A group of the caller's own, with the three members that every group has.

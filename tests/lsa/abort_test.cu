@@ -47,7 +47,7 @@ __global__ void meet(device_comm comm, ending end) {
   end_block(end);
 }
 
-/// Waits by deadlines that are shorter than what a wait must last before it looks for an abort.
+/// Waits by deadlines that are shorter than the time after which a wait checks for an abort.
 __global__ void keep_trying(device_comm comm, ending end) {
   {
     lsa::barrier_session barrier{block{}, comm, blockIdx.x};
@@ -256,8 +256,59 @@ TEST_CASE("an abort ends a device full of threads that wait for packets within a
   }
 }
 
+namespace {
+
+/// A check of a wait that began, by the clock, in a second from now, as after a step back.
+__global__ void check_from_the_future(device_comm comm, status* outcomes) {
+  auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
+  const std::uint64_t future = detail::arch::global_time() + 1000000000;
+  const auto progress = detail::check_wait(home, {true, 1000000}, {future, 1, status::success});
+  outcomes[0] = progress.outcome;
+  outcomes[1] = progress.start < future ? status::success : status::timeout;
+}
+
+}  // namespace
+
+TEST_CASE("a clock that steps back ends no wait") {
+  test::on_ranks(1, [](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements());
+    const test::device_array<status> outcomes(2, 0xff);
+    launch(check_from_the_future, {.grid = 1, .block = 1, .stream = cudaStreamPerThread}, device_comm.get(),
+           outcomes.get());
+    test::finish("check_from_the_future");
+    for (const status one : outcomes.read()) test::require(one == status::success, "the wait is over");
+  });
+}
+
 TEST_CASE("an abort ends waits while a graph is captured") {
   check_abort(waiting_barriers, 1000us, [] { return std::make_unique<capture>(); });
+}
+
+TEST_CASE("a device communicator that an exception destroys outlives the kernels that use it") {
+  test::on_ranks(test::ranks_that_meet(2), [](host::communicator& comm) {
+    const stream own;
+    const test::device_array<std::uint32_t> blocks(1);
+    const pinned<std::uint32_t> ended;
+    const auto fail = [&] {
+      const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(4));
+      comm.barrier();
+      if (comm.rank() != 0) return;
+      launch(meet, {.grid = 4, .block = 64, .stream = own.handle}, device_comm.get(),
+             ending{blocks.get(), ended.get()});
+      throw std::runtime_error("on purpose");
+    };
+    bool failed = false;
+    try {
+      fail();
+    } catch (const std::runtime_error&) {
+      failed = true;
+    }
+    const bool over = std::atomic_ref(*ended.get()).load() == 1;
+    check_cuda(cudaStreamSynchronize(own.handle), "the waiting launch");
+    test::require(failed == (comm.rank() == 0), "rank 0 throws");
+    test::require(!failed || over, "a kernel still runs with what was freed");
+    comm.barrier();
+  });
 }
 
 TEST_CASE("an abort ends waits beside 64 busy streams") {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned threads = 64;
 
-/// In each round every thread writes a word that names rank, thread and round, meets the others, and
+/// In each round every thread writes a word that names rank, thread and round, synchronizes with the others, and
 /// counts the words of its peers that are not what they wrote this round.
 template <class Group>
 __device__ std::uint32_t count_stale_words(const Group& group, lsa::barrier_session<Group>& barrier, team members,

@@ -15,7 +15,7 @@ using namespace devcomm;
 namespace {
 
 constexpr unsigned threads = 64;
-constexpr std::chrono::milliseconds patience(40);  // of every wait
+constexpr std::chrono::milliseconds time_limit(40);  // of every wait
 
 __device__ void sleep_for(unsigned milliseconds) {
   const std::uint64_t start = detail::arch::global_time();
@@ -44,7 +44,7 @@ __global__ void meet_twice_unasked(device_comm comm, unsigned delay) {
 
 host::communicator_options impatient() {
   host::communicator_options options;
-  options.kernel_timeout = patience;
+  options.kernel_timeout = time_limit;
   return options;
 }
 
@@ -89,13 +89,61 @@ TEST_CASE("a rank that gave up arrives nowhere again, in this launch and in late
       impatient());
 }
 
+namespace {
+
+/// The first warp waits at barrier 0 in vain, then the second goes to barrier 1, which has nothing to do with that.
+__global__ void give_up_then_meet_elsewhere(device_comm comm) {
+  if (threadIdx.x < 32) {
+    lsa::barrier_session barrier{warp{}, comm, 0};
+    barrier.sync();
+  }
+  __syncthreads();
+  if (threadIdx.x >= 32) {
+    lsa::barrier_session barrier{warp{}, comm, 1};
+    barrier.sync();
+  }
+}
+
+__global__ void meet_at_barrier_1(device_comm comm, status* outcomes) {
+  lsa::barrier_session barrier{warp{}, comm, 1};
+  barrier.sync();
+  outcomes[threadIdx.x] = barrier.agree();
+}
+
+}  // namespace
+
+TEST_CASE("a later session of another group of the launch knows that its rank is dead, and does not arrive") {
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+        const test::device_array<status> outcomes(32, 0xff);
+        comm.barrier();
+        if (comm.rank() == 0) {
+          launch(give_up_then_meet_elsewhere, {.grid = 1, .block = 64, .stream = cudaStreamPerThread},
+                 device_comm.get());
+          test::finish("give_up_then_meet_elsewhere");
+        }
+        comm.barrier();
+        if (comm.rank() == 1) {
+          launch(meet_at_barrier_1, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(),
+                 outcomes.get());
+          test::finish("meet_at_barrier_1");
+          for (const status outcome : outcomes.read()) test::require(outcome == status::timeout, "a dead rank arrived");
+        }
+        test::require(check_throws(device_comm), "check does not know of the failure");
+        comm.barrier();
+      },
+      impatient());
+}
+
 TEST_CASE("a rank whose peers gave up on another learns of it") {
   // Rank 0 gives up on rank 1 while rank 2, which came in time, goes on to a second barrier.
   test::on_ranks(
       3,
       [](host::communicator& comm) {
         const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
-        const unsigned delays[] = {0, 100, 20};
+        const unsigned delays[] = {0, 50, 20};
         comm.barrier();
         launch(meet_twice_unasked, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
                delays[comm.rank()]);
@@ -177,7 +225,7 @@ __global__ void all_reduce(device_comm comm, team members, typename Session::han
 }
 
 constexpr std::uint32_t most_blocks = 2;
-constexpr std::uint32_t room = 16;  // packs in a round
+constexpr std::uint32_t capacity = 16;  // packs in a round
 constexpr std::uint64_t most_packs = 110;
 constexpr std::uint32_t poison = 0xffffffffu;
 
@@ -192,7 +240,7 @@ struct result {
 template <class Session>
 result run(host::communicator& comm, team members, launch_config config, const call& what, std::uint64_t key = 0) {
   auto needs = comm.requirements();
-  const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(members, most_blocks, room));
+  const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(members, most_blocks, capacity));
   const auto device_comm = comm.create_device_comm(needs);
   const test::device_array<status> outcomes(most_blocks, 0xff);
   constexpr std::size_t of_block = most_packs * 4;
@@ -430,6 +478,14 @@ __global__ void broadcast_from(device_comm comm, team members, lsa::lamport_hand
                                collective::to_memory<float>{data, count});
 }
 
+__global__ void exchange_with(device_comm comm, team members, lsa::lamport_handle mailboxes, collective::partners with,
+                              float* data) {
+  lsa::lamport_session session{block{}, comm, members, mailboxes, 0};
+  const std::uint64_t count = 4 * session.pack_capacity();
+  collective::exchange<float>(session, with, {0, session.pack_capacity()}, collective::from_memory<float>{data, count},
+                              collective::to_memory<float>{data, count});
+}
+
 __global__ void hold_lines(device_comm comm, lsa::ll128_handle mailboxes) {
   lsa::ll128_session session{block{}, comm, team{0, 1, 0, 1}, mailboxes, 0};
 }
@@ -486,6 +542,11 @@ TEST_CASE("mistakes with a session are named") {
   check_misuse("the root of a broadcast is outside the session's team", [&](const device_comm& comm, resources one) {
     launch(broadcast_from, config, comm, team{0, 1, 0, 1}, one.mailboxes, 1, static_cast<float*>(nullptr));
   });
+  check_misuse("an exchange is with members of the session's team or no_member, and with oneself both ways or none",
+               [&](const device_comm& comm, resources one) {
+                 launch(exchange_with, config, comm, team{0, 1, 0, 1}, one.mailboxes,
+                        collective::partners{0, collective::no_member}, static_cast<float*>(nullptr));
+               });
   check_misuse("packs that warps move together need a group of whole warps: give it a multiple of 32 threads",
                [&](const device_comm& comm, resources one) {
                  launch(hold_lines, {.grid = 1, .block = 48, .stream = cudaStreamPerThread}, comm, one.lines);
@@ -515,6 +576,35 @@ TEST_CASE("ranks that broadcast from different roots are told so") {
                      said = error.what();
                    }
                    const char* expected = "broadcast of packs 0 to 8 of 4-byte elements with root";
+                   test::require(said.find(expected) != std::string::npos, "it said: " + said);
+                   comm.barrier();
+                 },
+                 {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});
+}
+
+TEST_CASE("ranks whose partners in an exchange do not match are told so") {
+  test::on_ranks(2,
+                 [](host::communicator& comm) {
+                   auto needs = comm.requirements();
+                   const lsa::lamport_handle mailboxes = needs.add(lsa::lamport_mailboxes{comm.lsa(), 1, 8});
+                   const auto device_comm = comm.create_device_comm(needs);
+                   const test::device_array<float> data(32);
+                   comm.barrier();
+                   // Rank 0 exchanges with rank 1, which exchanges with itself.
+                   launch(exchange_with, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(),
+                          comm.lsa(), mailboxes, collective::partners{1, 1}, data.get());
+                   test::finish("exchange_with");
+                   std::string said;
+                   try {
+                     device_comm.check();
+                   } catch (const std::exception& error) {
+                     said = error.what();
+                   }
+                   const char* expected = comm.rank() == 0
+                                              ? "rank 1 does not send to rank 0 in its call of exchange of packs "
+                                                "0 to 8 of 4-byte elements where rank 0 receives from it"
+                                              : "rank 0 sends to rank 1 in its call of exchange of packs 0 "
+                                                "to 8 of 4-byte elements where rank 1 does not receive from it";
                    test::require(said.find(expected) != std::string::npos, "it said: " + said);
                    comm.barrier();
                  },

@@ -1,5 +1,6 @@
 #include <devcomm/lsa/barriers.hpp>
 #include <devcomm/lsa/mailboxes.hpp>
+#include <devcomm/lsa/signals.hpp>
 #include <devcomm/requirements.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -98,5 +99,28 @@ TEST_CASE("the rows and contracts of a set of mailboxes are apart and within its
       take(layout.contract(index, epoch, sender), sizeof(lsa::packet_contract), alignof(lsa::packet_contract));
     });
     CHECK(end == layout.bytes());
+  }
+}
+
+TEST_CASE("words of signals overlap nothing and lie at multiples of their size") {
+  for (const std::uint32_t count : {1u, 3u, 16u, 17u, 1000u}) {
+    CAPTURE(count);
+    const lsa::signal_layout layout{count};
+    std::map<std::uint64_t, std::uint64_t> taken;  // first byte, end
+    const auto take = [&](std::uint64_t first, std::uint64_t bytes) {
+      CHECK(first % bytes == 0);
+      CHECK(taken.try_emplace(first, first + bytes).second);
+    };
+    for (std::uint32_t i = 0; i < count; ++i) {
+      take(layout.word(i), 8);
+      take(layout.taken(i), 8);
+      take(layout.outcome(i), 4);
+    }
+    std::uint64_t end = 0;
+    for (const auto& [first, past] : taken) {
+      CHECK(first >= end);
+      end = past;
+    }
+    CHECK(end <= layout.bytes());
   }
 }

@@ -46,7 +46,7 @@ __global__ void exchange(device_comm comm, board all, std::uint32_t* out) {
   }
 }
 
-/// One thread meets the peers for its block, and the block does not meet around it.
+/// One thread synchronizes with the peers for its block, and the block does not synchronize before and after.
 __global__ void exchange_without_group_sync(device_comm comm, board all, std::uint32_t* out) {
   const board words = of_block(all);
   words.local()[threadIdx.x] = threadIdx.x;

@@ -64,6 +64,11 @@ __device__ double everything(Group group, const device_comm& comm, sym_ptr<float
   barrier.arrive();
   barrier.wait();
   if (barrier.sync_for(milliseconds(5)) != status::success || barrier.agree() != status::success) return -1;
+  lsa::signal_session<Group> signal{group, comm, data.as<uint64_t>() + 40};
+  signal.add(comm.lsa_rank(), 1);
+  signal.take(comm.lsa_rank(), 1, memory_order::relaxed);
+  signal.wait(lsa::any_peer, [](uint64_t seen) { return seen > 2; });
+  if (signal.take_for(0, milliseconds(5)) != status::success || signal.load() == 9) signal.store(0, 7);
   copy(group, data.local(), data.lsa(0), 100);
   auto source = [&](int rank) { return data.lsa(rank); };
   auto destination = [&](int) { return data.local(); };
@@ -79,6 +84,7 @@ extern "C" __global__ void all_headers(device_comm comm, sym_ptr<float> data, do
   total += everything(lanes(0xffffu), comm, data, 0);
   total += everything(warp_span(0, 2, 1), comm, data, 0);
   total += everything(any_group(block{}), comm, data, 0);
+  total += double_tree(comm.lsa(), 0).parent + ring_all_reduce_step(comm.lsa(), 0).sends;
   const pack<float> values = load_pack(data.local());
   store_pack(data.local(), values);
   results[threadIdx.x] = total;
@@ -96,6 +102,7 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxe
   const from_memory<float> source{own, count};
   const to_memory<float> result{own, count};
   const slice packs = slice_of_block(packs_of<float>(count));
+  __shared__ uint64_t table[64];
   {
     lsa::ll_session session{block{}, comm, mailboxes, blockIdx.x};
     all_reduce_one_shot<float>(session, packs, source, result, average{});
@@ -103,6 +110,9 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxe
     reduce_scatter<float>(session, packs, from_shards<float>{own, count, count}, result, maximum{});
     all_gather<float>(session, packs, source, to_shards<float>{own, count, count});
     broadcast<float>(session, 0, packs, source, result);
+    exchange<float>(session, partners{no_member, no_member}, packs, source, result);
+    all_to_all<float>(session, packs, from_shards<float>{own, count, count}, to_shards<float>{own, count, count});
+    all_to_all_v<float>(session, table, table, from_pieces<float>{own, table, table}, to_packed_pieces<float>{own, table, count});
   }
   {
     lsa::ll128_session session{block{}, comm, lines, blockIdx.x};
@@ -111,12 +121,17 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxe
   }
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   all_reduce_two_shot_zero_copy<float>(barrier, data, data, count, sum{});
-  const chunk_scratch room = chunk_scratch::of_group(comm, chunks, chunks.packs_for(gridDim.x, comm.lsa_size), blockIdx.x);
-  all_reduce_two_shot_chunked<float>(barrier, room, packs, source, result, sum{});
-  all_reduce_two_shot_chunked<float>(barrier, room, packs, source, to_window<float>{data, count}, sum{});
+  const chunk_scratch scratch = chunk_scratch::of_group(comm, chunks, chunks.packs_for(gridDim.x, comm.lsa_size), blockIdx.x);
+  all_reduce_two_shot_chunked<float>(barrier, scratch, packs, source, result, sum{});
+  all_reduce_two_shot_chunked<float>(barrier, scratch, packs, source, to_window<float>{data, count}, sum{});
   reduce_scatter_zero_copy<float>(barrier, data, own, count, sum{});
   all_gather_zero_copy<float>(barrier, own, data, count);
   broadcast_zero_copy<float>(barrier, 0, own, data, count);
+  exchange_zero_copy<float>(barrier, partners{0, 0}, own, data, count);
+  all_to_all_zero_copy<float>(barrier, own, data, count);
+  lsa::ll128_session session{block{}, comm, lines, blockIdx.x};
+  exchange_zero_copy<float>(barrier, packet_ends<lsa::ll128_session<block>>{session, 1, 2}, partners{0, 0}, own, data, count);
+  all_to_all_v_zero_copy<float>(barrier, session, from_pieces<float>{own, table, table}, table, data, count);
 }
 )";
 
@@ -134,7 +149,7 @@ TEST_CASE("NVRTC compiles every header's templates") {
   REQUIRE(result.succeeded);
 }
 
-TEST_CASE("NVRTC compiles a kernel that meets at a barrier") {
+TEST_CASE("NVRTC compiles a kernel that synchronizes at a barrier") {
   const compilation result = compile(barrier_kernel);
   INFO(result.log);
   REQUIRE(result.succeeded);

@@ -34,7 +34,7 @@ grep -q -- '-- 2 seeds, 5 to 6: all passed' "$WORK/seeds.out" ||
 configure bad || { cat "$WORK/bad.log"; exit 1; }
 "$CMAKE" --build "$WORK/build" -j 2
 if tests >"$WORK/bad.out"; then complain "a kernel with a race passed"; fi
-for text in 'devcomm simulator: data race \(seed 1\)' 'consumer\.cu:[0-9]+' 'exit status 66' 'failed with 2 of 2 seeds: 1 2'; do
+for text in 'devcomm simulator: data race \(seed 1[,)]' 'consumer\.cu:[0-9]+' 'exit status 66' 'failed with 2 of 2 seeds: 1 2'; do
   grep -Eq -- "$text" "$WORK/bad.out" || complain "the failure does not say: $text"
 done
 command=$(sed -n 's/^-- to repeat: //p' "$WORK/bad.out")

@@ -65,6 +65,163 @@ void send_message(const bench& b, bool fence_before, bool fence_after) {
 void missing_release_fence(const bench& b) { send_message(b, !b.wrong, true); }
 void missing_acquire_fence(const bench& b) { send_message(b, true, !b.wrong); }
 
+/// The same with CUDA's scopes: a fence and atomics of the device reach no other GPU.
+__global__ void message_at(device_comm comm, board words, std::uint32_t* out, bool device_fence, bool device_atomic) {
+  if (threadIdx.x != 0) return;
+  const int next = (comm.rank + 1) % comm.lsa_size;
+  std::uint32_t* const flag = words.lsa(next) + planted::words + blockIdx.x;
+  words.lsa(next)[blockIdx.x] = 70 + blockIdx.x;
+  if (device_fence) {
+    __threadfence();
+  } else {
+    __threadfence_system();
+  }
+  if (device_atomic) {
+    atomicExch(flag, 1u);
+  } else {
+    atomicExch_system(flag, 1u);
+  }
+  while (atomicAdd_system(words.local() + planted::words + blockIdx.x, 0u) == 0) {
+  }
+  __threadfence_system();
+  out[blockIdx.x] = words.local()[blockIdx.x];
+}
+void send_message_at(const bench& b, bool device_fence, bool device_atomic) {
+  const output out(blocks);
+  launch(message_at, bench::config(), b.comm(), b.board, out.get(), device_fence, device_atomic);
+  b.finish();
+  b.expect(out, [](std::uint32_t i) { return 70 + i; });
+}
+void narrow_fence(const bench& b) { send_message_at(b, b.wrong, false); }
+void narrow_atomic(const bench& b) { send_message_at(b, false, b.wrong); }
+
+/// A word from one block to the next of its own rank, with fences of a block or of the device.
+__global__ void pass_to_block(board words, std::uint32_t* out, bool wrong) {
+  if (threadIdx.x != 0) return;
+  const unsigned next = (blockIdx.x + 1) % gridDim.x;
+  std::uint32_t* const flags = words.local() + planted::words;
+  words.local()[next] = 70 + next;
+  wrong ? __threadfence_block() : __threadfence();
+  atomicExch(flags + next, 1u);
+  while (atomicAdd(flags + blockIdx.x, 0u) == 0) {
+  }
+  wrong ? __threadfence_block() : __threadfence();
+  out[blockIdx.x] = words.local()[blockIdx.x];
+}
+void block_fence(const bench& b) {
+  const output out(blocks);
+  launch(pass_to_block, bench::config(), b.board, out.get(), b.wrong);
+  b.finish();
+  b.expect(out, [](std::uint32_t i) { return 70 + i; });
+}
+
+/// What the next rank has written meanwhile, through a cache that nobody keeps up to date.
+__global__ void exchange_cached(device_comm comm, board words, std::uint32_t* out, bool cached) {
+  const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned neighbour = blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x;
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  words.local()[mine] = value(comm, 0);
+  barrier.sync();
+  const std::uint32_t* const theirs = words.lsa((comm.rank + 1) % comm.lsa_size) + neighbour;
+  out[mine] = cached ? __ldg(theirs) : *theirs;
+  barrier.sync();
+}
+void cached_read(const bench& b) {
+  const output out(words);
+  launch(exchange_cached, bench::config(), b.comm(), b.board, out.get(), b.wrong);
+  b.finish();
+  b.expect(out, [&](std::uint32_t i) { return next_value(b, 0, i); });
+}
+
+/// A chain of launches, each of which may start before the one before has ended, and adds to what that has left.
+__global__ void add_after(std::uint32_t* out, bool wrong) {
+  allow_dependent_launch();
+  if (!wrong) wait_for_prior_launch();
+  out[blockIdx.x * blockDim.x + threadIdx.x] += 1;
+  if (wrong) wait_for_prior_launch();
+}
+void early_dependent(const bench& b) {
+  constexpr std::uint32_t launches = 4;
+  const output out(words);
+  check_cuda(cudaMemsetAsync(out.get(), 0, words * sizeof(std::uint32_t), cudaStreamPerThread), "cudaMemsetAsync");
+  launch_config config = bench::config();
+  config.programmatic_dependent = true;
+  for (std::uint32_t n = 0; n < launches; ++n) launch(add_after, config, out.get(), b.wrong);
+  b.finish();
+  b.expect(out, [](std::uint32_t) { return launches; });
+}
+
+/// Words that are their own flags, from each rank to each, in two rows that take turns: who has read a word clears it,
+/// and a fence keeps the zero before what the sender writes there two rounds later.
+__global__ void words_as_flags(device_comm comm, board words, std::uint32_t* out, std::uint32_t rounds, bool wrong) {
+  if (threadIdx.x != 0) return;
+  using detail::arch::load;
+  using detail::arch::store;
+  constexpr auto relaxed = memory_order::relaxed;
+  const team ranks = comm.lsa();
+  const auto place = [&](std::uint32_t round, int sender) {
+    return (round % 2 * static_cast<unsigned>(ranks.size) + static_cast<unsigned>(sender)) * gridDim.x + blockIdx.x;
+  };
+  std::uint32_t sum = 0;
+  for (std::uint32_t round = 1; round <= rounds; ++round) {
+    if (!wrong) __threadfence_system();
+    for (int member = 0; member < ranks.size; ++member)
+      store<relaxed, scope::system>(words.lsa(member) + place(round, ranks.rank), round);
+    for (int member = 0; member < ranks.size; ++member) {
+      std::uint32_t* const word = words.local() + place(round, member);
+      std::uint32_t got = 0;
+      while ((got = load<relaxed, scope::system>(word)) == 0) {
+      }
+      sum += got;
+      store<relaxed, scope::system>(word, 0u);
+    }
+  }
+  out[blockIdx.x] = sum;
+}
+void clear_without_fence(const bench& b) {
+  constexpr std::uint32_t rounds = 6;
+  const output out(blocks);
+  launch(words_as_flags, bench::config(), b.comm(), b.board, out.get(), rounds, b.wrong);
+  b.finish();
+  const auto size = static_cast<std::uint32_t>(b.ranks.size());
+  b.expect(out, [size](std::uint32_t) { return size * rounds * (rounds + 1) / 2; });
+}
+
+/// Words and then a signal to the next rank, round after round; who has read them gives a credit back. The signals of
+/// each block lie behind the words.
+__global__ void stream_words(device_comm comm, board words, std::uint32_t* out, std::uint32_t rounds,
+                             memory_order released, memory_order acquired, bool credits) {
+  const team ranks = comm.lsa();
+  const int next = (ranks.rank + 1) % ranks.size;
+  const int previous = (ranks.rank + ranks.size - 1) % ranks.size;
+  const sym_ptr<std::uint64_t> flags = (words + planted::words).as<std::uint64_t>() + std::int64_t{2} * blockIdx.x;
+  lsa::signal_session data{block{}, comm, flags};
+  lsa::signal_session credit{block{}, comm, flags + 1};
+  const board mine = words + static_cast<std::int64_t>(blockIdx.x) * blockDim.x;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    mine.lsa(next)[threadIdx.x] = (round + 1) * 100 + threadIdx.x;
+    data.add(next, 1, released);
+    data.take(previous, 1, acquired);
+    out[(round * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x] = mine.local()[blockDim.x - 1 - threadIdx.x];
+    credit.add(previous, 1);
+    if (credits) credit.take(next);
+  }
+}
+void stream_with(const bench& b, memory_order released, memory_order acquired, bool credits) {
+  constexpr std::uint32_t rounds = 3;
+  const output out(rounds * words);
+  launch(stream_words, bench::config(), b.comm(), b.board, out.get(), rounds, released, acquired, credits);
+  b.finish();
+  b.expect(out, [&](std::uint32_t i) { return (i / words + 1) * 100 + threads - 1 - i % threads; });
+}
+void signal_not_released(const bench& b) {
+  stream_with(b, b.wrong ? memory_order::relaxed : memory_order::release, memory_order::acquire, true);
+}
+void signal_not_acquired(const bench& b) {
+  stream_with(b, memory_order::release, b.wrong ? memory_order::relaxed : memory_order::acquire, true);
+}
+void missing_credit(const bench& b) { stream_with(b, memory_order::release, memory_order::acquire, !b.wrong); }
+
 /// Threads read what other threads of the block put into shared memory.
 __global__ void reverse_block(std::uint32_t* out, bool wrong) {
   __shared__ std::uint32_t staged[threads];
@@ -172,6 +329,15 @@ std::vector<bug> order_bugs() {
           {"acquire_weakened", acquire_weakened},
           {"missing_release_fence", missing_release_fence},
           {"missing_acquire_fence", missing_acquire_fence},
+          {"narrow_fence", narrow_fence},
+          {"narrow_atomic", narrow_atomic},
+          {"block_fence", block_fence},
+          {"cached_read", cached_read},
+          {"early_dependent", early_dependent},
+          {"clear_without_fence", clear_without_fence},
+          {"signal_not_released", signal_not_released},
+          {"signal_not_acquired", signal_not_acquired},
+          {"missing_credit", missing_credit},
           {"missing_block_sync", missing_block_sync},
           {"missing_group_sync", missing_group_sync},
           {"buffer_reuse", buffer_reuse},

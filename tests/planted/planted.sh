@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs planted bugs in the modes of modes.txt, and looks for what bugs.txt says.
+# Runs planted bugs in the modes of modes.txt, and checks for what bugs.txt says.
 #
 #   planted.sh check PROGRAMS BUG [SEEDS]   fails unless each mode that is listed finds the bug, and no mode
 #                                           says anything about the kernel without it (4 seeds)
@@ -14,6 +14,7 @@ programs=$2
 export DEVCOMM_SIM_GRACE_MS=500
 export DEVCOMM_SIM_LEAK_EXIT=67
 unset DEVCOMM_TEST_SEEDS
+unset NCCL_NVLS_ENABLE DEVCOMM_NVLS_ENABLE  # simulated switches are nobody else's
 
 mapfile -t modes < <(sed -n 's/^\([a-z]\)/\1/p' "$here/modes.txt")
 mode_names() { local mode; for mode in "${modes[@]}"; do echo "${mode%% *}"; done; }
@@ -57,7 +58,7 @@ check() { # BUG SEEDS
 
 # What the first run that failed said, without the runner's own lines, addresses and the folder of the sources.
 report() { # OUTPUT
-  grep -v '^-- ' <<<"$1" | grep -vE '^=+$|^$' | sed -E "s#$(cd "$here/../.." && pwd)/##g; s/ \(0x[0-9a-f]+\)//; s/^==[0-9]+==//" |
+  grep -v '^-- ' <<<"$1" | grep -vE '^=+$|^$' | sed -E "s#$(cd "$here/../.." && pwd)/##g; s#build/[a-z-]+/\.\./\.\./##g; s/ \(0x[0-9a-f]+\)//; s/^==[0-9]+==//" |
     sed -E 's/\(anonymous namespace\):://g; s/\([^()]*device_comm[^()]*\)/(...)/g' | cut -c1-300
 }
 

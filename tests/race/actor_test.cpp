@@ -117,7 +117,7 @@ TEST_CASE("a releasing change of one thread keeps what another has released") {
   CHECK(epoch_of(reader.known, 1, 2) == 1);
 }
 
-TEST_CASE("who meets knows what all did before, and nobody's later epoch") {
+TEST_CASE("participants of a barrier know what all did before, and nobody's later epoch") {
   meeting m;
   actor threads[4] = {thread(0), thread(1), thread(2), thread(3)};
   for (actor& a : threads) m.release(a);

@@ -151,7 +151,7 @@ __global__ void see_and_pass(board* b) {
 
 // --- one location ---
 
-/// Values grow; who looks again and again never sees them shrink.
+/// Values grow; a thread that reads them repeatedly never sees them shrink.
 __global__ void count_up(board* b) {
   if (blockIdx.x == 0) {
     for (unsigned i = 1; i <= 200 && threadIdx.x == 0; ++i) store(b->x.word, i);
@@ -237,6 +237,35 @@ __global__ void write_lines(board* b) {
       const bool torn = got.x != expected.x || got.y != expected.y || got.z != expected.z;
       if (round != 0 && torn) atomicAdd(b->found, 1u);
       round = __all_sync(0xffffffffu, round == rounds) != 0 ? rounds : 0;
+    }
+  }
+}
+
+/// Block 0 stores 1, and tells block 1, which stores 2: which value stays? Blocks 2 and 3 see the values change.
+template <memory_order Store, memory_order Load, bool Wide>
+__global__ void store_after(board* b) {
+  using word = std::conditional_t<Wide, std::uint64_t, unsigned>;
+  constexpr word all = Wide ? static_cast<word>(0x100000001ull) : 1;
+  auto* const x = reinterpret_cast<word*>(b->x.word);
+  if (blockIdx.x == 0) {
+    store(x, all);
+    store<Store>(b->y.word, 1u);
+  } else if (blockIdx.x == 1) {
+    wait_for<Load>(b->y.word, 1);
+    store(x, 2 * all);
+    if (load(x) == 0) atomicAdd(b->found, 1u);  // its own or the other, but not what was before
+    store<release>(b->z.word, 1u);
+  } else {
+    word seen[3] = {};
+    unsigned changes = 0;
+    while (load<acquire>(b->z.word) == 0) {
+      const word now = load(x);
+      if (now != seen[changes] && changes < 2) seen[++changes] = now;
+    }
+    const word last = load(x);
+    if (last == 0) atomicAdd(b->found, 1u);  // at least what block 1 stored
+    for (const word v : seen) {
+      if (v % all != 0) atomicAdd(b->found, 1u);
     }
   }
 }
@@ -340,6 +369,24 @@ TEST_CASE("each location is coherent, and an access of up to eight bytes is one"
   CHECK(stale(count_together, 2, 8) == 0);
   CHECK(stale(write_pairs, 3) == 0);
   CHECK(stale(see_own, 4) == 0);
+}
+
+TEST_CASE("of two stores to one word that nothing orders, either may be the last, and of ordered ones the later is") {
+  const std::function<bool(const board&)> first_stays = [](const board& b) { return b.x.word[0] == 1; };
+  const std::function<bool(const board&)> wrong = [](const board& b) {
+    return b.found[0] != 0 || (b.x.word[0] != 1 && b.x.word[0] != 2);
+  };
+  const devcomm::launch_config four{.grid = 4, .block = 1};
+  const unsigned unordered = outcomes(store_after<relaxed, relaxed, false>, four, first_stays);
+  const unsigned wide = outcomes(store_after<relaxed, relaxed, true>, four, first_stays);
+  INFO("the first stays in " << unordered << " and " << wide << " of " << seeds);
+  CHECK(unordered >= 2);
+  CHECK(wide >= 2);
+  CHECK(outcomes(store_after<release, relaxed, false>, four, first_stays) == 0);  // a load before a store decides on it
+  CHECK(outcomes(store_after<release, acquire, false>, four, first_stays) == 0);
+  CHECK(outcomes(store_after<release, acquire, true>, four, first_stays) == 0);
+  CHECK(outcomes(store_after<relaxed, relaxed, false>, four, wrong) == 0);
+  CHECK(outcomes(store_after<relaxed, relaxed, true>, four, wrong) == 0);
 }
 
 TEST_CASE("a line that a warp stores by one instruction is seen whole, and one of several stores is not") {

@@ -30,7 +30,7 @@ __global__ void all_functions(results* r) {
   atomicXor(&r->xored, u);
   atomicInc(&r->wrapped, 99u);
   atomicAdd(&r->wide, 1ull << 33);
-  atomicAdd_block(&r->floating, 0.5f);
+  atomicAdd_system(&r->floating, 0.5f);
   atomicAdd(&r->doubled, 0.25);
   if (atomicCAS(&r->cas_wins, 0, i + 1) == 0) __threadfence();
 }

@@ -110,7 +110,7 @@ TEST_CASE("named barriers are apart from each other") {
   for (std::size_t i = 0; i < 128; ++i) CHECK(out[i] == (i < 64 ? 0 : 1));
 }
 
-TEST_CASE("a cooperative grid meets") {
+TEST_CASE("all threads of a cooperative grid synchronize") {
   const shared_array<unsigned> cells(8 * 64);
   const shared_array<unsigned> out(1);
   REQUIRE(run(grid_sum, {.grid = 8, .block = 64, .cooperative = true}, cells.get(), out.get()) == cudaSuccess);

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -320,7 +321,6 @@ TEST_CASE("a group that a deadlock lacks is looked for among the other threads o
 }
 
 TEST_CASE("a deadlock says whose kernel is not there") {
-  simulator::set_grace(std::chrono::milliseconds(100));  // rank 1's host thread waits with a limit
   simulator::clear_failure();
   test::on_ranks(ranks, [](host::communicator& comm) {
     const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
@@ -334,4 +334,27 @@ TEST_CASE("a deadlock says whose kernel is not there") {
   INFO(said);
   CHECK(contains(said, "\n  rank 1: runs no kernel that could arrive"));
   CHECK_FALSE(contains(said, "cycle"));
+}
+
+TEST_CASE("a rank that loops once more than the others, who are at a host barrier, is a deadlock at once") {
+  simulator::clear_failure();
+  const int many = GENERATE(2, 4);
+  test::on_ranks(many, [&](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+    const auto begin = std::chrono::steady_clock::now();
+    const int rounds = comm.rank() == 1 ? 4 : 3;
+    cudaError_t end = cudaSuccess;
+    for (int round = 0; round < rounds; ++round) {
+      launch(meet, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
+      end = cudaStreamSynchronize(cudaStreamPerThread);
+    }
+    test::require((end == cudaSuccess) == (comm.rank() != 1), "the launch without peers fails, the others do not");
+    comm.barrier();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    test::require(took.count() < 3, "the deadlock was found only after " + std::to_string(took.count()) + " s");
+  });
+  const std::string said = simulator::last_failure();
+  INFO(said);
+  CHECK(contains(said, "rank 1, block 0, thread 0: LSA barrier 0: waits for rank 0 to reach epoch 4, saw 3"));
+  CHECK(contains(said, "\n  rank 0: runs no kernel that could arrive"));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a program that must end itself, and looks for what it must say.
+# Runs a program that must end itself, and checks what it must say.
 # usage: expect_end.sh PATTERN PROGRAM [ARGUMENT...]
 set -uo pipefail
 pattern=$1

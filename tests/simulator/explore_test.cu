@@ -33,24 +33,24 @@ struct usual_schedule {
 __global__ void take_numbers(unsigned* counter, unsigned* numbers) {
   const unsigned i = threadIdx.x + blockIdx.x * blockDim.x;
   __syncthreads();
-  numbers[i] = atomicAdd(counter, 1u);
+  numbers[i] = atomicAdd_system(counter, 1u);
 }
 
 /// Adds up under a lock that threads spin for in a way that no runtime can see through.
 __global__ void add_under_lock(unsigned* lock, unsigned* sum) {
   for (int round = 0; round < 3; ++round) {
-    while (atomicExch(lock, 1u) != 0) {
+    while (atomicExch_system(lock, 1u) != 0) {
     }
     const unsigned before = arch::load<memory_order::relaxed, scope::system>(sum);
     arch::store<memory_order::relaxed, scope::system>(sum, before + 1);
-    atomicExch(lock, 0u);
+    atomicExch_system(lock, 0u);
   }
 }
 
 /// The last thread of the grid writes more words than a waiting loop is watched for.
 __global__ void wait_for_many(unsigned* words, unsigned count) {
   if (threadIdx.x == blockDim.x - 1 && blockIdx.x == gridDim.x - 1) {
-    for (unsigned i = 0; i < count; ++i) atomicExch(words + i, 1u);
+    for (unsigned i = 0; i < count; ++i) atomicExch_system(words + i, 1u);
     return;
   }
   for (;;) {
@@ -66,7 +66,7 @@ __global__ void wait_by_clock(unsigned* flag) {
     const long long start = clock64();
     while (clock64() - start < 50000) {
     }
-    atomicExch(flag, 1u);
+    atomicExch_system(flag, 1u);
   } else if (threadIdx.x < 20) {
     while (clock64() > 0 && arch::load<memory_order::acquire, scope::system>(flag) == 0) {
     }
@@ -92,14 +92,15 @@ __device__ void fill(ring* r) {
   for (unsigned i = 0; i < items; ++i) {
     arch::store<memory_order::relaxed, scope::system>(&r->values[i % slots], i);
     arch::store<memory_order::release, scope::system>(&r->filled, i + 1);
-    for (int pause = 0; pause < 4; ++pause) atomicAdd(&r->mixed_up, 0u);  // producing takes time
+    for (int pause = 0; pause < 4; ++pause) atomicAdd_system(&r->mixed_up, 0u);  // producing takes time
   }
 }
 __device__ void drain(ring* r) {
   for (unsigned i = 0; i < items; ++i) {
     while (arch::load<memory_order::acquire, scope::system>(&r->filled) <= i) {
     }
-    if (arch::load<memory_order::relaxed, scope::system>(&r->values[i % slots]) != i) atomicAdd(&r->mixed_up, 1u);
+    if (arch::load<memory_order::relaxed, scope::system>(&r->values[i % slots]) != i)
+      atomicAdd_system(&r->mixed_up, 1u);
   }
 }
 __global__ void pass_through_ring(ring* r, apart how, bool second_device) {
@@ -135,11 +136,11 @@ bool ring_fails(apart how) {
 /// goes on far between them.
 __global__ void read_twice(unsigned* counter, unsigned* apart) {
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 300; ++i) atomicAdd(counter, 1u);
+    for (int i = 0; i < 300; ++i) atomicAdd_system(counter, 1u);
   } else {
     const unsigned first = arch::load<memory_order::relaxed, scope::system>(counter);
     const unsigned second = arch::load<memory_order::relaxed, scope::system>(counter);
-    if (second - first > 250) atomicAdd(apart, 1u);
+    if (second - first > 250) atomicAdd_system(apart, 1u);
   }
 }
 

@@ -1,19 +1,22 @@
 /// Mistakes that end the program, with a message: `fatal NAME`.
 #include <cuda_runtime.h>
 #include <devcomm/launch.hpp>
+#include <devcomm/simulator/simulator.hpp>
 
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 extern __shared__ char dynamic_chars[];
 __global__ void write_shared(int place) { dynamic_chars[place] = 1; }
 
 namespace {
 
-/// A poll that nobody sees: the simulation cannot go on.
-__global__ void volatile_spin(const volatile int* flag) {
-  while (*flag == 0) {
-  }
+/// A poll that nobody answers, and that counts: not known to be one.
+__global__ void volatile_spin(const volatile int* flag, unsigned* rounds) {
+  unsigned round = 0;
+  while (*flag == 0) ++round;
+  *rounds = round;
 }
 
 __device__ __noinline__ int deep(int levels) {
@@ -31,12 +34,31 @@ __global__ void deep_recursion(int* out, int levels) { *out = threadIdx.x == 8 ?
 
 __global__ void write_one(char* memory, int place) { memory[place] = 1; }
 
+__global__ void fails(const int* word) {
+  if (*word == 0) __trap();
+}
+
+/// Programs that end well, and whose kernels nobody has looked at.
+int run_unseen(const std::string& name, int* memory) {
+  cudaStream_t stream = nullptr;
+  devcomm::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
+  devcomm::launch(fails, {.stream = stream}, memory);
+  if (name == "unfinished") return 0;
+  int copy = 0;  // in the default stream, which comes after the kernel
+  devcomm::check_cuda(cudaMemcpy(&copy, memory, sizeof copy, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  if (name == "seen_text") return devcomm::simulator::last_failure().empty() ? 1 : 0;
+  if (name == "seen") return cudaStreamSynchronize(stream) == cudaErrorAssert ? 0 : 1;
+  if (name == "destroyed") devcomm::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  return name == "own_status" ? 3 : 0;
+}
+
 int run(const char* name) {
   int* memory = nullptr;
   devcomm::check_cuda(cudaMalloc(&memory, 64), "cudaMalloc");
   devcomm::check_cuda(cudaMemset(memory, 0, 64), "cudaMemset");
+  if (std::strncmp(name, "unseen_", 7) == 0) return run_unseen(name + 7, memory);
   if (std::strcmp(name, "volatile_spin") == 0) {
-    devcomm::launch(volatile_spin, {}, memory);
+    devcomm::launch(volatile_spin, {}, memory, reinterpret_cast<unsigned*>(memory + 1));
   } else if (std::strcmp(name, "deep_recursion") == 0) {
     devcomm::launch(deep_recursion, {.block = 32}, memory, 80);
   } else if (std::strcmp(name, "device_overflow") == 0) {

@@ -25,13 +25,13 @@ __global__ void read_word(const std::uint32_t* word, unsigned times, std::uint32
   for (unsigned i = 0; i < times; ++i) *sum += detail::arch::load<memory_order::relaxed, scope::system>(word);
 }
 
-/// Block 1 counts a word up to `target`; every thread of block 0 waits for that, and looks at each number.
-__global__ void wait_for_count(device_comm comm, std::uint32_t* word, std::uint32_t target, std::uint64_t* looks) {
+/// Block 1 counts a word up to `target`; every thread of block 0 waits for that, and counts its polls.
+__global__ void wait_for_count(device_comm comm, std::uint32_t* word, std::uint32_t target, std::uint64_t* polls) {
   if (blockIdx.x == 1) {
     if (threadIdx.x != 0) return;
     for (std::uint32_t i = 1; i <= target; ++i) {
       detail::arch::store<memory_order::relaxed, scope::system>(word, i);
-      __nanosleep(5000);  // all that wait look
+      __nanosleep(5000);  // all that wait poll
     }
     return;
   }
@@ -40,12 +40,12 @@ __global__ void wait_for_count(device_comm comm, std::uint32_t* word, std::uint3
   const auto label = [&]() -> detail::wait_label {
     return {operation::lsa_barrier, 0, comm.rank, comm.rank, target, comm.timeout, false};
   };
-  const auto look = [&] {
+  const auto poll_once = [&] {
     ++mine;
     return detail::arch::load<memory_order::relaxed, scope::system>(word) >= target;
   };
-  detail::poll(home, {false, 0}, label, look, [](status) {});
-  detail::arch::fetch_add<memory_order::relaxed, scope::device>(looks, mine);
+  detail::poll(home, {false, 0}, label, poll_once, [](status) {});
+  detail::arch::fetch_add<memory_order::relaxed, scope::device>(polls, mine);
 }
 
 __device__ void be_late(int rank) {
@@ -107,13 +107,13 @@ TEST_CASE("waits of a million polls read host memory once in a quarter of a mill
   test::on_ranks(1, [](host::communicator& comm) {
     const auto device_comm = comm.create_device_comm(comm.requirements());
     const test::device_array<std::uint32_t> word(1);
-    const test::device_array<std::uint64_t> looks(1);
+    const test::device_array<std::uint64_t> polls(1);
     const std::uint64_t before = host_accesses();
     const std::uint64_t start = simulator::get_statistics().time;
     launch(wait_for_count, {.grid = 2, .block = 64, .stream = cudaStreamPerThread}, device_comm.get(), word.get(),
-           17000u, looks.get());
+           17000u, polls.get());
     test::finish("wait_for_count");
-    test::require(looks.read()[0] >= 1000000, [&] { return std::to_string(looks.read()[0]) + " looks only"; });
+    test::require(polls.read()[0] >= 1000000, [&] { return std::to_string(polls.read()[0]) + " polls only"; });
     const std::uint64_t reads = host_accesses() - before;
     const std::uint64_t intervals = (simulator::get_statistics().time - start) / host_interval;
     test::require(reads >= 1, "nobody looked for an abort");

@@ -10,7 +10,7 @@ using namespace simulator_test;
 namespace {
 
 __global__ void write_value(int* p, int value) { *p = value; }
-__global__ void exchange_value(int* p, int value) { atomicExch(p, value); }
+__global__ void exchange_value(int* p, int value) { atomicExch_system(p, value); }
 __global__ void append(int* log, int value) {
   const int place = log[0]++;
   log[1 + place] = value;

@@ -21,7 +21,7 @@ constexpr std::uint64_t never_ends = ~std::uint64_t{0};
 /// The order in which threads get their numbers depends on the schedule.
 __global__ void take_numbers(unsigned* counter, unsigned* numbers) {
   const unsigned i = threadIdx.x + blockIdx.x * blockDim.x;
-  numbers[i] = atomicAdd(counter, 1u);
+  numbers[i] = atomicAdd_system(counter, 1u);
 }
 
 std::vector<unsigned> numbers_with(std::uint64_t seed, std::uint64_t* hash) {
@@ -49,7 +49,7 @@ __global__ void wait_for_flag(const unsigned* flag, unsigned* seen) {
   *seen = 1;
 }
 
-/// Looks at so many words in turn until none is 0, by a wait of devcomm's or by a loop of its own.
+/// Reads so many words in turn until none is 0, by a wait of devcomm's or by a loop of its own.
 __device__ bool all_set(const unsigned* words, unsigned count) {
   unsigned set = 0;
   for (unsigned i = 0; i < count; ++i)
@@ -71,7 +71,7 @@ __global__ void wait_for_words(const unsigned* words, unsigned count, bool label
   }
 }
 
-/// Thread 0 looks once at a word that thread 1 changes, and then for ever at another.
+/// Thread 0 reads once a word that thread 1 changes, and then another for ever.
 __global__ void wait_after_news(unsigned* words) {
   if (threadIdx.x == 0) {
     if (arch::load<memory_order::acquire, scope::system>(words) == 0) {
@@ -106,7 +106,7 @@ __global__ void broken(int thread) {
 
 __global__ void throws() { throw std::runtime_error("no such luck"); }
 
-__global__ void nap(std::uint64_t* took, unsigned nanoseconds) {
+__global__ void sleep_for(std::uint64_t* took, unsigned nanoseconds) {
   const long long start = clock64();
   __nanosleep(nanoseconds);
   *took = static_cast<std::uint64_t>(clock64() - start);
@@ -118,7 +118,7 @@ __global__ void spin_for(long long cycles) {
   }
 }
 
-__global__ void count_threads(unsigned* total) { atomicAdd(total, 1u); }
+__global__ void count_threads(unsigned* total) { atomicAdd_system(total, 1u); }
 
 __global__ void sum_floats(const float* in, std::size_t count, float* out) {
   __shared__ float part;
@@ -329,7 +329,7 @@ TEST_CASE("a broken precondition ends the launch with its text and place") {
 
 TEST_CASE("sleeping and spinning take simulated time") {
   const shared_array<std::uint64_t> took(1);
-  REQUIRE(run(nap, {}, took.get(), 5000u) == cudaSuccess);
+  REQUIRE(run(sleep_for, {}, took.get(), 5000u) == cudaSuccess);
   CHECK(took[0] >= 5000u);
   CHECK(took[0] < 6000u);
   CHECK(run(spin_for, {.block = 32}, 100000ll) == cudaSuccess);

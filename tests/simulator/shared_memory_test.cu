@@ -1,6 +1,8 @@
 /// Static and dynamic shared memory.
 #include "support.hpp"
 
+#include <devcomm/devcomm.cuh>
+
 using namespace simulator_test;
 
 extern __shared__ float dynamic_floats[];
@@ -53,6 +55,46 @@ __global__ void own_counter(int* out) {
   pad[threadIdx.x] = 1.0f;
   __syncthreads();
   if (threadIdx.x == 0) out[blockIdx.x] = counter * static_cast<int>(pad[N - 1]);
+}
+
+enum class given { load, store, add, pack, words, dynamic_pack, registers };
+
+/// Gives shared memory to what accesses global memory.
+__global__ void give_shared(float* out, given what) {
+  __shared__ __align__(16) float staged[64];
+  __shared__ unsigned counter;
+  const int i = static_cast<int>(threadIdx.x);
+  staged[i] = 1.0f;
+  if (i == 0) counter = 0;
+  __syncthreads();
+  out += 64 * static_cast<int>(blockIdx.x);
+  using devcomm::memory_order;
+  using devcomm::scope;
+  namespace arch = devcomm::detail::arch;
+  if (what == given::load) out[0] = static_cast<float>(arch::load<memory_order::relaxed, scope::device>(&counter));
+  if (what == given::store) arch::store<memory_order::relaxed, scope::device>(&counter, 1u);
+  if (what == given::add) arch::fetch_add<memory_order::relaxed, scope::device>(&counter, 1u);
+  if (what == given::pack) devcomm::copy(devcomm::block{}, out, static_cast<const float*>(staged), 64);
+  if (what == given::words)
+    devcomm::copy(devcomm::block{}, reinterpret_cast<short*>(out) + 2, reinterpret_cast<const short*>(staged), 124);
+  if (what == given::dynamic_pack) devcomm::copy(devcomm::block{}, dynamic_floats, static_cast<const float*>(out), 64);
+  if (what == given::registers) out[i] = staged[63 - i];
+}
+
+TEST_CASE("shared memory given to what accesses global memory is misuse, as it faults on a GPU") {
+  const shared_array<float> out(128);
+  for (const given what :
+       {given::load, given::store, given::add, given::pack, given::words, given::dynamic_pack, given::registers}) {
+    CAPTURE(static_cast<int>(what));
+    const devcomm::launch_config config{.grid = 2, .block = 64, .shared_bytes = 64 * sizeof(float)};
+    const cudaError_t outcome = run(give_shared, config, out.get(), what);
+    if (what == given::registers) {
+      CHECK(outcome == cudaSuccess);
+      continue;
+    }
+    CHECK(outcome != cudaSuccess);
+    CHECK(contains(devcomm::simulator::last_failure(), "shared memory was given to a function that accesses global"));
+  }
 }
 
 TEST_CASE("blocks have dynamic shared memory of their own") {

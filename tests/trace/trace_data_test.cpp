@@ -1,6 +1,5 @@
 // From what kernels leave in memory to the clocks and the file, without kernels.
 #include "diagnostics/trace_data.hpp"
-#include "diagnostics/trace_json.hpp"
 
 #include <devcomm/diagnostics/failure.hpp>
 
@@ -77,16 +76,16 @@ TEST_CASE("the name of a call survives its packing, and says what it ran over") 
 }
 
 TEST_CASE("a ring that was overrun gives its newest spans, oldest first, and counts the others") {
-  const trace_rings room{0, 2, 2, 4, 0};
-  std::vector<std::byte> bytes(room.bytes());
+  const trace_rings rings{0, 2, 2, 4, 0};
+  std::vector<std::byte> bytes(rings.bytes());
   const auto put = [&](std::uint64_t at, const auto& value) { std::memcpy(&bytes[at], &value, sizeof value); };
   put(0, std::uint32_t{7});
-  put(room.count(3), std::uint32_t{6});
-  for (std::uint32_t i = 0; i < 6; ++i) put(room.record(3, i % 4), span(i, i + 1, "s"));
-  put(room.count(0), std::uint32_t{1});
-  put(room.record(0, 0), span(9, 10, "t"));
+  put(rings.count(3), std::uint32_t{6});
+  for (std::uint32_t i = 0; i < 6; ++i) put(rings.record(3, i % 4), span(i, i + 1, "s"));
+  put(rings.count(0), std::uint32_t{1});
+  put(rings.record(0, 0), span(9, 10, "t"));
 
-  const rank_trace trace = read_trace(5, room, bytes);
+  const rank_trace trace = read_trace(5, rings, bytes);
   CHECK(trace.rank == 5);
   CHECK(trace.unplaced == 7);
   REQUIRE(trace.rings.size() == 2);

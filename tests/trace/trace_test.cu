@@ -55,6 +55,19 @@ __global__ void nested_spans(device_comm comm, int rounds) {
   }
 }
 
+__global__ void nested_spans_with_pauses(device_comm comm, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    const trace_span paused(block{}, comm, "paused");
+    __syncthreads();
+  }
+}
+
+__global__ void signal_each_other(device_comm comm, lsa::signal_handle signals) {
+  lsa::signal_session signal{block{}, comm, signals, 2};
+  signal.add(1 - comm.lsa_rank(), 5);
+  signal.take(1 - comm.lsa_rank(), 5);
+}
+
 __global__ void meet_and_wait(device_comm comm) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   barrier.sync();
@@ -115,6 +128,35 @@ TEST_CASE("spans of blocks and warps without room are counted") {
   CHECK(count(text, "\"name\": \"outer\"") == 1);
   // Two blocks with an outer span and two inner ones each, and the second warp's inner one of the first block.
   CHECK(text.find("\"spans_without_room\": 7") != std::string::npos);
+}
+
+TEST_CASE("launches that run at the same time lose no spans of each other") {
+  constexpr int streams = 4;
+  const std::string text = trace_of(1, 1, 256, [](host::communicator&, const host::device_communicator& comm) {
+    cudaStream_t each[streams] = {};
+    for (cudaStream_t& stream : each) {
+      check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      launch(nested_spans_with_pauses, {.grid = 1, .block = 32, .stream = stream}, comm.get(), 16);
+    }
+    for (cudaStream_t& stream : each) {
+      check_cuda(cudaStreamSynchronize(stream), "nested_spans_with_pauses");
+      check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    }
+  });
+  CAPTURE(text);
+  CHECK(count(text, "\"name\": \"paused\"") == streams * 16);
+}
+
+TEST_CASE("a wait for a signal is a span with its value") {
+  const std::string text = written_by(2, [](host::communicator& comm, const std::string& path) {
+    auto needs = comm.requirements().with(tracing{1, 16});
+    const auto signals = needs.add(lsa::signals{comm.lsa(), 3});
+    const auto device_comm = comm.create_device_comm(needs);
+    run(signal_each_other, 1, 32, device_comm.get(), signals);
+    comm.write_trace(device_comm, path);
+  });
+  CAPTURE(text);
+  CHECK(count(text, "\"name\": \"LSA signal 2\", \"args\": {\"value\": 5}, \"cat\": \"wait\"") == 2);
 }
 
 TEST_CASE("waits are recorded by themselves, with barrier and epoch") {

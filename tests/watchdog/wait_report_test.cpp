@@ -71,6 +71,29 @@ TEST_CASE("one wait is one sentence, and its peer's own wait is told") {
         "busy with something else");
 }
 
+TEST_CASE("waits for signals say what the word is to become, and where it lies") {
+  host::detail::observed_wait one = wait(3, 1, 2, 0);
+  one.record.what = operation::lsa_signal;
+  one.record.condition = wait_condition::at_least;
+  host::detail::observed_wait other = wait(3, 1, 2, 0);
+  other.record.what = operation::lsa_signal;
+  other.record.condition = wait_condition::equal;
+  const std::string text = host::detail::report_waits({{"one", {{0, {one, other}, false}, {1, {}, false}}}});
+  CHECK(contains(
+      text, "rank 0, block 2, thread 0 waits at LSA signal 3 for rank 1 to bring it to at least 5 and last saw 4"));
+  CHECK(contains(text, "rank 0, block 2, thread 0 waits at LSA signal 3 for rank 1 to set it to 5 and last saw 4"));
+
+  one.record.peer = -1;
+  one.record.window = 8;
+  one.record.condition = wait_condition::predicate;
+  const std::string any = host::detail::report_waits({{"one", {{0, {one}, false}, {1, {wait(0, 0, 0, 0)}, false}}}});
+  CHECK(any ==
+        "  rank 0, block 2, thread 0 waits at LSA signal at word 3 of window 7 for any rank to set it to what the "
+        "caller's predicate takes and last saw 4, for 2.0 s\n"
+        "  rank 1, block 0, thread 0 waits at LSA barrier 0 for rank 0 to reach epoch 5 and last saw 4, for 2.0 s; "
+        "rank 0 itself waits at LSA signal at word 3 of window 7 for any rank");
+}
+
 TEST_CASE("equal waits of many blocks and threads are one sentence") {
   std::vector<host::detail::observed_wait> many;
   for (std::uint32_t block = 0; block < 32; ++block) many.push_back(wait(block, 1, block, block % 2 * 3));
@@ -223,6 +246,10 @@ TEST_CASE("a record is read only when it is complete") {
   record.groups = 9;
   CHECK(host::detail::read_wait(record).peer == 2);
   CHECK(host::detail::read_wait(record).groups == 9);
+  record.condition = wait_condition::equal;
+  record.window = 7;
+  CHECK(host::detail::read_wait(record).condition == wait_condition::equal);
+  CHECK(host::detail::read_wait(record).window == 7);
   record.number = 0;
   CHECK(host::detail::read_wait(record).number == 0);
 }

@@ -31,6 +31,19 @@ __global__ void meet(device_comm comm) {
 }
 
 /// Each rank begins with another barrier.
+/// Rank 0 waits for a signal of rank 1, which gives it.
+__global__ void signal_once(device_comm comm, lsa::signal_handle signals, sym_ptr<std::uint64_t> word) {
+  lsa::signal_session signal{block{}, comm, signals, 2};
+  lsa::signal_session own{block{}, comm, word};
+  if (comm.rank == 0) {
+    signal.take(1, 3);
+    own.wait(lsa::any_peer, lsa::equal_to{9});
+  } else {
+    signal.add(0, 3);
+    own.store(0, 9);
+  }
+}
+
 __global__ void meet_crosswise(device_comm comm) {
   const unsigned first = static_cast<unsigned>(comm.rank);
   lsa::barrier_session one{block{}, comm, first};
@@ -76,7 +89,7 @@ class reports {
     const std::lock_guard lock(mutex_);
     return text_;
   }
-  /// Waits until `part` has been reported. Naps, as a thread that waits for others cannot help kernels.
+  /// Waits until `part` has been reported. Sleeps, as a thread that waits for others cannot help kernels.
   void await(const std::string& part) const {
     const auto limit = std::chrono::steady_clock::now() + 20s;
     while (text().find(part) == std::string::npos) {
@@ -121,6 +134,25 @@ TEST_CASE("the watchdog reports who waits for a late rank, with block, barrier a
       "ranks 0 and 1, blocks 0 and 1, thread 1 wait at LSA barriers 0 and 1 for rank 2 to reach epoch 1 and last saw 0, for ");
   require_part(text, "; rank 2 waits for nobody");
   require_part(text, "ranks 0 and 1 wait in the end for rank 2, which waits for nobody");
+}
+
+TEST_CASE("the watchdog says which signal is waited for, and what it is to become") {
+  const reports seen({100ms, false, {}});
+  test::on_ranks(2, [&](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto signals = needs.add(lsa::signals{comm.lsa(), 4});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto memory = comm.allocate(64);
+    comm.barrier();
+    if (comm.rank() == 1) seen.await("LSA signal 2");
+    launch(signal_once, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), signals,
+           memory.pointer<std::uint64_t>() + 5);
+    test::finish("signal_once");
+    device_comm.check();
+    comm.barrier();
+  });
+  require_part(seen.text(),
+               "rank 0, block 0, thread 0 waits at LSA signal 2 for rank 1 to bring it to at least 3 and last saw 0");
 }
 
 TEST_CASE("the watchdog shows ranks that wait for each other") {

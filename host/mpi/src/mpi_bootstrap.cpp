@@ -2,6 +2,7 @@
 #include <devcomm/host/mpi_bootstrap.hpp>
 
 #include "bootstrap/gather_arguments.hpp"
+#include "bootstrap/interruption.hpp"
 #include "util/deadline.hpp"
 #include "util/number_list.hpp"
 
@@ -56,6 +57,18 @@ struct exchange {
   std::vector<std::byte> mine;
   std::vector<std::byte> all;
   MPI_Request data = MPI_REQUEST_NULL;
+
+  /// Whether MPI may still write to this, or read from it.
+  [[nodiscard]] bool in_flight() const {
+    return data != MPI_REQUEST_NULL ||
+           std::any_of(requests.begin(), requests.end(), [](MPI_Request each) { return each != MPI_REQUEST_NULL; });
+  }
+};
+
+/// A duplicate that MPI is making.
+struct pending_duplicate {
+  MPI_Comm ranks = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
 };
 
 /// Each rank first sends its size to each other rank, so that a missing rank can be named; `MPI_Iallgather` then moves
@@ -68,14 +81,20 @@ class mpi_ranks final : public bootstrap {
     check(MPI_Comm_size(ranks, &size_), name);
     const std::string call = name + place();
     const detail::deadline until(limit);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Comm_idup(ranks, &duplicate_, &request), call);
-    int done = 0;
-    for (back_off wait; check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call), done == 0; wait.pause()) {
-      if (!until.passed()) continue;
-      throw timeout_error(call + ": not all ranks of the MPI communicator called within " + until.limit_text() +
-                          "; MPI does not tell which are missing: see that all ranks call it");
+    auto pending = std::make_unique<pending_duplicate>();
+    check(MPI_Comm_idup(ranks, &pending->ranks, &pending->request), call);
+    try {
+      int done = 0;
+      for (back_off wait; check(MPI_Test(&pending->request, &done, MPI_STATUS_IGNORE), call), done == 0; wait.pause()) {
+        if (!until.passed()) continue;
+        throw timeout_error(call + ": not all ranks of the MPI communicator called within " + until.limit_text() +
+                            "; MPI does not tell which are missing: see that all ranks call it");
+      }
+    } catch (...) {
+      pending.release();  // NOLINT(bugprone-unused-return-value): MPI may write to it until the process ends
+      throw;
     }
+    duplicate_ = pending->ranks;
     check(MPI_Comm_set_errhandler(duplicate_, MPI_ERRORS_RETURN), call);
   }
 
@@ -105,10 +124,12 @@ class mpi_ranks final : public bootstrap {
       move(*round, mine, all, call, until);
     } catch (...) {
       // MPI may use these until the process ends.
-      if (!broken_.empty()) round.release();  // NOLINT(bugprone-unused-return-value)
+      if (round->in_flight()) round.release();  // NOLINT(bugprone-unused-return-value)
       throw;
     }
   }
+
+  void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
 
  private:
   [[nodiscard]] std::string place() const {
@@ -185,6 +206,11 @@ class mpi_ranks final : public bootstrap {
   }
 
   void hear_who_gave_up(const std::string& call) {
+    if (const auto cause = interrupted_.get()) {
+      broken_rank_ = cause->culprit;
+      broken_ = cause->text;
+      throw remote_error(call + ": " + broken_, broken_rank_);
+    }
     int there = 0;
     MPI_Status status;
     check(MPI_Iprobe(MPI_ANY_SOURCE, tag_gave_up, duplicate_, &there, &status), call);
@@ -211,8 +237,9 @@ class mpi_ranks final : public bootstrap {
   int rank_ = 0;
   int size_ = 0;
   MPI_Comm duplicate_ = MPI_COMM_NULL;
-  std::string broken_;  ///< after a timeout no later round can succeed
+  std::string broken_;  ///< after a timeout or a loss no later round can succeed
   int broken_rank_ = 0;
+  detail::interruption interrupted_;
 };
 
 }  // namespace

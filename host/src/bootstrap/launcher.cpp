@@ -76,9 +76,10 @@ bool take_given_root(process_environment& process, const environment& variables)
   return true;
 }
 
-/// Variables that all ranks of a job share and other jobs do not, as far as the launcher sets any.
+/// Variables that all ranks of a job share and other jobs do not, as far as the launcher sets any. The size is not
+/// among them: ranks that disagree on it must meet, to be told.
 std::string job_text(const environment& variables, const process_environment& process) {
-  std::string job = process.launcher + "\n" + std::to_string(process.size);
+  std::string job = process.launcher;
   const auto add = [&](std::initializer_list<const char*> names) {
     for (const char* const name : names) job += "\n" + variables(name).value_or("");
   };
@@ -274,3 +275,13 @@ std::vector<int> tasks_per_node(std::string_view list, const std::string& variab
 }
 
 }  // namespace devcomm::host::detail
+
+namespace devcomm::host {
+
+std::chrono::milliseconds default_bootstrap_limit() {
+  return detail::seconds_variable(detail::process_variables(), "DEVCOMM_BOOTSTRAP_TIMEOUT", {.most = 1e6},
+                                  "a number of seconds above 0 and up to 1000000")
+      .value_or(std::chrono::seconds(60));
+}
+
+}  // namespace devcomm::host

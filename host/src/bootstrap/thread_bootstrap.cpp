@@ -51,6 +51,13 @@ class thread_group {
     changed_.notify_all();
   }
 
+  /// Ends every round that is not over.
+  void interrupt(int culprit, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    fail_for_good(culprit, why);
+    changed_.notify_all();
+  }
+
   void all_gather(int rank, std::span<const std::byte> mine, std::span<std::byte> all,
                   std::chrono::milliseconds limit) {
     const std::string call = "all_gather on rank " + std::to_string(rank) + " of " + std::to_string(size_);
@@ -66,21 +73,23 @@ class thread_group {
     }
     arrive(*round, rank, mine);
 
-    while (!round->over) {
+    while (!round->over && broken_rank_ < 0) {
       if (const int gone = gone_and_missing(*round); gone >= 0) break;
       if (changed_.wait_until(lock, until.when()) == std::cv_status::timeout && until.passed() && !round->over &&
-          gone_and_missing(*round) < 0) {
+          broken_rank_ < 0 && gone_and_missing(*round) < 0) {
         give_up(*round, rank, until.limit_text());
       }
     }
 
     if (!bad_arguments.empty()) throw invalid_argument(call + ": " + bad_arguments);
     if (!round->over) {
-      const int gone = gone_and_missing(*round);
-      fail_for_good(gone, "rank " + std::to_string(gone) +
-                              " destroyed its bootstrap, or its thread ended with an error, "
-                              "before it took part; look for its own error");
-      throw remote_error(call + ": " + broken_, gone);
+      if (broken_rank_ < 0) {
+        const int gone = gone_and_missing(*round);
+        fail_for_good(gone, "rank " + std::to_string(gone) +
+                                " destroyed its bootstrap, or its thread ended with an error, "
+                                "before it took part; look for its own error");
+      }
+      throw remote_error(call + ": " + broken_, broken_rank_);
     }
     if (!round->gave_up.empty()) throw timeout_error(call + ": " + round->gave_up);
     if (round->offender >= 0) {
@@ -161,6 +170,7 @@ class thread_bootstrap final : public bootstrap {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
     group_->all_gather(rank_, mine, all, limit);
   }
+  void interrupt(int culprit, const std::string& why) override { group_->interrupt(culprit, why); }
 
  private:
   std::shared_ptr<thread_group> group_;

@@ -1,7 +1,9 @@
 #include "communicator/device_communicator_state.hpp"
+#include "communicator/ended_rank.hpp"
 #include "communicator/split.hpp"
 #include "communicator/write_trace.hpp"
 #include "memory/symmetric_memory_state.hpp"
+#include "util/deadline.hpp"
 #include "util/profiler_range.hpp"
 
 #include <devcomm/host/error.hpp>
@@ -43,10 +45,11 @@ team communicator::lsa() const noexcept { return state_->lsa; }
 team communicator::rail() const noexcept { return outer_factor(world(), state_->lsa.size); }
 const properties& communicator::properties() const noexcept { return state_->properties; }
 
-symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name, code_place made) {
+symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name, devcomm::multimem::policy asked,
+                                        code_place made) {
   const detail::range shown("allocate");
   return symmetric_memory(std::make_unique<symmetric_memory::state>(
-      *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name)), made));
+      *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), asked), made));
 }
 
 symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {
@@ -87,12 +90,30 @@ void communicator::clear_trace(const device_communicator& traced) {
 
 void communicator::barrier() {
   const detail::range shown("barrier");
-  state_->agree.together("barrier", [&] { state_->aborts->require_peers(); });
+  state_->agree.together("barrier", [] {});
 }
 
 void communicator::abort() noexcept { state_->aborts->abort(); }
 bool communicator::aborted() const noexcept { return state_->aborts->aborted(); }
 int communicator::dead_rank() const noexcept { return state_->aborts->lost_rank(); }
 void communicator::check() const { state_->aborts->check(); }
+
+void detail::ended_rank::finish(communicator& returned) {
+  const communicator::state& c = *returned.state_;
+  const std::chrono::milliseconds limit = c.options.kernel_timeout + c.options.limit;
+  if (!c.devices.wait_until_idle(c.device, limit)) {
+    throw timeout_error(detail::call_text("run_ranks", c.rank(), c.size()) + ": the function returned, and " +
+                        detail::deadline(limit).limit_text() + " later kernels still run on device " +
+                        std::to_string(c.device) +
+                        "; synchronize with their streams, and see which of them does not end");
+  }
+  c.aborts->check_unseen();
+}
+void detail::ended_rank::leave(communicator& failed, const std::string& reason) noexcept {
+  failed.state_->leave(reason);
+}
+bool detail::ended_rank::follows_another(const communicator& failed) {
+  return failed.state_->aborts->follows_another();
+}
 
 }  // namespace devcomm::host

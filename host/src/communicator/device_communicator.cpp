@@ -3,17 +3,29 @@
 #include <devcomm/host/error.hpp>
 
 #include <chrono>
+#include <cstdio>
 #include <new>
+#include <string>
+#include <tuple>
 #include <utility>
 
 namespace devcomm::host {
 
 using detail::call_text;
 
+static_assert(sizeof(failure_log) == 16 + failure_log::capacity * sizeof(failure_record),
+              "kernels of the program write it: change device_comm::layout_version with it");
+static_assert(sizeof(devcomm::requirements) == 96,
+              "the program makes it: change device_comm::layout_version with its layout");
+
 device_communicator::state::state(detail::rank_context& context, const std::string& call,
                                   const devcomm::requirements& needs, code_place made)
-    : trace_(trace_rings::of(needs)), aborts_(context.aborts) {
-  const std::uint64_t number = ++context.device_comms;
+    : trace_(trace_rings::of(needs)),
+      devices_(context.devices),
+      device_(context.device),
+      number_(++context.device_comms),
+      process_(context.process),
+      aborts_(context.aborts) {
   struct request {
     std::uint64_t fingerprint;
     std::uint64_t bytes;
@@ -26,6 +38,22 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
           "the requirements were made for another LSA team; start from "
           "requirements() of this communicator");
     }
+    for (const auto& [which, name, advice] :
+         {std::tuple(implicit_resource::lsa_barriers, "lsa_barriers",
+                     "ask once for all, or add lsa::barriers{team, count} and give the session its handle"),
+          std::tuple(implicit_resource::trace, "tracing", "add it once")}) {
+      if (needs.is_ambiguous(which)) {
+        throw invalid_argument("the requirements have " + std::string(name) +
+                               " twice, and kernels would find the last one only; " + advice);
+      }
+    }
+    if (needs.whole_world() && context.lsa.size != context.size()) {
+      throw not_supported("the requirements have lsa::whole_world, and the LSA team is " +
+                          std::to_string(context.lsa.size) + " of " + std::to_string(context.size()) +
+                          " ranks (from rank " + std::to_string(context.lsa.first) +
+                          "): ranks beyond it cannot be reached by load and store; run on one host and without a "
+                          "smaller DEVCOMM_LSA_SIZE, or use a kernel that crosses LSA teams");
+    }
     if (needs.whole_lines() && !context.properties.ll128.available) {
       throw not_supported("the requirements have LL128 mailboxes, whose lines of 128 bytes would not stay whole: " +
                           context.properties.ll128.reason + "; ask for LL or Lamport mailboxes");
@@ -35,7 +63,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     if (watch) {
       waits_ = std::make_unique<detail::watched_waits>(
           context.devices, context.devices, context.device,
-          detail::watched_name{context.rank(), context.size(), context.peers[0].identity, number});
+          detail::watched_name{context.rank(), context.size(), context.peers[0].identity, number_});
     }
     return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u};
   });
@@ -56,7 +84,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   // The watchdog's part of device memory follows the requirements'.
   const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
   resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
-                                       "resources of device communicator " + std::to_string(number));
+                                       "resources of device communicator " + std::to_string(number_), needs.multimem());
 
   comm_.version = device_comm::layout_version;
   comm_.flags = context.options.check_launch ? device_comm::check_launch : 0;
@@ -78,25 +106,49 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     }
     context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
   });
-  aborts_->attach(comm_.failures);
+  aborts_->attach(comm_.failures, number_);
   entry_ = std::make_unique<detail::live_objects::entry>(context.objects,
-                                                         "device communicator " + std::to_string(number), made);
+                                                         "device communicator " + std::to_string(number_), made);
 }
 
-device_communicator::state::~state() { aborts_->detach(comm_.failures); }
+device_communicator::state::~state() {
+  if (watch_.unwinding()) give_up();
+  aborts_->detach(comm_.failures);
+}
+
+void device_communicator::state::give_up() noexcept {
+  constexpr std::chrono::milliseconds limit(500);
+  aborts_->give_up(comm_.failures);
+  try {
+    const std::string what = "device communicator " + std::to_string(number_);
+    if (const auto process = process_.lock()) {
+      process->abandon(comm_.rank, number_,
+                       "rank " + std::to_string(comm_.rank) + " gave up " + what + " because of an exception");
+    }
+    if (devices_.wait_until_idle(device_, limit)) return;
+    std::fprintf(stderr,
+                 "devcomm: rank %d of %d: %s is destroyed by an exception, and kernels still run on device %d although "
+                 "their waits have ended; its memory is not freed\n",
+                 comm_.rank, comm_.size, what.c_str(), device_);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "devcomm: rank %d of %d: a device communicator that an exception destroys is not freed: %s\n",
+                 comm_.rank, comm_.size, problem.what());
+  }
+  // Owned by nobody from here on.
+  static_cast<void>(log_.release());
+  static_cast<void>(waits_.release());
+  static_cast<void>(new (std::nothrow) detail::window_state(std::move(resources_)));
+}
 
 device_communicator::device_communicator(std::unique_ptr<state> s) : state_(std::move(s)) {}
 device_communicator::device_communicator(device_communicator&&) noexcept = default;
 device_communicator& device_communicator::operator=(device_communicator&&) noexcept = default;
 device_communicator::~device_communicator() = default;
 
-const device_comm& device_communicator::get() const noexcept { return state_->get(); }
+const device_comm& device_communicator::get() const& noexcept { return state_->get(); }
 
-std::vector<failure_record> device_communicator::failures() const { return detail::read_failures(state_->log()); }
+std::vector<failure_record> device_communicator::failures() const { return state_->failures(); }
 
-void device_communicator::check() const {
-  const device_comm& comm = state_->get();
-  detail::throw_failures(call_text("check", comm.rank, comm.size), detail::sentences(state_->log()));
-}
+void device_communicator::check() const { state_->check(); }
 
 }  // namespace devcomm::host

@@ -7,9 +7,11 @@
 
 #include "diagnostics/watched_waits.hpp"
 #include "memory/window_state.hpp"
+#include "util/unwinding.hpp"
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace devcomm::host {
 
@@ -23,11 +25,24 @@ class device_communicator::state {
 
   [[nodiscard]] const device_comm& get() const noexcept { return comm_; }
   [[nodiscard]] const trace_rings& trace() const noexcept { return trace_; }
-  [[nodiscard]] failure_log& log() const noexcept { return *comm_.failures; }
+  [[nodiscard]] std::vector<failure_record> failures() const {
+    aborts_->note_seen(comm_.failures);
+    return detail::read_failures(*comm_.failures);
+  }
+  void check() const { aborts_->check(comm_.failures); }
 
  private:
+  /// An exception destroys it while kernels may use it: ends their waits, on other ranks too, and waits for those of
+  /// this device. What they may still use after that is never freed.
+  void give_up() noexcept;
+
+  detail::unwinding_watch watch_;
   device_comm comm_{};
   trace_rings trace_{};
+  detail::backend& devices_;
+  int device_;
+  std::uint64_t number_ = 0;  ///< among the communicator's
+  std::weak_ptr<detail::process_ranks> process_;
   std::shared_ptr<detail::abort_state> aborts_;
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched

@@ -3,6 +3,7 @@
 #include <devcomm/host/bootstrap.hpp>
 #include <devcomm/host/error.hpp>
 
+#include "communicator/ended_rank.hpp"
 #include "device/backend.hpp"
 #include "rank/settings.hpp"
 
@@ -18,59 +19,54 @@
 namespace devcomm::host {
 namespace {
 
-/// The communicators of all threads; the first error aborts them.
-class rank_threads {
+/// "out of memory", of the exception that is being handled.
+std::string text_of_exception() {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "it is not a std::exception";
+  }
+}
+
+/// The first error of all threads that does not follow from another.
+class first_error {
  public:
-  explicit rank_threads(int size) : communicators_(static_cast<std::size_t>(size), nullptr) {}
-
-  void enter(communicator& c) {
+  /// Call it in an exception handler; `failed` is null for a rank without a communicator.
+  void add(int rank, const communicator* failed) {
+    const bool heard = failed != nullptr && detail::ended_rank::follows_another(*failed);
     const std::lock_guard lock(mutex_);
-    communicators_[static_cast<std::size_t>(c.rank())] = &c;
-    if (failed_) c.abort();
-  }
-
-  void leave(const communicator& c) {
-    const std::lock_guard lock(mutex_);
-    communicators_[static_cast<std::size_t>(c.rank())] = nullptr;
-  }
-
-  /// Keeps the first error that does not follow from another, and aborts all. Call it in an exception handler.
-  void fail(int rank) {
-    const std::lock_guard lock(mutex_);
-    const bool consequence = follows_from_another();
-    failed_ = true;
-    if (!error_ || (consequence_ && !consequence)) {
-      error_ = std::current_exception();
-      rank_ = rank;
-      consequence_ = consequence;
-    }
-    for (communicator* c : communicators_) {
-      if (c != nullptr) c->abort();
-    }
+    const bool follows = follows_from_another(heard);
+    if (error_ && (follows || !follows_)) return;
+    error_ = std::current_exception();
+    rank_ = rank;
+    follows_ = follows;
   }
 
   [[nodiscard]] std::exception_ptr error() const { return error_; }
   [[nodiscard]] int rank() const { return rank_; }
 
  private:
-  [[nodiscard]] bool follows_from_another() const {
+  /// `heard`: another rank's failure was known to this one, whose kernels may have given up for that.
+  [[nodiscard]] bool follows_from_another(bool heard) const {
     try {
       throw;
     } catch (const remote_error&) {
       return true;
     } catch (const kernel_error&) {
-      return failed_;  // waits that the abort below ended
-    } catch (...) {
+      return heard || error_ != nullptr;
+    } catch (const host::error&) {
       return false;
+    } catch (...) {
+      return heard;
     }
   }
 
   std::mutex mutex_;
-  std::vector<communicator*> communicators_;
   std::exception_ptr error_;
   int rank_ = -1;
-  bool consequence_ = false;
-  bool failed_ = false;
+  bool follows_ = false;
 };
 
 /// Errors of this library name their rank; others get it in front.
@@ -91,24 +87,25 @@ void run_one(const communicator_options& options, const std::function<void(commu
   try {
     c.emplace(std::move(ranks), options);
     body(*c);
+    detail::ended_rank::finish(*c);
   } catch (...) {
-    if (c) c->abort();  // its destruction then sends the failure to the other processes
+    if (c) detail::ended_rank::leave(*c, text_of_exception());
     rethrow_with_rank(std::current_exception(), rank);
   }
 }
 
-void run_thread(rank_threads& all, std::shared_ptr<bootstrap> ranks, const communicator_options& options,
+void run_thread(first_error& error, std::shared_ptr<bootstrap> ranks, const communicator_options& options,
                 const std::function<void(communicator&)>& body) {
   const int rank = ranks->rank();
   std::optional<communicator> c;
   try {
     c.emplace(std::move(ranks), options);
-    all.enter(*c);
     body(*c);
+    detail::ended_rank::finish(*c);
   } catch (...) {
-    all.fail(rank);  // before the communicator is destroyed, so that errors of its peers come second
+    error.add(rank, c ? &*c : nullptr);  // before the others are told, so that their errors come second
+    if (c) detail::ended_rank::leave(*c, text_of_exception());
   }
-  if (c) all.leave(*c);
 }
 
 }  // namespace
@@ -126,17 +123,17 @@ void run_ranks(const run_options& options, const std::function<void(communicator
   devices.provide_devices(count);
 
   auto bootstraps = thread_bootstraps(count);
-  rank_threads all(count);
+  first_error error;
   {
     std::vector<std::jthread> threads;
     threads.reserve(static_cast<std::size_t>(count));
     for (auto& ranks : bootstraps) {
-      threads.emplace_back([&all, &options, &body, own = std::move(ranks)]() mutable {
-        run_thread(all, std::move(own), options.communicator, body);
+      threads.emplace_back([&error, &options, &body, own = std::move(ranks)]() mutable {
+        run_thread(error, std::move(own), options.communicator, body);
       });
     }
   }
-  if (all.error()) rethrow_with_rank(all.error(), all.rank());
+  if (error.error()) rethrow_with_rank(error.error(), error.rank());
 }
 
 }  // namespace devcomm::host

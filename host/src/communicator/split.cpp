@@ -63,10 +63,7 @@ std::string outside_address() {
 
 child_bootstrap plan_child(rank_context& parent, const std::string& call, int color, int key) {
   const std::uint64_t number = ++parent.children;
-  const auto choices = parent.agree.gather(call, [&] {
-    parent.aborts->require_peers();
-    return choice{color, key};
-  });
+  const auto choices = parent.agree.gather(call, [&] { return choice{color, key}; });
   const std::vector<int> members = members_of_child(choices, parent.rank());
   const int size = static_cast<int>(members.size());
   const int root = members.front();

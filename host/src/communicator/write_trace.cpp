@@ -1,6 +1,6 @@
 #include "communicator/write_trace.hpp"
 #include "communicator/device_communicator_state.hpp"
-#include "diagnostics/trace_json.hpp"
+#include "diagnostics/trace_data.hpp"
 #include "rank/rank_context.hpp"
 
 #include <devcomm/host/error.hpp>

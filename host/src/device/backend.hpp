@@ -5,6 +5,8 @@
 
 #include <devcomm/host/properties.hpp>
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,7 +17,8 @@
 
 namespace devcomm::host::detail {
 
-/// Handle type by which another process opens physical memory.
+/// Handle type by which another process opens physical memory. Everything that differs between kinds is in
+/// `handle_kinds`, and in what the ports do with them.
 enum class handle_kind : std::uint32_t { none, file_descriptor, fabric };
 
 /// Physical memory on one device, owned or imported.
@@ -24,8 +27,22 @@ class physical_memory {
   virtual ~physical_memory() = default;
   /// A new descriptor that the caller closes. Only for `handle_kind::file_descriptor`.
   [[nodiscard]] virtual int export_descriptor() = 0;
-  /// Opaque bytes to send. Only for `handle_kind::fabric`.
-  [[nodiscard]] virtual std::vector<std::byte> export_fabric() = 0;
+  /// Opaque bytes to send, at most `most_handle_bytes`. For every other kind.
+  [[nodiscard]] virtual std::vector<std::byte> export_bytes() = 0;
+};
+
+/// An NVLink multicast object, owned or imported: a store to its mapping reaches the same offset in the memory that
+/// each member bound, a reducing load reads it from all. Every device of the team is added, in all processes, before
+/// any memory is bound. Memory that this process bound is unbound on destruction.
+class multicast_object {
+ public:
+  virtual ~multicast_object() = default;
+  /// As those of `physical_memory`.
+  [[nodiscard]] virtual int export_descriptor() = 0;
+  [[nodiscard]] virtual std::vector<std::byte> export_bytes() = 0;
+  virtual void add_device(int device) = 0;
+  /// Binds all of `memory`, which lies on `device` and must outlive the object, at `offset`.
+  virtual void bind(int device, std::size_t offset, physical_memory& memory, std::size_t bytes) = 0;
 };
 
 /// A span of address space; unmapped and released on destruction.
@@ -35,6 +52,8 @@ class address_range {
   [[nodiscard]] virtual char* base() const noexcept = 0;
   /// Places `memory`, which must outlive the range, at `offset`, accessible to `devices`.
   virtual void map(std::size_t offset, physical_memory& memory, std::span<const int> devices) = 0;
+  /// Places `object`, of `bytes`, likewise. Only for backends whose devices have `device_facts::multicast`.
+  virtual void map(std::size_t offset, multicast_object& object, std::size_t bytes, std::span<const int> devices);
 };
 
 /// Zeroed host memory that code of any device reaches at the same address.
@@ -76,6 +95,33 @@ struct device_facts {
   capability multicast;
 };
 
+/// What the host library knows of a kind of handle.
+struct handle_traits {
+  handle_kind kind;
+  std::string_view name;              ///< that `handle_type()` returns
+  std::string_view variable;          ///< that `DEVCOMM_MEMORY_HANDLE` may have
+  capability device_facts::*offered;  ///< what a device says of it
+  capability properties::*reported;   ///< what a communicator says of it
+};
+
+/// In the order in which they are tried. `handle_kind::none` is for memory that stays in its process.
+inline constexpr std::array handle_kinds = {
+    handle_traits{handle_kind::file_descriptor, "file descriptor", "file_descriptor",
+                  &device_facts::file_descriptor_handles, &properties::file_descriptor_handles},
+    handle_traits{handle_kind::fabric, "fabric", "fabric", &device_facts::fabric_handles, &properties::fabric_handles},
+};
+
+/// Longest handle that is sent as bytes.
+inline constexpr std::size_t most_handle_bytes = 128;
+
+/// The traits of a kind; null for `handle_kind::none`.
+[[nodiscard]] constexpr const handle_traits* traits_of(handle_kind kind) {
+  for (const handle_traits& traits : handle_kinds) {
+    if (traits.kind == kind) return &traits;
+  }
+  return nullptr;
+}
+
 /// What holds for all devices of a backend.
 struct backend_traits {
   bool checks_launches = false;  ///< default of `check_launch`
@@ -93,6 +139,14 @@ class memory_port {
   [[nodiscard]] virtual std::unique_ptr<physical_memory> create_physical(int device, std::size_t bytes,
                                                                          handle_kind kind) = 0;
   [[nodiscard]] virtual std::unique_ptr<address_range> reserve(std::size_t bytes) = 0;
+  /// Sizes of multicast objects of `members` devices, and of what is bound to them, are multiples of this. This and the
+  /// next only for backends whose devices have `device_facts::multicast`.
+  [[nodiscard]] virtual std::size_t multicast_granularity(int members, handle_kind kind);
+  [[nodiscard]] virtual std::unique_ptr<multicast_object> create_multicast(int members, std::size_t bytes,
+                                                                           handle_kind kind);
+  /// Address space that stays empty after each of a window's parts, beside the granule that always does; whole
+  /// granules.
+  [[nodiscard]] virtual std::size_t empty_after_part(int) { return 0; }
   [[nodiscard]] virtual std::unique_ptr<host_memory> allocate_host(int device, std::size_t bytes) = 0;
   /// Plain device memory for tables; freed by the returned owner.
   [[nodiscard]] virtual std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) = 0;
@@ -107,6 +161,12 @@ class sharing_port {
  public:
   virtual ~sharing_port() = default;
 
+  /// Whether this process sees the device with `peer_uuid`, so that `peer_access` knows. Where it does not, only a
+  /// trial tells.
+  [[nodiscard]] virtual bool sees(const std::string& peer_uuid) {
+    static_cast<void>(peer_uuid);
+    return true;
+  }
   /// Whether `device` can load and store memory of the device with `peer_uuid` on this host.
   [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
   /// Whether lines of 128 bytes that a warp stores by one instruction stay whole between the two.
@@ -116,20 +176,32 @@ class sharing_port {
 
   [[nodiscard]] virtual std::unique_ptr<physical_memory> import_descriptor(int device, int descriptor,
                                                                            std::size_t bytes) = 0;
-  [[nodiscard]] virtual std::unique_ptr<physical_memory> import_fabric(int device, std::span<const std::byte> handle,
-                                                                       std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::unique_ptr<physical_memory> import_bytes(int device, handle_kind kind,
+                                                                      std::span<const std::byte> handle,
+                                                                      std::size_t bytes) = 0;
 
+  /// Only for backends whose devices have `device_facts::multicast`.
+  [[nodiscard]] virtual std::unique_ptr<multicast_object> import_multicast_descriptor(int descriptor,
+                                                                                      std::size_t bytes);
+  [[nodiscard]] virtual std::unique_ptr<multicast_object> import_multicast_bytes(handle_kind kind,
+                                                                                 std::span<const std::byte> handle,
+                                                                                 std::size_t bytes);
+
+  /// Throws unless `bytes` from `pointer` lie in one allocation on `device`, and, where `for_peers`, in one that other
+  /// devices can be given access to: `cudaMalloc` memory.
+  virtual void check_pointer(int device, void* pointer, std::size_t bytes, bool for_peers) = 0;
   /// Opaque bytes by which another process opens the allocation that contains `pointer`, and the
-  /// pointer's offset in it. Throws `not_supported` for memory that CUDA IPC cannot share.
+  /// pointer's offset in it. *Requires* `check_pointer` for peers.
   struct exported_pointer {
     std::vector<std::byte> handle;
     std::size_t offset = 0;
   };
-  [[nodiscard]] virtual exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) = 0;
+  [[nodiscard]] virtual exported_pointer export_pointer(int device, void* pointer) = 0;
   [[nodiscard]] virtual std::unique_ptr<opened_memory> open_pointer(int device, std::span<const std::byte> handle) = 0;
 };
 
-/// What watches kernels, and what names things in messages. A backend without messages of its own implements none.
+/// What watches kernels, and what names things in messages. A backend without messages of its own implements only
+/// `wait_until_idle`.
 class observing_port {
  public:
   virtual ~observing_port() = default;
@@ -149,8 +221,15 @@ class observing_port {
   /// Between the two the calling thread only observes: it makes no progress for kernels that wait.
   virtual void begin_observing() {}
   virtual void end_observing() {}
+  /// Between the two the calling thread waits until all ranks have come, or one is lost. While it sleeps in a futex it
+  /// makes no progress for kernels that wait, although its wait has a limit.
+  virtual void begin_waiting_for_ranks() {}
+  virtual void end_waiting_for_ranks() {}
   /// False only when no kernel runs on any device of this process.
   [[nodiscard]] virtual bool may_run_kernels() { return true; }
+  /// Waits until nothing runs on `device` that this process gave it, at most for `limit`; whether that was so.
+  /// Throws the error of a kernel that failed.
+  [[nodiscard]] virtual bool wait_until_idle(int device, std::chrono::milliseconds limit) = 0;
 };
 
 /// Devices and their three ports: the CUDA driver's or the simulator's.

@@ -1,4 +1,4 @@
-#include <devcomm/host/properties.hpp>
+#include "device/backend.hpp"
 
 #include <string_view>
 
@@ -15,11 +15,13 @@ std::string line(std::string_view name, const capability& c) {
 }  // namespace
 
 std::string to_string(const properties& p) {
+  std::string handles;
+  for (const detail::handle_traits& each : detail::handle_kinds) {
+    handles += line(std::string(each.name) + " handles", p.*each.reported);
+  }
   return "backend: " + p.backend + "\ndevice: " + p.device_name + ", " + std::to_string(p.multiprocessors) +
-         " multiprocessors\n" + line("LSA", p.lsa) + line("LL128", p.ll128) +
-         line("file descriptor handles", p.file_descriptor_handles) + line("fabric handles", p.fabric_handles) +
-         line("CUDA IPC", p.cuda_ipc) + line("multicast", p.multicast) + line("network", p.network) +
-         line("timing", p.timing);
+         " multiprocessors\n" + line("LSA", p.lsa) + line("LL128", p.ll128) + handles + line("CUDA IPC", p.cuda_ipc) +
+         line("multicast", p.multicast) + line("network", p.network) + line("timing", p.timing);
 }
 
 }  // namespace devcomm::host

@@ -5,6 +5,8 @@
 
 #include "util/call_text.hpp"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace devcomm::host::detail {
@@ -12,39 +14,88 @@ namespace {
 
 /// Limit of the text kept of destroyed device communicators.
 constexpr std::size_t most_past_bytes = std::size_t{1} << 16;
+/// Device communicators that peers gave up: those made longest ago are forgotten first.
+constexpr std::size_t most_given_up = 64;
+/// A rank that gives up a device communicator because of an exception tells why a moment later, when it leaves.
+constexpr std::chrono::milliseconds reason_limit(300);
+
+void end_waits(failure_log& log) noexcept {
+  std::atomic_ref(log.abort).store(abort_by_host, std::memory_order_relaxed);
+}
 
 }  // namespace
 
 void abort_state::abort() noexcept {
   aborted_.store(true, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  began_here_ = began_here_ || !heard_of_another_;
+  aborted_here_ = true;
   store_abort();
 }
 
 void abort_state::lose(int rank, const std::string& text) noexcept {
+  std::function<void(const loss&)> handler;
   {
     const std::lock_guard lock(mutex_);
     if (lost_rank_.load(std::memory_order_relaxed) >= 0) return;
+    heard_of_another_ = true;
     try {
       lost_text_ = text;
+      handler = when_lost_;
     } catch (...) {
       lost_text_.clear();  // out of memory: the rank without its text
     }
     lost_rank_.store(rank, std::memory_order_release);
+    aborted_.store(true, std::memory_order_release);
+    store_abort();
+    lost_.notify_all();
   }
-  aborted_.store(true, std::memory_order_release);
-  store_abort();
+  if (!handler) return;
+  try {
+    handler({rank, text});
+  } catch (...) {
+    return;  // out of memory: waits of the host end at their limit
+  }
 }
 
-void abort_state::attach(failure_log* log) {
+void abort_state::when_lost(std::function<void(const loss&)> handler) {
   const std::lock_guard lock(mutex_);
-  logs_.push_back(log);
-  if (aborted()) std::atomic_ref(log->abort).store(abort_by_host, std::memory_order_relaxed);
+  when_lost_ = std::move(handler);
+}
+
+void abort_state::lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept {
+  const std::lock_guard lock(mutex_);
+  heard_of_another_ = true;
+  try {
+    given_up_.try_emplace(number, loss{rank, text});
+    if (given_up_.size() > most_given_up) given_up_.erase(given_up_.begin());
+  } catch (const std::exception&) {
+    // Out of memory: the waits end without the text.
+  }
+  for (const attached& each : logs_) {
+    if (each.number == number) end_waits(*each.log);
+  }
+}
+
+void abort_state::give_up(failure_log* log) noexcept {
+  const std::lock_guard lock(mutex_);
+  began_here_ = began_here_ || !heard_of_another_;
+  for (attached& each : logs_) each.given_up = each.given_up || each.log == log;
+  end_waits(*log);
+}
+
+void abort_state::attach(failure_log* log, std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  logs_.push_back({log, number});
+  if (aborted() || given_up_.contains(number)) end_waits(*log);
 }
 
 void abort_state::detach(failure_log* log) noexcept {
   const std::lock_guard lock(mutex_);
-  std::erase(logs_, log);
   try {
+    past_unseen_ = past_unseen_ || std::any_of(logs_.begin(), logs_.end(), [&](const attached& each) {
+                     return each.log == log && !each.given_up && read_failures(*log).size() > each.seen;
+                   });
     const std::string text = sentences(*log);
     const bool room = past_failures_.size() < most_past_bytes;
     if (room) past_failures_ += text;
@@ -52,11 +103,21 @@ void abort_state::detach(failure_log* log) noexcept {
   } catch (...) {
     past_incomplete_ = true;  // out of memory
   }
+  std::erase_if(logs_, [&](const attached& each) { return each.log == log; });
 }
 
 void abort_state::store_abort() noexcept {
+  for (const attached& each : logs_) end_waits(*each.log);
+}
+
+bool abort_state::wait_for_loss(std::chrono::milliseconds limit) const {
+  std::unique_lock lock(mutex_);
+  return lost_.wait_for(lock, limit, [&] { return lost_rank() >= 0; });
+}
+
+bool abort_state::follows_another() const {
   const std::lock_guard lock(mutex_);
-  for (failure_log* log : logs_) std::atomic_ref(log->abort).store(abort_by_host, std::memory_order_relaxed);
+  return heard_of_another_ && !began_here_;
 }
 
 void abort_state::require_peers() const {
@@ -65,26 +126,65 @@ void abort_state::require_peers() const {
   if (lost >= 0) throw remote_error(lost_text_, lost);
 }
 
-void abort_state::check() const {
-  const std::lock_guard lock(mutex_);
-  const int lost = lost_rank_.load(std::memory_order_relaxed);
-  if (lost >= 0) {
-    throw remote_error(call_text("check", rank_, size_) + ": " + lost_text_ +
-                           "; destroy this communicator and start again without that rank" + all_sentences(),
+const abort_state::loss* abort_state::given_up(const failure_log* only) const {
+  for (const auto& [number, gone] : given_up_) {
+    const auto concerned = [&, number = number](const attached& each) {
+      return each.number == number && (only == nullptr || each.log == only);
+    };
+    if (std::any_of(logs_.begin(), logs_.end(), concerned)) return &gone;
+  }
+  return nullptr;
+}
+
+void abort_state::check(const failure_log* only) const {
+  std::unique_lock lock(mutex_);
+  const std::string call = call_text("check", rank_, size_);
+  if (given_up(only) != nullptr) lost_.wait_for(lock, reason_limit, [&] { return lost_rank() >= 0; });
+  if (const int lost = lost_rank(); lost >= 0) {
+    throw remote_error(call + ": " + lost_text_ + "; destroy this communicator and start again without that rank" +
+                           fetch_sentences(only),
                        lost);
   }
-  throw_failures(call_text("check", rank_, size_), all_sentences());
+  if (const loss* const gone = given_up(only)) {
+    throw remote_error(call + ": " + gone->text + "; destroy it here too" + fetch_sentences(only), gone->rank);
+  }
+  throw_failures(call, fetch_sentences(only));
   if (aborted()) {
-    throw kernel_error(call_text("check", rank_, size_) +
-                       ": abort() was called; destroy this communicator and make a new one to go on");
+    throw kernel_error(call + ": abort() was called; destroy this communicator and make a new one to go on");
   }
 }
 
-std::string abort_state::all_sentences() const {
-  std::string text = past_failures_;
-  if (past_incomplete_) text += "\n  (of destroyed device communicators, later failures were not kept)";
-  for (failure_log* log : logs_) text += sentences(*log);
+std::string abort_state::fetch_sentences(const failure_log* only) const {
+  std::string text;
+  if (only == nullptr) {
+    text = past_failures_;
+    if (past_incomplete_) text += "\n  (of destroyed device communicators, later failures were not kept)";
+    past_unseen_ = false;
+  }
+  for (attached& each : logs_) {
+    if (only != nullptr && each.log != only) continue;
+    each.seen = read_failures(*each.log).size();
+    text += sentences(*each.log);
+  }
   return text;
+}
+
+void abort_state::note_seen(const failure_log* log) const {
+  const std::lock_guard lock(mutex_);
+  for (attached& each : logs_) {
+    if (each.log == log) each.seen = read_failures(*each.log).size();
+  }
+}
+
+void abort_state::check_unseen() const {
+  {
+    const std::lock_guard lock(mutex_);
+    const bool unseen = past_unseen_ || std::any_of(logs_.begin(), logs_.end(), [](const attached& each) {
+                          return read_failures(*each.log).size() > each.seen;
+                        });
+    if (!unseen || aborted_here_) return;
+  }
+  check();
 }
 
 std::vector<failure_record> read_failures(failure_log& log) {

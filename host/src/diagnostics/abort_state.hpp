@@ -5,6 +5,11 @@
 #include <devcomm/diagnostics/failure.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -15,40 +20,79 @@ namespace devcomm::host::detail {
 /// poll: in those that exist and in those made later. Every member may be called from any thread.
 class abort_state {
  public:
+  /// A rank that is gone, and why: "rank 1 left because of an exception: out of cheese".
+  struct loss {
+    int rank;
+    std::string text;
+  };
+
   explicit abort_state(int rank, int size) : rank_(rank), size_(size) {}
 
   /// Ends all waits: the caller's `communicator::abort`.
   void abort() noexcept;
   /// Ends all waits because `rank` is gone; `text` says why. Only the first loss is kept.
   void lose(int rank, const std::string& text) noexcept;
+  /// Called with the first loss, on the thread that reports it: ends waits of the host.
+  void when_lost(std::function<void(const loss&)> handler);
 
-  /// Until `detach`, an abort is stored in `log` too.
-  void attach(failure_log* log);
+  /// Ends the waits of device communicator `number`, which `rank` gave up, as `text` says.
+  void lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept;
+  /// This rank gives up device communicator `log`: ends its waits.
+  void give_up(failure_log* log) noexcept;
+
+  /// Until `detach`, an abort is stored in `log`, that of device communicator `number`, too.
+  void attach(failure_log* log, std::uint64_t number);
   /// `check` still throws the failures that `log` holds now.
   void detach(failure_log* log) noexcept;
 
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
   /// World rank of the first lost peer, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return lost_rank_.load(std::memory_order_acquire); }
+  /// Waits at most `limit` for a loss: another connection to that rank may tell of its end first, without the reason.
+  [[nodiscard]] bool wait_for_loss(std::chrono::milliseconds limit) const;
+  /// Whether another rank's failure was known here before this rank gave up anything of its own.
+  [[nodiscard]] bool follows_another() const;
   /// Throws `remote_error` when a peer is lost.
   void require_peers() const;
-  /// Throws `remote_error` when a peer is lost, `kernel_error` when a wait failed or `abort` was called.
-  void check() const;
+  /// Throws `remote_error` when a peer is lost or gave up a device communicator, `kernel_error` when a wait failed or
+  /// `abort` was called. With `only`, as far as that device communicator is concerned.
+  void check(const failure_log* only = nullptr) const;
+  /// The caller got the failures that `log` holds now.
+  void note_seen(const failure_log* log) const;
+  /// Throws as `check` does, but only failures that neither `check` has thrown nor `note_seen` tells of. Nothing after
+  /// `abort`, whose caller knows.
+  void check_unseen() const;
 
  private:
+  struct attached {
+    failure_log* log;
+    std::uint64_t number;
+    std::size_t seen = 0;   ///< failures that the caller knows
+    bool given_up = false;  ///< here, by an exception, which the caller knows
+  };
+  /// Call it with `mutex_`.
   void store_abort() noexcept;
-  /// Of all device communicators, past and present. Called with `mutex_`.
-  [[nodiscard]] std::string all_sentences() const;
+  /// Of the first device communicator that a peer gave up, `only` or any; null if there is none. Call it with `mutex_`.
+  [[nodiscard]] const loss* given_up(const failure_log* only) const;
+  /// Of all device communicators, past and present, or of `only`; they are seen then. Call it with `mutex_`.
+  [[nodiscard]] std::string fetch_sentences(const failure_log* only) const;
 
   const int rank_;
   const int size_;
   std::atomic<bool> aborted_{false};
   std::atomic<int> lost_rank_{-1};
-  mutable std::mutex mutex_;
-  std::string lost_text_;           // guarded by mutex_
-  std::vector<failure_log*> logs_;  // guarded by mutex_
-  std::string past_failures_;       // of detached logs, a sentence a line; guarded by mutex_
-  bool past_incomplete_ = false;    // guarded by mutex_
+  mutable std::mutex mutex_;  // guards what follows
+  mutable std::condition_variable lost_;
+  std::function<void(const loss&)> when_lost_;
+  std::string lost_text_;
+  mutable std::vector<attached> logs_;
+  std::map<std::uint64_t, loss> given_up_;  // device communicators that a peer gave up
+  bool aborted_here_ = false;               // by `abort`
+  bool heard_of_another_ = false;           // of a peer's failure
+  bool began_here_ = false;                 // this rank gave something up before it heard of a peer's failure
+  std::string past_failures_;               // of detached logs, a sentence a line
+  bool past_incomplete_ = false;
+  mutable bool past_unseen_ = false;  // some of them are known to nobody
 };
 
 /// The complete records of `log`, oldest first; safe while kernels write it.

@@ -1,5 +1,9 @@
+#include <devcomm/channel/messages.hpp>
 #include <devcomm/host/communicator.hpp>
 
+#include "util/wait_text.hpp"
+
+#include <array>
 #include <tuple>
 
 namespace devcomm::host {
@@ -29,7 +33,7 @@ std::string text(const call_contract& call, bool with_root) {
 }
 
 std::string name(const failure_record& record, int rank, std::uint32_t index) {
-  if (record.among_groups == 0) return "rank " + std::to_string(rank);
+  if (record.among_groups == 0) return detail::peer_text(rank);
   return std::string("the group of ") + to_string(record.what) + " " + std::to_string(index);
 }
 
@@ -41,6 +45,13 @@ std::string difference(const failure_record& record) {
   const bool same_shape = mine.grid_blocks == theirs.grid_blocks && mine.group_threads == theirs.group_threads;
   if (same_shape && mine.key == theirs.key && arguments(record.my_call) != arguments(record.their_call)) {
     const bool roots = record.my_call.root != record.their_call.root;
+    const std::string theirs_said = text(record.their_call, false);
+    if (roots && theirs_said.rfind("exchange", 0) == 0 && theirs_said == text(record.my_call, false)) {
+      // The root says whether this rank is sent to.
+      return peer + (record.their_call.root != 0 ? " sends to " : " does not send to ") + me + " in its call of " +
+             theirs_said + " where " + me +
+             (record.my_call.root != 0 ? " receives from it" : " does not receive from it");
+    }
     return peer + " called " + text(record.their_call, roots) + " where " + me + " called " +
            text(record.my_call, roots);
   }
@@ -56,14 +67,39 @@ std::string difference(const failure_record& record) {
   return text;
 }
 
+std::string bytes_text(std::uint64_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
+
+/// Of a message that two ranks do not agree on.
+std::string message_difference(const failure_record& record) {
+  const std::string me = detail::peer_text(record.rank);
+  const std::string peer = detail::peer_text(record.peer);
+  const bool sends = record.what == operation::message_send;
+  if (record.peer < 0) return "its peer or its window is none of the session's";
+  if (record.their_call.end == channel::no_such_window)
+    return peer + " receives it into window " + std::to_string(record.theirs.grid_blocks - std::uint64_t{1}) +
+           ", which the list of " + me + " does not name";
+  if (record.peer == record.rank && record.their_call.end == channel::no_such_message)
+    return me + (sends ? " sends itself more messages than it receives" : " receives more of itself than it sends");
+  const std::string mine_said = me + (sends ? " sends " : " receives ") + bytes_text(record.my_call.end);
+  const std::string theirs_said = peer + (sends ? " receives " : " sends ") + bytes_text(record.their_call.end);
+  if (record.mine.grid_blocks != record.theirs.grid_blocks)
+    return peer + " has " + std::to_string(record.theirs.grid_blocks) + " lanes where " + me + " has " +
+           std::to_string(record.mine.grid_blocks);
+  if (record.my_call.begin == record.their_call.begin) return theirs_said + " where " + mine_said;
+  return theirs_said + " as message " + std::to_string(record.their_call.begin) + " where " + mine_said +
+         " as message " + std::to_string(record.my_call.begin) + ": an earlier message had two sizes";
+}
+
 }  // namespace
 
 std::string describe(const failure_record& record) {
   const std::string place = "rank " + std::to_string(record.rank) + ", block " + std::to_string(record.block) + ": " +
-                            to_string(record.what) + " " + std::to_string(record.index);
+                            detail::place_text(record.what, record.window, std::array{record.index});
+  const bool is_message = record.what == operation::message_send || record.what == operation::message_receive;
+  if (record.outcome == status::mismatch && is_message) return place + ": mismatch: " + message_difference(record);
   if (record.outcome == status::mismatch) return place + ": launch mismatch: " + difference(record);
-  return place + " waited for " + name(record, record.peer, record.peer_index) + " to reach epoch " +
-         std::to_string(record.expected) + " and last saw " + std::to_string(record.seen) + ": " +
+  return place + " waited for " + name(record, record.peer, record.peer_index) + " " +
+         detail::goal_text(record.condition, record.expected) + " and last saw " + std::to_string(record.seen) + ": " +
          to_string(record.outcome);
 }
 

@@ -1,5 +1,5 @@
 /// \file trace_data.hpp
-/// The spans that ranks have recorded, as the host reads them.
+/// The spans that ranks have recorded, as the host reads and writes them.
 #pragma once
 
 #include <devcomm/diagnostics/trace.hpp>
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace devcomm::host::detail {
@@ -41,5 +42,11 @@ struct clock_offset {
 
 /// Steps of the clocks, in nanoseconds.
 [[nodiscard]] std::uint64_t clock_resolution(const std::vector<rank_trace>& traces);
+
+/// The format of Chrome's tracing and of Perfetto (`trace_json.cpp`): one process for each rank and one thread for each
+/// ring, with begin and end of each span, nested, in microseconds from the first span on, on the clock of `traces[0]`.
+/// The trace and `otherData` say how many were lost.
+[[nodiscard]] std::string trace_json(const std::vector<rank_trace>& traces, const std::vector<clock_offset>& offsets,
+                                     const std::string& backend);
 
 }  // namespace devcomm::host::detail

@@ -1,4 +1,4 @@
-#include "diagnostics/trace_json.hpp"
+#include "diagnostics/trace_data.hpp"
 
 #include <devcomm/diagnostics/failure.hpp>
 
@@ -108,7 +108,9 @@ class forest {
     if (kind == span_kind::wait || kind == span_kind::meeting) {
       const awaited_span wait = awaited_span::unpack(one.span.name_low, one.span.name_high);
       rest = ", \"name\": \"" + std::string(to_string(static_cast<operation>(wait.what))) + " " +
-             std::to_string(wait.index) + "\", \"args\": {\"epoch\": " + std::to_string(wait.epoch) + "}";
+             std::to_string(wait.index) + "\", \"args\": {\"" +
+             (static_cast<operation>(wait.what) == operation::lsa_signal ? "value" : "epoch") +
+             "\": " + std::to_string(wait.epoch) + "}";
     } else if (kind == span_kind::call) {
       const call_span call = call_span::unpack(one.span.name_low, one.span.name_high);
       rest = ", \"name\": \"" + std::string(to_string(call.which)) + "\", \"args\": {\"over\": \"" +

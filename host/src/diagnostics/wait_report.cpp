@@ -3,6 +3,7 @@
 #include "util/number_list.hpp"
 
 #include "diagnostics/waits_for_graph.hpp"
+#include "util/wait_text.hpp"
 
 #include <algorithm>
 #include <compare>
@@ -20,12 +21,13 @@ using number_set = std::set<std::uint64_t>;
 
 /// A rank, or one of the groups of a rank that wait for each other, known by its channel.
 struct party {
-  int rank;
+  int rank;                          ///< -1: any
   operation what = operation::none;  ///< of a group
   std::uint32_t groups = 0;          ///< as `wait_record::groups`
   std::uint32_t index = 0;
 
   [[nodiscard]] bool is_group() const { return groups != 0; }
+  [[nodiscard]] bool is_any() const { return rank < 0; }
   auto operator<=>(const party&) const = default;
 };
 
@@ -34,6 +36,8 @@ struct wait_kind {
   int rank;
   party peer;
   operation what;
+  std::uint32_t window;  ///< as `wait_record::window`
+  wait_condition condition;
   std::uint64_t expected;
   std::uint64_t seen;
 
@@ -53,6 +57,8 @@ struct wait_group {
   number_set ranks, peers;
   std::uint32_t groups;  ///< as `wait_record::groups`
   operation what;
+  std::uint32_t window;  ///< as `wait_record::window`
+  wait_condition condition;
   std::uint64_t expected;
   std::uint64_t seen;
   wait_places_of_kind places;
@@ -73,8 +79,8 @@ wait_kinds collect(const observed_comm& comm) {
   for (const observed_rank& one : comm.ranks) {
     for (const observed_wait& wait : one.waits) {
       const wait_record& record = wait.record;
-      wait_places_of_kind& places =
-          kinds[{one.rank, peer_of(record, one.rank), record.what, record.expected, record.seen}];
+      wait_places_of_kind& places = kinds[{one.rank, peer_of(record, one.rank), record.what, record.window,
+                                           record.condition, record.expected, record.seen}];
       places.indices.insert(record.index);
       places.blocks.insert(record.block);
       places.threads.insert(record.thread);
@@ -88,9 +94,9 @@ wait_kinds collect(const observed_comm& comm) {
 template <class Alike>
 void merge(std::vector<wait_group>& groups, const wait_group& group, Alike alike) {
   const auto found = std::find_if(groups.begin(), groups.end(), [&](const wait_group& other) {
-    return other.what == group.what && other.groups == group.groups && other.expected == group.expected &&
-           other.seen == group.seen && other.places.indices == group.places.indices &&
-           other.places.blocks == group.places.blocks && alike(other);
+    return other.what == group.what && other.window == group.window && other.condition == group.condition &&
+           other.groups == group.groups && other.expected == group.expected && other.seen == group.seen &&
+           other.places.indices == group.places.indices && other.places.blocks == group.places.blocks && alike(other);
   });
   if (found == groups.end()) return groups.push_back(group);
   found->ranks.insert(group.ranks.begin(), group.ranks.end());
@@ -106,7 +112,8 @@ std::vector<wait_group> group(const wait_kinds& kinds) {
     const auto rank = static_cast<std::uint64_t>(kind.rank);
     const auto peer =
         kind.peer.is_group() ? std::uint64_t{kind.peer.index} : static_cast<std::uint64_t>(kind.peer.rank);
-    merge(by_rank, {{rank}, {peer}, kind.peer.groups, kind.what, kind.expected, kind.seen, places},
+    merge(by_rank,
+          {{rank}, {peer}, kind.peer.groups, kind.what, kind.window, kind.condition, kind.expected, kind.seen, places},
           [&](const wait_group& other) { return other.ranks.contains(rank); });
   }
   std::vector<wait_group> groups;
@@ -114,6 +121,13 @@ std::vector<wait_group> group(const wait_kinds& kinds) {
     merge(groups, one, [&](const wait_group& other) { return other.peers == one.peers; });
   }
   return groups;
+}
+
+constexpr auto any = static_cast<std::uint64_t>(-1);  ///< among numbers of ranks
+
+/// "ranks 1 and 2", or "any rank".
+std::string rank_text(const number_set& ranks) {
+  return ranks.contains(any) ? peer_text(-1) : number_list("rank", ranks);
 }
 
 /// Which ranks of a device communicator, and which groups of a rank, wait for which.
@@ -139,7 +153,9 @@ class wait_graph {
   /// "; rank 3 itself waits at LSA barrier 2 for rank 0": what each of `ranks` does, equal waits merged.
   [[nodiscard]] std::string own_waits(const number_set& ranks) const {
     std::map<std::string, number_set> doing;
-    for (const std::uint64_t rank : ranks) doing[own_wait(static_cast<int>(rank))].insert(rank);
+    for (const std::uint64_t rank : ranks) {
+      if (rank != any) doing[own_wait(static_cast<int>(rank))].insert(rank);
+    }
     std::string text;
     for (const auto& [what, those] : doing) {
       const bool several = those.size() > 1;
@@ -183,6 +199,7 @@ class wait_graph {
       for (const party& end : ends_of(one)) victims[end].insert(static_cast<std::uint64_t>(one.rank));
     }
     for (const auto& [culprit, ranks] : victims) {
+      if (culprit.is_any()) continue;  // who could have helped is not known
       text += "\n  " + number_list("rank", ranks) + (ranks.size() > 1 ? " wait" : " waits") + " in the end for " +
               name(culprit);
       if (culprit.is_group()) {
@@ -226,7 +243,7 @@ class wait_graph {
   }
 
   [[nodiscard]] std::string name(const party& one) const {
-    std::string rank = "rank " + std::to_string(one.rank);
+    std::string rank = peer_text(one.rank);
     if (!one.is_group()) return rank;
     return std::string(to_string(one.what)) + " " + std::to_string(one.index) + of_handle(one.groups) + " of " + rank;
   }
@@ -243,11 +260,11 @@ class wait_graph {
       number_set ranks;  // that it waits for there
       for (const auto& [kind, places] : kinds_) {
         if (kind.rank == rank && !kind.peer.is_group() && kind.what == first->first.what &&
-            places.indices == first->second.indices)
+            kind.window == first->first.window && places.indices == first->second.indices)
           ranks.insert(static_cast<std::uint64_t>(kind.peer.rank));
       }
-      return " at " + number_list(to_string(first->first.what), first->second.indices) + " for " +
-             number_list("rank", ranks);
+      return " at " + place_text(first->first.what, first->first.window, first->second.indices) + " for " +
+             rank_text(ranks);
     }
     const auto first = find(true);
     if (first == kinds_.end()) return nobody;
@@ -310,12 +327,12 @@ std::string sentence(const wait_group& group, const wait_graph& graph) {
   const bool one = group.ranks.size() == 1 && at.blocks.size() == 1 && at.threads.size() == 1;
   return "\n  " + number_list("rank", group.ranks) + ", " + number_list("block", at.blocks) + ", " +
          number_list("thread", at.threads) + (one ? " waits at " : " wait at ") +
-         number_list(to_string(group.what), at.indices) + " for " +
+         place_text(group.what, group.window, at.indices) + " for " +
          (group.groups != 0
               ? number_list(to_string(group.what), group.peers) + graph.of_handle(group.groups) + " of the same rank"
-              : number_list("rank", group.peers)) +
-         " to reach epoch " + std::to_string(group.expected) + " and last saw " + std::to_string(group.seen) +
-         ", for " + seconds(at.longest) + (group.groups != 0 ? graph.own_waits(group) : graph.own_waits(group.peers));
+              : rank_text(group.peers)) +
+         " " + goal_text(group.condition, group.expected) + " and last saw " + std::to_string(group.seen) + ", for " +
+         seconds(at.longest) + (group.groups != 0 ? graph.own_waits(group) : graph.own_waits(group.peers));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "diagnostics/watchdog_settings.hpp"
 #include "util/environment.hpp"
+#include "util/quiet_thread.hpp"
 
 #include <semaphore.h>
 
@@ -103,7 +104,13 @@ class watchdog {
     const std::lock_guard lock(mutex_);
     load_options();
     tables_.push_back(std::move(table));
-    if (tables_.size() == 1) start(*tables_.front().devices);
+    if (tables_.size() > 1) return;
+    try {
+      start(*tables_.front().devices);
+    } catch (...) {
+      tables_.clear();  // its memory goes with the error
+      throw;
+    }
   }
 
   void detach(const wait_table* table) {
@@ -116,7 +123,12 @@ class watchdog {
       ended = std::move(thread_);
     }
     ::sem_post(&signals().wake);
-    if (ended.joinable()) ended.join();
+    if (!ended.joinable()) return;
+    if (ended.get_id() == std::this_thread::get_id()) {
+      ended.detach();  // the program's print destroys the last table: this thread ends when print has returned
+    } else {
+      ended.join();
+    }
   }
 
   void set(watchdog_options options) {
@@ -153,7 +165,7 @@ class watchdog {
   void start(observing_port& devices) {
     stop_ = false;
     signals().asked.store(false);
-    thread_ = std::thread([this, &devices, turn = ++turn_] { run(devices, turn); });
+    thread_ = quiet_thread([this, &devices, turn = ++turn_] { run(devices, turn); });
   }
 
   std::vector<observed_comm> observe() {
@@ -280,6 +292,8 @@ wait_record read_wait(wait_record& record) {
   copy.noted = read_word(record.noted);
   copy.peer_index = read_word(record.peer_index);
   copy.groups = read_word(record.groups);
+  copy.condition = read_word(record.condition);
+  copy.window = read_word(record.window);
   std::atomic_thread_fence(std::memory_order_acquire);
   const std::uint32_t after = read_word(record.number);
   copy.number = before == after ? before : 0;

@@ -1,4 +1,5 @@
 #include <devcomm/host/error.hpp>
+#include <devcomm/multimem/window_record.hpp>
 
 #include "memory/window_state.hpp"
 
@@ -6,24 +7,68 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace devcomm::host::detail {
 namespace {
 
-/// What a rank sends about its part of a window.
-struct offer {
+using devcomm::multimem::policy;
+
+/// What a rank asks for.
+struct wish {
   std::uint64_t bytes = 0;
-  std::uint32_t fabric_bytes = 0;
-  std::array<std::byte, 128> fabric{};
+  std::uint64_t granularity = 1;  ///< of the multicast object
+  policy multimem = policy::none;
 };
 
-void require_same_bytes(const rank_context& context, const std::string& call, const std::vector<offer>& offers) {
+/// How others open a rank's memory, or the team's multicast object, unless by a descriptor.
+struct handle_bytes {
+  std::uint32_t count = 0;
+  std::array<std::byte, most_handle_bytes> bytes{};
+
+  void set(const std::vector<std::byte>& exported) {
+    if (exported.size() > bytes.size()) {
+      throw system_error("a memory handle of " + std::to_string(exported.size()) +
+                         " bytes is larger than the library expects");
+    }
+    count = static_cast<std::uint32_t>(exported.size());
+    std::copy(exported.begin(), exported.end(), bytes.begin());
+  }
+  [[nodiscard]] std::span<const std::byte> get() const {
+    return std::span(bytes).first(std::min<std::size_t>(count, bytes.size()));
+  }
+};
+
+/// The first that a rank sends.
+struct offer {
+  wish asked;
+  handle_bytes handle;  ///< of its memory, unless that is made later
+};
+
+const char* name_of(policy multimem) {
+  switch (multimem) {
+    case policy::none: return "multimem_policy::none";
+    case policy::required: return "multimem_policy::required";
+    case policy::or_software: return "multimem_policy::or_software";
+  }
+  return "an unknown value";
+}
+
+void require_same_wish(const rank_context& context, const std::string& call, const std::vector<offer>& offers) {
+  const std::string start = call_text(call, context.rank(), context.size()) + ": rank ";
+  const wish& first = offers[0].asked;
   for (std::size_t i = 1; i < offers.size(); ++i) {
-    if (offers[i].bytes == offers[0].bytes) continue;
-    throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
-                           " asked for " + std::to_string(offers[i].bytes) + " bytes and rank 0 for " +
-                           std::to_string(offers[0].bytes) + "; ask for the same size on every rank");
+    const wish& other = offers[i].asked;
+    if (other.bytes != first.bytes) {
+      throw invalid_argument(start + std::to_string(i) + " asked for " + std::to_string(other.bytes) +
+                             " bytes and rank 0 for " + std::to_string(first.bytes) +
+                             "; ask for the same size on every rank");
+    }
+    if (other.multimem != first.multimem) {
+      throw invalid_argument(start + std::to_string(i) + " asked for " + name_of(other.multimem) + " and rank 0 for " +
+                             name_of(first.multimem) + "; ask for the same on every rank");
+    }
   }
 }
 
@@ -39,86 +84,198 @@ std::vector<int> other_processes(const rank_context& context) {
   return firsts;
 }
 
-const char* name_of(handle_kind kind) {
-  switch (kind) {
-    case handle_kind::none: return "same process";
-    case handle_kind::file_descriptor: return "file descriptor";
-    case handle_kind::fabric: return "fabric";
+/// Drops descriptors of a window that fails, which would keep its peers' memory, unless `keep` is called.
+class forgetting {
+ public:
+  forgetting(const rank_context& context, std::uint64_t number) : context_(context), number_(number) {}
+  ~forgetting() {
+    if (number_ != 0 && context_.handle == handle_kind::file_descriptor)
+      context_.process->links().forget_memory(number_);
   }
-  return "unknown";
-}
+  forgetting(const forgetting&) = delete;
+  forgetting& operator=(const forgetting&) = delete;
+
+  void keep() noexcept { number_ = 0; }
+
+ private:
+  const rank_context& context_;
+  std::uint64_t number_;
+};
+
+/// The steps of one call of `allocate`, on one rank.
+class allocation_steps {
+ public:
+  allocation_steps(rank_context& context, const std::string& call, std::size_t bytes, policy multimem)
+      : context_(context), call_(call), bytes_(bytes), multimem_(multimem) {}
+
+  [[nodiscard]] window_state run(const std::string& name) {
+    forgetting on_failure(context_, number_);  // once all ranks know of it
+    const std::vector<handle_bytes> handles = make_memory();
+    window_state state(context_, number_, bytes_, name);
+    map(state, handles);
+    if (multimem_ != policy::none) add_multimem(state);
+    on_failure.keep();
+    state.handle_type =
+        traits_of(context_.handle) != nullptr ? std::string(traits_of(context_.handle)->name) : "same process";
+    state.space = std::move(space_);
+    std::vector<window_part> parts;
+    parts.reserve(static_cast<std::size_t>(lsa_.size));
+    for (int member = 0; member < lsa_.size; ++member) {
+      parts.push_back({state.window.lsa_pointer(member), bytes_, rounded_, lsa_.world_rank(member)});
+    }
+    state.label = context_.devices.label(state.name, parts);
+    return state;
+  }
+
+ private:
+  /// Handles of the memory of all ranks. Where multimem is asked for, its granularity is agreed on first.
+  [[nodiscard]] std::vector<handle_bytes> make_memory() {
+    const std::vector<offer> offers = context_.agree.gather(call_, [&] {
+      offer mine{check_wish(), {}};
+      if (multimem_ == policy::none) mine.handle = create(context_.granularity);
+      return mine;
+    });
+    require_same_wish(context_, call_, offers);
+    if (multimem_ == policy::none) {
+      std::vector<handle_bytes> handles(offers.size());
+      std::transform(offers.begin(), offers.end(), handles.begin(), [](const offer& each) { return each.handle; });
+      return handles;
+    }
+    for (int member = 0; member < lsa_.size; ++member) {
+      const wish& theirs = offers[static_cast<std::size_t>(lsa_.world_rank(member))].asked;
+      multicast_granularity_ = std::lcm(multicast_granularity_, std::max(theirs.granularity, std::uint64_t{1}));
+    }
+    return context_.agree.gather(call_, [&] { return create(std::lcm(context_.granularity, multicast_granularity_)); });
+  }
+
+  [[nodiscard]] wish check_wish() {
+    if (bytes_ == 0) throw invalid_argument("0 bytes; ask for at least 1");
+    if (bytes_ > std::numeric_limits<std::size_t>::max() / 4 / static_cast<std::size_t>(lsa_.size)) {
+      throw invalid_argument(std::to_string(bytes_) + " bytes on each of " + std::to_string(lsa_.size) +
+                             " ranks do not fit an address space; ask for less");
+    }
+    const capability& there = context_.properties.multicast;
+    if (multimem_ == policy::required && !there.available) {
+      throw not_supported("multimem is required, and there is no multicast: " + there.reason +
+                          "; ask for multimem_policy::or_software, which then loads from and stores to each member");
+    }
+    wish mine{bytes_, 1, multimem_};
+    if (has_multicast()) mine.granularity = context_.devices.multicast_granularity(lsa_.size, context_.handle);
+    return mine;
+  }
+
+  /// This rank's memory, of whole `unit`s.
+  [[nodiscard]] handle_bytes create(std::size_t unit) {
+    rounded_ = (bytes_ + unit - 1) / unit * unit;
+    std::unique_ptr<physical_memory> memory =
+        context_.devices.create_physical(context_.device, rounded_, context_.handle);
+    const handle_bytes mine = hand_over(*memory, window_piece::memory);
+    space_ = context_.process->share<window_mapping>(number_, lsa_.first, lsa_.size);
+    space_->place(lsa_.rank, std::move(memory), context_.device);
+    return mine;
+  }
+
+  void map(window_state& state, const std::vector<handle_bytes>& handles) {
+    // At least one unmapped granule after each slot: an access past its end faults.
+    const std::size_t stride = rounded_ + context_.granularity + context_.devices.empty_after_part(lsa_.size);
+    context_.agree.together(call_, [&] {
+      space_->map(context_.devices, stride, [&](int member) {
+        const int peer = lsa_.world_rank(member);
+        if (context_.handle == handle_kind::file_descriptor) {
+          const unique_fd descriptor = context_.process->links().take_memory(number_, peer, until_);
+          return context_.devices.import_descriptor(context_.device, descriptor.get(), rounded_);
+        }
+        return context_.devices.import_bytes(context_.device, context_.handle,
+                                             handles[static_cast<std::size_t>(peer)].get(), rounded_);
+      });
+      state.window.base = space_->base();
+      state.window.local = space_->base() + static_cast<std::size_t>(lsa_.rank) * stride;
+      context_.devices.zero(context_.device, state.window.local, rounded_);
+    });
+    state.window.stride = stride;
+  }
+
+  /// Every device is added before any memory is bound, and all is bound before an address is given out: between the
+  /// steps all ranks meet. LSA teams without multicast meet with the others.
+  void add_multimem(window_state& state) {
+    const bool first = has_multicast() && lsa_.rank == 0;
+    const std::vector<handle_bytes> objects = context_.agree.gather(call_, [&] {
+      if (!first) return handle_bytes{};
+      space_->multicast().open([&] { return context_.devices.create_multicast(lsa_.size, rounded_, context_.handle); });
+      return hand_over(space_->multicast().object(), window_piece::multicast);
+    });
+    context_.agree.together(call_, [&] {
+      if (!has_multicast()) return;
+      space_->multicast().open([&] { return import_multicast(objects); });
+      space_->multicast().add_device(context_.device);
+    });
+    context_.agree.together(call_, [&] {
+      if (has_multicast()) space_->bind_multicast(lsa_.rank, context_.device, rounded_);
+    });
+    context_.agree.together(call_, [&] {
+      devcomm::multimem::window_record record{nullptr, static_cast<std::uint64_t>(lsa_.size)};
+      if (has_multicast())
+        record.address =
+            space_->map_multicast(context_.devices, rounded_, std::lcm(context_.granularity, multicast_granularity_));
+      state.table = context_.devices.allocate_device(context_.device, sizeof record);
+      context_.devices.copy(context_.device, state.table->data(), &record, sizeof record);
+    });
+    state.window.table = reinterpret_cast<char* const*>(state.table->data());
+    state.multimem = context_.properties.multicast;
+    if (!has_multicast()) {
+      state.multimem.reason = "in software, by loads from and stores to each member: " + state.multimem.reason;
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<multicast_object> import_multicast(const std::vector<handle_bytes>& objects) {
+    const int owner = lsa_.world_rank(0);
+    if (context_.handle == handle_kind::file_descriptor) {
+      const unique_fd descriptor =
+          context_.process->links().take_memory(number_, owner, until_, window_piece::multicast);
+      return context_.devices.import_multicast_descriptor(descriptor.get(), rounded_);
+    }
+    return context_.devices.import_multicast_bytes(context_.handle, objects[static_cast<std::size_t>(owner)].get(),
+                                                   rounded_);
+  }
+
+  /// Exports memory or a multicast object to the other processes of the team: sends a descriptor, or returns what
+  /// travels by the bootstrap.
+  template <class Object>
+  [[nodiscard]] handle_bytes hand_over(Object& what, window_piece piece) {
+    handle_bytes mine;
+    if (context_.handle == handle_kind::file_descriptor) {
+      const unique_fd descriptor(what.export_descriptor());
+      for (const int process : other_processes(context_)) {
+        context_.process->links().send_memory(process, number_, context_.rank(), descriptor.get(), until_, piece);
+      }
+    } else if (context_.handle != handle_kind::none) {
+      mine.set(what.export_bytes());
+    }
+    return mine;
+  }
+
+  /// The same for all ranks of the LSA team.
+  [[nodiscard]] bool has_multicast() const {
+    return multimem_ != policy::none && context_.properties.multicast.available;
+  }
+
+  rank_context& context_;
+  const std::string& call_;
+  const std::size_t bytes_;
+  const policy multimem_;
+  const std::uint64_t number_ = ++context_.windows;
+  const team lsa_ = context_.lsa;
+  const deadline until_ = deadline(context_.agree.limit());
+  std::size_t rounded_ = 0;
+  std::size_t multicast_granularity_ = 1;
+  std::shared_ptr<window_mapping> space_;
+};
 
 }  // namespace
 
-window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
-                             const std::string& name) {
-  const std::uint64_t number = ++context.windows;
-  const team lsa = context.lsa;
-  const deadline until(context.agree.limit());
-  std::shared_ptr<window_mapping> space;
-  std::size_t rounded = 0;
-
-  const std::vector<offer> offers = context.agree.gather(call, [&] {
-    context.aborts->require_peers();
-    if (bytes == 0) throw invalid_argument("0 bytes; ask for at least 1");
-    if (bytes > std::numeric_limits<std::size_t>::max() / 4 / static_cast<std::size_t>(lsa.size)) {
-      throw invalid_argument(std::to_string(bytes) + " bytes on each of " + std::to_string(lsa.size) +
-                             " ranks do not fit an address space; ask for less");
-    }
-    rounded = (bytes + context.granularity - 1) / context.granularity * context.granularity;
-    offer mine;
-    mine.bytes = bytes;
-    std::unique_ptr<physical_memory> memory = context.devices.create_physical(context.device, rounded, context.handle);
-    if (context.handle == handle_kind::file_descriptor) {
-      context.process->links().forget_memory(number - 1);
-      const unique_fd descriptor(memory->export_descriptor());
-      for (const int process : other_processes(context)) {
-        context.process->links().send_memory(process, number, context.rank(), descriptor.get(), until);
-      }
-    } else if (context.handle == handle_kind::fabric) {
-      const std::vector<std::byte> exported = memory->export_fabric();
-      if (exported.size() > mine.fabric.size()) {
-        throw system_error("a fabric handle of " + std::to_string(exported.size()) +
-                           " bytes is larger than the library expects");
-      }
-      mine.fabric_bytes = static_cast<std::uint32_t>(exported.size());
-      std::copy(exported.begin(), exported.end(), mine.fabric.begin());
-    }
-    space = context.process->share<window_mapping>(number, lsa.first, lsa.size);
-    space->place(lsa.rank, std::move(memory), context.device);
-    return mine;
-  });
-  require_same_bytes(context, call, offers);
-
-  // One unmapped granule after each slot: an access far past its end faults.
-  const std::size_t stride = rounded + context.granularity;
-  window_state state(context, number, bytes, name);
-  context.agree.together(call, [&] {
-    space->map(context.devices, stride, [&](int member) {
-      const int peer = lsa.world_rank(member);
-      if (context.handle == handle_kind::file_descriptor) {
-        const unique_fd descriptor = context.process->links().take_memory(number, peer, until);
-        return context.devices.import_descriptor(context.device, descriptor.get(), rounded);
-      }
-      const offer& theirs = offers[static_cast<std::size_t>(peer)];
-      const auto handle =
-          std::span(theirs.fabric).first(std::min<std::size_t>(theirs.fabric_bytes, theirs.fabric.size()));
-      return context.devices.import_fabric(context.device, handle, rounded);
-    });
-    state.window.base = space->base();
-    state.window.local = space->base() + static_cast<std::size_t>(lsa.rank) * stride;
-    context.devices.zero(context.device, state.window.local, rounded);
-  });
-  state.window.stride = stride;
-  state.handle_type = name_of(context.handle);
-  state.space = std::move(space);
-  std::vector<window_part> parts;
-  parts.reserve(static_cast<std::size_t>(lsa.size));
-  for (int member = 0; member < lsa.size; ++member) {
-    parts.push_back({state.window.lsa_pointer(member), bytes, rounded, lsa.world_rank(member)});
-  }
-  state.label = context.devices.label(state.name, parts);
-  return state;
+window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes, const std::string& name,
+                             policy multimem) {
+  return allocation_steps(context, call, bytes, multimem).run(name);
 }
 
 }  // namespace devcomm::host::detail

@@ -25,7 +25,8 @@ struct registration {
 
 /// An allocation of another process is opened once for each device here, as CUDA requires.
 std::shared_ptr<opened_memory> open_once(sharing_port& devices, int device, std::span<const std::byte> handle) {
-  static std::mutex mutex;
+  // Never destroyed: windows may be static objects.
+  static auto& mutex = *new std::mutex;
   static auto& open = *new std::map<std::string, std::weak_ptr<opened_memory>>;
   const std::lock_guard lock(mutex);
   std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
@@ -43,14 +44,14 @@ window_state register_window(rank_context& context, const std::string& call, voi
   const team lsa = context.lsa;
 
   const std::vector<registration> all = context.agree.gather(call, [&] {
-    context.aborts->require_peers();
     if (local == nullptr) throw invalid_argument("the pointer is null; give memory from cudaMalloc");
     if (bytes == 0) throw invalid_argument("0 bytes; register at least 1");
     registration mine;
     mine.bytes = bytes;
     mine.pointer = reinterpret_cast<std::uintptr_t>(local);
+    context.devices.check_pointer(context.device, local, bytes, lsa.size > 1);
     if (context.handle == handle_kind::none) return mine;
-    const sharing_port::exported_pointer exported = context.devices.export_pointer(context.device, local, bytes);
+    const sharing_port::exported_pointer exported = context.devices.export_pointer(context.device, local);
     if (exported.handle.size() > mine.handle.size()) {
       throw system_error("an IPC handle of " + std::to_string(exported.handle.size()) +
                          " bytes is larger than the library expects");
@@ -94,6 +95,8 @@ window_state register_window(rank_context& context, const std::string& call, voi
   });
   state.window.table = reinterpret_cast<char* const*>(state.table->data());
   state.window.local = static_cast<char*>(local);
+  state.multimem.reason =
+      "registered memory comes from cudaMalloc, which cannot be bound to a multicast object; use allocate";
   state.label = context.devices.label(state.name, parts);
   state.handle_type = context.handle == handle_kind::none ? "same process" : "CUDA IPC";
   return state;

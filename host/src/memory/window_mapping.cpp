@@ -31,4 +31,18 @@ void window_mapping::map(memory_port& devices, std::size_t stride, const import_
   }
 }
 
+void window_mapping::bind_multicast(int member, int device, std::size_t bytes) {
+  physical_memory* memory = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    memory = members_[static_cast<std::size_t>(member)].get();
+  }
+  multicast_.bind(device, *memory, bytes);
+}
+
+char* window_mapping::map_multicast(memory_port& devices, std::size_t bytes, std::size_t granularity) {
+  const std::lock_guard lock(mutex_);
+  return multicast_.map(devices, bytes, granularity, devices_);
+}
+
 }  // namespace devcomm::host::detail

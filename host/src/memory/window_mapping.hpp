@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/backend.hpp"
+#include "memory/window_multicast.hpp"
 
 #include <cstddef>
 #include <exception>
@@ -30,6 +31,13 @@ class window_mapping {
   /// *Requires* `place` of every local member.
   void map(memory_port& devices, std::size_t stride, const import_function& import);
 
+  /// Binds the memory of a local member to the window's multicast object.
+  void bind_multicast(int member, int device, std::size_t bytes);
+  /// The multicast address, for all devices of this process.
+  [[nodiscard]] char* map_multicast(memory_port& devices, std::size_t bytes, std::size_t granularity);
+  /// The window's multicast object, where it has one.
+  [[nodiscard]] window_multicast& multicast() noexcept { return multicast_; }
+
   /// Slot of LSA member 0. *Requires* `map`.
   [[nodiscard]] char* base() const noexcept { return range_->base(); }
 
@@ -38,7 +46,8 @@ class window_mapping {
   std::vector<std::unique_ptr<physical_memory>> members_;
   std::vector<int> devices_;
   std::exception_ptr failure_;
-  std::unique_ptr<address_range> range_;  // destroyed first: the memory must outlive its mapping
+  std::unique_ptr<address_range> range_;  // destroyed before the memory, which must outlive its mapping
+  window_multicast multicast_;            // destroyed first: the memory must outlive its bindings
 };
 
 }  // namespace devcomm::host::detail

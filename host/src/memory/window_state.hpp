@@ -2,6 +2,7 @@
 /// A window of one rank, and the memory and mappings that it needs.
 #pragma once
 
+#include <devcomm/multimem/resources.hpp>
 #include <devcomm/window.hpp>
 
 #include "device/backend.hpp"
@@ -32,15 +33,18 @@ struct window_state {
   std::size_t bytes = 0;
   std::string name;  ///< in messages: "window 'weights'", or "window 3" for one without a name
   std::string handle_type;
+  capability multimem{false,
+                      "it was not asked for; allocate with multimem_policy::required or multimem_policy::or_software"};
   std::shared_ptr<window_mapping> space;               ///< strided: the memory and its mappings
   std::vector<std::shared_ptr<opened_memory>> opened;  ///< table: memory of other processes
-  std::unique_ptr<opened_memory> table;                ///< table: on the device
+  std::unique_ptr<opened_memory> table;                ///< on the device: addresses, or the record of multimem
   std::unique_ptr<memory_label> label;                 ///< destroyed first
 };
 
 /// *Collective*: zeroed memory of `bytes` on every rank, mapped for the LSA team.
 [[nodiscard]] window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
-                                           const std::string& name);
+                                           const std::string& name,
+                                           devcomm::multimem::policy multimem = devcomm::multimem::policy::none);
 
 /// *Collective*: a window over memory that the caller allocated.
 [[nodiscard]] window_state register_window(rank_context& context, const std::string& call, void* local,

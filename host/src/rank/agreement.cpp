@@ -78,19 +78,58 @@ std::exception_ptr failure_of(Work&& work, const std::string& start) {
   return nullptr;
 }
 
+/// The rank that ends tells its processes' peers why, and the bootstrap that it is gone: which of the two arrives first
+/// is left to chance.
+constexpr std::chrono::milliseconds reason_limit(200);
+
+/// For as long as it lives, the calling thread waits for other ranks.
+class waiting_host {
+ public:
+  explicit waiting_host(observing_port& devices) : devices_(devices) { devices_.begin_waiting_for_ranks(); }
+  ~waiting_host() { devices_.end_waiting_for_ranks(); }
+  waiting_host(const waiting_host&) = delete;
+  waiting_host& operator=(const waiting_host&) = delete;
+
+ private:
+  observing_port& devices_;
+};
+
 }  // namespace
 
-agreement::agreement(std::shared_ptr<bootstrap> ranks, std::chrono::milliseconds limit)
-    : ranks_(std::move(ranks)), limit_(limit), rank_(ranks_->rank()), size_(ranks_->size()) {}
+agreement::agreement(std::shared_ptr<bootstrap> ranks, observing_port& devices, std::chrono::milliseconds limit)
+    : ranks_(std::move(ranks)), devices_(devices), limit_(limit), rank_(ranks_->rank()), size_(ranks_->size()) {}
 
-void agreement::note_loss(const std::exception_ptr& loss) const noexcept {
+void agreement::end_with(const std::shared_ptr<abort_state>& aborts) {
+  aborts_ = aborts;
+  aborts->when_lost([ranks = std::weak_ptr(ranks_)](const abort_state::loss& lost) {
+    if (const auto here = ranks.lock()) here->interrupt(lost.rank, lost.text);
+  });
+}
+
+std::exception_ptr agreement::note_loss(const std::exception_ptr& loss, const std::string& start) const {
   try {
     std::rethrow_exception(loss);
   } catch (const remote_error& e) {
     *lost_ = e.rank();
   } catch (...) {
-    return;  // nobody is known to be gone
+    return loss;  // nobody is known to be gone
   }
+  if (!aborts_ || !aborts_->wait_for_loss(reason_limit)) return loss;
+  *lost_ = aborts_->lost_rank();
+  return failure_of([&] { aborts_->require_peers(); }, start);
+}
+
+std::vector<std::byte> agreement::gather_plain(const std::string& call, std::span<const std::byte> mine) const {
+  const std::string start = call_text(call, rank_, size_) + ": ";
+  std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size_));
+  const std::exception_ptr loss = failure_of(
+      [&] {
+        const waiting_host waits(devices_);
+        ranks_->all_gather(mine, all, limit_);
+      },
+      start);
+  if (loss) std::rethrow_exception(note_loss(loss, start));
+  return all;
 }
 
 std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::size_t bytes,
@@ -102,12 +141,22 @@ std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::siz
   std::vector<std::byte> all(part * count);
 
   verdict own;
-  const std::exception_ptr failure = failure_of([&] { work(std::span(mine).subspan(sizeof(verdict))); }, start);
+  const std::exception_ptr failure = failure_of(
+      [&] {
+        if (aborts_) aborts_->require_peers();
+        work(std::span(mine).subspan(sizeof(verdict)));
+      },
+      start);
   if (failure) own.set(failure, rank_);
   std::memcpy(mine.data(), &own, sizeof own);
 
-  const std::exception_ptr loss = failure_of([&] { ranks_->all_gather(mine, all, limit_); }, start);
-  if (loss) note_loss(loss);
+  std::exception_ptr loss = failure_of(
+      [&] {
+        const waiting_host waits(devices_);
+        ranks_->all_gather(mine, all, limit_);
+      },
+      start);
+  if (loss) loss = note_loss(loss, start);
   if (failure) std::rethrow_exception(failure);
   if (loss) std::rethrow_exception(loss);
 

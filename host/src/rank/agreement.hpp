@@ -4,6 +4,8 @@
 
 #include <devcomm/host/bootstrap.hpp>
 
+#include "device/backend.hpp"
+#include "diagnostics/abort_state.hpp"
 #include "util/call_text.hpp"
 
 #include <chrono>
@@ -28,7 +30,11 @@ namespace devcomm::host::detail {
 /// culprit with its text.
 class agreement {
  public:
-  agreement(std::shared_ptr<bootstrap> ranks, std::chrono::milliseconds limit);
+  /// Says to `devices` when a thread waits for other ranks.
+  agreement(std::shared_ptr<bootstrap> ranks, observing_port& devices, std::chrono::milliseconds limit);
+
+  /// From here on a loss that `aborts` hears of ends every step, also one that waits.
+  void end_with(const std::shared_ptr<abort_state>& aborts);
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
@@ -37,10 +43,13 @@ class agreement {
   [[nodiscard]] int lost_rank() const noexcept { return *lost_; }
   /// The same ranks with another limit.
   [[nodiscard]] agreement with_limit(std::chrono::milliseconds limit) const {
-    agreement other(ranks_, limit);
-    other.lost_ = lost_;
+    agreement other(*this);
+    other.limit_ = limit;
     return other;
   }
+
+  /// The `mine` of all ranks, as they are: what ranks must know of each other before they can agree on anything.
+  [[nodiscard]] std::vector<std::byte> gather_plain(const std::string& call, std::span<const std::byte> mine) const;
 
   /// `work` fills this rank's part; the result holds the parts of all ranks, rank 0's first. `bytes`
   /// is the same on all ranks.
@@ -68,9 +77,12 @@ class agreement {
   }
 
  private:
-  void note_loss(const std::exception_ptr& loss) const noexcept;
+  /// The error of the bootstrap, or the loss behind it, which says more; `start` goes in front of that.
+  [[nodiscard]] std::exception_ptr note_loss(const std::exception_ptr& loss, const std::string& start) const;
 
   std::shared_ptr<bootstrap> ranks_;
+  observing_port& devices_;
+  std::shared_ptr<abort_state> aborts_;
   std::shared_ptr<int> lost_ = std::make_shared<int>(-1);
   std::chrono::milliseconds limit_;
   int rank_;

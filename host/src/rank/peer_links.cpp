@@ -4,6 +4,7 @@
 
 #include "util/hex.hpp"
 #include "util/number_list.hpp"
+#include "util/quiet_thread.hpp"
 #include "util/random.hpp"
 
 #include <poll.h>
@@ -25,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave };
+enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, abandon };
 
 constexpr std::size_t most_pending = 64;
 constexpr std::chrono::milliseconds hello_limit = 5s;
@@ -68,9 +69,16 @@ struct peer_links::message {
   message_kind kind;
   std::int32_t rank;
   std::int32_t culprit;
-  std::uint32_t place;
+  std::uint32_t place;  // of the sender; for memory, the `window_piece`
   std::uint64_t number;
   std::array<std::uint8_t, 16> token;
+  std::array<char, 456> text{};
+
+  void set_text(const std::string& from) noexcept {
+    const std::size_t length = std::min(from.size(), text.size() - 1);
+    std::copy_n(from.data(), length, text.data());
+    text[length] = '\0';
+  }
 };
 
 struct peer_links::link {
@@ -97,7 +105,10 @@ struct peer_links::pending_connection {
   deadline until{hello_limit};
 };
 
-peer_links::peer_links(loss_handler lost) : lost_(std::move(lost)) { listen(); }
+peer_links::peer_links(loss_handler lost, abandon_handler abandoned)
+    : lost_(std::move(lost)), abandoned_(std::move(abandoned)) {
+  listen();
+}
 
 peer_links::~peer_links() {
   if (!reader_.joinable()) return;
@@ -182,7 +193,7 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
 void peer_links::start() {
   wake_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) fail("eventfd");
-  reader_ = std::thread([this] { read_all(); });
+  reader_ = quiet_thread([this] { read_all(); });
 }
 
 /// Only this thread opens accepted links and closes any, so it may use their descriptors unlocked.
@@ -295,10 +306,13 @@ bool peer_links::read_link(link& from) {
       descriptor = unique_fd(fd);
     }
     if (got != static_cast<ssize_t>(sizeof what)) continue;
+    what.text.back() = '\0';
+    const std::string text = what.text.data();
 
     std::unique_lock lock(mutex_);
-    if (what.kind == message_kind::memory && descriptor) {
-      inbox_[{what.number, what.rank}] = std::move(descriptor);
+    if (what.kind == message_kind::memory) {
+      if (what.number < first_kept_) continue;
+      inbox_[{what.number, what.rank, static_cast<window_piece>(what.place)}] = std::move(descriptor);
       changed_.notify_all();
     } else if (what.kind == message_kind::leave) {
       std::erase(from.ranks, what.rank);
@@ -306,10 +320,10 @@ bool peer_links::read_link(link& from) {
       // The loss of a rank that has a link to this process is detected on that link.
       if (what.culprit < 0 || (what.culprit != what.rank && link_of(what.culprit) != nullptr)) continue;
       lock.unlock();
-      const std::string who = "rank " + std::to_string(what.rank);
-      lost_(what.culprit, what.culprit == what.rank
-                              ? who + " aborted its communicator and left"
-                              : who + " left because rank " + std::to_string(what.culprit) + " was lost");
+      lost_(what.culprit, text);
+    } else if (what.kind == message_kind::abandon && abandoned_) {
+      lock.unlock();
+      abandoned_(what.rank, what.number, text);
     }
   }
 }
@@ -377,10 +391,11 @@ void peer_links::send(link& to, const message& what, int descriptor, const deadl
   }
 }
 
-void peer_links::send_memory(int receiver, std::uint64_t number, int rank, int descriptor, const deadline& until) {
+void peer_links::send_memory(int receiver, std::uint64_t number, int rank, int descriptor, const deadline& until,
+                             window_piece piece) {
   link* const to = link_of(receiver);
   if (to == nullptr) throw system_error("links between processes: no link to rank " + std::to_string(receiver));
-  send(*to, {message_kind::memory, rank, -1, 0, number, {}}, descriptor, until);
+  send(*to, {message_kind::memory, rank, -1, static_cast<std::uint32_t>(piece), number, {}}, descriptor, until);
 }
 
 void peer_links::throw_if_left_for_a_loss(const link& gone, int rank) {
@@ -390,16 +405,18 @@ void peer_links::throw_if_left_for_a_loss(const link& gone, int rank) {
                      gone.culprit);
 }
 
-unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline& until) {
+unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline& until, window_piece piece) {
   const link* const from = link_of(rank);
   std::unique_lock lock(mutex_);
-  const auto here = [&] { return inbox_.find({number, rank}); };
+  const auto here = [&] { return inbox_.find({number, rank, piece}); };
   const bool done = changed_.wait_until(lock, until.when(),
                                         [&] { return here() != inbox_.end() || from == nullptr || from->closed; });
   if (const auto found = here(); found != inbox_.end()) {
     unique_fd descriptor = std::move(found->second);
     inbox_.erase(found);
-    return descriptor;
+    if (descriptor) return descriptor;
+    throw system_error("links between processes: memory of rank " + std::to_string(rank) +
+                       " arrived, but this process can open no more files: raise the limit on open files (ulimit -n)");
   }
   if (done) {
     if (from != nullptr) throw_if_left_for_a_loss(*from, rank);
@@ -413,13 +430,26 @@ unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline
 
 void peer_links::forget_memory(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(inbox_, [&](const auto& entry) { return entry.first.first <= number; });
+  first_kept_ = std::max(first_kept_, number + 1);
+  std::erase_if(inbox_, [&](const auto& entry) { return std::get<0>(entry.first) <= number; });
 }
 
-void peer_links::leave(int rank, int culprit) noexcept {
+void peer_links::leave(int rank, int culprit, const std::string& text) noexcept {
+  message what{message_kind::leave, rank, culprit, 0, 0, {}};
+  what.set_text(text);
+  send_to_all(what);
+}
+
+void peer_links::abandon(int rank, std::uint64_t number, const std::string& text) noexcept {
+  message what{message_kind::abandon, rank, rank, 0, number, {}};
+  what.set_text(text);
+  send_to_all(what);
+}
+
+void peer_links::send_to_all(const message& what) noexcept {
   for (link& to : links_) {
     try {
-      send(to, {message_kind::leave, rank, culprit, 0, 0, {}}, -1, deadline(leave_limit));
+      send(to, what, -1, deadline(leave_limit));
     } catch (const std::exception&) {
       // The peer is gone, or sees the link close.
     }

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct link_address {
   std::array<std::uint8_t, 16> name{};   ///< of an abstract Unix socket
   std::array<std::uint8_t, 16> token{};  ///< a connection that does not present it is dropped
 };
+
+/// What a descriptor opens: its sender's memory of a window, the multicast object of the LSA team for it, or memory
+/// with which the start-up tries whether devices reach each other.
+enum class window_piece : std::uint32_t { memory, multicast, trial };
 
 /// Another process of this host.
 struct link_peer {
@@ -39,9 +44,11 @@ class peer_links {
  public:
   /// `lost(rank, text)` is called on the reading thread, once for each loss.
   using loss_handler = std::function<void(int rank, const std::string& text)>;
+  /// `abandoned(rank, number, text)` is called there when a peer called `abandon`.
+  using abandon_handler = std::function<void(int rank, std::uint64_t number, const std::string& text)>;
 
   /// Listens from here on, so that peers can connect as soon as they know `address`.
-  explicit peer_links(loss_handler lost);
+  explicit peer_links(loss_handler lost, abandon_handler abandoned = {});
   ~peer_links();
   peer_links(const peer_links&) = delete;
   peer_links& operator=(const peer_links&) = delete;
@@ -54,14 +61,18 @@ class peer_links {
   void connect(const std::vector<link_peer>& peers, std::size_t own, std::chrono::milliseconds limit);
 
   /// Sends a descriptor of `rank`'s memory for window `number` to the process that holds `receiver`.
-  void send_memory(int receiver, std::uint64_t number, int rank, int descriptor, const deadline& until);
+  void send_memory(int receiver, std::uint64_t number, int rank, int descriptor, const deadline& until,
+                   window_piece piece = window_piece::memory);
   /// The descriptor that `rank`'s process sent for window `number`; waits for it.
-  [[nodiscard]] unique_fd take_memory(std::uint64_t number, int rank, const deadline& until);
-  /// Drops what arrived for windows up to `number`.
+  [[nodiscard]] unique_fd take_memory(std::uint64_t number, int rank, const deadline& until,
+                                      window_piece piece = window_piece::memory);
+  /// Drops what arrived for windows up to `number`, and what arrives for them later.
   void forget_memory(std::uint64_t number);
 
-  /// Tells all peers that `rank` leaves: normally (`culprit` -1), or because `culprit` failed.
-  void leave(int rank, int culprit) noexcept;
+  /// Tells all peers that `rank` leaves: normally (`culprit` -1), or because `culprit` failed, as `text` says.
+  void leave(int rank, int culprit, const std::string& text = {}) noexcept;
+  /// Tells all peers that `rank` gave up device communicator `number`, as `text` says.
+  void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;
 
  private:
   struct link;
@@ -81,9 +92,11 @@ class peer_links {
   /// Throws the error for a link whose other side is gone.
   [[noreturn]] void throw_gone(const link& gone, std::unique_lock<std::mutex>& lock);
   void send(link& to, const message& what, int descriptor, const deadline& until);
+  void send_to_all(const message& what) noexcept;
   [[nodiscard]] link* link_of(int rank);
 
   const loss_handler lost_;
+  const abandon_handler abandoned_;
   link_address address_;
   unique_fd listener_;
   unique_fd wake_;
@@ -92,7 +105,9 @@ class peer_links {
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<link> links_;  // in the order of `connect`'s peers without this process; never resized later
-  std::map<std::pair<std::uint64_t, int>, unique_fd> inbox_;
+  // No descriptor: this process could not open it.
+  std::map<std::tuple<std::uint64_t, int, window_piece>, unique_fd> inbox_;
+  std::uint64_t first_kept_ = 0;  // memory of earlier windows is dropped
   bool stopping_ = false;
   std::string refused_because_;  // why this process could not accept connections
 

@@ -37,18 +37,34 @@ void process_ranks::add(int rank, std::shared_ptr<abort_state> aborts) {
   ranks_[rank] = std::move(aborts);
 }
 
-void process_ranks::remove(int rank, int culprit) noexcept {
+void process_ranks::remove(int rank, int culprit, const std::string& text) noexcept {
   peer_links* links = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (ranks_.erase(rank) == 0) return;
     links = links_.get();
   }
-  if (links != nullptr) links->leave(rank, culprit);
+  if (culprit >= 0) lose(culprit, text);
+  if (links != nullptr) links->leave(rank, culprit, text);
+}
+
+void process_ranks::abandon(int rank, std::uint64_t number, const std::string& text) noexcept {
+  peer_links* links = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [local, aborts] : ranks_) {
+      if (local != rank) aborts->lose_device_communicator(number, rank, text);
+    }
+    links = links_.get();
+  }
+  if (links != nullptr) links->abandon(rank, number, text);
 }
 
 void process_ranks::open_links() {
-  auto links = std::make_unique<peer_links>([this](int rank, const std::string& text) { lose(rank, text); });
+  auto links = std::make_unique<peer_links>([this](int rank, const std::string& text) { lose(rank, text); },
+                                            [this](int rank, std::uint64_t number, const std::string& text) {
+                                              lose_device_communicator(number, rank, text);
+                                            });
   const std::lock_guard lock(mutex_);
   links_ = std::move(links);
 }
@@ -61,6 +77,11 @@ peer_links& process_ranks::links() noexcept {
 void process_ranks::lose(int rank, const std::string& text) noexcept {
   const std::lock_guard lock(mutex_);
   for (const auto& [local, aborts] : ranks_) aborts->lose(rank, text);
+}
+
+void process_ranks::lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [local, aborts] : ranks_) aborts->lose_device_communicator(number, rank, text);
 }
 
 std::shared_ptr<void> process_ranks::share_any(std::uint64_t number, int lsa_first,

@@ -39,10 +39,13 @@ class process_ranks {
   process_ranks(const process_ranks&) = delete;
   process_ranks& operator=(const process_ranks&) = delete;
 
-  /// `lost` peers of this process are reported to each rank that was added and not removed.
+  /// Lost peers are reported to each rank that was added and not removed.
   void add(int rank, std::shared_ptr<abort_state> aborts);
-  /// Tells other processes that `rank` leaves: normally (`culprit` -1), or because `culprit` failed.
-  void remove(int rank, int culprit) noexcept;
+  /// `rank` leaves: normally (`culprit` -1), or because `culprit` failed, as `text` says, of which all other ranks of
+  /// this host are told. Only the first call for a rank counts.
+  void remove(int rank, int culprit, const std::string& text) noexcept;
+  /// Tells all other ranks of this host that `rank` gave up device communicator `number`, as `text` says.
+  void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;
 
   /// Called by the first local rank, in a collective step before the others use `links`.
   void open_links();
@@ -66,6 +69,7 @@ class process_ranks {
   [[nodiscard]] std::shared_ptr<void> share_any(std::uint64_t number, int lsa_first,
                                                 const std::function<std::shared_ptr<void>()>& make);
   void lose(int rank, const std::string& text) noexcept;
+  void lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept;
 
   const std::uint64_t id_;
   std::mutex mutex_;

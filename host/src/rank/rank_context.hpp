@@ -10,6 +10,7 @@
 #include "rank/agreement.hpp"
 #include "rank/process_ranks.hpp"
 #include "rank/topology.hpp"
+#include "util/unwinding.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,10 @@ struct rank_context {
   ~rank_context();
   rank_context(const rank_context&) = delete;
   rank_context& operator=(const rank_context&) = delete;
+
+  /// This rank's part is over because of an exception that says `reason`: ends the waits of its kernels, and tells the
+  /// other ranks at once. Without it the destructor does, if it runs because of an exception.
+  void leave(const std::string& reason) noexcept;
 
   [[nodiscard]] int rank() const noexcept { return agree.rank(); }
   [[nodiscard]] int size() const noexcept { return agree.size(); }
@@ -52,16 +57,29 @@ struct rank_context {
   std::uint64_t children = 0;             ///< splits so far
 
  private:
+  unwinding_watch watch_;
+
   /// Ranks of different cliques never share an LSA team.
   rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given,
                const rank_context* parent);
+  void start(const std::string& call, const communicator_options& given, const rank_context* parent);
   [[nodiscard]] rank_info describe_rank(const communicator_options& given, const rank_context* parent);
+  /// A peer that is gone, or -1.
+  [[nodiscard]] int first_lost() const noexcept;
+  /// "rank 1 left because rank 0 was lost", or empty.
+  [[nodiscard]] std::string text_of_loss() const;
+  /// "rank 1".
+  [[nodiscard]] std::string name() const;
   void choose_device();
   [[nodiscard]] device_info describe_device();
   [[nodiscard]] std::vector<reach> reachable(std::string& obstacle);
+  /// *Collective*: tries what is `untried` in `reaches`, which has a row for each rank.
+  void try_to_reach(const std::string& call, std::vector<reach>& reaches, std::string& obstacle);
+  [[nodiscard]] handle_kind handle_with(int peer) const;
   void choose_lsa(const std::vector<reach>& reaches, const std::string& obstacle);
   void choose_handle();
   [[nodiscard]] capability whole_lines() const;
+  [[nodiscard]] capability multicast_of_team() const;
 };
 
 }  // namespace devcomm::host::detail

@@ -39,9 +39,12 @@ communicator_options apply_environment(communicator_options options, const envir
 handle_kind wanted_handle(const environment& variables) {
   const auto text = variables("DEVCOMM_MEMORY_HANDLE");
   if (!text) return handle_kind::none;
-  if (*text == "file_descriptor") return handle_kind::file_descriptor;
-  if (*text == "fabric") return handle_kind::fabric;
-  reject_variable("DEVCOMM_MEMORY_HANDLE", *text, "\"file_descriptor\" or \"fabric\"");
+  std::string expected;
+  for (const handle_traits& each : handle_kinds) {
+    if (*text == each.variable) return each.kind;
+    expected += (expected.empty() ? "\"" : " or \"") + std::string(each.variable) + "\"";
+  }
+  reject_variable("DEVCOMM_MEMORY_HANDLE", *text, expected);
 }
 
 int wanted_ranks(const environment& variables, int otherwise) {

@@ -15,8 +15,8 @@ namespace devcomm::host::detail {
 /// `invalid_argument` naming the variable or option whose value makes no sense.
 [[nodiscard]] communicator_options apply_environment(communicator_options options, const environment& variables);
 
-/// The kind of handle that `DEVCOMM_MEMORY_HANDLE` asks for ("file_descriptor" or "fabric"), else
-/// `none`: the library chooses.
+/// The kind of handle that `DEVCOMM_MEMORY_HANDLE` asks for by its name in `handle_kinds`, else `none`: the library
+/// chooses.
 [[nodiscard]] handle_kind wanted_handle(const environment& variables);
 
 /// `DEVCOMM_RANKS`, or `otherwise` when it is unset.

@@ -42,12 +42,10 @@ const std::array<std::uint8_t, 16>& program_identity() {
 }
 
 std::string handle_text(std::int32_t handle) {
-  switch (static_cast<handle_kind>(handle)) {
-    case handle_kind::none: return "unset";
-    case handle_kind::file_descriptor: return "file_descriptor";
-    case handle_kind::fabric: return "fabric";
-  }
-  return std::to_string(handle);
+  const auto kind = static_cast<handle_kind>(handle);
+  if (kind == handle_kind::none) return "unset";
+  const handle_traits* const traits = traits_of(kind);
+  return traits != nullptr ? std::string(traits->variable) : std::to_string(handle);
 }
 
 /// The pid too: a forked child inherits what was random in its parent.
@@ -69,8 +67,6 @@ std::vector<int> ranks_like(const std::vector<rank_info>& ranks, int rank, Same 
 rank_info make_rank_info(const communicator_options& options, handle_kind handle, int clique,
                          const std::string& backend_name) {
   rank_info mine;
-  mine.magic = magic;
-  mine.layout_version = options.layout_version;
   mine.program = program_identity();
   fill(mine.host, host_identity());
   fill(mine.backend, backend_name);
@@ -83,11 +79,14 @@ rank_info make_rank_info(const communicator_options& options, handle_kind handle
   return mine;
 }
 
-void require_agreement(const std::vector<rank_info>& ranks, const std::string& call, int rank) {
-  const std::string start = call_text(call, rank, static_cast<int>(ranks.size())) + ": ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const rank_info& one = ranks[i];
-    const rank_info& first = ranks[0];
+void require_one_version(const agreement& agree, const std::string& call, std::uint32_t layout_version) {
+  const std::string start = call_text(call, agree.rank(), agree.size()) + ": ";
+  constexpr std::uint64_t messages = sizeof(rank_info) << 32 | sizeof(device_info) << 16 | sizeof(link_address);
+  const version_info mine{magic, layout_version, messages, {}};
+  const std::vector<std::byte> all = agree.gather_plain(call, std::as_bytes(std::span(&mine, 1)));
+  for (int i = 0; i < agree.size(); ++i) {
+    version_info one;
+    std::memcpy(&one, all.data() + static_cast<std::size_t>(i) * sizeof one, sizeof one);
     const std::string who = "rank " + std::to_string(i);
     if (one.magic != magic || one.layout_version != device_comm::layout_version) {
       throw not_supported(start + who + " was built with layout version " + std::to_string(one.layout_version) +
@@ -95,6 +94,19 @@ void require_agreement(const std::vector<rank_info>& ranks, const std::string& c
                           std::to_string(device_comm::layout_version) +
                           "; build every rank's program and library from one version of devcomm");
     }
+    if (one.messages != messages) {
+      throw not_supported(start + who + " has another version of devcomm's host library than rank " +
+                          std::to_string(agree.rank()) + "; build every rank's program and library from one version");
+    }
+  }
+}
+
+void require_agreement(const std::vector<rank_info>& ranks, const std::string& call, int rank) {
+  const std::string start = call_text(call, rank, static_cast<int>(ranks.size())) + ": ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const rank_info& one = ranks[i];
+    const rank_info& first = ranks[0];
+    const std::string who = "rank " + std::to_string(i);
     if (one.backend != first.backend) {
       throw invalid_argument(start + who + " runs on backend " + one.backend.data() + " and rank 0 on " +
                              first.backend.data() + "; link all ranks with the same library");
@@ -136,11 +148,11 @@ std::vector<link_peer> processes_of_host(const std::vector<rank_info>& ranks,
   return processes;
 }
 
-handle_kind common_handle(const device_info& a, const device_info& b, handle_kind wanted) {
-  const bool descriptors = a.file_descriptors != 0 && b.file_descriptors != 0;
-  const bool fabric = a.fabric != 0 && b.fabric != 0;
-  if (descriptors && wanted != handle_kind::fabric) return handle_kind::file_descriptor;
-  if (fabric && wanted != handle_kind::file_descriptor) return handle_kind::fabric;
+handle_kind common_handle(std::uint32_t offered, handle_kind wanted) {
+  for (const handle_traits& each : handle_kinds) {
+    if (wanted != handle_kind::none && wanted != each.kind) continue;
+    if ((offered & bit_of(each.kind)) != 0) return each.kind;
+  }
   return handle_kind::none;
 }
 

@@ -15,10 +15,21 @@
 
 namespace devcomm::host::detail {
 
-/// The first message of each rank. `layout_version` has the same offset in every version.
-struct rank_info {
+/// What each rank sends before anything else, the same in every version.
+struct version_info {
   std::uint32_t magic = 0;
-  std::uint32_t layout_version = 0;
+  std::uint32_t layout_version = 0;  ///< of the device API that the program was compiled with
+  std::uint64_t messages = 0;        ///< sizes of what the host library sends from here on
+  std::array<std::uint64_t, 6> reserved{};
+};
+
+static_assert(sizeof(version_info) == 64, "libraries of all versions understand it");
+
+/// Throws `not_supported`, with the same text on all ranks, unless all have one version of devcomm. *Collective*.
+void require_one_version(const agreement& agree, const std::string& call, std::uint32_t layout_version);
+
+/// The first message after the versions.
+struct rank_info {
   std::array<std::uint8_t, 16> program{};  ///< random, one per process
   std::array<char, 96> host{};             ///< boot id and network namespace
   std::array<char, 16> backend{};
@@ -34,14 +45,23 @@ struct rank_info {
 struct device_info {
   std::array<char, 64> uuid{};
   std::uint64_t granularity = 0;
-  std::uint32_t file_descriptors = 0;
-  std::uint32_t fabric = 0;
-  std::int32_t device = -1;  ///< index in its process
-  link_address links{};      ///< of the process's first rank
+  std::uint32_t handles = 0;  ///< bits `bit_of(kind)` of the kinds that it offers
+  std::int32_t device = -1;   ///< index in its process
+  /// Why it has no multicast; empty where it has.
+  std::array<char, 128> no_multicast{};
+  link_address links{};  ///< of the process's first rank
 };
 
+[[nodiscard]] constexpr std::uint32_t bit_of(handle_kind kind) {
+  return std::uint32_t{1} << static_cast<std::uint32_t>(kind);
+}
+
 /// How one rank can access the memory of another.
-enum class reach : std::uint8_t { none, load_store };
+enum class reach : std::uint8_t {
+  none,
+  load_store,
+  untried,  ///< it does not see the other's device, and a trial tells
+};
 
 [[nodiscard]] rank_info make_rank_info(const communicator_options& options, handle_kind handle, int clique,
                                        const std::string& backend_name);
@@ -57,8 +77,10 @@ void require_agreement(const std::vector<rank_info>& ranks, const std::string& c
 [[nodiscard]] std::vector<link_peer> processes_of_host(const std::vector<rank_info>& ranks,
                                                        const std::vector<device_info>& device_infos, int rank);
 
-/// The handle type for memory between two ranks of different processes; `none` when they have none in common.
-[[nodiscard]] handle_kind common_handle(const device_info& a, const device_info& b, handle_kind wanted);
+/// The handle type for memory between ranks of different processes: the first of `handle_kinds` that is `wanted`, or
+/// any where that is `none`, among those whose bit is in `offered`, which all of the ranks offer. `none` when there is
+/// none.
+[[nodiscard]] handle_kind common_handle(std::uint32_t offered, handle_kind wanted);
 
 /// Size of the LSA teams: the largest divisor of the number of ranks, at most `most` (0: no limit),
 /// such that every aligned run of that many ranks can reach each other. `reaches` holds one row per rank.

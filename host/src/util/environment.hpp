@@ -12,8 +12,13 @@ namespace devcomm::host::detail {
 /// Value of an environment variable, or nothing when it is unset. Tests pass their own.
 using environment = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// The process's own environment.
+/// The process's own environment. The first call warns on stderr of misspelt variables. Asking for a variable of
+/// devcomm that known_variables.hpp lacks is a `std::logic_error`.
 [[nodiscard]] environment process_variables();
+
+/// A line for each of `settings` ("NAME=value") whose name starts with DEVCOMM_ and is no known variable, with the
+/// known name next to it, if one is near.
+[[nodiscard]] std::string misspelt_variables(const char* const* settings);
 
 /// Each returns nothing when the variable is unset, and throws `invalid_argument` naming the variable, its value and
 /// `expected` when it is something else: "a number of ranks from 1".

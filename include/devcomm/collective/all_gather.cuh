@@ -114,12 +114,13 @@ DEVCOMM_DEVICE void all_gather_zero_copy(lsa::barrier_session<Group>& barrier, c
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
   const slice shard = shard_of(count, ranks.size, ranks.rank);
-  const slice mine = part_of_block<T>(shard);
   const trace_span traced = barrier.trace_call(collective_call::all_gather_zero_copy, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
-  detail::push_part(barrier.group(), ranks, ranks.size, 0, ranks.size, input + (mine.begin - shard.begin), output,
-                    mine);
+  for_each_part_of_block<T>(shard, [&](slice part) {
+    detail::push_part(barrier.group(), ranks, ranks.size, 0, ranks.size, input + (part.begin - shard.begin), output,
+                      part);
+  });
   barrier.sync(memory_order::acq_rel);
 }
 

@@ -94,21 +94,24 @@ DEVCOMM_DEVICE void broadcast_zero_copy(lsa::barrier_session<Group>& barrier, in
   if (to_root == 0) {
     for (int step = 0; step < ranks.size; ++step) {
       const int rank = root + step < ranks.size ? root + step : root + step - ranks.size;
-      const slice part = part_of_block<T>(shard_of(count, ranks.size, rank));
-      if (rank != root) copy(barrier.group(), output.lsa(rank) + part.begin, input + part.begin, part.size());
-      if (output.local() != input) copy(barrier.group(), output.local() + part.begin, input + part.begin, part.size());
+      for_each_part_of_block<T>(shard_of(count, ranks.size, rank), [&](slice part) {
+        if (rank != root) copy(barrier.group(), output.lsa(rank) + part.begin, input + part.begin, part.size());
+        if (output.local() != input)
+          copy(barrier.group(), output.local() + part.begin, input + part.begin, part.size());
+      });
     }
   }
 
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;
-  const slice mine = part_of_block<T>(shard_of(count, ranks.size, ranks.rank));
-  if (to_root == 0) {
-    detail::push_part(barrier.group(), ranks, ranks.size - 1, 1, ranks.size, input + mine.begin, output, mine);
-  } else {
-    detail::push_part(barrier.group(), ranks, ranks.size - 2, 1, to_root,
-                      static_cast<const T*>(output.local()) + mine.begin, output, mine);
-  }
+  for_each_part_of_block<T>(shard_of(count, ranks.size, ranks.rank), [&](slice part) {
+    if (to_root == 0) {
+      detail::push_part(barrier.group(), ranks, ranks.size - 1, 1, ranks.size, input + part.begin, output, part);
+    } else {
+      detail::push_part(barrier.group(), ranks, ranks.size - 2, 1, to_root,
+                        static_cast<const T*>(output.local()) + part.begin, output, part);
+    }
+  });
   barrier.sync(memory_order::acq_rel);
 }
 

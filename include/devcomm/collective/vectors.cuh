@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/data/pack.cuh>
+#include <devcomm/data/slice.hpp>
 #include <devcomm/detail/arch/language.hpp>
 #include <devcomm/sym_ptr.hpp>
 #include <devcomm/team.hpp>
@@ -38,19 +39,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE arch::vec16 load_elements(const T* data, uint64_
 
 namespace devcomm::collective {
 
-/// Packs that `count` elements fill, the last perhaps in part.
-template <class T>
-DEVCOMM_HOST_DEVICE constexpr uint64_t packs_of(uint64_t count) {
-  return (count + 16 / sizeof(T) - 1) / (16 / sizeof(T));
-}
-
-/// The packs from `begin` up to, not including, `end`.
-struct slice {
-  uint64_t begin;
-  uint64_t end;
-
-  DEVCOMM_HOST_DEVICE constexpr uint64_t size() const { return end - begin; }
-};
+using devcomm::packs_of;
+using devcomm::slice;
 
 /// Packs of a block's share when `blocks` blocks share `packs` packs out.
 DEVCOMM_HOST_DEVICE constexpr uint64_t packs_per_block(uint64_t packs, uint64_t blocks) {
@@ -94,6 +84,7 @@ struct to_memory {
       store_pack(data + i * pack<T>::size, value);
       return;
     }
+    // In line: a call would take registers from all loops that store.
     for (int e = 0; e < pack<T>::size; ++e) {
       const uint64_t index = i * pack<T>::size + static_cast<uint64_t>(e);
       if (index < count) data[index] = value[e];
@@ -116,6 +107,8 @@ struct to_window {
   DEVCOMM_DEVICE void store(int member, uint64_t i, const pack<T>& value) const {
     to_memory<T>{data.lsa(member), count}(i, value);
   }
+  /// Pack `i` of this rank's output.
+  DEVCOMM_DEVICE pack<T> load(uint64_t i) const { return from_memory<T>{data.local(), count}(i); }
 };
 template <class T>
 to_window(sym_ptr<T>, uint64_t) -> to_window<T>;
@@ -136,6 +129,11 @@ inline constexpr bool has_store = false;
 template <class Consume, class T>
 inline constexpr bool
     has_store<Consume, T, void_t<decltype(declval<Consume&>().store(0, uint64_t{}, declval<const pack<T>&>()))>> = true;
+
+template <class Consume, class = void>
+inline constexpr bool has_load = false;
+template <class Consume>
+inline constexpr bool has_load<Consume, void_t<decltype(declval<Consume&>().load(uint64_t{}))>> = true;
 
 template <class Consume, class T, class = void>
 inline constexpr bool has_map = false;
@@ -189,6 +187,23 @@ DEVCOMM_DEVICE slice part_of_block(slice shard) {
   return {element(packs.begin), element(packs.end)};
 }
 
+/// Calls `body(part)` with the calling block's parts of the elements of `shard`, one after the other: whole packs but
+/// for the last. Where there are many, the blocks' parts lie in turn, so that all blocks work in one stretch of memory
+/// that moves on; with one part a block, as `part_of_block`, large vectors are up to 6 % slower on H200s.
+template <class T, class Body>
+DEVCOMM_DEVICE void for_each_part_of_block(slice shard, const Body& body) {
+  constexpr uint64_t most = 4096;  // packs of a part
+  const uint64_t packs = packs_of<T>(shard.size());
+  const uint64_t blocks = devcomm::detail::arch::grid_blocks();
+  const uint64_t share = packs_per_block(packs, blocks);
+  const uint64_t part = share <= most ? share : packs_per_block(share, packs_per_block(share, most));
+  const auto element = [&](uint64_t p) {
+    return shard.begin + (p * pack<T>::size < shard.size() ? p * pack<T>::size : shard.size());
+  };
+  for (uint64_t begin = devcomm::detail::arch::block_rank() * part; begin < packs; begin += blocks * part)
+    body(slice{element(begin), element(begin + part)});
+}
+
 /// Produces pack `i` of each rank's shard of the `count` elements from `data` on; `length` is `shard_length`. Of any
 /// alignment; what fills the last pack of a shard up, and what lies past it, is zero.
 template <class T>
@@ -219,5 +234,54 @@ struct to_shards {
 };
 template <class T>
 to_shards(T*, uint64_t, uint64_t) -> to_shards<T>;
+
+/// Produces pack `i` of each rank's piece, of `counts[rank]` elements from `data + offsets[rank]` on. `counts` and
+/// `offsets` are in memory that the kernel reads.
+template <class T>
+struct from_pieces {
+  const T* data;
+  const uint64_t* counts;
+  const uint64_t* offsets;
+
+  DEVCOMM_DEVICE pack<T> operator()(int rank, uint64_t i) const {
+    return from_memory<T>{data + offsets[rank], counts[rank]}(i);
+  }
+};
+template <class T>
+from_pieces(const T*, const uint64_t*, const uint64_t*) -> from_pieces<T>;
+
+/// Stores pack `i` of each rank's piece, of `counts[rank]` elements, from `data + rank * stride` on; what of a piece is
+/// past `stride` elements is left out.
+template <class T>
+struct to_pieces {
+  T* data;
+  const uint64_t* counts;
+  uint64_t stride;
+
+  DEVCOMM_DEVICE void operator()(int rank, uint64_t i, const pack<T>& value) const {
+    const uint64_t count = counts[rank] < stride ? counts[rank] : stride;
+    if (i * pack<T>::size < count) to_memory<T>{data + static_cast<uint64_t>(rank) * stride, count}(i, value);
+  }
+};
+template <class T>
+to_pieces(T*, const uint64_t*, uint64_t) -> to_pieces<T>;
+
+/// Stores the pieces one behind the other, in the order of the ranks; what is past `capacity` elements is left out.
+template <class T>
+struct to_packed_pieces {
+  T* data;
+  const uint64_t* counts;
+  uint64_t capacity;
+
+  DEVCOMM_DEVICE void operator()(int rank, uint64_t i, const pack<T>& value) const {
+    uint64_t before = 0;
+    for (int r = 0; r < rank; ++r) before += counts[r];
+    const uint64_t left = before < capacity ? capacity - before : 0;
+    const uint64_t count = counts[rank] < left ? counts[rank] : left;
+    if (i * pack<T>::size < count) to_memory<T>{data + before, count}(i, value);
+  }
+};
+template <class T>
+to_packed_pieces(T*, const uint64_t*, uint64_t) -> to_packed_pieces<T>;
 
 }  // namespace devcomm::collective

@@ -63,6 +63,18 @@ struct split_range {
   }
 };
 
+/// Whether a whole number of `T` fills 16 bytes.
+template <class T>
+inline constexpr bool fills_units = sizeof(T) <= 16 && 16 % sizeof(T) == 0;
+
+/// What elements of other sizes are copied as: bytes aligned as `T` is, up to 16.
+template <int Bytes>
+struct alignas(Bytes) word {
+  unsigned char bytes[Bytes];
+};
+template <class T>
+using word_of = word<(alignof(T) < 16 ? static_cast<int>(alignof(T)) : 16)>;
+
 /// In which bits of their lower four the addresses of `T` differ from that of the first; all where packs never start
 /// on 16 bytes, as a class may be aligned to less than its size.
 template <class T>
@@ -76,12 +88,14 @@ class alignment {
   /// Calls `body.template run<Bytes>()` with the widest unit that is aligned at all addresses of one element.
   template <class Body>
   DEVCOMM_DEVICE void with_widest(const Body& body) const {
-    if (different_ % 16 == 0) return body.template run<16>();
-    if constexpr (sizeof(T) < 8) {
-      if (different_ % 8 == 0) return body.template run<8>();
-    }
-    if constexpr (sizeof(T) < 4) {
-      if (different_ % 4 == 0) return body.template run<4>();
+    if constexpr (fills_units<T>) {
+      if (different_ % 16 == 0) return body.template run<16>();
+      if constexpr (sizeof(T) < 8) {
+        if (different_ % 8 == 0) return body.template run<8>();
+      }
+      if constexpr (sizeof(T) < 4) {
+        if (different_ % 4 == 0) return body.template run<4>();
+      }
     }
     body.template run<0>();
   }
@@ -137,7 +151,8 @@ struct copied_range {
 
 /// Copies `count` elements from `source` to each of `destination_count` destinations; `destinations(d)` returns a
 /// pointer. The source is read once. Moves 16 bytes at a time where all addresses have the same alignment modulo 16
-/// bytes, else 8, 4 or an element, the most that all have in common.
+/// bytes, else 8, 4 or an element, the most that all have in common. Elements may be of any size: one that 16 is no
+/// multiple of is copied as parts of the size of its alignment.
 ///
 /// A destination may be the source itself; ranges must not overlap otherwise.
 ///
@@ -146,10 +161,19 @@ template <class T, class Group, class Destinations>
 DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const Destinations& destinations,
                                 const T* source, uint64_t count) {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
-  detail::alignment<T> common(source);
-  for (int d = 0; d < destination_count; ++d) common.include(destinations(d));
-  common.with_widest(detail::copied_range<T, Destinations>{group.thread_rank(), group.size(), destination_count,
-                                                           destinations, source, count});
+  static_assert(detail::is_trivially_copyable<T>, "copies are of bytes: elements must be trivially copyable");
+  if constexpr (detail::fills_units<T>) {
+    detail::alignment<T> common(source);
+    for (int d = 0; d < destination_count; ++d) common.include(destinations(d));
+    common.with_widest(detail::copied_range<T, Destinations>{static_cast<uint32_t>(group.thread_rank()),
+                                                             static_cast<uint32_t>(group.size()), destination_count,
+                                                             destinations, source, count});
+  } else {
+    using word = detail::word_of<T>;
+    const auto words = [&](int d) { return reinterpret_cast<word*>(destinations(d)); };
+    copy_to_all<word>(group, destination_count, words, reinterpret_cast<const word*>(source),
+                      count * (sizeof(T) / sizeof(word)));
+  }
 }
 
 /// `copy_to_all` to one destination.

@@ -79,19 +79,21 @@ struct reduced_range {
 /// sources, so ranks that name them in one order get the same bits.
 ///
 /// Moves 16 bytes at a time where all pointers have the same alignment modulo 16 bytes, else 8, 4 or an element, the
-/// most that all have in common.
+/// most that all have in common; elements of a size that 16 is no multiple of one by one.
 ///
 /// *Collective* over `group`; does not synchronise it. *Requires* at least one source.
 template <class T, class Group, class Sources, class Destinations, class Operator>
 DEVCOMM_DEVICE void reduce_copy(const Group& group, int source_count, const Sources& sources, int destination_count,
                                 const Destinations& destinations, uint64_t count, Operator op) {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
+  static_assert(detail::is_trivially_copyable<T>, "elements that are reduced must be trivially copyable");
   DEVCOMM_ASSERT(source_count >= 1, "reduce_copy needs at least one source");
   detail::alignment<T> common(sources(0));
   for (int s = 1; s < source_count; ++s) common.include(sources(s));
   for (int d = 0; d < destination_count; ++d) common.include(destinations(d));
   common.with_widest(detail::reduced_range<T, Sources, Destinations, Operator>{
-      group.thread_rank(), group.size(), source_count, sources, destination_count, destinations, count, op});
+      static_cast<uint32_t>(group.thread_rank()), static_cast<uint32_t>(group.size()), source_count, sources,
+      destination_count, destinations, count, op});
 }
 
 }  // namespace devcomm

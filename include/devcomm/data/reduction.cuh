@@ -27,6 +27,13 @@ namespace detail {
 template <class A>
 using modular_t = conditional_t<sizeof(A) <= 4, uint32_t, uint64_t>;
 
+/// Where a compiler's options make `__int128` no integer to the standard library, it is summed as it is.
+template <class A>
+DEVCOMM_HOST_DEVICE constexpr void check_width() {
+  static_assert(!is_integral<A> || sizeof(A) <= 8,
+                "sums and products are of integers of up to 8 bytes: give an operator of your own for __int128");
+}
+
 template <class Operator, class A, class = void>
 inline constexpr bool has_prepare = false;
 template <class Operator, class A>
@@ -68,6 +75,7 @@ DEVCOMM_DEVICE T from_accumulator(const accumulator_t<T>& total, int inputs, con
 struct sum {
   template <class A>
   DEVCOMM_DEVICE A operator()(A a, A b) const {
+    detail::check_width<A>();
     if constexpr (detail::is_integral<A>) {
       using modular = detail::modular_t<A>;
       return static_cast<A>(static_cast<modular>(a) + static_cast<modular>(b));
@@ -81,6 +89,7 @@ struct sum {
 struct product {
   template <class A>
   DEVCOMM_DEVICE A operator()(A a, A b) const {
+    detail::check_width<A>();
     if constexpr (detail::is_integral<A>) {
       using modular = detail::modular_t<A>;
       return static_cast<A>(static_cast<modular>(a) * static_cast<modular>(b));

@@ -21,8 +21,11 @@ struct one_thread {
 
   template <class Group>
   DEVCOMM_DEVICE static void check(const Group&) {}
+  DEVCOMM_DEVICE static void join() {}
   /// Whether one of them passes true.
   DEVCOMM_DEVICE static bool any(bool predicate) { return predicate; }
+  /// Not 0 where one of them passes such a word.
+  DEVCOMM_DEVICE static uint32_t any_of(uint32_t word) { return word; }
   /// For all of them the `value` of one that passes true for `chosen`; where none does, each its own.
   template <class T>
   DEVCOMM_DEVICE static T choose(bool, const T& value) {
@@ -39,7 +42,10 @@ struct whole_warp {
     DEVCOMM_ASSERT(group.size() % arch::warp_threads == 0 && group.thread_rank() % arch::warp_threads == arch::lane(),
                    "packs that warps move together need a group of whole warps: give it a multiple of 32 threads");
   }
+  /// They go on together.
+  DEVCOMM_DEVICE static void join() { arch::join_warp(); }
   DEVCOMM_DEVICE static bool any(bool predicate) { return arch::any(arch::full_mask, predicate); }
+  DEVCOMM_DEVICE static uint32_t any_of(uint32_t word) { return any(word != 0) ? 1 : 0; }
   template <class T>
   DEVCOMM_DEVICE static T choose(bool chosen, const T& value) {
     const uint32_t lanes = arch::ballot(arch::full_mask, chosen);
@@ -79,6 +85,7 @@ DEVCOMM_DEVICE inline bool forward_abort(resource_header* home, uint64_t now, ui
   const uint32_t word = arch::load<memory_order::relaxed, scope::system>(&home->comm.failures->abort);
   if (word == 0) return false;
   arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, word);
+  arch::fence<memory_order::acq_rel, scope::device>();  // as in `take_failure_slot`
   return true;
 }
 
@@ -140,6 +147,7 @@ DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Rea
     if constexpr (arch::rounds_per_check != 1)
       progress.rounds = LaneGroup::choose(progress.rounds == 1, progress.rounds);
     note.renew(label, progress.start);
+    if constexpr (DEVCOMM_WATCHDOG != 0) LaneGroup::join();  // lanes with a slot have gone another way
     if (progress.outcome != status::success) return fail(progress.outcome);
   }
 }

@@ -23,24 +23,46 @@ struct awaited_group : awaited {
   uint32_t peer_index;  ///< which mailbox the peer has
 };
 
+/// The same of a word that holds a value of 64 bits.
+struct awaited_word {
+  operation what;
+  uint32_t index;  ///< of the signal, or of the word in `window`
+  int32_t peer;    ///< world rank that is to store; -1: no particular one
+  wait_condition condition;
+  uint32_t window;              ///< as `failure_record::window`
+  uint64_t expected;            ///< value waited for; 0 where a predicate decides
+  uint32_t peer_index = index;  ///< what the peer knows it by
+  uint64_t offset = 0;          ///< as `session_id::offset`
+};
+
 /// The contracts of a mismatch, as both ranks showed them; null where there are none.
 struct shown_contracts {
   const launch_contract* mine = nullptr;
   const launch_contract* theirs = nullptr;
-  const call_contract* my_call = nullptr;
+  const call_contract* my_call = nullptr;  ///< in the calling thread's own memory
   const call_contract* their_call = nullptr;
 };
 
 /// The slot of the failure log for a wait that failed with `outcome`, or null where it gets none. Ends every wait of
 /// this device communicator on this rank.
+///
+/// *Ordering*: the abort word is set, for the whole GPU, before anything that this thread does afterwards: a session
+/// that learns of the failure by any way, or follows it, reads the word as set and never arrives.
 DEVCOMM_DEVICE inline failure_record* take_failure_slot(resource_header* home, status outcome) {
   if (outcome != status::aborted) {
     arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, abort_by_failure);
+    arch::fence<memory_order::acq_rel, scope::device>();
   } else if ((arch::load<memory_order::relaxed, scope::device>(&home->abort) & abort_by_failure) != 0) {
     return nullptr;  // a consequence of a failure that is on record
   }
   const uint32_t index = arch::fetch_add<memory_order::relaxed, scope::device>(&home->failures, 1u);
   return index < failure_log::capacity ? &home->comm.failures->records[index] : nullptr;
+}
+
+/// Hands a record to the host.
+DEVCOMM_DEVICE inline void publish(failure_record* slot, const failure_record& record) {
+  *slot = record;
+  arch::store<memory_order::release, scope::system>(&slot->ready, 1u);
 }
 
 DEVCOMM_DEVICE inline void write_failure(failure_record* slot, const resource_header* home, status outcome,
@@ -60,10 +82,9 @@ DEVCOMM_DEVICE inline void write_failure(failure_record* slot, const resource_he
   record.among_groups = in_local_team ? 1 : 0;
   if (shown.mine != nullptr) record.mine = load_contract(shown.mine);
   if (shown.theirs != nullptr) record.theirs = load_contract(shown.theirs);
-  if (shown.my_call != nullptr) record.my_call = load_contract(shown.my_call);
+  if (shown.my_call != nullptr) record.my_call = *shown.my_call;
   if (shown.their_call != nullptr) record.their_call = load_contract(shown.their_call);
-  *slot = record;
-  arch::store<memory_order::release, scope::system>(&slot->ready, 1u);
+  publish(slot, record);
 }
 
 /// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
@@ -78,6 +99,26 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
                                                    shown_contracts shown = {}) {
   failure_record* const slot = take_failure_slot(home, outcome);
   if (slot != nullptr) write_failure(slot, home, outcome, wait, wait.peer_index, true, shown);
+}
+/// `seen` is the value that was read last.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited_word wait,
+                                                   uint64_t seen) {
+  failure_record* const slot = take_failure_slot(home, outcome);
+  if (slot == nullptr) return;
+  failure_record record{};
+  record.outcome = outcome;
+  record.what = wait.what;
+  record.index = wait.index;
+  record.peer_index = wait.peer_index;
+  record.rank = home->comm.rank;
+  record.peer = wait.peer;
+  record.block = arch::block_rank();
+  record.thread = arch::thread_rank();
+  record.expected = wait.expected;
+  record.seen = seen;
+  record.condition = wait.condition;
+  record.window = wait.window;
+  publish(slot, record);
 }
 
 }  // namespace devcomm::detail

@@ -57,6 +57,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline uint32_t note_wait(resource_header* home,
   put(&record->noted, now);
   put(&record->peer_index, label.peer_index);
   put(&record->groups, label.groups);
+  put(reinterpret_cast<uint32_t*>(&record->condition), static_cast<uint32_t>(label.condition));
+  put(&record->window, label.window);
   arch::store<memory_order::release, scope::system>(&record->number, number);
   return slot;
 }

@@ -18,7 +18,18 @@ namespace devcomm {
   X(all_gather)                    \
   X(all_gather_zero_copy)          \
   X(broadcast)                     \
-  X(broadcast_zero_copy)
+  X(broadcast_zero_copy)           \
+  X(exchange)                      \
+  X(exchange_zero_copy)            \
+  X(all_to_all)                    \
+  X(all_to_all_zero_copy)          \
+  X(all_to_all_v)                  \
+  X(all_to_all_v_zero_copy)        \
+  X(all_reduce_one_shot_multimem)  \
+  X(all_reduce_two_shot_multimem)  \
+  X(reduce_scatter_multimem)       \
+  X(all_gather_multimem)           \
+  X(broadcast_multimem)
 
 /// Which collective is called. A new one is added to the list above; its span, its contract and its name come with it.
 enum class collective_call : uint8_t {

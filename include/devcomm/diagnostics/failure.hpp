@@ -62,20 +62,25 @@ struct failure_record {
   operation what;
   uint32_t index;  ///< which barrier, mailbox or signal
   int32_t rank;
-  int32_t peer;
+  int32_t peer;  ///< -1: no particular one
   uint32_t block;
   uint32_t thread;
-  uint64_t expected;  ///< epoch waited for
-  uint64_t seen;      ///< epoch last read
+  uint64_t expected;  ///< epoch or value waited for
+  uint64_t seen;      ///< epoch or value last read
+  // Of a message on which two ranks disagree: in `grid_blocks` the lanes, or 1 more than the id of the window that the
+  // sender does not know; in `begin` the number of the message in its connection, in `end` its bytes.
   launch_contract mine;
   launch_contract theirs;
   call_contract my_call;
   call_contract their_call;
   uint32_t peer_index;    ///< the peer's; another one only between groups of one rank
   uint32_t among_groups;  ///< 1: among groups of one rank, known by their mailboxes
+  wait_condition condition = wait_condition::epoch;
+  uint32_t window =
+      0;  ///< 1 more than the id of the window of which `index` is an 8-byte word; 0: `index` is no such word
 };
 
-static_assert(sizeof(failure_record) == 184, "read by the host library");
+static_assert(sizeof(failure_record) == 192, "read by the host library");
 
 /// Lives in pinned host memory, one a device communicator; read by the host while kernels run.
 /// Record `i` is complete once its `ready` is 1. Failures past `capacity` are not kept.

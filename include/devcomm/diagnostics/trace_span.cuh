@@ -14,7 +14,8 @@ namespace devcomm {
 
 namespace detail {
 
-/// Writes one span into the ring of the calling warp. Called by its lane 0, so that nobody else writes there.
+/// Writes one span into the ring of the calling warp. Called by its lane 0. Launches that run at the same time share
+/// rings, so each span takes its place by an atomic addition.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void write_span(resource_header* home, uint64_t begin, uint64_t end,
                                                        uint64_t name_low, uint64_t name_high) {
   const trace_rings rings = home->trace;
@@ -27,10 +28,9 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void write_span(resource_header* home, ui
   }
   const uint32_t ring = block * rings.warps + warp;
   auto* count = reinterpret_cast<uint32_t*>(base + rings.count(ring));
-  const uint32_t written = *count;
+  const uint32_t written = arch::fetch_add<memory_order::relaxed, scope::device>(count, 1u);
   *reinterpret_cast<trace_record*>(base + rings.record(ring, written % rings.spans)) = {begin, end, name_low,
                                                                                         name_high};
-  *count = written + 1;
 }
 
 }  // namespace detail

@@ -2,14 +2,20 @@
 /// Barriers among the ranks of an LSA team, from inside a kernel. lsa/detail/barrier_protocol.cuh has the protocol.
 #pragma once
 
+#include <devcomm/any_order.hpp>
 #include <devcomm/assert.hpp>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/group.cuh>
 #include <devcomm/lsa/barriers.hpp>
 #include <devcomm/lsa/detail/barrier_protocol.cuh>
-#include <devcomm/memory_order.hpp>
 
 namespace devcomm::lsa {
+
+/// The order of a barrier that says only that all launches have begun, so that ranks may overwrite what peers used
+/// before: `barrier.sync(lsa::at_launch)`. Half a microsecond shorter than `acq_rel`. *Ordering*: what came before each
+/// rank's launch in its stream, before what the group stores to memory of that rank; not what it loads, and nothing
+/// that a rank did in its launch, unless the grid was synchronized after that.
+inline constexpr memory_order at_launch = detail::arch::launch_order;
 
 /// A group's use of one barrier; usually a block's, with the block's index.
 ///
@@ -61,15 +67,15 @@ class barrier_session {
 
   /// Tells every peer that this group is here. *Ordering*: with an order that releases, what any
   /// thread of the group wrote before is visible to threads that acquire by waiting for this arrival.
-  DEVCOMM_DEVICE void arrive(memory_order order = memory_order::release) {
-    called(detail::session_call::arrive);
-    begin();
-    protocol_.send(order);
+  DEVCOMM_DEVICE void arrive(any_order order = memory_order::release) {
+    detail::check_store_order(order);
+    arrive_with(order);
   }
 
   /// Waits for every peer's arrival. *Ordering*: with an order that acquires, every thread of the
   /// group sees what those peers wrote before they arrived with release.
-  DEVCOMM_DEVICE void wait(memory_order order = memory_order::acquire) {
+  DEVCOMM_DEVICE void wait(any_order order = memory_order::acquire) {
+    detail::check_load_order(order);
     called(detail::session_call::wait);
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
     const trace_span traced = protocol_.trace(span_kind::wait);
@@ -80,19 +86,13 @@ class barrier_session {
   /// `wait`, for `limit` and a little more: the clock is read once in some 500 polls, or 0.1 ms. The
   /// outcome is the same for all threads of the group. After `status::timeout` the epoch has not advanced,
   /// nothing is recorded, and the wait may be repeated.
-  [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, memory_order order = memory_order::acquire) {
-    called(detail::session_call::wait_for);
-    DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
-    const trace_span traced = protocol_.trace(span_kind::wait);
-    const status outcome = protocol_.poll_for(order, limit);
-    timed_out_ = outcome == status::timeout;
-    if (outcome == status::success) protocol_.advance();
-    if (outcome != status::timeout) arrived_ = false;
-    return outcome;
+  [[nodiscard]] DEVCOMM_DEVICE status wait_for(nanoseconds limit, any_order order = memory_order::acquire) {
+    detail::check_load_order(order);
+    return wait_with(limit, order);
   }
 
   /// `arrive` and `wait`.
-  DEVCOMM_DEVICE void sync(memory_order order = memory_order::acq_rel) {
+  DEVCOMM_DEVICE void sync(any_order order = memory_order::acq_rel) {
     called(detail::session_call::sync);
     begin();
     const trace_span traced = protocol_.trace(span_kind::meeting);
@@ -101,9 +101,9 @@ class barrier_session {
   }
 
   /// `arrive`, unless an earlier call timed out after it, and `wait_for`.
-  [[nodiscard]] DEVCOMM_DEVICE status sync_for(nanoseconds limit, memory_order order = memory_order::acq_rel) {
-    if (!arrived_) arrive(order);
-    return wait_for(limit, order);
+  [[nodiscard]] DEVCOMM_DEVICE status sync_for(nanoseconds limit, any_order order = memory_order::acq_rel) {
+    if (!arrived_) arrive_with(order);
+    return wait_with(limit, order);
   }
 
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
@@ -130,6 +130,21 @@ class barrier_session {
     return [this] { return protocol_.id(); };
   }
   DEVCOMM_DEVICE void called(detail::session_call call) const { detail::arch::call_session(id(), call); }
+  DEVCOMM_DEVICE void arrive_with(memory_order order) {
+    called(detail::session_call::arrive);
+    begin();
+    protocol_.send(order);
+  }
+  DEVCOMM_DEVICE status wait_with(nanoseconds limit, memory_order order) {
+    called(detail::session_call::wait_for);
+    DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
+    const trace_span traced = protocol_.trace(span_kind::wait);
+    const status outcome = protocol_.poll_for(order, limit);
+    timed_out_ = outcome == status::timeout;
+    if (outcome == status::success) protocol_.advance();
+    if (outcome != status::timeout) arrived_ = false;
+    return outcome;
+  }
   DEVCOMM_DEVICE void begin() {
     DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");
     arrived_ = true;

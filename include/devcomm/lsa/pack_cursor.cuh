@@ -15,6 +15,9 @@ namespace devcomm::lsa {
 /// of its pack.
 class thread_cursor {
  public:
+  /// Whether packs move one by one.
+  static constexpr bool moves_one = true;
+
   template <class Group>
   DEVCOMM_DEVICE explicit thread_cursor(const Group& group)
       : index_(static_cast<uint32_t>(group.thread_rank())), step_(static_cast<uint32_t>(group.size())) {}
@@ -47,6 +50,8 @@ class thread_cursor {
 /// *Requires* that each 32 threads of the group are the lanes of a warp, in order.
 class warp_cursor {
  public:
+  static constexpr bool moves_one = false;
+
   template <class Group>
   DEVCOMM_DEVICE explicit warp_cursor(const Group& group) {
     detail::whole_warp::check(group);

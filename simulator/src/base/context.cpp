@@ -28,6 +28,31 @@ devcomm_simulator_switch:
   popq %rbp
   ret
 .size devcomm_simulator_switch, .-devcomm_simulator_switch
+
+.globl devcomm_simulator_keep_registers
+.type devcomm_simulator_keep_registers, @function
+.p2align 4
+devcomm_simulator_keep_registers:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  subq $8, %rsp
+  movq $0, (%rsp)
+  movq %rdi, %rax
+  movq %rsp, %rdi
+  call *%rax
+  addq $8, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size devcomm_simulator_keep_registers, .-devcomm_simulator_keep_registers
 )");
 
 namespace devcomm::simulator::detail {
@@ -77,6 +102,25 @@ devcomm_simulator_switch:
   add sp, sp, #160
   ret
 .size devcomm_simulator_switch, .-devcomm_simulator_switch
+
+.globl devcomm_simulator_keep_registers
+.type devcomm_simulator_keep_registers, %function
+.p2align 4
+devcomm_simulator_keep_registers:
+  sub sp, sp, #96
+  stp x19, x20, [sp, #0]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  mov x1, x0
+  mov x0, sp
+  blr x1
+  ldp x29, x30, [sp, #80]
+  add sp, sp, #96
+  ret
+.size devcomm_simulator_keep_registers, .-devcomm_simulator_keep_registers
 )");
 
 namespace devcomm::simulator::detail {

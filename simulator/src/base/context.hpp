@@ -6,6 +6,10 @@ extern "C" {
 /// Keeps the callee-saved registers on the running stack, its stack pointer in `*from`, and continues where the
 /// context `to` left off.
 void devcomm_simulator_switch(void** from, void* to);
+
+/// Calls `use` with the address from which on the stack holds all that the caller goes on with: first the callee-saved
+/// registers, then its own frame.
+void devcomm_simulator_keep_registers(void (*use)(const void* from));
 }
 
 namespace devcomm::simulator::detail {

@@ -31,6 +31,9 @@ struct race_port {
   uint32_t (*new_block)(void* launch, uint64_t block, uint32_t threads, uint64_t key);
   void* (*new_thread)(void* launch, uint32_t group, uint32_t lane);
 
+  /// What the running thread knows now counts as known when its kernel began.
+  void (*begins_again)();
+
   // Memory that kernels share. `kind` and `name` ("" for none) outlive it; `device` -1 says that it is
   // shared memory of a block.
   void (*watch)(const void* base, size_t bytes, const char* kind, int device, const char* name);
@@ -49,6 +52,10 @@ struct race_port {
   void (*set_store_delay)(uint64_t longest, uint64_t seed, const uint64_t* step);
   /// The running thread's stores become visible at one time, until this ends.
   void (*stores_are_one)(bool on);
+  /// The running thread's accesses are by a multicast address, until this ends.
+  void (*multicast)(bool on);
+  /// Orders its accesses by multicast addresses and by others.
+  void (*alias_fence)();
   /// The running thread stops: memory gets back its latest values.
   void (*restore_memory)();
 };

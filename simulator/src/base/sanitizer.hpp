@@ -126,6 +126,13 @@ inline void set_store_delay(uint64_t longest, uint64_t seed, const uint64_t* ste
 inline void stores_are_one(bool on) {
   if (exact()) exact_port().stores_are_one(on);
 }
+/// Between the two the running thread's accesses are by a multicast address.
+inline void multicast(bool on) {
+  if (exact()) exact_port().multicast(on);
+}
+inline void alias_fence() {
+  if (exact()) exact_port().alias_fence();
+}
 /// Another thread may load: memory gets back the latest values, where the running thread was shown older ones.
 inline void restore_memory() {
   if (exact()) exact_port().restore_memory();

@@ -3,6 +3,7 @@
 
 #include "engine/engine.hpp"
 #include "engine/grid.hpp"
+#include "engine/task_order.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 
@@ -89,6 +90,29 @@ void grid_barrier() {
     b.simulation.reschedule();
   }
   sanitizer::acquire_unless_done(cell);
+}
+
+void wait_for_prior_launch() {
+  fiber* const f = this_fiber;
+  if (f == nullptr || !f->home->launch.owner->prior) return;
+  grid& g = f->home->launch;
+  while (g.prior_runs != 0) loaded(&g.prior_runs, sizeof g.prior_runs, 1);
+  if (!sanitizer::orders()) return;
+  sanitizer::acquire(g.owner->prior->completed);
+  if (sanitizer::exact()) sanitizer::exact_port().begins_again();
+}
+
+void allow_dependent_launch() {
+  if (this_fiber == nullptr) return;
+  allow_next(*this_fiber->home);
+  preempt();
+}
+
+void allow_next(block& b) {
+  if (b.allows_next) return;
+  b.allows_next = true;
+  grid& g = b.launch;
+  if (++g.blocks_allowing == g.shape.blocks()) let_next_start(*g.owner);
 }
 
 void complete_grid_barrier(grid& g) {

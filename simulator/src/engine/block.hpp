@@ -66,8 +66,9 @@ class block : public scheduled_block {
   std::vector<fiber> fibers;
   std::vector<warp> warps;
   named_barrier barriers[16];
-  uint32_t live = 0;        ///< fibers that have not exited
-  uint32_t converging = 0;  ///< fibers that asked which lanes are here
+  uint32_t live = 0;         ///< fibers that have not exited
+  uint32_t converging = 0;   ///< fibers that asked which lanes are here
+  bool allows_next = false;  ///< has let the next launch start
   bool started = false;
   long thread_id = 0;   ///< the system's, once it has run
   int world_rank = -1;  ///< of the latest session of one of its threads

@@ -8,9 +8,9 @@
 #include "engine/scheduler.hpp"
 #include "engine/session.hpp"
 #include "engine/warp_operations.hpp"
+#include "gpu/launch_shape.hpp"
 #include "gpu/shared_memory.hpp"
 #include "gpu/static_shared.hpp"
-#include "gpu/thread_variables.hpp"
 
 #include <devcomm/simulator/simulator.hpp>
 
@@ -128,6 +128,7 @@ void block::prepare() {
   set_block_variables(shape.grid, shape.block, rank);
   poison_static_shared();
   shared_memory::poison(shape.dynamic_bytes);
+  note_shared_range(shared_memory::start(), shape.dynamic_bytes);
   stacks_.allocate(threads, simulation.config.stack_bytes);
   fibers.resize(threads);
   runnable.reserve(threads);

@@ -91,6 +91,7 @@ void dispatcher::start_tasks() {
         g->of_device = ++e.launches_of_device[t->device];
         g->live = shape->blocks() * shape->threads();
         g->completion = &t->completed;
+        g->prior_runs = t->prior && !t->prior->done ? 1 : 0;
         g->identity = id;
         e.grids.push_back(g);
         __atomic_store_n(&e.grid_count, static_cast<uint32_t>(e.grids.size()), __ATOMIC_RELAXED);
@@ -126,6 +127,7 @@ void dispatcher::join_blocks() {
     b->join();
     engine_.ended_threads_[engine_.ended_++ % engine::ended_kept] = b->thread_id;
     grid& g = b->launch;
+    allow_next(*b);
     engine_.gpus.give_back(g.device, b->multiprocessor, g.shape);
     g.running.erase(std::find(g.running.begin(), g.running.end(), b));
     delete b;
@@ -145,18 +147,29 @@ void dispatcher::end_grids() {
         join_blocks();
       }
     }
-    if (!g.running.empty() || (!g.failed && g.next_block < g.shape.blocks())) {
+    if (!g.running.empty() || (!g.failed && g.next_block < g.shape.blocks()) || g.prior_runs != 0) {
       ++i;
       continue;
     }
     e.grids.erase(e.grids.begin() + static_cast<std::ptrdiff_t>(i));
     __atomic_store_n(&e.grid_count, static_cast<uint32_t>(e.grids.size()), __ATOMIC_RELAXED);
     task* t = g.owner;
-    finish_order(*t, g.identity);
-    finish_task(*t, g.error);
     const task_ref keep(t);
     --t->references;
+    finish_order(*t, g.identity);
+    end_beside(*t, g.error);
+    finish_task(*t, g.error);
     delete &g;
+  }
+}
+
+/// The launches that run beside `t`, which has ended: they go on, or fail with it.
+void dispatcher::end_beside(const task& t, int error) {
+  for (grid* g : engine_.grids) {
+    if (g->owner->prior.get() != &t) continue;
+    g->prior_runs = 0;
+    engine_.dispatcher_wanted = true;
+    if (error != 0 && !g->failed) fail_grid(*g, error);
   }
 }
 
@@ -164,18 +177,19 @@ void dispatcher::run_blocks() {
   engine& e = engine_;
   e.step_limit = in_background_ ? e.steps + 20000 : never;
   for (const engine::waiter* w : e.waiters_) e.step_limit = std::min(e.step_limit, w->until_step);
+  e.step_limit = std::min(e.step_limit, wake_step_);
   e.order.begins();
   block* b = e.choose();
   if (b == nullptr) return;
   b->my_turn.give();
-  uint64_t seen = e.steps;
+  uint64_t seen = e.progress;
   uint64_t since = real_time();
   while (!e.dispatcher_turn.await_for(500000000)) {
     // Another thread has the baton: only reads here, to see whether it makes progress.
-    const uint64_t steps = __atomic_load_n(&e.steps, __ATOMIC_RELAXED);
+    const uint64_t progress = __atomic_load_n(&e.progress, __ATOMIC_RELAXED);
     const uint64_t now = real_time();
-    if (steps != seen) {
-      seen = steps;
+    if (progress != seen) {
+      seen = progress;
       since = now;
     } else if (e.config.watchdog != 0 && now - since > e.config.watchdog) {
       die_of_watchdog(e, __atomic_load_n(&e.running, __ATOMIC_RELAXED), now - since);
@@ -183,11 +197,26 @@ void dispatcher::run_blocks() {
   }
 }
 
+/// While other launches run, hosts whose launches have ended are woken together: whether all hosts rest again is to be
+/// found out once, and not after each launch of each rank. The delay is that of a GPU's report, some microseconds.
+bool dispatcher::wakes_later() {
+  constexpr uint64_t steps_for_each = 128;
+  engine& e = engine_;
+  const bool done = std::any_of(e.waiters_.begin(), e.waiters_.end(), [](const auto* w) { return w->what->holds(); });
+  if (!done || e.ready_blocks.empty() || e.waiters_.size() == 1 || e.order.explores() || e.steps >= wake_step_) {
+    wake_step_ = never;
+    return false;
+  }
+  if (wake_step_ == never) wake_step_ = e.steps + steps_for_each * e.waiters_.size();
+  return true;
+}
+
 void dispatcher::wake_hosts() {
   engine& e = engine_;
+  const bool later = wakes_later();
   for (size_t i = 0; i < e.waiters_.size();) {
     engine::waiter* w = e.waiters_[i];
-    if (!w->what->holds() && e.steps < w->until_step) {
+    if ((later || !w->what->holds()) && e.steps < w->until_step) {
       ++i;
       continue;
     }

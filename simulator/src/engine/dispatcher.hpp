@@ -23,19 +23,22 @@ class dispatcher {
   void start_blocks(grid& g);
   void join_blocks();
   void end_grids();
+  void end_beside(const task& t, int error);
   void wake_hosts();
+  [[nodiscard]] bool wakes_later();
   [[nodiscard]] bool wanted();
   void sleep();
   void run_blocks();
   void quiescence();
   /// Whether some thread of the process other than the simulator's runs, or may wake by itself: all
   /// others wait in the CUDA runtime or, without a limit, for each other.
-  [[nodiscard]] bool others_may_act() const;
+  [[nodiscard]] bool others_may_act();
   /// Whether `waits` holds, and continues to hold, for all threads of the process except the simulator's and those for
   /// which `skips` holds.
   template <class Skips, class Waits>
-  [[nodiscard]] bool others_stay(Skips skips, Waits waits) const;
-  [[nodiscard]] bool is_known(long thread) const;
+  [[nodiscard]] bool others_stay(Skips skips, Waits waits);
+  /// Sorted.
+  [[nodiscard]] std::vector<long> known_threads() const;
   void wait_for_others();
   /// Whether all host threads wait, or have computed for long, so that launches come at the same step in every run.
   [[nodiscard]] bool hosts_settle();
@@ -44,12 +47,15 @@ class dispatcher {
   void report_deadlock();
 
   engine& engine_;
-  uint64_t idle_since_ = 0;    ///< real time; 0: not idle
-  uint64_t idle_checked_ = 0;  ///< real time when the other threads were last inspected
+  uint64_t wake_step_ = never;  ///< when hosts whose launches have ended are woken
+  uint64_t idle_since_ = 0;     ///< real time; 0: not idle
+  uint64_t idle_checked_ = 0;   ///< real time when the other threads were last inspected
   uint64_t idle_step_ = 0;
   uint64_t real_base_ = 0;
   bool in_background_ = false;
   bool others_may_act_ = false;
+  long moved_latest_ = 0;         ///< the thread that did not wait in the latest inspection that found one
+  uint64_t inspected_since_ = 0;  ///< real time; 0: hosts are not being inspected
   uint64_t unsettled_since_ = 0;  ///< processor time of hosts; 0: they are not being inspected
   std::vector<long> busy_hosts_;  ///< host threads that kept running all the time
 };

@@ -70,7 +70,9 @@ class engine {
   bool peek();
   /// Wakes polling fibers whose loop may load something else in its next round; whether there was one.
   bool wake_pollers();
-  [[nodiscard]] uint64_t next_wake_time() const;
+  [[nodiscard]] bool may_see_change(const fiber& f) const;
+  /// Of waits that only the communicator's own limit ends, those count that end by `end_of_limits`.
+  [[nodiscard]] uint64_t next_wake_time(uint64_t end_of_limits) const;
 
   /// Advances time by the step that reading the clock takes; the new time.
   uint64_t read_clock();
@@ -81,7 +83,17 @@ class engine {
   // --- failures (failure.cpp) ---
   void record_failure(const std::string& text, bool consequence);
   [[nodiscard]] std::string failure_text() const { return failure_text_; }
-  void forget_failures() { failure_text_.clear(); }
+  void forget_failures() {
+    failure_text_.clear();
+    see_failures();
+  }
+  /// The program has looked at what failed.
+  void see_failures() {
+    unfetched_failures = 0;
+    ++failure_round;
+  }
+  uint64_t unfetched_failures = 0;  ///< of streams whose error no call has returned
+  uint64_t failure_round = 1;       ///< counts `see_failures`
 
   settings config;
   schedule order;
@@ -89,10 +101,13 @@ class engine {
   session_table sessions;
   multiprocessors gpus;
   uint64_t unfinished_tasks = 0;
+  uint64_t unfinished_launches = 0;  ///< of them
+  std::map<int, uint64_t> unfinished_of_device;
   uint64_t trace = 0;
   uint64_t launches = 0;  ///< since the seed was set
   std::map<int, uint64_t> launches_of_device;
   uint64_t steps = 0;
+  uint64_t progress = 0;  ///< steps but those of threads that run in loops without preemption points
   uint64_t switches = 0;
   uint64_t handoffs = 0;
   uint64_t now = 0;                ///< simulated nanoseconds
@@ -114,6 +129,7 @@ class engine {
   std::vector<grid*> grids;             ///< launches that run, oldest first
   uint32_t grid_count = 0;              ///< of them; read by threads without the lock
   std::vector<long> observers;          ///< host threads that only observe, and never act
+  std::vector<long> awaiting_ranks;     ///< host threads that act again once all ranks have come
   std::vector<block*> finished_blocks;  ///< to be joined by the dispatcher
 
   /// Nanoseconds of simulated time that one scheduling step takes.

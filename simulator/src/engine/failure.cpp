@@ -55,8 +55,8 @@ void die_of_watchdog(const engine& e, const block* running, uint64_t nanoseconds
   const std::string who = running != nullptr ? describe_block(*running) : std::string("the runtime");
   std::fprintf(stderr,
                "devcomm simulator: %s has run for %.1f s without reaching a point where another thread could go on "
-               "(%s). A loop that polls plain or volatile memory never does: poll with devcomm's waits, atomics or "
-               "cuda::atomic_ref. For long computations set DEVCOMM_SIM_WATCHDOG_MS\n",
+               "(%s). A loop that polls plain memory never does: poll with devcomm's waits, atomics, "
+               "cuda::atomic_ref or volatile. For long computations set DEVCOMM_SIM_WATCHDOG_MS\n",
                who.c_str(), static_cast<double>(nanoseconds) * 1e-9, how_to_repeat(e.config).c_str());
   std::fflush(nullptr);  // a recorded schedule, too
   std::abort();

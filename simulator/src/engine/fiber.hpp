@@ -84,6 +84,12 @@ struct fiber : scheduled_thread {
   bool saw_change = false;       ///< since it last would have slept
   bool reads_clock = false;      ///< read the clock since its last poll
 
+  // Loops over plain and volatile memory (spin.cpp).
+  bool spins = false;          ///< it polls in a loop that changes nothing of its own
+  bool runs_unseen = false;    ///< it has not reached a preemption point since it was interrupted
+  bool interrupted = false;    ///< it yields in such a loop, and not at a preemption point
+  uint64_t spin_progress = 0;  ///< the engine's progress when it began to wait
+
   // At a barrier or in a warp operation.
   uint32_t barrier = 0;
   uint32_t threads = 0;
@@ -92,6 +98,8 @@ struct fiber : scheduled_thread {
   uint64_t value = 0;  ///< given, then the result
   warp_operation operation = warp_operation::sync;
   const void* call_site = nullptr;
+
+  uint64_t multicasts = 0;  ///< accesses to multicast addresses so far
 
   std::vector<session*> sessions;  ///< that it is in, oldest first
 };

@@ -5,7 +5,7 @@
 #include "base/sanitizer.hpp"
 #include "gpu/launch_shape.hpp"
 
-#include <devcomm/simulator/detail/kernel_call.hpp>
+#include <devcomm/simulator/detail/launch.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +36,9 @@ struct grid {
   /// Barriers and channels that allow one session per launch, and have had it.
   std::set<std::tuple<const void*, uint64_t, uint32_t, int32_t>> used;
 
+  uint64_t blocks_allowing = 0;  ///< that have let the next launch start, or ended
+  uint32_t prior_runs = 0;       ///< whether the launch beside which it started has not ended
+
   bool failed = false;
   int error = 0;  ///< a cudaError_t
 
@@ -48,6 +51,9 @@ struct grid {
   sanitizer::cell* completion = nullptr;  ///< released by every thread at its end
   void* identity = nullptr;               ///< ThreadSanitizer's; parent of the threads' identities
 };
+
+/// The block lets the next launch start.
+void allow_next(block& b);
 
 /// Wakes every thread at the grid barrier.
 void complete_grid_barrier(grid& g);

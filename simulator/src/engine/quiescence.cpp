@@ -3,8 +3,9 @@
 /// First, all words that threads poll are checked again, and threads that poll outside devcomm's waits are woken to
 /// poll further words. Then time: if no other thread of the process can act, simulated time jumps to the next deadline
 /// or end of a sleep; if there is none, the launches are deadlocked. As long as another thread of the process may still
-/// launch, abort or write, simulated time follows real time, and a deadlock is declared only after the grace period.
-/// While memory is shared with other processes, it never is.
+/// launch, abort or write, simulated time follows real time, and a deadlock is declared only after the grace period. Of
+/// threads that wait for other ranks it is known that they cannot, and the period passes in simulated time. While
+/// memory is shared with other processes, it never is.
 #include "engine/dispatcher.hpp"
 #include "engine/explorer.hpp"
 #include "engine/take_snapshot.hpp"
@@ -69,8 +70,8 @@ bool read_about(long id, const char* name, char (&text)[Size]) {
   return true;
 }
 
-/// Whether the thread is in a futex wait without a limit.
-bool waits_for_others(long id) {
+/// Whether the thread is in a futex wait, with a limit only where `limit_allowed`.
+bool waits_for_others(long id, bool limit_allowed) {
   char text[256];
   if (!read_about(id, "syscall", text)) return false;
   long number = -1;
@@ -79,7 +80,7 @@ bool waits_for_others(long id) {
       std::sscanf(text, "%ld %lx %lx %lx %lx", &number, &arguments[0], &arguments[1], &arguments[2], &arguments[3]);
   if (found != 5 || number != SYS_futex) return false;
   const unsigned long command = arguments[1] & static_cast<unsigned long>(FUTEX_CMD_MASK);
-  return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && arguments[3] == 0;
+  return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && (limit_allowed || arguments[3] == 0);
 }
 
 /// Whether the thread is in a system call that waits for something.
@@ -96,9 +97,14 @@ uint64_t processor_time(clockid_t clock) {
   return static_cast<uint64_t>(used.tv_sec) * 1000000000u + static_cast<uint64_t>(used.tv_nsec);
 }
 
-/// How often the thread has gone to sleep.
-uint64_t sleeps_of(long id) {
+/// A number that changes whenever the thread runs: how often it was given a processor, or else how often it has gone to
+/// sleep.
+uint64_t runs_of(long id) {
   char text[4096];
+  if (read_about(id, "schedstat", text)) {
+    const char* const last = std::strrchr(text, ' ');
+    if (last != nullptr) return std::strtoull(last, nullptr, 10);
+  }
   if (!read_about(id, "status", text)) return 0;
   const char* line = std::strstr(text, "\nvoluntary_ctxt_switches:");
   return line == nullptr ? 0 : std::strtoull(line + 25, nullptr, 10);
@@ -108,47 +114,59 @@ uint64_t sleeps_of(long id) {
 
 /// Threads that may still be on their way into a wait: those of blocks, which have all given the baton
 /// away, and of hosts that wait for what the simulation does.
-bool dispatcher::is_known(long thread) const {
-  if (thread == static_cast<long>(syscall(SYS_gettid))) return true;
-  for (int i = 0; i < early.count; ++i) {
-    if (early.ids[i] == thread) return true;
-  }
-  for (const engine::waiter* w : engine_.waiters_) {
-    if (w->thread == thread) return true;
-  }
+std::vector<long> dispatcher::known_threads() const {
+  std::vector<long> known(early.ids, early.ids + early.count);
+  known.push_back(static_cast<long>(syscall(SYS_gettid)));
+  for (const engine::waiter* w : engine_.waiters_) known.push_back(w->thread);
   for (const grid* g : engine_.grids) {
-    for (const block* b : g->running) {
-      if (b->thread_id == thread) return true;
-    }
+    for (const block* b : g->running) known.push_back(b->thread_id);
   }
-  for (const long observer : engine_.observers) {
-    if (observer == thread) return true;
-  }
-  for (const long ended : engine_.ended_threads_) {
-    if (ended == thread) return true;
-  }
-  return false;
+  known.insert(known.end(), engine_.observers.begin(), engine_.observers.end());
+  known.insert(known.end(), std::begin(engine_.ended_threads_), std::end(engine_.ended_threads_));
+  std::sort(known.begin(), known.end());
+  return known;
 }
 
-/// One pass over all threads is not enough: a thread seen waiting may be woken by one that is inspected later, and that
-/// then waits too. Between two passes the number of sleeps of the former has changed.
+/// A thread seen waiting may be woken by one that is inspected later, and that then waits too. So all are asked whether
+/// they wait between two counts of how often they have run: those that have not run between the counts wait all the
+/// time.
+///
+/// With many ranks most inspections find a thread that does not wait, soon after the one that the latest inspection
+/// found: they begin there.
 template <class Skips, class Waits>
-bool dispatcher::others_stay(Skips skips, Waits waits) const {
-  bool stay = true;
-  uint64_t sleeps[2] = {};
-  for (uint64_t& sum : sleeps) {
-    for_each_thread([&](long id) {
-      if (!stay || is_known(id) || skips(id)) return;
-      stay = waits(id);
-      sum += (sleeps_of(id) + 1) * static_cast<uint64_t>(id);
-    });
-  }
-  // Last, since a thread that queues for the engine's lock appears to wait for others.
-  return stay && sleeps[0] == sleeps[1] && !engine_.lock.contended();
+bool dispatcher::others_stay(Skips skips, Waits waits) {
+  const std::vector<long> known = known_threads();
+  std::vector<long> others;
+  for_each_thread([&](long id) {
+    if (!std::binary_search(known.begin(), known.end(), id)) others.push_back(id);
+  });
+  const auto latest = std::find(others.begin(), others.end(), moved_latest_);
+  if (latest != others.end()) std::rotate(others.begin(), latest, others.end());
+  const auto all_wait = [&] {
+    const auto moves = std::find_if(others.begin(), others.end(), [&](long id) { return !skips(id) && !waits(id); });
+    if (moves == others.end()) return true;
+    moved_latest_ = *moves;
+    return false;
+  };
+  const auto all_runs = [&] {
+    uint64_t sum = 0;
+    for (const long id : others) {
+      if (!skips(id)) sum += (runs_of(id) + 1) * static_cast<uint64_t>(id);
+    }
+    return sum;
+  };
+  if (!all_wait()) return false;
+  const uint64_t runs = all_runs();
+  // The lock last, since a thread that queues for it appears to wait for others.
+  return all_wait() && all_runs() == runs && !engine_.lock.contended();
 }
 
-bool dispatcher::others_may_act() const {
-  return !others_stay([](long) { return false; }, &waits_for_others);
+bool dispatcher::others_may_act() {
+  const auto waits = [&](long id) {
+    const auto& awaiting = engine_.awaiting_ranks;
+    return waits_for_others(id, std::find(awaiting.begin(), awaiting.end(), id) != awaiting.end());
+  };
+  return !others_stay([](long) { return false; }, waits);
 }
 
 void dispatcher::quiescence() {
@@ -173,7 +191,9 @@ void dispatcher::quiescence() {
       others_may_act_ = e.returning_ > 0 || asked || others_may_act();
     }
     if (!others_may_act_ || now - idle_since_ > e.config.grace) {
-      const uint64_t next = e.next_wake_time();
+      // As long as hosts wait for other ranks, a limit of the communicator that is shorter than the grace period ends
+      // waits.
+      const uint64_t next = e.next_wake_time(e.awaiting_ranks.empty() ? 0 : e.now + e.config.grace);
       if (next == never) {
         report_deadlock();
       } else {
@@ -207,17 +227,21 @@ bool dispatcher::hosts_settle() {
   if (unsettled_since_ == 0) unsettled_since_ = used;
   const bool patient = used <= unsettled_since_ + most;
   if (patient && (e.returning_ > 0 || !hosts_rest())) {
-    const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
-    const timespec limit = to_timespec(50000);
+    // Not woken by each host that begins to wait: with many of them, that would be an inspection of all for each one.
+    const uint64_t now = real_time();
+    if (inspected_since_ == 0) inspected_since_ = now;
+    const timespec pause = to_timespec(std::clamp<uint64_t>((now - inspected_since_) / 4, 50000, 1000000));
     e.lock.unlock();
-    futex_wait(&e.event_, seen, &limit);
+    nanosleep(&pause, nullptr);
     e.lock.lock();
     return false;
   }
+  inspected_since_ = 0;
   if (!patient) {
     busy_hosts_.clear();
+    const std::vector<long> known = known_threads();
     for_each_thread([&](long id) {
-      if (!is_known(id) && !sleeps_now(id)) busy_hosts_.push_back(id);
+      if (!std::binary_search(known.begin(), known.end(), id) && !sleeps_now(id)) busy_hosts_.push_back(id);
     });
   }
   unsettled_since_ = 0;

@@ -4,11 +4,13 @@
 #include "engine/engine.hpp"
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
-#include "gpu/thread_variables.hpp"
+#include "engine/spin.hpp"
+#include "gpu/launch_shape.hpp"
 
 #include <cxxabi.h>
 
 #include <cstdlib>
+#include <utility>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -74,6 +76,8 @@ fiber& engine::choose_fiber(block& b) {
   ++steps;
   now += step_time;
   auto& f = static_cast<fiber&>(order.choose_thread(b));
+  if (!f.runs_unseen) ++progress;
+  allow_plain_code(f);
   trace = mixed(trace, (b.launch.number << 48) ^ (b.rank << 16) ^ f.rank);
   return f;
 }
@@ -85,6 +89,9 @@ void engine::reschedule() {
   if (left < 1024 || left > b.stack_bytes()) die_of_overflow(self);
 
   sanitizer::restore_memory();
+  if (self.runs_unseen && !self.interrupted) ++progress;
+  if (!self.interrupted) self.spins = false;
+  self.runs_unseen = std::exchange(self.interrupted, false);
   order.stopped(self);
   const bool interrupted = lock.contended() || dispatcher_wanted || steps >= step_limit;
   if (interrupted || b.runnable.empty() || order.leaves(b, ready_blocks, steps)) {

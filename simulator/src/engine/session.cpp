@@ -37,6 +37,7 @@ const char* name_of(session_call call) {
     case session_call::wait_for: return "wait_for";
     case session_call::agree: return "agree";
     case session_call::begin_round: return "begin_round";
+    case session_call::transfer: return "a primitive of a channel";
     case session_call::end: return "the session's end";
   }
   return "an unknown call";
@@ -165,8 +166,13 @@ std::vector<const session*> sessions_of_peer(const session_table& table, const s
   std::vector<const session*> found;
   session_id theirs = s.id;
   theirs.index = index;
-  constexpr lsa::mailbox_layout layout{};  // only packets go from one index to another
+  constexpr lsa::mailbox_layout layout{};  // FIFOs and packets go from one index to another
   theirs.offset += layout.epoch(index) - layout.epoch(s.id.index);
+  if (theirs.what == devcomm::operation::fifo_send) {
+    theirs.what = devcomm::operation::fifo_receive;
+  } else if (theirs.what == devcomm::operation::fifo_receive) {
+    theirs.what = devcomm::operation::fifo_send;
+  }
   const auto there = table.find(key_of(theirs, rank));
   if (there == table.end()) return found;
   for (const auto& each : there->second) found.push_back(each.get());

@@ -23,6 +23,14 @@ schedule_choice schedule_from_environment() {
   reject_variable("DEVCOMM_SIM_SCHEDULE", text, schedule_choice::forms);
 }
 
+multicast_kind multicast_from_environment() {
+  const char* const text = variable("DEVCOMM_SIM_MULTICAST");
+  if (text == nullptr || std::string_view(text) == "any_order") return multicast_kind::in_any_order;
+  if (std::string_view(text) == "rank_order") return multicast_kind::in_rank_order;
+  if (std::string_view(text) == "none") return multicast_kind::none;
+  reject_variable("DEVCOMM_SIM_MULTICAST", text, "any_order, rank_order or none");
+}
+
 /// The name of a picture file.
 std::string picture_file(const char* name) {
   const char* const text = variable(name);
@@ -53,6 +61,7 @@ settings settings_from_environment() {
   s.seed = number_variable("DEVCOMM_SIM_SEED", 1, 0, any);
   s.schedule = schedule_from_environment();
   s.store_delay = store_delay_from_environment();
+  s.multicast = multicast_from_environment();
   s.devices = static_cast<int>(number_variable("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
   s.multiprocessors = static_cast<int>(number_variable("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
   s.stack_bytes = number_variable("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
@@ -67,6 +76,7 @@ settings settings_from_environment() {
 std::string how_to_repeat(const settings& s) {
   std::string text = "seed " + std::to_string(s.seed);
   if (s.schedule.kind != schedule_kind::random) text += ", DEVCOMM_SIM_SCHEDULE=" + s.schedule.text();
+  if (s.multicast == multicast_kind::in_rank_order) text += ", DEVCOMM_SIM_MULTICAST=rank_order";
   if (s.store_delay != 0) text += ", DEVCOMM_SIM_STORE_DELAY=" + std::to_string(s.store_delay);
   if (const char* const file = variable("DEVCOMM_SIM_REPLAY")) {
     text += std::string(", DEVCOMM_SIM_REPLAY=") + file;

@@ -11,10 +11,14 @@
 
 namespace devcomm::simulator::detail {
 
+/// Whether the simulated GPUs have an NVLink switch, and in which order it reaches members.
+enum class multicast_kind : uint8_t { none, in_any_order, in_rank_order };
+
 struct settings {
   uint64_t seed;
   schedule_choice schedule;
   uint64_t store_delay;  ///< scheduling steps; 0: none
+  multicast_kind multicast;
   int devices;
   int multiprocessors;
   size_t stack_bytes;

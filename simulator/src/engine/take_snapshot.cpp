@@ -34,7 +34,9 @@ wait_reason reason_of(const fiber& f) {
       return f.barrier == barrier_of_grid ? wait_reason::grid_barrier : wait_reason::block_barrier;
     case fiber_state::at_warp: return wait_reason::warp_operation;
     case fiber_state::at_converge: return wait_reason::active_lanes;
-    case fiber_state::polling: return f.label != nullptr ? wait_reason::session : wait_reason::memory;
+    case fiber_state::polling:
+      if (f.spins) return wait_reason::unseen_memory;
+      return f.label != nullptr ? wait_reason::session : wait_reason::memory;
     case fiber_state::sleeping: return wait_reason::sleep;
     case fiber_state::finished: break;
   }
@@ -126,6 +128,8 @@ class taker {
     wait.peer = f.label->peer;
     wait.peer_index = f.label->peer_index;
     wait.groups = f.label->groups;
+    wait.condition = f.label->condition;
+    wait.window = f.label->window;
     wait.expected = f.label->expected;
     const session* const own = session_of(f, *f.label);
     if (own == nullptr) return;

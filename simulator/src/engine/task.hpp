@@ -1,5 +1,5 @@
 /// \file task.hpp
-/// A piece of device work and what has to come before it. Streams, events and graphs are made of
+/// An operation of a device and what has to come before it. Streams, events and graphs are made of
 /// tasks; the dispatcher starts a task when all that it waits for is done.
 #pragma once
 
@@ -87,6 +87,7 @@ struct task_queue {
   uint64_t tasks = 0;      ///< that refer to it
   bool destroyed = false;  ///< goes with the last of them
   int error = 0;           ///< of a failed task, until a synchronisation has returned it
+  uint64_t unfetched = 0;  ///< the engine's `failure_round` in which it came
 };
 
 struct task {
@@ -100,7 +101,10 @@ struct task {
   uint32_t blockers = 0;  ///< tasks before it that are not done
   bool done = false;
   int error = 0;
-  uint64_t end_time = 0;  ///< simulated
+  uint64_t end_time = 0;         ///< simulated
+  task_ref prior;                ///< of a programmatic launch: the launch beside which it may run
+  bool lets_next_start = false;  ///< all blocks have allowed the next launch
+  std::vector<task_ref> beside;  ///< to start then
   std::vector<task_ref> before;
   std::vector<task_ref> after;
   sanitizer::cell submitted;  ///< released by the host thread that gave the task
@@ -112,6 +116,19 @@ struct task {
 };
 
 /// A task of the queue is gone.
-void forget_task(task_queue& queue);
+inline void forget_task(task_queue& queue) {
+  if (--queue.tasks == 0 && queue.destroyed) delete &queue;
+}
+
+inline task_ref::task_ref(task* t) : task_(t) {
+  if (t != nullptr) ++t->references;
+}
+inline task_ref::task_ref(const task_ref& other) : task_ref(other.task_) {}
+inline task_ref::~task_ref() {
+  if (task_ == nullptr || --task_->references != 0) return;
+  task_queue& queue = *task_->queue;
+  delete task_;
+  forget_task(queue);
+}
 
 }  // namespace devcomm::simulator::detail

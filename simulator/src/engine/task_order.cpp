@@ -3,6 +3,8 @@
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
 
+#include <utility>
+
 namespace devcomm::simulator::detail {
 task_ref make_task(engine& e, task_queue& queue, const operation_ref& work) {
   task_ref t(new task(e, queue));
@@ -10,6 +12,8 @@ task_ref make_task(engine& e, task_queue& queue, const operation_ref& work) {
   ++queue.tasks;
   t->blockers = 1;  // until submitted
   ++e.unfinished_tasks;
+  if (work.what->shape() != nullptr) ++e.unfinished_launches;
+  ++e.unfinished_of_device[t->device];
   return t;
 }
 
@@ -19,6 +23,28 @@ void comes_after(task& later, const task_ref& earlier) {
   if (earlier->done) return;
   earlier->after.emplace_back(&later);
   ++later.blockers;
+}
+
+bool starts_beside(task& later, const task_ref& earlier) {
+  if (!earlier || earlier->done || earlier->work.what->shape() == nullptr) return false;
+  later.prior = earlier;
+  for (const task_ref& first : earlier->before) comes_after(later, first);
+  if (!earlier->lets_next_start) {
+    earlier->beside.emplace_back(&later);
+    ++later.blockers;
+  }
+  return true;
+}
+
+void let_next_start(task& t) {
+  if (t.lets_next_start) return;
+  t.lets_next_start = true;
+  const std::vector<task_ref> next = std::move(t.beside);
+  t.beside.clear();
+  for (const task_ref& later : next) {
+    if (--later->blockers == 0) t.simulation.add_ready(*later.get());
+  }
+  if (!next.empty()) t.simulation.dispatcher_wanted = true;
 }
 
 void submit(const task_ref& t) {
@@ -35,9 +61,17 @@ void finish_task(task& t, int error) {
   t.error = error;
   t.end_time = e.now;
   --e.unfinished_tasks;
-  if (error != 0 && t.queue->error == 0) t.queue->error = error;
+  --e.unfinished_of_device[t.device];
+  if (t.work.what->shape() != nullptr) --e.unfinished_launches;
+  if (error != 0 && t.queue->error == 0) {
+    t.queue->error = error;
+    t.queue->unfetched = e.failure_round;
+    ++e.unfetched_failures;
+  }
+  let_next_start(t);
   t.work = operation_ref();
   t.before.clear();
+  t.prior = task_ref();
   const std::vector<task_ref> after = std::move(t.after);
   t.after.clear();
   for (const task_ref& next : after) {
@@ -45,6 +79,11 @@ void finish_task(task& t, int error) {
   }
   // What hosts wait for may hold now.
   e.dispatcher_wanted = true;
+}
+
+int fetch_error(engine& e, task_queue& queue) {
+  if (queue.error != 0 && queue.unfetched == e.failure_round) --e.unfetched_failures;
+  return std::exchange(queue.error, 0);
 }
 
 void* identity_of(task& t) {
@@ -72,6 +111,7 @@ void finish_order(task& t, void* identity) {
   if (identity == nullptr) return;
   void* const self = sanitizer::identity();
   sanitizer::become(identity);
+  if (t.prior) sanitizer::acquire(t.prior->completed);  // it has not ended before
   sanitizer::release(t.completed);
   sanitizer::become(self);
   if (sanitizer::exact()) sanitizer::exact_port().end_task(identity, &t.completed.word);

@@ -55,6 +55,8 @@ bool host_calls(const fiber& f) {
          read<uint32_t>(f.abort_word) == 0;
 }
 
+bool awaits_no_more(const fiber& f) { return changed(f.watches) || host_calls(f); }
+
 bool same_word(const watch& a, const watch& b) { return a.address == b.address && a.bytes == b.bytes; }
 
 void forget(watch_list& list) {
@@ -323,7 +325,7 @@ bool engine::peek() {
   bool woken = false;
   for (size_t i = 0; i < waiting.size();) {
     fiber& f = *waiting[i];
-    const bool differs = f.state == fiber_state::polling && (changed(f.watches) || host_calls(f));
+    const bool differs = f.state == fiber_state::polling && (f.spins ? may_see_change(f) : awaits_no_more(f));
     if (!differs && f.wake_time > now) {
       ++i;
       continue;
@@ -334,6 +336,13 @@ bool engine::peek() {
     woken = true;
   }
   return woken;
+}
+
+/// A loop over memory that the simulator does not see may go on once others have done something; at once if nobody can
+/// run.
+bool engine::may_see_change(const fiber& f) const {
+  const uint64_t done = progress - f.spin_progress;
+  return done > (ready_blocks.empty() ? 0 : 64);
 }
 
 bool engine::wake_pollers() {
@@ -353,11 +362,11 @@ bool engine::wake_pollers() {
   return woken;
 }
 
-uint64_t engine::next_wake_time() const {
+uint64_t engine::next_wake_time(uint64_t end_of_limits) const {
   uint64_t first = never;
   for (const fiber* f : waiting) {
     // A wait that only the communicator's own limit would end is a deadlock, reported at once.
-    if (f->label != nullptr && !f->label->has_deadline) continue;
+    if (f->label != nullptr && !f->label->has_deadline && f->wake_time > end_of_limits) continue;
     first = std::min(first, f->wake_time);
   }
   return first;

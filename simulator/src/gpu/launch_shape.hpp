@@ -1,8 +1,10 @@
 /// \file launch_shape.hpp
-/// Shape of a launch.
+/// Shape of a launch, and the built-in variables by which a kernel sees it.
 #pragma once
 
 #include <vector_types.h>
+
+#include <devcomm/simulator/detail/execution.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +16,13 @@ struct launch_shape {
   dim3 block;
   size_t dynamic_bytes = 0;
   bool cooperative = false;
+  bool programmatic = false;  ///< may start before the launch before it in its stream has ended
 
   [[nodiscard]] uint64_t blocks() const { return uint64_t{grid.x} * grid.y * grid.z; }
   [[nodiscard]] uint32_t threads() const { return block.x * block.y * block.z; }
 };
+
+/// Sets the built-in variables that are the same for all threads of the block which the calling OS thread runs.
+void set_block_variables(const dim3& grid, const dim3& block, uint64_t block_rank);
 
 }  // namespace devcomm::simulator::detail

@@ -2,6 +2,7 @@
 
 #include "base/sanitizer.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <iterator>
 #include <map>
@@ -33,8 +34,10 @@ std::deque<named>& freed() {
 constexpr size_t freed_kept = 64;
 constexpr ptrdiff_t near = 4096;  // bytes that still seem to be meant for a window
 
-/// Where `at` is in or near the part; empty when it is not.
-std::string describe_within(const named& n, const char* at, const char* fate) {
+constexpr ptrdiff_t far = ptrdiff_t{2} << 30;
+
+/// Where `at` is in the part or up to `after` behind it; empty when it is not.
+std::string describe_within(const named& n, const char* at, const char* fate, ptrdiff_t after = near) {
   const window_part& part = n.part;
   const ptrdiff_t offset = at - part.base;
   const auto bytes = static_cast<ptrdiff_t>(part.bytes);
@@ -45,7 +48,7 @@ std::string describe_within(const named& n, const char* at, const char* fate) {
   if (offset < 0 && offset >= -near) {
     return std::to_string(-offset) + " bytes before " + n.owner() + fate + ", which has " + size + " bytes";
   }
-  if (offset >= bytes && offset < static_cast<ptrdiff_t>(part.capacity) + near) {
+  if (offset >= bytes && offset < static_cast<ptrdiff_t>(part.capacity) + after) {
     return std::to_string(offset - bytes) + " bytes past the end of " + n.owner() + fate + ", which has " + size +
            " bytes";
   }
@@ -91,6 +94,21 @@ std::string describe_in_window(const void* address) {
     if (!text.empty()) return text;
   }
   return {};
+}
+
+std::size_t empty_after_part(int parts) {
+  // Of all parts together; ThreadSanitizer leaves programs little address space.
+  const std::size_t all = sanitizer::thread() ? std::size_t{1} << 30 : std::size_t{32} << 30;
+  constexpr std::size_t page_bytes = 4096;
+  return std::min<std::size_t>(all / static_cast<std::size_t>(parts), far) / page_bytes * page_bytes;
+}
+
+std::string describe_far_from_window(const void* address) {
+  std::string text = describe_in_window(address);
+  if (!text.empty()) return text;
+  const auto* const at = static_cast<const char*>(address);
+  const auto next = live().upper_bound(at);
+  return next == live().begin() ? std::string() : describe_within(std::prev(next)->second, at, "", far);
 }
 
 }  // namespace devcomm::simulator::detail

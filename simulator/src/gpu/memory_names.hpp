@@ -17,4 +17,9 @@ void forget_memory_name(const char* base);
 /// has 100 bytes"; empty when the address is in or near no window.
 [[nodiscard]] std::string describe_in_window(const void* address);
 
+/// Address space that stays empty after each part of a window of so many, so that far accesses fault and can be named.
+[[nodiscard]] std::size_t empty_after_part(int parts);
+/// As `describe_in_window`, and up to 2 GiB after a window's part.
+[[nodiscard]] std::string describe_far_from_window(const void* address);
+
 }  // namespace devcomm::simulator::detail

@@ -1,12 +1,16 @@
 #include "gpu/static_shared.hpp"
 
+#include <devcomm/simulator/detail/execution.hpp>
+
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -16,6 +20,8 @@ namespace devcomm::simulator::detail {
 /// A thread-local variable by whose address others are found; not local, so that the symbol table has it.
 extern __thread char static_shared_anchor;
 __thread char static_shared_anchor = 0;
+
+__thread shared_range shared_of_block{};
 
 namespace {
 
@@ -111,6 +117,20 @@ std::vector<memory_span> static_shared_memory() {
     spans.push_back({reinterpret_cast<char*>(&static_shared_anchor) + p.from_anchor, p.bytes, p.name.c_str()});
   }
   return spans;
+}
+
+void note_shared_range(const char* dynamic_start, size_t dynamic_bytes) {
+  std::uintptr_t first = ~std::uintptr_t{0};
+  std::uintptr_t end = 0;
+  const auto include = [&](const char* base, size_t bytes) {
+    if (bytes == 0) return;
+    first = std::min(first, reinterpret_cast<std::uintptr_t>(base));
+    end = std::max(end, reinterpret_cast<std::uintptr_t>(base) + bytes);
+  };
+  for (const variable_offset& p : variable_offsets())
+    include(reinterpret_cast<const char*>(&static_shared_anchor) + p.from_anchor, p.bytes);
+  include(dynamic_start, dynamic_bytes);
+  shared_of_block = end == 0 ? shared_range{} : shared_range{first, end - first};
 }
 
 void poison_static_shared() {

@@ -14,6 +14,10 @@ namespace devcomm::simulator::detail {
 /// and thread-local. A program without symbols keeps its zeros.
 void poison_static_shared();
 
+/// Notes for `require_global` where the calling OS thread has its shared memory, with `dynamic_bytes` at
+/// `dynamic_start`.
+void note_shared_range(const char* dynamic_start, size_t dynamic_bytes);
+
 /// One variable of shared memory.
 struct memory_span {
   const char* base;

@@ -7,7 +7,9 @@ namespace {
 
 constexpr std::size_t pending_kept = 16;
 
-uint64_t identity(const actor& a) { return uint64_t{a.group} << 32 | a.lane; }
+bool is_by(const publication& p, const actor& a) {
+  return a.group != 0 && p.what.group == a.group && p.what.lane == a.lane;
+}
 
 }  // namespace
 
@@ -35,68 +37,144 @@ void actor::acquire(const stamp& s) {
   if (s.group != 0 && !own) raise(known, s.group, s.width, s.lane, s.epoch);
 }
 
-void actor::note(const stamp& s) {
-  if (s.empty()) return;
-  for (stamp& known_already : pending) {
-    if (known_already == s) return;
+void actor::note(const publication& p) {
+  if (p.what.empty()) return;
+  for (publication& earlier : pending) {
+    if (earlier.what == p.what && earlier.within == p.within) return;
     // The later of two by one thread covers the earlier.
-    if (s.group != 0 && known_already.group == s.group && known_already.lane == s.lane &&
-        known_already.order < s.order) {
-      known_already = s;
+    if (earlier.same_thread(p) && earlier.within == p.within && earlier.what.order < p.what.order) {
+      earlier = p;
       return;
     }
   }
   if (pending.size() == pending_kept) {
-    stamp all;
-    for (const stamp& one : pending) join(all.base, one);
+    publication all;
+    for (const publication& one : pending) join(all.what.base, one.what);
+    all.of_many = true;
     pending.assign(1, all);
   }
-  pending.push_back(s);
+  pending.push_back(p);
 }
 
 void actor::acquire_fence() {
-  for (const stamp& s : pending) acquire(s);
+  std::size_t left = 0;
+  for (publication& p : pending) {
+    if (p.reaches(at(), scope)) {
+      acquire(p.what);
+    } else {
+      missed().add(*this, p, p.by, reach::system, true);
+      if (&pending[left] != &p) pending[left] = p;
+      ++left;
+    }
+  }
+  pending.resize(left);
+}
+
+void actor::release_fence() {
+  const publication p{publish(), at(), scope, true, false, code};
+  // A fence of a wide scope is one of each narrower scope as well.
+  for (auto i = 0; i < static_cast<int>(scope); ++i) fences[i] = p;
+}
+
+void actor::forget_fences() {
+  for (publication& f : fences) f = publication();
   pending.clear();
 }
 
-void actor::release_fence() { fence = publish(); }
+void missed_edges::add(actor& reader, const publication& of, const place& carrier, reach carrier_scope, bool by_fence) {
+  if (of.what.empty() || reader.group == 0) return;
+  const missed_edge e{of,           carrier,       carrier_scope, reader.group, reader.lane,
+                      reader.epoch, reader.device, reader.scope,  by_fence,     reader.code};
+  reader.dirty = true;  // so that others who learn of it know this epoch
+  for (missed_edge& m : edges_) {
+    if (m.group != e.group || m.lane != e.lane || m.code != e.code || !m.of.same_thread(of)) continue;
+    m.of = e.of;  // its epoch stays: who knows that one knows of both
+    return;
+  }
+  if (edges_.size() < kept) {
+    edges_.push_back(e);
+  } else {
+    edges_[next_++ % kept] = e;
+  }
+}
+
+missed_edges& missed() {
+  static auto& only = *new missed_edges;
+  return only;
+}
 
 void variable::load(actor& a, bool acquires) {
-  if (acquires) {
-    a.acquire(published_);
-  } else {
-    a.note(published_);
+  if (published_.empty()) return;
+  const bool seen = include_each_other(last_, last_scope_, a.at(), a.scope);
+  for (const publication& p : published_) {
+    if (!seen || (acquires && !p.reaches(a.at(), a.scope))) {
+      missed().add(a, p, last_, last_scope_, false);
+    } else if (acquires) {
+      a.acquire(p.what);
+    } else {
+      a.note(p);
+    }
+  }
+}
+
+void variable::add(const publication& p) {
+  if (p.what.empty()) return;
+  for (publication& earlier : published_) {
+    if (!earlier.same_thread(p) || earlier.of_fence != p.of_fence || earlier.within > p.within) continue;
+    if (earlier.what.order <= p.what.order) earlier = p;
+    return;
+  }
+  if (published_.size() == kept) {
+    publication all;
+    for (const publication& one : published_) join(all.what.base, one.what);
+    all.of_many = true;
+    published_.assign(1, all);
+  }
+  published_.push_back(p);
+}
+
+/// What a store or change by `a` publishes: its own release, and what its fences before did.
+void variable::publish(actor& a, bool releases) {
+  if (releases) {
+    add({a.publish(), a.at(), a.scope, false, false, a.code});
+    if (a.scope == reach::system) return;  // covers what fences did
+  }
+  const stamp* before = nullptr;
+  for (int i = 2; i >= (releases ? static_cast<int>(a.scope) : 0); --i) {
+    const publication& f = a.fences[i];
+    if (before != nullptr && *before == f.what) continue;
+    before = &f.what;
+    add(f);
   }
 }
 
 void variable::store(actor& a, bool releases) {
-  if (releases) {
-    published_ = released_ = a.publish();
-    releaser_ = identity(a);
-  } else if (a.group != 0 && releaser_ == identity(a)) {
-    published_ = a.fence.order > released_.order ? a.fence : released_;
-  } else {
-    published_ = a.fence;
-    released_ = stamp();
-    releaser_ = 0;
+  // A later store of the thread that released goes on with its release.
+  std::size_t left = 0;
+  for (publication& p : published_) {
+    if (p.of_fence || p.of_many || !is_by(p, a)) continue;
+    if (&published_[left] != &p) published_[left] = p;
+    ++left;
   }
+  published_.resize(left);
+  publish(a, releases);
+  last_ = a.at();
+  last_scope_ = a.scope;
 }
 
 void variable::go_on(actor& a, bool acquires, bool releases) {
-  stamp mine = releases ? a.publish() : a.fence;
-  if (releases) {
-    released_ = mine;
-    releaser_ = identity(a);
+  if (!include_each_other(last_, last_scope_, a.at(), a.scope)) {
+    published_.clear();
+  } else if (acquires && releases) {
+    // The stamp of one who has acquired covers what was published before, as far as it reaches.
+    const auto covered = [&](const publication& p) {
+      return (p.of_many || p.within <= a.scope) && p.reaches(a.at(), a.scope);
+    };
+    published_.erase(std::remove_if(published_.begin(), published_.end(), covered), published_.end());
   }
-  if (mine.empty()) return;
-  if (published_.empty() || (acquires && releases)) {  // an acquirer's stamp covers what was published before
-    published_ = mine;
-    return;
-  }
-  stamp both;
-  join(both.base, published_);
-  join(both.base, mine);
-  published_ = both;
+  publish(a, releases);
+  last_ = a.at();
+  last_scope_ = a.scope;
 }
 
 uint64_t meeting::meetings = 0;

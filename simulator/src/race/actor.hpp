@@ -11,26 +11,74 @@
 
 namespace devcomm::simulator::race {
 
+/// The threads that an operation's scope includes, with the values that kernels' code passes.
+enum class reach : uint8_t { block = 1, device = 2, system = 3 };
+
+/// Where a thread runs.
+struct place {
+  uint32_t group = 0;
+  int device = -1;  ///< -1: the host
+};
+
+/// The narrowest scope by which threads at two places include each other.
+[[nodiscard]] constexpr reach needed(const place& a, const place& b) {
+  return a.group == b.group && a.group != 0      ? reach::block
+         : a.device == b.device && a.device >= 0 ? reach::device
+                                                 : reach::system;
+}
+/// Whether two operations are morally strong, as PTX calls it: the scope of each includes the other's thread.
+[[nodiscard]] constexpr bool include_each_other(const place& a, reach of_a, const place& b, reach of_b) {
+  return (of_a == reach::system && of_b == reach::system) || needed(a, b) <= (of_a < of_b ? of_a : of_b);
+}
+
+/// What a release or a fence published, and to whom.
+struct publication {
+  stamp what;
+  place by;
+  reach within = reach::system;
+  bool of_fence = false;
+  bool of_many = false;  ///< joined of several, whose places are not known any more: it reaches all
+  uint64_t code = 0;     ///< of the release or the fence
+
+  [[nodiscard]] bool same_thread(const publication& other) const {
+    return what.group != 0 && what.group == other.what.group && what.lane == other.what.lane;
+  }
+  [[nodiscard]] bool reaches(const place& reader, reach scope) const {
+    return of_many || include_each_other(by, within, reader, scope);
+  }
+};
+
 struct actor {
-  clock_reference known;  ///< what others did that is ordered before what this one does next
-  uint32_t group = 0;     ///< 0: none yet
-  uint32_t width = 1;     ///< threads of the group
-  uint32_t lane = 0;      ///< index in the group
-  uint32_t epoch = 1;     ///< grows when it publishes what it did
-  bool dirty = false;     ///< something was recorded with this epoch
-  bool host = true;       ///< runs without the baton
-  int ignored = 0;        ///< depth of requests to leave its accesses alone
+  clock_reference known;        ///< what others did that is ordered before what this one does next
+  clock_reference at_launch;    ///< what was known when its kernel began
+  uint32_t group = 0;           ///< 0: none yet
+  uint32_t width = 1;           ///< threads of the group
+  uint32_t lane = 0;            ///< index in the group
+  uint32_t epoch = 1;           ///< grows when it publishes what it did
+  bool dirty = false;           ///< something was recorded with this epoch
+  bool host = true;             ///< runs without the baton
+  int device = -1;              ///< where it runs; -1: the host
+  reach scope = reach::system;  ///< of its atomic operations and fences at the moment
+  uint64_t code = 0;            ///< of its latest atomic operation or fence
+  int ignored = 0;              ///< depth of requests to leave its accesses alone
   uint64_t stamps = 0;
   uint64_t stores = 0;  ///< that may have been delayed
   uint64_t met = 0;     ///< the latest meeting that it took part in, if its clock has not changed since
+
+  bool multicast = false;  ///< what it accesses, it accesses by a multicast address
 
   bool at_once = false;    ///< its stores are seen at one time
   uint64_t one_store = 0;  ///< the number of these stores, once there is one
   uint64_t one_delay = 0;  ///< steps
 
-  stamp fence;                 ///< published by each strong store after a release fence
-  std::vector<stamp> pending;  ///< found by relaxed loads; joined by an acquire fence
+  publication fences[3];             ///< published by each strong store after a release fence; by scope
+  std::vector<publication> pending;  ///< found by relaxed loads; joined by an acquire fence
 
+  /// Its later accesses are told apart from the earlier ones; orders nothing else.
+  void alias_fence() {
+    if (dirty) ++epoch;
+    dirty = false;
+  }
   void begin_one(bool on) {
     at_once = on;
     one_store = 0;
@@ -42,13 +90,48 @@ struct actor {
     met = 0;
     join(known, c);
   }
-  /// A relaxed load found what `s` was published with.
-  void note(const stamp& s);
+  /// A relaxed load found `p`.
+  void note(const publication& p);
   void acquire_fence();
   void release_fence();
+  /// Forgets what fences and loads have left, when the thread ends.
+  void forget_fences();
+  [[nodiscard]] place at() const { return {group, device}; }
 };
 
+/// An order that there would be, were a scope not too narrow.
+struct missed_edge {
+  publication of;
+  place carrier;  ///< who stored the value that was read
+  reach carrier_scope = reach::system;
+  uint32_t group = 0;  ///< of who read it
+  uint32_t lane = 0;
+  uint32_t epoch = 0;
+  int device = -1;
+  reach scope = reach::system;
+  bool by_fence = false;
+  uint64_t code = 0;
+};
+
+/// The latest of these, for reports.
+class missed_edges {
+ public:
+  void add(actor& reader, const publication& of, const place& carrier, reach carrier_scope, bool by_fence);
+  [[nodiscard]] const std::vector<missed_edge>& all() const { return edges_; }
+  void clear() { edges_.clear(); }
+
+ private:
+  static constexpr size_t kept = 128;
+  std::vector<missed_edge> edges_;
+  size_t next_ = 0;
+};
+[[nodiscard]] missed_edges& missed();
+
 /// What is published at one atomic variable.
+///
+/// Scopes are those of PTX's model. The load must be morally strong with the store or change whose value it finds, and
+/// each change in a release sequence with what it changes; and the release, or the fence that stands for it, with the
+/// acquire, or the fence after the load.
 class variable {
  public:
   void load(actor& a, bool acquires);
@@ -63,9 +146,14 @@ class variable {
   void go_on(actor& a, bool acquires, bool releases);
 
  private:
-  stamp published_;
-  stamp released_;  ///< by the latest releasing store or change, whose thread `releaser_` is
-  uint64_t releaser_ = 0;
+  static constexpr size_t kept = 8;
+
+  void publish(actor& a, bool releases);
+  void add(const publication& p);
+
+  std::vector<publication> published_;
+  place last_;  ///< who stored or changed it last
+  reach last_scope_ = reach::system;
 };
 
 /// A barrier or similar: what the threads that have arrived published.

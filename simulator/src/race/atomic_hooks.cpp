@@ -28,6 +28,7 @@ class operation {
     // Before it has a clock, and in memory that is not watched, nothing follows from what it does.
     skipped_ = a_.ignored > 0;
     if (skipped_) return;
+    a_.code = code_;
     at_ = &d.variable_at(address_);
     buffer_ = d.buffer.on() ? &d.buffer : nullptr;
   }
@@ -55,6 +56,18 @@ class operation {
     if (order == __ATOMIC_SEQ_CST) buffer_->sequential_fence(a_);
     buffer_->store(a_, address_, bytes_, at_, before);
   }
+  /// Whether the store takes effect before a delayed one, which overwrites it.
+  template <class T>
+  bool is_overtaken(const T& value, int order) {
+    if (skipped_ || buffer_ == nullptr || order == __ATOMIC_SEQ_CST) return false;
+    variable* before = nullptr;
+    if constexpr (sizeof(T) <= 8) before = buffer_->come_before(a_, address_, value, *at_);
+    if (before == nullptr) return false;
+    access();
+    note_release(order);
+    before->store(a_, releases(order));
+    return true;
+  }
   void load(int order) {
     if (skipped_) return;
     at_->load(a_, acquires(order));
@@ -63,17 +76,26 @@ class operation {
   void store(int order) {
     if (skipped_) return;
     access();
+    note_release(order);
     at_->store(a_, releases(order));
   }
   void change(int order) {
     if (skipped_) return;
     at_->load(a_, acquires(order));
     access();
+    note_release(order);
     at_->go_on(a_, acquires(order), releases(order));
   }
 
  private:
-  void access() { the_detector().access(a_, address_, bytes_, record::atomic | (writes_ ? record::write : 0), code_); }
+  void access() {
+    the_detector().access(a_, address_, bytes_, static_cast<uint64_t>(a_.scope) << 5 | (writes_ ? record::write : 0),
+                          code_);
+  }
+
+  void note_release(int order) {
+    if (buffer_ != nullptr && releases(order)) buffer_->release(a_);
+  }
 
   actor& a_;
   uintptr_t address_;
@@ -139,6 +161,7 @@ void atomic_store(volatile T* p, T value, int order, const void* code) {
   end_shows();
   const guard hold;
   operation o(p, true, code);
+  if (o.is_overtaken(value, order)) return;
   o.replaces(order, nullptr);
   o.store(order);
   write(p, value);
@@ -227,9 +250,29 @@ void __tsan_atomic_thread_fence(int order) {
   race::detector& d = race::the_detector();
   race::actor& a = race::self();
   const race::guard hold;
+  a.code = reinterpret_cast<uint64_t>(__builtin_return_address(0));
   if (race::acquires(order)) a.acquire_fence();
   if (order == __ATOMIC_SEQ_CST && d.buffer.on() && a.ignored == 0) d.buffer.sequential_fence(a);
-  if (race::releases(order)) a.release_fence();
+  if (!race::releases(order)) return;
+  if (d.buffer.on() && a.ignored == 0) d.buffer.release(a);
+  a.release_fence();
 }
 void __tsan_atomic_signal_fence(int) {}
+
+unsigned char devcomm_simulator_race_scope(unsigned char scope) {
+  namespace race = devcomm::simulator::race;
+  race::actor& a = race::self();
+  const auto before = static_cast<unsigned char>(a.scope);
+  a.scope = static_cast<race::reach>(scope);
+  return before;
+}
+
+void devcomm_simulator_race_read_only(const void* address, unsigned long bytes) {
+  namespace race = devcomm::simulator::race;
+  race::detector& d = race::the_detector();
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  if (!d.watches(at, bytes)) return;
+  const race::guard hold;
+  d.read_only(race::self(), at, bytes, reinterpret_cast<uint64_t>(__builtin_return_address(0)));
+}
 }

@@ -19,6 +19,8 @@ class cell {
   /// that conflicts with it and does not.
   template <class Ordered, class Race>
   void access(const record& now, Ordered ordered, Race race);
+  template <class Visit>
+  void for_each(Visit visit) const;
   void clear();
   [[nodiscard]] std::size_t records() const;
 
@@ -32,10 +34,10 @@ class cell {
     std::unique_ptr<std::unordered_map<uint64_t, uint32_t>> index_by_key;  ///< by key, once there are many
   };
   struct lists {
-    list of[4];  ///< by kind: reads, writes, atomic reads, atomic changes
+    list of[8];  ///< by kind: reads, writes, then atomic reads and changes at each scope
   };
 
-  [[nodiscard]] static uint32_t kind_of(const record& r) { return static_cast<uint32_t>(r.how >> 4 & 3); }
+  [[nodiscard]] static uint32_t kind_of(const record& r) { return static_cast<uint32_t>(r.how >> 4 & 7); }
   [[nodiscard]] bool spilled() const { return slots_[0].group == in_lists; }
   [[nodiscard]] lists* spill() const { return reinterpret_cast<lists*>(slots_[0].how); }
   template <class Ordered, class Race>
@@ -84,7 +86,7 @@ void cell::access(const record& now, Ordered ordered, Race race) {
 template <class Ordered, class Race>
 void cell::access_lists(const record& now, Ordered ordered, Race race) {
   lists& all = *spill();
-  for (uint32_t kind = 0; kind < 4; ++kind) {
+  for (uint32_t kind = 0; kind < 8; ++kind) {
     list& l = all.of[kind];
     const record any{uint64_t{kind} << 4 | record::all_bytes, 1, 0};
     const bool look = conflict(any, now);
@@ -131,6 +133,19 @@ inline bool cell::replace(list& l, const record& now) {
   const auto [at, fresh] = l.index_by_key->try_emplace(now.key(), static_cast<uint32_t>(l.records.size()));
   if (!fresh) l.records[at->second] = now;
   return !fresh;
+}
+
+template <class Visit>
+void cell::for_each(Visit visit) const {
+  if (!spilled()) {
+    for (const record& r : slots_) {
+      if (!r.empty()) visit(r);
+    }
+    return;
+  }
+  for (const list& l : spill()->of) {
+    for (const record& r : l.records) visit(r);
+  }
 }
 
 inline std::size_t cell::records() const {

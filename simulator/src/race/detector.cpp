@@ -62,12 +62,49 @@ void become(actor* a) { current = a; }
 
 bool detector::ordered(const record& r, const actor& after) const {
   if (r.group == after.group && r.lane() == after.lane) return true;
-  if (!after.known) return false;
-  if (after.known->of(r.group, r.lane()) >= r.epoch) return true;
+  return known_done(r, after.known);
+}
+
+bool detector::known_done(const record& r, const clock_reference& known) const {
+  if (!known) return false;
+  if (known->of(r.group, r.lane()) >= r.epoch) return true;
   const group_facts& g = groups[r.group];
   if (g.width == 0) return false;
   const task_facts& t = tasks[g.task];
-  return after.known->of(t.chain, 0) >= t.epoch;
+  return known->of(t.chain, 0) >= t.epoch;
+}
+
+void detector::read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code) {
+  if (a.ignored > 0 || a.group == 0 || groups[a.group].width == 0) return;
+  const uintptr_t end = address + bytes;
+  for (uintptr_t at = address; at < end; at = at / 4 * 4 + 4) {
+    page* const p = memory.find(at);
+    if (p == nullptr || !p->watched(at)) continue;
+    const uintptr_t next = std::min(end, at / 4 * 4 + 4);
+    const uint64_t mask = ((uint64_t{1} << (next - at)) - 1) << (at % 4);
+    const record now = record::make(a.group, a.lane, a.epoch, code, 0, mask);
+    size_of(code) = {code, bytes};
+    p->at(at).for_each([&](const record& r) {
+      if (r.writes() && (r.bytes() & mask) != 0 && !known_done(r, a.at_launch)) report_not_coherent(r, now, at);
+    });
+  }
+}
+
+/// Atomic accesses need no order among themselves where the scope of each includes the other's thread.
+bool detector::races(const record& earlier, const record& now) const {
+  if (!earlier.is_atomic() || !now.is_atomic()) return true;
+  return !include_each_other(place_of(earlier), static_cast<reach>(earlier.scope()), place_of(now),
+                             static_cast<reach>(now.scope()));
+}
+
+place detector::place_of(const record& r) const {
+  const group_facts& g = groups[r.group];
+  if (g.width != 0) return {r.group, tasks[g.task].device};
+  int device = -1;
+  for (const auto& [first, number] : g.tasks) {
+    if (first <= r.epoch) device = tasks[number].device;
+  }
+  return {r.group, device};
 }
 
 void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code) {
@@ -88,11 +125,19 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
     if (p->watched(address)) {
       if (a.group == 0) join_chain(a, task_facts());
       const uint64_t mask = (uint64_t{1} << (next - address)) - 1;
-      const record now = record::make(a.group, a.lane, a.epoch, code, kind, mask << (address % 4));
+      record now = record::make(a.group, a.lane, a.epoch, code, kind, mask << (address % 4));
+      if (a.multicast) now.how |= record::multicast;
       a.dirty = true;
       size_of(code) = {code, bytes};
       p->at(address).access(
-          now, [&](const record& r) { return ordered(r, a); }, [&](const record& r) { report(r, now, address); });
+          now,
+          [&](const record& r) {
+            if (is_unfenced_alias(r, now)) report_alias(r, now, address);
+            return ordered(r, a);
+          },
+          [&](const record& r) {
+            if (races(r, now)) report(r, now, a, address);
+          });
     }
     address = next;
   }

@@ -76,6 +76,8 @@ class detector {
   // --- all of these with the guard ---
 
   void access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code);
+  /// A load that is not coherent: reports the writes since its kernel began, whatever orders them.
+  void read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code);
   /// The variable behind atomic operations.
   [[nodiscard]] variable& variable_at(uintptr_t address);
 
@@ -91,7 +93,13 @@ class detector {
   void prune(clock_reference& c) const;
 
   [[nodiscard]] bool ordered(const record& r, const actor& after) const;
-  void report(const record& earlier, const record& now, uintptr_t address);
+  [[nodiscard]] bool known_done(const record& r, const clock_reference& known) const;
+  void report(const record& earlier, const record& now, const actor& by, uintptr_t address);
+  /// One thread's accesses by a multicast address and by another, with nothing between them that orders the two.
+  void report_alias(const record& earlier, const record& now, uintptr_t address);
+  void report_not_coherent(const record& earlier, const record& now, uintptr_t address);
+  [[nodiscard]] bool races(const record& earlier, const record& now) const;
+  [[nodiscard]] place place_of(const record& r) const;
   /// "rank 1, block 0, thread 3, kernel void k<int>(int*)".
   [[nodiscard]] std::string describe(const record& r) const;
 
@@ -121,7 +129,14 @@ class detector {
     uint64_t bytes;
   };
   [[nodiscard]] access_size& size_of(uint64_t code) { return sizes_[(code ^ code >> 14) % std::size(sizes_)]; }
+  /// Whether this pair of places is reported for the first time.
+  [[nodiscard]] bool is_news(const record& earlier, const record& now);
+  void say(const std::string& text);
   [[nodiscard]] std::string what_did(const record& r);
+  /// "data race (seed 1) at byte 0 of window 'a'", and who did what where.
+  [[nodiscard]] std::string text_of(const record& earlier, const record& now, uintptr_t address, const char* what,
+                                    const char* between);
+  [[nodiscard]] std::string scope_advice(const record& earlier, const record& now, const actor& by) const;
 
   access_size sizes_[1 << 14] = {};  ///< of the accesses at each code address; the latest of those that share a slot
 };

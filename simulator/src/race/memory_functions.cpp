@@ -1,4 +1,4 @@
-/// memcpy and its like as accesses: compilers leave calls of them in kernels, and the runtime's copies and
+/// memcpy and the like as accesses: compilers leave calls of them in kernels, and the runtime's copies and
 /// fills are made of them. Defined in the program, so in front of the C library's.
 #include "race/detector.hpp"
 

@@ -25,8 +25,7 @@ void drop_identity(void* id) {
     const guard hold;
     d.leave_chain(a);
     a.known = clock_reference();
-    a.fence = stamp();
-    a.pending.clear();
+    a.forget_fences();
   }
   delete &a;
 }
@@ -61,6 +60,7 @@ void begin_task(void* id, int device, const void* kernel) {
   task_facts facts;
   facts.device = device;
   facts.kernel = kernel;
+  a.device = device;
   d.join_chain(a, facts);
 }
 void end_task(void* id, void** cell) {
@@ -78,11 +78,17 @@ void* new_thread(void* launch, uint32_t group, uint32_t lane) {
   const guard hold;
   auto* a = new actor;
   a->host = false;
-  a->known = as_actor(launch).known;
+  a->known = a->at_launch = as_actor(launch).known;
   a->group = group;
   a->width = d.groups[group].width;
   a->lane = lane;
+  a->device = as_actor(launch).device;
   return a;
+}
+
+void begins_again() {
+  const guard hold;
+  self().at_launch = self().known;
 }
 
 void watch(const void* base, size_t bytes, const char* kind, int device, const char* name) {
@@ -113,6 +119,8 @@ void set_store_delay(uint64_t longest, uint64_t seed, const uint64_t* step) {
   d.buffer.set(longest, seed, step);
 }
 void stores_are_one(bool on) { self().begin_one(on); }
+void multicast(bool on) { self().multicast = on; }
+void alias_fence() { self().alias_fence(); }
 void restore() { the_detector().buffer.restore(); }
 
 uint64_t reports() { return the_detector().reports; }
@@ -123,6 +131,7 @@ void clear_reports() {
   d.reports = 0;
   d.last_report.clear();
   d.reported.clear();
+  missed().clear();
 }
 void set_exit_status(int status) { the_detector().exit_status = status; }
 void name_rank(int device, int rank) {
@@ -135,16 +144,31 @@ void name_rank(int device, int rank) {
 }  // namespace devcomm::simulator::race
 
 extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_port = {
-    devcomm::simulator::race::identity,       devcomm::simulator::race::set_identity,
-    devcomm::simulator::race::new_identity,   devcomm::simulator::race::drop_identity,
-    devcomm::simulator::race::ignore,         devcomm::simulator::race::release,
-    devcomm::simulator::race::acquire,        devcomm::simulator::race::acquire_as,
-    devcomm::simulator::race::clear,          devcomm::simulator::race::begin_task,
-    devcomm::simulator::race::end_task,       devcomm::simulator::race::new_block,
-    devcomm::simulator::race::new_thread,     devcomm::simulator::race::watch,
-    devcomm::simulator::race::forget,         devcomm::simulator::race::name,
-    devcomm::simulator::race::reports,        devcomm::simulator::race::last_report,
-    devcomm::simulator::race::clear_reports,  devcomm::simulator::race::set_exit_status,
-    devcomm::simulator::race::name_rank,      devcomm::simulator::race::set_store_delay,
-    devcomm::simulator::race::stores_are_one, devcomm::simulator::race::restore,
+    devcomm::simulator::race::identity,
+    devcomm::simulator::race::set_identity,
+    devcomm::simulator::race::new_identity,
+    devcomm::simulator::race::drop_identity,
+    devcomm::simulator::race::ignore,
+    devcomm::simulator::race::release,
+    devcomm::simulator::race::acquire,
+    devcomm::simulator::race::acquire_as,
+    devcomm::simulator::race::clear,
+    devcomm::simulator::race::begin_task,
+    devcomm::simulator::race::end_task,
+    devcomm::simulator::race::new_block,
+    devcomm::simulator::race::new_thread,
+    devcomm::simulator::race::begins_again,
+    devcomm::simulator::race::watch,
+    devcomm::simulator::race::forget,
+    devcomm::simulator::race::name,
+    devcomm::simulator::race::reports,
+    devcomm::simulator::race::last_report,
+    devcomm::simulator::race::clear_reports,
+    devcomm::simulator::race::set_exit_status,
+    devcomm::simulator::race::name_rank,
+    devcomm::simulator::race::set_store_delay,
+    devcomm::simulator::race::stores_are_one,
+    devcomm::simulator::race::multicast,
+    devcomm::simulator::race::alias_fence,
+    devcomm::simulator::race::restore,
 };

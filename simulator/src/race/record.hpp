@@ -9,25 +9,36 @@ namespace devcomm::simulator::race {
 /// Who (group and lane, and when by its epoch), where in the program, which bytes of a cell of 4, and how.
 struct record {
   static constexpr uint64_t write = 16;
-  static constexpr uint64_t atomic = 32;
+  static constexpr uint64_t atomic_block = 32;  ///< atomic, at this scope
+  static constexpr uint64_t atomic_device = 64;
+  static constexpr uint64_t atomic = 96;  ///< at scope system
   static constexpr uint64_t all_bytes = 15;
+  static constexpr uint64_t multicast = uint64_t{1} << 17;
 
-  uint64_t how = 0;  ///< code address: 48 bits, lane: 10, atomic: 1, write: 1, bytes: 4
+  uint64_t how = 0;  ///< code address: 46 bits, by a multicast address: 1, lane: 10, atomic and its scope: 2, write: 1,
+                     ///< bytes: 4
   uint32_t group = 0;
   uint32_t epoch = 0;
 
   [[nodiscard]] static record make(uint32_t group, uint32_t lane, uint32_t epoch, uint64_t code, uint64_t kind,
                                    uint64_t bytes) {
-    return {code << 16 | uint64_t{lane} << 6 | kind | bytes, group, epoch};
+    return {code << 18 | uint64_t{lane} << 7 | kind | bytes, group, epoch};
   }
   [[nodiscard]] bool empty() const { return group == 0; }
   [[nodiscard]] uint64_t bytes() const { return how & all_bytes; }
   [[nodiscard]] bool writes() const { return (how & write) != 0; }
   [[nodiscard]] bool is_atomic() const { return (how & atomic) != 0; }
-  [[nodiscard]] uint32_t lane() const { return static_cast<uint32_t>(how >> 6 & 1023); }
-  [[nodiscard]] uint64_t code() const { return how >> 16; }
+  /// Of an atomic access: 1 to 3, the narrowest first.
+  [[nodiscard]] uint32_t scope() const { return static_cast<uint32_t>(how >> 5 & 3); }
+  [[nodiscard]] uint32_t lane() const { return static_cast<uint32_t>(how >> 7 & 1023); }
+  [[nodiscard]] bool by_multicast() const { return (how & multicast) != 0; }
+  /// Bit 46 is not kept: it is set in all addresses of user space but those of programs that are linked to low ones.
+  [[nodiscard]] uint64_t code() const {
+    const uint64_t low = how >> 18;
+    return low >> 32 == 0 ? low : low | uint64_t{1} << 46;
+  }
   /// Equal for accesses by one thread of one kind to the same bytes: the latest replaces the others.
-  [[nodiscard]] uint64_t key() const { return uint64_t{group} << 16 | (how & 0xffff); }
+  [[nodiscard]] uint64_t key() const { return uint64_t{group} << 17 | (how & 0x1ffff); }
 
   bool operator==(const record& other) const {
     return how == other.how && group == other.group && epoch == other.epoch;
@@ -36,10 +47,18 @@ struct record {
 
 static_assert(sizeof(record) == 16);
 
-/// Whether both must be ordered: they share a byte, one writes, and not both are atomic.
+/// Whether both must be ordered, if their places say so where both are atomic: they share a byte, one writes, and not
+/// both are atomic at scope system.
 [[nodiscard]] inline bool conflict(const record& a, const record& b) {
   return (a.how & b.how & record::all_bytes) != 0 && ((a.how | b.how) & record::write) != 0 &&
-         (a.how & b.how & record::atomic) == 0;
+         (a.how & b.how & record::atomic) != record::atomic;
+}
+
+/// Whether a thread wrote by `a` and goes on by `b`, one of the two by a multicast address, and has neither met other
+/// threads between them nor fenced: it need not see its own store then.
+[[nodiscard]] inline bool is_unfenced_alias(const record& a, const record& b) {
+  return a.writes() && a.by_multicast() != b.by_multicast() && a.group == b.group && a.lane() == b.lane() &&
+         a.epoch == b.epoch && conflict(a, b);
 }
 
 /// Whether `newer`, which comes after `older`, conflicts with everything that `older` conflicts with: `older`
@@ -48,6 +67,8 @@ static_assert(sizeof(record) == 16);
   if ((older.bytes() & ~newer.bytes()) != 0) return false;
   if (newer.writes() && !newer.is_atomic()) return true;
   if (older.writes() && !older.is_atomic()) return false;
+  // The narrower scope conflicts with more.
+  if (older.is_atomic() && newer.scope() > older.scope()) return false;
   // A plain read conflicts with all writes, an atomic write with all plain accesses, an atomic read with
   // plain writes.
   if (!older.writes() && older.is_atomic()) return true;

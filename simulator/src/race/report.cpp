@@ -1,9 +1,9 @@
 /// The text of a report.
 #include "race/detector.hpp"
-#include "race/symbol.hpp"
 
 #include "base/environment.hpp"
 #include "base/race_port.hpp"
+#include "base/symbol.hpp"
 
 #include <cxxabi.h>
 #include <malloc.h>
@@ -15,6 +15,10 @@
 
 namespace devcomm::simulator::race {
 namespace {
+
+using detail::function_at;
+using detail::lines_of;
+using detail::source_line;
 
 std::string readable(const char* mangled) {
   int status = 0;
@@ -34,13 +38,51 @@ std::string where(const record& r) {
   return text;
 }
 
+const char* scope_name(reach scope) {
+  return scope == reach::block ? "block" : scope == reach::device ? "device" : "system";
+}
+
 }  // namespace
 
 std::string detector::what_did(const record& r) {
   const access_size& size = size_of(r.code());
   const uint64_t bytes = size.code == r.code() ? size.bytes : static_cast<uint64_t>(__builtin_popcountll(r.bytes()));
   const char* kind = r.is_atomic() ? (r.writes() ? "atomic change" : "atomic read") : (r.writes() ? "write" : "read");
-  return std::string(kind) + " of " + std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
+  std::string text = std::string(kind) + " of " + std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
+  if (r.by_multicast()) text += " by a multicast address";
+  if (r.is_atomic() && r.scope() < 3) text += std::string(" at scope ") + scope_name(static_cast<reach>(r.scope()));
+  return text;
+}
+
+/// Which scope would have ordered the two, or made them atomic with respect to each other; empty if scopes have no
+/// part in it.
+std::string detector::scope_advice(const record& earlier, const record& now, const actor& by) const {
+  if (earlier.is_atomic() && now.is_atomic()) {
+    return std::string("  atomic accesses by these two threads need scope ") +
+           scope_name(needed(place_of(earlier), place_of(now))) + ", both of them\n";
+  }
+  for (const missed_edge& m : missed().all()) {
+    const stamp& s = m.of.what;
+    const bool covers = (s.group == earlier.group && s.lane == earlier.lane() && s.epoch >= earlier.epoch) ||
+                        epoch_of(s.base, earlier.group, earlier.lane()) >= earlier.epoch;
+    const bool told = (m.group == by.group && m.lane == by.lane) || epoch_of(by.known, m.group, m.lane) >= m.epoch;
+    if (!covers || !told) continue;
+    const place reader{m.group, m.device};
+    const record release = record::make(s.group, s.lane, s.epoch, m.of.code, 0, 0);
+    const record acquire = record::make(m.group, m.lane, m.epoch, m.code, 0, 0);
+    const bool too_narrow = !m.of.reaches(reader, m.scope);
+    const reach need = too_narrow ? needed(m.of.by, reader) : needed(m.carrier, reader);
+    const reach theirs = too_narrow ? m.of.within : m.carrier_scope;
+    const char* const of = m.of.of_fence && too_narrow ? "fence" : too_narrow ? "release" : "store";
+    std::string text = std::string("  scope ") + scope_name(need) +
+                       " is needed where one hands over to the other: the " + of + " has scope " + scope_name(theirs) +
+                       ", the " + (m.by_fence ? "fence after the load" : "load") + " scope " + scope_name(m.scope) +
+                       "\n";
+    if (s.group != 0) text += "    handed over by " + describe(release) + "\n" + where(release);
+    text += "    to " + describe(acquire) + "\n" + where(acquire);
+    return text;
+  }
+  return "";
 }
 
 std::string detector::name_of(int device) const {
@@ -84,18 +126,47 @@ std::string detector::describe(const record& r) const {
          function_at(t.kernel);
 }
 
-void detector::report(const record& earlier, const record& now, uintptr_t address) {
+bool detector::is_news(const record& earlier, const record& now) {
   const uint64_t a = earlier.code();
   const uint64_t b = now.code();
-  if (!reported.insert({std::min(a, b), std::max(a, b)}).second) return;
+  return reported.insert({std::min(a, b), std::max(a, b)}).second;
+}
+
+void detector::say(const std::string& text) {
   ++reports;
-  const uintptr_t shared_bytes = earlier.bytes() & now.bytes();
-  const auto first = address / 4 * 4 + static_cast<unsigned>(__builtin_ctzll(shared_bytes));
-  std::string text = "devcomm simulator: data race (" + detail::how_to_repeat() + ") at " + describe(first) + "\n";
-  text += "  " + what_did(now) + " by " + describe(now) + "\n" + where(now);
-  text += "  not ordered with the earlier " + what_did(earlier) + " by " + describe(earlier) + "\n" + where(earlier);
   std::fputs(text.c_str(), stderr);
   last_report = text;
+}
+
+std::string detector::text_of(const record& earlier, const record& now, uintptr_t address, const char* what,
+                              const char* between) {
+  const uintptr_t shared_bytes = earlier.bytes() & now.bytes();
+  const auto first = address / 4 * 4 + static_cast<unsigned>(__builtin_ctzll(shared_bytes));
+  return std::string("devcomm simulator: ") + what + " (" + detail::how_to_repeat() + ") at " + describe(first) +
+         "\n  " + what_did(now) + " by " + describe(now) + "\n" + where(now) + "  " + between + what_did(earlier) +
+         " by " + describe(earlier) + "\n" + where(earlier);
+}
+
+void detector::report(const record& earlier, const record& now, const actor& by, uintptr_t address) {
+  if (!is_news(earlier, now)) return;
+  say(text_of(earlier, now, address, "data race", "not ordered with the earlier ") + scope_advice(earlier, now, by));
+}
+
+void detector::report_alias(const record& earlier, const record& now, uintptr_t address) {
+  if (!is_news(earlier, now)) return;
+  say(text_of(earlier, now, address, "missing fence between two addresses of one memory", "after the earlier ") +
+      "  one of them is by a multicast address: the thread need not see its own store; put a barrier or "
+      "multimem::fence_alias() between the two\n");
+}
+
+void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address) {
+  if (!is_news(earlier, now)) return;
+  std::string text = "devcomm simulator: data race (" + detail::how_to_repeat() + ") at " + describe(address) + "\n";
+  text += "  read of " + std::to_string(size_of(now.code()).bytes) + " bytes by __ldg, by " + describe(now) + "\n" +
+          where(now);
+  text +=
+      "  written since that kernel began: " + what_did(earlier) + " by " + describe(earlier) + "\n" + where(earlier);
+  say(text + "  __ldg may return what its cache has from before, whatever orders the two: use a plain load\n");
 }
 
 namespace {

@@ -23,8 +23,8 @@ uint32_t value_at(uintptr_t address) {
 void store_buffer::set(uint64_t longest, uint64_t seed, const uint64_t* step) {
   seed_ = detail::random_choice(seed).next();
   step_ = step;
-  recent_.clear();
-  if (longest != 0 && fence_group_ == 0) fence_group_ = detector_.new_counter();
+  for (fence_line& line : lines_) line.recent.clear();
+  released_ = clock_reference();
   __atomic_store_n(&longest_, longest, __ATOMIC_RELAXED);
 }
 
@@ -66,9 +66,27 @@ void store_buffer::store(actor& a, uintptr_t address, size_t bytes, const variab
     }
     const uintptr_t eight = cell / 8 * 8;
     const bool wide = address <= eight && eight + 8 <= address + bytes;
-    r = {number, *step_ + delayed, value, a.group, a.lane, a.epoch, wide};
+    r = {number, *step_ + delayed, value, a.group, a.lane, a.epoch, wide, a.at_once};
     if (at != nullptr && cell == address / 4 * 4) p->keep_older(address, {number, *at});
   });
+}
+
+variable* store_buffer::come_before(actor& a, uintptr_t address, const uint32_t (&words)[2], size_t bytes,
+                                    const variable& now) {
+  if (a.at_once || a.group == 0 || detector_.groups[a.group].width == 0 || address % bytes != 0) return nullptr;
+  page* const p = detector_.memory.find(address);
+  replaced* const all = p == nullptr ? nullptr : p->replaced_cells();
+  if (all == nullptr) return nullptr;
+  replaced* const r = &all[address % page::bytes / 4];
+  const bool whole = bytes == 8 ? r[0].wide && r[1].store == r[0].store : !r[0].wide;
+  if (r[0].store == 0 || r[0].line || !whole || visible(r[0], a)) return nullptr;
+  if (epoch_of(released_, r[0].group, r[0].lane) >= r[0].epoch) return nullptr;
+  detail::random_choice random(seed_ ^ detector_.groups[a.group].key ^ uint64_t{a.lane} << 40 ^ ++a.stores);
+  if ((random.next() & 1) != 0) return nullptr;
+  for (size_t i = 0; i < bytes / 4; ++i) r[i].value = words[i];
+  const older_variable_of* const kept = p->older(address);
+  if (kept == nullptr || kept->store != r[0].store) p->keep_older(address, {r[0].store, now});
+  return &p->older(address)->what;
 }
 
 bool store_buffer::visible(const replaced& r, const actor& a) const {
@@ -77,9 +95,11 @@ bool store_buffer::visible(const replaced& r, const actor& a) const {
   if (a.group == r.group && a.lane == r.lane) return true;
   if (!a.known) return false;
   if (a.known->of(r.group, r.lane) >= r.epoch) return true;
-  const uint32_t passed = a.known->of(fence_group_, 0);
-  if (recent_.empty() || passed < recent_.front().number) return false;
-  return recent_[passed - recent_.front().number].before->of(r.group, r.lane) >= r.epoch;
+  return std::any_of(lines_.begin(), lines_.end(), [&](const fence_line& line) {
+    const uint32_t passed = a.known->of(line.group, 0);
+    if (line.recent.empty() || passed < line.recent.front().number) return false;
+    return line.recent[passed - line.recent.front().number].before->of(r.group, r.lane) >= r.epoch;
+  });
 }
 
 replaced* store_buffer::find(const actor& a, uintptr_t address, size_t bytes) {
@@ -155,14 +175,46 @@ variable* store_buffer::older_variable(uintptr_t address, uint64_t store, variab
   return kept != nullptr && kept->store == store ? &kept->what : now;
 }
 
-void store_buffer::sequential_fence(actor& a) {
-  if (a.group == 0) return;
-  while (!recent_.empty() && recent_.front().step + longest_ < *step_) recent_.pop_front();
-  clock_reference before = recent_.empty() ? clock_reference() : recent_.back().before;
+/// A line begins with the first fence of its scope; the wider ones before that are in the next wider line.
+store_buffer::fence_line* store_buffer::line_of(reach scope, const place& where, bool make) {
+  const uint64_t key = scope == reach::system   ? 0
+                       : scope == reach::device ? uint64_t{1} << 32 | static_cast<uint32_t>(where.device)
+                                                : uint64_t{2} << 32 | where.group;
+  const auto found = std::find_if(lines_.begin(), lines_.end(), [&](const fence_line& l) { return l.key == key; });
+  if (found != lines_.end()) return &*found;
+  if (!make) return nullptr;
+  fence_line made{key, detector_.new_counter(), 0, {}};
+  if (scope != reach::system) {
+    const fence_line* wider = scope == reach::block ? line_of(reach::device, where, false) : nullptr;
+    if (wider == nullptr) wider = line_of(reach::system, where, false);
+    if (wider != nullptr && !wider->recent.empty())
+      made.recent.push_back({++made.fences, wider->recent.back().step, wider->recent.back().before});
+  }
+  lines_.push_back(std::move(made));
+  return &lines_.back();
+}
+
+void store_buffer::join_line(fence_line& line, actor& a) {
+  while (!line.recent.empty() && line.recent.front().step + longest_ < *step_) line.recent.pop_front();
+  clock_reference before = line.recent.empty() ? clock_reference() : line.recent.back().before;
   join(before, a.publish());
   if (!before) before = clock_reference(new clock);
-  recent_.push_back({++fences_, *step_, before});
-  raise(a.known, fence_group_, 1, 0, fences_);
+  line.recent.push_back({++line.fences, *step_, before});
+  raise(a.known, line.group, 1, 0, line.fences);
+}
+
+void store_buffer::release(const actor& a) {
+  if (a.group == 0 || a.scope == reach::block) return;
+  join(released_, a.known);
+  raise(released_, a.group, a.width, a.lane, a.dirty ? a.epoch : a.epoch - 1);
+}
+
+void store_buffer::sequential_fence(actor& a) {
+  if (a.group == 0) return;
+  for (const reach scope : {reach::system, reach::device, reach::block}) {
+    if (scope > a.scope) continue;
+    if (fence_line* const line = line_of(scope, a.at(), scope == a.scope)) join_line(*line, a);
+  }
 }
 
 }  // namespace devcomm::simulator::race

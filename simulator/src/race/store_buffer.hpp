@@ -6,10 +6,15 @@
 /// detector also makes the earlier one visible to the later. PTX allows a store to do this: a program that
 /// synchronises what it shares cannot observe it.
 ///
+/// Atomic stores of different threads to one word that nothing orders take effect in either order: one that comes while
+/// an earlier one is delayed may be overwritten by that. Not where a release covers the earlier one: a GPU performs it
+/// before it goes on, and no store before the loads that decide on it, though PTX asks for an acquire as well.
+///
 /// The model is multi-copy atomic: at a step drawn with the store, it becomes visible to all threads; a thread
 /// that sees it before that, as read-modify-writes do, ends the delay for all. Only the value just before the
 /// latest store is ever returned. A store that happens before a sequentially consistent fence is visible to
-/// threads that have passed a later one, and to those that they synchronise with.
+/// threads that have passed a later one, if the scope of each fence includes the other's thread, and to those that they
+/// synchronise with.
 #pragma once
 
 #include "race/actor.hpp"
@@ -33,6 +38,7 @@ struct replaced {
   uint32_t lane = 0;
   uint32_t epoch = 0;
   bool wide = false;  ///< it stored all eight bytes that these are half of
+  bool line = false;  ///< one of several stores that are seen at one time
 };
 
 /// What was published at an atomic variable before one store to it.
@@ -53,6 +59,17 @@ class store_buffer {
   /// `a` stores there; `at` is the variable of an atomic access, as it is before. `before` is what was there, or
   /// null as long as memory has it.
   void store(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before);
+  /// An atomic store of `value` by `a`, unordered with a store that is still delayed, may take effect before that one:
+  /// memory stays as it is, and those who do not see the delayed store yet find `value`. Returns the variable of the
+  /// word as they find it; null if the store takes effect now.
+  template <class T>
+  [[nodiscard]] variable* come_before(actor& a, uintptr_t address, const T& value, const variable& now) {
+    static_assert(sizeof(T) <= 8);
+    if (sizeof(T) < 4) return nullptr;
+    uint32_t words[2] = {};
+    std::memcpy(words, &value, sizeof(T));
+    return come_before(a, address, words, sizeof(T), now);
+  }
   /// `a` is about to load there by a plain access: memory holds what it finds, until `restore`.
   void show_previous(const actor& a, uintptr_t address, size_t bytes);
   void restore() {
@@ -74,6 +91,9 @@ class store_buffer {
   /// `a` is about to read the latest value.
   void observe(const actor& a, uintptr_t address, size_t bytes);
   void sequential_fence(actor& a);
+  /// `a` is about to release, by a fence or a store: what happens before that is performed before stores that come
+  /// later.
+  void release(const actor& a);
 
  private:
   struct shown {
@@ -87,7 +107,18 @@ class store_buffer {
     uint64_t step;
     clock_reference before;  ///< what is ordered before it or before a recent earlier one
   };
+  /// The fences of one scope among the threads that it includes, and wider ones of these threads: they have one order.
+  struct fence_line {
+    uint64_t key;
+    uint32_t group;  ///< whose epoch in a clock is the number of a fence
+    uint32_t fences = 0;
+    std::deque<fence> recent;  ///< those that are not older than the oldest delay, ascending
+  };
   [[nodiscard]] uint64_t delay(actor& a) const;
+  [[nodiscard]] variable* come_before(actor& a, uintptr_t address, const uint32_t (&words)[2], size_t bytes,
+                                      const variable& now);
+  [[nodiscard]] fence_line* line_of(reach scope, const place& where, bool make);
+  void join_line(fence_line& line, actor& a);
   /// The cells of a naturally aligned access of at most 8 bytes, if `a` finds what was before one store to all
   /// of them; null if it finds what memory has.
   [[nodiscard]] replaced* find(const actor& a, uintptr_t address, size_t bytes);
@@ -103,9 +134,8 @@ class store_buffer {
   uint64_t seed_ = 0;
   const uint64_t* step_ = nullptr;
   uint64_t stores_ = 0;
-  uint32_t fence_group_ = 0;  ///< whose epoch in a clock is the number of a fence
-  uint32_t fences_ = 0;
-  std::deque<fence> recent_;  ///< those that are not older than the oldest delay, ascending
+  clock_reference released_;  ///< covered by some release
+  std::deque<fence_line> lines_;
   std::vector<shown> shown_;
 };
 

@@ -64,8 +64,7 @@ void end_thread(void*) {
     join(known, a.publish());
     d.leave_chain(a);
     a.known = clock_reference();
-    a.fence = stamp();
-    a.pending.clear();
+    a.forget_fences();
   }
   become(nullptr);
   delete &a;

@@ -22,7 +22,8 @@ enum class wait_reason : uint8_t {
   warp_operation,
   active_lanes,  ///< it asked which lanes are here
   sleep,
-  memory,  ///< it polls
+  memory,         ///< it polls
+  unseen_memory,  ///< it polls by plain or volatile loads
   session,
 };
 
@@ -32,9 +33,11 @@ struct session_wait {
 
   devcomm::operation what{};
   uint32_t index = 0;
-  int peer = 0;
+  int peer = 0;  ///< -1: no particular one
   uint32_t peer_index = 0;
   uint32_t groups = 0;  ///< not 0: waits for a group of its own rank, as `wait_record::groups`
+  devcomm::wait_condition condition{};
+  uint32_t window = 0;  ///< as `wait_record::window`
   uint64_t expected = 0;
   size_t own = none;            ///< of `snapshot::sessions`: the thread's
   std::vector<size_t> awaited;  ///< of `snapshot::sessions`

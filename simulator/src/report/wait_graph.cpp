@@ -1,8 +1,10 @@
 #include "report/wait_graph.hpp"
 
 #include <util/number_list.hpp>
+#include <util/wait_text.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cinttypes>
 #include <cstdio>
 #include <map>
@@ -29,8 +31,9 @@ std::string describe_location(const snapshot& all, const thread_snapshot& t) {
     case wait_reason::active_lanes: return "a question for the active lanes";
     case wait_reason::sleep: return "sleep";
     case wait_reason::session:
-      return std::string(devcomm::to_string(t.session.what)) + " " + std::to_string(t.session.index);
+      return host::detail::place_text(t.session.what, t.session.window, std::array{t.session.index});
     case wait_reason::memory: return "a poll of memory";
+    case wait_reason::unseen_memory: return "a poll of plain or volatile memory";
     case wait_reason::none:
     case wait_reason::exited: break;
   }
@@ -62,7 +65,7 @@ std::string describe_awaited_channel(const thread_snapshot& t) {
 
 /// "rank 1", or "block 0 at LL channel 0" of the same rank.
 std::string describe_peer(const snapshot& all, const thread_snapshot& t) {
-  if (!awaits_group(t)) return "rank " + std::to_string(t.session.peer);
+  if (!awaits_group(t)) return host::detail::peer_text(t.session.peer);
   for (const size_t session : t.session.awaited) {
     if (all.sessions[session].empty()) continue;
     const thread_snapshot& first = all.threads[all.sessions[session].front()];
@@ -90,8 +93,8 @@ std::string describe_wait(const snapshot& all, const thread_snapshot& t) {
     case wait_reason::active_lanes: return "asks for the active lanes";
     case wait_reason::sleep: return "sleeps";
     case wait_reason::session: {
-      std::string text = describe_location(all, t) + ": waits for " + describe_peer(all, t) + " to reach epoch " +
-                         std::to_string(t.session.expected);
+      std::string text = describe_location(all, t) + ": waits for " + describe_peer(all, t) + " " +
+                         host::detail::goal_text(t.session.condition, t.session.expected);
       if (!t.words.empty()) text += ", saw " + std::to_string(t.words.front().value);
       return text;
     }
@@ -103,6 +106,7 @@ std::string describe_wait(const snapshot& all, const thread_snapshot& t) {
       if (t.more_words > 0) text += ", and " + std::to_string(t.more_words) + " words more";
       return text;
     }
+    case wait_reason::unseen_memory: return "polls plain or volatile memory, which does not change";
     case wait_reason::none: return "can run";
     case wait_reason::exited: break;
   }
@@ -271,6 +275,7 @@ class builder {
   }
 
   std::vector<size_t> of_peer(int rank) {
+    if (rank < 0) return {};  // any could help, so none is to blame
     std::vector<size_t>& there = of_rank_[rank];
     if (there.empty()) {
       const std::string name = "rank " + std::to_string(rank);

@@ -3,9 +3,12 @@
 
 #include "base/sanitizer.hpp"
 #include "gpu/host_accesses.hpp"
-#include "runtime/current_device.hpp"
+#include "gpu/memory_names.hpp"
 #include "runtime/host_port.hpp"
+#include "runtime/host_thread.hpp"
+#include "runtime/memory_file.hpp"
 #include "runtime/memory_label.hpp"
+#include "runtime/multicast_object.hpp"
 
 #include <device/backend.hpp>
 #include <util/unique_fd.hpp>
@@ -32,57 +35,9 @@ using host::not_supported;
 using host::system_error;
 using host::detail::unique_fd;
 
-[[noreturn]] void fail(const char* call) {
-  throw system_error(std::string("simulator: ") + call + " failed: " + std::strerror(errno));
-}
-
 std::size_t page() {
   static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return bytes;
-}
-
-struct stat status_of(int descriptor) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0) fail("fstat");
-  return status;
-}
-
-/// A memfd of a process of this host, as bytes: both fabric handles and CUDA IPC are implemented by it.
-struct remote_descriptor {
-  std::int64_t pid;
-  std::int64_t descriptor;
-  std::uint64_t inode;
-  std::uint64_t bytes;
-};
-
-std::vector<std::byte> export_by_name(int descriptor, std::size_t bytes) {
-  const remote_descriptor name{::getpid(), descriptor, status_of(descriptor).st_ino, bytes};
-  const auto raw = std::as_bytes(std::span(&name, 1));
-  return {raw.begin(), raw.end()};
-}
-
-remote_descriptor parse_name(std::span<const std::byte> handle) {
-  remote_descriptor name{};
-  if (handle.size() != sizeof name) {
-    throw system_error("simulator: a memory handle of " + std::to_string(handle.size()) + " bytes is not one of the " +
-                       "simulator's; link all ranks with the simulator");
-  }
-  std::memcpy(&name, handle.data(), sizeof name);
-  return name;
-}
-
-unique_fd open_by_name(const remote_descriptor& name) {
-  const std::string path = "/proc/" + std::to_string(name.pid) + "/fd/" + std::to_string(name.descriptor);
-  unique_fd opened(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  const auto same = [&](const struct stat& file) {
-    return file.st_ino == name.inode && static_cast<std::uint64_t>(file.st_size) >= name.bytes;
-  };
-  if (!opened || !same(status_of(opened.get()))) {
-    throw system_error("simulator: memory of process " + std::to_string(name.pid) + " cannot be opened (" +
-                       (opened ? "it was freed" : std::strerror(errno)) +
-                       "); all ranks must run as one user, and keep their memory until all are done");
-  }
-  return opened;
 }
 
 /// Part of a simulated GPU's memory, given back on destruction.
@@ -103,7 +58,7 @@ class device_share {
   std::size_t bytes_;
 };
 
-class memfd final : public host::detail::physical_memory {
+class memfd final : public host::detail::physical_memory, public detail::file_memory {
  public:
   /// `share` is its part of the device's memory; null for memory of another process.
   memfd(int device, unique_fd descriptor, std::size_t bytes, std::unique_ptr<device_share> share)
@@ -112,13 +67,12 @@ class memfd final : public host::detail::physical_memory {
   /// The device that it belongs to; for memory of another process, the device that imported it.
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int get() const noexcept { return descriptor_.get(); }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  [[nodiscard]] int export_descriptor() override {
-    const int copy = ::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) fail("fcntl");
-    return copy;
+  [[nodiscard]] int file() const noexcept override { return descriptor_.get(); }
+  [[nodiscard]] std::size_t bytes() const noexcept override { return bytes_; }
+  [[nodiscard]] int export_descriptor() override { return detail::copy_of(descriptor_.get()); }
+  [[nodiscard]] std::vector<std::byte> export_bytes() override {
+    return detail::export_by_name(descriptor_.get(), bytes_);
   }
-  [[nodiscard]] std::vector<std::byte> export_fabric() override { return export_by_name(descriptor_.get(), bytes_); }
 
  private:
   int device_;
@@ -133,11 +87,15 @@ class reservation final : public host::detail::address_range {
  public:
   explicit reservation(std::size_t bytes) : mapped_bytes_(bytes + 2 * page()) {
     void* const range = ::mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (range == MAP_FAILED) fail("mmap");
+    if (range == MAP_FAILED) detail::fail_call("mmap");
     base_ = static_cast<char*>(range) + page();
   }
   ~reservation() override {
-    for (char* each : mapped_) detail::host_port::remove_device_range(each);
+    for (char* each : mapped_) {
+      detail::host_port::remove_physical_mapping(each);
+      detail::host_port::remove_device_range(each);
+    }
+    for (char* each : multicast_) detail::host_port::remove_multicast_range(each);
     detail::host_port::retire_range(base_ - page(), mapped_bytes_);
   }
   reservation(const reservation&) = delete;
@@ -149,16 +107,27 @@ class reservation final : public host::detail::address_range {
     mapped_.reserve(mapped_.size() + 1);
     if (::mmap(base_ + offset, from.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, from.get(), 0) ==
         MAP_FAILED) {
-      fail("mmap");
+      detail::fail_call("mmap");
     }
     mapped_.push_back(base_ + offset);
     detail::host_port::add_device_range(from.device(), base_ + offset, from.bytes());
+    detail::host_port::add_physical_mapping(detail::name_of_file(from.get()), base_ + offset, from.bytes());
+  }
+  /// Pages without access: what is no multimem access faults.
+  void map(std::size_t offset, host::detail::multicast_object& object, std::size_t bytes,
+           std::span<const int>) override {
+    auto& from = dynamic_cast<detail::multicast_file&>(object);
+    from.check_mapping(bytes);
+    multicast_.reserve(multicast_.size() + 1);
+    multicast_.push_back(base_ + offset);
+    detail::host_port::add_multicast_range(base_ + offset, bytes, from.state());
   }
 
  private:
   std::size_t mapped_bytes_;
   char* base_ = nullptr;
   std::vector<char*> mapped_;
+  std::vector<char*> multicast_;
 };
 
 /// Zeroed, and freed on destruction.
@@ -206,8 +175,8 @@ class plain_device_memory final : public host::detail::opened_memory {
 /// Another process's allocation, mapped once however many ranks of this process open it.
 class mapped_allocation {
  public:
-  mapped_allocation(int device, const remote_descriptor& name) : range_(name.bytes) {
-    memfd memory(device, open_by_name(name), name.bytes, nullptr);
+  mapped_allocation(int device, const detail::remote_descriptor& name) : range_(name.bytes) {
+    memfd memory(device, detail::open_by_name(name), name.bytes, nullptr);
     range_.map(0, memory, {});
   }
   [[nodiscard]] char* data() const noexcept { return range_.base(); }
@@ -244,7 +213,9 @@ class simulator_backend final : public host::detail::backend {
     f.file_descriptor_handles = {true, "shared memory of this host"};
     f.fabric_handles = {true, "shared memory of this host, opened through /proc"};
     f.cuda_ipc = {true, "shared memory of this host, opened through /proc"};
-    f.multicast = {false, "the simulator has no NVLink switch"};
+    f.multicast = detail::host_port::has_multicast()
+                      ? capability{true, "simulated NVLink switch"}
+                      : capability{false, "DEVCOMM_SIM_MULTICAST=none: the simulated GPUs have no NVLink switch"};
     return f;
   }
   [[nodiscard]] capability peer_access(int, const std::string& peer_uuid) override {
@@ -258,9 +229,14 @@ class simulator_backend final : public host::detail::backend {
     return detail::label_memory(name, parts);
   }
   void name_rank(int device, int rank) override { detail::host_port::name_rank_of_device(device, rank); }
-  void begin_observing() override { detail::host_port::begin_looking_on(); }
-  void end_observing() override { detail::host_port::end_looking_on(); }
+  void begin_observing() override { detail::host_port::begin_observing(); }
+  void end_observing() override { detail::host_port::end_observing(); }
+  void begin_waiting_for_ranks() override { detail::host_port::begin_waiting_for_ranks(); }
+  void end_waiting_for_ranks() override { detail::host_port::end_waiting_for_ranks(); }
   [[nodiscard]] bool may_run_kernels() override { return detail::host_port::kernels_run(); }
+  [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit) override {
+    return detail::host_port::wait_until_idle(device, limit);
+  }
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(
@@ -268,20 +244,39 @@ class simulator_backend final : public host::detail::backend {
     // Other processes may hold what is exported, so their ranks may answer kernels that wait here.
     if (kind != host::detail::handle_kind::none) detail::host_port::note_shared_memory();
     auto share = std::make_unique<device_share>(device, bytes);
-    unique_fd descriptor(::memfd_create("devcomm", MFD_CLOEXEC));
-    if (!descriptor) fail("memfd_create");
-    if (::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) fail("ftruncate");
-    return std::make_unique<memfd>(device, std::move(descriptor), bytes, std::move(share));
+    return std::make_unique<memfd>(device, detail::make_file(bytes), bytes, std::move(share));
   }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_descriptor(int device, int descriptor,
                                                                                  std::size_t bytes) override {
     return import(device, unique_fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), bytes);
   }
-  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_fabric(int device,
-                                                                             std::span<const std::byte> handle,
-                                                                             std::size_t bytes) override {
-    return import(device, open_by_name(parse_name(handle)), bytes);
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_bytes(int device, host::detail::handle_kind,
+                                                                            std::span<const std::byte> handle,
+                                                                            std::size_t bytes) override {
+    return import(device, detail::open_by_name(detail::parse_name(handle)), bytes);
   }
+  [[nodiscard]] std::size_t multicast_granularity(int, host::detail::handle_kind) override {
+    return detail::multicast_file::granularity;
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::multicast_object> create_multicast(
+      int members, std::size_t bytes, host::detail::handle_kind kind) override {
+    require_multicast();
+    if (kind != host::detail::handle_kind::none) detail::host_port::note_shared_memory();
+    return detail::multicast_file::create(members, bytes);
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::multicast_object> import_multicast_descriptor(
+      int descriptor, std::size_t bytes) override {
+    require_multicast();
+    detail::host_port::note_shared_memory();
+    return detail::multicast_file::open(unique_fd(detail::copy_of(descriptor)), bytes);
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::multicast_object> import_multicast_bytes(
+      host::detail::handle_kind, std::span<const std::byte> handle, std::size_t bytes) override {
+    require_multicast();
+    detail::host_port::note_shared_memory();
+    return detail::multicast_file::open(detail::open_by_name(detail::parse_name(handle)), bytes);
+  }
+  [[nodiscard]] std::size_t empty_after_part(int parts) override { return detail::empty_after_part(parts); }
   [[nodiscard]] std::unique_ptr<host::detail::address_range> reserve(std::size_t bytes) override {
     return std::make_unique<reservation>(bytes);
   }
@@ -289,22 +284,30 @@ class simulator_backend final : public host::detail::backend {
     return std::make_unique<plain_host_memory>(bytes);
   }
 
-  [[nodiscard]] exported_pointer export_pointer(int, void* pointer, std::size_t bytes) override {
+  void check_pointer(int device, void* pointer, std::size_t bytes, bool) override {
     const auto found = detail::host_port::find_allocation(pointer);
-    const auto* const at = static_cast<char*>(pointer);
     if (!found || found->descriptor < 0) {
       throw not_supported(
-          "the pointer is not cudaMalloc memory, which CUDA IPC needs; allocate "
-          "with cudaMalloc, or use communicator::allocate");
+          "the pointer is not cudaMalloc memory, which peers need; allocate with cudaMalloc, or use "
+          "communicator::allocate");
     }
-    const auto offset = static_cast<std::size_t>(at - found->base);
-    if (bytes > found->bytes - offset) {
-      throw host::invalid_argument(std::to_string(bytes) + " bytes run past the end of the " +
-                                   "allocation, which has " + std::to_string(found->bytes - offset) +
-                                   " left; register less or allocate more");
+    if (found->device != device) {
+      throw host::invalid_argument("the memory lies on device " + std::to_string(found->device) +
+                                   " and this rank uses device " + std::to_string(device) +
+                                   "; allocate it while the rank's device is current");
     }
+    const std::size_t left = found->bytes - static_cast<std::size_t>(static_cast<char*>(pointer) - found->base);
+    if (bytes > left) {
+      throw host::invalid_argument(std::to_string(bytes) + " bytes run past the end of the allocation, which has " +
+                                   std::to_string(left) + " left; register less or allocate more");
+    }
+  }
+  [[nodiscard]] exported_pointer export_pointer(int, void* pointer) override {
+    const auto found = detail::host_port::find_allocation(pointer);
+    if (!found) throw system_error("simulator: the memory was freed while it was registered");
     detail::host_port::note_shared_memory();
-    return {export_by_name(found->descriptor, found->bytes), offset};
+    return {detail::export_by_name(found->descriptor, found->bytes),
+            static_cast<std::size_t>(static_cast<char*>(pointer) - found->base)};
   }
   [[nodiscard]] std::unique_ptr<host::detail::opened_memory> open_pointer(int device,
                                                                           std::span<const std::byte> handle) override {
@@ -313,7 +316,7 @@ class simulator_backend final : public host::detail::backend {
     std::erase_if(opened_, [](const auto& entry) { return entry.second.expired(); });
     auto& entry = opened_[std::string(reinterpret_cast<const char*>(handle.data()), handle.size())];
     std::shared_ptr<mapped_allocation> mapping = entry.lock();
-    if (!mapping) entry = mapping = std::make_shared<mapped_allocation>(device, parse_name(handle));
+    if (!mapping) entry = mapping = std::make_shared<mapped_allocation>(device, detail::parse_name(handle));
     return std::make_unique<opened_allocation>(std::move(mapping));
   }
   void enable_peer_access(int, int) override {}
@@ -339,9 +342,14 @@ class simulator_backend final : public host::detail::backend {
  private:
   static constexpr const char* uuid_prefix = "simulated-";
 
+  static void require_multicast() {
+    if (!detail::host_port::has_multicast())
+      throw not_supported("DEVCOMM_SIM_MULTICAST=none: the simulated GPUs have no NVLink switch");
+  }
+
   [[nodiscard]] static std::unique_ptr<memfd> import(int device, unique_fd descriptor, std::size_t bytes) {
-    if (!descriptor) fail("fcntl");
-    if (status_of(descriptor.get()).st_size < static_cast<off_t>(bytes)) {
+    if (!descriptor) detail::fail_call("fcntl");
+    if (detail::status_of(descriptor.get()).st_size < static_cast<off_t>(bytes)) {
       throw system_error(
           "simulator: memory from another process is smaller than it said; link all ranks with "
           "one version of devcomm");
@@ -358,6 +366,10 @@ class simulator_backend final : public host::detail::backend {
 }  // namespace devcomm::simulator
 
 devcomm::host::detail::backend& devcomm::host::detail::current_backend() {
-  static devcomm::simulator::simulator_backend the_backend;
+  using devcomm::simulator::simulator_backend;
+  // Never destroyed: communicators may be static objects. Not on the heap: ThreadSanitizer sees what is allocated
+  // there, and does not see that the initialisation comes before the use.
+  alignas(simulator_backend) static std::byte place[sizeof(simulator_backend)];
+  static auto& the_backend = *new (place) simulator_backend;
   return the_backend;
 }

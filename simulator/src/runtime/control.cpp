@@ -52,6 +52,13 @@ std::string schedule() {
   return the_engine().config.schedule.text();
 }
 
+void set_multicast(multicast kind) {
+  const engine_guard hold;
+  the_engine().config.multicast = kind == multicast::none           ? detail::multicast_kind::none
+                                  : kind == multicast::in_any_order ? detail::multicast_kind::in_any_order
+                                                                    : detail::multicast_kind::in_rank_order;
+}
+
 void set_store_delay(std::uint64_t steps) {
   if (steps != 0 && !sanitizer::exact()) {
     throw std::logic_error(std::string("devcomm simulator: ") + detail::store_delay_needs);
@@ -96,6 +103,7 @@ void set_deadlock_picture(const std::string& path) {
 
 std::string last_failure() {
   const engine_guard hold;
+  the_engine().see_failures();
   return the_engine().failure_text();
 }
 

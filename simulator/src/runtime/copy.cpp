@@ -1,8 +1,7 @@
 /// Allocation, copies and fills, as stream operations.
 #include "gpu/device_memory.hpp"
-#include "runtime/current_device.hpp"
-#include "runtime/error.hpp"
 #include "runtime/graph.hpp"
+#include "runtime/host_thread.hpp"
 #include "runtime/simulation.hpp"
 
 #include <cstring>

@@ -1,10 +1,9 @@
-#include "runtime/current_device.hpp"
+#include "runtime/host_thread.hpp"
 
 #include "runtime/host_port.hpp"
 
 #include "gpu/device_memory.hpp"
 #include "gpu/multiprocessors.hpp"
-#include "runtime/error.hpp"
 #include "runtime/simulation.hpp"
 #include "runtime/stream.hpp"
 
@@ -21,9 +20,14 @@ std::set<std::pair<int, int>>& peers() {
   return only;
 }
 
+__thread int device_of_thread = 0;
+
 bool exists(int device) { return device >= 0 && device < the_engine().config.devices; }
 
 }  // namespace
+
+int current_device() { return device_of_thread; }
+void make_device_current(int device) { device_of_thread = device; }
 
 extern "C" {
 

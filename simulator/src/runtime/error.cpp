@@ -1,9 +1,23 @@
-#include "runtime/error.hpp"
+#include "runtime/host_thread.hpp"
+
+#include <devcomm/simulator/detail/launch.hpp>
+
+#include <atomic>
 
 namespace devcomm::simulator::detail {
 namespace {
 
 __thread cudaError_t last_error = cudaSuccess;
+
+// Of launches by <<<>>>, whose errors only cudaGetLastError and cudaPeekAtLastError return.
+__thread unsigned refused_here = 0;
+std::atomic<unsigned> refused_launches{0};
+std::atomic<cudaError_t> last_refusal{cudaSuccess};
+
+void saw_refusals() {
+  refused_launches -= refused_here;
+  refused_here = 0;
+}
 
 struct error_text {
   cudaError_t code;
@@ -64,14 +78,26 @@ cudaError_t keep(cudaError_t error) {
   return error;
 }
 
+void note_refusal(cudaError_t error) {
+  ++refused_here;
+  ++refused_launches;
+  last_refusal = error;
+}
+
+const char* unseen_refusal() { return refused_launches != 0 ? cudaGetErrorName(last_refusal) : nullptr; }
+
 extern "C" {
 
 cudaError_t cudaGetLastError() {
+  saw_refusals();
   const cudaError_t error = last_error;
   last_error = cudaSuccess;
   return error;
 }
-cudaError_t cudaPeekAtLastError() { return last_error; }
+cudaError_t cudaPeekAtLastError() {
+  saw_refusals();
+  return last_error;
+}
 const char* cudaGetErrorName(cudaError_t error) {
   const error_text* t = find(error);
   return t != nullptr ? t->name : "unrecognized error code";

@@ -1,8 +1,7 @@
 /// Events: marks in streams, by which streams and the host wait for each other.
 #include "engine/task_order.hpp"
-#include "runtime/current_device.hpp"
-#include "runtime/error.hpp"
 #include "runtime/graph.hpp"
+#include "runtime/host_thread.hpp"
 #include "runtime/simulation.hpp"
 
 #include <algorithm>
@@ -20,7 +19,7 @@ class event_done final : public condition {
   int finish() {
     if (!task_) return 0;
     awaited(*task_.get());
-    return std::exchange(task_->queue->error, 0);
+    return fetch_error(the_engine(), *task_->queue);
   }
 
  private:

@@ -1,7 +1,7 @@
 #include "runtime/graph.hpp"
 
 #include "engine/task_order.hpp"
-#include "runtime/error.hpp"
+#include "runtime/host_thread.hpp"
 #include "runtime/simulation.hpp"
 
 #include <algorithm>

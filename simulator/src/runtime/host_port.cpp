@@ -4,6 +4,18 @@
 #include "runtime/simulation.hpp"
 
 namespace devcomm::simulator::detail::host_port {
+namespace {
+
+class device_idle final : public condition {
+ public:
+  explicit device_idle(int device) : device_(device) {}
+  bool holds() override { return the_engine().unfinished_of_device[device_] == 0; }
+
+ private:
+  int device_;
+};
+
+}  // namespace
 
 int device_count() {
   const engine_guard hold;
@@ -51,6 +63,31 @@ void return_device_memory(int device, std::size_t bytes) {
   detail::return_device_memory(device, bytes);
 }
 
+bool has_multicast() {
+  const engine_guard hold;
+  return the_engine().config.multicast != multicast_kind::none;
+}
+
+void add_physical_mapping(std::uint64_t memory, char* base, std::size_t bytes) {
+  const engine_guard hold;
+  detail::add_physical_mapping(memory, base, bytes);
+}
+
+void remove_physical_mapping(char* base) {
+  const engine_guard hold;
+  detail::remove_physical_mapping(base);
+}
+
+void add_multicast_range(char* base, std::size_t bytes, multicast_state* state) {
+  const engine_guard hold;
+  detail::add_multicast_range(base, bytes, state);
+}
+
+void remove_multicast_range(char* base) {
+  const engine_guard hold;
+  detail::remove_multicast_range(base);
+}
+
 void note_shared_memory() {
   const engine_guard hold;
   engine& e = the_engine();
@@ -60,14 +97,33 @@ void note_shared_memory() {
   e.real_offset = e.now - real_time();        // wraps; the sum does again
 }
 
-void begin_looking_on() {
+void begin_observing() {
   const engine_guard hold;
   the_engine().observers.push_back(syscall(SYS_gettid));
 }
 
-void end_looking_on() {
+void end_observing() {
   const engine_guard hold;
   std::erase(the_engine().observers, syscall(SYS_gettid));
+}
+
+void begin_waiting_for_ranks() {
+  const engine_guard hold;
+  the_engine().awaiting_ranks.push_back(syscall(SYS_gettid));
+}
+
+void end_waiting_for_ranks() {
+  const engine_guard hold;
+  std::erase(the_engine().awaiting_ranks, syscall(SYS_gettid));
+}
+
+bool wait_until_idle(int device, std::chrono::milliseconds limit) {
+  constexpr uint64_t steps_at_once = 1000;
+  device_idle idle(device);
+  const auto end = std::chrono::steady_clock::now() + limit;
+  const engine_guard hold;
+  while (!idle.holds() && std::chrono::steady_clock::now() < end) the_engine().host_wait_steps(idle, steps_at_once);
+  return idle.holds();
 }
 
 bool kernels_run() { return __atomic_load_n(&the_engine().grid_count, __ATOMIC_RELAXED) != 0; }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "gpu/device_memory.hpp"
+#include "gpu/multicast.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 
@@ -23,13 +25,27 @@ void retire_range(void* range, std::size_t bytes);
 [[nodiscard]] bool take_device_memory(int device, std::size_t bytes);
 void return_device_memory(int device, std::size_t bytes);
 
+/// Whether the simulated GPUs have an NVLink switch.
+[[nodiscard]] bool has_multicast();
+// As in gpu/multicast.hpp, with the engine's lock.
+void add_physical_mapping(std::uint64_t memory, char* base, std::size_t bytes);
+void remove_physical_mapping(char* base);
+void add_multicast_range(char* base, std::size_t bytes, multicast_state* state);
+void remove_multicast_range(char* base);
+
 /// From now on other processes may change memory that kernels here wait on, so that waiting
 /// kernels are no deadlock.
 void note_shared_memory();
 
-/// The calling thread never acts on behalf of kernels that wait, from `begin_looking_on` to `end_looking_on`.
-void begin_looking_on();
-void end_looking_on();
+/// The calling thread never acts on behalf of kernels that wait, from `begin_observing` to `end_observing`.
+void begin_observing();
+void end_observing();
+/// The calling thread waits for other host threads, although its wait has a limit, from `begin_waiting_for_ranks` to
+/// `end_waiting_for_ranks`.
+void begin_waiting_for_ranks();
+void end_waiting_for_ranks();
+/// Runs kernels until nothing is left to do on the device, at most for `limit` of real time; whether that was so.
+[[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit);
 /// Whether a launch is running; asked without the engine's lock.
 [[nodiscard]] bool kernels_run();
 

@@ -2,9 +2,8 @@
 #include <devcomm/simulator/detail/launch.hpp>
 
 #include "gpu/multiprocessors.hpp"
-#include "runtime/current_device.hpp"
-#include "runtime/error.hpp"
 #include "runtime/graph.hpp"
+#include "runtime/host_thread.hpp"
 #include "runtime/simulation.hpp"
 
 #include <climits>
@@ -82,6 +81,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::unique_ptr<kernel_call
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& a = config.attrs[i];
     if (a.id == cudaLaunchAttributeCooperative) shape.cooperative = a.val.cooperative != 0;
+    if (a.id == cudaLaunchAttributeProgrammaticStreamSerialization)
+      shape.programmatic = a.val.programmaticStreamSerializationAllowed != 0;
   }
   stream_state* s = find_stream(config.stream);
   if (s == nullptr || s->device != current_device()) return keep(cudaErrorInvalidResourceHandle);
@@ -105,6 +106,7 @@ cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* 
   *attributes = {};
   attributes->maxThreadsPerBlock = gpu_limits::threads_per_block;
   attributes->numRegs = 32;
+  attributes->ptxVersion = attributes->binaryVersion = 90;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(shared_limit(function));
   return cudaSuccess;
 }

@@ -4,6 +4,7 @@
 #include "engine/grid.hpp"
 #include "gpu/device_memory.hpp"
 #include "gpu/memory_names.hpp"
+#include "gpu/multicast.hpp"
 #include "gpu/shared_memory.hpp"
 #include "runtime/simulation.hpp"
 
@@ -48,8 +49,11 @@ const void* address_in(const char* report) {
 void explain(const char* report) {
   const void* const address = address_in(report);
   if (address == nullptr) return;
-  std::string where = describe_in_window(address);
+  std::string where = describe_multicast(address);
+  if (!where.empty()) where += ", which only multimem accesses may use (multimem::ptr)";
+  if (where.empty()) where = describe_in_window(address);
   if (where.empty()) where = describe_allocation(address);
+  if (where.empty()) where = describe_far_from_window(address);
   if (where.empty() && this_block != nullptr) {
     where = shared_memory::describe(address, this_block->launch.shape.dynamic_bytes);
   }

@@ -2,6 +2,8 @@
 
 #include "engine/dispatcher.hpp"
 #include "engine/fiber.hpp"
+#include "runtime/fault.hpp"
+#include "runtime/host_thread.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 
@@ -13,9 +15,45 @@
 namespace devcomm::simulator::detail {
 namespace {
 
+constinit engine* made = nullptr;
+
 engine& make_engine() {
-  return *new engine(settings_from_environment(), schedule_log::from_environment(),
-                     [](engine& e) { dispatcher(e).run(); });
+  explain_faults();
+  made =
+      new engine(settings_from_environment(), schedule_log::from_environment(), [](engine& e) { dispatcher(e).run(); });
+  return *made;
+}
+
+/// Ends a program as failed that would end well without having seen whether its kernels were right.
+void report_unseen(int status, void*) {
+  constexpr int unseen_status = 65;
+  if (status != 0 || made == nullptr) return;
+  {
+    const engine_guard hold;
+    const uint64_t failed = made->unfetched_failures;
+    const uint64_t unfinished = made->unfinished_launches;
+    const char* const refused = unseen_refusal();
+    if (failed == 0 && unfinished == 0 && refused == nullptr) return;
+    if (failed == 0 && refused != nullptr) {
+      std::fprintf(stderr,
+                   "devcomm simulator: the program ends well although a launch by <<<>>> was refused: %s. Call "
+                   "cudaGetLastError after each launch, and check what that returns\n",
+                   refused);
+    } else if (failed != 0) {
+      std::fprintf(stderr,
+                   "devcomm simulator: the program ends well although a launch has failed, as no call has returned the "
+                   "error: %s. Synchronize with each stream, and check what that returns\n",
+                   made->failure_text().c_str());
+    } else {
+      std::fprintf(stderr,
+                   "devcomm simulator: the program ends before %llu of its launches have, so that nobody knows "
+                   "whether they are right. Synchronize with each stream, and check what that returns\n",
+                   static_cast<unsigned long long>(unfinished));
+    }
+  }
+  static_cast<void>(host::detail::live_objects::report_all());
+  std::fflush(nullptr);
+  std::_Exit(unseen_status);
 }
 
 /// Of windows and device communicators.
@@ -28,7 +66,10 @@ void report_leaks() {
 }
 
 /// Before the constructors of the program's static objects, which may own some: so it comes after their destructors.
-__attribute__((constructor(101))) void expect_end() { std::atexit(&report_leaks); }
+__attribute__((constructor(101))) void expect_end() {
+  std::atexit(&report_leaks);
+  on_exit(&report_unseen, nullptr);
+}
 
 }  // namespace
 

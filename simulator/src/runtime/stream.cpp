@@ -1,9 +1,8 @@
 #include "runtime/stream.hpp"
 
 #include "engine/task_order.hpp"
-#include "runtime/current_device.hpp"
-#include "runtime/error.hpp"
 #include "runtime/graph.hpp"
+#include "runtime/host_thread.hpp"
 #include "runtime/simulation.hpp"
 
 #include <sys/syscall.h>
@@ -122,7 +121,9 @@ std::vector<stream_state*> streams_of(int device) {
 
 task_ref enqueue(stream_state& stream, const operation_ref& work) {
   task_ref t = make_task(the_engine(), stream, work);
-  comes_after(*t.get(), stream.tail);
+  const launch_shape* const shape = work.what->shape();
+  const bool early = shape != nullptr && shape->programmatic && !the_engine().order.explores();
+  if (!early || !starts_beside(*t.get(), stream.tail)) comes_after(*t.get(), stream.tail);
   for (const task_ref& earlier : stream.extra) comes_after(*t.get(), earlier);
   stream.extra.clear();
   if (stream.legacy) {
@@ -143,7 +144,7 @@ int synchronize(stream_state& stream) {
   for (const task_ref& event : stream.extra) all.add(event);
   the_engine().host_wait(all);
   all.acquire();
-  return std::exchange(stream.error, 0);
+  return fetch_error(the_engine(), stream);
 }
 
 int synchronize_device(int device) {
@@ -156,7 +157,7 @@ int synchronize_device(int device) {
   all.acquire();
   int error = 0;
   for (stream_state* s : streams_of(device)) {
-    const int of_stream = std::exchange(s->error, 0);
+    const int of_stream = fetch_error(the_engine(), *s);
     if (error == 0) error = of_stream;
   }
   return error;
@@ -224,7 +225,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   the_engine().host_wait_steps(all, 1000);
   if (!all.holds()) return cudaErrorNotReady;
   all.acquire();
-  return keep(std::exchange(s->error, 0));
+  return keep(fetch_error(the_engine(), *s));
 }
 
 cudaError_t cudaDeviceSynchronize() {

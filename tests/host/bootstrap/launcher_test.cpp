@@ -272,7 +272,7 @@ TEST_CASE("the secret is given, or one for each job") {
   CHECK(secret(given)[15] == std::byte{0xff});
   CHECK(secret(given)[10] == std::byte{0xaa});
   CHECK(secret(shell) == secret(with(shell, {{"DEVCOMM_RANK", "0"}})));
-  CHECK(secret(shell) != secret(with(shell, {{"DEVCOMM_SIZE", "5"}})));
+  CHECK(secret(shell) == secret(with(shell, {{"DEVCOMM_SIZE", "5"}})));  // they meet, and are told
   CHECK(secret(torchrun) != secret(with(torchrun, {{"TORCHELASTIC_RUN_ID", "x"}})));
   CHECK(secret(mpirun) != secret(with(mpirun, {{"PMIX_NAMESPACE", "x"}})));
   CHECK(secret(srun) != secret(with(srun, {{"SLURM_JOB_ID", "78"}})));
@@ -309,6 +309,24 @@ TEST_CASE("environment_bootstrap starts a job from the process's variables") {
     }
   });
   CHECK(first_failure(outcomes) == "");
+}
+
+TEST_CASE("processes that a plain shell started with different sizes are told both at once") {
+  const host::unique_id place = host::unique_id::create();  // reserves the port
+  const auto outcomes = on_processes(2, [&](int rank) {
+    ::setenv("DEVCOMM_RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("DEVCOMM_SIZE", rank == 0 ? "2" : "3", 1);
+    ::setenv("DEVCOMM_ROOT", (place.host() + ":" + std::to_string(place.port())).c_str(), 1);
+    ::unsetenv("DEVCOMM_SECRET");
+    static_cast<void>(host::environment_bootstrap(20s));
+  });
+  for (const outcome& o : outcomes) {
+    CAPTURE(o.text);
+    CHECK(o.kind == "invalid_argument");
+    CHECK(o.says("rank 1 of 3, but rank 0"));
+    CHECK(o.says("start all ranks with one size"));
+    CHECK(o.took < 3s);
+  }
 }
 
 TEST_CASE("without a launcher environment_bootstrap says how to start") {

@@ -7,9 +7,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 using namespace devcomm_test;
 namespace host = devcomm::host;
@@ -50,6 +52,26 @@ void check_missing_rank(host::bootstrap& job) {
   }
 }
 
+/// Rank 1 comes after the others have given up; MPI then completes what they had begun, and writes the result.
+void check_late_start(int rank) {
+  constexpr std::byte pattern{0xab};
+  std::vector<std::vector<std::byte>> memory;
+  if (rank != 1) {
+    const outcome o = outcome_of([] { static_cast<void>(host::mpi_bootstrap(MPI_COMM_WORLD, 300ms)); });
+    require(o.kind == "timeout_error", "a rank that does not start ends the start of the others",
+            o.kind + ": " + o.text);
+    for (std::size_t i = 0; i < 400; ++i) memory.emplace_back(8 + i, pattern);  // among them where the bootstrap lay
+  } else {
+    std::this_thread::sleep_for(1s);
+    static_cast<void>(outcome_of([] { static_cast<void>(host::mpi_bootstrap(MPI_COMM_WORLD, 2s)); }));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (const auto& each : memory) {
+    require(std::all_of(each.begin(), each.end(), [](std::byte b) { return b == pattern; }),
+            "MPI writes to nothing that was freed", std::to_string(each.size()) + " bytes were changed");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -64,6 +86,11 @@ int main(int argc, char** argv) {
   });
   require(o.ok(), "no error", o.kind + ": " + o.text);
   MPI_Barrier(MPI_COMM_WORLD);
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size > 1) check_late_start(rank);
   MPI_Finalize();
   return 0;
 }

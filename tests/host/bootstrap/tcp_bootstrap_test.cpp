@@ -419,18 +419,48 @@ TEST_CASE("of two processes that prove one rank at the same moment, one joins") 
   CHECK(acceptor.refusals().find("rank 1 has already joined from 127.0.0.1:") != std::string::npos);
 }
 
-TEST_CASE("a rank of another size is refused, and rank 0 names it when it times out") {
+TEST_CASE("a rank of another size ends the job at once, and all are told both sizes") {
+  const auto id = host::unique_id::create();
+  const auto start = [&](int rank, int size) {
+    return std::async(std::launch::async, [&id, rank, size] {
+      return outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, rank, size, 20s)); });
+    });
+  };
+  auto root = start(0, 4);
+  auto joined = start(2, 4);
+  std::this_thread::sleep_for(300ms);
+  const outcome other = start(1, 3).get();
+  auto late = start(3, 4);
+  CHECK(other.kind == "invalid_argument");
+  CHECK(other.says("it is rank 1 of 3, but rank 0 was started for 4; start all ranks with one size"));
+  for (const outcome& o : {root.get(), joined.get()}) {
+    CAPTURE(o.text);
+    CHECK(o.kind == "invalid_argument");
+    CHECK(o.says("was started as rank 1 of 3, but rank 0 for 4 ranks; start all ranks with one size"));
+    CHECK(o.took < 3s);
+  }
+  const outcome last = late.get();
+  CAPTURE(last.text);
+  CHECK(last.says("was started as rank 1 of 3, but rank 0 for 4 ranks"));
+  CHECK(last.took < 3s);
+}
+
+TEST_CASE("rank 0 names a second process with one rank when the first ends, and when it times out") {
+  const bool ends = GENERATE(true, false);
   const auto id = host::unique_id::create();
   auto root = std::async(std::launch::async,
-                         [&] { return outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, 0, 2, 1s)); }); });
-  const outcome o = outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, 5, 8, 5s)); });
-  CHECK(o.kind == "invalid_argument");
-  CHECK(o.says("rank 5 of 8"));
-  CHECK(o.says("rank 0 was started for 2"));
+                         [&] { return outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, 0, 3, 2s)); }); });
+  auto twin = knock(id);
+  static_cast<void>(prove(twin, id, 1, 3));
+  const outcome second = outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, 1, 3, 5s)); });
+  CHECK(second.kind == "invalid_argument");
+  if (ends) twin.reset();  // as where a launcher ends all when one fails
   const outcome zero = root.get();
-  CHECK(zero.kind == "timeout_error");
-  CHECK(zero.says("rank 1 to join"));
-  CHECK(zero.says("rank 5 of 8"));
+  CAPTURE(zero.text);
+  CHECK(zero.kind == (ends ? "remote_error" : "timeout_error"));
+  CHECK(zero.says("refused so far: 127.0.0.1:"));
+  CHECK(zero.says("rank 1 has already joined from 127.0.0.1:"));
+  CHECK(zero.says("give every process a rank of its own"));
 }
 
 TEST_CASE("a rank outside the job is refused by rank 0 itself") {

@@ -84,7 +84,8 @@ TEST_CASE("DEVCOMM_TIMEOUT overrides the option") {
   const scoped_variable variable("DEVCOMM_TIMEOUT", "0.25");
   const auto ends = on_threads(1, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
-    require(comm.create_device_comm(comm.requirements()).get().timeout == 250000000u, "seconds become nanoseconds");
+    const auto device_comm = comm.create_device_comm(comm.requirements());
+    require(device_comm.get().timeout == 250000000u, "seconds become nanoseconds");
   });
   CHECK(ends == all_ok(1));
 }
@@ -128,6 +129,36 @@ TEST_CASE("a program built with another layout is refused on all ranks") {
     CHECK(end.find("not_supported: communicator") == 0);
     CHECK(end.find("rank 1 was built with layout version 99") != std::string::npos);
   }
+}
+
+TEST_CASE("versions are compared before anything else travels") {
+  class counting final : public host::bootstrap {
+   public:
+    explicit counting(std::shared_ptr<host::bootstrap> real) : real_(std::move(real)) {}
+    [[nodiscard]] int rank() const noexcept override { return real_->rank(); }
+    [[nodiscard]] int size() const noexcept override { return real_->size(); }
+    void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                    std::chrono::milliseconds limit) override {
+      sizes.push_back(mine.size());
+      real_->all_gather(mine, all, limit);
+    }
+    std::vector<std::size_t> sizes;
+
+   private:
+    std::shared_ptr<host::bootstrap> real_;
+  };
+  const auto ends = on_threads(3, [](auto bootstrap) {
+    const auto counted = std::make_shared<counting>(std::move(bootstrap));
+    host::communicator_options options;
+    if (counted->rank() == 1) options.layout_version = 99;
+    try {
+      host::communicator comm(counted, options);
+    } catch (const host::not_supported&) {
+      require(counted->sizes == std::vector<std::size_t>{64}, "one message of 64 bytes was sent");
+      throw;
+    }
+  });
+  for (const std::string& end : ends) CHECK(end.find("rank 1 was built with layout version 99") != std::string::npos);
 }
 
 TEST_CASE("a device that does not exist fails on all ranks") {

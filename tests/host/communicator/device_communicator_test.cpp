@@ -1,11 +1,24 @@
+#include <devcomm/diagnostics/trace.hpp>
 #include <devcomm/host/communicator.hpp>
+#include <devcomm/host/watchdog.hpp>
 
 #include "rank_harness.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
 
 using namespace devcomm;
 using namespace devcomm_test;
@@ -58,6 +71,56 @@ TEST_CASE("requirements that differ fail on all ranks and name the one that diff
   }
 }
 
+TEST_CASE("what kernels find without a handle is asked for once") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    auto needs = comm.requirements();
+    needs.lsa_barriers(1).lsa_barriers(2);
+    static_cast<void>(comm.create_device_comm(needs));
+  });
+  for (const std::string& end : ends) {
+    CAPTURE(end);
+    CHECK(end.find("invalid_argument: create_device_comm") == 0);
+    CHECK(end.find("lsa_barriers twice, and kernels would find the last one only; ask once for all, or add "
+                   "lsa::barriers{team, count}") != std::string::npos);
+  }
+  const auto traced = on_threads(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    static_cast<void>(comm.create_device_comm(comm.requirements().with(tracing{1, 8}).with(tracing{1, 8})));
+  });
+  CHECK(traced[0].find("tracing twice") != std::string::npos);
+}
+
+TEST_CASE("a kernel that needs the LSA team to be the world is refused where it is not, by name") {
+  for (const int lsa_size : {2, 4}) {
+    const auto ends = on_threads(4, [lsa_size](auto bootstrap) {
+      host::communicator comm(std::move(bootstrap), {.lsa_size = lsa_size});
+      const auto device = comm.create_device_comm(comm.requirements().lsa_barriers(1).with(lsa::whole_world{}));
+      require(device.get().lsa_rank() == comm.rank(), "the ranks are one team");
+    });
+    for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+      CAPTURE(ends[rank]);
+      if (lsa_size == 4) {
+        CHECK(ends[rank] == "ok");
+      } else {
+        CHECK(ends[rank].find("not_supported: create_device_comm") == 0);
+        CHECK(ends[rank].find("lsa::whole_world, and the LSA team is 2 of 4 ranks (from rank " +
+                              std::to_string(rank / 2 * 2) + ")") != std::string::npos);
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank's index in its LSA team differs from its rank where there are several teams") {
+  const auto ends = on_threads(4, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 2});
+    const auto device = comm.create_device_comm(comm.requirements());
+    require(device.get().lsa_rank() == comm.rank() % 2, "the index in a team of 2");
+    require(device.get().lsa_rank() == device.get().lsa().rank, "the team's");
+  });
+  CHECK(ends == all_ok(4));
+}
+
 TEST_CASE("requirements of one size in another order differ") {
   const auto ends = on_threads(2, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
@@ -93,11 +156,12 @@ TEST_CASE("abort reaches every device communicator of the rank, those made later
     const uint32_t expected = comm.rank() == 1 ? abort_by_host : 0;
     for (const auto* each : {&before, &after}) {
       require(std::atomic_ref(each->get().failures->abort).load() == expected,
-              "the abort word is as the rank's health");
+              "the abort word is the rank's abort state");
     }
     require(comm.aborted() == (comm.rank() == 1), "only the rank that aborted is aborted");
-    comm.barrier();
-    comm.check();
+    if (comm.rank() == 0) comm.check();
+    comm.barrier();  // the error below tells rank 0
+    if (comm.rank() == 1) comm.check();
   });
   CHECK(ends[0] == "ok");
   CHECK(ends[1].find("kernel_error: check (rank 1 of 2): abort() was called") == 0);
@@ -209,4 +273,59 @@ TEST_CASE("a failed wait is described as a sentence") {
   CHECK(host::describe(r) ==
         "rank 2, block 3: LSA barrier 3: launch mismatch: rank 1 called all_reduce_one_shot of packs 8 to 16 of 4-byte "
         "elements with root 1 where rank 2 called all_reduce_one_shot of packs 0 to 16 of 4-byte elements with root 0");
+}
+
+TEST_CASE("a watchdog whose thread cannot start leaves nothing behind, and starts the next time") {
+  const auto ends = on_processes(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.watchdog = true});
+    // A stack that the address space has no room for.
+    constexpr std::size_t stack_bytes = std::size_t{1} << 30;
+    pthread_attr_t large;
+    require(::pthread_attr_init(&large) == 0 && ::pthread_attr_setstacksize(&large, stack_bytes) == 0 &&
+                ::pthread_setattr_default_np(&large) == 0,
+            "threads get large stacks");
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limit{};
+    require(::getrlimit(RLIMIT_AS, &limit) == 0, "there is a limit");
+    const rlimit little{pages * static_cast<std::size_t>(::getpagesize()) + stack_bytes / 4, limit.rlim_max};
+    require(::setrlimit(RLIMIT_AS, &little) == 0, "it can be lowered");
+    bool failed = false;
+    try {
+      static_cast<void>(comm.create_device_comm(comm.requirements()));
+    } catch (const std::system_error&) {
+      failed = true;
+    }
+    require(::setrlimit(RLIMIT_AS, &limit) == 0, "and raised again");
+    require(failed, "no thread, no device communicator");
+    require(host::describe_waits().empty(), "nothing is watched");
+    const std::size_t before = count_holdings().threads;
+    const auto device = comm.create_device_comm(comm.requirements());
+    require(count_holdings().threads == before + 1, "the watchdog's thread runs");
+  });
+  CHECK(ends == all_ok(1));
+}
+
+TEST_CASE("what prints the watchdog's reports may destroy the last device communicator") {
+  const auto ends = on_processes(1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.watchdog = true});
+    std::mutex mutex;
+    std::optional<host::device_communicator> device = comm.create_device_comm(comm.requirements());
+    std::atomic<bool> printed{false};
+    host::set_watchdog({std::chrono::milliseconds(0), true, [&](const std::string&) {
+                          const std::lock_guard lock(mutex);
+                          device.reset();
+                          printed = true;
+                        }});
+    ::raise(SIGUSR1);
+    for (int i = 0; i < 2000 && !printed; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    require(printed, "the report comes, and its thread does not wait for itself");
+    const auto again = comm.create_device_comm(comm.requirements());
+    printed = false;
+    ::raise(SIGUSR1);
+    for (int i = 0; i < 2000 && !printed; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    require(printed, "a new thread reports");
+    host::set_watchdog({});
+  });
+  CHECK(ends == all_ok(1));
 }

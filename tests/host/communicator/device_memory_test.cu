@@ -30,7 +30,7 @@ std::vector<char> pattern_of(int rank, std::size_t bytes) {
 
 /// Where `w` says that a member's memory lies; the table of registered memory is on the device.
 char* address_of(const window& w, int member) {
-  if (w.table == nullptr) return w.base + static_cast<std::size_t>(member) * w.stride;
+  if (w.base != nullptr) return w.base + static_cast<std::size_t>(member) * w.stride;
   char* address = nullptr;
   require_cuda(cudaMemcpy(&address, w.table + member, sizeof address, cudaMemcpyDeviceToHost), "reading the table");
   return address;
@@ -141,8 +141,16 @@ TEST_CASE("a window takes of its own rank's GPU what was asked for, and gives it
 }
 #endif
 
-TEST_CASE("memory that is not cudaMalloc's is refused by name across processes") {
-  const auto ends = on_processes(2, [](auto bootstrap) {
+namespace {
+
+outcomes on_any(bool processes, int ranks, const rank_body& body) {
+  return processes ? on_processes(ranks, body) : on_threads(ranks, body);
+}
+
+}  // namespace
+
+TEST_CASE("memory that is not cudaMalloc's is refused by name, also within a process") {
+  const auto ends = on_any(GENERATE(true, false), 2, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
     const auto memory = comm.allocate(4096);
     static_cast<void>(comm.register_memory(memory.data(), 4096));
@@ -154,8 +162,54 @@ TEST_CASE("memory that is not cudaMalloc's is refused by name across processes")
   }
 }
 
-TEST_CASE("a registration past the end of its allocation is refused by name across processes") {
-  const auto ends = on_processes(2, [](auto bootstrap) {
+TEST_CASE("host memory is refused by name, also within a process") {
+  const auto ends = on_any(GENERATE(true, false), 2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    std::vector<char> bytes(4096);
+    static_cast<void>(comm.register_memory(bytes.data(), bytes.size()));
+  });
+  for (const std::string& end : ends) {
+    CAPTURE(end);
+    CHECK(end.find(": register_memory (rank ") != std::string::npos);
+    CHECK(end.find("the pointer is not ") != std::string::npos);
+  }
+}
+
+#if !defined(DEVCOMM_SIMULATOR)  // whose pools are as good as cudaMalloc for peers
+TEST_CASE("memory of an asynchronous pool is refused by name where there are peers") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    void* memory = nullptr;
+    require_cuda(cudaMallocAsync(&memory, 4096, cudaStreamPerThread), "cudaMallocAsync");
+    require_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaMallocAsync");
+    const std::string text = text_of<host::error>([&] { static_cast<void>(comm.register_memory(memory, 4096)); });
+    require_cuda(cudaFreeAsync(memory, cudaStreamPerThread), "cudaFreeAsync");
+    require(text.find("it comes from an asynchronous pool (cudaMallocAsync)") != std::string::npos, text);
+  });
+  CHECK(ends == all_ok(2));
+}
+#endif
+
+TEST_CASE("memory of another device than the rank's is refused by name") {
+  int devices = 0;
+  require_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  if (devices < 2) SKIP("one device");
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    require_cuda(cudaSetDevice(1 - comm.device()), "cudaSetDevice");
+    const device_buffer buffer(4096);
+    require_cuda(cudaSetDevice(comm.device()), "cudaSetDevice");
+    static_cast<void>(comm.register_memory(buffer.data(), 4096));
+  });
+  for (const std::string& end : ends) {
+    CAPTURE(end);
+    CHECK(end.find("invalid_argument: register_memory (rank ") == 0);
+    CHECK(end.find("the memory lies on device ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a registration past the end of its allocation is refused by name, also within a process") {
+  const auto ends = on_any(GENERATE(true, false), 2, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
     const device_buffer buffer(4096);
     static_cast<void>(comm.register_memory(buffer.data(), std::size_t{1} << 40));
@@ -165,6 +219,42 @@ TEST_CASE("a registration past the end of its allocation is refused by name acro
     CHECK(end.find("invalid_argument: register_memory (rank ") == 0);
     CHECK(end.find("run past the end of the allocation") != std::string::npos);
   }
+}
+
+TEST_CASE("registered memory of one process is reached where it lies") {
+  const int ranks = GENERATE(1, 2, 3, 8);
+  std::vector<char*> own(static_cast<std::size_t>(ranks));
+  const auto ends = on_threads(ranks, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const device_buffer buffer(777);
+    own[static_cast<std::size_t>(comm.rank())] = buffer.data();
+    const auto memory = comm.register_memory(buffer.data(), 777);
+    const window w = memory.window();
+    require(w.table != nullptr && w.base == nullptr, "registered memory is addressed by a table");
+    require(w.local == buffer.data() && memory.data() == buffer.data(), "the caller's memory stays where it is");
+    for (int peer = 0; peer < ranks; ++peer) {
+      require(address_of(w, peer) == own[static_cast<std::size_t>(peer)], "a peer's address is its own");
+    }
+    exchange_patterns(comm, w);
+  });
+  CHECK(ends == all_ok(ranks));
+}
+
+TEST_CASE("registering null, nothing, or sizes that differ fails by name") {
+  const auto null = on_threads(2, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const device_buffer buffer(8);
+    static_cast<void>(comm.register_memory(comm.rank() == 0 ? nullptr : buffer.data(), 8));
+  });
+  CHECK(null[0].find("invalid_argument: register_memory (rank 0 of 2): the pointer is null") == 0);
+  CHECK(null[1].find("remote_error(0): register_memory (rank 1 of 2): rank 0 failed") == 0);
+
+  const auto sizes = on_threads(2, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const device_buffer buffer(8);
+    static_cast<void>(comm.register_memory(buffer.data(), comm.rank() == 0 ? 4 : 8));
+  });
+  for (const std::string& end : sizes) CHECK(end.find("rank 1 registers 8 bytes and rank 0 4") != std::string::npos);
 }
 
 TEST_CASE("windows of threads") {
@@ -187,7 +277,8 @@ TEST_CASE("a window larger than its GPU's memory fails by name, and all can go o
     try {
       static_cast<void>(comm.allocate(total + 1));
     } catch (const host::system_error&) {
-      exchange_patterns(comm, comm.allocate(4096).window());
+      const auto memory = comm.allocate(4096);
+      exchange_patterns(comm, memory.window());
       throw;
     }
   });

@@ -8,9 +8,12 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 using namespace devcomm;
 using namespace devcomm_test;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -28,6 +31,9 @@ class failing_devices final : public backend {
   void provide_devices(int count) override { real_.provide_devices(count); }
   [[nodiscard]] device_facts facts(int device) override { return real_.facts(device); }
   void make_current(int device) override { real_.make_current(device); }
+  [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit) override {
+    return real_.wait_until_idle(device, limit);
+  }
 
   [[nodiscard]] std::size_t granularity(int device) override { return real_.granularity(device); }
   [[nodiscard]] std::unique_ptr<physical_memory> create_physical(int device, std::size_t bytes,
@@ -62,12 +68,16 @@ class failing_devices final : public backend {
                                                                    std::size_t bytes) override {
     return real_.import_descriptor(device, descriptor, bytes);
   }
-  [[nodiscard]] std::unique_ptr<physical_memory> import_fabric(int device, std::span<const std::byte> handle,
-                                                               std::size_t bytes) override {
-    return real_.import_fabric(device, handle, bytes);
+  [[nodiscard]] std::unique_ptr<physical_memory> import_bytes(int device, handle_kind kind,
+                                                              std::span<const std::byte> handle,
+                                                              std::size_t bytes) override {
+    return real_.import_bytes(device, kind, handle, bytes);
   }
-  [[nodiscard]] exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) override {
-    return real_.export_pointer(device, pointer, bytes);
+  void check_pointer(int device, void* pointer, std::size_t bytes, bool for_peers) override {
+    real_.check_pointer(device, pointer, bytes, for_peers);
+  }
+  [[nodiscard]] exported_pointer export_pointer(int device, void* pointer) override {
+    return real_.export_pointer(device, pointer);
   }
   [[nodiscard]] std::unique_ptr<opened_memory> open_pointer(int device, std::span<const std::byte> handle) override {
     return real_.open_pointer(device, handle);
@@ -91,6 +101,36 @@ TEST_CASE("a communicator and its children use the devices that the options name
   });
   CHECK(ends == all_ok(2));
   CHECK(devices.created == 4);
+}
+
+TEST_CASE("a failed allocation leaves nothing of its peers' memory in any process") {
+  const auto ends = on_processes(3, [&](auto bootstrap) {
+    failing_devices devices;
+    devices.provide_devices(3);
+    host::communicator comm(std::move(bootstrap), {.devices = &devices});
+    const auto fail = [&] {
+      devices.without_memory = 1;
+      const std::string text = text_of<host::error>([&] { (void)comm.allocate(100); });
+      require(text.find("out of memory on purpose") != std::string::npos, "the text tells why: " + text);
+      devices.without_memory = -1;
+    };
+    const auto descriptors = [] { return count_holdings().descriptors; };
+    fail();  // links between the ranks are made as they are first used
+    comm.barrier();
+    const std::size_t before = descriptors();
+    constexpr std::size_t failures = 10;
+    for (std::size_t i = 0; i < failures; ++i) fail();
+    comm.barrier();
+    // What is on its way arrives. Each failure would leave the descriptors of two peers; a link that is made late, one.
+    constexpr std::size_t of_links = 4;
+    for (int i = 0; i < 200 && descriptors() > before + of_links; ++i) std::this_thread::sleep_for(10ms);
+    const std::size_t after = descriptors();
+    require(after <= before + of_links,
+            "descriptors: " + std::to_string(before) + " before, " + std::to_string(after) + " after");
+    const auto window = comm.allocate(100);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(3));
 }
 
 TEST_CASE("a device without memory is an error on every rank, after which allocation succeeds") {

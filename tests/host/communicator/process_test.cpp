@@ -1,9 +1,12 @@
 #include <devcomm/host/communicator.hpp>
 
+#include <device/backend.hpp>
+
 #include "rank_harness.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 
 #include <unistd.h>
 
@@ -48,16 +51,16 @@ void require_loss(const host::communicator& comm, int culprit) {
 
 }  // namespace
 
-TEST_CASE("processes reach each other's windows by descriptors and by fabric handles") {
+TEST_CASE("processes reach each other's windows by every kind of handle") {
   const int ranks = GENERATE(2, 3, 4, 7, 8);
-  const std::string kind = GENERATE("file descriptor", "fabric");
-  CAPTURE(ranks, kind);
+  const auto kind = GENERATE(from_range(host::detail::handle_kinds));
+  CAPTURE(ranks, kind.name);
   const auto ends = on_processes(ranks, [&](auto bootstrap) {
-    if (kind == "fabric") ::setenv("DEVCOMM_MEMORY_HANDLE", "fabric", 1);
+    ::setenv("DEVCOMM_MEMORY_HANDLE", std::string(kind.variable).c_str(), 1);
     host::communicator comm(std::move(bootstrap));
     require(comm.lsa().size == ranks, "processes of one host are one LSA team");
     const auto memory = comm.allocate(10007);
-    require(memory.handle_type() == kind, "the way is reported: " + memory.handle_type());
+    require(memory.handle_type() == kind.name, "the way is reported: " + memory.handle_type());
     exchange_patterns(comm, memory.window());
     const auto again = comm.allocate(5);
     exchange_patterns(comm, again.window());
@@ -79,7 +82,7 @@ TEST_CASE("processes that hold several ranks each reach all of them, at one addr
         std::atomic<char*>& base = base_of_team[w.lsa_first];
         require(base.compare_exchange_strong(expected, w.base) || expected == w.base, "a byte has one address here");
         require(memory.handle_type() == (lsa_size == 2 ? "same process" : "file descriptor"),
-                "a team says how it meets");
+                "a team reports its handle type");
         exchange_patterns(comm, w);
       },
       2);

@@ -78,3 +78,34 @@ TEST_CASE("an error at start-up of one rank ends the run with that error") {
           host::run_ranks(options, [](host::communicator&) {});
         }).find("an LSA team of 3 does not divide 2 ranks") != std::string::npos);
 }
+
+namespace {
+
+/// A record of a wait that failed, written as a kernel does.
+void record_failure(const host::device_communicator& comm) {
+  failure_log& log = *comm.get().failures;
+  log.records[0].rank = 0;
+  std::atomic_ref(log.records[0].ready).store(1, std::memory_order_release);
+}
+
+}  // namespace
+
+TEST_CASE("a wait that failed and that the body did not look at fails the run") {
+  const auto run = [](auto&& look) {
+    host::run_ranks({.ranks = 2}, [&](host::communicator& comm) {
+      const host::device_communicator made = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+      if (comm.rank() == 1) record_failure(made);
+      look(comm, made);
+    });
+  };
+  const auto nothing = [](host::communicator&, const host::device_communicator&) {};
+  CHECK(text_of<host::kernel_error>([&] { run(nothing); }).find("check (rank 1 of 2): a kernel's wait failed") == 0);
+
+  run([](host::communicator&, const host::device_communicator& made) { static_cast<void>(made.failures()); });
+  run([](host::communicator& comm, const host::device_communicator&) {
+    try {
+      comm.check();
+    } catch (const host::kernel_error&) {
+    }
+  });
+}

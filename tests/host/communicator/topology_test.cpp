@@ -76,12 +76,12 @@ TEST_CASE("processes are told apart by host and pid, in the order of their first
 }
 
 TEST_CASE("memory travels by descriptor first, by fabric else, or as the environment says") {
-  device_info both{};
-  both.file_descriptors = both.fabric = 1;
-  device_info fabric_only{};
-  fabric_only.fabric = 1;
-  CHECK(common_handle(both, both, handle_kind::none) == handle_kind::file_descriptor);
-  CHECK(common_handle(both, both, handle_kind::fabric) == handle_kind::fabric);
-  CHECK(common_handle(both, fabric_only, handle_kind::none) == handle_kind::fabric);
-  CHECK(common_handle(both, fabric_only, handle_kind::file_descriptor) == handle_kind::none);
+  const std::uint32_t fabric = bit_of(handle_kind::fabric);
+  const std::uint32_t both = bit_of(handle_kind::file_descriptor) | fabric;
+  CHECK(common_handle(both, handle_kind::none) == handle_kind::file_descriptor);
+  CHECK(common_handle(both, handle_kind::fabric) == handle_kind::fabric);
+  CHECK(common_handle(both & fabric, handle_kind::none) == handle_kind::fabric);
+  CHECK(common_handle(both & fabric, handle_kind::file_descriptor) == handle_kind::none);
+  CHECK(common_handle(0, handle_kind::none) == handle_kind::none);
+  CHECK(common_handle(bit_of(handle_kind::none), handle_kind::none) == handle_kind::none);
 }

@@ -36,6 +36,35 @@ TEST_CASE("a variable that is unset has no value") {
   CHECK(!seconds_variable(with("1"), "DEVCOMM_Y", {}, ""));
 }
 
+TEST_CASE("variables that nobody knows are named, with the nearest one that is known") {
+  const auto said = [](std::initializer_list<const char*> settings) {
+    std::vector<const char*> all(settings);
+    all.push_back(nullptr);
+    return misspelt_variables(all.data());
+  };
+  const auto meant = [&](const std::string& name, const std::string& right) {
+    return said({(name + "=1").c_str()}) ==
+           "devcomm: the environment has " + name + ", which devcomm does not know; did you mean " + right + "?\n";
+  };
+  CHECK(meant("DEVCOMM_TIMOUT", "DEVCOMM_TIMEOUT"));
+  CHECK(meant("DEVCOMM_LSA_SZIE", "DEVCOMM_LSA_SIZE"));
+  CHECK(meant("DEVCOMM_CHECK_LAUNCHES", "DEVCOMM_CHECK_LAUNCH"));
+  CHECK(meant("DEVCOMM_SIM_SEDE", "DEVCOMM_SIM_SEED"));
+  CHECK(meant("DEVCOMM_RNAK", "DEVCOMM_RANK"));
+  CHECK(
+      said({"DEVCOMM_QUITE_ANOTHER=1"}) ==
+      "devcomm: the environment has DEVCOMM_QUITE_ANOTHER, which devcomm does not know; docs/environment.md lists what "
+      "it knows\n");
+  CHECK(said({"DEVCOMM_TIMEOUT=1", "DEVCOM_TIMEOUT=1", "PATH=/bin", "devcomm_timeout=1", "=", ""}).empty());
+  CHECK(said({"DEVCOMM_RANKZ=1", "DEVCOMM_TIMEOUTS"}).find("\ndevcomm: the environment has DEVCOMM_TIMEOUTS, ") !=
+        std::string::npos);
+}
+
+TEST_CASE("the reader refuses to be asked for a variable that is not listed") {
+  CHECK(process_variables()("DEVCOMM_TEST_SEEDS") != "no such value");
+  CHECK_THROWS_AS(process_variables()("DEVCOMM_NOT_LISTED"), std::logic_error);
+}
+
 TEST_CASE("values within their range are taken, seconds rounded up to milliseconds") {
   CHECK(integer_variable(with("8"), "DEVCOMM_X", 1, 8, "") == 8);
   CHECK(flag_variable(with("0"), "DEVCOMM_X") == false);

@@ -29,6 +29,13 @@ class bootstrap {
   /// `all` receives `size() * mine.size()` bytes, rank 0's first.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                           std::chrono::milliseconds limit) = 0;
+
+  /// Rank `culprit` is lost, and `why`: ends this rank's `all_gather`, and each later one, with `remote_error`, also
+  /// while it waits. Called from another thread than `all_gather`. An implementation without it waits for its limit.
+  virtual void interrupt(int culprit, const std::string& why) {
+    static_cast<void>(culprit);
+    static_cast<void>(why);
+  }
 };
 
 /// Default limit of every blocking step of start-up; `DEVCOMM_BOOTSTRAP_TIMEOUT` (seconds) changes it.

@@ -8,6 +8,8 @@
 #include <devcomm/host/error.hpp>
 #include <devcomm/host/properties.hpp>
 #include <devcomm/lsa/barriers.hpp>
+#include <devcomm/lsa/whole_world.hpp>
+#include <devcomm/multimem/resources.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -21,9 +23,14 @@ namespace devcomm::host {
 
 class communicator;
 
+/// What is asked of multicast for a window: `multimem_policy::none`, `multimem_policy::required` or
+/// `multimem_policy::or_software`.
+using multimem_policy = devcomm::multimem::policy;
+
 namespace detail {
 class backend;
-}
+struct ended_rank;
+}  // namespace detail
 
 /// Memory of the same size on every rank of a communicator, freed on destruction. Move-only.
 ///
@@ -35,20 +42,28 @@ class symmetric_memory {
   symmetric_memory& operator=(symmetric_memory&&) noexcept;
   ~symmetric_memory();
 
-  /// The kernel argument.
-  [[nodiscard]] const devcomm::window& window() const noexcept;
+  /// The kernel argument. Not of a temporary, which frees the memory before a kernel has run: keep the owner in a
+  /// variable.
+  [[nodiscard]] const devcomm::window& window() const& noexcept;
+  void window() const&& = delete;
   /// This rank's part, and its size as asked for.
-  [[nodiscard]] void* data() const noexcept;
+  [[nodiscard]] void* data() const& noexcept;
+  void data() const&& = delete;
   [[nodiscard]] std::size_t bytes() const noexcept;
   /// Its name in messages.
   [[nodiscard]] const std::string& name() const noexcept;
   /// How peers map it: "same process", "file descriptor", "fabric" or "CUDA IPC".
   [[nodiscard]] const std::string& handle_type() const noexcept;
+  /// Whether the window has a multicast address, and by what means; if not, why, and whether kernels that use multimem
+  /// run in software on it.
+  [[nodiscard]] const capability& multimem() const noexcept;
 
   template <class T>
-  [[nodiscard]] sym_ptr<T> pointer() const noexcept {
+  [[nodiscard]] sym_ptr<T> pointer() const& noexcept {
     return {window(), 0};
   }
+  template <class T>
+  void pointer() const&& = delete;
 
  private:
   friend class communicator;
@@ -58,18 +73,23 @@ class symmetric_memory {
 };
 
 /// Owner of a `device_comm` and of the resources behind it. Move-only.
+///
+/// *Lifetime*: kernels that use it must be over before it is destroyed. Where an exception destroys it, the waits of
+/// such kernels end, on all ranks of this host.
 class device_communicator {
  public:
   device_communicator(device_communicator&&) noexcept;
   device_communicator& operator=(device_communicator&&) noexcept;
   ~device_communicator();
 
-  /// The kernel argument, by value.
-  [[nodiscard]] const device_comm& get() const noexcept;
+  /// The kernel argument, by value. Not of a temporary, which ends before a kernel has run: keep the owner in a
+  /// variable.
+  [[nodiscard]] const device_comm& get() const& noexcept;
+  void get() const&& = delete;
 
   /// Failed waits of this rank so far, oldest first; safe while kernels run.
   [[nodiscard]] std::vector<failure_record> failures() const;
-  /// Throws `kernel_error` with a sentence for each failed wait, if there was one.
+  /// As the communicator's `check`, of this device communicator's failed waits.
   void check() const;
 
  private:
@@ -109,6 +129,9 @@ struct communicator_options {
 /// `clear_trace`, `barrier`): every rank calls, in the same order. When one rank fails, all throw: the one its own
 /// error, the others `remote_error` naming it. When a rank is missing, `timeout_error` names it.
 ///
+/// An exception that destroys it on one rank ends the waits of the others, on the host and in kernels, as `abort` does;
+/// their `check` and their collective calls throw `remote_error` that names the rank.
+///
 /// One thread at a time may use a communicator; `abort` may be called from any.
 class communicator {
  public:
@@ -127,8 +150,11 @@ class communicator {
   [[nodiscard]] const host::properties& properties() const noexcept;
 
   /// `bytes` (the same on all ranks, at least 1) of zeroed device memory on every rank. `name` is for messages, which
-  /// say "window 3" without one; `made` is the line to report when it outlives its communicator.
+  /// say "window 3" without one; `made` is the line to report when it outlives its communicator. Of windows with
+  /// multimem kernels make `multimem::ptr`: `multimem_policy::required` throws `not_supported`, with the reason, where
+  /// there is no multicast; `multimem_policy::or_software` falls back, and the result's `multimem()` says so.
   [[nodiscard]] symmetric_memory allocate(std::size_t bytes, std::string_view name = {},
+                                          devcomm::multimem::policy asked = devcomm::multimem::policy::none,
                                           code_place made = code_place::here());
 
   /// A window over memory that the caller allocated with `cudaMalloc` and keeps alive. Addresses may
@@ -165,11 +191,13 @@ class communicator {
   /// World rank of a process of this host that ended without destroying its communicator, or -1. This communicator is
   /// then aborted.
   [[nodiscard]] int dead_rank() const noexcept;
-  /// Throws `remote_error` when a peer died, `kernel_error` when a wait failed or `abort` was called; also
-  /// for failures of device communicators that have been destroyed since.
+  /// Throws `remote_error` when a peer is lost, or gave up a device communicator, because of an exception for example;
+  /// `kernel_error` when a wait failed or `abort` was called. Also for failures of device communicators that have been
+  /// destroyed since.
   void check() const;
 
  private:
+  friend struct detail::ended_rank;
   class state;
   communicator() noexcept;
   std::unique_ptr<state> state_;

@@ -21,7 +21,7 @@ struct properties {
   capability file_descriptor_handles;
   capability fabric_handles;
   capability cuda_ipc;   ///< `register_memory` across processes
-  capability multicast;  ///< NVLink multicast
+  capability multicast;  ///< NVLink multicast among the LSA team; without it multimem is in software
   capability network;    ///< GIN
   capability timing;     ///< whether kernel times are those of a GPU
 };

@@ -139,6 +139,11 @@ acceptor::progress acceptor::check_proof(pending_connection& s, std::vector<join
   send_at_once(s.connection.get(), answer.encode(seen, secret_));
   if (!answer.text.empty()) {
     refuse(s, answer.text);
+    if (why_never_.empty() && s.said.size != static_cast<std::uint32_t>(size_)) {
+      why_never_ = "a process at " + s.address + " was started as rank " + std::to_string(s.said.rank) + " of " +
+                   std::to_string(s.said.size) + ", but rank 0 for " + std::to_string(size_) +
+                   " ranks; start all ranks with one size";
+    }
     return progress::done;
   }
   addresses_[s.said.rank] = s.address;

@@ -39,6 +39,8 @@ class acceptor {
 
   /// "refused so far: ..." or empty.
   [[nodiscard]] std::string refusals() const;
+  /// Why this job can never be complete, or empty: a rank of the job was started for another number of ranks.
+  [[nodiscard]] const std::string& why_never() const noexcept { return why_never_; }
 
  private:
   struct pending_connection {
@@ -71,6 +73,7 @@ class acceptor {
   std::vector<pending_connection> pending_;
   std::vector<std::string> first_refusals_;
   std::size_t refused_ = 0;
+  std::string why_never_;
 };
 
 }  // namespace devcomm::host::detail

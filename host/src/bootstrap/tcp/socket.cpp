@@ -1,5 +1,7 @@
 #include "bootstrap/tcp/socket.hpp"
 
+#include "util/quiet_thread.hpp"
+
 #include <devcomm/host/error.hpp>
 
 #include <arpa/inet.h>
@@ -59,7 +61,7 @@ std::shared_ptr<look_up> look_up_until(const std::string& host, const deadline& 
     std::shared_ptr<look_up> answer;
   };
   const auto shared = std::make_shared<box>();
-  std::thread([shared, host] {
+  quiet_thread([shared, host] {
     auto answer = std::make_shared<look_up>(look_up_now(host, 0));
     const std::lock_guard lock(shared->mutex);
     shared->answer = std::move(answer);

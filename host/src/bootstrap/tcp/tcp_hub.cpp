@@ -1,6 +1,7 @@
 #include "bootstrap/tcp/tcp_job.hpp"
 
 #include "bootstrap/gather_arguments.hpp"
+#include "bootstrap/interruption.hpp"
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/reserved_port.hpp"
@@ -62,6 +63,7 @@ class tcp_hub final : public bootstrap {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
     round("all_gather on rank 0 of " + std::to_string(size_), mine, all, deadline(limit));
   }
+  void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
 
  private:
   using kind = round_failure::kind;
@@ -70,6 +72,9 @@ class tcp_hub final : public bootstrap {
     since_told_ = deadline::clock::now();
     for (;;) {
       stop_if_lost(call, &newcomers);
+      if (!newcomers.why_never().empty()) {
+        fail_for_good(call, kind::invalid, kind::invalid, 0, newcomers.why_never(), &newcomers);
+      }
       const std::vector<int> missing = ranks_where([](const peer& p) { return p.stream == nullptr; });
       if (missing.empty()) return;
       if (until.passed()) {
@@ -142,9 +147,12 @@ class tcp_hub final : public bootstrap {
     return std::nullopt;
   }
 
-  /// Stops the job when a rank closed its connection or ran out of time.
+  /// Stops the job when a rank is lost, closed its connection or ran out of time.
   /// `newcomers` is where ranks still join.
   void stop_if_lost(const std::string& call, acceptor* newcomers = nullptr) {
+    if (const auto cause = interrupted_.get()) {
+      fail_for_good(call, kind::remote, kind::remote, cause->culprit, cause->text);
+    }
     for (std::size_t i = 1; i < size_; ++i) {
       peer& p = peers_[i];
       const int rank = static_cast<int>(i);
@@ -152,9 +160,10 @@ class tcp_hub final : public bootstrap {
         fail_for_good(call, p.gave_up_on_root ? kind::remote : kind::timeout, kind::timeout, rank, p.gave_up_text);
       }
       if (p.stream != nullptr && p.stream->closed()) {
+        const std::string refusals = newcomers != nullptr ? newcomers->refusals() : std::string();
         fail_for_good(call, kind::remote, kind::remote, rank,
                       "rank " + std::to_string(rank) + " (" + p.address + ") is gone: " + p.stream->problem() +
-                          "; look for its own error",
+                          "; look for its own error" + (refusals.empty() ? "" : "; " + refusals),
                       newcomers);
       }
     }
@@ -293,6 +302,7 @@ class tcp_hub final : public bootstrap {
   std::uint32_t round_ = 0;
   deadline::clock::time_point since_told_;
   std::optional<round_failure> broken_;
+  interruption interrupted_;
 };
 
 }  // namespace

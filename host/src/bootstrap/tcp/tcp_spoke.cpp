@@ -1,6 +1,7 @@
 #include "bootstrap/tcp/tcp_job.hpp"
 
 #include "bootstrap/gather_arguments.hpp"
+#include "bootstrap/interruption.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/handshake.hpp"
 #include "bootstrap/tcp/socket.hpp"
@@ -29,6 +30,8 @@ constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::second
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
 constexpr std::chrono::milliseconds longest_pause(200);
+/// How often a rank that waits looks whether it is interrupted.
+constexpr std::chrono::milliseconds interrupt_interval(50);
 
 class tcp_spoke final : public bootstrap {
  public:
@@ -46,6 +49,7 @@ class tcp_spoke final : public bootstrap {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
     round("all_gather" + place(), mine, all, deadline(limit));
   }
+  void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
 
  private:
   using kind = round_failure::kind;
@@ -168,9 +172,10 @@ class tcp_spoke final : public bootstrap {
                                 "rank 0 at " + root_ + " is gone: " + stream_->problem() + "; look for its own error"};
         broken_->raise(call);
       }
+      if (const auto cause = interrupted_.get()) stop(call, *cause);
       if (until.passed()) give_up(call, until, waits_for);
       pollfd entry{stream_->descriptor(), static_cast<short>(stream_->unsent() ? POLLIN | POLLOUT : POLLIN), 0};
-      if (::poll(&entry, 1, until.poll_milliseconds()) < 0 && errno != EINTR) {
+      if (::poll(&entry, 1, until.poll_milliseconds(interrupt_interval)) < 0 && errno != EINTR) {
         throw system_error(call + ": poll failed: " + std::strerror(errno));
       }
     }
@@ -192,11 +197,21 @@ class tcp_spoke final : public bootstrap {
                              " waiting for " + (on_root ? "rank 0" : waits_for) +
                              " to take part; see what holds them up, or raise the limit";
     broken_ = round_failure{kind::remote, rank_, true, text};
+    tell_end(on_root, text);
+    throw timeout_error(call + ": " + text);
+  }
+
+  [[noreturn]] void stop(const std::string& call, const interruption::cause& cause) {
+    broken_ = round_failure{kind::remote, cause.culprit, true, cause.text};
+    tell_end(true, cause.text);
+    broken_->raise(call);
+  }
+
+  void tell_end(bool on_root, const std::string& text) {
     wire_writer message;
     message.integer(static_cast<std::uint32_t>(on_root ? 1 : 0)).bytes(bytes_of(text));
     stream_->queue(frame_type::gave_up, round_, shared_payload(message.data()));
     stream_->flush();
-    throw timeout_error(call + ": " + text);
   }
 
   int rank_;
@@ -205,6 +220,7 @@ class tcp_spoke final : public bootstrap {
   std::unique_ptr<frame_stream> stream_;
   std::uint32_t round_ = 0;
   std::optional<round_failure> broken_;
+  interruption interrupted_;
 };
 
 }  // namespace

@@ -42,7 +42,7 @@ capability probe_fabric(int device) {
   if (attribute(device, attribute_fabric_supported) == 0) return {false, "the driver offers none for this device"};
   try {
     const auto memory = create_physical(device, granularity_of(device, handle_kind::fabric), handle_kind::fabric);
-    static_cast<void>(memory->export_fabric());
+    static_cast<void>(memory->export_bytes());
     return {true, "exported one"};
   } catch (const error& e) {
     return {false, std::string("a trial failed: ") + e.what() + "; an IMEX channel may be missing"};
@@ -69,10 +69,7 @@ detail::device_facts look_at(int device) {
   f.cuda_ipc = attribute(device, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) != 0
                    ? capability{true, "memory from cudaMalloc"}
                    : capability{false, "the device has no unified addressing"};
-  f.multicast =
-      attribute(device, attribute_multicast_supported) != 0
-          ? capability{true, "the driver offers it"}
-          : capability{false, "the driver offers none for this device: it needs NVSwitch and Hopper or newer"};
+  f.multicast = multicast_of(device);
   return f;
 }
 
@@ -98,6 +95,14 @@ class cuda_backend final : public detail::backend {
     return facts_[device] = look_at(device);
   }
 
+  [[nodiscard]] bool sees(const std::string& peer_uuid) override {
+    const int count = device_count();
+    for (int device = 0; device < count; ++device) {
+      if (uuid_of(device) == peer_uuid) return true;
+    }
+    return false;
+  }
+
   [[nodiscard]] capability peer_access(int device, const std::string& peer_uuid) override {
     const int count = device_count();
     for (int other = 0; other < count; ++other) {
@@ -110,8 +115,7 @@ class cuda_backend final : public detail::backend {
               "cuDeviceCanAccessPeer says no: there is no NVLink between the two, and the PCIe topology, an "
               "IOMMU or a virtual machine forbids peer access"};
     }
-    // The driver answers only for devices that this process sees.
-    return {true, "not visible in this process; assumed, and proven when memory is mapped"};
+    return {false, "this process does not see it, and the driver answers only for devices that it sees"};
   }
 
   /// NCCL's rule: NVLink between GPUs of one compute capability, from Volta on. Native atomics identify NVLink.
@@ -138,14 +142,19 @@ class cuda_backend final : public detail::backend {
         "choose devices by the option device"};
   }
 
+  [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit) override {
+    return cuda::wait_until_idle(device, limit);
+  }
+
   void make_current(int device) override {
     check(driver().ctx_set_current(primary_context(device)), "cuCtxSetCurrent");
   }
 
   [[nodiscard]] std::size_t granularity(int device) override {
-    std::size_t bytes = granularity_of(device, handle_kind::file_descriptor);
-    if (facts(device).fabric_handles.available) {
-      bytes = std::max(bytes, granularity_of(device, handle_kind::fabric));
+    const detail::device_facts known = facts(device);
+    std::size_t bytes = granularity_of(device, handle_kind::none);
+    for (const detail::handle_traits& each : detail::handle_kinds) {
+      if ((known.*each.offered).available) bytes = std::max(bytes, granularity_of(device, each.kind));
     }
     return bytes;
   }
@@ -158,18 +167,38 @@ class cuda_backend final : public detail::backend {
                                                                            std::size_t bytes) override {
     return cuda::import_descriptor(device, descriptor, bytes);
   }
-  [[nodiscard]] std::unique_ptr<detail::physical_memory> import_fabric(int device, std::span<const std::byte> handle,
-                                                                       std::size_t bytes) override {
-    return cuda::import_fabric(device, handle, bytes);
+  [[nodiscard]] std::unique_ptr<detail::physical_memory> import_bytes(int device, handle_kind kind,
+                                                                      std::span<const std::byte> handle,
+                                                                      std::size_t bytes) override {
+    return cuda::import_bytes(device, kind, handle, bytes);
   }
   [[nodiscard]] std::unique_ptr<detail::address_range> reserve(std::size_t bytes) override {
     return cuda::reserve(bytes);
   }
+  [[nodiscard]] std::size_t multicast_granularity(int members, handle_kind kind) override {
+    return cuda::multicast_granularity(members, kind);
+  }
+  [[nodiscard]] std::unique_ptr<detail::multicast_object> create_multicast(int members, std::size_t bytes,
+                                                                           handle_kind kind) override {
+    return cuda::create_multicast(members, bytes, kind);
+  }
+  [[nodiscard]] std::unique_ptr<detail::multicast_object> import_multicast_descriptor(int descriptor,
+                                                                                      std::size_t bytes) override {
+    return cuda::import_multicast_descriptor(descriptor, bytes);
+  }
+  [[nodiscard]] std::unique_ptr<detail::multicast_object> import_multicast_bytes(handle_kind kind,
+                                                                                 std::span<const std::byte> handle,
+                                                                                 std::size_t bytes) override {
+    return cuda::import_multicast_bytes(kind, handle, bytes);
+  }
   [[nodiscard]] std::unique_ptr<detail::host_memory> allocate_host(int device, std::size_t bytes) override {
     return cuda::allocate_host(device, bytes);
   }
-  [[nodiscard]] exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) override {
-    return cuda::export_pointer(device, pointer, bytes);
+  void check_pointer(int device, void* pointer, std::size_t bytes, bool for_peers) override {
+    cuda::check_pointer(device, pointer, bytes, for_peers);
+  }
+  [[nodiscard]] exported_pointer export_pointer(int device, void* pointer) override {
+    return cuda::export_pointer(device, pointer);
   }
   [[nodiscard]] std::unique_ptr<detail::opened_memory> open_pointer(int device,
                                                                     std::span<const std::byte> handle) override {
@@ -202,6 +231,7 @@ class cuda_backend final : public detail::backend {
 }  // namespace devcomm::host::cuda
 
 devcomm::host::detail::backend& devcomm::host::detail::current_backend() {
-  static devcomm::host::cuda::cuda_backend the_backend;
+  // Never destroyed: communicators may be static objects.
+  static auto& the_backend = *new devcomm::host::cuda::cuda_backend;
   return the_backend;
 }

@@ -1,7 +1,13 @@
 #include "device/cuda/context.hpp"
 
+#include "util/quiet_thread.hpp"
+
+#include <exception>
+#include <future>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <thread>
 
 namespace devcomm::host::cuda {
 namespace {
@@ -23,8 +29,9 @@ class own_stream {
 }  // namespace
 
 CUcontext primary_context(int device) {
-  static std::mutex mutex;
-  static std::map<int, CUcontext> contexts;
+  // Never destroyed: owners may be static objects.
+  static auto& mutex = *new std::mutex;
+  static auto& contexts = *new std::map<int, CUcontext>;
   const std::lock_guard lock(mutex);
   const auto known = contexts.find(device);
   if (known != contexts.end()) return known->second;
@@ -58,6 +65,24 @@ void copy_to_host(int device, void* destination, const void* source, std::size_t
   check(driver().memcpy_dtoh_async(destination, reinterpret_cast<CUdeviceptr>(source), bytes, stream.get()),
         "cuMemcpyDtoHAsync");
   stream.wait();
+}
+
+// The driver's call has no limit, so a thread that may be left behind makes it.
+bool wait_until_idle(int device, std::chrono::milliseconds limit) {
+  const auto answer = std::make_shared<std::promise<void>>();
+  std::future<void> idle = answer->get_future();
+  detail::quiet_thread([answer, context = primary_context(device)] {
+    try {
+      check(driver().ctx_set_current(context), "cuCtxSetCurrent");
+      check(driver().ctx_synchronize(), "cuCtxSynchronize");
+      answer->set_value();
+    } catch (...) {
+      answer->set_exception(std::current_exception());
+    }
+  }).detach();
+  if (idle.wait_for(limit) != std::future_status::ready) return false;
+  idle.get();
+  return true;
 }
 
 }  // namespace devcomm::host::cuda

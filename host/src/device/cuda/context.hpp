@@ -4,6 +4,7 @@
 
 #include "device/cuda/driver.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <new>
 
@@ -37,5 +38,8 @@ class on_device {
 void set_to_zero(int device, void* destination, std::size_t bytes);
 void copy_to_device(int device, void* destination, const void* source, std::size_t bytes);
 void copy_to_host(int device, void* destination, const void* source, std::size_t bytes);
+
+/// Waits until the context has nothing left to do, at most for `limit`; whether that was so.
+[[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit);
 
 }  // namespace devcomm::host::cuda

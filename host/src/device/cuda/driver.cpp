@@ -11,6 +11,8 @@ namespace {
 
 /// The oldest version that has every function, in the form that the header declares.
 constexpr int needed_version = 11040;
+/// The first version with multicast.
+constexpr int multicast_version = 12010;
 constexpr const char* advice =
     "; install NVIDIA's driver (470 or newer), or link devcomm::simulator to run without a GPU";
 
@@ -34,13 +36,19 @@ class loader {
 
   template <class Function>
   void load(Function& function, const char* name) const {
-    void* found = nullptr;
-    const CUresult code = find_with_status_ != nullptr ? find_with_status_(name, &found, needed_version, 0, nullptr)
-                                                       : find_by_version_(name, &found, needed_version, 0);
-    if (code != CUDA_SUCCESS || found == nullptr) {
+    if (!load_newer(function, name, needed_version)) {
       throw not_supported(std::string("the CUDA driver is too old: it lacks ") + name + advice);
     }
-    function = reinterpret_cast<Function>(found);
+  }
+
+  /// False, and `function` null, where the driver is older than `version`.
+  template <class Function>
+  bool load_newer(Function& function, const char* name, int version) const {
+    void* found = nullptr;
+    const CUresult code = find_with_status_ != nullptr ? find_with_status_(name, &found, version, 0, nullptr)
+                                                       : find_by_version_(name, &found, version, 0);
+    function = code == CUDA_SUCCESS ? reinterpret_cast<Function>(found) : nullptr;
+    return function != nullptr;
   }
 
  private:
@@ -67,9 +75,11 @@ driver_functions load_driver() {
   from.load(f.ctx_push_current, "cuCtxPushCurrent");
   from.load(f.ctx_pop_current, "cuCtxPopCurrent");
   from.load(f.ctx_enable_peer_access, "cuCtxEnablePeerAccess");
+  from.load(f.ctx_synchronize, "cuCtxSynchronize");
   from.load(f.mem_get_allocation_granularity, "cuMemGetAllocationGranularity");
   from.load(f.mem_create, "cuMemCreate");
   from.load(f.mem_release, "cuMemRelease");
+  from.load(f.mem_retain_allocation_handle, "cuMemRetainAllocationHandle");
   from.load(f.mem_export, "cuMemExportToShareableHandle");
   from.load(f.mem_import, "cuMemImportFromShareableHandle");
   from.load(f.mem_address_reserve, "cuMemAddressReserve");
@@ -92,6 +102,11 @@ driver_functions load_driver() {
   from.load(f.memset_d8_async, "cuMemsetD8Async");
   from.load(f.memcpy_htod_async, "cuMemcpyHtoDAsync");
   from.load(f.memcpy_dtoh_async, "cuMemcpyDtoHAsync");
+  from.load_newer(f.multicast_get_granularity, "cuMulticastGetGranularity", multicast_version);
+  from.load_newer(f.multicast_create, "cuMulticastCreate", multicast_version);
+  from.load_newer(f.multicast_add_device, "cuMulticastAddDevice", multicast_version);
+  from.load_newer(f.multicast_bind_mem, "cuMulticastBindMem", multicast_version);
+  from.load_newer(f.multicast_unbind, "cuMulticastUnbind", multicast_version);
   return f;
 }
 
@@ -120,6 +135,16 @@ const driver_functions& driver() {
   // A failure throws out of the initialisation, so that every later call fails with the reason too.
   static const driver_functions functions = start_driver();
   return functions;
+}
+
+const char* missing_multicast_function() {
+  const driver_functions& f = driver();
+  if (f.multicast_get_granularity == nullptr) return "cuMulticastGetGranularity";
+  if (f.multicast_create == nullptr) return "cuMulticastCreate";
+  if (f.multicast_add_device == nullptr) return "cuMulticastAddDevice";
+  if (f.multicast_bind_mem == nullptr) return "cuMulticastBindMem";
+  if (f.multicast_unbind == nullptr) return "cuMulticastUnbind";
+  return nullptr;
 }
 
 std::string error_text(CUresult code) { return text_with(driver(), code); }

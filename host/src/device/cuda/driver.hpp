@@ -4,9 +4,22 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <string>
 
 namespace devcomm::host::cuda {
+
+// As the headers of CUDA 12.1 and newer have them.
+
+/// `CUmulticastObjectProp`.
+struct multicast_properties {
+  unsigned devices;
+  std::size_t bytes;
+  unsigned long long handle_types;
+  unsigned long long flags;
+};
+/// `CU_MULTICAST_GRANULARITY_MINIMUM` of `CUmulticastGranularity_flags`.
+enum multicast_granularity_flag : unsigned { multicast_granularity_minimum = 0 };
 
 /// Entry points of the driver, with the types that its header declares. Named without the `cu`.
 struct driver_functions {
@@ -25,9 +38,11 @@ struct driver_functions {
   decltype(&cuCtxPushCurrent) ctx_push_current;
   decltype(&cuCtxPopCurrent) ctx_pop_current;
   decltype(&cuCtxEnablePeerAccess) ctx_enable_peer_access;
+  decltype(&cuCtxSynchronize) ctx_synchronize;
   decltype(&cuMemGetAllocationGranularity) mem_get_allocation_granularity;
   decltype(&cuMemCreate) mem_create;
   decltype(&cuMemRelease) mem_release;
+  decltype(&cuMemRetainAllocationHandle) mem_retain_allocation_handle;
   decltype(&cuMemExportToShareableHandle) mem_export;
   decltype(&cuMemImportFromShareableHandle) mem_import;
   decltype(&cuMemAddressReserve) mem_address_reserve;
@@ -50,10 +65,22 @@ struct driver_functions {
   decltype(&cuMemsetD8Async) memset_d8_async;
   decltype(&cuMemcpyHtoDAsync) memcpy_htod_async;
   decltype(&cuMemcpyDtoHAsync) memcpy_dtoh_async;
+
+  // Null in drivers before 530.
+  CUresult (*multicast_get_granularity)(std::size_t*, const multicast_properties*, multicast_granularity_flag);
+  CUresult (*multicast_create)(CUmemGenericAllocationHandle*, const multicast_properties*);
+  CUresult (*multicast_add_device)(CUmemGenericAllocationHandle, CUdevice);
+  CUresult (*multicast_bind_mem)(CUmemGenericAllocationHandle object, std::size_t object_offset,
+                                 CUmemGenericAllocationHandle memory, std::size_t memory_offset, std::size_t bytes,
+                                 unsigned long long flags);
+  CUresult (*multicast_unbind)(CUmemGenericAllocationHandle, CUdevice, std::size_t offset, std::size_t bytes);
 };
 
 /// The initialised driver. Throws `not_supported` with the reason when there is none that works.
 [[nodiscard]] const driver_functions& driver();
+
+/// The first function for multicast that the driver lacks, or null.
+[[nodiscard]] const char* missing_multicast_function();
 
 /// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
 [[nodiscard]] std::string error_text(CUresult code);

@@ -17,12 +17,23 @@ namespace devcomm::host::cuda {
 [[nodiscard]] std::unique_ptr<detail::physical_memory> create_physical(int device, std::size_t bytes,
                                                                        detail::handle_kind kind);
 [[nodiscard]] std::unique_ptr<detail::physical_memory> import_descriptor(int device, int descriptor, std::size_t bytes);
-[[nodiscard]] std::unique_ptr<detail::physical_memory> import_fabric(int device, std::span<const std::byte> handle,
-                                                                     std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::physical_memory> import_bytes(int device, detail::handle_kind kind,
+                                                                    std::span<const std::byte> handle,
+                                                                    std::size_t bytes);
 [[nodiscard]] std::unique_ptr<detail::address_range> reserve(std::size_t bytes);
+/// Whether the driver has multicast for `device`; makes no object to find out.
+[[nodiscard]] capability multicast_of(int device);
+[[nodiscard]] std::size_t multicast_granularity(int members, detail::handle_kind kind);
+[[nodiscard]] std::unique_ptr<detail::multicast_object> create_multicast(int members, std::size_t bytes,
+                                                                         detail::handle_kind kind);
+[[nodiscard]] std::unique_ptr<detail::multicast_object> import_multicast_descriptor(int descriptor, std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::multicast_object> import_multicast_bytes(detail::handle_kind kind,
+                                                                               std::span<const std::byte> handle,
+                                                                               std::size_t bytes);
 [[nodiscard]] std::unique_ptr<detail::host_memory> allocate_host(int device, std::size_t bytes);
 [[nodiscard]] std::unique_ptr<detail::opened_memory> allocate_device(int device, std::size_t bytes);
-[[nodiscard]] detail::sharing_port::exported_pointer export_pointer(int device, void* pointer, std::size_t bytes);
+void check_pointer(int device, void* pointer, std::size_t bytes, bool for_peers);
+[[nodiscard]] detail::sharing_port::exported_pointer export_pointer(int device, void* pointer);
 [[nodiscard]] std::unique_ptr<detail::opened_memory> open_pointer(int device, std::span<const std::byte> handle);
 
 }  // namespace devcomm::host::cuda

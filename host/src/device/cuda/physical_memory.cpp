@@ -1,10 +1,9 @@
 #include <devcomm/host/error.hpp>
 
+#include "device/cuda/allocation.hpp"
 #include "device/cuda/context.hpp"
 #include "device/cuda/memory.hpp"
 
-#include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -12,40 +11,6 @@ namespace devcomm::host::cuda {
 namespace {
 
 using detail::handle_kind;
-
-constexpr std::size_t fabric_bytes = 64;
-
-class physical final : public detail::physical_memory {
- public:
-  physical(int device, CUmemGenericAllocationHandle handle, std::size_t bytes)
-      : device_(device), handle_(handle), bytes_(bytes) {}
-  ~physical() override { report(driver().mem_release(handle_), "cuMemRelease"); }
-  physical(const physical&) = delete;
-  physical& operator=(const physical&) = delete;
-
-  [[nodiscard]] CUmemGenericAllocationHandle get() const noexcept { return handle_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-
-  [[nodiscard]] int export_descriptor() override {
-    const on_device scope(device_);
-    int descriptor = -1;
-    check(driver().mem_export(&descriptor, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-          "cuMemExportToShareableHandle (file descriptor)");
-    return descriptor;
-  }
-
-  [[nodiscard]] std::vector<std::byte> export_fabric() override {
-    const on_device scope(device_);
-    std::vector<std::byte> handle(fabric_bytes);
-    check(driver().mem_export(handle.data(), handle_, handle_type_fabric, 0), "cuMemExportToShareableHandle (fabric)");
-    return handle;
-  }
-
- private:
-  int device_;
-  CUmemGenericAllocationHandle handle_;
-  std::size_t bytes_;
-};
 
 class reservation final : public detail::address_range {
  public:
@@ -63,18 +28,8 @@ class reservation final : public detail::address_range {
   [[nodiscard]] char* base() const noexcept override { return reinterpret_cast<char*>(base_); }
 
   void map(std::size_t offset, detail::physical_memory& memory, std::span<const int> devices) override {
-    const auto& from = dynamic_cast<physical&>(memory);
-    const span place{base_ + offset, from.bytes()};
-    mapped_.reserve(mapped_.size() + 1);
-    check(driver().mem_map(place.start, place.bytes, 0, from.get(), 0), "cuMemMap");
-    mapped_.push_back(place);
-    std::vector<CUmemAccessDesc> access(devices.size());
-    for (std::size_t i = 0; i < devices.size(); ++i) {
-      access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-      access[i].location.id = devices[i];
-      access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    }
-    const CUresult code = driver().mem_set_access(place.start, place.bytes, access.data(), access.size());
+    const allocation& from = dynamic_cast<physical&>(memory).held();
+    const CUresult code = map_for(offset, from.bytes(), from.get(), "cuMemMap", devices);
     if (code != CUDA_SUCCESS) {
       throw not_supported("cuMemSetAccess failed: " + error_text(code) +
                           "; a device of this process cannot reach a peer's memory: set DEVCOMM_LSA_SIZE to a "
@@ -82,11 +37,33 @@ class reservation final : public detail::address_range {
     }
   }
 
+  void map(std::size_t offset, detail::multicast_object& object, std::size_t bytes,
+           std::span<const int> devices) override {
+    const allocation& from = dynamic_cast<multicast&>(object).held();
+    check(map_for(offset, bytes, from.get(), "cuMemMap (multicast)", devices), "cuMemSetAccess (multicast)");
+  }
+
  private:
   struct span {
     CUdeviceptr start;
     std::size_t bytes;
   };
+
+  /// What the driver says to access by `devices`.
+  [[nodiscard]] CUresult map_for(std::size_t offset, std::size_t bytes, CUmemGenericAllocationHandle handle,
+                                 const char* call, std::span<const int> devices) {
+    const span place{base_ + offset, bytes};
+    mapped_.reserve(mapped_.size() + 1);
+    check(driver().mem_map(place.start, place.bytes, 0, handle, 0), call);
+    mapped_.push_back(place);
+    std::vector<CUmemAccessDesc> access(devices.size());
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      access[i].location.id = devices[i];
+      access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    return driver().mem_set_access(place.start, place.bytes, access.data(), access.size());
+  }
 
   CUdeviceptr base_ = 0;
   std::size_t bytes_;
@@ -100,11 +77,7 @@ CUmemAllocationProp allocation_properties(int device, handle_kind kind) {
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   wanted.location.id = device;
-  switch (kind) {
-    case handle_kind::none: wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; break;
-    case handle_kind::file_descriptor: wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; break;
-    case handle_kind::fabric: wanted.requestedHandleTypes = handle_type_fabric; break;
-  }
+  wanted.requestedHandleTypes = driver_type(kind);
   if (attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0) {
     wanted.allocFlags.gpuDirectRDMACapable = 1;
   }
@@ -126,31 +99,19 @@ std::unique_ptr<detail::physical_memory> create_physical(int device, std::size_t
                        " bytes left; ask for less, or free memory there");
   }
   check(code, "cuMemCreate");
-  return std::make_unique<physical>(device, handle, bytes);
+  return std::make_unique<physical>(device, handle, bytes, kind);
 }
 
 std::unique_ptr<detail::physical_memory> import_descriptor(int device, int descriptor, std::size_t bytes) {
   const on_device scope(device);
-  CUmemGenericAllocationHandle handle = 0;
-  void* const raw = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
-  check(driver().mem_import(&handle, raw, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-        "cuMemImportFromShareableHandle (file descriptor)");
-  return std::make_unique<physical>(device, handle, bytes);
+  return std::make_unique<physical>(device, allocation::import_descriptor(descriptor), bytes,
+                                    handle_kind::file_descriptor);
 }
 
-std::unique_ptr<detail::physical_memory> import_fabric(int device, std::span<const std::byte> handle,
-                                                       std::size_t bytes) {
-  if (handle.size() != fabric_bytes) {
-    throw system_error("a fabric handle of " + std::to_string(handle.size()) +
-                       " bytes is not CUDA's; link all ranks "
-                       "with the same library");
-  }
+std::unique_ptr<detail::physical_memory> import_bytes(int device, handle_kind kind, std::span<const std::byte> handle,
+                                                      std::size_t bytes) {
   const on_device scope(device);
-  std::byte raw[fabric_bytes];
-  std::memcpy(raw, handle.data(), fabric_bytes);
-  CUmemGenericAllocationHandle imported = 0;
-  check(driver().mem_import(&imported, raw, handle_type_fabric), "cuMemImportFromShareableHandle (fabric)");
-  return std::make_unique<physical>(device, imported, bytes);
+  return std::make_unique<physical>(device, allocation::import_bytes(kind, handle), bytes, kind);
 }
 
 std::unique_ptr<detail::address_range> reserve(std::size_t bytes) { return std::make_unique<reservation>(bytes); }

@@ -83,36 +83,82 @@ std::unique_ptr<detail::opened_memory> allocate_device(int device, std::size_t b
   return std::make_unique<device_memory>(device, bytes);
 }
 
-detail::sharing_port::exported_pointer export_pointer(int device, void* pointer, std::size_t bytes) {
+namespace {
+
+struct span_of_memory {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+};
+
+/// Only `cudaMalloc` memory becomes accessible to a device by `cuCtxEnablePeerAccess`.
+void require_peers_access(void* pointer) {
+  constexpr const char* instead = "; allocate with cudaMalloc, or use communicator::allocate";
+  CUmemoryPool pool = nullptr;
+  check(driver().pointer_get_attribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                                       reinterpret_cast<CUdeviceptr>(pointer)),
+        "cuPointerGetAttribute");
+  if (pool != nullptr) {
+    throw not_supported(std::string("the pointer is not cudaMalloc memory, which peers need: it comes from an ") +
+                        "asynchronous pool (cudaMallocAsync)" + instead);
+  }
+  CUmemGenericAllocationHandle handle = 0;
+  if (driver().mem_retain_allocation_handle(&handle, pointer) == CUDA_SUCCESS) {
+    report(driver().mem_release(handle), "cuMemRelease");
+    throw not_supported(
+        std::string("the pointer is not cudaMalloc memory, which peers need: it comes from the virtual ") +
+        "memory interface, as PyTorch's expandable segments do (leave expandable_segments off)" + instead);
+  }
+}
+
+span_of_memory allocation_of(CUdeviceptr address) {
+  span_of_memory found;
+  check(driver().mem_get_address_range(&found.base, &found.bytes, address), "cuMemGetAddressRange");
+  return found;
+}
+
+}  // namespace
+
+void check_pointer(int device, void* pointer, std::size_t bytes, bool for_peers) {
   const on_device scope(device);
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-  int sharable = 0;
-  const CUresult known =
-      driver().pointer_get_attribute(&sharable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
+  CUmemorytype type{};
+  const CUresult known = driver().pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
   if (known == CUDA_ERROR_INVALID_VALUE) {
     throw invalid_argument("the pointer is not CUDA memory; give memory from cudaMalloc");
   }
   check(known, "cuPointerGetAttribute");
+  if (type != CU_MEMORYTYPE_DEVICE) throw invalid_argument("the pointer is host memory; give memory from cudaMalloc");
+  int owner = -1;
+  check(driver().pointer_get_attribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address), "cuPointerGetAttribute");
+  if (owner != device) {
+    throw invalid_argument("the memory lies on device " + std::to_string(owner) + " and this rank uses device " +
+                           std::to_string(device) + "; allocate it while the rank's device is current");
+  }
+  if (for_peers) require_peers_access(pointer);
+  const span_of_memory all = allocation_of(address);
+  const std::size_t left = all.bytes - (address - all.base);
+  if (bytes > left) {
+    throw invalid_argument(std::to_string(bytes) + " bytes run past the end of the allocation, which has " +
+                           std::to_string(left) + " left; register less or allocate more");
+  }
+}
+
+detail::sharing_port::exported_pointer export_pointer(int device, void* pointer) {
+  const on_device scope(device);
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  int sharable = 0;
+  check(driver().pointer_get_attribute(&sharable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address),
+        "cuPointerGetAttribute");
   if (sharable == 0) {
     throw not_supported(
-        "CUDA IPC cannot share this memory with other processes: it is host memory, or comes from "
-        "an asynchronous pool or the virtual memory interface; allocate with cudaMalloc (in PyTorch leave "
-        "expandable_segments off), or use communicator::allocate");
+        "CUDA IPC cannot share this memory with other processes; allocate with cudaMalloc, or use "
+        "communicator::allocate");
   }
-  CUdeviceptr base = 0;
-  std::size_t size = 0;
-  check(driver().mem_get_address_range(&base, &size, address), "cuMemGetAddressRange");
-  const std::size_t offset = address - base;
-  if (bytes > size - offset) {
-    throw invalid_argument(std::to_string(bytes) +
-                           " bytes run past the end of the allocation, "
-                           "which has " +
-                           std::to_string(size - offset) + " left; register less or allocate more");
-  }
+  const CUdeviceptr base = allocation_of(address).base;
   CUipcMemHandle handle{};
   check(driver().ipc_get_mem_handle(&handle, base), "cuIpcGetMemHandle");
   const auto raw = std::as_bytes(std::span(&handle, 1));
-  return {{raw.begin(), raw.end()}, offset};
+  return {{raw.begin(), raw.end()}, address - base};
 }
 
 std::unique_ptr<detail::opened_memory> open_pointer(int device, std::span<const std::byte> handle) {

@@ -73,17 +73,76 @@ DEVCOMM_DEVICE void send_shards(Session& session, int end, const Cursor& i, cons
   }
 }
 
-/// Calls `consume(member, value)` with pack `i` from each of the first `end` members, unless the session has failed.
-template <int AtOnce, class T, class Session, class Cursor, class Consume>
-DEVCOMM_DEVICE void receive_shards(Session& session, int end, const Cursor& i, const Consume& consume) {
+/// Sends `produce(i)` as pack `i` to `member`, for this thread's of the first `count` packs from `next` on: `AtOnce` at
+/// a time, so that loads overlap, and what is left one by one, since small vectors have no more.
+template <int AtOnce, class T, class Session, class Cursor, class Produce>
+DEVCOMM_DEVICE void send_packs(Session& session, int member, Cursor next, uint32_t count, const Produce& produce) {
+  if constexpr (AtOnce > 1) {
+    Cursor last = next;
+    for (int u = 1; u < AtOnce; ++u) last.next();
+    DEVCOMM_UNROLL_BY(1)
+    while (last.first() < count) {
+      pack<T> values[AtOnce];
+      Cursor at = next;
+      DEVCOMM_UNROLL
+      for (int u = 0; u < AtOnce; ++u) {
+        values[u] = produce(at);
+        at.next();
+        last.next();
+      }
+      DEVCOMM_UNROLL
+      for (int u = 0; u < AtOnce; ++u) {
+        session.send_pack(member, next, values[u]);
+        next.next();
+      }
+    }
+  }
   DEVCOMM_UNROLL_BY(1)
-  for (int first = 0; first < end; first += AtOnce) {
+  for (; next.first() < count; next.next()) session.send_pack(member, next, produce(next));
+}
+
+/// Packs for some of the other members, `AtOnce` at most, that a thread loads before it sends the first.
+template <int AtOnce, class T>
+struct packs_for_peers {
+  arch::vec16 values[AtOnce];  // in words, as packs of small elements are taken apart where paths meet
+
+  /// The `step`-th member after this one.
+  DEVCOMM_DEVICE static int peer(int self, int members, int step) {
+    return self + step < members ? self + step : self + step - members;
+  }
+  /// Calls `produce(member)` for those from the `first`-th after this one on.
+  template <class Produce>
+  DEVCOMM_DEVICE void load(int self, int members, int first, const Produce& produce) {
+    DEVCOMM_UNROLL
+    for (int m = 0; m < AtOnce; ++m)
+      if (first + m < members) values[m] = to_vec16(produce(peer(self, members, first + m)));
+  }
+  template <class Session, class Cursor>
+  DEVCOMM_DEVICE void send(Session& session, int self, int members, int first, const Cursor& i) const {
+    DEVCOMM_UNROLL
+    for (int m = 0; m < AtOnce; ++m)
+      if (first + m < members) session.send_pack(peer(self, members, first + m), i, to_pack<T>(values[m]));
+  }
+};
+
+/// Calls `consume(member, value)` with pack `i` from each of the members in `[begin, end)`, unless the session has
+/// failed.
+template <int AtOnce, class T, class Session, class Cursor, class Consume>
+DEVCOMM_DEVICE void receive_from(Session& session, int begin, int end, const Cursor& i, const Consume& consume) {
+  DEVCOMM_UNROLL_BY(1)
+  for (int first = begin; first < end; first += AtOnce) {
     pack<T> values[AtOnce];
     session.receive_packs(first, end, i, values);
     DEVCOMM_UNROLL
     for (int m = 0; m < AtOnce; ++m)
       if (first + m < end && session.is_alive()) consume(first + m, values[m]);
   }
+}
+
+/// The same from the first `end` members.
+template <int AtOnce, class T, class Session, class Cursor, class Consume>
+DEVCOMM_DEVICE void receive_shards(Session& session, int end, const Cursor& i, const Consume& consume) {
+  receive_from<AtOnce, T>(session, 0, end, i, consume);
 }
 
 }  // namespace devcomm::detail

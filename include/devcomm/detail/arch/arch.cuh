@@ -14,18 +14,30 @@
 /// `shuffle(mask, v, lane)`, `shuffle_wide` of 8 bytes, `active_mask()`: as CUDA's; they order no memory.
 ///
 /// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `fetch_add`, `fetch_or`, `exchange`, `fence<order,
-/// scope>()`: the PTX memory model's strong operations on 4- and 8-byte integers in global memory. `load16(p)`,
+/// scope>()`: the PTX memory model's strong operations on 4- and 8-byte integers in global memory;
+/// `compare_exchange<scope>(p, expected, v)`: a relaxed one, which returns what was there. `load16(p)`,
 /// `store16(p, v)`, `load16_streaming`, `store16_streaming`: weak 16-byte accesses, aligned to 16;
 /// streaming ones expect no re-use. `load_bytes<Bytes>(p)`, `store_bytes_streaming<Bytes>(p, v)`: the same of 4, 8 or
 /// 16 bytes, aligned to as many. `load_halves(p)`, `store_halves(p, v)`: strong relaxed accesses at system scope to 16
 /// bytes, aligned to 16, as two halves: each is whole, and one may be seen before the other. `load_words`,
 /// `store_words`: the same as four words of 4 bytes.
 ///
+/// `launch_order`: the order of a flag by which a rank says that its launch has begun. Relaxed on GPUs: what came
+/// before a launch in its stream is complete when the launch begins, and no store is made before the load that it
+/// depends on. In the simulator acq_rel, which orders more: it does not know of kernels' ends otherwise.
+///
 /// Lines. `load_lines(p)`, `store_lines(p, v)`: strong relaxed accesses at system scope by all 32 lanes of a warp, to
 /// 16 bytes each; eight lanes together to a line of 128 bytes, aligned to 128. Where links keep lines whole, see
 /// ll128_session.cuh, no `load_lines` sees a part of what `store_lines` stored to a line; other lines may be seen
 /// before or after it. A wait that repeats `load_lines` may sleep until the last 8 bytes of one of its lines change.
 /// `join_warp()` comes before: lanes that have gone separate ways go on together. None of them orders anything else.
+///
+/// Multicast. `multimem_load_reduce<operation, T, Bytes, plain, order, scope>(p)`, `multimem_store<Bytes, plain, order,
+/// scope>(p, words)` and `multimem_reduce<operation, T, Bytes, order, scope>(p, words)`, of the forms in
+/// multimem_forms.hpp: to multicast addresses, and nothing else goes to these. Each member's memory is accessed for
+/// itself, in any order; each element is whole. `plain` accesses are ordered by barriers only, as plain ones to other
+/// memory. `fence_alias()`: orders this thread's accesses to memory by its multicast address and by others.
+/// `multimem_type_of<T>`; `has_multimem`, `has_small_multimem`: whether the target has these, and for 8-bit types.
 ///
 /// Numbers. `smaller(a, b)`, `larger(a, b)` of floating-point numbers: a number rather than NaN, and -0 is below +0.
 /// `multiply(a, b)`: rounded by itself, never fused with a sum. `is_small_float<T>`: whether `T` is one of CUDA's
@@ -56,7 +68,7 @@
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the
-/// simulator names misuse.
+/// simulator names misuse. `observes_sessions`: whether they are more than empty.
 #pragma once
 
 #if defined(DEVCOMM_SIMULATOR)

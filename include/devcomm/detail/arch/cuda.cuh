@@ -4,6 +4,7 @@
 
 #include <devcomm/config.hpp>
 #include <devcomm/detail/arch/cuda_memory.cuh>
+#include <devcomm/detail/arch/cuda_multimem.cuh>
 #include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/detail/arch/trap.cuh>
 
@@ -17,6 +18,8 @@ namespace devcomm::detail::arch {
 
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
+
+inline constexpr memory_order launch_order = memory_order::relaxed;
 
 inline constexpr int polls_per_round = 4;
 /// After this many rounds of polls a wait reads the abort word and the clock.
@@ -115,6 +118,8 @@ class wait_scope {
   __device__ explicit wait_scope(const Words&...) {}
   __device__ void pause() {}
 };
+
+inline constexpr bool observes_sessions = false;
 
 template <class Id>
 __device__ inline void begin_session(const Id&) {}

@@ -36,6 +36,12 @@ struct alignas(16) vec16 {
                : "l"(address), in(value)                                           \
                : "memory")
 
+#define DEVCOMM_CAS(at, type, out, in)                                     \
+  asm volatile("atom.relaxed." at ".global.cas." type " %0, [%1], %2, %3;" \
+               : out(old)                                                  \
+               : "l"(address), in(expected), in(value)                     \
+               : "memory")
+
 template <memory_order Order, scope Scope, class T>
 __device__ inline T load(const T* address) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong loads take 4- or 8-byte integers");
@@ -81,38 +87,32 @@ __device__ inline void store(T* address, T value) {
     }                                                                            \
   } while (false)
 
-template <memory_order Order, scope Scope, class T>
-__device__ inline T fetch_add(T* address, T value) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
-  T old;
-  if constexpr (sizeof(T) == 4) {
-    DEVCOMM_RMW_IN_ORDER("add", "u32", "=r", "r");
-  } else {
-    DEVCOMM_RMW_IN_ORDER("add", "u64", "=l", "l");
+#define DEVCOMM_RMW_FUNCTION(name, operation, type32, type64)                                        \
+  template <memory_order Order, scope Scope, class T>                                                \
+  __device__ inline T name(T* address, T value) {                                                    \
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers"); \
+    T old;                                                                                           \
+    if constexpr (sizeof(T) == 4) {                                                                  \
+      DEVCOMM_RMW_IN_ORDER(operation, type32, "=r", "r");                                            \
+    } else {                                                                                         \
+      DEVCOMM_RMW_IN_ORDER(operation, type64, "=l", "l");                                            \
+    }                                                                                                \
+    return old;                                                                                      \
   }
-  return old;
-}
 
-template <memory_order Order, scope Scope, class T>
-__device__ inline T fetch_or(T* address, T value) {
+DEVCOMM_RMW_FUNCTION(fetch_add, "add", "u32", "u64")
+DEVCOMM_RMW_FUNCTION(fetch_or, "or", "b32", "b64")
+DEVCOMM_RMW_FUNCTION(exchange, "exch", "b32", "b64")
+
+/// Returns what was there; relaxed.
+template <scope Scope, class T>
+__device__ inline T compare_exchange(T* address, T expected, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   T old;
   if constexpr (sizeof(T) == 4) {
-    DEVCOMM_RMW_IN_ORDER("or", "b32", "=r", "r");
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "b32", "=r", "r");
   } else {
-    DEVCOMM_RMW_IN_ORDER("or", "b64", "=l", "l");
-  }
-  return old;
-}
-
-template <memory_order Order, scope Scope, class T>
-__device__ inline T exchange(T* address, T value) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
-  T old;
-  if constexpr (sizeof(T) == 4) {
-    DEVCOMM_RMW_IN_ORDER("exch", "b32", "=r", "r");
-  } else {
-    DEVCOMM_RMW_IN_ORDER("exch", "b64", "=l", "l");
+    DEVCOMM_AT_SCOPE(Scope, DEVCOMM_CAS, "b64", "=l", "l");
   }
   return old;
 }
@@ -220,7 +220,9 @@ __device__ inline void store_lines(void* address, vec16 value) { store_words(add
 #undef DEVCOMM_LD
 #undef DEVCOMM_ST
 #undef DEVCOMM_RMW
+#undef DEVCOMM_CAS
 #undef DEVCOMM_RMW_IN_ORDER
+#undef DEVCOMM_RMW_FUNCTION
 #undef DEVCOMM_LD16
 #undef DEVCOMM_ST16
 

@@ -20,21 +20,23 @@ struct session_id {
 };
 
 /// What all threads of a group call together.
-enum class session_call : uint8_t { arrive, wait, sync, wait_for, agree, begin_round, end };
+enum class session_call : uint8_t { arrive, wait, sync, wait_for, agree, begin_round, transfer, end };
 
 /// What a waiting thread waits for, in the terms of the call it made.
 struct wait_label {
   operation what;
   uint32_t index;               ///< which barrier, mailbox or signal
   int32_t rank;                 ///< world rank of the waiting thread
-  int32_t peer;                 ///< world rank waited for
-  uint64_t expected;            ///< epoch waited for
+  int32_t peer;                 ///< world rank waited for; -1: no particular one
+  uint64_t expected;            ///< epoch or value waited for
   uint64_t budget;              ///< nanoseconds the wait may take from when the label is made
   bool has_deadline;            ///< the caller gave a deadline of its own, so waiting forever is no deadlock
-  uint64_t seen = 0;            ///< epoch last read
+  uint64_t seen = 0;            ///< epoch or value last read
   uint32_t peer_index = index;  ///< the peer's; another one only between groups of one rank
   uint32_t groups = 0;          ///< as `wait_record::groups`
   uint64_t offset = 0;          ///< as `session_id::offset`
+  wait_condition condition = wait_condition::epoch;
+  uint32_t window = 0;  ///< as `failure_record::window`
 };
 
 }  // namespace devcomm::detail

@@ -123,7 +123,9 @@ class barrier_protocol {
         index_(index),
         first_(static_cast<int>(group.thread_rank())),
         step_(static_cast<int>(group.size())) {
-    DEVCOMM_ASSERT(index < barriers.count, "barrier index is past the barriers that requirements asked for");
+    DEVCOMM_ASSERT(
+        index < barriers.count,
+        "barrier index is past the barriers that requirements asked for; ask for more: needs.lsa_barriers(count)");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == barriers.members,
                    "the barriers were made for a team of another size");
     check_team(members, comm);
@@ -133,7 +135,8 @@ class barrier_protocol {
     check_launch_ = (comm.flags & device_comm::check_launch) != 0;
     simple_ = can_be_simple() && !check_launch_;
     if (check_launch_)
-      show_launch(memory, epoch_ + 1, first_, step_, {arch::grid_blocks(), group.size(), comm.launch_key});
+      show_launch(memory, epoch_ + 1, first_, step_,
+                  {arch::grid_blocks(), static_cast<uint32_t>(group.size()), comm.launch_key});
     if (is_aborted(home_)) mine_ = status::aborted;
   }
 

@@ -18,6 +18,12 @@
 
 namespace devcomm::detail {
 
+/// Whom a call sends to, and receives from, where that is one member; -1: nobody.
+struct call_partners {
+  int to;
+  int from;
+};
+
 #if DEVCOMM_CHECKED
 
 /// One thread's part.
@@ -38,7 +44,14 @@ class packet_contracts {
 
   DEVCOMM_DEVICE void begin_call(const call_contract& call) {
     call_ = call;
+    has_partners_ = false;
     due_ = checked_;
+  }
+  /// A member is then shown as root whether it is sent to.
+  DEVCOMM_DEVICE void begin_call(const call_contract& call, const call_partners& with) {
+    begin_call(call);
+    has_partners_ = true;
+    with_ = with;
   }
 
   /// Starts the round of `epoch`.
@@ -49,7 +62,7 @@ class packet_contracts {
     for (int member = 0; member < members_.size; ++member) {
       auto* slot = reinterpret_cast<lsa::packet_contract*>(theirs_ + member * stride_) + half(epoch);
       store_contract(&slot->launch, launch_);
-      store_contract(&slot->call, call_);
+      store_contract(&slot->call, has_partners_ ? as_root(member == with_.to) : call_);
     }
     arch::check_fence<memory_order::release>();
     for (int member = 0; member < members_.size; ++member)
@@ -72,9 +85,9 @@ class packet_contracts {
     const uint32_t ended = arch::load<memory_order::relaxed, scope::device>(&home->abort);
     if (ended != 0) return status::aborted;
     const lsa::packet_contract* contracts = mine_ + half(static_cast<uint32_t>(wait.expected));
-    const lsa::packet_contract& own = contracts[members_.rank];
     const lsa::packet_contract& theirs = contracts[other];
-    const shown_contracts shown{&own.launch, &theirs.launch, &own.call, &theirs.call};
+    const call_contract expected = expected_of(other);
+    const shown_contracts shown{&contracts[members_.rank].launch, &theirs.launch, &expected, &theirs.call};
     if (members_.is_local) {
       detail::report(home, status::mismatch, awaited_group{wait, peer_index}, shown);
     } else {
@@ -91,11 +104,22 @@ class packet_contracts {
       const uint64_t shown = whole ? arch::load_check(&theirs.epoch) : arch::poll_check(&theirs.epoch);
       if (shown != epoch) continue;
       arch::check_fence<memory_order::acquire>();
-      if (same_contract(load_contract(&theirs.launch), launch_) && same_contract(load_contract(&theirs.call), call_))
+      if (same_contract(load_contract(&theirs.launch), launch_) &&
+          same_contract(load_contract(&theirs.call), expected_of(member)))
         continue;
       other = member;
       return;
     }
+  }
+
+  DEVCOMM_DEVICE call_contract as_root(bool is_partner) const {
+    call_contract call = call_;
+    call.root = is_partner ? 1 : 0;
+    return call;
+  }
+  /// What `member` is to have shown.
+  DEVCOMM_DEVICE call_contract expected_of(int member) const {
+    return has_partners_ ? as_root(member == with_.from) : call_;
   }
 
   /// From the contracts of even rounds to those of a round.
@@ -107,6 +131,8 @@ class packet_contracts {
   char* theirs_;                // this rank's on member 0, of even rounds
   launch_contract launch_;
   call_contract call_{};
+  call_partners with_{-1, -1};
+  bool has_partners_ = false;
   bool checked_;
   bool due_;               // with the next round
   bool compares_ = false;  // in this round
@@ -120,6 +146,7 @@ class packet_contracts {
   DEVCOMM_DEVICE packet_contracts(uint32_t, const device_comm&, const packet_memory&, const lsa::mailbox_layout&,
                                   uint64_t) {}
   DEVCOMM_DEVICE void begin_call(const call_contract&) const {}
+  DEVCOMM_DEVICE void begin_call(const call_contract&, const call_partners&) const {}
   DEVCOMM_DEVICE void show(uint32_t) const {}
   template <class LaneGroup>
   DEVCOMM_DEVICE void compare(int, int, uint32_t, bool, int&) const {}

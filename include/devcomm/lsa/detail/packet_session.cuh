@@ -65,8 +65,8 @@ class packet_session {
         members_(memory.members),
         packets_(mailboxes.packets),
         index_(memory.own()),
-        contracts_(group.size(), comm, memory, {mailboxes.count, mailboxes.members, mailboxes.packets},
-                   mailboxes.offset) {
+        contracts_(static_cast<uint32_t>(group.size()), comm, memory,
+                   {mailboxes.count, mailboxes.members, mailboxes.packets}, mailboxes.offset) {
     DEVCOMM_ASSERT(index_ < mailboxes.count, "mailbox index is past the mailboxes that requirements asked for");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members_.size) == mailboxes.members,
                    "the mailboxes were made for a team of another size");
@@ -78,7 +78,7 @@ class packet_session {
     mine_ = own + layout.row(index_, 0, 0);
     theirs_ = memory.first + layout.row(memory.index, 0, static_cast<uint32_t>(members_.rank));
     stride_ = memory.stride + memory.mailboxes * static_cast<int64_t>(layout.row(1, 0, 0) - layout.row(0, 0, 0));
-    if (lane_group::any(is_aborted(home_))) failure_ = status::aborted;
+    ended_ = lane_group::any_of(arch::load<memory_order::relaxed, scope::device>(&home_->abort));
     arch::begin_session(id());
   }
 
@@ -106,7 +106,7 @@ class packet_session {
   DEVCOMM_DEVICE void begin_round() {
     arch::call_session(id(), session_call::begin_round);
     if (began_) {
-      const bool dead = any(group_, failure_ != status::success, own_ + 1);
+      const bool dead = any(group_, !is_alive(), own_ + 1);
       if (dead && failure_ == status::success) failure_ = status::aborted;
       Protocol::end_round();
     }
@@ -118,9 +118,13 @@ class packet_session {
   /// The next round is the first of that call of a collective: in a checked launch, ranks that make another one, or
   /// with other arguments, are named. Empty unless compiled with `DEVCOMM_CHECKED`.
   DEVCOMM_DEVICE void begin_call([[maybe_unused]] const call_contract& call) { contracts_.begin_call(call); }
+  /// The same of a call that has partners, which must match.
+  DEVCOMM_DEVICE void begin_call([[maybe_unused]] const call_contract& call, const call_partners& with) {
+    contracts_.begin_call(call, with);
+  }
 
   /// Whether this thread knows of no failure: then what it has received is what was sent, else its latest may be zeros.
-  DEVCOMM_DEVICE bool is_alive() const { return failure_ == status::success; }
+  DEVCOMM_DEVICE bool is_alive() const { return failure_ == status::success && ended_ == 0; }
 
   /// A span of this thread's group, in a trace, such as a call of a collective or a part of one.
   DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
@@ -133,9 +137,9 @@ class packet_session {
   /// synchronises the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     arch::call_session(id(), session_call::agree);
-    const status outcome = detail::agree(group_, failure_, status::timeout, own_ + 1);
-    failure_ = outcome;
-    return outcome;
+    const status mine = failure_ == status::success && ended_ != 0 ? status::aborted : failure_;
+    failure_ = detail::agree(group_, mine, status::timeout, own_ + 1);
+    return failure_;
   }
 
  protected:
@@ -242,10 +246,9 @@ class packet_session {
   DEVCOMM_DEVICE auto id() const {
     return [this]() -> session_id {
       const device_comm& comm = home_->comm;
-      return {what,          index_,
-              comm.rank,     group_.thread_rank(),
-              group_.size(), comm.resources.base,
-              offset(),      Protocol::once_a_launch};
+      const auto thread = static_cast<uint32_t>(group_.thread_rank());
+      const auto threads = static_cast<uint32_t>(group_.size());
+      return {what, index_, comm.rank, thread, threads, comm.resources.base, offset(), Protocol::once_a_launch};
     };
   }
   /// Of a wait in this round.
@@ -270,6 +273,7 @@ class packet_session {
   uint32_t epoch_;
   bool began_ = false;                // a round of this session
   status failure_ = status::success;  // of this thread
+  uint32_t ended_;  // not 0 where waits had ended before; as it was read, so that nothing waits for it
 };
 
 }  // namespace devcomm::detail

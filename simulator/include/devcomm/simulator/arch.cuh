@@ -9,8 +9,8 @@
 #include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/memory_order.hpp>
 #include <devcomm/simulator/arch_numbers.cuh>
-#include <devcomm/simulator/detail/built_in_variables.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
+#include <devcomm/simulator/detail/scope.hpp>
 
 #include <exception>
 #include <type_traits>
@@ -21,6 +21,8 @@ namespace sim = ::devcomm::simulator::detail;
 
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
+
+inline constexpr memory_order launch_order = memory_order::acq_rel;
 
 /// Every look is followed by one at the abort word and the clock: the runtime then knows all that a
 /// waiting thread depends on.
@@ -76,46 +78,78 @@ constexpr int built_in_order(memory_order order) {
                                           : __ATOMIC_RELAXED;
 }
 
-template <memory_order Order, scope, class T>
+template <scope Scope>
+using at_scope = sim::at_scope<Scope == scope::block    ? sim::atomic_scope::block
+                               : Scope == scope::device ? sim::atomic_scope::device
+                                                        : sim::atomic_scope::system>;
+
+template <memory_order Order, scope Scope, class T>
 inline T load(const T* address) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong loads take 4- or 8-byte integers");
   static_assert(!releases(Order), "a load is relaxed or acquires");
+  sim::require_global(address);
+  const at_scope<Scope> here;
   const T value = __atomic_load_n(address, built_in_order(Order));
   sim::loaded(address, sizeof(T), static_cast<uint64_t>(value));
   return value;
 }
 
-template <memory_order Order, scope, class T>
+template <memory_order Order, scope Scope, class T>
 inline void store(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong stores take 4- or 8-byte integers");
   static_assert(!acquires(Order), "a store is relaxed or releases");
+  sim::require_global(address);
+  const at_scope<Scope> here;
   __atomic_store_n(address, value, built_in_order(Order));
   sim::stored(address, sizeof(T));
 }
 
-template <memory_order Order, scope, class T>
+template <memory_order Order, scope Scope, class T>
 inline T fetch_add(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  sim::require_global(address);
+  const at_scope<Scope> here;
   return __atomic_fetch_add(address, value, built_in_order(Order));  // hooked by the prelude
 }
 
-template <memory_order Order, scope, class T>
+template <memory_order Order, scope Scope, class T>
 inline T fetch_or(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  sim::require_global(address);
+  const at_scope<Scope> here;
   return __atomic_fetch_or(address, value, built_in_order(Order));  // hooked by the prelude
 }
 
-template <memory_order Order, scope, class T>
+template <memory_order Order, scope Scope, class T>
 inline T exchange(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  sim::require_global(address);
+  const at_scope<Scope> here;
   const T old = __atomic_exchange_n(address, value, built_in_order(Order));
   sim::stored(address, sizeof(T));
   return old;
 }
 
-template <memory_order Order, scope>
+/// Returns what was there.
+template <memory_order Order, scope Scope = scope::system, class T>
+inline T exchange_if(T* address, T expected, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
+  sim::require_global(address);
+  const at_scope<Scope> here;
+  // Hooked by the prelude.
+  static_cast<void>(
+      __atomic_compare_exchange(address, &expected, &value, false, built_in_order(Order), __ATOMIC_RELAXED));
+  return expected;
+}
+template <scope Scope, class T>
+inline T compare_exchange(T* address, T expected, T value) {
+  return exchange_if<memory_order::relaxed, Scope>(address, expected, value);
+}
+
+template <memory_order Order, scope Scope>
 inline void fence() {
   static_assert(Order != memory_order::relaxed, "a relaxed fence orders nothing");
+  const at_scope<Scope> here;
   __atomic_thread_fence(built_in_order(Order));
 }
 
@@ -142,12 +176,14 @@ DEVCOMM_SIMULATOR_UNSEEN inline void check_fence() {
 }
 
 inline void check_pack(const void* address) {
+  sim::require_global(address);
   if (reinterpret_cast<uintptr_t>(address) % 16 != 0) {
     sim::fail_misuse("a 16-byte access to an address that is no multiple of 16");
   }
 }
 template <int Bytes>
 void check_aligned(const void* address) {
+  sim::require_global(address);
   if (reinterpret_cast<uintptr_t>(address) % Bytes != 0)
     sim::fail_misuse("an access to an address that is not aligned");
 }
@@ -222,9 +258,8 @@ inline void store_words(void* address, vec16 value) {
   store<memory_order::relaxed, scope::system>(words + 3, value.w);
 }
 
-/// Launches of a stream follow one another.
-inline void wait_for_prior_launch() {}
-inline void allow_dependent_launch() {}
+inline void wait_for_prior_launch() { sim::wait_for_prior_launch(); }
+inline void allow_dependent_launch() { sim::allow_dependent_launch(); }
 
 inline bool unwinding() { return std::uncaught_exceptions() > 0; }
 
@@ -253,6 +288,8 @@ class wait_scope {
   wait_label label_;  // read while the wait lasts
 };
 
+inline constexpr bool observes_sessions = true;
+
 template <class Id>
 void begin_session(const Id& id) {
   sim::begin_session(id());
@@ -268,4 +305,5 @@ void leave_session(const Id& id) {
 
 }  // namespace devcomm::detail::arch
 
-#include <devcomm/simulator/arch_lines.cuh>  // IWYU pragma: export
+#include <devcomm/simulator/arch_lines.cuh>     // IWYU pragma: export
+#include <devcomm/simulator/arch_multimem.cuh>  // IWYU pragma: export

@@ -14,12 +14,8 @@
 #define __grid_constant__
 #define __constant__
 
-// A block is an OS thread. No initialiser may run on first use, as shared memory has none.
-#if defined(__clang__)
-#  define __shared__ __attribute__((require_constant_initialization)) thread_local
-#else
-#  define __shared__ thread_local
-#endif
+// A block is an OS thread.
+#define __shared__ thread_local
 
 // CCCL's headers work without a CUDA compiler, and need not know the shim's small types.
 #define CCCL_DISABLE_CTK_COMPATIBILITY_CHECK

@@ -44,6 +44,13 @@ void set_schedule(std::string_view text);
 void set_store_delay(std::uint64_t steps);
 [[nodiscard]] std::uint64_t store_delay();
 
+/// Whether the simulated GPUs have an NVLink switch, and in which order an access to a multicast address reaches the
+/// members: the seed's, or that of the ranks, so that sums are the same in every run.
+enum class multicast { none, in_any_order, in_rank_order };
+/// `in_any_order` unless `DEVCOMM_SIM_MULTICAST` is `rank_order` or `none`. Counts from the next communicator and the
+/// next access on.
+void set_multicast(multicast kind);
+
 /// Bytes of stack of each simulated thread (`DEVCOMM_SIM_STACK`).
 void set_stack_bytes(std::size_t bytes);
 /// A thread that runs this long without reaching a preemption point ends the program, which names it; 0 waits forever

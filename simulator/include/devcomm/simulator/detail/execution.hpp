@@ -3,8 +3,17 @@
 /// these; kernels call neither directly. On a host thread the ones marked (host) do nothing.
 #pragma once
 
+#include <vector_types.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+
+// Variables of the OS thread that runs a block; CUDA's types have members of the same names.
+extern __thread uint3 threadIdx;
+extern __thread uint3 blockIdx;
+extern __thread uint3 blockDim;
+extern __thread uint3 gridDim;
 
 namespace devcomm::detail {
 struct wait_label;
@@ -13,6 +22,11 @@ enum class session_call : uint8_t;
 }  // namespace devcomm::detail
 
 namespace devcomm::simulator::detail {
+
+/// Types that one GPU instruction loads: trivially copyable, of 1 to 16 bytes.
+template <class T>
+using loadable =
+    std::enable_if_t<std::is_trivially_copyable_v<T> && sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0>;
 
 /// Whether the caller is a simulated thread.
 [[nodiscard]] bool in_kernel() noexcept;
@@ -36,14 +50,31 @@ void loaded_line(const void* line);
 /// The calling thread's wait, one of all lanes of its warp, polls these 8 bytes, and found `value`.
 void loaded_with_warp(const void* address, uint64_t value);
 
-/// Meets the other threads of the block at `barrier` (0 to 15). `threads` arrivals complete it; 0
+/// The memory of each member behind a multicast address, in the order in which one access reaches them.
+struct multicast_members {
+  static constexpr int most = 128;
+  int count;
+  char* at[most];
+};
+/// Until `end_multicast`, accesses of the calling thread are those of one instruction to a multicast address. Throws
+/// `misuse` for other addresses, misaligned ones, and where a member has no memory.
+[[nodiscard]] multicast_members begin_multicast(const void* address, std::size_t bytes);
+void end_multicast();
+/// The calling thread's accesses before by multicast addresses and by others are ordered with those after.
+void fence_alias();
+
+/// Synchronizes with the other threads of the block at `barrier` (0 to 15). `threads` arrivals complete it; 0
 /// means all threads of the block that have not exited. Returns how many passed true.
 uint32_t block_barrier(uint32_t barrier, uint32_t threads, bool predicate);
-/// Meets all threads of a cooperative launch.
+/// Synchronizes with all threads of a cooperative launch.
 void grid_barrier();
+/// Waits until the launch beside which this one has started ends, and sees what it did.
+void wait_for_prior_launch();
+/// Lets the next launch start, once all blocks have called this or ended.
+void allow_dependent_launch();
 
 enum class warp_operation : uint8_t { sync, ballot, shuffle, match, gather };
-/// Meets the lanes of `mask`. `sync`: nothing; `ballot`: the mask of lanes with `value` nonzero;
+/// Synchronizes with the lanes of `mask`. `sync`: nothing; `ballot`: the mask of lanes with `value` nonzero;
 /// `shuffle`: `value` of lane `source`; `match`: the mask of lanes with an equal `value`.
 uint64_t warp_meet(warp_operation operation, uint32_t mask, uint64_t value, uint32_t source);
 /// What a lane is to do for others.
@@ -52,8 +83,8 @@ struct warp_task {
   uint32_t first;      ///< of the lanes to act for
   uint32_t end;
 };
-/// Meets the lanes of `mask`. One of them acts for all, or one for each `part` lanes, with what each has `given`, and
-/// calls `warp_release`. The others wait until all who act have done so.
+/// Synchronizes with the lanes of `mask`. One of them acts for all, or one for each `part` lanes, with what each has
+/// `given`, and calls `warp_release`. The others wait until all who act have done so.
 warp_task warp_gather(uint32_t mask, void* given, uint32_t part);
 void warp_release(uint32_t mask);
 /// Marks functions of which a compiler must keep one call for each call site.
@@ -95,5 +126,20 @@ void leave_session(const devcomm::detail::session_id& id);
 
 /// Throws `misuse`: what the calling thread did wrong.
 [[noreturn]] void fail_misuse(const char* message);
+
+/// Between these addresses lies the shared memory of the block that the calling OS thread runs; empty on others.
+struct shared_range {
+  std::uintptr_t first;
+  std::uintptr_t bytes;
+};
+extern __thread shared_range shared_of_block;
+
+/// (host) Throws `misuse` for shared memory, where a GPU's instructions for global memory would fault.
+inline void require_global(const void* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) - shared_of_block.first < shared_of_block.bytes)
+    fail_misuse(
+        "shared memory was given to a function that accesses global memory, which faults on a GPU; copy it to "
+        "registers or global memory first");
+}
 
 }  // namespace devcomm::simulator::detail

@@ -1,8 +1,9 @@
 /// \file atomics.hpp
-/// `atomicAdd` and its like: relaxed, as in CUDA; the scope suffixes change nothing here.
+/// `atomicAdd` and the like: relaxed, as in CUDA, at scope device unless their suffix says otherwise.
 #pragma once
 
 #include <devcomm/simulator/detail/execution.hpp>
+#include <devcomm/simulator/detail/scope.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 
 #include <cstdint>
@@ -21,8 +22,9 @@ struct bits_of<double> {
 };
 
 /// Replaces `*p` by `next(*p)`; returns what it was. An update that changes nothing counts as a load.
-template <class Bits, class T, class Next>
+template <atomic_scope Scope, class Bits, class T, class Next>
 T update(T* p, Next next) {
+  const at_scope<Scope> here;
   auto* word = reinterpret_cast<Bits*>(p);
   Bits seen = __atomic_load_n(word, __ATOMIC_RELAXED);
   Bits wanted;
@@ -39,15 +41,18 @@ T update(T* p, Next next) {
 
 }  // namespace devcomm::simulator::detail
 
-#define DEVCOMM_SIMULATOR_RMW(name, T, Bits, expression)                 \
-  inline T name(T* p, T v) {                                             \
-    return devcomm::simulator::detail::update<Bits>(p, [v](T old) -> T { \
-      static_cast<void>(old);                                            \
-      return static_cast<T>(expression);                                 \
-    });                                                                  \
-  }                                                                      \
-  inline T name##_block(T* p, T v) { return name(p, v); }                \
-  inline T name##_system(T* p, T v) { return name(p, v); }
+#define DEVCOMM_SIMULATOR_RMW_AT(name, scope, T, Bits, expression)                                    \
+  inline T name(T* p, T v) {                                                                          \
+    return devcomm::simulator::detail::update<devcomm::simulator::detail::atomic_scope::scope, Bits>( \
+        p, [v](T old) -> T {                                                                          \
+          static_cast<void>(old);                                                                     \
+          return static_cast<T>(expression);                                                          \
+        });                                                                                           \
+  }
+#define DEVCOMM_SIMULATOR_RMW(name, T, Bits, expression)             \
+  DEVCOMM_SIMULATOR_RMW_AT(name, device, T, Bits, expression)        \
+  DEVCOMM_SIMULATOR_RMW_AT(name##_block, block, T, Bits, expression) \
+  DEVCOMM_SIMULATOR_RMW_AT(name##_system, system, T, Bits, expression)
 
 #define DEVCOMM_SIMULATOR_INTEGER_RMW(name, expression)           \
   DEVCOMM_SIMULATOR_RMW(name, int, uint32_t, expression)          \
@@ -75,15 +80,20 @@ DEVCOMM_SIMULATOR_RMW(atomicDec, unsigned int, uint32_t, old == 0u || old > v ? 
 
 #undef DEVCOMM_SIMULATOR_INTEGER_RMW
 #undef DEVCOMM_SIMULATOR_RMW
+#undef DEVCOMM_SIMULATOR_RMW_AT
 
-#define DEVCOMM_SIMULATOR_CAS(T, Bits)                                                                               \
-  inline T atomicCAS(T* p, T expected, T desired) {                                                                  \
-    return devcomm::simulator::detail::update<Bits>(p, [=](T old) -> T { return old == expected ? desired : old; }); \
-  }                                                                                                                  \
-  inline T atomicCAS_block(T* p, T expected, T desired) { return atomicCAS(p, expected, desired); }                  \
-  inline T atomicCAS_system(T* p, T expected, T desired) { return atomicCAS(p, expected, desired); }
+#define DEVCOMM_SIMULATOR_CAS_AT(name, scope, T, Bits)                                                \
+  inline T name(T* p, T expected, T desired) {                                                        \
+    return devcomm::simulator::detail::update<devcomm::simulator::detail::atomic_scope::scope, Bits>( \
+        p, [=](T old) -> T { return old == expected ? desired : old; });                              \
+  }
+#define DEVCOMM_SIMULATOR_CAS(T, Bits)                      \
+  DEVCOMM_SIMULATOR_CAS_AT(atomicCAS, device, T, Bits)      \
+  DEVCOMM_SIMULATOR_CAS_AT(atomicCAS_block, block, T, Bits) \
+  DEVCOMM_SIMULATOR_CAS_AT(atomicCAS_system, system, T, Bits)
 DEVCOMM_SIMULATOR_CAS(int, uint32_t)
 DEVCOMM_SIMULATOR_CAS(unsigned int, uint32_t)
 DEVCOMM_SIMULATOR_CAS(unsigned short, uint16_t)
 DEVCOMM_SIMULATOR_CAS(unsigned long long, uint64_t)
 #undef DEVCOMM_SIMULATOR_CAS
+#undef DEVCOMM_SIMULATOR_CAS_AT

@@ -66,6 +66,18 @@ inline unsigned __brev(unsigned x) {
   for (int i = 0; i < 32; ++i) r |= (x >> i & 1u) << (31 - i);
   return r;
 }
+/// Of the 16-bit halves of two words.
+#define DEVCOMM_SIMULATOR_HALVES(name, T, relation)                                     \
+  inline unsigned name(unsigned a, unsigned b) {                                        \
+    const auto low = static_cast<T>(a) relation static_cast<T>(b) ? a : b;              \
+    const auto high = static_cast<T>(a >> 16) relation static_cast<T>(b >> 16) ? a : b; \
+    return (high & 0xffff0000u) | (low & 0xffffu);                                      \
+  }
+DEVCOMM_SIMULATOR_HALVES(__vmins2, int16_t, <)
+DEVCOMM_SIMULATOR_HALVES(__vminu2, uint16_t, <)
+DEVCOMM_SIMULATOR_HALVES(__vmaxs2, int16_t, >)
+DEVCOMM_SIMULATOR_HALVES(__vmaxu2, uint16_t, >)
+#undef DEVCOMM_SIMULATOR_HALVES
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} * b) >> 32); }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;

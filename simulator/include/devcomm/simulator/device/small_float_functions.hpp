@@ -128,7 +128,8 @@ inline float __high2float(devcomm::simulator::detail::small_pair<T> a) {
 /// As in CUDA, relaxed; of a pair, each half by itself.
 template <class T, class = devcomm::simulator::detail::small<T>>
 inline T atomicAdd(T* p, T v) {
-  return devcomm::simulator::detail::update<uint16_t>(p, [v](T old) { return old + v; });
+  using devcomm::simulator::detail::atomic_scope;
+  return devcomm::simulator::detail::update<atomic_scope::device, uint16_t>(p, [v](T old) { return old + v; });
 }
 template <class T, class = devcomm::simulator::detail::small<T>>
 inline devcomm::simulator::detail::small_pair<T> atomicAdd(devcomm::simulator::detail::small_pair<T>* p,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <devcomm/simulator/detail/execution.hpp>
-#include <devcomm/simulator/detail/traits.hpp>
+#include <devcomm/simulator/detail/scope.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -17,12 +17,24 @@ inline int __syncthreads_count(int predicate) {
 inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
 inline int __syncthreads_and(int predicate) { return __syncthreads_count(predicate == 0) == 0; }
 
-inline void __threadfence() {
+namespace devcomm::simulator::detail {
+template <atomic_scope Scope>
+inline void thread_fence() {
+  const at_scope<Scope> here;
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  devcomm::simulator::detail::preempt();
+  preempt();
 }
-inline void __threadfence_block() { __threadfence(); }
-inline void __threadfence_system() { __threadfence(); }
+}  // namespace devcomm::simulator::detail
+
+inline void __threadfence_block() {
+  devcomm::simulator::detail::thread_fence<devcomm::simulator::detail::atomic_scope::block>();
+}
+inline void __threadfence() {
+  devcomm::simulator::detail::thread_fence<devcomm::simulator::detail::atomic_scope::device>();
+}
+inline void __threadfence_system() {
+  devcomm::simulator::detail::thread_fence<devcomm::simulator::detail::atomic_scope::system>();
+}
 
 inline long long clock64() { return static_cast<long long>(devcomm::simulator::detail::clock_now()); }
 inline long clock() { return static_cast<long>(devcomm::simulator::detail::clock_now()); }
@@ -32,13 +44,20 @@ inline void __nanosleep(unsigned nanoseconds) { devcomm::simulator::detail::slee
 /// Ends the launch with an error.
 [[noreturn]] inline void __trap() { devcomm::simulator::detail::fail_misuse("__trap"); }
 
+/// Goes through a cache that nobody keeps up to date: the race detector reports what the kernel, or a peer meanwhile,
+/// has written.
+template <class T, class = devcomm::simulator::detail::loadable<T>>
+__attribute__((always_inline)) inline T __ldg(const T* p) {
+  devcomm::simulator::detail::read_only(p, sizeof(T));
+  return *p;
+}
+
 // Cache hints change nothing here.
 #define DEVCOMM_SIMULATOR_LOAD(name)                                  \
   template <class T, class = devcomm::simulator::detail::loadable<T>> \
   inline T name(const T* p) {                                         \
     return *p;                                                        \
   }
-DEVCOMM_SIMULATOR_LOAD(__ldg)
 DEVCOMM_SIMULATOR_LOAD(__ldca)
 DEVCOMM_SIMULATOR_LOAD(__ldcg)
 DEVCOMM_SIMULATOR_LOAD(__ldcs)

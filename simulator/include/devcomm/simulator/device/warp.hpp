@@ -3,7 +3,6 @@
 #pragma once
 
 #include <devcomm/simulator/detail/execution.hpp>
-#include <devcomm/simulator/detail/traits.hpp>
 
 #include <cstdint>
 

@@ -1,0 +1,25 @@
+#include "device/backend.hpp"
+
+#include <devcomm/host/error.hpp>
+
+namespace devcomm::host::detail {
+namespace {
+
+[[noreturn]] void no_multicast() { throw not_supported("this backend has no multicast"); }
+
+}  // namespace
+
+void address_range::map(std::size_t, multicast_object&, std::size_t, std::span<const int>) { no_multicast(); }
+
+std::size_t memory_port::multicast_granularity(int, handle_kind) { no_multicast(); }
+
+std::unique_ptr<multicast_object> memory_port::create_multicast(int, std::size_t, handle_kind) { no_multicast(); }
+
+std::unique_ptr<multicast_object> sharing_port::import_multicast_descriptor(int, std::size_t) { no_multicast(); }
+
+std::unique_ptr<multicast_object> sharing_port::import_multicast_bytes(handle_kind, std::span<const std::byte>,
+                                                                       std::size_t) {
+  no_multicast();
+}
+
+}  // namespace devcomm::host::detail

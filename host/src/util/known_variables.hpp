@@ -1,0 +1,63 @@
+/// \file known_variables.hpp
+/// All environment variables of devcomm: what `process_variables` knows, and what docs/environment.md lists.
+#pragma once
+
+namespace devcomm::host::detail {
+
+struct known_variable {
+  const char* name;
+  const char* user;  ///< which part reads it
+  const char* meaning;
+};
+
+// scripts/checks/variables.py reads these lines.
+inline constexpr known_variable known_variables[] = {
+    {"DEVCOMM_RANK", "start-up", "rank of this process, where no launcher gives it"},
+    {"DEVCOMM_SIZE", "start-up", "number of ranks, with `DEVCOMM_RANK`"},
+    {"DEVCOMM_LOCAL_RANK", "start-up", "rank among the processes of this host, with `DEVCOMM_RANK`"},
+    {"DEVCOMM_LOCAL_SIZE", "start-up", "number of ranks on this host, with `DEVCOMM_RANK`"},
+    {"DEVCOMM_ROOT", "start-up", "host:port at which rank 0 listens; the same on all ranks"},
+    {"DEVCOMM_SECRET", "start-up", "32 hexadecimal digits that admit a process to the job; the same on all ranks"},
+    {"DEVCOMM_BOOTSTRAP_TIMEOUT", "start-up", "seconds for every blocking step on the host"},
+    {"DEVCOMM_ADDRESS", "start-up",
+     "address of this host for `split` across hosts; otherwise that of the first interface that is up"},
+    {"DEVCOMM_RANKS", "host library", "ranks (threads) that `run_ranks` makes when no launcher did"},
+    {"DEVCOMM_LSA_SIZE", "host library", "largest LSA team; must divide the number of ranks"},
+    {"DEVCOMM_TIMEOUT", "host library", "seconds that a kernel's wait without a deadline of its own may take"},
+    {"DEVCOMM_CHECK_LAUNCH", "host library", "1: compare launches across ranks; 0: do not"},
+    {"DEVCOMM_MEMORY_HANDLE", "host library", "`file_descriptor` or `fabric`"},
+    {"DEVCOMM_NVLS_ENABLE", "host library", "0: multicast is not available, as with `NCCL_NVLS_ENABLE`"},
+    {"DEVCOMM_LL128_ENABLE", "host library", "0: LL128 mailboxes are not available"},
+    {"DEVCOMM_ALL_REDUCE_PLAN", "host library", "file with the measured times that `plan_all_reduce` uses"},
+    {"DEVCOMM_WATCHDOG_AFTER", "watchdog", "seconds that a wait lasts before it is reported"},
+    {"DEVCOMM_WATCHDOG_SIGNAL", "watchdog", "1: report on SIGUSR1 too"},
+    {"DEVCOMM_SIM_SEED", "simulator", "which schedule runs"},
+    {"DEVCOMM_SIM_SCHEDULE", "simulator", "kind of schedule"},
+    {"DEVCOMM_SIM_STORE_DELAY", "simulator", "steps for which stores stay in a store buffer"},
+    {"DEVCOMM_SIM_DEVICES", "simulator", "number of GPUs"},
+    {"DEVCOMM_SIM_MULTIPROCESSORS", "simulator", "multiprocessors of a GPU"},
+    {"DEVCOMM_SIM_MULTICAST", "simulator",
+     "whether the GPUs have an NVLink switch, and in which order it reaches members"},
+    {"DEVCOMM_SIM_STACK", "simulator", "bytes of a thread's stack"},
+    {"DEVCOMM_SIM_WATCHDOG_MS", "simulator", "how long a block may run without reaching a preemption point"},
+    {"DEVCOMM_SIM_GRACE_MS", "simulator", "how long other threads of the program may hold up the report of a deadlock"},
+    {"DEVCOMM_SIM_BACKGROUND_MS", "simulator", "when work starts that no host thread waits for"},
+    {"DEVCOMM_SIM_LEAK_EXIT", "simulator",
+     "exit status of a program that leaves windows or device communicators alive"},
+    {"DEVCOMM_SIM_RACE_EXIT", "simulator", "exit status of a program with race reports"},
+    {"DEVCOMM_SIM_DEADLOCK_PICTURE", "simulator", "file for a picture of a deadlock"},
+    {"DEVCOMM_SIM_RECORD", "simulator", "file for the choices of a run"},
+    {"DEVCOMM_SIM_REPLAY", "simulator", "file with choices to repeat"},
+    {"DEVCOMM_SIM_REPLAY_REPORT", "simulator", "file for the repeated switches"},
+    {"DEVCOMM_JSON", "benchmarks", "file for the rows of `benchmark_lsa_barrier`"},
+    {"DEVCOMM_NCCL_LIBRARY", "benchmarks", "NCCL to compare with"},
+    {"DEVCOMM_RUNS", "scripts", "runs of a script of measurements"},
+    {"DEVCOMM_COMMIT", "scripts", "commit that results are of"},
+    {"DEVCOMM_CUDA", "scripts", "0: set up without the CUDA toolkit"},
+    {"DEVCOMM_SANITIZER_TOOLS", "scripts", "tools of compute-sanitizer that a script runs"},
+    {"DEVCOMM_SLURM_INSIDE", "scripts", "set by a script for itself"},
+    {"DEVCOMM_TEST_FEW", "tests", "leave out what takes long under compute-sanitizer"},
+    {"DEVCOMM_TEST_SEEDS", "tests", "number of seeds"},
+};
+
+}  // namespace devcomm::host::detail

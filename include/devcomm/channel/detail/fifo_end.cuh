@@ -1,0 +1,185 @@
+/// \file fifo_end.cuh
+/// The two ends of a FIFO as a thread sees them.
+///
+/// Protocol (that of NCCL's channels between GPUs). A FIFO is a ring of slots on its receiver. Step `n` goes through
+/// slot `n % slots`. The sender counts the steps that it has sent, the receiver those that it has taken; the receiver
+/// stores its count, the *head*, to the sender after each step. The sender writes step `n` once `n - head < slots`.
+///
+/// How the receiver learns of a step depends on the protocol. `simple`: the sender stores its count, the *tail*, to the
+/// receiver with release, after all its threads have written; the receiver polls it and acquires. `ll`, `ll128`: flags
+/// among the data, see lsa/ll_session.cuh and lsa/ll128_session.cuh; there is no tail.
+///
+/// *Why a slot can be written again*. `simple`: the head is stored with release after the group's `sync`, and acquired
+/// before the sender's group goes on. `ll` and `ll128`: the head is relaxed. All loads of the step are complete when
+/// it is stored, as their values decided that the step had arrived, and the group synchronised after them.
+///
+/// Counts outlive the kernel, so that launches and graph replays need nothing between. They have 32 bits and wrap
+/// around: only differences of at most `slots` matter, and `slots` is a power of two, so that slots follow one another
+/// across the wrap. Flags of packets are the count times two plus one, which is never 0, the value that memory starts
+/// with; they come again after 2^31 steps, with the same limit as `lsa::ll_session`.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/channel/fifos.hpp>
+#include <devcomm/detail/contract.cuh>
+#include <devcomm/detail/poll.cuh>
+#include <devcomm/detail/report.cuh>
+#include <devcomm/detail/wait_for_word.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/resource_header.hpp>
+#include <devcomm/memory_order.hpp>
+
+namespace devcomm::detail {
+
+/// A wait for `step` steps at one end of a FIFO.
+struct fifo_wait {
+  operation what;
+  uint32_t index;
+  uint32_t peer_index;
+  int32_t peer;     ///< world rank
+  uint64_t offset;  ///< as `session_id::offset`
+
+  DEVCOMM_DEVICE awaited_word for_step(uint32_t step) const {
+    const wait_condition condition = what == operation::fifo_send ? wait_condition::taken : wait_condition::sent;
+    return {what, index, peer, condition, 0, step, peer_index, offset};
+  }
+  DEVCOMM_DEVICE wait_label label(const resource_header* home, uint32_t step, uint32_t seen) const {
+    const awaited_word wait = for_step(step);
+    return {what,  index, home->comm.rank, peer, step,   home->comm.timeout,
+            false, seen,  peer_index,      0,    offset, wait.condition};
+  }
+};
+
+/// Waits until the count at `word` is `step` or past it, or `other()` is true. *Ordering*: acquires.
+template <class Other>
+DEVCOMM_DEVICE DEVCOMM_NOINLINE status wait_for_count(resource_header* home, fifo_wait wait, const uint32_t* word,
+                                                      uint32_t step, Other other) {
+  return wait_for_word(home, wait.for_step(step), word,
+                       [&](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0 || other(); },
+                       memory_order::acquire, {false, 0});
+}
+
+/// What both ends have in common.
+struct fifo_end {
+  char* slots;      ///< slot 0, on the receiver
+  char* contracts;  ///< of slot 0, on the receiver
+  uint32_t step;    ///< the next
+  uint32_t index;   ///< on this rank
+  uint32_t peer_index;
+  int32_t peer;  ///< world rank; negative where the end is not connected
+
+  DEVCOMM_DEVICE bool is_connected() const { return peer >= 0; }
+  DEVCOMM_DEVICE char* slot(uint32_t slot_count, uint64_t slot_bytes) const {
+    return slots + (step & (slot_count - 1)) * slot_bytes;
+  }
+  /// Of the packets of this step.
+  DEVCOMM_DEVICE uint32_t flag() const { return step * 2 + 1; }
+  DEVCOMM_DEVICE channel::step_contract* contract(uint32_t slot_count) const {
+    return reinterpret_cast<channel::step_contract*>(contracts) + (step & (slot_count - 1));
+  }
+};
+
+struct sending_end : fifo_end {
+  const uint32_t* head;  ///< on this rank
+  uint32_t* tail;        ///< on the receiver
+  uint32_t credited;     ///< steps that are known to have been taken; the same for the whole group
+  uint32_t begun_with;   ///< the head as the session began, for the thread that keeps the counts
+
+  DEVCOMM_DEVICE bool has_credit(uint32_t slot_count) const { return step - credited < slot_count; }
+  /// What the next session may count on. The head itself would be loaded here while the kernel waits to end.
+  DEVCOMM_DEVICE uint32_t credit_to_keep() const {
+    return static_cast<int32_t>(begun_with - credited) > 0 ? begun_with : credited;
+  }
+};
+
+struct receiving_end : fifo_end {
+  const uint32_t* tail;  ///< on this rank
+  uint32_t* head;        ///< on the sender
+};
+
+template <class End, int Count>
+DEVCOMM_DEVICE bool is_any_connected(const End (&ends)[Count]) {
+  for (const End& end : ends)
+    if (end.is_connected()) return true;
+  return false;
+}
+
+/// Makes the ends of one session.
+template <channel::protocol Protocol>
+class fifo_ends {
+ public:
+  DEVCOMM_DEVICE fifo_ends(const device_comm& comm, const team& members, const channel::fifo_handle<Protocol>& fifos)
+      : comm_(comm), members_(members), fifos_(fifos), layout_{fifos.count, fifos.slots, fifos.packs} {}
+
+  /// `leads`: the thread keeps the counts for the next session.
+  DEVCOMM_DEVICE sending_end sending(const channel::endpoint& to, bool leads) const {
+    sending_end made{};
+    made.peer = -1;
+    if (to.peer < 0) return made;
+    check(to, 0);
+    char* theirs = on(to.peer);
+    static_cast<fifo_end&>(made) = common(to, theirs, to.peer_index);
+    made.head = reinterpret_cast<const uint32_t*>(own() + layout_.head(to.index));
+    made.tail = reinterpret_cast<uint32_t*>(theirs + layout_.tail(to.peer_index));
+    const channel::fifo_counts* counts = counts_of(to.index);
+    made.step = arch::load<memory_order::relaxed, scope::device>(&counts->sent);
+    made.credited = arch::load<memory_order::relaxed, scope::device>(&counts->credited);
+    // What is kept from it is credit of the next session, whose threads may write the slots without another wait.
+    made.begun_with = made.credited;
+    if (leads) made.begun_with = arch::load<memory_order::acquire, scope::system>(made.head);
+    return made;
+  }
+
+  DEVCOMM_DEVICE receiving_end receiving(const channel::endpoint& from) const {
+    receiving_end made{};
+    made.peer = -1;
+    if (from.peer < 0) return made;
+    check(from, 16);
+    static_cast<fifo_end&>(made) = common(from, own(), from.index);
+    made.tail = reinterpret_cast<const uint32_t*>(own() + layout_.tail(from.index));
+    made.head = reinterpret_cast<uint32_t*>(on(from.peer) + layout_.head(from.peer_index));
+    made.step = arch::load<memory_order::relaxed, scope::device>(&counts_of(from.index)->received);
+    return made;
+  }
+
+  DEVCOMM_DEVICE channel::fifo_counts* counts_of(uint32_t index) const {
+    return reinterpret_cast<channel::fifo_counts*>(own() + layout_.counts(index));
+  }
+
+ private:
+  /// `half`: bits before this direction's in `fifo_counts::peers`.
+  DEVCOMM_DEVICE void check([[maybe_unused]] const channel::endpoint& end, [[maybe_unused]] uint32_t half) const {
+    DEVCOMM_ASSERT(end.peer < members_.size, "the peer of a FIFO is outside the team");
+    DEVCOMM_ASSERT(end.index < fifos_.count && end.peer_index < fifos_.count,
+                   "FIFO index is past the FIFOs that requirements asked for");
+#if DEVCOMM_CHECKED
+    const uint32_t peer = channel::fifo_peer_mark(members_.world_rank(end.peer));
+    uint32_t* const peers = &counts_of(end.index)->peers;
+    const uint32_t before = arch::load<memory_order::relaxed, scope::device>(peers) >> half & 0xffffu;
+    DEVCOMM_ASSERT(before == 0 || before == peer,
+                   "a FIFO index is used with two peers: each joins two ranks for as long as its device communicator "
+                   "lives; ask for one more for each peer");
+    if (before == 0) arch::fetch_or<memory_order::relaxed, scope::device>(peers, peer << half);
+#endif
+  }
+  DEVCOMM_DEVICE char* own() const { return comm_.resources.local + fifos_.offset; }
+  DEVCOMM_DEVICE char* on(int member) const {
+    const auto slot = static_cast<uint64_t>(members_.world_rank(member) - comm_.lsa_first);
+    return comm_.resources.base + slot * comm_.resources.stride + fifos_.offset;
+  }
+  DEVCOMM_DEVICE fifo_end common(const channel::endpoint& end, char* receiver, uint32_t receiver_index) const {
+    return {receiver + layout_.slot(receiver_index, 0),
+            receiver + layout_.contract(receiver_index, 0),
+            0,
+            end.index,
+            end.peer_index,
+            members_.world_rank(end.peer)};
+  }
+
+  const device_comm& comm_;
+  const team& members_;
+  const channel::fifo_handle<Protocol>& fifos_;
+  channel::fifo_layout<Protocol> layout_;
+};
+
+}  // namespace devcomm::detail

@@ -1,0 +1,34 @@
+/// \file session_actions.cuh
+/// What a session does with each of its ends, as the simulator is told. Named, as NVRTC takes a generic lambda for a
+/// host function (CUDA 13.0).
+#pragma once
+
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/detail/arch/observed.hpp>
+
+namespace devcomm::detail {
+
+struct begin_action {
+  template <class Id>
+  DEVCOMM_DEVICE void operator()(const Id& id) const {
+    arch::begin_session(id);
+  }
+};
+
+struct leave_action {
+  template <class Id>
+  DEVCOMM_DEVICE void operator()(const Id& id) const {
+    arch::leave_session(id);
+  }
+};
+
+struct call_action {
+  session_call call;
+
+  template <class Id>
+  DEVCOMM_DEVICE void operator()(const Id& id) const {
+    arch::call_session(id, call);
+  }
+};
+
+}  // namespace devcomm::detail

@@ -1,0 +1,87 @@
+/// \file step_contracts.cuh
+/// Whether both ends of a FIFO make the same call.
+///
+/// In checked mode, the sender shows what call a step belongs to before it sends the step; the receiver compares it
+/// with its own while it waits, as a call of another size may never send what is waited for. A slot's contract is
+/// written again no sooner than the slot.
+#pragma once
+
+#include <devcomm/channel/detail/fifo_end.cuh>
+#include <devcomm/detail/contract.cuh>
+#include <devcomm/detail/report.cuh>
+
+namespace devcomm::detail {
+
+#if DEVCOMM_CHECKED
+
+using checked_call = call_contract;
+
+/// Shows the call of this step; called by one thread of the group.
+DEVCOMM_DEVICE inline void show_step(const sending_end& to, uint32_t slots, const call_contract& call) {
+  channel::step_contract* contract = to.contract(slots);
+  store_contract(&contract->call, call);
+  arch::check_fence<memory_order::release>();
+  arch::store_check(&contract->step, uint64_t{to.step} + 1);
+  arch::check_fence<memory_order::release>();
+}
+
+/// Whether the sender's call of this step is known to be another one. `arrived`: the step has arrived.
+DEVCOMM_DEVICE inline bool differs(const receiving_end& from, uint32_t slots, const call_contract& call, bool arrived) {
+  if (arrived) arch::check_fence<memory_order::acquire>();
+  const channel::step_contract* contract = from.contract(slots);
+  const uint64_t shown = arrived ? arch::load_check(&contract->step) : arch::poll_check(&contract->step);
+  if (shown != uint64_t{from.step} + 1) return false;
+  arch::check_fence<memory_order::acquire>();
+  return !same_contract(load_contract(&contract->call), call);
+}
+
+/// Leaves a record of a sender that differs, unless this rank's waits have ended already.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_difference(resource_header* home, const receiving_end& from,
+                                                                const fifo_wait& wait, uint32_t slots,
+                                                                const call_contract& call) {
+  if (is_aborted(home)) return status::aborted;
+  shown_contracts shown;
+  shown.my_call = &call;
+  shown.their_call = &from.contract(slots)->call;
+  report(home, status::mismatch, awaited{wait.what, wait.index, wait.peer, from.step + 1, from.step + 1}, shown);
+  return status::mismatch;
+}
+
+/// The end that a thread waits at, where it is one that is received from: a condition that ends its wait.
+struct step_difference {
+  const receiving_end* from;  ///< null where the wait is for credit
+  uint32_t slots;
+  const call_contract& call;
+
+  DEVCOMM_DEVICE bool operator()() const { return from != nullptr && differs(*from, slots, call, false); }
+  DEVCOMM_DEVICE bool arrived() const { return from != nullptr && differs(*from, slots, call, true); }
+  DEVCOMM_DEVICE status report(resource_header* home, const fifo_wait& wait) const {
+    return report_difference(home, *from, wait, slots, call);
+  }
+};
+
+#else
+
+/// Nothing is shown or compared, and nothing is passed.
+struct checked_call {
+  template <size_t N>
+  DEVCOMM_DEVICE static constexpr checked_call of(const char (&)[N], uint64_t, uint64_t, size_t) {
+    return {};
+  }
+};
+DEVCOMM_DEVICE inline void show_step(const sending_end&, uint32_t, checked_call) {}
+DEVCOMM_DEVICE constexpr bool differs(const receiving_end&, uint32_t, checked_call, bool) { return false; }
+DEVCOMM_DEVICE constexpr status report_difference(resource_header*, const receiving_end&, const fifo_wait&, uint32_t,
+                                                  checked_call) {
+  return status::success;
+}
+struct step_difference {
+  DEVCOMM_DEVICE constexpr step_difference(const receiving_end*, uint32_t, checked_call) {}
+  DEVCOMM_DEVICE constexpr bool operator()() const { return false; }
+  DEVCOMM_DEVICE static constexpr bool arrived() { return false; }
+  DEVCOMM_DEVICE static constexpr status report(resource_header*, const fifo_wait&) { return status::success; }
+};
+
+#endif
+
+}  // namespace devcomm::detail

@@ -1,0 +1,366 @@
+/// \file group_session.cuh
+/// Groups of sends and receives: a list of messages of any sizes, to and from any ranks, in one call of a kernel.
+/// channel/detail/connection_end.cuh has the protocol and the invariant by which no order of a list deadlocks.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/channel/detail/connection_end.cuh>
+#include <devcomm/channel/messages.hpp>
+#include <devcomm/data/copy.cuh>
+#include <devcomm/detail/agree.cuh>
+#include <devcomm/detail/poll.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/trace_span.cuh>
+#include <devcomm/group.cuh>
+#include <devcomm/lsa/detail/members.cuh>
+
+namespace devcomm::channel {
+
+/// A lane for each block of the grid.
+DEVCOMM_DEVICE inline lane lane_of_block() {
+  return {devcomm::detail::arch::block_rank(), devcomm::detail::arch::grid_blocks()};
+}
+
+/// A group of threads' part in moving groups of messages; usually a block's, with one lane a block.
+///
+///     channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+///     session.transfer(list);  // all that the list sends and receives
+///
+/// The messages between two ranks match in the order in which both list them; the order of a list is of no account
+/// beyond that. Every send is a rendezvous: a message goes when both of its ranks are in calls that list it, and a call
+/// returns only when the peers have listed all of its sends and receives. So ranks that exchange messages put their
+/// sends and receives into one call: with the send in one call and the receive in the next, each waits for the other. A
+/// rank's messages to itself, which must match within one call, are copied.
+///
+/// What a rank receives into a window (`message::receive` with a `sym_ptr`) the sender stores there itself; the lists
+/// of both name the window. What it receives elsewhere goes through slots of its pool.
+///
+/// *Blocks*: all lanes of a rank call `transfer` with the same list; each moves its part of each message. What a lane
+/// received is visible to its group when the call returns, and to the grid after its end or a sync of it. What is sent
+/// must be complete before the first lane begins, and stay until the last ends; what is received into must be free in
+/// all lanes before the first begins. Lists and windows likewise. Between two calls with different numbers of lanes
+/// lies a launch or a sync of the grid, as the first lane keeps counts of lanes that a call leaves out. A grid with
+/// more blocks than are resident makes progress only as the hardware dispatches blocks in the order of their index, on
+/// all ranks alike; it is safe to have all of them resident.
+///
+/// *Collective*: every method is called by all threads of the group, in the same order. *Requires* that one session at
+/// a time uses a lane, on all ranks with the same number of lanes.
+///
+/// *Failure*: as for `barrier_session`; a wait without a deadline of its own ends after the communicator's timeout
+/// without progress of anything that its thread serves. A message whose two ranks name different sizes is a
+/// `status::mismatch` on both, whose record names both ranks and both sizes. From a failure on, the session moves
+/// nothing more, and what the list's receives got is undefined. `agree` tells. A session that ends before a list that
+/// it began has been moved, after a `transfer_for` that was not repeated, leaves a record of `status::timeout`: its
+/// connections are no longer between messages, so later sessions of the device communicator begin dead.
+template <class Group>
+class group_session {
+  static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
+
+  using step = devcomm::detail::connection_step;
+  using end = devcomm::detail::connection_end;
+
+ public:
+  using handle = connection_handle;
+
+  /// Among the members of the LSA team.
+  DEVCOMM_DEVICE group_session(Group group, const device_comm& comm, const handle& connections, lane which)
+      : group_session(group, comm, comm.lsa(), connections, which) {}
+
+  /// *Requires* that `members` is part of the LSA team.
+  DEVCOMM_DEVICE group_session(Group group, const device_comm& comm, const team& members, const handle& connections,
+                               lane which)
+      : group_(group),
+        home_(reinterpret_cast<resource_header*>(comm.resources.local)),
+        members_(members),
+        connections_(connections),
+        lane_(which) {
+    devcomm::detail::check_team(members, comm);
+    DEVCOMM_ASSERT(which.index < which.count && which.count <= connections.count,
+                   "the lane is past the lanes that requirements asked for");
+    DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == connections.members,
+                   "the connections were made for a team of another size");
+    pass_ = devcomm::detail::arch::load<memory_order::relaxed, scope::device>(here().wake());
+    if (devcomm::detail::is_aborted(home_)) failure_ = status::aborted;
+    devcomm::detail::arch::begin_session(id());
+  }
+
+  group_session(const group_session&) = delete;
+  group_session& operator=(const group_session&) = delete;
+
+  DEVCOMM_DEVICE ~group_session() noexcept(false) {
+    if (devcomm::detail::arch::unwinding()) return;
+    if (open_ && !dead_) give_up();
+    devcomm::detail::arch::call_session(id(), devcomm::detail::session_call::end);
+    group_.sync();
+    devcomm::detail::arch::leave_session(id());
+  }
+
+  DEVCOMM_DEVICE const Group& group() const { return group_; }
+  DEVCOMM_DEVICE const team& members() const { return members_; }
+
+  /// Moves all messages of the list. *Ordering*: what a rank's threads wrote before its lanes called it, and its
+  /// messages carry, is what the receiver's memory holds afterwards.
+  DEVCOMM_DEVICE void transfer(const message_list& list) {
+    DEVCOMM_ASSERT(!open_, "a list is under way: repeat transfer_for until it succeeds");
+    static_cast<void>(run(list, {false, 0}));
+  }
+
+  /// `transfer`, for `limit` and a little more, see `barrier_session::wait_for`; a piece that has been begun is copied
+  /// to its end: a lane's whole part of a message into a window, else a slot. After `status::timeout` nothing is
+  /// recorded, and some messages may have been moved; the call is to be repeated, with the same list.
+  [[nodiscard]] DEVCOMM_DEVICE status transfer_for(const message_list& list, nanoseconds limit) {
+    return run(list, {true, limit.count});
+  }
+
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
+  /// the group.
+  [[nodiscard]] DEVCOMM_DEVICE status agree() {
+    failure_ = devcomm::detail::agree(group_, failure_, status::timeout, here().outcome());
+    dead_ = failure_ != status::success;
+    return failure_;
+  }
+
+  /// A span of this group, in a trace.
+  DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
+
+ private:
+  DEVCOMM_DEVICE devcomm::detail::connection_lane here() const { return {home_->comm, members_, connections_, lane_}; }
+  DEVCOMM_DEVICE auto id() const {
+    return [this]() -> devcomm::detail::session_id {
+      const device_comm& comm = home_->comm;
+      return {operation::message_receive, lane_.index,         comm.rank, group_.thread_rank(), group_.size(),
+              comm.resources.base,        connections_.offset, false};
+    };
+  }
+  /// Directions of connections: two for each member.
+  DEVCOMM_DEVICE uint32_t directions() const { return 2 * static_cast<uint32_t>(members_.size); }
+  DEVCOMM_DEVICE bool any(bool predicate) const { return devcomm::detail::any(group_, predicate, here().outcome()); }
+  /// Calls `action(connection, end)` for this thread's.
+  template <class Action>
+  DEVCOMM_DEVICE void for_each_own(const devcomm::detail::connection_lane& at, const message_list& list,
+                                   const Action& action) const {
+    DEVCOMM_UNROLL_BY(1)
+    for (uint32_t c = group_.thread_rank(); c < directions(); c += group_.size()) {
+      if (static_cast<int>(devcomm::detail::connection_lane::peer_of(c)) == members_.rank) continue;
+      end one(at, list, c);
+      action(c, one);
+    }
+  }
+
+  DEVCOMM_DEVICE status run(const message_list& list, devcomm::detail::deadline limit) {
+    devcomm::detail::arch::call_session(id(), devcomm::detail::session_call::transfer);
+    const trace_span traced = trace({"messages", span_kind::copy});
+    const uint64_t start = limit.own ? devcomm::detail::arch::global_time() : 0;
+    if (!open_) begin(list);
+    while (!dead_) {
+      const look found = look_around(list, limit, start);
+      if (any(failure_ != status::success)) return die();
+      if (copy_pieces(list)) {
+        if (limit.own && any(devcomm::detail::arch::global_time() - start >= limit.budget)) return status::timeout;
+        continue;
+      }
+      if (!any(found.is_busy)) {
+        open_ = false;
+        if (lane_.index == 0) count_for_others(list);
+        return status::success;
+      }
+      if (any(found.timed_out)) return status::timeout;
+    }
+    return agree();
+  }
+
+  DEVCOMM_DEVICE void begin(const message_list& list) {
+    const devcomm::detail::connection_lane at = here();
+    open_ = true;
+    over_ = group_.thread_rank() >= directions();
+    group_.sync();
+    check(list);
+    for_each_own(at, list, [](uint32_t, end& one) { one.rewind(); });
+    if (group_.thread_rank() == 0) {
+      clear(at.mask(0));
+      clear(at.mask(1));
+    }
+    if (any(failure_ != status::success)) {
+      static_cast<void>(die());
+      return;
+    }
+    copy_own(list);
+  }
+  DEVCOMM_DEVICE void clear(uint32_t* mask) const {
+    using devcomm::detail::arch::store;
+    const connection_layout layout = here().layout();
+    for (uint32_t w = 0; w < layout.mask_words(); ++w) store<memory_order::relaxed, scope::device>(mask + w, 0u);
+  }
+
+  /// Whether each message names a member, and a window that the list has.
+  DEVCOMM_DEVICE void check(const message_list& list) {
+    for (uint32_t i = group_.thread_rank(); i < list.count; i += group_.size()) {
+      const message& m = list.messages[i];
+      bool has_window = m.window == 0 || m.peer == members_.rank;
+      for (uint32_t w = 0; w < list.window_count; ++w) has_window = has_window || list.windows[w].id + 1 == m.window;
+      if (m.peer >= 0 && m.peer < members_.size && has_window) continue;
+      if (failure_ == status::success)
+        failure_ = devcomm::detail::report_message(home_, m.way, i, -1, {m.bytes, lane_.count, 0}, {0, 0, 0});
+    }
+  }
+
+  /// This lane's part of what the rank sends to itself.
+  DEVCOMM_DEVICE void copy_own(const message_list& list) {
+    const auto next = [&](uint32_t i, direction way) {
+      while (i < list.count && (list.messages[i].peer != members_.rank || list.messages[i].way != way)) ++i;
+      return i;
+    };
+    uint32_t number = 0;
+    uint32_t s = next(0, direction::send);
+    uint32_t r = next(0, direction::receive);
+    for (; s < list.count && r < list.count; s = next(s + 1, direction::send), r = next(r + 1, direction::receive)) {
+      const message& from = list.messages[s];
+      const message& to = list.messages[r];
+      if (from.bytes != to.bytes) {
+        fail_own(direction::receive, r, to.bytes, from.bytes);
+        return;
+      }
+      const message_part part =
+          part_of_lane(from.bytes, members_.rank, members_.rank, members_.size, number++, lane_.index, lane_.count);
+      copy_bytes(to.data + part.begin, from.data + part.begin, part.end - part.begin);
+    }
+    if (s < list.count) fail_own(direction::send, s, list.messages[s].bytes, no_such_message);
+    if (r < list.count) fail_own(direction::receive, r, list.messages[r].bytes, no_such_message);
+  }
+  DEVCOMM_DEVICE void fail_own(direction way, uint32_t index, uint64_t mine, uint64_t other) {
+    if (group_.thread_rank() == 0)
+      failure_ = devcomm::detail::report_message(home_, way, index, home_->comm.rank, {mine, lane_.count, 0},
+                                                 {other, lane_.count, 0});
+  }
+  DEVCOMM_DEVICE void copy_bytes(char* to, const char* from, uint64_t bytes) const {
+    copy(group_, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
+  }
+
+  struct look {
+    bool is_busy;    ///< a message that this thread serves is left
+    bool timed_out;  ///< a deadline of the caller's own
+  };
+
+  /// Serves this thread's connections until the group has something to do: a piece to copy, or the end of the list on
+  /// one of them, which another thread may have found.
+  DEVCOMM_DEVICE look look_around(const message_list& list, devcomm::detail::deadline limit, uint64_t start) {
+    using devcomm::detail::arch::fetch_or;
+    using devcomm::detail::arch::load;
+    const devcomm::detail::connection_lane at = here();
+    ++pass_;
+    bool is_busy = false;
+    bool timed_out = false;
+    bool moved = false;                       // pieces that need no copy
+    uint32_t awaited = group_.thread_rank();  // one of this thread that waits
+    // Before this thread waits for the others, which may be in the same warp, and poll this word.
+    const auto end_look = [&] { devcomm::detail::arch::store<memory_order::relaxed, scope::device>(at.wake(), pass_); };
+    const auto ready = [&] {
+      bool stop = load<memory_order::relaxed, scope::device>(at.wake()) == pass_ || failure_ != status::success;
+      is_busy = false;
+      for_each_own(at, list, [&](uint32_t c, end& one) {
+        const uint32_t before = one.pieces();
+        const step found = one.advance(failure_);
+        moved = moved || one.pieces() != before;
+        switch (found) {
+          case step::over: return;
+          case step::waiting: awaited = c; break;
+          case step::failed: stop = true; break;
+          case step::copy:
+            stop = true;
+            fetch_or<memory_order::relaxed, scope::device>(at.mask(pass_ % 2) + c / 32, 1u << c % 32);
+            break;
+        }
+        is_busy = true;
+      });
+      stop = stop || !is_busy;
+      if (stop) end_look();
+      return stop;
+    };
+    if (limit.own) {
+      const uint64_t passed = devcomm::detail::arch::global_time() - start;
+      limit.budget = passed < limit.budget ? limit.budget - passed : 0;
+    }
+    const auto wait = [&] { return end(at, list, awaited).wait(); };
+    const auto label = [&]() -> devcomm::detail::wait_label {
+      const devcomm::detail::awaited_word w = wait();
+      return {w.what,    w.index,        home_->comm.rank, w.peer, w.expected, limit.nanoseconds(*home_),
+              limit.own, w.expected - 1, w.index,          0,      w.offset,   w.condition};
+    };
+    if (!over_ && failure_ == status::success) {
+      devcomm::detail::poll<1>(home_, limit, label, ready, [&](status failure) {
+        end_look();
+        timed_out = failure == status::timeout && limit.own;
+        if (timed_out || (failure == status::timeout && moved)) return;  // the next look has the whole timeout
+        failure_ = failure;
+        const devcomm::detail::awaited_word w = wait();
+        devcomm::detail::report(home_, failure, w, w.expected - 1);
+      });
+    }
+    over_ = !is_busy;
+    return {is_busy, timed_out};
+  }
+
+  /// Copies the pieces that threads have found in this pass; whether there were any. Synchronises the group then.
+  DEVCOMM_DEVICE bool copy_pieces(const message_list& list) {
+    const devcomm::detail::connection_lane at = here();
+    const connection_layout layout = at.layout();
+    const uint32_t* mask = at.mask(pass_ % 2);
+    bool copied = false;
+    for (uint32_t w = 0; w < layout.mask_words(); ++w) {
+      uint32_t bits = mask[w];  // complete since the vote
+      copied = copied || bits != 0;
+      for (uint32_t c = w * 32; bits != 0; ++c, bits >>= 1) {
+        if ((bits & 1) == 0) continue;
+        const connection_state& state = *at.state(c);
+        copy_bytes(state.to, state.from, state.bytes);
+      }
+    }
+    if (group_.thread_rank() == 0) clear(at.mask((pass_ + 1) % 2));
+    if (!copied) return false;
+    group_.sync();
+    for_each_own(at, list, [&](uint32_t c, end& one) {
+      const uint32_t bits = mask[c / 32];
+      if ((bits >> c % 32 & 1) != 0) one.end_copy();
+    });
+    return true;
+  }
+
+  /// Lanes that this call leaves out have the same number of the next message, by which lanes share it out.
+  DEVCOMM_DEVICE void count_for_others(const message_list& list) const {
+    const devcomm::detail::connection_lane at = here();
+    for (uint32_t l = lane_.count; l < connections_.count; ++l) {
+      const devcomm::detail::connection_lane other{home_->comm, members_, connections_, {l, connections_.count}};
+      for_each_own(at, list, [&](uint32_t c, end&) { other.state(c)->messages = at.state(c)->messages; });
+    }
+  }
+
+  /// What is under way ends here: connections are between two messages in no later session of this rank.
+  DEVCOMM_DEVICE void give_up() const {
+    const message_list none{};
+    for_each_own(here(), none, [&](uint32_t, const end& one) {
+      if (!one.is_open()) return;
+      const devcomm::detail::awaited_word w = one.wait();
+      devcomm::detail::report(home_, status::timeout, w, w.expected - 1);
+    });
+  }
+
+  /// The whole group knows of a failure.
+  DEVCOMM_DEVICE status die() {
+    dead_ = true;
+    if (failure_ == status::success) failure_ = status::aborted;
+    return agree();
+  }
+
+  Group group_;
+  resource_header* home_;
+  team members_;
+  connection_handle connections_;
+  lane lane_;
+  uint32_t pass_;
+  status failure_ = status::success;  // of this thread
+  bool dead_ = false;                 // the whole group knows of a failure
+  bool open_ = false;                 // a list is under way
+  bool over_ = false;                 // this thread serves no message that is left of it
+};
+
+}  // namespace devcomm::channel

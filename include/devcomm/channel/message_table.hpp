@@ -1,0 +1,70 @@
+/// \file message_table.hpp
+/// Lists of messages in memory that kernels read. Host code; needs the CUDA runtime's headers or the simulator's.
+#pragma once
+
+#include <devcomm/channel/messages.hpp>
+#include <devcomm/launch.hpp>
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace devcomm::channel {
+
+/// A list of messages, and the windows that it names, in device memory. Made once, as an allocation may wait for
+/// kernels that wait for this rank; assigned to between launches.
+class message_table {
+ public:
+  /// For up to so many messages and windows.
+  message_table(uint32_t messages, uint32_t windows) : messages_(messages), windows_(windows) {
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&memory_), bytes()), "cudaMalloc of a message table");
+    // Before the first `assign` the list is empty.
+    check_cuda(cudaMemcpyAsync(memory_, &list_, sizeof list_, cudaMemcpyDefault, cudaStreamPerThread), "message_table");
+    check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "message_table");
+  }
+  message_table(const message_table&) = delete;
+  message_table& operator=(const message_table&) = delete;
+  ~message_table() { static_cast<void>(cudaFree(memory_)); }
+
+  /// Copies the list there, in the order of the stream, and waits until it is there; kernels that come later in the
+  /// stream see it. Graphs that were captured with `on_device()` move what was assigned last, however long it is; those
+  /// that were captured with `list()` keep its two counts. Throws `std::length_error` where it is too long.
+  void assign(const std::vector<message>& messages, const std::vector<window>& windows, cudaStream_t stream) {
+    if (messages.size() > messages_ || windows.size() > windows_)
+      throw std::length_error("message_table::assign: " + std::to_string(messages.size()) + " messages and " +
+                              std::to_string(windows.size()) + " windows, where there is room for " +
+                              std::to_string(messages_) + " and " + std::to_string(windows_) + ": make a larger table");
+    list_ = {reinterpret_cast<const message*>(memory_ + messages_at()), static_cast<uint32_t>(messages.size()),
+             static_cast<uint32_t>(windows.size()), reinterpret_cast<const window*>(memory_ + windows_at())};
+    put(0, &list_, sizeof list_, stream);
+    put(messages_at(), messages.data(), messages.size() * sizeof(message), stream);
+    put(windows_at(), windows.data(), windows.size() * sizeof(window), stream);
+    check_cuda(cudaStreamSynchronize(stream), "message_table::assign");
+  }
+
+  /// For the kernel.
+  [[nodiscard]] const message_list& list() const& { return list_; }
+  const message_list& list() && = delete;
+  /// The same in memory of the device.
+  [[nodiscard]] const message_list* on_device() const& { return reinterpret_cast<const message_list*>(memory_); }
+  const message_list* on_device() && = delete;
+
+ private:
+  // The list itself, its messages, its windows.
+  [[nodiscard]] static std::size_t messages_at() { return sizeof(message_list); }
+  [[nodiscard]] std::size_t windows_at() const { return messages_at() + messages_ * sizeof(message); }
+  [[nodiscard]] std::size_t bytes() const { return windows_at() + windows_ * sizeof(window); }
+  void put(std::size_t at, const void* from, std::size_t size, cudaStream_t stream) {
+    if (size != 0) check_cuda(cudaMemcpyAsync(memory_ + at, from, size, cudaMemcpyDefault, stream), "message_table");
+  }
+
+  std::size_t messages_;
+  std::size_t windows_;
+  std::byte* memory_ = nullptr;
+  message_list list_{};
+};
+
+}  // namespace devcomm::channel

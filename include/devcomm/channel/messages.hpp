@@ -1,0 +1,214 @@
+/// \file messages.hpp
+/// Groups of sends and receives: what a message is, and the connections that carry them: how to ask for them and how
+/// their memory is laid out. `channel::group_session` moves the messages.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/requirements.hpp>
+#include <devcomm/sym_ptr.hpp>
+#include <devcomm/team.hpp>
+#include <devcomm/window.hpp>
+
+namespace devcomm::channel {
+
+enum class direction : uint32_t { send, receive };
+
+/// One operation of a group: this rank sends `bytes` bytes to a peer, or receives them from it. Plain data.
+struct message {
+  char* data;       ///< this rank's; not written by a send
+  uint64_t bytes;   ///< may be 0
+  uint64_t offset;  ///< of `data` in its window
+  uint32_t window;  ///< 1 more than the id of the window that a peer may store into; 0: none
+  int32_t peer;     ///< member of the session's team; may be this rank
+  direction way;
+  uint32_t reserved;
+
+  /// From any global memory of this rank; shared memory will not do.
+  DEVCOMM_HOST_DEVICE static message send(int peer, const void* data, uint64_t bytes) {
+    return {static_cast<char*>(const_cast<void*>(data)), bytes, 0, 0, peer, direction::send, 0};
+  }
+  /// Into any global memory of this rank: through slots of the pool.
+  DEVCOMM_HOST_DEVICE static message receive(int peer, void* data, uint64_t bytes) {
+    return {static_cast<char*>(data), bytes, 0, 0, peer, direction::receive, 0};
+  }
+  /// Into a window, which the lists of both ranks name: the sender stores straight into it.
+  template <class T>
+  DEVCOMM_HOST_DEVICE static message receive(int peer, const sym_ptr<T>& to, uint64_t count) {
+    DEVCOMM_ASSERT(count <= (to.memory.bytes - to.offset) / sizeof(T), "the message is longer than its window");
+    return {reinterpret_cast<char*>(to.local()),
+            count * sizeof(T),
+            to.offset,
+            to.memory.id + 1,
+            peer,
+            direction::receive,
+            0};
+  }
+};
+
+static_assert(sizeof(message) == 40, "lists of messages are in memory that host and device share");
+
+/// The operations of one group on one rank, and the windows that any rank receives into, both in memory that the kernel
+/// reads.
+struct message_list {
+  const message* messages;
+  uint32_t count;
+  uint32_t window_count;
+  const window* windows;
+};
+
+/// Which of the groups of threads that share a group's messages out the caller is: usually a block of the grid.
+struct lane {
+  uint32_t index;
+  uint32_t count;  ///< the same on all ranks
+};
+
+/// Connections of one team. Plain data; pass it to the kernel.
+struct connection_handle : resource_handle {
+  uint32_t slots;       ///< of the pool of each lane
+  uint32_t slot_bytes;  ///< a multiple of 128
+};
+
+/// In place of a peer's number of bytes, in a failure record: the window that it receives into is not in this rank's
+/// list, or there is no message to match.
+inline constexpr uint64_t no_such_window = ~uint64_t{0};
+inline constexpr uint64_t no_such_message = ~uint64_t{0} - 1;
+
+/// What a sender tells a receiver of its next message in a lane.
+struct message_offer {
+  uint64_t bytes;
+  uint32_t lanes;
+  uint32_t message;  ///< number of the message in its connection
+  uint32_t reserved;
+  uint32_t number;  ///< one more than the part's, stored last
+};
+
+/// What a receiver tells a sender: where to store the next piece of a message.
+struct message_ticket {
+  uint64_t bytes;   ///< of the whole message
+  uint64_t offset;  ///< in the window, or of a slot from the handle's offset on
+  uint32_t window;  ///< 1 more than its id; 0: a slot of the receiver's pool
+  uint32_t lanes;
+  uint32_t message;  ///< number of the message in its connection
+  uint32_t number;   ///< one more than the piece's, stored last
+};
+
+/// What a rank keeps of one direction of a connection in one lane. Used by one group alone.
+struct connection_state {
+  // Between groups of messages. They wrap around.
+  uint32_t messages;  ///< of the connection, in all lanes
+  uint32_t parts;     ///< of messages, in this lane
+  uint32_t pieces;    ///< of parts, in this lane: moved and, of a receive, taken
+  uint32_t posted;    ///< pieces for which tickets have been made; of a receive
+  // Within one.
+  uint32_t next;     ///< message of the list to look at
+  uint32_t current;  ///< message of the list that is under way
+  uint32_t stage;
+  uint32_t first;  ///< piece of the part
+  uint64_t begin;  ///< of the part, in bytes of the message
+  uint64_t end;
+  uint64_t at;     ///< first byte that has not been moved
+  uint64_t bytes;  ///< that the group is to copy
+  const char* from;
+  char* to;
+  uint32_t slots[2];  ///< of the pieces that have a ticket
+  uint32_t peer;      ///< 1 more than its world rank; 0 before the first group
+  uint32_t reserved[9];
+};
+
+static_assert(sizeof(connection_state) == 128, "see connection_layout::state");
+
+/// Where the parts of the connections of `members` ranks are on every rank, in bytes from the handle's offset. Lanes
+/// share nothing.
+struct connection_layout {
+  uint32_t lanes;
+  uint32_t members;
+  uint32_t slots;
+  uint32_t slot_bytes;
+
+  /// Words of a set of connections: two bits for each member.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t mask_words() const { return (2 * members + 31) / 32; }
+
+  /// This rank's words: `wake`, `outcome`, the pool's slots in use, and two sets of connections.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t own(uint32_t lane) const { return lane * own_bytes(); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t mask(uint32_t lane, uint32_t parity) const {
+    return own(lane) + 16 + uint64_t{parity} * mask_words() * sizeof(uint32_t);
+  }
+  /// What this rank keeps of what it sends to a member, or receives from it.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t state(uint32_t lane, uint32_t member, direction way) const {
+    return own(lanes) + ((uint64_t{lane} * members + member) * 2 + static_cast<uint32_t>(way)) * 128;
+  }
+  /// Stored by the receiver `member`, for even and odd pieces.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t ticket(uint32_t lane, uint32_t member, uint32_t piece) const {
+    return state(lanes, 0, direction::send) +
+           ((uint64_t{lane} * members + member) * 2 + piece % 2) * sizeof(message_ticket);
+  }
+  /// Stored by the sender `member`, for even and odd parts.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t offer(uint32_t lane, uint32_t member, uint32_t part) const {
+    return ticket(lanes, 0, 0) + ((uint64_t{lane} * members + member) * 2 + part % 2) * sizeof(message_offer);
+  }
+  /// Pieces that `member` has sent here; stored by it.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t sent(uint32_t lane, uint32_t member) const {
+    return offer(lanes, 0, 0) + (uint64_t{lane} * members + member) * 16;
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t slot(uint32_t lane, uint32_t slot) const {
+    return devcomm::detail::whole_lines(sent(lanes, 0)) + (uint64_t{lane} * slots + slot) * slot_bytes;
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(lanes, 0); }
+
+ private:
+  DEVCOMM_HOST_DEVICE constexpr uint64_t own_bytes() const {
+    return devcomm::detail::whole_lines(16 + uint64_t{2} * mask_words() * sizeof(uint32_t));
+  }
+};
+
+/// Asks for connections between all members of a team: `needs.add(channel::connections{comm.lsa(), blocks})`.
+///
+/// A connection has no buffer of its own: what is received into windows needs none, and the rest goes through a pool of
+/// slots that all connections of a lane share. So a rank's memory is `lanes * (384 * n + slots * slot_bytes)` bytes and
+/// some lines for `n` members: 384 bytes of words for a peer, and a pool that does not grow with `n`.
+struct connections {
+  team members;
+  uint32_t lanes;               ///< at most: blocks of the kernels that use them
+  uint32_t slots = 4;           ///< of a lane's pool; 1 to 32
+  uint32_t slot_bytes = 65536;  ///< rounded up to lines of 128
+
+  /// Slots and their bytes outside these bounds are taken for the nearest within.
+  static constexpr uint32_t most_slots = 32;
+  static constexpr uint32_t most_slot_bytes = 1u << 30;
+
+  DEVCOMM_HOST_DEVICE constexpr connection_handle add_to(requirements& needs) const {
+    const auto size = static_cast<uint32_t>(members.size);
+    const uint32_t pool = slots == 0 ? 1 : slots > most_slots ? most_slots : slots;
+    const uint32_t wanted = slot_bytes == 0 ? 1 : slot_bytes > most_slot_bytes ? most_slot_bytes : slot_bytes;
+    const auto rounded = static_cast<uint32_t>(devcomm::detail::whole_lines(wanted));
+    const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{lanes} * pool, rounded);
+    const bool fits = of_slots < uint64_t{1} << 60;
+    const uint64_t bytes = fits ? connection_layout{lanes, size, pool, rounded}.bytes() : of_slots;
+    return {{needs.add(bytes, 128, {size, lanes, uint64_t{rounded} << 8 | pool}), lanes, size}, pool, rounded};
+  }
+};
+
+/// The part of a message that one lane moves.
+struct message_part {
+  uint64_t begin;
+  uint64_t end;
+  bool is_any;  ///< whether the lane takes part: one lane does in an empty message
+};
+
+/// How `bytes` bytes of message `number` from member `sender` to member `receiver` of `members` are shared out. Both
+/// ends compute it. Short messages take few lanes, and those that a rank sends to, or receives from, different ranks
+/// start in different lanes.
+DEVCOMM_HOST_DEVICE constexpr message_part part_of_lane(uint64_t bytes, int sender, int receiver, int members,
+                                                        uint32_t number, uint32_t lane, uint32_t lanes) {
+  constexpr uint64_t least = 4096;  // bytes of a lane's part
+  const auto distance = static_cast<uint32_t>((receiver - sender + members) % members);
+  const uint32_t first = (distance % lanes + number % lanes) % lanes;
+  const uint64_t place = (lane + lanes - first) % lanes;
+  const uint64_t share = devcomm::detail::whole_lines((bytes + lanes - 1) / lanes);
+  const uint64_t length = share < least ? least : share;
+  const uint64_t begin = place * length < bytes ? place * length : bytes;
+  const uint64_t end = length < bytes - begin ? begin + length : bytes;
+  return {begin, end, begin < end || place == 0};
+}
+
+}  // namespace devcomm::channel

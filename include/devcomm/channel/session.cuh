@@ -1,0 +1,600 @@
+/// \file session.cuh
+/// A group sends, receives and reduces through FIFOs: the primitives that ring, tree and point-to-point kernels are
+/// made of. channel/detail/fifo_end.cuh has the protocol.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/channel/detail/call.cuh>
+#include <devcomm/channel/detail/fifo_deadline.cuh>
+#include <devcomm/channel/detail/fifo_end.cuh>
+#include <devcomm/channel/detail/session_actions.cuh>
+#include <devcomm/channel/detail/slot_packets.cuh>
+#include <devcomm/channel/detail/step_contracts.cuh>
+#include <devcomm/channel/fifos.hpp>
+#include <devcomm/data/pack.cuh>
+#include <devcomm/data/slice.hpp>
+#include <devcomm/detail/agree.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/diagnostics/trace_span.cuh>
+#include <devcomm/group.cuh>
+#include <devcomm/lsa/detail/members.cuh>
+
+namespace devcomm::channel {
+
+/// A group's use of the FIFOs from up to `Receives` ranks and to up to `Sends` ranks; usually a block's.
+///
+///     channel::session ring{block{}, comm, fifos, from_previous(ranks, blockIdx.x), to_next(ranks, blockIdx.x)};
+///     ring.send<T>(chunk(2), input);                                // my input of a chunk, to the next rank
+///     ring.recv_reduce_send<T>(chunk(1), input, sum{});             // what comes, plus mine, to the next rank
+///     ring.recv_reduce_copy<T>(chunk(0), input, output, sum{}, 3);  // what comes, plus mine, to my output
+///
+/// Each call moves a slice of packs of 16 bytes. `input(i)` returns pack `i`, and `output(i, pack)` takes it, each for
+/// every `i` of the slice, by one thread of the group. As with the collectives, `collective::from_memory` and
+/// `to_memory` are vectors of any alignment, and functors fuse what they like. The names are those of NCCL's
+/// primitives: what a call receives comes from all FIFOs that the session receives from, and is reduced in their order,
+/// this rank's input last; what it sends goes into all that it sends to; `copy` means that this rank's output gets it.
+/// Between ranks, partial results are elements of `T`; they accumulate in `accumulator_t<T>`.
+///
+/// A call cuts its slice into steps, a slot each. *Requires* of the two ends of a FIFO slices of the same sizes, in the
+/// same order; in checked mode one that differs is a `status::mismatch` that names both ranks. A slice without packs
+/// takes no step.
+///
+/// *Ordering*. What a call receives is what the peer's call sent. With `simple`, all that the peer's group wrote before
+/// that call is visible after it; with `ll` and `ll128` nothing else is ordered.
+///
+/// *Collective*: every method is called by all threads of the group, in the same order. *Requires* that one session at
+/// a time uses an end of a FIFO; LL128 needs groups of whole warps.
+///
+/// *Failure*: as for `barrier_session`. From a failed wait on, the session moves nothing more, and no slot is written
+/// that its receiver may still read; what outputs of the failed call got is undefined. `agree` tells.
+template <protocol Protocol, class Group, int Receives = 1, int Sends = 1>
+class session {
+  static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
+  static_assert(Receives >= 1 && Sends >= 1, "leave a direction out by endpoint::none()");
+  static_assert(Protocol != protocol::ll128 || devcomm::detail::may_hold_warps<Group>,
+                "LL128 needs a group of whole warps, such as block, warp_span or warp; use ll");
+
+  using none = devcomm::detail::none;
+  using via = devcomm::detail::via;
+
+ public:
+  using handle = fifo_handle<Protocol>;
+  static constexpr protocol fifo_protocol = Protocol;
+
+  /// Among the members of the LSA team.
+  DEVCOMM_DEVICE session(Group group, const device_comm& comm, const handle& fifos, const endpoint& from,
+                         const endpoint& to)
+      : session(group, comm, comm.lsa(), fifos, from, to) {}
+
+  /// *Requires* that `members` is part of the LSA team.
+  DEVCOMM_DEVICE session(Group group, const device_comm& comm, const team& members, const handle& fifos,
+                         const endpoint& from, const endpoint& to)
+      : session(group, comm, members, fifos) {
+    static_assert(Receives == 1 && Sends == 1, "give an array of endpoints for each direction");
+    const devcomm::detail::fifo_ends<Protocol> ends(comm, members, fifos);
+    from_[0] = ends.receiving(from);
+    to_[0] = ends.sending(to, group.thread_rank() == 0);
+    for_each_id(devcomm::detail::begin_action{});
+  }
+
+  /// With several ranks. An endpoint without a peer is left out.
+  DEVCOMM_DEVICE session(Group group, const device_comm& comm, const team& members, const handle& fifos,
+                         const endpoint (&from)[Receives], const endpoint (&to)[Sends])
+      : session(group, comm, members, fifos) {
+    const devcomm::detail::fifo_ends<Protocol> ends(comm, members, fifos);
+    DEVCOMM_UNROLL
+    for (int r = 0; r < Receives; ++r) from_[r] = ends.receiving(from[r]);
+    DEVCOMM_UNROLL
+    for (int s = 0; s < Sends; ++s) to_[s] = ends.sending(to[s], group.thread_rank() == 0);
+    for_each_id(devcomm::detail::begin_action{});
+  }
+
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+
+  /// Keeps the counts of steps for the next session.
+  DEVCOMM_DEVICE ~session() noexcept(false) {
+    if (devcomm::detail::arch::unwinding()) return;
+    called(devcomm::detail::session_call::end);
+    group_.sync();
+    if (group_.thread_rank() == 0) keep_counts();
+    group_.sync();
+    for_each_id(devcomm::detail::leave_action{});
+  }
+
+  DEVCOMM_DEVICE const Group& group() const { return group_; }
+  DEVCOMM_DEVICE const team& members() const { return members_; }
+  /// Index of `member` in the LSA team.
+  DEVCOMM_DEVICE int lsa_member(int member) const { return members_.world_rank(member) - home_->comm.lsa_first; }
+  /// Packs of a slot: what one step moves at most.
+  DEVCOMM_DEVICE uint32_t capacity() const { return slot_packs_; }
+  /// Steps that the session may be ahead of a receiver.
+  DEVCOMM_DEVICE uint32_t slots() const { return slots_; }
+
+  /// Sends this rank's input.
+  template <class T, class Produce>
+  DEVCOMM_DEVICE void send(slice packs, const Produce& input) {
+    run<T, via::nothing, via::slots>(packs, input, none{}, none{}, 0, none{});
+  }
+  /// `send`, and the output gets it too.
+  template <class T, class Produce, class Consume>
+  DEVCOMM_DEVICE void copy_send(slice packs, const Produce& input, const Consume& output) {
+    run<T, via::nothing, via::slots>(packs, input, output, none{}, 0, none{});
+  }
+  /// The output gets what comes.
+  template <class T, class Consume>
+  DEVCOMM_DEVICE void recv(slice packs, const Consume& output) {
+    static_assert(Receives == 1, "what comes from several ranks must be reduced");
+    run<T, via::slots, via::nothing>(packs, none{}, output, none{}, 0, none{});
+  }
+  /// The output gets what comes, and so do those that the session sends to.
+  template <class T, class Consume>
+  DEVCOMM_DEVICE void recv_copy_send(slice packs, const Consume& output) {
+    static_assert(Receives == 1, "what comes from several ranks must be reduced");
+    run<T, via::slots, via::slots>(packs, none{}, output, none{}, 0, none{});
+  }
+  /// Sends what comes, reduced with this rank's input.
+  template <class T, class Produce, class Operator>
+  DEVCOMM_DEVICE void recv_reduce_send(slice packs, const Produce& input, const Operator& op) {
+    run<T, via::slots, via::slots>(packs, input, none{}, op, 0, none{});
+  }
+  /// The output gets what comes, reduced with this rank's input. `inputs`: the ranks whose inputs are in the result
+  /// then, for operators that finish with them, such as `average`; 0 where more are to come.
+  template <class T, class Produce, class Consume, class Operator>
+  DEVCOMM_DEVICE void recv_reduce_copy(slice packs, const Produce& input, const Consume& output, const Operator& op,
+                                       int inputs) {
+    run<T, via::slots, via::nothing>(packs, input, output, op, inputs, none{});
+  }
+  /// `recv_reduce_copy`, and the result is sent too.
+  template <class T, class Produce, class Consume, class Operator>
+  DEVCOMM_DEVICE void recv_reduce_copy_send(slice packs, const Produce& input, const Consume& output,
+                                            const Operator& op, int inputs) {
+    run<T, via::slots, via::slots>(packs, input, output, op, inputs, none{});
+  }
+
+  // Direct forms: the data goes into the receiver's own memory, and the FIFO counts steps only. `destination(i, pack)`
+  // stores pack `i` there: a `to_memory` of `sym_ptr::lsa(peer)`. *Requires* `simple`, one rank to send to, and that
+  // the receiver's memory may be written: that it has begun, and reads what was there no more.
+
+  /// `send` into the receiver's memory; the receiver calls `direct_recv` or `direct_recv_send`.
+  template <class T, class Produce, class Destination>
+  DEVCOMM_DEVICE void direct_send(slice packs, const Produce& input, const Destination& destination) {
+    run<T, via::nothing, via::memory>(packs, input, none{}, none{}, 0, destination);
+  }
+  /// Waits until the slice is in this rank's memory.
+  template <class T>
+  DEVCOMM_DEVICE void direct_recv(slice packs) {
+    run<T, via::memory, via::nothing>(packs, none{}, none{}, none{}, 0, none{});
+  }
+  /// `direct_recv`, and the slice goes on into the next rank's memory; `input` reads it from this rank's.
+  template <class T, class Produce, class Destination>
+  DEVCOMM_DEVICE void direct_recv_send(slice packs, const Produce& input, const Destination& destination) {
+    run<T, via::memory, via::memory>(packs, input, none{}, none{}, 0, destination);
+  }
+  /// `recv_reduce_copy`, and the result goes into the next rank's memory.
+  template <class T, class Produce, class Consume, class Operator, class Destination>
+  DEVCOMM_DEVICE void recv_reduce_copy_direct_send(slice packs, const Produce& input, const Consume& output,
+                                                   const Operator& op, int inputs, const Destination& destination) {
+    run<T, via::slots, via::memory>(packs, input, output, op, inputs, destination);
+  }
+
+  /// Waits, for `limit` and a little more, until a step of `packs` packs, at most `capacity()`, can be received: then a
+  /// call for so much does not wait. After `status::timeout` nothing is recorded or taken: it may be repeated.
+  [[nodiscard]] DEVCOMM_DEVICE status wait_receive_for(uint32_t packs, nanoseconds limit) {
+    return devcomm::detail::fifo_deadline::receive(*this, packs, limit);
+  }
+  /// The same until there is room for a step at every rank that it sends to.
+  [[nodiscard]] DEVCOMM_DEVICE status wait_send_for(nanoseconds limit) {
+    return devcomm::detail::fifo_deadline::send(*this, limit);
+  }
+
+  /// `status::success`, or why the session is dead; the same for the whole group, which it synchronises.
+  [[nodiscard]] DEVCOMM_DEVICE status agree() {
+    failure_ = devcomm::detail::agree(group_, failure_, status::timeout, outcome_word());
+    dead_ = failure_ != status::success;
+    return failure_;
+  }
+
+  /// A span of this group, in a trace.
+  DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
+
+ private:
+  friend struct devcomm::detail::fifo_deadline;
+  static constexpr bool has_tail = Protocol == protocol::simple;
+  using failing_wait = devcomm::detail::fifo_wait;
+  using contract_type = devcomm::detail::checked_call;
+  using packets = devcomm::detail::slot_packets<Protocol>;
+  using cursor = typename packets::cursor;
+
+  DEVCOMM_DEVICE session(Group group, const device_comm& comm, const team& members, const handle& fifos)
+      : group_(group),
+        home_(reinterpret_cast<resource_header*>(comm.resources.local)),
+        members_(members),
+        offset_(fifos.offset),
+        slots_(fifos.slots),
+        slot_packs_(fifos.packs),
+        count_(fifos.count) {
+    devcomm::detail::check_team(members, comm);
+    DEVCOMM_ASSERT(fifos.packs > 0 && fifos.slots > 0, "these FIFOs have no slots: ask for some");
+    const bool can_move = fifos.packs > 0 && (Protocol != protocol::ll128 || group.size() % 32 == 0);
+    if (!can_move || packets::lane_group::any(devcomm::detail::is_aborted(home_))) failure_ = status::aborted;
+    dead_ = !can_move;
+  }
+
+  // Ends are only ever indexed by constants, so that they stay in registers.
+  DEVCOMM_DEVICE bool receives_from(int r) const { return Receives == 1 || from_[r].is_connected(); }
+  DEVCOMM_DEVICE bool sends_to(int s) const { return Sends == 1 || to_[s].is_connected(); }
+
+  /// Calls `action(id)` for each connected end, where `id()` identifies this session's use of it to the simulator.
+  template <class Action>
+  DEVCOMM_DEVICE void for_each_id(const Action& action) const {
+    if constexpr (devcomm::detail::arch::observes_sessions) {
+      for (const devcomm::detail::receiving_end& end : from_)
+        if (end.is_connected()) action(id_of(operation::fifo_receive, end));
+      for (const devcomm::detail::sending_end& end : to_)
+        if (end.is_connected()) action(id_of(operation::fifo_send, end));
+    }
+  }
+  DEVCOMM_DEVICE void called(devcomm::detail::session_call call) const {
+    for_each_id(devcomm::detail::call_action{call});
+  }
+  /// Identifies this session's use of an end to the simulator.
+  DEVCOMM_DEVICE auto id_of(operation what, const devcomm::detail::fifo_end& end) const {
+    return [this, what, index = end.index]() -> devcomm::detail::session_id {
+      const device_comm& comm = home_->comm;
+      return {what, index, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset_of(index),
+              false};
+    };
+  }
+  /// As `session_id::offset`.
+  DEVCOMM_DEVICE uint64_t offset_of(uint32_t index) const { return offset_ + index * uint64_t{8}; }
+  DEVCOMM_DEVICE failing_wait wait_of(operation what, const devcomm::detail::fifo_end& end) const {
+    return {what, end.index, end.peer_index, end.peer, offset_of(end.index)};
+  }
+
+  DEVCOMM_DEVICE fifo_counts* counts_of(uint32_t index) const {
+    const fifo_layout<Protocol> layout{count_, slots_, slot_packs_};
+    return reinterpret_cast<fifo_counts*>(reinterpret_cast<char*>(home_) + offset_ + layout.counts(index));
+  }
+  DEVCOMM_DEVICE uint32_t* outcome_word() const {
+    uint32_t index = 0;
+    uint32_t word = 1;
+    DEVCOMM_UNROLL
+    for (int s = 0; s < Sends; ++s)
+      if (to_[s].is_connected()) index = to_[s].index;
+    DEVCOMM_UNROLL
+    for (int r = 0; r < Receives; ++r) {
+      if (!from_[r].is_connected()) continue;
+      index = from_[r].index;
+      word = 0;
+    }
+    return &counts_of(index)->outcomes[word];
+  }
+  DEVCOMM_DEVICE void keep_counts() const {
+    using devcomm::detail::arch::store;
+    DEVCOMM_UNROLL
+    for (int r = 0; r < Receives; ++r)
+      if (from_[r].is_connected())
+        store<memory_order::relaxed, scope::device>(&counts_of(from_[r].index)->received, from_[r].step);
+    DEVCOMM_UNROLL
+    for (int s = 0; s < Sends; ++s) {
+      if (!to_[s].is_connected()) continue;
+      store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->sent, to_[s].step);
+      store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->credited, to_[s].credit_to_keep());
+    }
+  }
+
+  template <class T, via Receive, via Send, class Produce, class Consume, class Operator, class Destination>
+  DEVCOMM_DEVICE void run(slice packs, const Produce& input, const Consume& output, const Operator& op, int inputs,
+                          const Destination& destination) {
+    using call_type = devcomm::detail::channel_call<T, Receive, Send, Produce, Consume, Operator, Destination>;
+    static_assert(Protocol == protocol::simple || (Receive != via::memory && Send != via::memory),
+                  "ll and ll128 carry their flags in the slots: only simple stores into the receiver's memory");
+    static_assert(Sends == 1 || Send != via::memory, "direct forms send to one rank");
+    DEVCOMM_ASSERT(Receive == via::nothing || devcomm::detail::is_any_connected(from_),
+                   "this session receives from nobody");
+    DEVCOMM_ASSERT(Send == via::nothing || devcomm::detail::is_any_connected(to_), "this session sends to nobody");
+    called(devcomm::detail::session_call::transfer);
+    const call_type call{packs, input, output, op, inputs, destination};
+    const auto contract = contract_type::of("channel call", 0, packs.size(), sizeof(T));
+    for (uint64_t first = packs.begin; first < packs.end && !dead_; first += slot_packs_) {
+      const uint64_t rest = packs.end - first;
+      const uint32_t count = rest < slot_packs_ ? static_cast<uint32_t>(rest) : slot_packs_;
+      if (!begin_step<call_type>(contract)) return;
+      if constexpr (Protocol == protocol::simple) {
+        move_bytes(call, first, count);
+      } else {
+        move_packets(call, first, count, contract);
+      }
+      end_step<call_type>();
+    }
+  }
+
+  /// Waits until this step's slots may be read and written. Whether they may; the same for the whole group.
+  template <class Call>
+  DEVCOMM_DEVICE bool begin_step(const contract_type& contract) {
+    constexpr bool receives = has_tail && Call::receive != via::nothing;
+    constexpr bool sends = Call::send != via::nothing;
+    bool waits = receives || !voted_;  // a session that begins dead moves nothing
+    if constexpr (sends) {
+      DEVCOMM_UNROLL
+      for (int s = 0; s < Sends; ++s) waits = waits || lacks_credit(s);
+    }
+    if (waits) {
+      wait_at_ends<receives, sends>(contract);
+      if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) return die();
+      voted_ = true;
+      if constexpr (sends) {
+        DEVCOMM_UNROLL
+        for (int s = 0; s < Sends; ++s)
+          if (lacks_credit(s)) to_[s].credited = to_[s].step - slots_ + 1;
+      }
+    }
+    if constexpr (sends) {
+      DEVCOMM_UNROLL
+      for (int s = 0; s < Sends; ++s)
+        if (sends_to(s) && (!has_tail || group_.thread_rank() == 0))
+          devcomm::detail::show_step(to_[s], slots_, contract);
+    }
+    return true;
+  }
+  DEVCOMM_DEVICE bool lacks_credit(int s) const { return sends_to(s) && !to_[s].has_credit(slots_); }
+  /// The first threads of the group wait at an end each: those that are received from first.
+  template <bool Receive, bool Send>
+  DEVCOMM_DEVICE void wait_at_ends(const contract_type& contract) {
+    constexpr int receives = Receive ? Receives : 0;
+    constexpr int ends = receives + (Send ? Sends : 0);
+    const trace_span traced = trace({"FIFO", span_kind::wait});
+    for (auto i = static_cast<int>(group_.thread_rank()); i < ends; i += static_cast<int>(group_.size())) {
+      const uint32_t* word = nullptr;
+      uint32_t target = 0;
+      failing_wait wait{};
+      const devcomm::detail::receiving_end* sender = nullptr;  // where the wait is not for credit
+      DEVCOMM_UNROLL
+      for (int r = 0; r < receives; ++r) {
+        if (r != i || !receives_from(r)) continue;
+        word = from_[r].tail;
+        target = from_[r].step + 1;
+        wait = wait_of(operation::fifo_receive, from_[r]);
+        sender = &from_[r];
+      }
+      if constexpr (Send) {
+        DEVCOMM_UNROLL
+        for (int s = 0; s < Sends; ++s) {
+          if (receives + s != i || !lacks_credit(s)) continue;
+          word = to_[s].head;
+          target = to_[s].step - slots_ + 1;
+          wait = wait_of(operation::fifo_send, to_[s]);
+        }
+      }
+      if (word == nullptr || failure_ != status::success) continue;
+      const devcomm::detail::step_difference difference{sender, slots_, contract};
+      failure_ = devcomm::detail::wait_for_count(home_, wait, word, target, difference);
+      if (failure_ == status::success && difference.arrived()) failure_ = difference.report(home_, wait);
+    }
+  }
+
+  /// The whole group knows of a failure.
+  DEVCOMM_DEVICE bool die() {
+    dead_ = true;
+    if (failure_ == status::success) failure_ = status::aborted;
+    return false;
+  }
+
+  // simple
+
+  template <class Call>
+  DEVCOMM_DEVICE void move_bytes(const Call& call, uint64_t first, uint32_t count) {
+    constexpr uint32_t at_once = Receives + Sends > 2 ? 2 : 4;
+    const uint32_t threads = group_.size();
+    uint32_t i = group_.thread_rank();
+    for (; i + uint64_t{at_once - 1} * threads < count; i += at_once * threads)
+      move_packs<at_once>(call, first, i, threads);
+    for (; i < count; i += threads) move_packs<1>(call, first, i, threads);
+  }
+
+  /// Packs `i`, `i + stride` and so on of a step.
+  template <int AtOnce, class Call>
+  DEVCOMM_DEVICE void move_packs(const Call& call, uint64_t first, uint32_t i, uint32_t stride) {
+    using T = typename Call::element;
+    constexpr uint64_t bytes = 16;
+    pack<T> own[AtOnce]{};
+    pack<T> received[AtOnce][Receives]{};
+    if constexpr (Call::receive == via::slots) {
+      DEVCOMM_UNROLL
+      for (int r = 0; r < Receives; ++r) {
+        if (!receives_from(r)) continue;
+        const char* slot = slot_of(from_[r]) + i * bytes;
+        DEVCOMM_UNROLL
+        for (int u = 0; u < AtOnce; ++u)
+          received[u][r] =
+              load_pack_streaming(reinterpret_cast<const T*>(slot + static_cast<uint32_t>(u) * stride * bytes));
+      }
+    }
+    if constexpr (Call::has_input) {
+      DEVCOMM_UNROLL
+      for (int u = 0; u < AtOnce; ++u) own[u] = call.produce(first + i + static_cast<uint32_t>(u) * stride);
+    }
+    pack<T> values[AtOnce];
+    DEVCOMM_UNROLL
+    for (int u = 0; u < AtOnce; ++u) values[u] = call.combine(received[u], present(), own[u]);
+    if constexpr (Call::send == via::slots) {
+      DEVCOMM_UNROLL
+      for (int s = 0; s < Sends; ++s) {
+        if (!sends_to(s)) continue;
+        char* slot = slot_of(to_[s]) + i * bytes;
+        DEVCOMM_UNROLL
+        for (int u = 0; u < AtOnce; ++u)
+          store_pack_streaming(reinterpret_cast<T*>(slot + static_cast<uint32_t>(u) * stride * bytes), values[u]);
+      }
+    }
+    DEVCOMM_UNROLL
+    for (int u = 0; u < AtOnce; ++u) {
+      const uint64_t at = first + i + static_cast<uint32_t>(u) * stride;
+      if constexpr (Call::send == via::memory) call.to(at, values[u]);
+      if constexpr (Call::has_output) call.consume(at, values[u]);
+    }
+  }
+
+  /// A bit for each rank that is received from.
+  DEVCOMM_DEVICE uint32_t present() const {
+    uint32_t bits = 0;
+    DEVCOMM_UNROLL
+    for (int r = 0; r < Receives; ++r) bits |= (receives_from(r) ? 1u : 0u) << r;
+    return bits;
+  }
+  DEVCOMM_DEVICE char* slot_of(const devcomm::detail::fifo_end& end) const {
+    return end.slot(slots_, slot_bytes<Protocol>(slot_packs_));
+  }
+
+  // ll and ll128
+
+  template <class Call>
+  DEVCOMM_DEVICE void move_packets(const Call& call, uint64_t first, uint32_t count, const contract_type& contract) {
+    cursor at(group_);
+    if constexpr (Receives + Sends == 2) {
+      for (;;) {
+        cursor second = at;
+        second.next();
+        if (second.first() >= count) break;
+        move_packets_at(call, first, count, {at, second}, contract);
+        at = second;
+        at.next();
+      }
+    }
+    for (; at.first() < count; at.next()) move_packets_at(call, first, count, {at}, contract);
+  }
+
+  template <int AtOnce, class Call>
+  DEVCOMM_DEVICE void move_packets_at(const Call& call, uint64_t first, uint32_t count, const cursor (&at)[AtOnce],
+                                      const contract_type& contract) {
+    using T = typename Call::element;
+    pack<T> own[AtOnce]{};
+    pack<T> received[AtOnce][Receives]{};
+    if constexpr (Call::has_input) {
+      DEVCOMM_UNROLL
+      for (int u = 0; u < AtOnce; ++u)
+        if (at[u].is_below(count)) own[u] = call.produce(first + at[u].index());
+    }
+    if constexpr (Call::receive == via::slots) {
+      DEVCOMM_UNROLL
+      for (int r = 0; r < Receives; ++r)
+        if (receives_from(r)) receive_packets(from_[r], r, at, received, contract);
+    }
+    if (failure_ != status::success) return;
+    DEVCOMM_UNROLL
+    for (int u = 0; u < AtOnce; ++u) {
+      const pack<T> value = call.combine(received[u], present(), own[u]);
+      if constexpr (Call::send == via::slots) {
+        DEVCOMM_UNROLL
+        for (int s = 0; s < Sends; ++s)
+          if (sends_to(s)) packets::store(slot_of(to_[s]), at[u], value, to_[s].flag());
+      }
+      if constexpr (Call::has_output)
+        if (at[u].is_below(count)) call.consume(first + at[u].index(), value);
+    }
+  }
+
+  /// Waits for this thread's packs from one rank. After a failure, see `failure_`, they are not all there.
+  template <int AtOnce, class T>
+  DEVCOMM_DEVICE void receive_packets(const devcomm::detail::receiving_end& from, int r, const cursor (&at)[AtOnce],
+                                      pack<T> (&received)[AtOnce][Receives], const contract_type& contract) {
+    using lane_group = typename packets::lane_group;
+    typename packets::raw raw[AtOnce];
+    const char* slot = slot_of(from);
+    const failing_wait wait = wait_of(operation::fifo_receive, from);
+    bool other = false;
+    const auto ready = [&] {
+      DEVCOMM_UNROLL
+      for (int u = 0; u < AtOnce; ++u) raw[u] = packets::load(slot, at[u]);
+      bool missing = false;
+      DEVCOMM_UNROLL
+      for (int u = 0; u < AtOnce; ++u) missing = missing | packets::is_missing(raw[u], from.flag());
+      const bool whole = !lane_group::any(missing);
+      if constexpr (DEVCOMM_CHECKED != 0)
+        other = lane_group::any(devcomm::detail::differs(from, slots_, contract, whole));
+      return whole || other;
+    };
+    packets::join();
+    if (failure_ == status::success) {
+      const trace_span traced = trace({"FIFO", span_kind::wait});
+      devcomm::detail::poll<1, lane_group>(
+          home_, {false, 0}, [&] { return wait.label(home_, from.step + 1, from.step); }, ready,
+          [&](status failure) {
+            failure_ = failure;
+            devcomm::detail::report(home_, failure, wait.for_step(from.step + 1), from.step);
+          });
+      if (other) failure_ = devcomm::detail::report_difference(home_, from, wait, slots_, contract);
+    }
+    if (failure_ != status::success) return;
+    DEVCOMM_UNROLL
+    for (int u = 0; u < AtOnce; ++u) received[u][r] = packets::template decode<T>(raw[u]);
+  }
+
+  /// Tells the other ends of this step, and goes on to the next.
+  template <class Call>
+  DEVCOMM_DEVICE void end_step() {
+    constexpr bool receives = Call::receive != via::nothing;
+    constexpr bool sends = Call::send != via::nothing;
+    if constexpr (has_tail) {
+      group_.sync();
+      constexpr int first_send = receives ? Receives : 0;
+      constexpr int ends = first_send + (sends ? Sends : 0);
+      for (auto i = static_cast<int>(group_.thread_rank()); i < ends; i += static_cast<int>(group_.size())) {
+        uint32_t* word = nullptr;
+        uint32_t count = 0;
+        if constexpr (receives) {
+          DEVCOMM_UNROLL
+          for (int r = 0; r < Receives; ++r) {
+            if (r != i || !receives_from(r)) continue;
+            word = from_[r].head;
+            count = from_[r].step + 1;
+          }
+        }
+        if constexpr (sends) {
+          DEVCOMM_UNROLL
+          for (int s = 0; s < Sends; ++s) {
+            if (first_send + s != i || !sends_to(s)) continue;
+            word = to_[s].tail;
+            count = to_[s].step + 1;
+          }
+        }
+        if (word != nullptr) devcomm::detail::arch::store<memory_order::release, scope::system>(word, count);
+      }
+    } else if constexpr (receives) {
+      if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) {
+        die();
+        return;
+      }
+      if (group_.thread_rank() == 0) {
+        DEVCOMM_UNROLL
+        for (int r = 0; r < Receives; ++r)
+          if (receives_from(r))
+            devcomm::detail::arch::store<memory_order::relaxed, scope::system>(from_[r].head, from_[r].step + 1);
+      }
+    }
+    if constexpr (receives) {
+      DEVCOMM_UNROLL
+      for (int r = 0; r < Receives; ++r) ++from_[r].step;
+    }
+    if constexpr (sends) {
+      DEVCOMM_UNROLL
+      for (int s = 0; s < Sends; ++s) ++to_[s].step;
+    }
+  }
+
+  Group group_;
+  resource_header* home_;
+  team members_;
+  uint64_t offset_;
+  uint32_t slots_;
+  uint32_t slot_packs_;
+  uint32_t count_;
+  devcomm::detail::receiving_end from_[Receives];
+  devcomm::detail::sending_end to_[Sends];
+  status failure_ = status::success;  // of this thread
+  bool dead_ = false;                 // the whole group knows of a failure
+  bool voted_ = false;                // on whether it has begun dead
+};
+
+}  // namespace devcomm::channel

@@ -1,0 +1,59 @@
+/// \file scope.hpp
+/// Tells devcomm's race detector what compilers do not: the scope of atomic operations and fences, and loads that are
+/// not coherent. Empty in programs without it.
+#pragma once
+
+namespace devcomm::simulator::detail {
+
+/// With the race detector's values.
+enum class atomic_scope : unsigned char { block = 1, device = 2, system = 3 };
+
+}  // namespace devcomm::simulator::detail
+
+#if defined(__SANITIZE_THREAD__)
+#  define DEVCOMM_SIMULATOR_SCOPES 1
+#elif defined(__has_feature)
+#  if __has_feature(thread_sanitizer)
+#    define DEVCOMM_SIMULATOR_SCOPES 1
+#  endif
+#endif
+
+#if defined(DEVCOMM_SIMULATOR_SCOPES)
+/// Sets the scope of what the calling thread does; returns the one before. Not there with ThreadSanitizer.
+extern "C" __attribute__((weak)) unsigned char devcomm_simulator_race_scope(unsigned char scope);
+/// A load follows of memory that must not change while the kernel runs.
+extern "C" __attribute__((weak)) void devcomm_simulator_race_read_only(const void* address, unsigned long bytes);
+#endif
+
+namespace devcomm::simulator::detail {
+
+__attribute__((always_inline)) inline void read_only(const void* address, unsigned long bytes) {
+#if defined(DEVCOMM_SIMULATOR_SCOPES)
+  if (devcomm_simulator_race_read_only != nullptr) devcomm_simulator_race_read_only(address, bytes);
+#else
+  static_cast<void>(address);
+  static_cast<void>(bytes);
+#endif
+}
+
+/// While it lives, atomic operations and fences of the calling thread have this scope; else system.
+template <atomic_scope Scope>
+class at_scope {
+ public:
+#if defined(DEVCOMM_SIMULATOR_SCOPES)
+  at_scope() : before_(set(static_cast<unsigned char>(Scope))) {}
+  at_scope(const at_scope&) : at_scope() {}
+  at_scope& operator=(const at_scope&) = delete;
+  ~at_scope() { set(before_); }
+
+ private:
+  static unsigned char set(unsigned char scope) {
+    return devcomm_simulator_race_scope != nullptr ? devcomm_simulator_race_scope(scope) : scope;
+  }
+  unsigned char before_;
+#else
+  at_scope() {}  // NOLINT(modernize-use-equals-default): else variables of this type were unused
+#endif
+};
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,93 @@
+#include "base/symbol.hpp"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <sstream>
+
+namespace devcomm::simulator::detail {
+namespace {
+
+struct module_offset {
+  std::string file;
+  uint64_t offset = 0;
+};
+
+module_offset locate(uint64_t code) {
+  Dl_info about{};
+  if (dladdr(reinterpret_cast<const void*>(code), &about) == 0 || about.dli_fname == nullptr) return {};
+  const auto* header = static_cast<const Elf64_Ehdr*>(about.dli_fbase);
+  const uint64_t base = header->e_type == ET_EXEC ? 0 : reinterpret_cast<uint64_t>(about.dli_fbase);
+  // The program's own name may be relative to where it was started.
+  char own[4096];
+  const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+  Dl_info of_program{};
+  std::string file = about.dli_fname;
+  if (length > 0 && dladdr(reinterpret_cast<const void*>(&locate), &of_program) != 0 &&
+      of_program.dli_fbase == about.dli_fbase) {
+    file.assign(own, static_cast<size_t>(length));
+  }
+  return {file, code - base};
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+/// Functions and lines in turn; empty when the tool is not there or knows nothing.
+std::vector<source_line> ask(const std::string& command) {
+  std::vector<source_line> found;
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return found;
+  char text[4096];
+  std::vector<std::string> lines;
+  while (fgets(text, sizeof text, pipe) != nullptr) {
+    text[std::strcspn(text, "\n")] = '\0';
+    if (text[0] != '\0') lines.emplace_back(text);
+  }
+  pclose(pipe);
+  for (size_t i = 0; i + 1 < lines.size(); i += 2) {
+    std::string location = lines[i + 1];
+    location = location.substr(0, location.find(" (discriminator"));
+    if (lines[i] == "??" && location.rfind("??", 0) == 0) continue;
+    found.push_back({lines[i], location});
+  }
+  return found;
+}
+
+std::vector<source_line> look_up(uint64_t code) {
+  const module_offset at = locate(code);
+  char offset[32];
+  std::snprintf(offset, sizeof offset, "0x%llx", static_cast<unsigned long long>(at.offset));
+  if (at.file.empty()) return {{"", offset}};
+  const std::string arguments = " -C -i -f -e " + quoted(at.file) + " " + offset + " 2>/dev/null";
+  std::vector<source_line> found = ask("addr2line" + arguments);
+  if (found.empty()) {
+    found = ask("llvm-symbolizer --demangle --inlines --functions --output-style=GNU --obj=" + quoted(at.file) + " " +
+                offset + " 2>/dev/null");
+  }
+  if (found.empty()) found.push_back({"", at.file + "+" + offset});
+  return found;
+}
+
+}  // namespace
+
+std::vector<source_line> lines_of(uint64_t code) {
+  static auto& known = *new std::map<uint64_t, std::vector<source_line>>;
+  const auto [at, fresh] = known.try_emplace(code);
+  if (fresh) at->second = look_up(code);
+  return at->second;
+}
+
+std::string function_at(const void* code) {
+  const std::vector<source_line> found = lines_of(reinterpret_cast<uint64_t>(code));
+  return found.back().function.empty() ? found.back().location : found.back().function;
+}
+
+}  // namespace devcomm::simulator::detail

@@ -1,0 +1,20 @@
+/// \file host_thread.hpp
+/// What the CUDA runtime keeps for each host thread: its device and its last error.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace devcomm::simulator::detail {
+
+/// The device that `cudaSetDevice` has set.
+[[nodiscard]] int current_device();
+void make_device_current(int device);
+
+/// Keeps a failure for `cudaGetLastError`, and returns it.
+cudaError_t keep(cudaError_t error);
+inline cudaError_t keep(int error) { return keep(static_cast<cudaError_t>(error)); }
+
+/// The error of a launch by `<<<>>>` that was refused, if no call has looked for errors on its thread since; or null.
+[[nodiscard]] const char* unseen_refusal();
+
+}  // namespace devcomm::simulator::detail

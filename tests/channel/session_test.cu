@@ -1,0 +1,396 @@
+/// The primitives of channel::session: what comes out is what went in, at every size, in every order of the calls,
+/// across the wrap-around of the counts of steps, and with ranks that are missing or differ.
+#include <devcomm/devcomm.cuh>
+
+#include "channel/fifo_kinds.hpp"
+#include "support/ranks.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#if defined(DEVCOMM_SIMULATOR)
+#  include <devcomm/simulator/simulator.hpp>
+#endif
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace devcomm;
+using channel::protocol;
+using collective::from_memory;
+using collective::to_memory;
+
+namespace {
+
+constexpr unsigned threads = 64;
+
+/// Element `i` of message `number` from `rank`.
+__host__ __device__ std::uint32_t element(int rank, std::uint32_t number, std::uint64_t i) {
+  return static_cast<std::uint32_t>(rank) * 0x9e3779b9u + number * 0x85ebca6bu + static_cast<std::uint32_t>(i) * 2 + 1;
+}
+
+struct message {
+  int rank;
+  std::uint32_t number;
+
+  __device__ pack<std::uint32_t> operator()(std::uint64_t i) const {
+    pack<std::uint32_t> value;
+    for (int e = 0; e < 4; ++e) value[e] = element(rank, number, i * 4 + static_cast<unsigned>(e));
+    return value;
+  }
+};
+
+/// Counts what it gets in `wrong[1]`, and what differs in `wrong[0]`.
+struct comparison {
+  message expected;
+  unsigned* wrong;
+
+  __device__ void operator()(std::uint64_t i, const pack<std::uint32_t>& value) const {
+    atomicAdd(wrong + 1, 1u);
+    for (int e = 0; e < 4; ++e)
+      if (value[e] != expected(i)[e]) atomicAdd(wrong, 1u);
+  }
+};
+
+constexpr std::uint32_t messages = 7;
+
+/// Packs of message `n`; each fits into the slots.
+__host__ __device__ std::uint64_t size_of(std::uint32_t n) {
+  constexpr std::uint64_t sizes[messages] = {1, 0, 7, 31, 64, 5, 130};
+  return sizes[n];
+}
+
+/// Messages of many sizes go round a ring of all ranks: each rank sends its own and receives the previous one's.
+template <protocol Protocol>
+__global__ void pass_round(device_comm comm, channel::fifo_handle<Protocol> fifos, std::uint32_t first,
+                           unsigned* wrong) {
+  const team ranks = comm.lsa();
+  channel::session ring{block{}, comm, fifos, channel::from_previous(ranks, blockIdx.x),
+                        channel::to_next(ranks, blockIdx.x)};
+  const int previous = ranks.rank == 0 ? ranks.size - 1 : ranks.rank - 1;
+  for (std::uint32_t n = 0; n < messages; ++n) {
+    const slice packs{n, n + size_of(n)};
+    ring.template send<std::uint32_t>(packs, message{ranks.rank, first + n});
+    ring.template recv<std::uint32_t>(packs, comparison{{previous, first + n}, wrong});
+  }
+  if (ring.agree() != status::success) atomicAdd(wrong, 1u);
+}
+
+/// Sets the counts of steps of every FIFO to `steps`, as if so many had gone through.
+template <protocol Protocol>
+void start_at(const host::device_communicator& comm, const channel::fifo_handle<Protocol>& fifos, std::uint32_t steps) {
+  const channel::fifo_layout<Protocol> layout{fifos.count, fifos.slots, fifos.packs};
+  char* own = comm.get().resources.local + fifos.offset;
+  const auto set = [&](std::uint64_t offset, std::uint32_t value) {
+    check_cuda(cudaMemcpyAsync(own + offset, &value, sizeof value, cudaMemcpyDefault, cudaStreamPerThread), "copy");
+  };
+  for (std::uint32_t i = 0; i < fifos.count; ++i) {
+    set(layout.tail(i), steps);
+    set(layout.head(i), steps);
+    for (const std::uint64_t word : {0u, 4u, 8u}) set(layout.counts(i) + word, steps);
+  }
+  test::finish("counts");
+}
+
+template <protocol Protocol>
+void check_passing(int ranks, std::uint32_t packs, std::uint32_t slots, std::uint32_t steps) {
+  INFO(to_string(Protocol) << ", " << ranks << " ranks, " << packs << " packs, " << slots << " slots, from " << steps);
+  test::on_ranks(ranks, [=](host::communicator& comm) {
+    constexpr std::uint32_t blocks = 2;
+    auto needs = comm.requirements();
+    const auto fifos = needs.add(channel::fifos<Protocol>{comm.lsa(), blocks, packs, slots});
+    const auto device_comm = comm.create_device_comm(needs);
+    start_at(device_comm, fifos, steps);
+    const test::device_array<unsigned> wrong(2);
+    comm.barrier();  // an allocation may wait for a kernel that waits for this rank
+    for (std::uint32_t n = 0; n < 3; ++n)
+      launch(pass_round<Protocol>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+             fifos, n * messages, wrong.get());
+    test::finish("pass_round");
+    device_comm.check();
+    test::require(wrong.read().front() == 0,
+                  std::to_string(wrong.read().front()) + " wrong elements on rank " + std::to_string(comm.rank()));
+    std::uint64_t packs_of_all = 0;
+    for (std::uint32_t n = 0; n < messages; ++n) packs_of_all += 3 * blocks * size_of(n);
+    test::require(wrong.read()[1] == packs_of_all, "rank " + std::to_string(comm.rank()) + " got " +
+                                                       std::to_string(wrong.read()[1]) + " packs of " +
+                                                       std::to_string(packs_of_all));
+    comm.barrier();
+  });
+}
+
+}  // namespace
+
+TEST_CASE("what a channel receives is what was sent, in that order") {
+  test::for_each_protocol([](auto protocol) {
+    for (const int ranks : test::rank_counts) check_passing<protocol()>(ranks, 60, 4, 0);
+    check_passing<protocol()>(test::ranks_that_meet(3), 200, 1, 0);
+    check_passing<protocol()>(test::ranks_that_meet(3), 30, 5, 0);  // eight slots
+  });
+}
+
+TEST_CASE("channels go on across the wrap-around of their counts") {
+  test::for_each_protocol([](auto protocol) {
+    for (const std::uint32_t steps : {~0u - 5, ~0u, 0x7ffffffbu}) check_passing<protocol()>(2, 40, 4, steps);
+  });
+}
+
+namespace {
+
+/// Rank 0 adds its input to those of up to two others and sends the sum back to both.
+template <protocol Protocol>
+__global__ void sum_of_star(device_comm comm, channel::fifo_handle<Protocol> fifos, std::uint64_t packs,
+                            unsigned* wrong) {
+  const team ranks = comm.lsa();
+  const bool is_root = ranks.rank == 0;
+  const channel::endpoint none = channel::endpoint::none();
+  channel::endpoint ends[2] = {none, none};
+  if (is_root) {
+    for (int child = 1; child < ranks.size && child <= 2; ++child)
+      ends[child - 1] = {child, static_cast<std::uint32_t>(child - 1), 0};
+  } else {
+    ends[0] = {0, 0, static_cast<std::uint32_t>(ranks.rank - 1)};
+  }
+  channel::session<Protocol, block, 2, 2> star{block{}, comm, ranks, fifos, ends, ends};
+  const auto expect = [&](std::uint64_t i, const pack<std::uint32_t>& value) {
+    atomicAdd(wrong + 1, 1u);
+    for (int e = 0; e < 4; ++e) {
+      std::uint32_t sum_of_all = 0;
+      for (int rank = 0; rank < ranks.size; ++rank) sum_of_all += element(rank, 0, i * 4 + static_cast<unsigned>(e));
+      if (value[e] != sum_of_all / static_cast<std::uint32_t>(ranks.size)) atomicAdd(wrong, 1u);
+    }
+  };
+  if (is_root) {
+    star.template recv_reduce_copy_send<std::uint32_t>({0, packs}, message{0, 0}, expect, average{}, ranks.size);
+  } else {
+    star.template send<std::uint32_t>({0, packs}, message{ranks.rank, 0});
+    star.template recv_reduce_copy<std::uint32_t>(
+        {0, packs}, [](std::uint64_t) { return pack<std::uint32_t>{}; }, expect, sum{}, 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a session receives from several ranks and sends to several") {
+  test::for_each_protocol([](auto protocol) {
+    for (const int ranks : {2, 3}) {
+      for (const std::uint64_t packs : {1u, 45u, 300u}) {
+        test::on_ranks(test::ranks_that_meet(ranks), [=](host::communicator& comm) {
+          auto needs = comm.requirements();
+          const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 2, 60, 8});
+          const auto device_comm = comm.create_device_comm(needs);
+          const test::device_array<unsigned> wrong(2);
+          comm.barrier();
+          for (int n = 0; n < 2; ++n)
+            launch(sum_of_star<protocol()>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+                   device_comm.get(), fifos, packs, wrong.get());
+          test::finish("sum_of_star");
+          device_comm.check();
+          test::require(wrong.read().front() == 0 && wrong.read()[1] == 2 * packs,
+                        "wrong sums, or not all, on rank " + std::to_string(comm.rank()));
+          comm.barrier();
+        });
+      }
+    }
+  });
+}
+
+namespace {
+
+/// Rank 0 sends `sent` packs, rank 1 receives `received`.
+template <protocol Protocol>
+__global__ void send_and_receive(device_comm comm, channel::fifo_handle<Protocol> fifos, std::uint64_t sent,
+                                 std::uint64_t received, status* outcome) {
+  const team ranks = comm.lsa();
+  const channel::endpoint none = channel::endpoint::none();
+  const channel::endpoint other{1 - ranks.rank, 0, 0};
+  channel::session link{block{}, comm, fifos, ranks.rank == 1 ? other : none, ranks.rank == 0 ? other : none};
+  if (ranks.rank == 0) link.template send<std::uint32_t>({0, sent}, message{0, 0});
+  if (ranks.rank == 1) link.template recv<std::uint32_t>({0, received}, [](std::uint64_t, pack<std::uint32_t>) {});
+  const status end = link.agree();
+  if (threadIdx.x == 0) *outcome = end;
+}
+
+/// What `describe` says of the first failure of each of two ranks, of which rank 1 takes part only where `received`
+/// is not 0.
+template <protocol Protocol>
+std::vector<std::string> failures_of(std::uint64_t sent, std::uint64_t received) {
+  std::vector<std::string> texts(2);
+  host::communicator_options options;
+  options.kernel_timeout = std::chrono::milliseconds(60);
+  test::on_ranks(
+      2,
+      [&](host::communicator& comm) {
+        auto needs = comm.requirements();
+        const auto fifos = needs.add(channel::fifos<Protocol>{comm.lsa(), 1, 30, 2});
+        const auto device_comm = comm.create_device_comm(needs);
+        const test::device_array<status> outcome(1);
+        comm.barrier();
+        if ((comm.rank() == 0 && sent != 0) || (comm.rank() == 1 && received != 0))
+          launch(send_and_receive<Protocol>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+                 device_comm.get(), fifos, sent, received, outcome.get());
+        test::finish("send_and_receive");
+        const auto failures = device_comm.failures();
+        if (!failures.empty()) texts[static_cast<std::size_t>(comm.rank())] = host::describe(failures.front());
+        comm.barrier();
+      },
+      options);
+  return texts;
+}
+
+}  // namespace
+
+TEST_CASE("a sender whose receiver never takes a step, and a receiver to whom nobody sends, say so") {
+  using Catch::Matchers::ContainsSubstring;
+  test::for_each_protocol([](auto protocol) {
+    INFO(to_string(protocol()));
+    CHECK(failures_of<protocol()>(60, 0)[0].empty());  // two slots
+    CHECK_THAT(failures_of<protocol()>(61, 0)[0],
+               ContainsSubstring("rank 0, block 0: FIFO 0 waited for rank 1 to take step 1 and last saw 0: timeout"));
+    CHECK_THAT(failures_of<protocol()>(0, 1)[1],
+               ContainsSubstring("rank 1, block 0: FIFO 0 waited for rank 0 to send step 1 and last saw 0: timeout"));
+  });
+}
+
+TEST_CASE("a rank that gave up sends nothing again, though there is credit") {
+  test::for_each_protocol([](auto protocol) {
+    INFO(to_string(protocol()));
+    host::communicator_options options;
+    options.kernel_timeout = std::chrono::milliseconds(60);
+    test::on_ranks(
+        2,
+        [&](host::communicator& comm) {
+          auto needs = comm.requirements();
+          const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 1, 30, 4});
+          const auto device_comm = comm.create_device_comm(needs);
+          const test::device_array<status> outcome(1);
+          comm.barrier();
+          if (comm.rank() == 0) {
+            const launch_config shape{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+            launch(send_and_receive<protocol()>, shape, device_comm.get(), fifos, 200, 0,
+                   outcome.get());  // seven steps
+            test::finish("the first launch");
+            test::require(outcome.read().front() != status::success, "four slots took seven steps");
+            const channel::fifo_layout<protocol()> layout{fifos.count, fifos.slots, fifos.packs};
+            const auto sent = [&] {
+              std::uint32_t steps = 0;
+              check_cuda(cudaMemcpyAsync(&steps, device_comm.get().resources.local + fifos.offset + layout.counts(0),
+                                         sizeof steps, cudaMemcpyDefault, cudaStreamPerThread),
+                         "copy");
+              test::finish("copy");
+              return steps;
+            };
+            test::require(sent() == 4, "steps: " + std::to_string(sent()));
+            start_at(device_comm, fifos, 4);  // as if the peer had taken them
+            launch(send_and_receive<protocol()>, shape, device_comm.get(), fifos, 30, 0, outcome.get());
+            test::finish("the second launch");
+            test::require(outcome.read().front() != status::success && sent() == 4, "a dead session sent a step");
+            test::require(!device_comm.failures().empty(), "nobody wrote down the failure");
+          }
+          comm.barrier();
+        },
+        options);
+  });
+}
+
+#if DEVCOMM_CHECKED
+TEST_CASE("ends of a FIFO that make different calls are told so") {
+  using Catch::Matchers::ContainsSubstring;
+  test::for_each_protocol([](auto protocol) {
+    INFO(to_string(protocol()));
+    for (const auto& [sent, received] :
+         std::vector<std::pair<std::uint64_t, std::uint64_t>>{{20, 29}, {29, 20}, {50, 20}})
+      CHECK_THAT(failures_of<protocol()>(sent, received)[1],
+                 ContainsSubstring("mismatch: rank 0 called channel call of packs 0 to " + std::to_string(sent)) &&
+                     ContainsSubstring("where rank 1 called channel call of packs 0 to " + std::to_string(received)));
+  });
+}
+#endif
+
+#if defined(DEVCOMM_SIMULATOR) && DEVCOMM_CHECKED
+namespace {
+
+/// Rank 0 uses FIFO 0 with rank 1, and then with rank 2.
+__global__ void use_with_two(device_comm comm, channel::fifo_handle<protocol::ll> fifos) {
+  const channel::endpoint none = channel::endpoint::none();
+  for (const int peer : {1, 2}) channel::session{block{}, comm, fifos, none, channel::endpoint{peer, 0, 0}};
+}
+
+}  // namespace
+
+TEST_CASE("a FIFO index that is used with two peers is named") {
+  std::string said;
+  test::on_ranks(3, [&](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto fifos = needs.add(channel::ll_fifos{comm.lsa(), 1, 30, 2});
+    const auto device_comm = comm.create_device_comm(needs);
+    if (comm.rank() == 0) {
+      launch(use_with_two, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(), fifos);
+      static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+      said = simulator::last_failure();
+    }
+    comm.barrier();
+  });
+  CHECK_THAT(said, Catch::Matchers::ContainsSubstring("a FIFO index is used with two peers"));
+}
+#endif
+
+namespace {
+
+/// Rank 1 comes late and takes late. Rank 0 fills two slots, finds no room for a while, and goes on; rank 1 finds
+/// nothing for a while when all has come.
+template <protocol Protocol>
+__global__ void move_in_time(device_comm comm, channel::fifo_handle<Protocol> fifos, lsa::signal_handle signals,
+                             unsigned* wrong) {
+  const team ranks = comm.lsa();
+  const channel::endpoint none = channel::endpoint::none();
+  const channel::endpoint other{1 - ranks.rank, 0, 0};
+  constexpr std::uint64_t steps = 5;
+  unsigned timeouts = 0;
+  lsa::signal_session late{block{}, comm, signals, 0};
+  channel::session link{block{}, comm, fifos, ranks.rank == 1 ? other : none, ranks.rank == 0 ? other : none};
+  const std::uint64_t packs = link.capacity();
+  if (ranks.rank == 1) late.wait(0, lsa::at_least{1});
+  for (std::uint64_t s = 0; s < steps; ++s) {
+    const slice part{s * packs, (s + 1) * packs};
+    if (ranks.rank == 0) {
+      while (link.wait_send_for(microseconds(20)) == status::timeout) {
+        if (++timeouts == 1) late.store(1, 1);
+      }
+      link.template send<std::uint32_t>(part, message{0, 0});
+    } else {
+      while (link.wait_receive_for(static_cast<std::uint32_t>(packs), microseconds(20)) == status::timeout) {
+      }
+      link.template recv<std::uint32_t>(part, comparison{{0, 0}, wrong});
+    }
+  }
+  if (ranks.rank == 1) {
+    for (int n = 0; n < 2; ++n)
+      if (link.wait_receive_for(1, microseconds(20)) == status::timeout) ++timeouts;
+  }
+  const bool right = ranks.rank == 0 ? timeouts >= 1 : timeouts == 2;
+  if (link.agree() != status::success || !right) atomicAdd(wrong, 1u);
+}
+
+}  // namespace
+
+TEST_CASE("a wait of a channel with a deadline says that it has run out, and may be repeated") {
+  test::for_each_protocol([](auto protocol) {
+    test::on_ranks(2, [=](host::communicator& comm) {
+      auto needs = comm.requirements();
+      const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 1, 60, 2});
+      const auto signals = needs.add(lsa::signals{comm.lsa(), 1});
+      const auto device_comm = comm.create_device_comm(needs);
+      const test::device_array<unsigned> wrong(2);
+      comm.barrier();
+      launch(move_in_time<protocol()>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+             fifos, signals, wrong.get());
+      test::finish("move_in_time");
+      device_comm.check();
+      test::require(wrong.read()[0] == 0 && (comm.rank() == 0 || wrong.read()[1] == 5 * 60),
+                    "wrong packs, or no timeout, on rank " + std::to_string(comm.rank()));
+      comm.barrier();
+    });
+  });
+}

@@ -1,0 +1,235 @@
+/// All-to-all with counts on the device: every piece arrives whole, the receiver learns its length, and nothing else
+/// changes.
+#include <devcomm/devcomm.cuh>
+
+#include "collective/moved_vectors.hpp"
+#include "support/ranks.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <list>
+#include <set>
+
+using namespace devcomm;
+
+namespace {
+
+constexpr unsigned threads = 64;
+constexpr unsigned most_blocks = 2;
+constexpr std::uint32_t packs = 24;  // in a round, so that some pieces take several
+constexpr int most_ranks = 8;
+
+struct resources {
+  device_comm comm;
+  lsa::ll_handle ll;
+  lsa::lamport_handle lamport;
+  lsa::ll128_handle ll128;
+};
+
+/// How elements are spread over the receivers.
+enum class spread { even, none, all_to_one, skewed, only_to_self, one_sends };
+constexpr spread spreads[] = {spread::skewed, spread::all_to_one, spread::none,
+                              spread::even,   spread::one_sends,  spread::only_to_self};
+
+std::uint64_t count_of(spread how, std::uint64_t most, int from, int to, int ranks) {
+  switch (how) {
+    case spread::even: return most;
+    case spread::none: return 0;
+    case spread::all_to_one: return to == ranks / 2 ? most : 0;
+    case spread::skewed: return most * static_cast<std::uint64_t>((3 * from + 5 * to) % 7) / 6;
+    case spread::only_to_self: return from == to ? most : 0;
+    case spread::one_sends: break;
+  }
+  return from == ranks - 1 ? most : 0;
+}
+
+enum class layout { packed, strided };
+
+template <class T>
+struct vectors {
+  collective::from_pieces<T> input;
+  sym_ptr<T> output;
+  std::uint64_t room;  // of the output, or of each piece in it
+  layout where;
+  std::uint64_t* received;  // as many as members, of block 0
+};
+
+struct over_ll {
+  static constexpr const char* name = "all-to-all-v over LL";
+};
+struct over_lamport {
+  static constexpr const char* name = "all-to-all-v over Lamport";
+};
+struct over_ll128 {
+  static constexpr const char* name = "all-to-all-v over LL128";
+};
+struct zero_copy {
+  static constexpr const char* name = "zero-copy all-to-all-v, counts over LL";
+};
+struct zero_copy_lamport {
+  static constexpr const char* name = "zero-copy all-to-all-v, counts over Lamport";
+};
+
+template <class Session, class T>
+__device__ void send_packets(Session& session, const vectors<T>& v, std::uint64_t* table) {
+  if (v.where == layout::packed) {
+    collective::all_to_all_v<T>(session, v.input.counts, table, v.input,
+                                collective::to_packed_pieces<T>{v.output.local(), table, v.room});
+  } else {
+    collective::all_to_all_v<T>(session, v.input.counts, table, v.input,
+                                collective::to_pieces<T>{v.output.local(), table, v.room});
+  }
+}
+template <class Session, class T>
+__device__ void send_directly(const resources& at, Session& session, const vectors<T>& v, std::uint64_t* table) {
+  lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
+  collective::all_to_all_v_zero_copy<T>(barrier, session, v.input, table, v.output, v.room);
+}
+
+template <class Way, class T>
+__global__ void run(resources at, vectors<T> v) {
+  __shared__ std::uint64_t table[2 * most_ranks];
+  if constexpr (std::is_same_v<Way, over_ll>) {
+    lsa::ll_session session{block{}, at.comm, at.ll, blockIdx.x};
+    send_packets(session, v, table);
+  } else if constexpr (std::is_same_v<Way, over_lamport>) {
+    lsa::lamport_session session{block{}, at.comm, at.lamport, blockIdx.x};
+    send_packets(session, v, table);
+  } else if constexpr (std::is_same_v<Way, over_ll128>) {
+    lsa::ll128_session session{block{}, at.comm, at.ll128, blockIdx.x};
+    send_packets(session, v, table);
+  } else if constexpr (std::is_same_v<Way, zero_copy>) {
+    lsa::ll_session session{block{}, at.comm, at.ll, blockIdx.x};
+    send_directly(at, session, v, table);
+  } else {
+    lsa::lamport_session session{block{}, at.comm, at.lamport, blockIdx.x};
+    send_directly(at, session, v, table);
+  }
+  block{}.sync();
+  if (blockIdx.x == 0 && threadIdx.x < static_cast<unsigned>(at.comm.size))
+    v.received[threadIdx.x] = table[threadIdx.x];
+}
+
+requirements needs_of(const host::communicator& comm, resources& at) {
+  requirements needs = comm.requirements().lsa_barriers(most_blocks);
+  at.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, 2 * packs});
+  at.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
+  at.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs)});
+  return needs;
+}
+
+class program {
+ public:
+  explicit program(host::communicator& comm) : all_(comm, needs_of(comm, at_)) { at_.comm = all_.device_comm(); }
+
+  template <class Way, class T>
+  void add(std::uint64_t most, spread how, bool is_cut) {
+    constexpr bool is_direct = std::is_same_v<Way, zero_copy> || std::is_same_v<Way, zero_copy_lamport>;
+    const int rank = all_.comm().rank();
+    const int ranks = all_.comm().size();
+    const int round = all_.call();
+    const layout where = is_direct || round % 2 == 0 ? layout::packed : layout::strided;
+    // Inputs are of another alignment on each rank, and outputs of another one in each call.
+    const std::uint64_t place = all_.reserve((static_cast<std::uint64_t>(ranks) * (most + 3) + 16) * sizeof(T));
+    const std::uint64_t out_at = place + static_cast<std::uint64_t>(round % 4) * sizeof(T);
+    const std::uint64_t in_at = place + static_cast<std::uint64_t>((round + rank) % 5) * sizeof(T);
+
+    std::vector<std::uint64_t> counts;
+    std::vector<std::uint64_t> offsets;
+    std::vector<std::uint64_t> lengths;
+    std::uint64_t before = 0;
+    std::uint64_t longest = 0;  // of all ranks' outputs
+    for (int peer = 0; peer < ranks; ++peer) {
+      counts.push_back(count_of(how, most, rank, peer, ranks));
+      offsets.push_back(before);
+      all_.fill(in_at + before * sizeof(T), counts.back(), sizeof(T), peer);
+      before += counts.back() + static_cast<std::uint64_t>(peer % 3);
+      lengths.push_back(count_of(how, most, peer, rank, ranks));
+      std::uint64_t output = 0;
+      for (int from = 0; from < ranks; ++from) output += count_of(how, most, from, peer, ranks);
+      longest = std::max(longest, output);
+    }
+    const std::uint64_t whole = where == layout::packed ? longest : most;
+    const std::uint64_t room = is_cut ? whole / 2 : whole;
+    std::uint64_t begin = 0;
+    for (int peer = 0; peer < ranks; ++peer) {
+      const std::uint64_t length = lengths[static_cast<std::size_t>(peer)];
+      if (where == layout::strided) begin = static_cast<std::uint64_t>(peer) * room;
+      const std::uint64_t left = where == layout::strided ? room : room - std::min(begin, room);
+      all_.expect(out_at + begin * sizeof(T), std::min(length, left), sizeof(T), peer, Way::name);
+      begin += length;
+    }
+    // What the kernel reads of them is in device memory.
+    auto& device_counts = words_.emplace_back(counts);
+    auto& device_offsets = words_.emplace_back(offsets);
+    auto& received = words_.emplace_back(static_cast<std::size_t>(ranks), 0xff);
+    const vectors<T> v{
+        {reinterpret_cast<const T*>(all_.inputs().local_pointer(in_at)), device_counts.get(), device_offsets.get()},
+        {all_.outputs(), out_at},
+        room,
+        where,
+        received.get()};
+    const unsigned blocks = 1 + static_cast<unsigned>(round) % most_blocks;
+    all_.add_launch([this, v, blocks](cudaStream_t stream) {
+      launch(run<Way, T>, {.grid = blocks, .block = threads, .stream = stream}, at_, v);
+    });
+    expected_.push_back({&received, lengths, std::string(Way::name) + ", call " + std::to_string(round)});
+  }
+
+  /// Sizes and spreads change from one to the next.
+  template <class Way, class T>
+  void add_some() {
+    constexpr std::uint64_t counts[] = {65, 1, 333, 16, 607};
+    for (int i = 0; i < 3; ++i, ++added_)
+      add<Way, T>(counts[static_cast<std::size_t>(added_) % std::size(counts)],
+                  spreads[static_cast<std::size_t>(added_) % std::size(spreads)], added_ % 4 == 3);
+  }
+
+  void replay(int times) {
+    all_.replay(times);
+    for (const auto& expected : expected_)
+      test::require(expected.received->read() == expected.lengths, expected.what + ": a length is wrong");
+  }
+
+ private:
+  struct lengths_of_call {
+    test::device_array<std::uint64_t>* received;
+    std::vector<std::uint64_t> lengths;
+    std::string what;
+  };
+
+  resources at_{};
+  test::moves all_;
+  std::list<test::device_array<std::uint64_t>> words_;
+  std::vector<lengths_of_call> expected_;
+  int added_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("all-to-alls with counts on the device bring every piece whole to its receiver, and tell its length") {
+  const std::set<int> ranks_with_lines = {1, 3, 8};  // they are slow to simulate
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    INFO(ranks << " ranks");
+    test::on_ranks(ranks, [&](host::communicator& comm) {
+      program all(comm);
+      all.add_some<over_ll, std::uint8_t>();
+      all.add_some<over_lamport, float>();
+      all.add_some<zero_copy, std::uint16_t>();
+      all.add_some<over_lamport, __nv_bfloat16>();
+      all.add_some<over_ll, double>();
+      all.add_some<zero_copy_lamport, std::uint64_t>();
+      all.add_some<over_lamport, __nv_fp8_e4m3>();
+      if (ranks_with_lines.count(comm.size()) != 0) {
+        all.add_some<over_ll128, std::int64_t>();
+        all.add_some<over_ll128, std::uint8_t>();
+      }
+      all.add_some<zero_copy, float>();
+      all.replay(comm.size() == 3 ? 3 : 1);
+    });
+  }
+}

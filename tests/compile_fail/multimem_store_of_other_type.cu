@@ -1,0 +1,17 @@
+// A double is stored where floats are.
+#include <devcomm/multimem/ptr.cuh>
+
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+using namespace devcomm;
+
+__global__ void kernel(window memory) {
+#if defined(CORRECTED)
+  memory.multimem<float>().store(1.0f);
+#else
+  memory.multimem<float>().store(1.0);
+#endif
+}

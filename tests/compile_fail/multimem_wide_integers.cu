@@ -1,0 +1,17 @@
+// PTX has no vectors of integers.
+#include <devcomm/multimem/ptr.cuh>
+
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+using namespace devcomm;
+
+__global__ void kernel(window memory) {
+#if defined(CORRECTED)
+  static_cast<void>(memory.multimem<int>().load_reduce<sum>());
+#else
+  static_cast<void>(memory.multimem<int>().load_reduce<sum, 16>());
+#endif
+}

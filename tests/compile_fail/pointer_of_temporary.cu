@@ -1,0 +1,13 @@
+// A temporary owner ends with the line: what a kernel is given must come from one that lives on.
+#include <devcomm/devcomm.cuh>
+#include <devcomm/host/communicator.hpp>
+
+void start(devcomm::host::communicator& comm) {
+  const auto owner = comm.allocate(4096);
+#if defined(CORRECTED)
+  const auto argument = owner.pointer<float>();
+#else
+  const auto argument = comm.allocate(4096).pointer<float>();
+#endif
+  static_cast<void>(argument);
+}

@@ -1,0 +1,30 @@
+/// \file control.hpp
+/// What tests ask of the stand-in, beside the driver's functions. Found by `dlsym`, as the library is.
+#pragma once
+
+extern "C" {
+
+/// What the calling process holds.
+struct stand_in_held {
+  int memory;         ///< handles of physical memory, created or imported
+  int multicast;      ///< handles of multicast objects
+  int bindings;       ///< of memory to multicast objects
+  int reservations;   ///< of address space
+  int mappings;       ///< in reservations
+  int device_memory;  ///< `cuMemAlloc`, and opened by CUDA IPC
+  int host_memory;    ///< `cuMemHostAlloc`
+  int streams;
+};
+
+stand_in_held stand_in_count_held();
+
+/// From here on the `nth` call of `function` fails, once; counted from 1. Null: none.
+void stand_in_fail(const char* function, int nth);
+
+/// Calls of `function` since `stand_in_fail` was called last; of all functions where null.
+int stand_in_count_calls(const char* function);
+
+/// Rules that were broken so far in this process, a line each; empty if none was. Lives until the next call.
+const char* stand_in_complaints();
+
+}  // extern "C"

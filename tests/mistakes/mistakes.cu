@@ -1,0 +1,53 @@
+/// Runs one mistake, or the same program without it:
+///
+///     mistakes NAME [right]
+#include "mistakes/barrier_mistakes.cuh"
+#include "mistakes/memory_mistakes.cuh"
+#include "mistakes/packet_mistakes.cuh"
+#include "mistakes/program_mistakes.cuh"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace mistakes {
+namespace {
+
+// Here, as headers cannot launch by <<<>>> in the simulator.
+void unseen_launch_error(communicator& comm, bool wrong) {
+  const auto numbers = comm.allocate(32 * sizeof(int), "numbers");
+  if (wrong) {
+    write_numbers<<<1, 2048>>>(numbers.pointer<int>().local());
+  } else {
+    write_numbers<<<1, 32>>>(numbers.pointer<int>().local());
+    check_cuda(cudaGetLastError(), "write_numbers");
+  }
+  check_cuda(cudaDeviceSynchronize(), "write_numbers");
+}
+
+}  // namespace
+}  // namespace mistakes
+
+int main(int argc, char** argv) {
+  std::vector<mistakes::mistake> all = mistakes::barrier_mistakes();
+  for (const auto& more : {mistakes::memory_mistakes(), mistakes::packet_mistakes(), mistakes::program_mistakes()})
+    all.insert(all.end(), more.begin(), more.end());
+  all.push_back({"unseen_launch_error", mistakes::unseen_launch_error});
+  const bool wrong = !(argc == 3 && std::strcmp(argv[2], "right") == 0);
+  for (const mistakes::mistake& one : all) {
+    if (argc < 2 || argc > (wrong ? 2 : 3) || std::strcmp(argv[1], one.name) != 0) continue;
+    if (wrong && one.variable != nullptr) setenv(one.variable, one.value, 1);
+    devcomm::host::run_options options;
+    options.ranks = one.ranks;
+    options.communicator.lsa_size = one.lsa_size;
+    try {
+      devcomm::host::run_ranks(options, [&](devcomm::host::communicator& comm) { one.run(comm, wrong); });
+      return 0;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "error: %s\n", error.what());
+      return 1;
+    }
+  }
+  for (const mistakes::mistake& one : all) std::puts(one.name);
+  return argc == 1 ? 0 : 2;
+}

@@ -1,0 +1,59 @@
+/// How the cost of a simulated program grows with its ranks.
+#include <devcomm/devcomm.cuh>
+#include <devcomm/host/run_ranks.hpp>
+
+#include "support/watched.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <ctime>
+#include <stdexcept>
+
+using namespace devcomm;
+
+namespace {
+
+/// A rank's work does not depend on how many there are.
+__global__ void touch(device_comm comm, sym_ptr<int> data) {
+  const team ranks = comm.lsa();
+  if (threadIdx.x == 0 && blockIdx.x == 0) ++data.lsa((ranks.rank + 1) % ranks.size)[0];
+}
+
+double processor_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+/// Of a program that starts, allocates, launches several times with a wait after each, and ends.
+double seconds_with(int ranks) {
+  const double start = processor_seconds();
+  host::run_ranks({.ranks = ranks}, [](host::communicator& comm) {
+    const host::device_communicator device_comm = comm.create_device_comm(comm.requirements());
+    const host::symmetric_memory memory = comm.allocate(4096);
+    for (int i = 0; i < 20; ++i) {
+      launch(touch, {.grid = 2, .block = 32}, device_comm.get(), memory.pointer<int>());
+      check_cuda(cudaDeviceSynchronize(), "touch");
+      device_comm.check();
+      comm.barrier();
+    }
+    int touched = 0;
+    check_cuda(cudaMemcpy(&touched, memory.pointer<int>().local(), sizeof touched, cudaMemcpyDefault), "copy");
+    if (touched != 20) throw std::runtime_error("a launch was lost");
+  });
+  return processor_seconds() - start;
+}
+
+}  // namespace
+
+TEST_CASE("start-up and launches take time in proportion to ranks") {
+  // The best of three: other programs run on the machine.
+  const auto best = [](int ranks) { return std::min({seconds_with(ranks), seconds_with(ranks), seconds_with(ranks)}); };
+  const double few = best(16);
+  const double many = best(64);
+  INFO("16 ranks: " << few << " s, 64 ranks: " << many << " s");
+  // 4 where nothing else costs, 16 where all ranks cost all ranks something. Clocks of the race detector grow with
+  // them.
+  CHECK(many < (test::is_watched ? 12 : 8) * few);
+}

@@ -1,0 +1,47 @@
+"""What devcomm_translate.py says of launches that it cannot rewrite, and what it leaves alone."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SCRIPT = sys.argv[1]
+CASES = {
+    "void f() {\n  k<<<1, 1;\n}\n": ":2: error: '<<<' is not closed by '>>>'",
+    "void f() {\n\n  k<<<1, 1>>>;\n}\n": ":3: error: after '>>>' the kernel's arguments in parentheses are missing",
+    "void f() {\n  <<<1, 1>>>(a);\n}\n": ":2: error: there is no kernel before '<<<'",
+    "void f() {\n  k<<<>>>(a);\n}\n": ":2: error: '<<<' needs the grid and the block",
+    "void f() {\n  k<<<1, 1>>>(a, (b);\n": ":2: error: '(' is not closed",
+}
+LEFT_ALONE = [
+    "int main() { return 0; }\n",
+    "// k<<<1, 1>>>()\n/* k<<<1, 1>>>() */\n",
+    'const char* s = "k<<<1, 1>>>()";\nconst char* r = R"x(k<<<1>>>("))x";\nint n = 1\'000;\n',
+    "std::map<int, std::vector<std::vector<int>>> m;\n",
+    "template <> bool operator<<<int>(int);\n",
+]
+
+failed = 0
+with tempfile.TemporaryDirectory() as folder:
+    source = pathlib.Path(folder) / "case.cu"
+    result = pathlib.Path(folder) / "case.cpp"
+
+    def run(text):
+        source.write_text(text)
+        return subprocess.run([sys.executable, SCRIPT, "launches", source, result], capture_output=True, text=True)
+
+    for text, expected in CASES.items():
+        ran = run(text)
+        if ran.returncode == 0 or f"{source}{expected}" not in ran.stderr:
+            print(f"of\n{text}it says {ran.returncode}: {ran.stderr}\nexpected {expected}")
+            failed = 1
+    for text in LEFT_ALONE:
+        ran = run(text)
+        if ran.returncode != 0 or result.read_text() != f'#include "{source}"\n':
+            print(f"it rewrites\n{text}to\n{result.read_text() if result.exists() else ran.stderr}")
+            failed = 1
+    ran = run("void f() {\n  k<T, (1 > 2)>\n    <<<g, b>>>(\n      a);\n}\n")
+    if ran.returncode != 0 or result.read_text().count("\n") != 6:
+        print(f"lines change: {ran.stderr}{result.read_text()}")
+        failed = 1
+sys.exit(failed)
