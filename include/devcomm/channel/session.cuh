@@ -71,9 +71,9 @@ class session {
                          const endpoint& from, const endpoint& to)
       : session(group, comm, members, fifos) {
     static_assert(Receives == 1 && Sends == 1, "give an array of endpoints for each direction");
-    const devcomm::detail::fifo_ends<Protocol> ends(comm, members, fifos);
+    const devcomm::detail::fifo_ends<Protocol> ends(comm, members, fifos, group.thread_rank() == 0);
     from_[0] = ends.receiving(from);
-    to_[0] = ends.sending(to, group.thread_rank() == 0);
+    to_[0] = ends.sending(to);
     for_each_id(devcomm::detail::begin_action{});
   }
 
@@ -81,11 +81,11 @@ class session {
   DEVCOMM_DEVICE session(Group group, const device_comm& comm, const team& members, const handle& fifos,
                          const endpoint (&from)[Receives], const endpoint (&to)[Sends])
       : session(group, comm, members, fifos) {
-    const devcomm::detail::fifo_ends<Protocol> ends(comm, members, fifos);
+    const devcomm::detail::fifo_ends<Protocol> ends(comm, members, fifos, group.thread_rank() == 0);
     DEVCOMM_UNROLL
     for (int r = 0; r < Receives; ++r) from_[r] = ends.receiving(from[r]);
     DEVCOMM_UNROLL
-    for (int s = 0; s < Sends; ++s) to_[s] = ends.sending(to[s], group.thread_rank() == 0);
+    for (int s = 0; s < Sends; ++s) to_[s] = ends.sending(to[s]);
     for_each_id(devcomm::detail::begin_action{});
   }
 
@@ -333,7 +333,7 @@ class session {
     if constexpr (sends) {
       DEVCOMM_UNROLL
       for (int s = 0; s < Sends; ++s)
-        if (sends_to(s) && (!has_tail || group_.thread_rank() == 0))
+        if (sends_to(s) && (has_tail ? group_.thread_rank() == 0 : packets::lane_group::leads()))
           devcomm::detail::show_step(to_[s], slots_, contract);
     }
     return true;
@@ -512,7 +512,7 @@ class session {
       for (int u = 0; u < AtOnce; ++u) missing = missing | packets::is_missing(raw[u], from.flag());
       const bool whole = !lane_group::any(missing);
       if constexpr (DEVCOMM_CHECKED != 0)
-        other = lane_group::any(devcomm::detail::differs(from, slots_, contract, whole));
+        other = lane_group::any(lane_group::leads() && devcomm::detail::differs(from, slots_, contract, whole));
       return whole || other;
     };
     packets::join();

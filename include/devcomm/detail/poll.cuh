@@ -22,6 +22,8 @@ struct one_thread {
   template <class Group>
   DEVCOMM_DEVICE static void check(const Group&) {}
   DEVCOMM_DEVICE static void join() {}
+  /// Whether this is the one that acts for all.
+  DEVCOMM_DEVICE static bool leads() { return true; }
   /// Whether one of them passes true.
   DEVCOMM_DEVICE static bool any(bool predicate) { return predicate; }
   /// Not 0 where one of them passes such a word.
@@ -44,6 +46,7 @@ struct whole_warp {
   }
   /// They go on together.
   DEVCOMM_DEVICE static void join() { arch::join_warp(); }
+  DEVCOMM_DEVICE static bool leads() { return arch::lane() == 0; }
   DEVCOMM_DEVICE static bool any(bool predicate) { return arch::any(arch::full_mask, predicate); }
   DEVCOMM_DEVICE static uint32_t any_of(uint32_t word) { return any(word != 0) ? 1 : 0; }
   template <class T>

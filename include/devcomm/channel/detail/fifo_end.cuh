@@ -108,11 +108,16 @@ DEVCOMM_DEVICE bool is_any_connected(const End (&ends)[Count]) {
 template <channel::protocol Protocol>
 class fifo_ends {
  public:
-  DEVCOMM_DEVICE fifo_ends(const device_comm& comm, const team& members, const channel::fifo_handle<Protocol>& fifos)
-      : comm_(comm), members_(members), fifos_(fifos), layout_{fifos.count, fifos.slots, fifos.packs} {}
+  /// `leads`: of its group, this thread keeps the counts for the next session.
+  DEVCOMM_DEVICE fifo_ends(const device_comm& comm, const team& members, const channel::fifo_handle<Protocol>& fifos,
+                           bool leads)
+      : comm_(comm),
+        members_(members),
+        fifos_(fifos),
+        layout_{fifos.count, fifos.slots, fifos.packs},
+        leads_(leads) {}
 
-  /// `leads`: the thread keeps the counts for the next session.
-  DEVCOMM_DEVICE sending_end sending(const channel::endpoint& to, bool leads) const {
+  DEVCOMM_DEVICE sending_end sending(const channel::endpoint& to) const {
     sending_end made{};
     made.peer = -1;
     if (to.peer < 0) return made;
@@ -126,7 +131,7 @@ class fifo_ends {
     made.credited = arch::load<memory_order::relaxed, scope::device>(&counts->credited);
     // What is kept from it is credit of the next session, whose threads may write the slots without another wait.
     made.begun_with = made.credited;
-    if (leads) made.begun_with = arch::load<memory_order::acquire, scope::system>(made.head);
+    if (leads_) made.begun_with = arch::load<memory_order::acquire, scope::system>(made.head);
     return made;
   }
 
@@ -153,6 +158,7 @@ class fifo_ends {
     DEVCOMM_ASSERT(end.index < fifos_.count && end.peer_index < fifos_.count,
                    "FIFO index is past the FIFOs that requirements asked for");
 #if DEVCOMM_CHECKED
+    if (!leads_) return;
     const uint32_t peer = channel::fifo_peer_mark(members_.world_rank(end.peer));
     uint32_t* const peers = &counts_of(end.index)->peers;
     const uint32_t before = arch::load<memory_order::relaxed, scope::device>(peers) >> half & 0xffffu;
@@ -180,6 +186,7 @@ class fifo_ends {
   const team& members_;
   const channel::fifo_handle<Protocol>& fifos_;
   channel::fifo_layout<Protocol> layout_;
+  bool leads_;
 };
 
 }  // namespace devcomm::detail
