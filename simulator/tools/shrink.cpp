@@ -256,7 +256,9 @@ std::string location_of(const std::vector<std::string>& frames) {
     const lines found = look_up(frame.substr(0, plus), frame.substr(plus + 1));
     for (size_t i = 0; i + 1 < found.size(); i += 2) {
       const std::string location = found[i + 1].substr(0, found[i + 1].find(" (discriminator"));
-      if (of_interest(location)) return location + " in " + found[i];
+      // Debug information of files that were compiled together may place a function in the wrong one.
+      const bool is_simulator = found[i].rfind("devcomm::simulator::", 0) == 0;
+      if (!is_simulator && of_interest(location)) return location + " in " + found[i];
       if (!function_only.empty() || is_around(found[i])) continue;
       const bool known = location.find('?') == std::string::npos;
       function_only = found[i] + (known ? ", through " + location : " (compile with -g for the line)");
