@@ -48,8 +48,12 @@ capability multicast_of(int device) {
 }
 
 multicast::~multicast() {
+  // What is bound was bound by a driver that can unbind it.
+  CUresult (*const unbind)(CUmemGenericAllocationHandle, CUdevice, std::size_t, std::size_t) =
+      driver().multicast_unbind;
+  if (unbind == nullptr) return;
   for (const binding& each : bound_) {
-    report(driver().multicast_unbind(held_.get(), each.device, each.offset, each.bytes), "cuMulticastUnbind");
+    report(unbind(held_.get(), each.device, each.offset, each.bytes), "cuMulticastUnbind");
   }
 }
 

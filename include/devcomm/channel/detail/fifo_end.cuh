@@ -111,11 +111,7 @@ class fifo_ends {
   /// `leads`: of its group, this thread keeps the counts for the next session.
   DEVCOMM_DEVICE fifo_ends(const device_comm& comm, const team& members, const channel::fifo_handle<Protocol>& fifos,
                            bool leads)
-      : comm_(comm),
-        members_(members),
-        fifos_(fifos),
-        layout_{fifos.count, fifos.slots, fifos.packs},
-        leads_(leads) {}
+      : comm_(comm), members_(members), fifos_(fifos), layout_{fifos.count, fifos.slots, fifos.packs}, leads_(leads) {}
 
   DEVCOMM_DEVICE sending_end sending(const channel::endpoint& to) const {
     sending_end made{};
