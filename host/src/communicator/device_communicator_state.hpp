@@ -7,6 +7,7 @@
 
 #include "diagnostics/watched_waits.hpp"
 #include "memory/window_state.hpp"
+#include "transport/proxy.hpp"
 #include "util/unwinding.hpp"
 
 #include <memory>
@@ -32,6 +33,8 @@ class device_communicator::state {
   void check() const { aborts_->check(comm_.failures); }
 
  private:
+  /// *Collective*: makes the queues that `asked` describes.
+  void open_network(detail::rank_context& context, const std::string& call, const network_request& asked);
   /// An exception destroys it while kernels may use it: ends their waits, on other ranks too, and waits for those of
   /// this device. What they may still use after that is never freed.
   void give_up() noexcept;
@@ -47,6 +50,7 @@ class device_communicator::state {
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched
   detail::window_state resources_;
+  std::unique_ptr<detail::proxy> proxy_;  // null where no context was asked for
   std::unique_ptr<detail::live_objects::entry> entry_;
 };
 

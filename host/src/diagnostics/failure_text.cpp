@@ -93,8 +93,10 @@ std::string message_difference(const failure_record& record) {
 }  // namespace
 
 std::string describe(const failure_record& record) {
-  const std::string place = "rank " + std::to_string(record.rank) + ", block " + std::to_string(record.block) + ": " +
-                            detail::place_text(record.what, record.window, std::array{record.index});
+  std::string place = "rank " + std::to_string(record.rank) + ", block " + std::to_string(record.block) + ": " +
+                      detail::place_text(record.what, record.window, std::array{record.index});
+  if (record.what == operation::gin_signal || record.what == operation::gin_counter)
+    place += " of context " + std::to_string(record.peer_index);
   const bool is_message = record.what == operation::message_send || record.what == operation::message_receive;
   if (record.outcome == status::mismatch && is_message) return place + ": mismatch: " + message_difference(record);
   if (record.outcome == status::mismatch) return place + ": launch mismatch: " + difference(record);

@@ -124,6 +124,7 @@ class allocation_steps {
       parts.push_back({state.window.lsa_pointer(member), bytes_, rounded_, lsa_.world_rank(member)});
     }
     state.label = context_.devices.label(state.name, parts);
+    state.listing = context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name});
     return state;
   }
 

@@ -98,6 +98,7 @@ window_state register_window(rank_context& context, const std::string& call, voi
   state.multimem.reason =
       "registered memory comes from cudaMalloc, which cannot be bound to a multicast object; use allocate";
   state.label = context.devices.label(state.name, parts);
+  state.listing = context.window_ids->list(state.window.id, {state.window.local, bytes, state.name});
   state.handle_type = context.handle == handle_kind::none ? "same process" : "CUDA IPC";
   return state;
 }

@@ -91,6 +91,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     choose_handle();
     properties.ll128 = whole_lines();
     properties.multicast = multicast_of_team();
+    properties.network = network_of_world();
     devices.make_current(device);
   });
 }
@@ -190,7 +191,6 @@ device_info rank_context::describe_device() {
   if (!properties.multicast.available) {
     fill(mine.no_multicast, properties.multicast.reason.empty() ? "no reason given" : properties.multicast.reason);
   }
-  properties.network = {false, "this version has no network transport"};
   return mine;
 }
 
@@ -327,6 +327,15 @@ capability rank_context::whole_lines() const {
     if (!answer.available) return {false, "to the device of rank " + std::to_string(peer) + ": " + answer.reason};
   }
   return answer;
+}
+
+capability rank_context::network_of_world() const {
+  for (int other = 0; other < size(); ++other) {
+    if (same_process(other)) continue;
+    return {false, "this version has no transport between processes, and rank " + std::to_string(other) +
+                       " is in another one than rank " + std::to_string(rank())};
+  }
+  return devices.network();
 }
 
 capability rank_context::multicast_of_team() const {

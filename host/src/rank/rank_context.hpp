@@ -10,6 +10,7 @@
 #include "rank/agreement.hpp"
 #include "rank/process_ranks.hpp"
 #include "rank/topology.hpp"
+#include "rank/window_table.hpp"
 #include "util/unwinding.hpp"
 
 #include <cstdint>
@@ -52,9 +53,10 @@ struct rank_context {
   std::shared_ptr<abort_state> aborts;
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators
-  std::uint64_t windows = 0;              ///< made so far
-  std::uint64_t device_comms = 0;         ///< made so far
-  std::uint64_t children = 0;             ///< splits so far
+  std::shared_ptr<window_table> window_ids = std::make_shared<window_table>();  ///< its windows, by id
+  std::uint64_t windows = 0;                                                    ///< made so far
+  std::uint64_t device_comms = 0;                                               ///< made so far
+  std::uint64_t children = 0;                                                   ///< splits so far
 
  private:
   unwinding_watch watch_;
@@ -80,6 +82,7 @@ struct rank_context {
   void choose_handle();
   [[nodiscard]] capability whole_lines() const;
   [[nodiscard]] capability multicast_of_team() const;
+  [[nodiscard]] capability network_of_world() const;
 };
 
 }  // namespace devcomm::host::detail

@@ -119,6 +119,7 @@ std::string detector::describe(const record& r) const {
     }
   }
   const task_facts& t = tasks[task];
+  if (t.device == detail::network_device) return "the network";
   if (t.device < 0) return "a thread of the host";
   const std::string who = name_of(t.device);
   if (g.width == 0) return who + ", a copy, fill or host function of a stream";

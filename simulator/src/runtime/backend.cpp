@@ -4,6 +4,7 @@
 #include "base/sanitizer.hpp"
 #include "gpu/host_accesses.hpp"
 #include "gpu/memory_names.hpp"
+#include "runtime/companion.hpp"
 #include "runtime/host_port.hpp"
 #include "runtime/host_thread.hpp"
 #include "runtime/memory_file.hpp"
@@ -338,6 +339,17 @@ class simulator_backend final : public host::detail::backend {
   void read(int device, void* destination, const void* source, std::size_t bytes) override {
     copy(device, destination, source, bytes);
   }
+
+  [[nodiscard]] host::capability network() override { return {true, "between the ranks of this process"}; }
+  [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
+      std::function<bool(const host::detail::choose_next&)> step) override {
+    return detail::accompany(std::move(step));
+  }
+  void move(void* destination, const void* source, std::size_t bytes) override {
+    detail::move_as_companion(destination, source, bytes);
+  }
+  [[nodiscard]] std::uint64_t load(const std::uint64_t* word) override { return detail::load_as_companion(word); }
+  void store(std::uint64_t* word, std::uint64_t value) override { detail::store_as_companion(word, value); }
 
  private:
   static constexpr const char* uuid_prefix = "simulated-";

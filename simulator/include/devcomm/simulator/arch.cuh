@@ -269,6 +269,8 @@ inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 
 inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) { return sim::host_turn(turn, now, waited); }
 
+inline bool proxy_turn(uint64_t*, uint64_t) { return true; }
+
 class wait_scope {
  public:
   template <class Label, class AbortWord, class HostWord>
