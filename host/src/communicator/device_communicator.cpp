@@ -140,7 +140,11 @@ void device_communicator::state::give_up() noexcept {
   static_cast<void>(new (std::nothrow) detail::window_state(std::move(resources_)));
 }
 
-device_communicator::device_communicator(std::unique_ptr<state> s) : state_(std::move(s)) {}
+void device_communicator::destroyer::operator()(state* s) const noexcept {
+  if (s->made_in().here()) delete s;
+}
+
+device_communicator::device_communicator(std::unique_ptr<state, destroyer> s) : state_(std::move(s)) {}
 device_communicator::device_communicator(device_communicator&&) noexcept = default;
 device_communicator& device_communicator::operator=(device_communicator&&) noexcept = default;
 device_communicator::~device_communicator() = default;

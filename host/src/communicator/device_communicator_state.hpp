@@ -7,6 +7,7 @@
 
 #include "diagnostics/watched_waits.hpp"
 #include "memory/window_state.hpp"
+#include "util/process_stamp.hpp"
 #include "util/unwinding.hpp"
 
 #include <memory>
@@ -30,6 +31,7 @@ class device_communicator::state {
     return detail::read_failures(*comm_.failures);
   }
   void check() const { aborts_->check(comm_.failures); }
+  [[nodiscard]] const detail::process_stamp& made_in() const noexcept { return made_in_; }
 
  private:
   /// An exception destroys it while kernels may use it: ends their waits, on other ranks too, and waits for those of
@@ -37,6 +39,7 @@ class device_communicator::state {
   void give_up() noexcept;
 
   detail::unwinding_watch watch_;
+  detail::process_stamp made_in_;
   device_comm comm_{};
   trace_rings trace_{};
   detail::backend& devices_;

@@ -7,6 +7,7 @@
 #include "device/backend.hpp"
 #include "diagnostics/abort_state.hpp"
 #include "util/call_text.hpp"
+#include "util/process_stamp.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -77,6 +78,8 @@ class agreement {
   }
 
  private:
+  /// Throws in a forked child, whose bytes would mix with its parent's; `start` goes in front.
+  void require_own_process(const std::string& start) const;
   /// The error of the bootstrap, or the loss behind it, which says more; `start` goes in front of that.
   [[nodiscard]] std::exception_ptr note_loss(const std::exception_ptr& loss, const std::string& start) const;
 
@@ -87,6 +90,7 @@ class agreement {
   std::chrono::milliseconds limit_;
   int rank_;
   int size_;
+  process_stamp made_in_;
 };
 
 }  // namespace devcomm::host::detail

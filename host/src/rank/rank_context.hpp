@@ -10,6 +10,7 @@
 #include "rank/agreement.hpp"
 #include "rank/process_ranks.hpp"
 #include "rank/topology.hpp"
+#include "util/process_stamp.hpp"
 #include "util/unwinding.hpp"
 
 #include <cstdint>
@@ -55,6 +56,7 @@ struct rank_context {
   std::uint64_t windows = 0;              ///< made so far
   std::uint64_t device_comms = 0;         ///< made so far
   std::uint64_t children = 0;             ///< splits so far
+  process_stamp made_in;
 
  private:
   unwinding_watch watch_;
