@@ -104,7 +104,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
       header.waits = waits_->table();
       header.slots = reinterpret_cast<wait_slots*>(comm_.resources.local + places);
     }
-    context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
+    context.devices.copy(context.device, comm_.resources.local, &header, sizeof header, context.agree.limit_of_work());
   });
   aborts_->attach(comm_.failures, number_);
   entry_ = std::make_unique<detail::live_objects::entry>(context.objects,

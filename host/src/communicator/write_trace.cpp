@@ -34,7 +34,8 @@ void write_trace(rank_context& context, const std::string& call, const device_co
       throw invalid_argument(
           "this device communicator has no room for a trace; ask for it by requirements().with(tracing{...})");
     }
-    context.devices.read(context.device, mine.data(), comm.resources.local + room.offset, bytes);
+    context.devices.read(context.device, mine.data(), comm.resources.local + room.offset, bytes,
+                         context.agree.limit_of_work());
   });
   context.agree.together(call, [&] {
     if (context.rank() != 0) return;
@@ -54,7 +55,9 @@ void write_trace(rank_context& context, const std::string& call, const device_co
 
 void clear_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_rings& room) {
   context.agree.together(call, [&] {
-    if (room.spans != 0) context.devices.zero(context.device, comm.resources.local + room.offset, room.records());
+    if (room.spans != 0)
+      context.devices.zero(context.device, comm.resources.local + room.offset, room.records(),
+                           context.agree.limit_of_work());
   });
 }
 

@@ -91,7 +91,8 @@ window_state register_window(rank_context& context, const std::string& call, voi
     }
     const std::size_t table_bytes = addresses.size() * sizeof(char*);
     state.table = context.devices.allocate_device(context.device, table_bytes);
-    context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes);
+    context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes,
+                         context.agree.limit_of_work());
   });
   state.window.table = reinterpret_cast<char* const*>(state.table->data());
   state.window.local = static_cast<char*>(local);

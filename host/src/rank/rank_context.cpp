@@ -76,8 +76,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
       const std::vector<link_peer> processes = processes_of_host(peers, device_infos, rank());
       const auto own = std::find_if(processes.begin(), processes.end(),
                                     [&](const link_peer& p) { return p.ranks.front() == rank(); });
-      // Half of the limit: the other ranks still wait for this one, and get its error with the ranks that it missed.
-      process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit() / 2);
+      process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit_of_work());
     }
     const std::vector<reach> row = reachable(obstacle);
     std::memcpy(mine.data(), row.data(), row.size());

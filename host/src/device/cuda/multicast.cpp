@@ -1,10 +1,12 @@
 #include <devcomm/host/error.hpp>
 
 #include "device/cuda/allocation.hpp"
+#include "device/cuda/deferred_frees.hpp"
 #include "device/cuda/memory.hpp"
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace devcomm::host::cuda {
 
@@ -48,9 +50,11 @@ capability multicast_of(int device) {
 }
 
 multicast::~multicast() {
-  for (const binding& each : bound_) {
-    report(driver().multicast_unbind(held_.get(), each.device, each.offset, each.bytes), "cuMulticastUnbind");
-  }
+  free_in_order([handle = held_.get(), bound = std::move(bound_)] {
+    for (const binding& each : bound) {
+      report(driver().multicast_unbind(handle, each.device, each.offset, each.bytes), "cuMulticastUnbind");
+    }
+  });
 }
 
 void multicast::add_device(int device) {
