@@ -82,6 +82,8 @@ struct rank_context {
   void choose_handle();
   [[nodiscard]] capability whole_lines() const;
   [[nodiscard]] capability multicast_of_team() const;
+  [[nodiscard]] capability ipc_of_team() const;
+  [[nodiscard]] capability own_device() const;
 };
 
 }  // namespace devcomm::host::detail
