@@ -5,6 +5,7 @@
 #include "bootstrap/interruption.hpp"
 #include "util/deadline.hpp"
 #include "util/number_list.hpp"
+#include "util/process_stamp.hpp"
 
 #include <algorithm>
 #include <array>
@@ -99,6 +100,7 @@ class mpi_ranks final : public bootstrap {
   }
 
   ~mpi_ranks() override {
+    if (!made_in_.here()) return;  // a forked child has no MPI
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized == 0 && broken_.empty()) MPI_Comm_free(&duplicate_);
@@ -240,6 +242,7 @@ class mpi_ranks final : public bootstrap {
   std::string broken_;  ///< after a timeout or a loss no later round can succeed
   int broken_rank_ = 0;
   detail::interruption interrupted_;
+  detail::process_stamp made_in_;
 };
 
 }  // namespace

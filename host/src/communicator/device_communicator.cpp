@@ -129,7 +129,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
       header.waits = waits_->table();
       header.slots = reinterpret_cast<wait_slots*>(comm_.resources.local + places);
     }
-    context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
+    context.devices.copy(context.device, comm_.resources.local, &header, sizeof header, context.agree.limit_of_work());
   });
   aborts_->attach(comm_.failures, number_);
   if (needs.network().asked != 0) open_network(context, call, needs.network());
@@ -185,7 +185,11 @@ void device_communicator::state::give_up() noexcept {
   static_cast<void>(new (std::nothrow) detail::window_state(std::move(resources_)));
 }
 
-device_communicator::device_communicator(std::unique_ptr<state> s) : state_(std::move(s)) {}
+void device_communicator::destroyer::operator()(state* s) const noexcept {
+  if (s->made_in().here()) delete s;
+}
+
+device_communicator::device_communicator(std::unique_ptr<state, destroyer> s) : state_(std::move(s)) {}
 device_communicator::device_communicator(device_communicator&&) noexcept = default;
 device_communicator& device_communicator::operator=(device_communicator&&) noexcept = default;
 device_communicator::~device_communicator() = default;

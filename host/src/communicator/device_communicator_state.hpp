@@ -8,6 +8,7 @@
 #include "diagnostics/watched_waits.hpp"
 #include "memory/window_state.hpp"
 #include "transport/proxy.hpp"
+#include "util/process_stamp.hpp"
 #include "util/unwinding.hpp"
 
 #include <memory>
@@ -31,6 +32,7 @@ class device_communicator::state {
     return detail::read_failures(*comm_.failures);
   }
   void check() const { aborts_->check(comm_.failures); }
+  [[nodiscard]] const detail::process_stamp& made_in() const noexcept { return made_in_; }
 
  private:
   /// *Collective*: makes the queues that `asked` describes.
@@ -40,6 +42,7 @@ class device_communicator::state {
   void give_up() noexcept;
 
   detail::unwinding_watch watch_;
+  detail::process_stamp made_in_;
   device_comm comm_{};
   trace_rings trace_{};
   detail::backend& devices_;

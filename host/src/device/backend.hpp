@@ -130,7 +130,8 @@ struct backend_traits {
   capability timing{true, "GPU clocks"};
 };
 
-/// Memory of the devices of this process.
+/// Memory of the devices of this process. Giving it back never waits for kernels: what they may still use is kept until
+/// they are over.
 class memory_port {
  public:
   virtual ~memory_port() = default;
@@ -151,10 +152,13 @@ class memory_port {
   [[nodiscard]] virtual std::unique_ptr<host_memory> allocate_host(int device, std::size_t bytes) = 0;
   /// Plain device memory for tables; freed by the returned owner.
   [[nodiscard]] virtual std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) = 0;
-  /// From the host and back; all are complete on return.
-  virtual void zero(int device, void* destination, std::size_t bytes) = 0;
-  virtual void copy(int device, void* destination, const void* source, std::size_t bytes) = 0;
-  virtual void read(int device, void* destination, const void* source, std::size_t bytes) = 0;
+  /// From the host and back; all are complete on return. They throw `timeout_error` where kernels keep the device from
+  /// it for `limit`.
+  virtual void zero(int device, void* destination, std::size_t bytes, std::chrono::milliseconds limit) = 0;
+  virtual void copy(int device, void* destination, const void* source, std::size_t bytes,
+                    std::chrono::milliseconds limit) = 0;
+  virtual void read(int device, void* destination, const void* source, std::size_t bytes,
+                    std::chrono::milliseconds limit) = 0;
 };
 
 /// Memory of other devices and processes.

@@ -191,7 +191,7 @@ class allocation_steps {
       });
       state.window.base = space_->base();
       state.window.local = space_->base() + static_cast<std::size_t>(lsa_.rank) * stride;
-      context_.devices.zero(context_.device, state.window.local, rounded_);
+      context_.devices.zero(context_.device, state.window.local, rounded_, context_.agree.limit_of_work());
     });
     state.window.stride = stride;
   }
@@ -219,7 +219,8 @@ class allocation_steps {
         record.address =
             space_->map_multicast(context_.devices, rounded_, std::lcm(context_.granularity, multicast_granularity_));
       state.table = context_.devices.allocate_device(context_.device, sizeof record);
-      context_.devices.copy(context_.device, state.table->data(), &record, sizeof record);
+      context_.devices.copy(context_.device, state.table->data(), &record, sizeof record,
+                            context_.agree.limit_of_work());
     });
     state.window.table = reinterpret_cast<char* const*>(state.table->data());
     state.multimem = context_.properties.multicast;

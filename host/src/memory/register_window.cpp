@@ -51,6 +51,10 @@ window_state register_window(rank_context& context, const std::string& call, voi
     mine.pointer = reinterpret_cast<std::uintptr_t>(local);
     context.devices.check_pointer(context.device, local, bytes, lsa.size > 1);
     if (context.handle == handle_kind::none) return mine;
+    if (const capability& ipc = context.properties.cuda_ipc; !ipc.available) {
+      throw not_supported("CUDA IPC, which memory of other processes needs, is not available: " + ipc.reason +
+                          "; or use communicator::allocate");
+    }
     const sharing_port::exported_pointer exported = context.devices.export_pointer(context.device, local);
     if (exported.handle.size() > mine.handle.size()) {
       throw system_error("an IPC handle of " + std::to_string(exported.handle.size()) +
@@ -91,7 +95,8 @@ window_state register_window(rank_context& context, const std::string& call, voi
     }
     const std::size_t table_bytes = addresses.size() * sizeof(char*);
     state.table = context.devices.allocate_device(context.device, table_bytes);
-    context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes);
+    context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes,
+                         context.agree.limit_of_work());
   });
   state.window.table = reinterpret_cast<char* const*>(state.table->data());
   state.window.local = static_cast<char*>(local);

@@ -106,6 +106,13 @@ void agreement::end_with(const std::shared_ptr<abort_state>& aborts) {
   });
 }
 
+void agreement::require_own_process(const std::string& start) const {
+  if (made_in_.here()) return;
+  throw invalid_argument(start +
+                         "this process is a forked child of the one that made the communicator, which alone has its "
+                         "threads and connections; call it there, and fork before communicators are made");
+}
+
 std::exception_ptr agreement::note_loss(const std::exception_ptr& loss, const std::string& start) const {
   try {
     std::rethrow_exception(loss);
@@ -121,6 +128,7 @@ std::exception_ptr agreement::note_loss(const std::exception_ptr& loss, const st
 
 std::vector<std::byte> agreement::gather_plain(const std::string& call, std::span<const std::byte> mine) const {
   const std::string start = call_text(call, rank_, size_) + ": ";
+  require_own_process(start);
   std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size_));
   const std::exception_ptr loss = failure_of(
       [&] {
@@ -135,6 +143,7 @@ std::vector<std::byte> agreement::gather_plain(const std::string& call, std::spa
 std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::size_t bytes,
                                                const std::function<void(std::span<std::byte>)>& work) const {
   const std::string start = call_text(call, rank_, size_) + ": ";
+  require_own_process(start);
   const std::size_t part = sizeof(verdict) + bytes;
   const auto count = static_cast<std::size_t>(size_);
   std::vector<std::byte> mine(part);

@@ -7,6 +7,7 @@
 #include "device/backend.hpp"
 #include "diagnostics/abort_state.hpp"
 #include "util/call_text.hpp"
+#include "util/process_stamp.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -39,6 +40,8 @@ class agreement {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
+  /// For work in a step that waits itself: the other ranks still wait for this one then, and get its error.
+  [[nodiscard]] std::chrono::milliseconds limit_of_work() const noexcept { return limit_ / 2; }
   /// The rank that the bootstrap found gone in a call of this or one `with_limit`, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return *lost_; }
   /// The same ranks with another limit.
@@ -77,6 +80,8 @@ class agreement {
   }
 
  private:
+  /// Throws in a forked child, whose bytes would mix with its parent's; `start` goes in front.
+  void require_own_process(const std::string& start) const;
   /// The error of the bootstrap, or the loss behind it, which says more; `start` goes in front of that.
   [[nodiscard]] std::exception_ptr note_loss(const std::exception_ptr& loss, const std::string& start) const;
 
@@ -87,6 +92,7 @@ class agreement {
   std::chrono::milliseconds limit_;
   int rank_;
   int size_;
+  process_stamp made_in_;
 };
 
 }  // namespace devcomm::host::detail

@@ -76,8 +76,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
       const std::vector<link_peer> processes = processes_of_host(peers, device_infos, rank());
       const auto own = std::find_if(processes.begin(), processes.end(),
                                     [&](const link_peer& p) { return p.ranks.front() == rank(); });
-      // Half of the limit: the other ranks still wait for this one, and get its error with the ranks that it missed.
-      process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit() / 2);
+      process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit_of_work());
     }
     const std::vector<reach> row = reachable(obstacle);
     std::memcpy(mine.data(), row.data(), row.size());
@@ -92,6 +91,8 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     properties.ll128 = whole_lines();
     properties.multicast = multicast_of_team();
     properties.network = network_of_world();
+    properties.cuda_ipc = ipc_of_team();
+    properties.own_device = own_device();
     devices.make_current(device);
   });
 }
@@ -355,6 +356,30 @@ capability rank_context::multicast_of_team() const {
     }
   }
   return {true, properties.multicast.reason + "; teams of " + std::to_string(lsa.size) + " devices"};
+}
+
+capability rank_context::ipc_of_team() const {
+  if (!properties.cuda_ipc.available) return properties.cuda_ipc;
+  for (int member = 0; member < lsa.size; ++member) {
+    const int peer = lsa.world_rank(member);
+    if (peers[static_cast<std::size_t>(peer)].pid_space == peers[static_cast<std::size_t>(rank())].pid_space) continue;
+    return {false, "rank " + std::to_string(peer) +
+                       " is in another PID namespace, and its handles name a process of that; let the containers share "
+                       "one (docker run --pid=host, shareProcessNamespace of a pod)"};
+  }
+  return properties.cuda_ipc;
+}
+
+capability rank_context::own_device() const {
+  std::vector<int> others;
+  for (const int peer : ranks_of_host(peers, rank())) {
+    const device_info& theirs = device_infos[static_cast<std::size_t>(peer)];
+    if (peer != rank() && theirs.uuid == device_infos[static_cast<std::size_t>(rank())].uuid) others.push_back(peer);
+  }
+  if (others.empty()) return {true, "no other rank uses it"};
+  return {false, "it is shared with " + rank_list(others) +
+                     ": a kernel that waits for a rank of the same GPU keeps that rank's kernel from running, unless "
+                     "both fit on it at once; start one rank a GPU"};
 }
 
 void rank_context::choose_handle() {

@@ -11,6 +11,7 @@
 #include "rank/process_ranks.hpp"
 #include "rank/topology.hpp"
 #include "rank/window_table.hpp"
+#include "util/process_stamp.hpp"
 #include "util/unwinding.hpp"
 
 #include <cstdint>
@@ -57,6 +58,7 @@ struct rank_context {
   std::uint64_t windows = 0;                                                    ///< made so far
   std::uint64_t device_comms = 0;                                               ///< made so far
   std::uint64_t children = 0;                                                   ///< splits so far
+  process_stamp made_in;
 
  private:
   unwinding_watch watch_;
@@ -83,6 +85,8 @@ struct rank_context {
   [[nodiscard]] capability whole_lines() const;
   [[nodiscard]] capability multicast_of_team() const;
   [[nodiscard]] capability network_of_world() const;
+  [[nodiscard]] capability ipc_of_team() const;
+  [[nodiscard]] capability own_device() const;
 };
 
 }  // namespace devcomm::host::detail

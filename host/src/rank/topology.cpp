@@ -36,6 +36,15 @@ std::string host_identity() {
   return boot + "/" + std::to_string(space.st_ino);
 }
 
+/// Process ids have a meaning among processes for which it is equal.
+std::uint64_t pid_space_identity() {
+  struct stat space {};
+  if (::stat("/proc/self/ns/pid", &space) != 0) {
+    throw system_error("/proc/self/ns/pid cannot be read; mount /proc");
+  }
+  return space.st_ino;
+}
+
 const std::array<std::uint8_t, 16>& program_identity() {
   static const auto identity = random_value<std::array<std::uint8_t, 16>>();
   return identity;
@@ -50,7 +59,7 @@ std::string handle_text(std::int32_t handle) {
 
 /// The pid too: a forked child inherits what was random in its parent.
 bool same_process(const rank_info& a, const rank_info& b) {
-  return a.program == b.program && a.pid == b.pid && a.host == b.host;
+  return a.program == b.program && a.pid == b.pid && a.pid_space == b.pid_space && a.host == b.host;
 }
 
 template <class Same>
@@ -71,6 +80,7 @@ rank_info make_rank_info(const communicator_options& options, handle_kind handle
   fill(mine.host, host_identity());
   fill(mine.backend, backend_name);
   mine.pid = ::getpid();
+  mine.pid_space = pid_space_identity();
   mine.lsa_size = options.lsa_size;
   mine.check_launch = options.check_launch ? 1 : 0;
   mine.handle = static_cast<std::int32_t>(handle);

@@ -34,6 +34,7 @@ struct rank_info {
   std::array<char, 96> host{};             ///< boot id and network namespace
   std::array<char, 16> backend{};
   std::int64_t pid = 0;
+  std::uint64_t pid_space = 0;  ///< PID namespace
   std::int32_t lsa_size = 0;
   std::int32_t check_launch = 0;
   std::int32_t handle = 0;     ///< `handle_kind` asked for

@@ -325,19 +325,20 @@ class simulator_backend final : public host::detail::backend {
   [[nodiscard]] std::unique_ptr<host::detail::opened_memory> allocate_device(int device, std::size_t bytes) override {
     return std::make_unique<plain_device_memory>(device, bytes);
   }
-  void zero(int, void* destination, std::size_t bytes) override {
+  void zero(int, void* destination, std::size_t bytes, std::chrono::milliseconds) override {
     // Whole pages of shared memory become zeros by being given back.
     const bool whole = reinterpret_cast<std::uintptr_t>(destination) % page() == 0 && bytes % page() == 0;
     if (whole && ::madvise(destination, bytes, MADV_REMOVE) == 0) return;
     const detail::sanitizer::unobserved ordered_by_the_call;
     std::memset(destination, 0, bytes);
   }
-  void copy(int, void* destination, const void* source, std::size_t bytes) override {
+  void copy(int, void* destination, const void* source, std::size_t bytes, std::chrono::milliseconds) override {
     const detail::sanitizer::unobserved ordered_by_the_call;
     std::memcpy(destination, source, bytes);
   }
-  void read(int device, void* destination, const void* source, std::size_t bytes) override {
-    copy(device, destination, source, bytes);
+  void read(int device, void* destination, const void* source, std::size_t bytes,
+            std::chrono::milliseconds limit) override {
+    copy(device, destination, source, bytes, limit);
   }
 
   [[nodiscard]] host::capability network() override { return {true, "between the ranks of this process"}; }

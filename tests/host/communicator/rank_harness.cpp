@@ -167,6 +167,16 @@ outcomes process_job::finish() {
   return all;
 }
 
+void altered_bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                   std::chrono::milliseconds limit) {
+  std::string said(reinterpret_cast<const char*>(mine.data()), mine.size());
+  if (!forged_.empty()) {
+    for (std::size_t at = said.find(forged_); at != std::string::npos; at = said.find(forged_, at + 1)) ++said[at];
+  }
+  received_ += all.size();
+  ranks_->all_gather(std::as_bytes(std::span(said)), all, limit);
+}
+
 outcomes all_ok(int ranks) { return outcomes(static_cast<std::size_t>(ranks), "ok"); }
 
 holdings count_holdings() {

@@ -23,7 +23,7 @@ digest frame_proof(const digest& key, std::span<const std::byte> head, const dig
 }  // namespace
 
 frame_stream::~frame_stream() {
-  if (closed()) return;
+  if (closed() || !made_in_.here()) return;  // in a forked child the connection is the parent's, to end or to read
   // Unread bytes at close would make the kernel reset the connection, and a reset can overtake what
   // was sent before it.
   ::shutdown(connection_.get(), SHUT_WR);

@@ -7,6 +7,7 @@
 /// against what the receiver can expect before memory is taken.
 #pragma once
 
+#include "util/process_stamp.hpp"
 #include "util/sha256.hpp"
 #include "util/unique_fd.hpp"
 
@@ -89,6 +90,7 @@ class frame_stream {
 
   [[nodiscard]] bool head_is_sound();
 
+  process_stamp made_in_;
   unique_fd connection_;
   digest send_key_;
   digest receive_key_;
