@@ -47,6 +47,7 @@
 #include <devcomm/lsa/whole_world.hpp>
 #include <devcomm/multimem/barrier_session.cuh>
 #include <devcomm/multimem/barriers.hpp>
+#include <devcomm/multimem/packet_session.cuh>
 #include <devcomm/multimem/ptr.cuh>
 #include <devcomm/multimem/resources.hpp>
 #include <devcomm/multimem/window_record.hpp>

@@ -150,14 +150,19 @@ std::string detector::text_of(const record& earlier, const record& now, uintptr_
 
 void detector::report(const record& earlier, const record& now, const actor& by, uintptr_t address) {
   if (!is_news(earlier, now)) return;
-  say(text_of(earlier, now, address, "data race", "not ordered with the earlier ") + scope_advice(earlier, now, by));
+  std::string text = text_of(earlier, now, address, "data race", "not ordered with the earlier ");
+  if (earlier.by_multicast() != now.by_multicast())
+    text +=
+        "  one of them is by a multicast address: order the two, and call multimem::fence_alias() in one of the "
+        "threads; a multimem::barrier_session does both\n";
+  say(text + scope_advice(earlier, now, by));
 }
 
 void detector::report_alias(const record& earlier, const record& now, uintptr_t address) {
   if (!is_news(earlier, now)) return;
   say(text_of(earlier, now, address, "missing fence between two addresses of one memory", "after the earlier ") +
-      "  one of them is by a multicast address: the thread need not see its own store; put a barrier or "
-      "multimem::fence_alias() between the two\n");
+      "  one of them is by a multicast address: the thread need not see its own store; call "
+      "multimem::fence_alias() between the two, or meet in a multimem::barrier_session\n");
 }
 
 void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address) {
