@@ -39,6 +39,8 @@ class agreement {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
+  /// The bootstrap's.
+  [[nodiscard]] std::string local_address() const { return ranks_->local_address(); }
   /// The rank that the bootstrap found gone in a call of this or one `with_limit`, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return *lost_; }
   /// The same ranks with another limit.

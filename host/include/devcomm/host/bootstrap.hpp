@@ -30,6 +30,10 @@ class bootstrap {
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                           std::chrono::milliseconds limit) = 0;
 
+  /// This host's address on a connection to other ranks, at which those on other hosts reach it; empty where it is not
+  /// known. Communicators made by `split` listen there.
+  [[nodiscard]] virtual std::string local_address() const { return {}; }
+
   /// Rank `culprit` is lost, and `why`: ends this rank's `all_gather`, and each later one, with `remote_error`, also
   /// while it waits. Called from another thread than `all_gather`. An implementation without it waits for its limit.
   virtual void interrupt(int culprit, const std::string& why) {
