@@ -42,6 +42,8 @@ class agreement {
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
   /// For work in a step that waits itself: the other ranks still wait for this one then, and get its error.
   [[nodiscard]] std::chrono::milliseconds limit_of_work() const noexcept { return limit_ / 2; }
+  /// The bootstrap's.
+  [[nodiscard]] std::string local_address() const { return ranks_->local_address(); }
   /// The rank that the bootstrap found gone in a call of this or one `with_limit`, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return *lost_; }
   /// The same ranks with another limit.

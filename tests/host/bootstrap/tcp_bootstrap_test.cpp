@@ -4,6 +4,7 @@
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/listener.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "util/random.hpp"
 

@@ -30,6 +30,10 @@ class bootstrap {
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                           std::chrono::milliseconds limit) = 0;
 
+  /// This host's address on a connection to other ranks, at which those on other hosts reach it; empty where it is not
+  /// known. Communicators made by `split` listen there.
+  [[nodiscard]] virtual std::string local_address() const { return {}; }
+
   /// Rank `culprit` is lost, and `why`: ends this rank's `all_gather`, and each later one, with `remote_error`, also
   /// while it waits. Called from another thread than `all_gather`. An implementation without it waits for its limit.
   virtual void interrupt(int culprit, const std::string& why) {
@@ -50,24 +54,25 @@ class bootstrap {
 [[nodiscard]] std::shared_ptr<bootstrap> tcp_bootstrap(const unique_id& id, int rank, int size,
                                                        std::chrono::milliseconds limit = default_bootstrap_limit());
 
-/// Rank, size and local rank as torchrun, mpirun or srun (or a plain shell: `DEVCOMM_RANK`,
+/// Rank, size and local rank as torchrun, the launchers of MPI or srun (or a plain shell: `DEVCOMM_RANK`,
 /// `DEVCOMM_SIZE`, `DEVCOMM_ROOT`) set them in the environment.
 struct process_environment {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
-  std::string launcher;  ///< "torchrun", "mpirun", "srun" or "shell"
+  std::string launcher;  ///< "torchrun", "mpirun" (Open MPI), "hydra" (MPICH, Intel MPI), "pals", "srun" or "shell"
   std::string root;      ///< host:port at which rank 0 listens
 };
 
 /// Whether a launcher's variables are set. Throws `invalid_argument` naming the variable when they
-/// are set to something invalid.
+/// are set to something invalid, or a rank's variable of a launcher that the library does not understand is set.
 [[nodiscard]] bool launched_by_environment();
 [[nodiscard]] process_environment read_process_environment();
 
-/// TCP bootstrap from `read_process_environment()`. The secret that admits a connection is
-/// `DEVCOMM_SECRET` where set, else derived from what the launcher gives all ranks alike.
+/// TCP bootstrap from `read_process_environment()`. The secret that admits a connection is `DEVCOMM_SECRET` where set,
+/// else made of a random key of the launcher's or of this user's on this host. Where there is neither, rank 0 warns on
+/// stderr that others can guess it.
 [[nodiscard]] std::shared_ptr<bootstrap> environment_bootstrap(
     std::chrono::milliseconds limit = default_bootstrap_limit());
 

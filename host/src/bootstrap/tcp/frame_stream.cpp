@@ -16,8 +16,15 @@
 namespace devcomm::host::detail {
 namespace {
 
-digest frame_proof(const digest& key, std::span<const std::byte> head, const digest& payload_hash) {
-  return hmac_sha256(key).update(head).update(payload_hash).finish();
+constexpr std::size_t fields_bytes = frame_stream::head_bytes - sizeof(digest);
+
+/// Of a head's fields, and with the payload's hash of the whole frame; the two differ in length, so neither can stand
+/// for the other.
+digest head_proof(const digest& key, std::span<const std::byte> fields) {
+  return hmac_sha256(key).update(fields).finish();
+}
+digest frame_proof(const digest& key, std::span<const std::byte> fields, const digest& payload_hash) {
+  return hmac_sha256(key).update(fields).update(payload_hash).finish();
 }
 
 }  // namespace
@@ -44,8 +51,9 @@ void frame_stream::queue(frame_type type, std::uint32_t round, const shared_payl
   head.integer(static_cast<std::uint32_t>(type)).integer(round).integer(next_sent_++);
   head.integer(static_cast<std::uint64_t>(payload.data().size()));
   outgoing entry{{}, payload, {}};
+  entry.proof = frame_proof(send_key_, head.data(), payload.hash());
+  head.bytes(head_proof(send_key_, head.data()));
   std::copy(head.data().begin(), head.data().end(), entry.head.begin());
-  entry.proof = frame_proof(send_key_, entry.head, payload.hash());
   outgoing_.push_back(std::move(entry));
 }
 
@@ -85,6 +93,12 @@ void frame_stream::flush() {
 }
 
 bool frame_stream::head_is_sound() {
+  digest proof;
+  std::memcpy(proof.data(), head_.data() + fields_bytes, proof.size());
+  if (!same_digest(proof, head_proof(receive_key_, std::span(head_).first(fields_bytes)))) {
+    close("sent a message that does not prove the job's secret");
+    return false;
+  }
   wire_reader in(head_);
   const auto type = in.integer<std::uint32_t>();
   incoming_.round = in.integer<std::uint32_t>();
@@ -127,7 +141,7 @@ std::optional<frame> frame_stream::receive() {
     digest proof;
     std::memcpy(proof.data(), body_.data() + length, proof.size());
     body_.resize(length);
-    if (!same_digest(proof, frame_proof(receive_key_, head_, sha256::of(body_)))) {
+    if (!same_digest(proof, frame_proof(receive_key_, std::span(head_).first(fields_bytes), sha256::of(body_)))) {
       close("sent a message that does not prove the job's secret");
       return std::nullopt;
     }

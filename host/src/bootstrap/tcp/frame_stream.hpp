@@ -1,10 +1,10 @@
 /// \file frame_stream.hpp
 /// Authenticated messages over a connection whose two sides proved the job's secret.
 ///
-/// A frame is a head (type, round, sequence number, payload size), the payload, and
+/// A frame is a head (type, round, sequence number, payload size), HMAC(key of the sender, head), the payload, and
 /// HMAC(key of the sender, head + SHA-256(payload)). Sequence numbers count from 0 on each side, so a
-/// frame that is forged, repeated, dropped or out of order closes the connection. Sizes are checked
-/// against what the receiver can expect before memory is taken.
+/// frame that is forged, repeated, dropped or out of order closes the connection. A head is authenticated, and its
+/// size checked against what the receiver can expect, before memory is taken for the payload.
 #pragma once
 
 #include "util/process_stamp.hpp"
@@ -53,7 +53,8 @@ class shared_payload {
 
 class frame_stream {
  public:
-  static constexpr std::size_t head_bytes = 24;
+  /// With its proof.
+  static constexpr std::size_t head_bytes = 24 + sizeof(digest);
   static constexpr std::size_t longest_text = 4096;
 
   frame_stream(unique_fd connection, const digest& send_key, const digest& receive_key)
@@ -69,6 +70,8 @@ class frame_stream {
   /// Sends what the connection takes now.
   void flush();
   [[nodiscard]] bool unsent() const noexcept { return !outgoing_.empty() && !closed(); }
+  /// Bytes of memory that an unfinished frame holds.
+  [[nodiscard]] std::size_t held() const noexcept { return body_.capacity(); }
 
   /// The next whole frame if it is there now. Frames that arrived before the other side closed come
   /// before `closed()` turns true.

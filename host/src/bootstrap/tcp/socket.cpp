@@ -155,10 +155,25 @@ void socket_address::set_port(std::uint16_t port) noexcept {
   }
 }
 
-std::string socket_address::text() const {
+std::string socket_address::host_text() const {
   char host[NI_MAXHOST];
-  if (::getnameinfo(get(), length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) return "an unknown address";
-  return endpoint_text(host, port());
+  if (::getnameinfo(get(), length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) return {};
+  // How a socket for both families shows IPv4.
+  constexpr std::string_view mapped = "::ffff:";
+  const std::string_view text = host;
+  const bool four = text.starts_with(mapped) && text.find('.') != std::string_view::npos;
+  return std::string(four ? text.substr(mapped.size()) : text);
+}
+
+std::string socket_address::text() const {
+  const std::string host = host_text();
+  return host.empty() ? "an unknown address" : endpoint_text(host, port());
+}
+
+std::vector<socket_address> numeric_addresses(const std::string& host, std::uint16_t port) {
+  look_up result = look_up_now(host, AI_NUMERICHOST);
+  for (socket_address& address : result.addresses) address.set_port(port);
+  return std::move(result.addresses);
 }
 
 std::vector<socket_address> resolve(const std::string& host, std::uint16_t port, const deadline& until,
@@ -180,38 +195,6 @@ std::vector<socket_address> resolve(const std::string& host, std::uint16_t port,
   return std::move(result.addresses);
 }
 
-unique_fd bind_for(const std::string& host, std::uint16_t port, const std::string& call) {
-  look_up candidates = look_up_now(host, AI_NUMERICHOST);
-  if (!candidates.problem.empty() && host == "localhost") candidates = look_up_now("127.0.0.1", AI_NUMERICHOST);
-  const bool literal = candidates.problem.empty();
-  if (!literal) {
-    candidates = look_up_now("::", AI_NUMERICHOST);
-    const look_up four = look_up_now("0.0.0.0", AI_NUMERICHOST);
-    candidates.addresses.insert(candidates.addresses.end(), four.addresses.begin(), four.addresses.end());
-  }
-  std::string problem = "no usable address";
-  for (socket_address& address : candidates.addresses) {
-    address.set_port(port);
-    unique_fd fd(::socket(address.family(), socket_type, 0));
-    if (!fd) {
-      problem = std::strerror(errno);
-      continue;
-    }
-    // A port whose last connections are still winding down is free for us, and so is one that was
-    // reserved by `unique_id::create` and on which nobody listens.
-    set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (address.family() == AF_INET6 && !literal) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    if (::bind(fd.get(), address.get(), address.length) == 0) return fd;
-    problem = std::strerror(errno);
-    if (errno == EADDRINUSE) {
-      problem += "; is another rank 0 or another job there? Choose another port";
-      break;
-    }
-    if (errno == EADDRNOTAVAIL) problem += "; rank 0 must run on the host that has this address";
-  }
-  throw system_error(call + ": cannot listen at " + endpoint_text(host, port) + ": " + problem);
-}
-
 std::uint16_t bound_port(int fd) {
   socket_address address;
   address.length = sizeof(address.storage);
@@ -219,6 +202,13 @@ std::uint16_t bound_port(int fd) {
     throw system_error(std::string("getsockname failed: ") + std::strerror(errno));
   }
   return address.port();
+}
+
+std::string address_of_this_end(int fd) {
+  socket_address address;
+  address.length = sizeof(address.storage);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) return {};
+  return address.host_text();
 }
 
 unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem) {

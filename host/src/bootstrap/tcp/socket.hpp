@@ -38,20 +38,22 @@ struct socket_address {
   [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
   [[nodiscard]] std::uint16_t port() const noexcept;
   void set_port(std::uint16_t port) noexcept;
+  /// "10.0.0.1", also where IPv6 carries it; empty for what is no address.
+  [[nodiscard]] std::string host_text() const;
   [[nodiscard]] std::string text() const;
 };
+
+/// The address that `host` is, or none when it is a name.
+[[nodiscard]] std::vector<socket_address> numeric_addresses(const std::string& host, std::uint16_t port);
 
 /// All addresses of `host`, or none and `problem`. Takes at most the time that is left:
 /// a look-up that the name server does not answer goes on in the background, and its answer is dropped.
 [[nodiscard]] std::vector<socket_address> resolve(const std::string& host, std::uint16_t port, const deadline& until,
                                                   std::string& problem);
 
-/// Where rank 0 listens for `host`: an address is taken literally, "localhost" is the loopback, and any
-/// other name means all interfaces, since a host's own name is often its loopback in its own
-/// /etc/hosts. Bound and not yet listening; 0 takes a free port. Throws `system_error` that names the
-/// address, and `call`.
-[[nodiscard]] unique_fd bind_for(const std::string& host, std::uint16_t port, const std::string& call);
 [[nodiscard]] std::uint16_t bound_port(int fd);
+/// The address of a connection's own end, without port: "10.0.0.1"; empty when there is none.
+[[nodiscard]] std::string address_of_this_end(int fd);
 
 /// A connection, or none and `problem`.
 [[nodiscard]] unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem);

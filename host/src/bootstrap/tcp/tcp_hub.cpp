@@ -4,10 +4,12 @@
 #include "bootstrap/interruption.hpp"
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
+#include "bootstrap/tcp/listener.hpp"
 #include "bootstrap/tcp/reserved_port.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
 #include "util/deadline.hpp"
+#include "util/interfaces.hpp"
 #include "util/number_list.hpp"
 
 #include <devcomm/host/error.hpp>
@@ -62,6 +64,16 @@ class tcp_hub final : public bootstrap {
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
     round("all_gather on rank 0 of " + std::to_string(size_), mine, all, deadline(limit));
+  }
+  /// Of a connection to another host, where there is one.
+  [[nodiscard]] std::string local_address() const override {
+    std::string found;
+    for (const peer& p : peers_) {
+      if (!p.open()) continue;
+      const std::string address = address_of_this_end(p.stream->descriptor());
+      if (found.empty() || is_local_only(found)) found = address;
+    }
+    return found;
   }
   void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
 

@@ -49,6 +49,7 @@ class tcp_spoke final : public bootstrap {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
     round("all_gather" + place(), mine, all, deadline(limit));
   }
+  [[nodiscard]] std::string local_address() const override { return address_of_this_end(stream_->descriptor()); }
   void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
 
  private:
