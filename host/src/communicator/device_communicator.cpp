@@ -148,7 +148,8 @@ void device_communicator::state::open_network(detail::rank_context& context, con
     const std::uint64_t stride = gin::queue_layout{asked.peers, asked.signals, asked.counters}.bytes();
     for (std::uint32_t i = 0; i < asked.contexts; ++i) {
       const gin::context_record record = proxy_->record(i);
-      context.devices.copy(context.device, comm_.resources.local + asked.offset + i * stride, &record, sizeof record);
+      context.devices.copy(context.device, comm_.resources.local + asked.offset + i * stride, &record, sizeof record,
+                           context.agree.limit_of_work());
     }
     proxy_->start();
   });

@@ -193,8 +193,10 @@ detector::detector() {
       static_cast<int>(detail::number_variable("DEVCOMM_SIM_RACE_EXIT", static_cast<uint64_t>(exit_status), 0, 255));
   std::atexit(&at_end);
   guard::survive_forks();
-  // Each block's thread would get an arena of its own for what all of them share.
-  mallopt(M_ARENA_MAX, 2);
+  // Each block's thread would get an arena of its own for what all of them share. With one, and without mappings for
+  // large pieces, the system's list of mappings tells what is the heap.
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_MAX, 0);
 }
 
 }  // namespace devcomm::simulator::race
