@@ -4,6 +4,7 @@
 
 #include <devcomm/host/unique_id.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -29,6 +30,21 @@ class bootstrap {
   /// `all` receives `size() * mine.size()` bytes, rank 0's first.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                           std::chrono::milliseconds limit) = 0;
+
+  /// Names a group of ranks: ranks that give the same name form one. Not all zero.
+  using group_name = std::array<std::byte, 16>;
+  struct group_parts {
+    std::vector<int> ranks;        ///< of this rank's group, ascending; this rank is among them
+    std::vector<std::byte> parts;  ///< what each of them gave, in that order
+  };
+  /// In one step: `notes` receives the `note` of all ranks, as from `all_gather`, and ranks of one group get each
+  /// other's `mine`. `note` and `mine` have each one size on all ranks.
+  ///
+  /// By default one `all_gather`, from which this rank keeps what is for it. An implementation that sends a rank no
+  /// more than that lets thousands of ranks start in little time.
+  [[nodiscard]] virtual group_parts exchange(std::span<const std::byte> note, std::span<std::byte> notes,
+                                             const group_name& group, std::span<const std::byte> mine,
+                                             std::chrono::milliseconds limit);
 
   /// Rank `culprit` is lost, and `why`: ends this rank's `all_gather`, and each later one, with `remote_error`, also
   /// while it waits. Called from another thread than `all_gather`. An implementation without it waits for its limit.

@@ -126,7 +126,7 @@ std::optional<frame> frame_stream::receive() {
     const std::size_t length = body_.size() - sizeof(digest);
     digest proof;
     std::memcpy(proof.data(), body_.data() + length, proof.size());
-    body_.resize(length);
+    body_.erase(body_.end() - std::ptrdiff_t{sizeof(digest)}, body_.end());
     if (!same_digest(proof, frame_proof(receive_key_, head_, sha256::of(body_)))) {
       close("sent a message that does not prove the job's secret");
       return std::nullopt;
