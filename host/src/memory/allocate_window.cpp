@@ -20,6 +20,7 @@ struct wish {
   std::uint64_t bytes = 0;
   std::uint64_t granularity = 1;  ///< of the multicast object
   policy multimem = policy::none;
+  std::uint32_t unused = 0;  ///< no padding: what is alike travels once
 };
 
 /// How others open a rank's memory, or the team's multicast object, unless by a descriptor.
@@ -155,7 +156,7 @@ class allocation_steps {
       throw not_supported("multimem is required, and there is no multicast: " + there.reason +
                           "; ask for multimem_policy::or_software, which then loads from and stores to each member");
     }
-    wish mine{bytes_, 1, multimem_};
+    wish mine{bytes_, 1, multimem_, 0};
     if (has_multicast()) mine.granularity = context_.devices.multicast_granularity(lsa_.size, context_.handle);
     return mine;
   }

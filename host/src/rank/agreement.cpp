@@ -113,6 +113,13 @@ void agreement::end_with(const std::shared_ptr<abort_state>& aborts) {
   });
 }
 
+void agreement::watch(const std::shared_ptr<abort_state>& aborts, std::function<bool(int rank)> elsewhere) {
+  ranks_->watch([here = std::weak_ptr(aborts), elsewhere = std::move(elsewhere)](int rank, const std::string& why) {
+    const auto told = here.lock();
+    if (told && elsewhere(rank)) told->lose(rank, why);
+  });
+}
+
 std::exception_ptr agreement::note_loss(const std::exception_ptr& loss, const std::string& start) const {
   try {
     std::rethrow_exception(loss);

@@ -40,6 +40,11 @@ class agreement {
   /// From here on a loss that `aborts` hears of ends every step, also one that waits.
   void end_with(const std::shared_ptr<abort_state>& aborts);
 
+  /// Losses of ranks for which `elsewhere` holds, those on other hosts, reach `aborts` also between steps.
+  void watch(const std::shared_ptr<abort_state>& aborts, std::function<bool(int rank)> elsewhere);
+  /// This rank ends: normally (`culprit` -1), or because `culprit` failed, as `why` says.
+  void leave(int culprit, const std::string& why) noexcept { ranks_->leave(culprit, why); }
+
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
@@ -88,8 +93,7 @@ class agreement {
   /// `work()` returns this rank's part, a trivially copyable value, which the ranks get that give the same `name`.
   template <class Work>
   [[nodiscard]] auto gather_group(const std::string& call, const group_name& name, Work&& work) const {
-    struct nothing {};
-    return gather_notes_and_group(call, name, [&] { return std::pair(nothing{}, work()); }).second;
+    return gather_notes_and_group(call, name, [&] { return std::pair(char{0}, work()); }).second;
   }
 
   /// `work()` returns a note for all ranks, and a part for those that give the same `name`: the result has the notes of

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace devcomm::host::detail {
 namespace {
@@ -43,7 +44,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
     start(call, given, parent);
   } catch (...) {
     // The others fail in the same step, each with its own error, so this end is none that they need to be told of.
-    if (process) process->remove(rank(), first_lost(), text_of_loss());
+    if (process) say_farewell(first_lost(), text_of_loss());
     throw;
   }
 }
@@ -77,6 +78,13 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     return mine;
   });
   device_infos = cards.spread(size());
+
+  watches_ = cards.ranks.size() != peers.size();
+  if (watches_) {
+    // Of ranks on this host the links tell, and say more.
+    agree.watch(aborts,
+                [here = cards.ranks](int other) { return !std::binary_search(here.begin(), here.end(), other); });
+  }
 
   std::string obstacle;
   std::vector<reach> row;
@@ -115,8 +123,13 @@ rank_context::~rank_context() {
   if (!process) return;
   if (watch_.unwinding()) leave({});  // the first farewell counts
   const bool aborted = first_lost() < 0 && aborts->aborted();
-  process->remove(rank(), aborted ? rank() : first_lost(),
-                  aborted ? name() + " aborted its communicator and left" : text_of_loss());
+  say_farewell(aborted ? rank() : first_lost(),
+               aborted ? name() + " aborted its communicator and left" : text_of_loss());
+}
+
+void rank_context::say_farewell(int culprit, const std::string& text) noexcept {
+  process->remove(rank(), culprit, text);
+  if (watches_ && !std::exchange(left_, true)) agree.leave(culprit, text);
 }
 
 std::string rank_context::name() const { return "rank " + std::to_string(rank()); }
@@ -136,12 +149,12 @@ void rank_context::leave(const std::string& reason) noexcept {
   aborts->abort();
   try {
     if (lost >= 0) {
-      process->remove(rank(), lost, text_of_loss());
+      say_farewell(lost, text_of_loss());
     } else {
-      process->remove(rank(), rank(), name() + " left because of an exception" + (reason.empty() ? "" : ": " + reason));
+      say_farewell(rank(), name() + " left because of an exception" + (reason.empty() ? "" : ": " + reason));
     }
   } catch (const std::exception&) {
-    process->remove(rank(), rank(), {});  // out of memory
+    say_farewell(rank(), {});  // out of memory
   }
 }
 

@@ -62,6 +62,12 @@ struct rank_context {
 
  private:
   unwinding_watch watch_;
+  bool watches_ = false;  ///< whether there are ranks on other hosts, which the bootstrap watches
+  bool left_ = false;
+
+  /// Tells the other ranks that this one ends: normally (`culprit` -1), or because `culprit` failed, as `text` says.
+  /// Only the first call counts.
+  void say_farewell(int culprit, const std::string& text) noexcept;
 
   /// Ranks of different cliques never share an LSA team.
   rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given,

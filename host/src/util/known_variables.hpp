@@ -19,6 +19,8 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_ROOT", "start-up", "host:port at which rank 0 listens; the same on all ranks"},
     {"DEVCOMM_SECRET", "start-up", "32 hexadecimal digits that admit a process to the job; the same on all ranks"},
     {"DEVCOMM_BOOTSTRAP_TIMEOUT", "start-up", "seconds for every blocking step on the host"},
+    {"DEVCOMM_PEER_TIMEOUT", "start-up",
+     "seconds after which a host that answers nothing is taken for gone; 30 by default"},
     {"DEVCOMM_ADDRESS", "start-up",
      "address of this host for `split` across hosts; otherwise that of the first interface that is up"},
     {"DEVCOMM_RANKS", "host library", "ranks (threads) that `run_ranks` makes when no launcher did"},

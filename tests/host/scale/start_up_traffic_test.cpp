@@ -1,13 +1,13 @@
 // What rank 0 sends for a communicator and for a window.
 #include <devcomm/host/communicator.hpp>
 
+#include "own_host.hpp"
 #include "rank_harness.hpp"
 #include "sent_bytes.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
-#include <sched.h>
-
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -29,9 +29,7 @@ traffic measure(int ranks, int hosts, const char* handle) {
   const auto ends = on_processes(ranks, [&](auto bootstrap) {
     ::setenv("DEVCOMM_MEMORY_HANDLE", handle, 1);
     // A rank alone in a namespace; the job is one of hosts of one rank each.
-    if (hosts > 1 && ::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
-      throw broken(refused);
-    }
+    if (hosts > 1 && !enter_own_host()) throw broken(refused);
     const std::uint64_t joined = sent_bytes();
     host::communicator comm(bootstrap);
     const std::uint64_t made = sent_bytes();
@@ -53,11 +51,21 @@ traffic measure(int ranks, int hosts, const char* handle) {
   return found;
 }
 
+/// The least of five runs: on a busy machine rank 0 also tells the others for whom it waits.
+traffic least(int ranks, int hosts, const char* handle) {
+  traffic found = measure(ranks, hosts, handle);
+  for (int i = 0; i < 4; ++i) {
+    const traffic again = measure(ranks, hosts, handle);
+    found = {std::min(found.communicator, again.communicator), std::min(found.allocate, again.allocate)};
+  }
+  return found;
+}
+
 }  // namespace
 
 TEST_CASE("for a window whose handles are descriptors rank 0 sends each rank the same, however many there are") {
-  const traffic few = measure(4, 1, "file_descriptor");
-  const traffic many = measure(12, 1, "file_descriptor");
+  const traffic few = least(4, 1, "file_descriptor");
+  const traffic many = least(12, 1, "file_descriptor");
   CAPTURE(few.allocate, many.allocate);
   CHECK(few.allocate > 0);
   CHECK(many.allocate < 600);
@@ -65,9 +73,9 @@ TEST_CASE("for a window whose handles are descriptors rank 0 sends each rank the
 }
 
 TEST_CASE("rank 0 sends each rank what concerns its own host, however many hosts there are") {
-  const traffic few = measure(4, 4, "fabric");
+  const traffic few = least(4, 4, "fabric");
   if (few.communicator == 0) SKIP("this system does not let a process enter a network namespace of its own");
-  const traffic many = measure(12, 12, "fabric");
+  const traffic many = least(20, 20, "fabric");
   CAPTURE(few.communicator, many.communicator, few.allocate, many.allocate);
   CHECK(many.communicator < 2000);
   CHECK(many.communicator <= few.communicator + 100);

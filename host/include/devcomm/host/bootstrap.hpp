@@ -52,6 +52,18 @@ class bootstrap {
     static_cast<void>(culprit);
     static_cast<void>(why);
   }
+
+  /// From here on `lost` is called, on a thread of the bootstrap, when a rank is lost, also while no rank calls
+  /// anything: when its process or its host ends, or it calls `leave` with a culprit. Called once at most. An
+  /// implementation without it notices losses in calls only.
+  using loss_handler = std::function<void(int rank, const std::string& why)>;
+  virtual void watch(loss_handler lost) { static_cast<void>(lost); }
+  /// This rank's part is over: normally (`culprit` -1), so that its end is no loss, or because `culprit` failed, and
+  /// `why`, which all are told.
+  virtual void leave(int culprit, const std::string& why) noexcept {
+    static_cast<void>(culprit);
+    static_cast<void>(why);
+  }
 };
 
 /// Default limit of every blocking step of start-up; `DEVCOMM_BOOTSTRAP_TIMEOUT` (seconds) changes it.

@@ -7,6 +7,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -52,6 +53,9 @@ struct socket_address {
 /// address, and `call`.
 [[nodiscard]] unique_fd bind_for(const std::string& host, std::uint16_t port, const std::string& call);
 [[nodiscard]] std::uint16_t bound_port(int fd);
+
+/// After how long a silent host is taken for gone: `DEVCOMM_PEER_TIMEOUT` (seconds), else 30 s.
+[[nodiscard]] std::chrono::milliseconds peer_limit();
 
 /// A connection, or none and `problem`.
 [[nodiscard]] unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem);

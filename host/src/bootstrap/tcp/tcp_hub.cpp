@@ -5,6 +5,7 @@
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/gather_wire.hpp"
+#include "bootstrap/tcp/idle_watch.hpp"
 #include "bootstrap/tcp/reserved_port.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
@@ -22,6 +23,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -50,6 +52,7 @@ struct peer {
   bool gave_up = false;
   bool gave_up_on_root = false;
   std::string gave_up_text;
+  std::optional<farewell> farewell_said;
   bool knows_end = false;      ///< was sent the end of the job
   bool waits_to_send = false;  ///< the poller tells when it takes more
   std::string told;            ///< the last list of missing ranks that it was sent
@@ -87,6 +90,24 @@ class tcp_hub final : public bootstrap {
     return result;
   }
   void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
+  void watch(loss_handler lost) override {
+    const std::lock_guard lock(mutex_);
+    lost_ = std::move(lost);
+    if (!watch_.started() && poller_) watch_.start(poller_.get(), [this] { return look(); });
+  }
+  void leave(int culprit, const std::string& why) noexcept override {
+    try {
+      const std::lock_guard lock(mutex_);
+      if (culprit < 0) {
+        send_all_peers(frame_type::leave, shared_payload(farewell{culprit, why}.encode()));
+      } else if (!broken_) {
+        lost_ = {};
+        break_job(kind::lost, kind::lost, culprit, why);
+      }
+    } catch (const std::exception&) {
+      // Out of memory: the others see their connections close.
+    }
+  }
 
  private:
   using kind = round_failure::kind;
@@ -111,6 +132,8 @@ class tcp_hub final : public bootstrap {
 
   void round(const std::string& call, const contribution& mine, std::span<std::byte> notes, group_parts* group,
              const deadline& until) {
+    const std::lock_guard lock(mutex_);
+    const idle_watch::busy reads(watch_);
     if (broken_) broken_->raise(call);
     const std::string argument_problem = problem_of_contribution(mine, notes.size(), size_, group != nullptr);
     since_told_ = deadline::clock::now();
@@ -205,7 +228,7 @@ class tcp_hub final : public bootstrap {
   /// `newcomers` is where ranks still join.
   void stop_if_lost(const std::string& call, acceptor* newcomers = nullptr) {
     if (const auto cause = interrupted_.get()) {
-      fail_for_good(call, kind::remote, kind::remote, cause->culprit, cause->text);
+      fail_for_good(call, kind::remote, kind::lost, cause->culprit, cause->text);
     }
     if (ended_.empty()) return;
     const std::size_t first = *ended_.begin();
@@ -215,10 +238,42 @@ class tcp_hub final : public bootstrap {
       fail_for_good(call, p.gave_up_on_root ? kind::remote : kind::timeout, kind::timeout, rank, p.gave_up_text);
     }
     const std::string refusals = newcomers != nullptr ? newcomers->refusals() : std::string();
-    fail_for_good(call, kind::remote, kind::remote, rank,
-                  "rank " + std::to_string(rank) + " (" + p.address + ") is gone: " + p.stream->problem() +
-                      "; look for its own error" + (refusals.empty() ? "" : "; " + refusals),
+    const lost_rank lost = loss_of(first);
+    if (const auto tell = report_of(lost)) tell();
+    fail_for_good(call, kind::remote, kind::lost, lost.culprit, lost.text + (refusals.empty() ? "" : "; " + refusals),
                   newcomers);
+  }
+
+  struct lost_rank {
+    int culprit;
+    std::string text;
+  };
+  [[nodiscard]] lost_rank loss_of(std::size_t ended) const {
+    const peer& p = peers_[ended];
+    if (p.farewell_said && p.farewell_said->culprit >= 0) return {p.farewell_said->culprit, p.farewell_said->text};
+    return {static_cast<int>(ended), "rank " + std::to_string(ended) + " (" + p.address +
+                                         ") is gone: " + p.stream->problem() + "; look for its own error"};
+  }
+
+  [[nodiscard]] idle_watch::report report_of(const lost_rank& lost) {
+    loss_handler told = std::exchange(lost_, {});
+    if (!told) return {};
+    return [told = std::move(told), lost] { told(lost.culprit, lost.text); };
+  }
+
+  /// What came while this rank was in no call. A rank whose part was over before its connection closed is not lost.
+  [[nodiscard]] idle_watch::report look() {
+    const std::lock_guard lock(mutex_);
+    serve_peers();
+    if (broken_) return {};
+    for (const std::size_t rank : ended_) {
+      const peer& p = peers_[rank];
+      if (p.gave_up || (p.farewell_said && p.farewell_said->culprit < 0)) continue;
+      const lost_rank lost = loss_of(rank);
+      break_job(kind::lost, kind::lost, lost.culprit, lost.text);
+      return report_of(lost);
+    }
+    return {};
   }
 
   [[noreturn]] void give_up(const std::string& call, const deadline& until, const std::vector<int>& missing,
@@ -231,24 +286,29 @@ class tcp_hub final : public bootstrap {
   /// that come later the loss of `culprit`.
   [[noreturn]] void fail_for_good(const std::string& call, kind here, kind waiting, int culprit,
                                   const std::string& text, acceptor* newcomers = nullptr) {
-    broken_ = round_failure{kind::remote, culprit, true, text};
-    const shared_payload now(round_failure{waiting, culprit, true, text}.encode());
-    const shared_payload later(broken_->encode());
-    const auto tell = [&] {
-      for (std::size_t i = 1; i < size_; ++i) {
-        peer& p = peers_[i];
-        if (!p.open() || p.knows_end || static_cast<int>(i) == culprit) continue;
-        p.knows_end = true;
-        send(i, frame_type::failure, p.part ? now : later);
-      }
-    };
-    tell();
+    break_job(waiting, waiting == kind::lost ? kind::lost : kind::remote, culprit, text);
     const deadline notice(newcomers != nullptr ? latecomer_limit : notice_limit);
     while (!notice.passed() && (unsent_ != 0 || (newcomers != nullptr && joined_ + 1 < size_))) {
       pump(notice, newcomers);
-      tell();
+      tell_end();
     }
     round_failure{here, culprit, true, text}.raise(call);
+  }
+
+  /// No later round can succeed, of which all connected ranks are told.
+  void break_job(kind waiting, kind others, int culprit, const std::string& text) {
+    broken_ = round_failure{kind::remote, culprit, true, text};
+    end_of_waiting_ = shared_payload(round_failure{waiting, culprit, true, text}.encode());
+    end_of_others_ = shared_payload(round_failure{others, culprit, true, text}.encode());
+    tell_end();
+  }
+  void tell_end() {
+    for (std::size_t i = 1; i < size_; ++i) {
+      peer& p = peers_[i];
+      if (!p.open() || p.knows_end || static_cast<int>(i) == broken_->culprit) continue;
+      p.knows_end = true;
+      send(i, frame_type::failure, p.part ? end_of_waiting_ : end_of_others_);
+    }
   }
 
   void send_all_peers(frame_type type, const shared_payload& payload) {
@@ -348,9 +408,13 @@ class tcp_hub final : public bootstrap {
         p.gave_up = true;
         p.gave_up_on_root = in.integer<std::uint32_t>() != 0;
         p.gave_up_text = in.text();
+      } else if (got->type == frame_type::leave) {
+        p.farewell_said = farewell::decode(got->payload);
+        if (p.farewell_said->culprit >= static_cast<int>(size_)) p.stream->close("it blames a rank that there is not");
       } else if ((got->type == frame_type::part || got->type == frame_type::bad_arguments) && got->round == round_ &&
                  !p.part) {
         p.part = std::move(*got);
+        p.farewell_said.reset();  // it takes part again
         ++parts_;
       } else {
         p.stream->close("it sent a message that has no place here");
@@ -362,7 +426,8 @@ class tcp_hub final : public bootstrap {
   /// After each use of a rank's connection: whether it is over, and whether it waits to send.
   void note_state(std::size_t rank) {
     peer& p = peers_[rank];
-    if (p.gave_up || p.stream->closed()) ended_.insert(rank);
+    const bool failed = p.farewell_said && p.farewell_said->culprit >= 0;
+    if (p.gave_up || failed || p.stream->closed()) ended_.insert(rank);
     const bool waits = p.open() && p.stream->unsent();
     if (waits == p.waits_to_send) return;
     p.waits_to_send = waits;
@@ -385,6 +450,11 @@ class tcp_hub final : public bootstrap {
   deadline::clock::time_point since_told_;
   std::optional<round_failure> broken_;
   interruption interrupted_;
+  shared_payload end_of_waiting_{{}};
+  shared_payload end_of_others_{{}};
+  std::mutex mutex_;  // guards the connections and what is known of the others
+  loss_handler lost_;
+  idle_watch watch_;  // ends first
 };
 
 }  // namespace

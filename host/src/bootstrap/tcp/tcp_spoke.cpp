@@ -5,6 +5,7 @@
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/gather_wire.hpp"
 #include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/idle_watch.hpp"
 #include "bootstrap/tcp/retry_pauses.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -64,6 +66,23 @@ class tcp_spoke final : public bootstrap {
     const std::uint64_t one = 1;
     // The counter is far from its limit, so this cannot fail.
     static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+  }
+  void watch(loss_handler lost) override {
+    const std::lock_guard lock(mutex_);
+    lost_ = std::move(lost);
+    if (!watch_.started() && !stream_->closed()) {
+      watch_.start(stream_->descriptor(), [this] { return look(); });
+    }
+  }
+  void leave(int culprit, const std::string& why) noexcept override {
+    try {
+      const std::lock_guard lock(mutex_);
+      if (culprit >= 0) lost_ = {};
+      stream_->queue(frame_type::leave, round_, shared_payload(farewell{culprit, why}.encode()));
+      stream_->flush();
+    } catch (const std::exception&) {
+      // Out of memory: the others see the connection close.
+    }
   }
 
  private:
@@ -155,6 +174,8 @@ class tcp_spoke final : public bootstrap {
 
   void round(const std::string& call, const contribution& mine, std::span<std::byte> notes, group_parts* group,
              const deadline& until) {
+    const std::lock_guard lock(mutex_);
+    const idle_watch::busy reads(watch_);
     if (broken_) broken_->raise(call);
     const auto ranks = static_cast<std::size_t>(size_);
     const std::string argument_problem = problem_of_contribution(mine, notes.size(), ranks, group != nullptr);
@@ -174,8 +195,11 @@ class tcp_spoke final : public bootstrap {
           waits_for.assign(reinterpret_cast<const char*>(got->payload.data()), got->payload.size());
         } else if (got->type == frame_type::result && got->round == round_ &&
                    take_result(got->payload, mine, notes, group)) {
+          root_left_ = false;
           ++round_;
           return;
+        } else if (got->type == frame_type::leave) {
+          root_left_ = true;
         } else if (got->type == frame_type::failure) {
           ++round_;
           fail(call, round_failure::decode(got->payload), argument_problem);
@@ -184,8 +208,8 @@ class tcp_spoke final : public bootstrap {
         }
       }
       if (stream_->closed()) {
-        broken_ = round_failure{kind::remote, 0, true,
-                                "rank 0 at " + root_ + " is gone: " + stream_->problem() + "; look for its own error"};
+        broken_ = loss_of_root();
+        if (const auto tell = root_left_ ? idle_watch::report() : report_of(0, broken_->text)) tell();
         broken_->raise(call);
       }
       if (const auto cause = interrupted_.get()) stop(call, *cause);
@@ -213,8 +237,42 @@ class tcp_spoke final : public bootstrap {
     round_failure failure{kind::remote, 0, true, "rank 0 sent a failure that cannot be read"};
     if (heard) failure = *heard;
     if (failure.final) broken_ = round_failure{kind::remote, failure.culprit, true, failure.text};
+    if (failure.what == kind::lost) {
+      if (const auto tell = report_of(failure.culprit, failure.text)) tell();
+    }
     if (!argument_problem.empty()) throw invalid_argument(call + ": " + argument_problem);
     failure.raise(call);
+  }
+
+  /// What came while this rank was in no call.
+  [[nodiscard]] idle_watch::report look() {
+    const std::lock_guard lock(mutex_);
+    while (auto got = stream_->receive()) {
+      if (got->type == frame_type::failure) {
+        auto heard = round_failure::decode(got->payload);
+        if (!heard || !heard->final) continue;
+        broken_ = round_failure{kind::remote, heard->culprit, true, heard->text};
+        if (heard->what == kind::lost) return report_of(heard->culprit, heard->text);
+      } else if (got->type == frame_type::leave) {
+        root_left_ = true;
+      } else {
+        stream_->close("it sent a message that has no place here");
+      }
+    }
+    if (!stream_->closed() || root_left_ || broken_) return {};
+    broken_ = loss_of_root();
+    return report_of(0, broken_->text);
+  }
+
+  [[nodiscard]] idle_watch::report report_of(int culprit, const std::string& text) {
+    loss_handler told = std::exchange(lost_, {});
+    if (!told) return {};
+    return [told = std::move(told), culprit, text] { told(culprit, text); };
+  }
+
+  [[nodiscard]] round_failure loss_of_root() const {
+    return {kind::remote, 0, true,
+            "rank 0 at " + root_ + " is gone: " + stream_->problem() + "; look for its own error"};
   }
 
   /// Tells rank 0, which tells the others.
@@ -249,6 +307,10 @@ class tcp_spoke final : public bootstrap {
   std::uint32_t round_ = 0;
   std::optional<round_failure> broken_;
   interruption interrupted_;
+  std::mutex mutex_;  // guards the connection and what is known of the others
+  loss_handler lost_;
+  bool root_left_ = false;  ///< its connection may close
+  idle_watch watch_;        // ends first
 };
 
 }  // namespace
