@@ -88,7 +88,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     if (watch) {
       waits_ = std::make_unique<detail::watched_waits>(
           context.devices, context.devices, context.device,
-          detail::watched_name{context.rank(), context.size(), context.peers[0].identity, number_});
+          detail::watched_name{context.rank(), context.size(), context.identity, number_});
     }
     return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u};
   });

@@ -20,6 +20,7 @@ struct wish {
   std::uint64_t bytes = 0;
   std::uint64_t granularity = 1;  ///< of the multicast object
   policy multimem = policy::none;
+  std::uint32_t unused = 0;  ///< no padding: what is alike travels once
 };
 
 /// How others open a rank's memory, or the team's multicast object, unless by a descriptor.
@@ -40,12 +41,6 @@ struct handle_bytes {
   }
 };
 
-/// The first that a rank sends.
-struct offer {
-  wish asked;
-  handle_bytes handle;  ///< of its memory, unless that is made later
-};
-
 const char* name_of(policy multimem) {
   switch (multimem) {
     case policy::none: return "multimem_policy::none";
@@ -55,11 +50,11 @@ const char* name_of(policy multimem) {
   return "an unknown value";
 }
 
-void require_same_wish(const rank_context& context, const std::string& call, const std::vector<offer>& offers) {
+void require_same_wish(const rank_context& context, const std::string& call, const std::vector<wish>& wishes) {
   const std::string start = call_text(call, context.rank(), context.size()) + ": rank ";
-  const wish& first = offers[0].asked;
-  for (std::size_t i = 1; i < offers.size(); ++i) {
-    const wish& other = offers[i].asked;
+  const wish& first = wishes[0];
+  for (std::size_t i = 1; i < wishes.size(); ++i) {
+    const wish& other = wishes[i];
     if (other.bytes != first.bytes) {
       throw invalid_argument(start + std::to_string(i) + " asked for " + std::to_string(other.bytes) +
                              " bytes and rank 0 for " + std::to_string(first.bytes) +
@@ -129,24 +124,26 @@ class allocation_steps {
   }
 
  private:
-  /// Handles of the memory of all ranks. Where multimem is asked for, its granularity is agreed on first.
+  /// Handles of the memory of the team's members, as elements of a list of all ranks. Where multimem is asked for, its
+  /// granularity is agreed on first.
   [[nodiscard]] std::vector<handle_bytes> make_memory() {
-    const std::vector<offer> offers = context_.agree.gather(call_, [&] {
-      offer mine{check_wish(), {}};
-      if (multimem_ == policy::none) mine.handle = create(context_.granularity);
+    const auto [wishes, offers] = context_.agree.gather_notes_and_group(call_, context_.name_of_lsa(), [&] {
+      std::pair<wish, handle_bytes> mine{check_wish(), {}};
+      if (multimem_ == policy::none) mine.second = create(context_.granularity);
       return mine;
     });
-    require_same_wish(context_, call_, offers);
-    if (multimem_ == policy::none) {
-      std::vector<handle_bytes> handles(offers.size());
-      std::transform(offers.begin(), offers.end(), handles.begin(), [](const offer& each) { return each.handle; });
-      return handles;
-    }
+    require_same_wish(context_, call_, wishes);
+    if (multimem_ == policy::none) return offers.spread(context_.size());
     for (int member = 0; member < lsa_.size; ++member) {
-      const wish& theirs = offers[static_cast<std::size_t>(lsa_.world_rank(member))].asked;
+      const wish& theirs = wishes[static_cast<std::size_t>(lsa_.world_rank(member))];
       multicast_granularity_ = std::lcm(multicast_granularity_, std::max(theirs.granularity, std::uint64_t{1}));
     }
-    return context_.agree.gather(call_, [&] { return create(std::lcm(context_.granularity, multicast_granularity_)); });
+    return gather_in_team([&] { return create(std::lcm(context_.granularity, multicast_granularity_)); });
+  }
+
+  template <class Work>
+  [[nodiscard]] std::vector<handle_bytes> gather_in_team(Work work) {
+    return context_.agree.gather_group(call_, context_.name_of_lsa(), work).spread(context_.size());
   }
 
   [[nodiscard]] wish check_wish() {
@@ -160,7 +157,7 @@ class allocation_steps {
       throw not_supported("multimem is required, and there is no multicast: " + there.reason +
                           "; ask for multimem_policy::or_software, which then loads from and stores to each member");
     }
-    wish mine{bytes_, 1, multimem_};
+    wish mine{bytes_, 1, multimem_, 0};
     if (has_multicast()) mine.granularity = context_.devices.multicast_granularity(lsa_.size, context_.handle);
     return mine;
   }
@@ -200,7 +197,7 @@ class allocation_steps {
   /// steps all ranks meet. LSA teams without multicast meet with the others.
   void add_multimem(window_state& state) {
     const bool first = has_multicast() && lsa_.rank == 0;
-    const std::vector<handle_bytes> objects = context_.agree.gather(call_, [&] {
+    const std::vector<handle_bytes> objects = gather_in_team([&] {
       if (!first) return handle_bytes{};
       space_->multicast().open([&] { return context_.devices.create_multicast(lsa_.size, rounded_, context_.handle); });
       return hand_over(space_->multicast().object(), window_piece::multicast);

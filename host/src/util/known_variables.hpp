@@ -20,6 +20,8 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_SECRET", "start-up", "32 hexadecimal digits that admit a process to the job; the same on all ranks"},
     {"DEVCOMM_PORTS", "start-up", "first and last port at which rank 0 of a job or of a child may listen: 30000-30100"},
     {"DEVCOMM_BOOTSTRAP_TIMEOUT", "start-up", "seconds for every blocking step on the host"},
+    {"DEVCOMM_PEER_TIMEOUT", "start-up",
+     "seconds after which a host that answers nothing is taken for gone; 30 by default"},
     {"DEVCOMM_ADDRESS", "start-up",
      "address or name of this host for `split` across hosts; otherwise that of the connection to rank 0"},
     {"DEVCOMM_INTERFACE", "start-up", "network interface whose address `split` across hosts takes: ib0"},

@@ -4,6 +4,7 @@
 
 #include <devcomm/host/unique_id.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -34,9 +35,36 @@ class bootstrap {
   /// known. Communicators made by `split` listen there.
   [[nodiscard]] virtual std::string local_address() const { return {}; }
 
+  /// Names a group of ranks: ranks that give the same name form one. Not all zero.
+  using group_name = std::array<std::byte, 16>;
+  struct group_parts {
+    std::vector<int> ranks;        ///< of this rank's group, ascending; this rank is among them
+    std::vector<std::byte> parts;  ///< what each of them gave, in that order
+  };
+  /// In one step: `notes` receives the `note` of all ranks, as from `all_gather`, and ranks of one group get each
+  /// other's `mine`. `note` and `mine` have each one size on all ranks.
+  ///
+  /// By default one `all_gather`, from which this rank keeps what is for it. An implementation that sends a rank no
+  /// more than that lets thousands of ranks start in little time.
+  [[nodiscard]] virtual group_parts exchange(std::span<const std::byte> note, std::span<std::byte> notes,
+                                             const group_name& group, std::span<const std::byte> mine,
+                                             std::chrono::milliseconds limit);
+
   /// Rank `culprit` is lost, and `why`: ends this rank's `all_gather`, and each later one, with `remote_error`, also
   /// while it waits. Called from another thread than `all_gather`. An implementation without it waits for its limit.
   virtual void interrupt(int culprit, const std::string& why) {
+    static_cast<void>(culprit);
+    static_cast<void>(why);
+  }
+
+  /// From here on `lost` is called, on a thread of the bootstrap, when a rank is lost, also while no rank calls
+  /// anything: when its process or its host ends, or it calls `leave` with a culprit. Called once at most. An
+  /// implementation without it notices losses in calls only.
+  using loss_handler = std::function<void(int rank, const std::string& why)>;
+  virtual void watch(loss_handler lost) { static_cast<void>(lost); }
+  /// This rank's part is over: normally (`culprit` -1), so that its end is no loss, or because `culprit` failed, and
+  /// `why`, which all are told.
+  virtual void leave(int culprit, const std::string& why) noexcept {
     static_cast<void>(culprit);
     static_cast<void>(why);
   }

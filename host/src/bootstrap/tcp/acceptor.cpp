@@ -36,12 +36,12 @@ acceptor::acceptor(unique_fd listener, int size, secret_view secret)
   }
 }
 
-std::size_t acceptor::most_pending() const noexcept {
-  return static_cast<std::size_t>(std::clamp(2 * size_, 64, 1024));
+std::size_t acceptor::most_pending(int size) noexcept {
+  return static_cast<std::size_t>(std::clamp(2 * size, 64, 1024));
 }
 
 bool acceptor::takes_more() const noexcept {
-  return pending_.size() < most_pending() || deadline::clock::now() - pending_.front().since >= least_wait;
+  return pending_.size() < most_pending(size_) || deadline::clock::now() - pending_.front().since >= least_wait;
 }
 
 void acceptor::add_to(std::vector<pollfd>& entries) const {
@@ -79,7 +79,7 @@ void acceptor::accept_all() {
                            "; raise the limit on open files (ulimit -n)");
       }
     }
-    if (!connection || pending_.size() == most_pending()) {
+    if (!connection || pending_.size() == most_pending(size_)) {
       refuse(pending_.front(), "it waited longest when too many connections waited to prove the secret");
       pending_.erase(pending_.begin());
     }

@@ -18,7 +18,7 @@
 namespace devcomm::host::detail {
 
 /// Never blocks, and never throws because of a connection: one that is malformed, slow, silent or without the secret is
-/// closed and recorded, and delays no other. At most `most_pending()` connections may be unproven; when one more comes,
+/// closed and recorded, and delays no other. At most `most_pending` connections may be unproven; when one more comes,
 /// the oldest is closed, though not before it has had `least_wait`.
 class acceptor {
  public:
@@ -36,6 +36,9 @@ class acceptor {
   /// Handles the entries that `add_to` added from `first` on, after `poll`. Returns the ranks that joined; each joins
   /// once.
   [[nodiscard]] std::vector<joined_rank> serve(const std::vector<pollfd>& entries, std::size_t first);
+
+  /// How many connections to rank 0 of a job of `size` ranks may be unproven.
+  [[nodiscard]] static std::size_t most_pending(int size) noexcept;
 
   /// "refused so far: ..." or empty.
   [[nodiscard]] std::string refusals() const;
@@ -56,7 +59,6 @@ class acceptor {
   };
   enum class progress { waits, done };
 
-  [[nodiscard]] std::size_t most_pending() const noexcept;
   [[nodiscard]] bool takes_more() const noexcept;
   void accept_all();
   [[nodiscard]] progress advance(pending_connection& s, std::vector<joined_rank>& joined);

@@ -104,7 +104,7 @@ bool frame_stream::head_is_sound() {
   incoming_.round = in.integer<std::uint32_t>();
   const auto sequence = in.integer<std::uint64_t>();
   const auto length = in.integer<std::uint64_t>();
-  if (type < static_cast<std::uint32_t>(frame_type::part) || type > static_cast<std::uint32_t>(frame_type::failure)) {
+  if (type < static_cast<std::uint32_t>(frame_type::part) || type > static_cast<std::uint32_t>(frame_type::leave)) {
     close("sent a message of unknown type");
     return false;
   }
@@ -140,7 +140,7 @@ std::optional<frame> frame_stream::receive() {
     const std::size_t length = body_.size() - sizeof(digest);
     digest proof;
     std::memcpy(proof.data(), body_.data() + length, proof.size());
-    body_.resize(length);
+    body_.erase(body_.end() - std::ptrdiff_t{sizeof(digest)}, body_.end());
     if (!same_digest(proof, frame_proof(receive_key_, std::span(head_).first(fields_bytes), sha256::of(body_)))) {
       close("sent a message that does not prove the job's secret");
       return std::nullopt;
@@ -151,6 +151,19 @@ std::optional<frame> frame_stream::receive() {
     return std::exchange(incoming_, {});
   }
   return std::nullopt;
+}
+
+std::vector<std::byte> farewell::encode() const {
+  wire_writer out;
+  out.integer(static_cast<std::int32_t>(culprit));
+  out.bytes(bytes_of(std::string_view(text).substr(0, frame_stream::longest_text - 4)));
+  return out.data();
+}
+
+farewell farewell::decode(const std::vector<std::byte>& data) {
+  wire_reader in(data);
+  const int culprit = in.integer<std::int32_t>();
+  return {in.good() ? culprit : -1, in.text()};
 }
 
 std::vector<std::byte> round_failure::encode() const {
@@ -167,7 +180,7 @@ std::optional<round_failure> round_failure::decode(const std::vector<std::byte>&
   const auto what = in.integer<std::uint32_t>();
   f.culprit = in.integer<std::int32_t>();
   f.final = in.integer<std::uint32_t>() != 0;
-  if (!in.good() || what > static_cast<std::uint32_t>(kind::timeout)) return std::nullopt;
+  if (!in.good() || what > static_cast<std::uint32_t>(kind::lost)) return std::nullopt;
   f.what = static_cast<kind>(what);
   f.text = in.text();
   return f;
@@ -178,7 +191,8 @@ void round_failure::raise(const std::string& call) const {
   switch (what) {
     case kind::invalid: throw invalid_argument(full);
     case kind::timeout: throw timeout_error(full);
-    case kind::remote: break;
+    case kind::remote:
+    case kind::lost: break;
   }
   throw remote_error(full, culprit);
 }

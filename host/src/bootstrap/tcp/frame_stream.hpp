@@ -29,6 +29,7 @@ enum class frame_type : std::uint32_t {
   result = 4,         ///< rank 0: all ranks' bytes
   progress = 5,       ///< rank 0: takes part, and waits for the ranks in the text
   failure = 6,        ///< rank 0: the round failed; see `round_failure`
+  leave = 7,          ///< its part is over: the culprit (4 bytes), or -1, and text
 };
 
 struct frame {
@@ -110,12 +111,21 @@ class frame_stream {
   std::string problem_;
 };
 
+/// Sent by a rank whose part is over.
+struct farewell {
+  int culprit = -1;
+  std::string text;
+
+  [[nodiscard]] std::vector<std::byte> encode() const;
+  [[nodiscard]] static farewell decode(const std::vector<std::byte>& data);
+};
+
 /// Sent by rank 0 for a round that failed.
 struct round_failure {
-  enum class kind : std::uint32_t { invalid = 0, remote = 1, timeout = 2 };
+  enum class kind : std::uint32_t { invalid = 0, remote = 1, timeout = 2, lost = 3 };
 
   kind what = kind::remote;
-  int culprit = 0;     ///< for `remote`
+  int culprit = 0;     ///< for `remote` and `lost`
   bool final = false;  ///< no later round can succeed
   std::string text;
 

@@ -1,5 +1,6 @@
 #include "bootstrap/tcp/socket.hpp"
 
+#include "util/environment.hpp"
 #include "util/quiet_thread.hpp"
 
 #include <devcomm/host/error.hpp>
@@ -77,6 +78,19 @@ void set_option(int fd, int level, int name, int value) {
   (void)::setsockopt(fd, level, name, &value, sizeof(value));
 }
 
+/// A peer that answers nothing for the limit, whether anything is sent to it or not, is gone.
+void watch_peer(int fd) {
+  const auto limit = peer_limit();
+  const int seconds = static_cast<int>(std::max<std::int64_t>(1, limit.count() / 1000));
+  const int idle = std::max(1, seconds / 2);
+  const int interval = std::max(1, seconds / 8);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, (seconds - idle) / interval));
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limit.count()));
+}
+
 bool wait_for(int fd, short events, const deadline& until, std::string& problem) {
   for (;;) {
     pollfd entry{fd, events, 0};
@@ -94,6 +108,12 @@ bool wait_for(int fd, short events, const deadline& until, std::string& problem)
 }
 
 }  // namespace
+
+std::chrono::milliseconds peer_limit() {
+  return seconds_variable(process_variables(), "DEVCOMM_PEER_TIMEOUT", {.most = 32767},
+                          "a number of seconds above 0 and up to 32767")
+      .value_or(std::chrono::seconds(30));
+}
 
 std::string endpoint_text(const std::string& host, std::uint16_t port) {
   const bool brackets = host.find(':') != std::string::npos;
@@ -218,7 +238,7 @@ unique_fd connect_to(const socket_address& address, const deadline& until, std::
     return {};
   }
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  watch_peer(fd.get());
   if (::connect(fd.get(), address.get(), address.length) == 0) return fd;
   if (errno != EINPROGRESS && errno != EINTR) {
     problem = std::strerror(errno);
@@ -243,7 +263,7 @@ unique_fd accept_from(int listener, std::string& peer) {
   if (!fd) return fd;
   peer = address.text();
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  watch_peer(fd.get());
   return fd;
 }
 

@@ -7,6 +7,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,6 +55,9 @@ struct socket_address {
 [[nodiscard]] std::uint16_t bound_port(int fd);
 /// The address of a connection's own end, without port: "10.0.0.1"; empty when there is none.
 [[nodiscard]] std::string address_of_this_end(int fd);
+
+/// After how long a silent host is taken for gone: `DEVCOMM_PEER_TIMEOUT` (seconds), else 30 s.
+[[nodiscard]] std::chrono::milliseconds peer_limit();
 
 /// A connection, or none and `problem`.
 [[nodiscard]] unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem);
