@@ -256,7 +256,8 @@ TEST_CASE("a multicast address of another number of ranks is refused") {
   const multimem::window_record wrong{reinterpret_cast<const multimem::window_record*>(shared.window(0).table)->address,
                                       3};
   for (int r = 0; r < 2; ++r)
-    devcomm::host::detail::current_backend().copy(r, const_cast<char**>(shared.window(r).table), &wrong, sizeof wrong);
+    devcomm::host::detail::current_backend().copy(r, const_cast<char**>(shared.window(r).table), &wrong, sizeof wrong,
+                                                  std::chrono::seconds(60));
   sim::clear_failure();
   CHECK(multimem_test::run_all(shared, make_mistake<multimem::automatic>, 1, mistake::none) != cudaSuccess);
   CHECK(contains(sim::last_failure(), "reaches another number of ranks than its LSA team has"));
@@ -288,7 +289,7 @@ TEST_CASE("a member without memory behind a multicast address is reported") {
   range->map(0, *object, granule, all);
   const multimem::window_record record{range->base(), 2};
   for (int r = 0; r < 2; ++r) {
-    devices.copy(r, const_cast<char**>(shared.window(r).table), &record, sizeof record);
+    devices.copy(r, const_cast<char**>(shared.window(r).table), &record, sizeof record, std::chrono::seconds(60));
   }
   sim::clear_failure();
   CHECK(multimem_test::run_all(shared, make_mistake<multimem::hardware>, 1, mistake::none) != cudaSuccess);
