@@ -7,7 +7,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -219,14 +221,23 @@ __global__ void set_and_reset(device_comm comm, gin::context_handle contexts, sy
   expect(net.read_signal(0) == 0);
   net.signal(previous, gin::signal_add{1});  // the next rank may go on
   net.wait_signal(1, 1);
-  net.signal(next, gin::signal_add{0, 7});
+  net.signal(next, gin::signal_set{0, 7});
   net.wait_signal(0, 7);
   expect(net.read_signal(0) == 7);
+
+  // A signal may go down, and a wait knows it by what it is now.
+  net.signal(previous, gin::signal_add{1});
+  net.wait_signal(1, 2);
+  net.signal(next, gin::signal_set{0, 2});
+  net.signal(next, gin::signal_add{3});
+  net.wait_signal(3, 1);
+  expect(net.read_signal(0) == 2);
+  expect(net.wait_signal_for(0, 5, microseconds(2)) == status::timeout);
 
   // Strong signals of one context to one peer take effect in order: the last value stays.
   for (std::uint64_t value = 1; value <= 20; ++value) net.signal(next, gin::signal_set{2, value});
   net.signal(next, gin::signal_add{3});
-  net.wait_signal(3, 1);
+  net.wait_signal(3, 2);
   expect(net.read_signal(2) == 20);
 }
 

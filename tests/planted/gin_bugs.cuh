@@ -90,8 +90,8 @@ void with_network(const bench& b, Start start, Expected expected) {
   auto needs = b.ranks.requirements().lsa_barriers(blocks);
   const auto contexts = needs.add(gin::contexts{b.ranks.world(), 2 * blocks, 2});
   const auto flags = needs.add(lsa::signals{b.ranks.lsa(), blocks});
-  const auto device = b.ranks.create_device_comm(needs);
   const auto memory = b.ranks.allocate(2 * words * sizeof(std::uint32_t), "tensor");
+  const auto device = b.ranks.create_device_comm(needs);  // destroyed first, when what was posted is done
   const halves where{memory.pointer<std::uint32_t>(), memory.pointer<std::uint32_t>() + words};
   const output out(words);
   b.ranks.barrier();

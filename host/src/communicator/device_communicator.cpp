@@ -33,6 +33,12 @@ void check_network(const detail::rank_context& context, const network_request& a
     throw invalid_argument("gin::contexts were made for a team of " + std::to_string(asked.peers) +
                            " ranks; give it world() of this communicator, which has " + std::to_string(context.size()));
   }
+  constexpr std::uint64_t most = 1 << 20;
+  if (std::uint64_t{asked.signals} + asked.counters > most) {
+    throw invalid_argument("gin::contexts asks for " + std::to_string(asked.signals) + " signals and " +
+                           std::to_string(asked.counters) + " counters in a context; at most " + std::to_string(most) +
+                           " in all");
+  }
   if (asked.contexts == 0) throw invalid_argument("gin::contexts asks for no context; count is at least 1");
   if (asked.depth < 2 || (asked.depth & (asked.depth - 1)) != 0) {
     throw invalid_argument("gin::contexts has a depth of " + std::to_string(asked.depth) +
@@ -131,8 +137,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     }
     context.devices.copy(context.device, comm_.resources.local, &header, sizeof header, context.agree.limit_of_work());
   });
-  aborts_->attach(comm_.failures, number_);
   if (needs.network().asked != 0) open_network(context, call, needs.network());
+  aborts_->attach(comm_.failures, number_);
   entry_ = std::make_unique<detail::live_objects::entry>(context.objects,
                                                          "device communicator " + std::to_string(number_), made);
 }

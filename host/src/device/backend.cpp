@@ -25,7 +25,7 @@ std::unique_ptr<multicast_object> sharing_port::import_multicast_bytes(handle_ki
 
 capability network_port::network() { return {false, "this version has no network transport for these devices"}; }
 
-std::unique_ptr<companion> network_port::accompany(std::function<bool(const choose_next&)>) { no_network(); }
+std::unique_ptr<companion> network_port::accompany(int, std::function<bool(const choose_next&)>) { no_network(); }
 
 void network_port::move(void*, const void*, std::size_t) { no_network(); }
 

@@ -221,11 +221,12 @@ class network_port {
 
   /// Whether the ranks of one process can put to each other here.
   [[nodiscard]] virtual capability network();
-  /// Calls `step` again and again while kernels run on any device. It does a part of its work, whichever it is told to
-  /// choose where several could be next, and returns whether there was any. It calls only the next three, and does not
-  /// throw.
-  [[nodiscard]] virtual std::unique_ptr<companion> accompany(std::function<bool(const choose_next&)> step);
-  /// Moves bytes between memories of this process, those of devices included.
+  /// Calls `step` of `rank` again and again while kernels run on any device. It does a part of its work, whichever it
+  /// is told to choose where several could be next, and returns whether there was any. It calls only the next three,
+  /// and does not throw.
+  [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank, std::function<bool(const choose_next&)> step);
+  /// Moves bytes between memories of this process, those of devices included. They have been moved on return, and
+  /// kernels that acquire a later `store` see them.
   virtual void move(void* destination, const void* source, std::size_t bytes);
   /// A word of host memory that kernels store: acquires.
   [[nodiscard]] virtual std::uint64_t load(const std::uint64_t* word);

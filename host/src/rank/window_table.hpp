@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 
 namespace devcomm::host::detail {
@@ -40,10 +39,14 @@ class window_table : public std::enable_shared_from_this<window_table> {
     entries_.insert_or_assign(id, std::move(what));
     return made;
   }
-  [[nodiscard]] std::optional<entry> find(std::uint32_t id) const {
+  /// Calls `use` with the entry of `id`, which stays until it returns. False where there is none.
+  template <class Use>
+  [[nodiscard]] bool with(std::uint32_t id, const Use& use) const {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
-    return found == entries_.end() ? std::nullopt : std::optional(found->second);
+    if (found == entries_.end()) return false;
+    use(found->second);
+    return true;
   }
 
  private:

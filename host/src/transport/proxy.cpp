@@ -1,6 +1,7 @@
 #include "transport/proxy.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace devcomm::host::detail {
@@ -49,16 +50,27 @@ void proxy::start() {
   process_network::endpoint reached{windows_, {}};
   for (const auto& queue : queues_) reached.queues.push_back(queue.get());
   network_->join(rank_, std::move(reached));
-  running_ = devices_.accompany([this](const choose_next& choose) { return step(choose); });
+  running_ = devices_.accompany(rank_, [this](const choose_next& choose) { return step(choose); });
 }
 
 void proxy::abandon() noexcept {
+  failed_ = true;
   running_.reset();
   for (const auto& queue : queues_) queue->abandon();
 }
 
-bool proxy::step(const choose_next& choose) {
+bool proxy::step(const choose_next& choose) noexcept {
   if (failed_) return false;
+  try {
+    return try_step(choose);
+  } catch (const std::exception& problem) {
+    failed_ = true;
+    fail_("rank " + std::to_string(rank_) + ": the network's proxy failed: " + problem.what());
+    return false;
+  }
+}
+
+bool proxy::try_step(const choose_next& choose) {
   std::vector<std::uint32_t> posted;
   if (flights_.size() < most_in_flight) {
     for (std::uint32_t i = 0; i < queues_.size(); ++i) {
@@ -117,44 +129,57 @@ void proxy::advance(flight& one) {
   }
 }
 
-char* proxy::span(const flight& one, const window_table& windows, std::uint64_t window, std::uint64_t offset,
-                  const std::string& whose) {
-  const auto id = static_cast<std::uint32_t>(window);
-  const auto found = windows.find(id);
+template <class Use>
+void proxy::with_memory(const flight& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
+                        const std::string& whose, const Use& use) {
   const std::uint64_t bytes = one.operation.what.bytes;
+  const bool found = windows.with(window, [&](const window_table::entry& memory) {
+    if (offset <= memory.bytes && bytes <= memory.bytes - offset) {
+      use(memory.local + offset);
+    } else {
+      fail(one, std::to_string(bytes) + " bytes from byte " + std::to_string(offset) + " on run past the end of " +
+                    memory.name + ", which has " + std::to_string(memory.bytes));
+    }
+  });
   if (!found) {
-    fail(one, whose + " has no window " + std::to_string(id) + " (any more): keep the owner until all is flushed and " +
-                  "has arrived");
-  } else if (offset > found->bytes || bytes > found->bytes - offset) {
-    fail(one, std::to_string(bytes) + " bytes from byte " + std::to_string(offset) + " on run past the end of " +
-                  found->name + ", which has " + std::to_string(found->bytes));
-  } else {
-    return found->local + offset;
+    fail(one, whose + " has no window " + std::to_string(window) +
+                  " (any more): keep the owner until all is flushed and has arrived");
   }
-  return nullptr;
+}
+
+template <class Use>
+void proxy::with_remote_memory(const flight& one, const Use& use) {
+  const gin::descriptor& what = one.operation.what;
+  const std::uint32_t rank = one.operation.head.peer;
+  const bool reached = network_->with(static_cast<int>(rank), [&](const process_network::endpoint& peer) {
+    with_memory(one, *peer.windows, upper(what.windows), what.remote, "rank " + std::to_string(rank), use);
+  });
+  if (!reached) fail(one, "that rank has destroyed its device communicator");
 }
 
 void proxy::capture(flight& one) {
   const gin::descriptor& what = one.operation.what;
   const gin::descriptor_head& head = one.operation.head;
-  one.data.resize(head.kind == operation_kind::signal ? 0 : what.bytes);
+  const auto with_own_memory = [&](const auto& use) {
+    with_memory(one, *windows_, lower(what.windows), what.local, "this rank", use);
+  };
   if (head.kind == operation_kind::put_value) {
-    std::copy_n(reinterpret_cast<const std::byte*>(&what.value), one.data.size(), one.data.begin());
+    const auto* const value = reinterpret_cast<const std::byte*>(&what.value);
+    one.data.assign(value, value + head.value_bytes);
   } else if (head.kind == operation_kind::put) {
-    const char* const source = span(one, *windows_, lower(what.windows), what.local, "this rank");
-    if (source == nullptr) return;
-    devices_.move(one.data.data(), source, one.data.size());
-  } else if (head.kind == operation_kind::get) {
-    char* const destination = span(one, *windows_, lower(what.windows), what.local, "this rank");
-    if (destination == nullptr) return;
-    const bool reached = network_->with(static_cast<int>(head.peer), [&](const process_network::endpoint& peer) {
-      const char* const source =
-          span(one, *peer.windows, upper(what.windows), what.remote, "rank " + std::to_string(head.peer));
-      if (source != nullptr) devices_.move(destination, source, what.bytes);
+    with_own_memory([&](const char* source) {
+      one.data.resize(what.bytes);
+      devices_.move(one.data.data(), source, what.bytes);
     });
-    if (!reached) fail(one, "that rank has destroyed its device communicator");
+  } else if (head.kind == operation_kind::get) {
+    with_remote_memory(one, [&](const char* source) {
+      one.data.resize(what.bytes);
+      devices_.move(one.data.data(), source, what.bytes);
+    });
     if (failed_) return;
+    with_own_memory([&](char* destination) { devices_.move(destination, one.data.data(), what.bytes); });
   }
+  if (failed_) return;
   complete(one);
   one.at = moves_to_peer(head.kind)             ? stage::captured
            : head.change == signal_change::none ? stage::over
@@ -169,14 +194,8 @@ void proxy::complete(flight& one) {
 }
 
 void proxy::arrive(flight& one) {
-  const gin::descriptor& what = one.operation.what;
-  const std::uint32_t rank = one.operation.head.peer;
-  const bool reached = network_->with(static_cast<int>(rank), [&](const process_network::endpoint& peer) {
-    char* const destination =
-        span(one, *peer.windows, upper(what.windows), what.remote, "rank " + std::to_string(rank));
-    if (destination != nullptr) devices_.move(destination, one.data.data(), one.data.size());
-  });
-  if (!reached) fail(one, "that rank has destroyed its device communicator");
+  with_remote_memory(one, [&](char* destination) { devices_.move(destination, one.data.data(), one.data.size()); });
+  one.data.clear();
   one.at = one.operation.head.change == signal_change::none ? stage::over : stage::arrived;
 }
 
@@ -204,7 +223,8 @@ void proxy::fail(const flight& one, const std::string& why) {
 
 std::string proxy::text(const flight& one) const {
   const gin::descriptor_head& head = one.operation.head;
-  return "rank " + std::to_string(rank_) + ": " + name_of(head.kind) + " to rank " + std::to_string(head.peer) +
+  const char* const way = head.kind == operation_kind::get ? " from rank " : " to rank ";
+  return "rank " + std::to_string(rank_) + ": " + name_of(head.kind) + way + std::to_string(head.peer) +
          " in context " + std::to_string(one.context);
 }
 

@@ -14,6 +14,7 @@
 #include "transport/process_network.hpp"
 #include "transport/queue.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,7 +39,7 @@ class proxy {
   [[nodiscard]] gin::context_record record(std::uint32_t index) const { return queues_[index]->record(); }
   /// From here on peers reach this rank, and what is posted is done.
   void start();
-  /// Kernels may use the queues for ever: ends without freeing them.
+  /// Kernels may use the queues for ever: ends at once, without freeing them.
   void abandon() noexcept;
 
  private:
@@ -55,8 +56,9 @@ class proxy {
     std::vector<std::byte> data;
   };
 
-  /// One step of one operation, whether there was any.
-  [[nodiscard]] bool step(const choose_next& choose);
+  /// One step of one operation, whether there was any. Fails, and throws nothing, when memory is short.
+  [[nodiscard]] bool step(const choose_next& choose) noexcept;
+  [[nodiscard]] bool try_step(const choose_next& choose);
   [[nodiscard]] bool can_advance(const flight& one) const;
   void advance(flight& one);
   void take(std::uint32_t context);
@@ -64,9 +66,13 @@ class proxy {
   void arrive(flight& one);
   void change_signal(flight& one);
   void complete(flight& one);
-  /// The memory that an operation names, or null, after a failure, where it has none.
-  [[nodiscard]] char* span(const flight& one, const window_table& windows, std::uint64_t window, std::uint64_t offset,
-                           const std::string& whose);
+  /// Calls `use` with the memory that an operation names, which is kept until it returns; fails where there is none.
+  template <class Use>
+  void with_memory(const flight& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
+                   const std::string& whose, const Use& use);
+  /// The same of the memory on the operation's peer.
+  template <class Use>
+  void with_remote_memory(const flight& one, const Use& use);
   void fail(const flight& one, const std::string& why);
   [[nodiscard]] std::string text(const flight& one) const;
 
@@ -78,8 +84,8 @@ class proxy {
   std::shared_ptr<process_network> network_;
   std::shared_ptr<const window_table> windows_;
   std::function<void(const std::string&)> fail_;
-  bool failed_ = false;
-  std::list<flight> flights_;  // of each context in the order in which they were posted
+  std::atomic<bool> failed_ = false;  // or abandoned: does nothing more
+  std::list<flight> flights_;         // of each context in the order in which they were posted
   std::unique_ptr<companion> running_;
 };
 

@@ -2,7 +2,6 @@
 /// Puts, gets and signals to ranks that cannot be reached by load and store.
 #pragma once
 
-#include <devcomm/any_order.hpp>
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
 #include <devcomm/device_comm.hpp>
@@ -22,29 +21,26 @@ struct flush_ticket {
 
 /// A group's hold on one of the communicator's contexts. Any number of groups of a rank may use a context at once.
 ///
-///     __global__ void shift(device_comm comm, gin::context_handle contexts, sym_ptr<float> in, sym_ptr<float> out, int
-///     n) {
+///     __global__ void shift(device_comm comm, gin::context_handle contexts, sym_ptr<float> in, sym_ptr<float> out) {
 ///       gin::context net{block{}, comm, contexts, 0};
 ///       const int next = (comm.rank + 1) % comm.size;
-///       net.put(next, out, in, n, gin::signal_add{0});
+///       net.put(next, out, in, 1000, gin::signal_add{0});
 ///       net.wait_signal(0, 1);  // what was put to this rank is visible to the block
 ///       net.flush();            // in may be written again
 ///     }
 ///
 /// *Collective*: constructor and every method are called by all threads of the group, in the same order. Peers are
-/// members of the team.
+/// members of the team. *Requires* windows of the communicator that made the device communicator.
 ///
 /// *Ordering*. Posting an operation is a release at system scope: it covers what any thread of the group wrote before,
 /// in memory of this GPU and of others. Beyond that, operations are not ordered, not even those of one context to one
 /// peer: they may be done in any order, and each in parts. What orders them:
 ///
-/// | who sees | has what before it |
-/// |---|---|
-/// | the peer, by `wait_signal` or `read_signal`, a weak signal | the data of that put |
-/// | the same, a strong signal | that, and all earlier puts of this context to that peer, and the effect of their
-/// strong signals | | this rank, by `wait_counter`, the counter of an operation | its source may be written again; what
-/// it got can be read | | this rank, after `flush` | the same of all operations that any thread posted to the context
-/// before |
+/// - A weak signal, for the peer that waits for it or reads it: the data of its own put is there.
+/// - A strong signal: that, and the data of all earlier puts of this context to that peer, and the effect of their
+///   strong signals.
+/// - The counter of an operation, for this rank: its source may be written again; what it got can be read.
+/// - `flush`: the same of all operations that any thread posted to the context before.
 ///
 /// Completion on this rank says nothing of the peer: what has been flushed may not have arrived. An operation is
 /// earlier than another if it was posted earlier by the same thread, or by one that the poster has synchronized with.
@@ -52,8 +48,8 @@ struct flush_ticket {
 /// *Failure*. Waits, and posts that find the queue full, end after the communicator's timeout; a failure leaves a
 /// record that names the context, the peer and both values, and ends the device communicator's other waits on this
 /// rank. An operation that the proxy or the network cannot do ends them too, and `device_communicator::check` says
-/// which and why. From then on the session, and every later one, is dead: it posts nothing, and its waits return at
-/// once. The group is not told: it calls `agree`.
+/// which and why; nothing that was posted after it is done. A session that a failed wait has ended is dead, and so is
+/// every later one: it posts nothing, and its waits return at once. The group is not told: it calls `agree`.
 template <class Group>
 class context {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -112,6 +108,7 @@ class context {
   /// A signal without data.
   template <class Signal>
   DEVCOMM_DEVICE void signal(int peer, Signal action) {
+    static_assert(changes_signal<Signal> && !counts<Signal>, "signal needs gin::signal_add or gin::signal_set");
     post(peer, operation_kind::signal, between({}, 0, {}, 0, 0), action, no_action{}, 0);
   }
 
@@ -153,7 +150,8 @@ class context {
   }
   /// The signal as it is, the same for all threads of the group; does not wait. *Ordering*: acquires.
   [[nodiscard]] DEVCOMM_DEVICE uint64_t read_signal(uint32_t index) { return read_word(signal_word(index)); }
-  /// The signal is 0 from now on. *Requires* that nothing is on its way to it.
+  /// The signal is 0 from now on. *Requires* that nothing is on its way to it: peers change it again only after they
+  /// have heard of this rank.
   DEVCOMM_DEVICE void reset_signal(uint32_t index) { reset_word(signal_word(index)); }
 
   /// As those of signals, of this rank's counters.
@@ -169,7 +167,8 @@ class context {
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
-    const status outcome = devcomm::detail::agree(group_, mine_, status::timeout, &queue_.record->outcome);
+    static_assert(devcomm::detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
+    const status outcome = devcomm::detail::agree(group_, mine_, status::timeout, nullptr);
     if (outcome != status::success) mine_ = outcome;
     return outcome;
   }
@@ -234,6 +233,9 @@ class context {
   template <class Signal, class Counter>
   DEVCOMM_DEVICE void post(int peer, operation_kind kind, descriptor made, const Signal& remote, const Counter& local,
                            uint32_t value_bytes) {
+    static_assert(changes_signal<Signal>,
+                  "the action on the peer is gin::signal_add, gin::signal_set or gin::no_action");
+    static_assert(counts<Counter>, "the action on this rank is gin::counter_increment or gin::no_action");
     descriptor_head head{kind, signal_change::none, strength::weak, false, value_bytes, world_rank(peer)};
     describe(remote, made, head);
     describe(local, made, head);
@@ -243,7 +245,7 @@ class context {
 
   DEVCOMM_DEVICE devcomm::detail::proxy_wait wait_of(operation what, uint32_t word, uint32_t index,
                                                      uint64_t least) const {
-    return {what, word, index, -1, wait_condition::at_least, queue_.base_of(word), least};
+    return {what, word, index, -1, wait_condition::at_least, least};
   }
   DEVCOMM_DEVICE void wait_word(operation what, uint32_t word, uint32_t index, uint64_t least) {
     if (leads() && mine_ == status::success)
@@ -252,16 +254,17 @@ class context {
   }
   DEVCOMM_DEVICE status wait_word_for(operation what, uint32_t word, uint32_t index, uint64_t least,
                                       nanoseconds limit) {
+    static_assert(devcomm::detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (leads() && mine == status::success)
       mine = devcomm::detail::wait_for_proxy(queue_, wait_of(what, word, index, least), {true, limit.count});
-    const status outcome = devcomm::detail::agree(group_, mine, status::aborted, &queue_.record->outcome);
-    if (outcome == status::aborted) mine_ = outcome;
+    const status outcome = devcomm::detail::agree(group_, mine, status::aborted, nullptr);
+    if (outcome == status::aborted && mine_ == status::success) mine_ = outcome;
     return outcome;
   }
   DEVCOMM_DEVICE uint64_t read_word(uint32_t word) {
     uint64_t value = 0;
-    if (leads()) value = queue_.load(word) - queue_.base_of(word);
+    if (leads()) value = queue_.load(word);
     value = broadcast(group_, value, 0);
     if constexpr (!devcomm::detail::any_synchronises<Group>) group_.sync();
     return value;
@@ -269,8 +272,7 @@ class context {
   DEVCOMM_DEVICE void reset_word(uint32_t word) {
     group_.sync();
     if (leads())
-      devcomm::detail::arch::store<memory_order::relaxed, scope::device>(
-          queue_.template at<uint64_t>(queue_.layout.base(word)), queue_.load(word));
+      devcomm::detail::arch::store<memory_order::relaxed, scope::system>(queue_.record->words + word, uint64_t{0});
     group_.sync();
   }
 

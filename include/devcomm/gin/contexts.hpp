@@ -53,4 +53,22 @@ struct counter_increment {
   uint32_t counter;
 };
 
+/// Whether `T` is an action on a signal of the peer, or none.
+template <class T>
+inline constexpr bool changes_signal = false;
+template <>
+inline constexpr bool changes_signal<no_action> = true;
+template <>
+inline constexpr bool changes_signal<signal_add> = true;
+template <>
+inline constexpr bool changes_signal<signal_set> = true;
+
+/// Whether `T` is an action on a counter of this rank, or none.
+template <class T>
+inline constexpr bool counts = false;
+template <>
+inline constexpr bool counts<no_action> = true;
+template <>
+inline constexpr bool counts<counter_increment> = true;
+
 }  // namespace devcomm::gin

@@ -7,9 +7,10 @@
 /// that nothing is ever cleared: it is 1 on even turns and 0 on odd ones, and memory starts as zeros. A descriptor is
 /// written again once the proxy has stored a `consumed` past it: `n < consumed + depth`.
 ///
-/// *Words*. What the proxy tells kernels, also in pinned host memory, each stored by the proxy alone, with release. One
-/// thread of a context at a time loads such a word across the bus, and leaves what it saw in device memory for the
-/// others, see `detail::wait_for_proxy`.
+/// *Words*. What kernels are told, also in pinned host memory and stored with release: signals by the proxies of peers,
+/// one at a time, all others by this rank's proxy. Threads that wait load such a word across the bus in turns, one turn
+/// of a context in `arch::proxy_interval` nanoseconds. Words that only grow are left in device memory for the others,
+/// see `detail::wait_for_proxy`. Kernels store zero to signals and counters that they reset, while nobody else does.
 ///
 /// Operations of a context have numbers of 64 bits, which no program reaches the end of.
 ///
@@ -87,12 +88,11 @@ struct context_handle : resource_handle {
 /// What a context keeps on its rank, at the start of its part of the resource window. Written by the host library
 /// before the first launch, but for what kernels store.
 struct context_record {
-  descriptor* ring;       ///< host memory
-  const uint64_t* words;  ///< host memory, see `queue_layout`
-  uint64_t posted;        ///< operations that have a number
-  uint64_t host_poll;     ///< when a thread last loaded a word across the bus
-  uint32_t outcome;       ///< for groups without a vote
-  uint32_t reserved[23];
+  descriptor* ring;    ///< host memory
+  uint64_t* words;     ///< host memory, see `queue_layout`
+  uint64_t posted;     ///< operations that have a number
+  uint64_t host_poll;  ///< when a thread last loaded a word across the bus
+  uint32_t reserved[24];
 };
 
 static_assert(sizeof(context_record) == 128, "kernels read it: change device_comm::layout_version with it");
@@ -117,17 +117,15 @@ struct queue_layout {
 
   // Device memory.
 
-  /// What was last seen of word `index`.
+  /// Whether a word only grows: the first ones, up to those of the peers.
+  DEVCOMM_HOST_DEVICE constexpr bool only_grows(uint32_t index) const { return index < signal(0); }
+  /// What was last seen of word `index`, which only grows.
   DEVCOMM_HOST_DEVICE constexpr uint64_t seen(uint32_t index) const {
     return sizeof(context_record) + uint64_t{index} * sizeof(uint64_t);
   }
-  /// What a signal or counter was when it was last reset, by its word.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t base(uint32_t index) const {
-    return seen(words()) + uint64_t{index} * sizeof(uint64_t);
-  }
   /// 1 more than the number of the latest operation to `peer`.
   DEVCOMM_HOST_DEVICE constexpr uint64_t latest(uint32_t peer) const {
-    return base(words()) + uint64_t{peer} * sizeof(uint64_t);
+    return seen(signal(0)) + uint64_t{peer} * sizeof(uint64_t);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return devcomm::detail::whole_lines(latest(peers)); }
 };

@@ -215,6 +215,7 @@ bool dispatcher::step_companions() {
     for (uint32_t part = e.companions_random_.below(most_parts) + (any ? 0 : 1); part > 0; --part) {
       if (!one.step(e.companions_random_)) break;
       any = true;
+      ++e.companion_steps;
     }
   }
   return any;

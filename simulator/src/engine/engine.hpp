@@ -38,7 +38,9 @@ class condition {
 /// Work that goes on beside kernels; called with the lock.
 class companion_work {
  public:
+  explicit companion_work(int its_rank) : rank(its_rank) {}
   virtual ~companion_work() = default;
+  const int rank;  ///< in the order of ranks they take turns
   /// Does a part of it, chosen by `random`; whether there was any.
   [[nodiscard]] virtual bool step(random_choice& random) = 0;
 };
@@ -133,7 +135,8 @@ class engine {
   bool hosts_moved = true;         ///< a host thread that waited when it was last inspected may run
   bool failed_since_idle = false;  ///< a launch failed and others still run: theirs follow from it
 
-  std::vector<companion_work*> companions;
+  std::vector<companion_work*> companions;  ///< by rank
+  uint64_t companion_steps = 0;             ///< in which there was something to do
   runnable_blocks ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first

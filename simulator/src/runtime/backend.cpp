@@ -343,8 +343,8 @@ class simulator_backend final : public host::detail::backend {
 
   [[nodiscard]] host::capability network() override { return {true, "between the ranks of this process"}; }
   [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
-      std::function<bool(const host::detail::choose_next&)> step) override {
-    return detail::accompany(std::move(step));
+      int rank, std::function<bool(const host::detail::choose_next&)> step) override {
+    return detail::accompany(rank, std::move(step));
   }
   void move(void* destination, const void* source, std::size_t bytes) override {
     detail::move_as_companion(destination, source, bytes);

@@ -2,6 +2,7 @@
 
 #include "runtime/simulation.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -19,10 +20,14 @@ void* running_identity = nullptr;
 
 class companion final : public host::detail::companion, public companion_work {
  public:
-  explicit companion(std::function<bool(const host::detail::choose_next&)> step)
-      : step_(std::move(step)), identity_(sanitizer::new_network_identity()) {
+  companion(int its_rank, std::function<bool(const host::detail::choose_next&)> step)
+      : companion_work(its_rank), step_(std::move(step)), identity_(sanitizer::new_network_identity()) {
     const engine_guard hold;
-    the_engine().companions.push_back(this);
+    auto& all = the_engine().companions;
+    // Hosts come in any order.
+    all.insert(std::upper_bound(all.begin(), all.end(), its_rank,
+                                [](int mine, const companion_work* other) { return mine < other->rank; }),
+               this);
   }
   ~companion() override {
     const engine_guard hold;
@@ -57,8 +62,9 @@ void observed(const Access& access) {
 
 }  // namespace
 
-std::unique_ptr<host::detail::companion> accompany(std::function<bool(const host::detail::choose_next&)> step) {
-  return std::make_unique<companion>(std::move(step));
+std::unique_ptr<host::detail::companion> accompany(int rank,
+                                                   std::function<bool(const host::detail::choose_next&)> step) {
+  return std::make_unique<companion>(rank, std::move(step));
 }
 
 void move_as_companion(void* destination, const void* source, size_t bytes) {

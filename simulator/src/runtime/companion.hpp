@@ -14,7 +14,7 @@ namespace devcomm::simulator::detail {
 
 /// As `network_port::accompany`.
 [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
-    std::function<bool(const host::detail::choose_next&)> step);
+    int rank, std::function<bool(const host::detail::choose_next&)> step);
 
 // The other functions of `network_port`, for the companion whose step runs. Race detectors know each companion as a
 // thread, and of it these accesses alone.

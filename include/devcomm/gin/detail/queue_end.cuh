@@ -24,9 +24,6 @@ struct queue_end {
   DEVCOMM_DEVICE T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(reinterpret_cast<char*>(record) + offset);
   }
-  DEVCOMM_DEVICE uint64_t base_of(uint32_t word) const {
-    return arch::load<memory_order::relaxed, scope::device>(at<uint64_t>(layout.base(word)));
-  }
   /// A word as it is now. *Ordering*: acquires.
   DEVCOMM_DEVICE uint64_t load(uint32_t word) const {
     return arch::load<memory_order::acquire, scope::system>(record->words + word);
@@ -40,10 +37,9 @@ struct proxy_wait {
   uint32_t index;  ///< in reports: of the signal or counter, or of the context
   int32_t peer;    ///< world rank; -1: no particular one
   wait_condition condition;
-  uint64_t base;  ///< subtracted from the word
   uint64_t least;
 
-  DEVCOMM_DEVICE bool holds(uint64_t value) const { return static_cast<int64_t>(value - base - least) >= 0; }
+  DEVCOMM_DEVICE bool holds(uint64_t value) const { return static_cast<int64_t>(value - least) >= 0; }
   DEVCOMM_DEVICE awaited_word awaited(uint32_t context) const {
     return {what, index, peer, condition, 0, least, context};
   }
@@ -52,39 +48,44 @@ struct proxy_wait {
 /// Waits for a word of the proxy's. Returns why it did not come where it did not, and then has left a record and ended
 /// this rank's waits; but not for running out of a deadline of the caller's own.
 ///
-/// The word lies in host memory. Of the threads that wait for words of a context one at a time loads its own across the
-/// bus, and stores what it saw to device memory, which all poll. What is seen there may be older than what another
-/// thread has seen already, but never newer than the word.
+/// The word lies in host memory, and threads load it in turns. What one saw of a word that only grows it stores to
+/// device memory, which the others poll: what is seen there may be older than what another thread has seen already, but
+/// is never newer than the word. A signal or counter may be set or reset to less, so that only the word itself counts.
 ///
-/// *Ordering*: acquires what the proxy released with the value, by whatever thread loaded it.
+/// *Ordering*: acquires what the proxy released with the value, by whatever thread loaded it. A slow thread may store
+/// an older value after the one that ended this wait; then a fence makes an acquire of the load that saw that.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& queue, const proxy_wait& wait,
                                                              deadline limit) {
   uint64_t value = 0;
   status outcome = status::success;
-  uint64_t* const seen = queue.at<uint64_t>(queue.layout.seen(wait.word));
+  const bool is_shared = queue.layout.only_grows(wait.word);
+  uint64_t* const seen = is_shared ? queue.at<uint64_t>(queue.layout.seen(wait.word)) : nullptr;
   const auto label = [&]() -> wait_label {
-    return {wait.what, wait.index,        queue.home->comm.rank, wait.peer, wait.least, limit.nanoseconds(*queue.home),
-            limit.own, value - wait.base, queue.index,           0,         0,          wait.condition,
+    return {wait.what, wait.index, queue.home->comm.rank, wait.peer, wait.least, limit.nanoseconds(*queue.home),
+            limit.own, value,      queue.index,           0,         0,          wait.condition,
             0};
   };
   poll<1>(
       queue.home, limit, label,
       [&] {
-        value = arch::load<memory_order::relaxed, scope::device>(seen);
-        if (wait.holds(value)) {
-          static_cast<void>(arch::load<memory_order::acquire, scope::device>(seen));
-          return true;
+        if (is_shared) {
+          value = arch::load<memory_order::relaxed, scope::device>(seen);
+          if (wait.holds(value)) {
+            if (arch::load<memory_order::acquire, scope::device>(seen) != value)
+              arch::fence<memory_order::acquire, scope::device>();
+            return true;
+          }
         }
         if (!arch::proxy_turn(&queue.record->host_poll, arch::global_time())) return false;
         const uint64_t fresh = queue.load(wait.word);
-        if (fresh != value) arch::store<memory_order::release, scope::device>(seen, fresh);
+        if (is_shared && fresh != value) arch::store<memory_order::release, scope::device>(seen, fresh);
         value = fresh;
         return wait.holds(value);
       },
       [&](status failure) {
         outcome = failure;
         if (failure == status::timeout && limit.own) return;
-        report(queue.home, failure, wait.awaited(queue.index), value - wait.base);
+        report(queue.home, failure, wait.awaited(queue.index), value);
       });
   return outcome;
 }
@@ -95,9 +96,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& qu
 DEVCOMM_DEVICE inline status post(const queue_end& queue, const gin::descriptor& operation, gin::descriptor_head head,
                                   deadline limit) {
   const uint64_t number = arch::fetch_add<memory_order::relaxed, scope::device>(&queue.record->posted, uint64_t{1});
-  const proxy_wait credit{
-      operation::gin_post,     queue.layout.consumed(), queue.index, -1, wait_condition::read_by_proxy, 0,
-      number + 1 - queue.depth};
+  const proxy_wait credit{operation::gin_post,           queue.layout.consumed(), queue.index, -1,
+                          wait_condition::read_by_proxy, number + 1 - queue.depth};
   if (number >= queue.depth) {
     const status outcome = wait_for_proxy(queue, credit, limit);
     if (outcome != status::success) return outcome;
@@ -115,6 +115,7 @@ DEVCOMM_DEVICE inline status post(const queue_end& queue, const gin::descriptor&
   put(&slot->actions, operation.actions);
   arch::store<memory_order::release, scope::system>(&slot->head, head.pack(gin::descriptor::lap(number, queue.depth)));
 
+  if (head.peer >= queue.layout.peers) return status::success;  // the proxy says that there is no such rank
   // For flushes: the largest number of all posts to this peer.
   uint64_t* const latest = queue.at<uint64_t>(queue.layout.latest(head.peer));
   uint64_t before = arch::load<memory_order::relaxed, scope::device>(latest);
