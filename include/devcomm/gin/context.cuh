@@ -131,8 +131,8 @@ class context {
   }
   DEVCOMM_DEVICE void wait(const flush_ticket& begun) {
     if (leads() && mine_ == status::success) {
-      const devcomm::detail::proxy_wait until{operation::gin_flush,          begun.word, queue_.index, begun.peer,
-                                              wait_condition::done_by_proxy, 0,          begun.number};
+      const devcomm::detail::proxy_wait until{operation::gin_flush,          begun.word,  queue_.index, begun.peer,
+                                              wait_condition::done_by_proxy, begun.number};
       mine_ = devcomm::detail::wait_for_proxy(queue_, until, {false, 0});
     }
     group_.sync();
