@@ -3,6 +3,7 @@
 #include <devcomm/diagnostics/trace.hpp>
 #include <devcomm/host/communicator.hpp>
 
+#include "rank/topology.hpp"
 #include "rank_harness.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -37,10 +38,9 @@ void record(const device_comm& d) {
 }
 
 /// By which ranks know each other's hosts.
-std::string boot_id() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
+std::string host_name() {
+  const auto name = host::detail::name_of_host();
+  return {reinterpret_cast<const char*>(name.data()), name.size()};
 }
 
 std::string text_of_file(const std::string& path) {
@@ -59,7 +59,7 @@ TEST_CASE("a trace of any size reaches rank 0, and no other rank of its host rec
       (std::filesystem::temp_directory_path() / ("devcomm_trace_" + std::to_string(::getpid()) + ".json")).string();
   const rank_body body = [&](auto bootstrap) {
     const bool elsewhere = apart && bootstrap->rank() % 2 == 1;
-    const auto counting = std::make_shared<altered_bootstrap>(std::move(bootstrap), elsewhere ? boot_id() : "");
+    const auto counting = std::make_shared<altered_bootstrap>(std::move(bootstrap), elsewhere ? host_name() : "");
     host::communicator comm(counting);
     // 17 MiB a rank, or a little more than a piece.
     const auto device = comm.create_device_comm(comm.requirements().with(tracing{apart ? 1'100u : 17'500u, 32}));
