@@ -118,7 +118,9 @@ TEST_CASE("a loss is told after a time-out too") {
     int gives_up;
     int dies;
   };
-  const auto [gives_up, dies] = GENERATE(course{0, 2}, course{1, 2}, course{2, 2}, course{1, 0});
+  const course one = GENERATE(course{0, 2}, course{1, 2}, course{2, 2}, course{1, 0});
+  const int gives_up = one.gives_up;
+  const int dies = one.dies;
   CAPTURE(gives_up, dies);
   const auto ends = run_job(way::tcp_processes, 3, [=](const shared_bootstrap& ranks) {
     const heard losses(*ranks);
