@@ -1,6 +1,6 @@
 #include "communicator/trace_parts.hpp"
 
-#include "rank/rank_context.hpp"
+#include "rank/forgetting.hpp"
 #include "util/deadline.hpp"
 #include "util/unique_fd.hpp"
 
@@ -19,9 +19,6 @@
 
 namespace devcomm::host::detail {
 namespace {
-
-/// What a rank on another host sends at a time.
-constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
 /// Parts of rank 0's process.
 struct local_parts {
@@ -69,6 +66,9 @@ void bring_to_first_rank(rank_context& context, const std::string& call, std::si
   bool all_near = true;
   for (int rank = 0; rank < context.size(); ++rank) all_near = all_near && is_near(rank);
 
+  // Where a rank fails, rank 0 takes none of what the others sent.
+  forgetting on_failure(context, number);
+  const std::size_t piece_bytes = bytes_of_trace_piece(context.size());
   const deadline until(context.agree.limit());
   std::vector<std::byte> mine;
   std::shared_ptr<local_parts> inside;
@@ -107,6 +107,7 @@ void bring_to_first_rank(rank_context& context, const std::string& call, std::si
       }
     }
   });
+  on_failure.keep();
 }
 
 }  // namespace devcomm::host::detail

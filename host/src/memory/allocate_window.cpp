@@ -2,6 +2,7 @@
 #include <devcomm/multimem/window_record.hpp>
 
 #include "memory/window_state.hpp"
+#include "rank/forgetting.hpp"
 
 #include <algorithm>
 #include <array>
@@ -79,24 +80,6 @@ std::vector<int> other_processes(const rank_context& context) {
   return firsts;
 }
 
-/// Drops descriptors of a window that fails, which would keep its peers' memory, unless `keep` is called.
-class forgetting {
- public:
-  forgetting(const rank_context& context, std::uint64_t number) : context_(context), number_(number) {}
-  ~forgetting() {
-    if (number_ != 0 && context_.handle == handle_kind::file_descriptor)
-      context_.process->links().forget_memory(number_);
-  }
-  forgetting(const forgetting&) = delete;
-  forgetting& operator=(const forgetting&) = delete;
-
-  void keep() noexcept { number_ = 0; }
-
- private:
-  const rank_context& context_;
-  std::uint64_t number_;
-};
-
 /// The steps of one call of `allocate`, on one rank.
 class allocation_steps {
  public:
@@ -104,7 +87,7 @@ class allocation_steps {
       : context_(context), call_(call), bytes_(bytes), multimem_(multimem) {}
 
   [[nodiscard]] window_state run(const std::string& name) {
-    forgetting on_failure(context_, number_);  // once all ranks know of it
+    forgetting on_failure(context_, context_.handle == handle_kind::file_descriptor ? number_ : 0);
     const std::vector<handle_bytes> handles = make_memory();
     window_state state(context_, number_, bytes_, name);
     map(state, handles);

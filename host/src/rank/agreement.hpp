@@ -46,6 +46,8 @@ class agreement {
   /// This rank ends: normally (`culprit` -1), or because `culprit` failed, as `why` says.
   void leave(int culprit, const std::string& why) noexcept { ranks_->leave(culprit, why); }
 
+  /// Whether this is the process that made it, and no forked child.
+  [[nodiscard]] bool in_own_process() const noexcept { return made_in_.here(); }
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }

@@ -80,15 +80,10 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   device_infos = cards.spread(size());
 
   watches_ = cards.ranks.size() != peers.size();
-  if (watches_) {
-    // Of ranks on this host the links tell, and say more.
-    agree.watch(aborts,
-                [here = cards.ranks](int other) { return !std::binary_search(here.begin(), here.end(), other); });
-  }
-
   std::string obstacle;
   std::vector<reach> row;
   std::vector<reach_summary> summaries = agree.gather(call, [&] {
+    if (watches_) watch_other_hosts(cards.ranks);
     process->add(rank(), aborts);
     if (local_ranks.front() == rank()) connect_links();
     row = reachable(obstacle);
@@ -110,6 +105,13 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     properties.cuda_ipc = ipc_of_team();
     properties.own_device = own_device();
     devices.make_current(device);
+  });
+}
+
+void rank_context::watch_other_hosts(const std::vector<int>& neighbours) {
+  // Of other ranks on this host the links tell, and say more. Of this one the bootstrap tells that it cannot watch.
+  agree.watch(aborts, [neighbours, own = rank()](int other) {
+    return other == own || !std::binary_search(neighbours.begin(), neighbours.end(), other);
   });
 }
 

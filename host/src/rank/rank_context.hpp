@@ -79,6 +79,7 @@ struct rank_context {
   void start(const std::string& call, const communicator_options& given, const rank_context* parent);
   /// Takes the options; returns the clique.
   [[nodiscard]] int take_options(const communicator_options& given, const rank_context* parent);
+  void watch_other_hosts(const std::vector<int>& neighbours);
   void connect_links();
   /// A peer that is gone, or -1.
   [[nodiscard]] int first_lost() const noexcept;

@@ -23,7 +23,7 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_PEER_TIMEOUT", "start-up",
      "seconds after which a host that answers nothing is taken for gone; 30 by default"},
     {"DEVCOMM_ADDRESS", "start-up",
-     "address or name of this host for `split` across hosts; otherwise that of the connection to rank 0"},
+     "where `split` across hosts listens; else at `DEVCOMM_INTERFACE`, rank 0's connection, the only interface"},
     {"DEVCOMM_INTERFACE", "start-up", "network interface whose address `split` across hosts takes: ib0"},
     {"DEVCOMM_RANKS", "host library", "ranks (threads) that `run_ranks` makes when no launcher did"},
     {"DEVCOMM_LSA_SIZE", "host library", "largest LSA team; must divide the number of ranks"},

@@ -17,9 +17,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 using namespace devcomm;
 using namespace devcomm_test;
@@ -43,6 +46,27 @@ outcomes on_hosts(const std::function<void(host::communicator&)>& body) {
     body(comm);
   });
 }
+
+/// Cannot watch where it is `blind`.
+class blind_bootstrap final : public host::bootstrap {
+ public:
+  blind_bootstrap(std::shared_ptr<host::bootstrap> ranks, bool blind) : ranks_(std::move(ranks)), blind_(blind) {}
+  [[nodiscard]] int rank() const noexcept override { return ranks_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return ranks_->size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
+    ranks_->all_gather(mine, all, limit);
+  }
+  void interrupt(int culprit, const std::string& why) override { ranks_->interrupt(culprit, why); }
+  void watch(loss_handler lost) override {
+    if (blind_) throw host::system_error("no more epoll instances");
+    ranks_->watch(std::move(lost));
+  }
+  void leave(int culprit, const std::string& why) noexcept override { ranks_->leave(culprit, why); }
+
+ private:
+  std::shared_ptr<host::bootstrap> ranks_;
+  bool blind_;
+};
 
 void require_loss(const host::communicator& comm, int culprit, std::chrono::seconds limit) {
   const auto start = std::chrono::steady_clock::now();
@@ -126,6 +150,24 @@ TEST_CASE("a rank on another host that ends in order is no loss") {
     std::this_thread::sleep_for(500ms);
     require(comm.dead_rank() < 0, "who ends in order is not lost");
     comm.check();
+  });
+  CHECK(ends == all_ok(3));
+}
+
+TEST_CASE("a rank that cannot watch other hosts fails the start of all with its own error") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const auto ends = on_processes(3, [](auto bootstrap) {
+    require(enter_own_host(), "a process enters a network namespace");
+    const bool blind = bootstrap->rank() == 1;
+    const auto ranks = std::make_shared<blind_bootstrap>(std::move(bootstrap), blind);
+    std::string text;
+    if (blind) {
+      text = text_of<host::system_error>([&] { host::communicator comm(ranks); });
+    } else {
+      text = text_of<host::remote_error>([&] { host::communicator comm(ranks); });
+      require(text.find("rank 1 failed: ") != std::string::npos, "the rank is named: " + text);
+    }
+    require(text.find("no more epoll instances") != std::string::npos, "the reason is known: " + text);
   });
   CHECK(ends == all_ok(3));
 }

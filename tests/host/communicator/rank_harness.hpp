@@ -55,12 +55,17 @@ class altered_bootstrap final : public devcomm::host::bootstrap {
   [[nodiscard]] int rank() const noexcept override { return ranks_->rank(); }
   [[nodiscard]] int size() const noexcept override { return ranks_->size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override;
+  [[nodiscard]] group_parts exchange(std::span<const std::byte> note, std::span<std::byte> notes,
+                                     const group_name& group, std::span<const std::byte> mine,
+                                     std::chrono::milliseconds limit) override;
   void interrupt(int culprit, const std::string& why) override { ranks_->interrupt(culprit, why); }
 
   /// Bytes so far.
   [[nodiscard]] std::size_t received() const noexcept { return received_; }
 
  private:
+  [[nodiscard]] std::string altered(std::span<const std::byte> said) const;
+
   std::shared_ptr<devcomm::host::bootstrap> ranks_;
   std::string forged_;
   std::size_t received_ = 0;

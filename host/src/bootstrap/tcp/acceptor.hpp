@@ -4,6 +4,7 @@
 
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/socket.hpp"
 #include "util/deadline.hpp"
 #include "util/unique_fd.hpp"
 
@@ -28,8 +29,9 @@ class acceptor {
     std::unique_ptr<frame_stream> stream;
   };
 
-  /// `listener` is bound. Throws `system_error` when it cannot listen.
-  acceptor(unique_fd listener, int size, secret_view secret);
+  /// `listener` is bound. A rank that answers nothing for `silence` loses its connection. Throws `system_error` when it
+  /// cannot listen.
+  acceptor(unique_fd listener, int size, secret_view secret, std::chrono::milliseconds silence = default_peer_limit);
 
   /// Adds what to poll for.
   void add_to(std::vector<pollfd>& entries) const;
@@ -70,6 +72,7 @@ class acceptor {
 
   unique_fd listener_;
   int size_;
+  std::chrono::milliseconds silence_;
   std::vector<std::byte> secret_;
   std::vector<std::string> addresses_;  ///< by rank, of those that joined
   std::vector<pending_connection> pending_;

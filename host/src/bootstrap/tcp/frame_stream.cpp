@@ -5,6 +5,7 @@
 
 #include <devcomm/host/error.hpp>
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -41,6 +42,10 @@ frame_stream::~frame_stream() {
 
 void frame_stream::close(std::string problem) {
   problem_ = std::move(problem);
+  if (poller_ >= 0 && !closed() && made_in_.here()) {
+    // Fails where the instance is gone or never had it; then nothing is left to forget.
+    static_cast<void>(::epoll_ctl(poller_, EPOLL_CTL_DEL, connection_.get(), nullptr));
+  }
   connection_.reset();
   outgoing_.clear();
 }

@@ -79,6 +79,9 @@ class frame_stream {
   [[nodiscard]] std::optional<frame> receive();
 
   [[nodiscard]] int descriptor() const noexcept { return connection_.get(); }
+  /// An epoll instance that has the connection: it is taken out when it closes, which the kernel does only when no
+  /// forked child has a copy any more.
+  void leave_on_close(int poller) noexcept { poller_ = poller; }
   [[nodiscard]] bool closed() const noexcept { return !connection_; }
   /// Why it is closed.
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
@@ -96,6 +99,7 @@ class frame_stream {
 
   process_stamp made_in_;
   unique_fd connection_;
+  int poller_ = -1;
   digest send_key_;
   digest receive_key_;
   std::uint64_t next_sent_ = 0;

@@ -79,8 +79,7 @@ void set_option(int fd, int level, int name, int value) {
 }
 
 /// A peer that answers nothing for the limit, whether anything is sent to it or not, is gone.
-void watch_peer(int fd) {
-  const auto limit = peer_limit();
+void watch_peer(int fd, std::chrono::milliseconds limit) {
   const int seconds = static_cast<int>(std::max<std::int64_t>(1, limit.count() / 1000));
   const int idle = std::max(1, seconds / 2);
   const int interval = std::max(1, seconds / 8);
@@ -112,7 +111,7 @@ bool wait_for(int fd, short events, const deadline& until, std::string& problem)
 std::chrono::milliseconds peer_limit() {
   return seconds_variable(process_variables(), "DEVCOMM_PEER_TIMEOUT", {.most = 32767},
                           "a number of seconds above 0 and up to 32767")
-      .value_or(std::chrono::seconds(30));
+      .value_or(default_peer_limit);
 }
 
 std::string endpoint_text(const std::string& host, std::uint16_t port) {
@@ -231,14 +230,15 @@ std::string address_of_this_end(int fd) {
   return address.host_text();
 }
 
-unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem) {
+unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem,
+                     std::chrono::milliseconds silence) {
   unique_fd fd(::socket(address.family(), socket_type, 0));
   if (!fd) {
     problem = std::strerror(errno);
     return {};
   }
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  watch_peer(fd.get());
+  watch_peer(fd.get(), silence);
   if (::connect(fd.get(), address.get(), address.length) == 0) return fd;
   if (errno != EINPROGRESS && errno != EINTR) {
     problem = std::strerror(errno);
@@ -255,7 +255,7 @@ unique_fd connect_to(const socket_address& address, const deadline& until, std::
   return fd;
 }
 
-unique_fd accept_from(int listener, std::string& peer) {
+unique_fd accept_from(int listener, std::string& peer, std::chrono::milliseconds silence) {
   socket_address address;
   address.length = sizeof(address.storage);
   unique_fd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&address.storage), &address.length,
@@ -263,7 +263,7 @@ unique_fd accept_from(int listener, std::string& peer) {
   if (!fd) return fd;
   peer = address.text();
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  watch_peer(fd.get());
+  watch_peer(fd.get(), silence);
   return fd;
 }
 

@@ -56,13 +56,17 @@ struct socket_address {
 /// The address of a connection's own end, without port: "10.0.0.1"; empty when there is none.
 [[nodiscard]] std::string address_of_this_end(int fd);
 
-/// After how long a silent host is taken for gone: `DEVCOMM_PEER_TIMEOUT` (seconds), else 30 s.
+/// After how long a silent host is taken for gone: `DEVCOMM_PEER_TIMEOUT` (seconds), else the default. Throws
+/// `invalid_argument` for another value.
+inline constexpr std::chrono::milliseconds default_peer_limit = std::chrono::seconds(30);
 [[nodiscard]] std::chrono::milliseconds peer_limit();
 
-/// A connection, or none and `problem`.
-[[nodiscard]] unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem);
-/// The next waiting connection, or none with errno set.
-[[nodiscard]] unique_fd accept_from(int listener, std::string& peer);
+/// A connection, or none and `problem`. It ends when the other side answers nothing for `silence`.
+[[nodiscard]] unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem,
+                                   std::chrono::milliseconds silence = default_peer_limit);
+/// The next waiting connection, or none with errno set. It ends when the other side answers nothing for `silence`.
+[[nodiscard]] unique_fd accept_from(int listener, std::string& peer,
+                                    std::chrono::milliseconds silence = default_peer_limit);
 
 /// All of `data` by the deadline; false with `problem` otherwise.
 [[nodiscard]] bool send_all(int fd, std::span<const std::byte> data, const deadline& until, std::string& problem);

@@ -67,6 +67,7 @@ class tcp_hub final : public bootstrap {
   tcp_hub(const unique_id& id, int size, std::chrono::milliseconds limit)
       : size_(static_cast<std::size_t>(size)), peers_(size_) {
     const std::string call = "tcp_bootstrap on rank 0 of " + std::to_string(size);
+    const std::chrono::milliseconds silence = peer_limit();
     unique_fd listener = take_reserved_port(id.secret());
     if (size == 1) return;
     allow_open_files(size_ + acceptor::most_pending(size));
@@ -74,7 +75,7 @@ class tcp_hub final : public bootstrap {
     if (!poller_) throw system_error(call + ": epoll_create1 failed: " + std::strerror(errno));
     if (!listener) listener = bind_for(id.host(), id.port(), call);
     const deadline until(limit);
-    accept_all_ranks(acceptor(std::move(listener), size, id.secret()), call, until);
+    accept_all_ranks(acceptor(std::move(listener), size, id.secret(), silence), call, until);
     round(call, {}, {}, nullptr, until);
   }
 
@@ -93,6 +94,7 @@ class tcp_hub final : public bootstrap {
   }
   /// Of a connection to another host, where there is one.
   [[nodiscard]] std::string local_address() const override {
+    const std::lock_guard lock(mutex_);
     std::string found;
     for (const peer& p : peers_) {
       if (!p.open()) continue;
@@ -105,16 +107,19 @@ class tcp_hub final : public bootstrap {
   void watch(loss_handler lost) override {
     const std::lock_guard lock(mutex_);
     lost_ = std::move(lost);
-    if (!watch_.started() && poller_) watch_.start(poller_.get(), [this] { return look(); });
+    if (!watch_.started() && poller_) {
+      watch_.start(
+          poller_.get(), [this] { return look(); }, [this](const std::string& why) { return fail_to_watch(why); });
+    }
   }
   void leave(int culprit, const std::string& why) noexcept override {
     try {
       const std::lock_guard lock(mutex_);
       if (culprit < 0) {
         send_all_peers(frame_type::leave, shared_payload(farewell{culprit, why}.encode()));
-      } else if (!broken_) {
+      } else {
         lost_ = {};
-        break_job(kind::lost, kind::lost, culprit, why);
+        if (!loss_told_) break_job(kind::lost, kind::lost, culprit, why);
       }
     } catch (const std::exception&) {
       // Out of memory: the others see their connections close.
@@ -146,6 +151,17 @@ class tcp_hub final : public bootstrap {
              const deadline& until) {
     const std::lock_guard lock(mutex_);
     const idle_watch::busy reads(watch_);
+    try {
+      run_round(call, mine, notes, group, until);
+    } catch (...) {
+      tell_of_loss();
+      throw;
+    }
+    tell_of_loss();
+  }
+
+  void run_round(const std::string& call, const contribution& mine, std::span<std::byte> notes, group_parts* group,
+                 const deadline& until) {
     if (broken_) broken_->raise(call);
     const std::string argument_problem = problem_of_contribution(mine, notes.size(), size_, group != nullptr);
     since_told_ = deadline::clock::now();
@@ -260,6 +276,10 @@ class tcp_hub final : public bootstrap {
     int culprit;
     std::string text;
   };
+  /// Whether it ended before its part was over. One that gave up may still live.
+  [[nodiscard]] static bool is_lost(const peer& p) {
+    return p.farewell_said ? p.farewell_said->culprit >= 0 : p.stream != nullptr && p.stream->closed();
+  }
   [[nodiscard]] lost_rank loss_of(std::size_t ended) const {
     const peer& p = peers_[ended];
     if (p.farewell_said && p.farewell_said->culprit >= 0) return {p.farewell_said->culprit, p.farewell_said->text};
@@ -273,14 +293,33 @@ class tcp_hub final : public bootstrap {
     return [told = std::move(told), lost] { told(lost.culprit, lost.text); };
   }
 
-  /// What came while this rank was in no call. A rank whose part was over before its connection closed is not lost.
+  /// What came while this rank was in no call.
   [[nodiscard]] idle_watch::report look() {
     const std::lock_guard lock(mutex_);
     serve_peers();
-    if (broken_) return {};
+    return find_loss();
+  }
+
+  /// Without its thread rank 0 would miss losses, so the job ends.
+  [[nodiscard]] idle_watch::report fail_to_watch(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    const lost_rank lost{0, "rank 0 cannot watch its connections any more: " + why};
+    if (!loss_told_) break_job(kind::lost, kind::lost, lost.culprit, lost.text);
+    return report_of(lost);
+  }
+
+  /// A rank that is lost by the end of a call: its connection wakes the watch no more.
+  void tell_of_loss() {
+    if (!watch_.started()) return;
+    if (const auto tell = find_loss()) tell();
+  }
+
+  /// Sends the first loss to all ranks, also after another failure. A rank whose part was over before its connection
+  /// closed is not lost.
+  [[nodiscard]] idle_watch::report find_loss() {
+    if (loss_told_) return {};
     for (const std::size_t rank : ended_) {
-      const peer& p = peers_[rank];
-      if (p.gave_up || (p.farewell_said && p.farewell_said->culprit < 0)) continue;
+      if (!is_lost(peers_[rank])) continue;
       const lost_rank lost = loss_of(rank);
       break_job(kind::lost, kind::lost, lost.culprit, lost.text);
       return report_of(lost);
@@ -309,6 +348,10 @@ class tcp_hub final : public bootstrap {
 
   /// No later round can succeed, of which all connected ranks are told.
   void break_job(kind waiting, kind others, int culprit, const std::string& text) {
+    if (others == kind::lost) {
+      loss_told_ = true;
+      for (peer& p : peers_) p.knows_end = false;
+    }
     broken_ = round_failure{kind::remote, culprit, true, text};
     end_of_waiting_ = shared_payload(round_failure{waiting, culprit, true, text}.encode());
     end_of_others_ = shared_payload(round_failure{others, culprit, true, text}.encode());
@@ -392,6 +435,7 @@ class tcp_hub final : public bootstrap {
       p.address = one.address;
       p.stream = std::move(one.stream);
       p.stream->accept_payloads_up_to(longest_part + contribution::head_bytes);
+      p.stream->leave_on_close(poller_.get());
       ++joined_;
       epoll_event wish{EPOLLIN, {.u64 = rank}};
       if (::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, p.stream->descriptor(), &wish) != 0) {
@@ -421,8 +465,12 @@ class tcp_hub final : public bootstrap {
         p.gave_up_on_root = in.integer<std::uint32_t>() != 0;
         p.gave_up_text = in.text();
       } else if (got->type == frame_type::leave) {
-        p.farewell_said = farewell::decode(got->payload);
-        if (p.farewell_said->culprit >= static_cast<int>(size_)) p.stream->close("it blames a rank that there is not");
+        const farewell said = farewell::decode(got->payload);
+        if (said.culprit < static_cast<int>(size_)) {
+          p.farewell_said = said;
+        } else {
+          p.stream->close("it blames a rank that there is not");
+        }
       } else if ((got->type == frame_type::part || got->type == frame_type::bad_arguments) && got->round == round_ &&
                  !p.part) {
         p.part = std::move(*got);
@@ -461,10 +509,11 @@ class tcp_hub final : public bootstrap {
   std::uint32_t round_ = 0;
   deadline::clock::time_point since_told_;
   std::optional<round_failure> broken_;
+  bool loss_told_ = false;  ///< all connected ranks were sent a loss
   interruption interrupted_;
   shared_payload end_of_waiting_{{}};
   shared_payload end_of_others_{{}};
-  std::mutex mutex_;  // guards the connections and what is known of the others
+  mutable std::mutex mutex_;  // guards the connections and what is known of the others
   loss_handler lost_;
   idle_watch watch_;  // ends first
 };

@@ -41,6 +41,7 @@ class tcp_spoke final : public bootstrap {
   tcp_spoke(const unique_id& id, int rank, int size, std::chrono::milliseconds limit)
       : rank_(rank), size_(size), root_(endpoint_text(id.host(), id.port())) {
     const std::string call = "tcp_bootstrap" + place();
+    peer_limit_ = peer_limit();
     wake_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake_) throw system_error(call + ": eventfd failed: " + std::strerror(errno));
     const deadline until(limit);
@@ -71,7 +72,10 @@ class tcp_spoke final : public bootstrap {
     const std::lock_guard lock(mutex_);
     lost_ = std::move(lost);
     if (!watch_.started() && !stream_->closed()) {
-      watch_.start(stream_->descriptor(), [this] { return look(); });
+      watch_.start(
+          stream_->descriptor(), [this] { return look(); },
+          [this](const std::string& why) { return fail_to_watch(why); });
+      stream_->leave_on_close(watch_.poller());
     }
   }
   void leave(int culprit, const std::string& why) noexcept override {
@@ -84,7 +88,10 @@ class tcp_spoke final : public bootstrap {
       // Out of memory: the others see the connection close.
     }
   }
-  [[nodiscard]] std::string local_address() const override { return address_of_this_end(stream_->descriptor()); }
+  [[nodiscard]] std::string local_address() const override {
+    const std::lock_guard lock(mutex_);
+    return address_of_this_end(stream_->descriptor());
+  }
 
  private:
   using kind = round_failure::kind;
@@ -130,7 +137,7 @@ class tcp_spoke final : public bootstrap {
                       const deadline& until) {
     using outcome = attempt::outcome;
     std::string problem;
-    unique_fd connection = connect_to(address, until.within(connect_limit), problem);
+    unique_fd connection = connect_to(address, until.within(connect_limit), problem, peer_limit_);
     if (!connection) return {outcome::again, problem};
 
     hello mine;
@@ -260,9 +267,20 @@ class tcp_spoke final : public bootstrap {
         stream_->close("it sent a message that has no place here");
       }
     }
-    if (!stream_->closed() || root_left_ || broken_) return {};
-    broken_ = loss_of_root();
-    return report_of(0, broken_->text);
+    if (!stream_->closed() || root_left_) return {};
+    const round_failure loss = loss_of_root();
+    if (!broken_ || lost_) broken_ = loss;  // a loss that is known says more
+    return report_of(0, loss.text);
+  }
+
+  /// Without its thread this rank would miss losses, so its part ends, of which all are told.
+  [[nodiscard]] idle_watch::report fail_to_watch(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    const std::string text = "rank " + std::to_string(rank_) + " cannot watch its connection any more: " + why;
+    if (!broken_) broken_ = round_failure{kind::remote, rank_, true, text};
+    stream_->queue(frame_type::leave, round_, shared_payload(farewell{rank_, text}.encode()));
+    stream_->flush();
+    return report_of(rank_, text);
   }
 
   [[nodiscard]] idle_watch::report report_of(int culprit, const std::string& text) {
@@ -303,12 +321,13 @@ class tcp_spoke final : public bootstrap {
   int rank_;
   int size_;
   std::string root_;
+  std::chrono::milliseconds peer_limit_{};
   unique_fd wake_;  ///< readable once interrupted
   std::unique_ptr<frame_stream> stream_;
   std::uint32_t round_ = 0;
   std::optional<round_failure> broken_;
   interruption interrupted_;
-  std::mutex mutex_;  // guards the connection and what is known of the others
+  mutable std::mutex mutex_;  // guards the connection and what is known of the others
   loss_handler lost_;
   bool root_left_ = false;  ///< its connection may close
   idle_watch watch_;        // ends first

@@ -3,12 +3,15 @@
 #include "device/cuda/context.hpp"
 #include "util/quiet_thread.hpp"
 
+#include <devcomm/host/error.hpp>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace devcomm::host::cuda {
@@ -17,21 +20,27 @@ namespace {
 /// How long a destructor waits itself.
 constexpr std::chrono::milliseconds patience(100);
 
-/// After a kernel's error nothing runs any more.
+/// After a kernel's error nothing runs any more. Any other failure, as to start a thread, says nothing.
 bool are_idle(const std::vector<int>& devices) noexcept {
   try {
     return std::all_of(devices.begin(), devices.end(), [](int device) { return wait_until_idle(device, patience); });
-  } catch (const std::exception&) {
+  } catch (const error&) {
     return true;
+  } catch (const std::exception&) {
+    return false;
   }
 }
 
 void wait_for(int device) noexcept {
-  try {
-    const on_device scope(device);
-    check(driver().ctx_synchronize(), "cuCtxSynchronize");
-  } catch (const std::exception&) {
-    return;  // a kernel failed, and what it used may go
+  for (;;) {
+    try {
+      const on_device scope(device);
+      return check(driver().ctx_synchronize(), "cuCtxSynchronize");
+    } catch (const error&) {
+      return;  // a kernel failed, and what it used may go
+    } catch (const std::exception&) {
+      std::this_thread::sleep_for(patience);  // out of memory
+    }
   }
 }
 
