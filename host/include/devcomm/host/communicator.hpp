@@ -68,12 +68,8 @@ class symmetric_memory {
  private:
   friend class communicator;
   class state;
-  /// Leaves a forked child's copy alone: what it holds is the parent's.
-  struct destroyer {
-    void operator()(state* s) const noexcept;
-  };
-  explicit symmetric_memory(std::unique_ptr<state, destroyer> s);
-  std::unique_ptr<state, destroyer> state_;
+  explicit symmetric_memory(std::unique_ptr<state> s);
+  std::unique_ptr<state> state_;
 };
 
 /// Owner of a `device_comm` and of the resources behind it. Move-only.
@@ -99,12 +95,8 @@ class device_communicator {
  private:
   friend class communicator;
   class state;
-  /// As that of `symmetric_memory`.
-  struct destroyer {
-    void operator()(state* s) const noexcept;
-  };
-  explicit device_communicator(std::unique_ptr<state, destroyer> s);
-  std::unique_ptr<state, destroyer> state_;
+  explicit device_communicator(std::unique_ptr<state> s);
+  std::unique_ptr<state> state_;
 };
 
 /// "rank 2, block 3: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout".
@@ -139,9 +131,6 @@ struct communicator_options {
 ///
 /// An exception that destroys it on one rank ends the waits of the others, on the host and in kernels, as `abort` does;
 /// their `check` and their collective calls throw `remote_error` that names the rank.
-///
-/// In a forked child its copy, and those of what it made, may only be destroyed, which does nothing: collective calls
-/// throw `invalid_argument`.
 ///
 /// One thread at a time may use a communicator; `abort` may be called from any.
 class communicator {
@@ -210,12 +199,8 @@ class communicator {
  private:
   friend struct detail::ended_rank;
   class state;
-  /// As that of `symmetric_memory`.
-  struct destroyer {
-    void operator()(state* s) const noexcept;
-  };
   communicator() noexcept;
-  std::unique_ptr<state, destroyer> state_;
+  std::unique_ptr<state> state_;
 };
 
 }  // namespace devcomm::host

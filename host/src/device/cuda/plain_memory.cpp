@@ -1,7 +1,6 @@
 #include <devcomm/host/error.hpp>
 
 #include "device/cuda/context.hpp"
-#include "device/cuda/deferred_frees.hpp"
 #include "device/cuda/memory.hpp"
 
 #include <cstring>
@@ -20,10 +19,8 @@ class pinned final : public detail::host_memory {
     std::memset(data_, 0, bytes);
   }
   ~pinned() override {
-    free_when_idle({device_}, [device = device_, data = data_] {
-      const on_device scope(device, std::nothrow);
-      report(driver().mem_free_host(data), "cuMemFreeHost");
-    });
+    const on_device scope(device_, std::nothrow);
+    report(driver().mem_free_host(data_), "cuMemFreeHost");
   }
   pinned(const pinned&) = delete;
   pinned& operator=(const pinned&) = delete;
@@ -43,10 +40,8 @@ class device_memory final : public detail::opened_memory {
     check(driver().mem_alloc(&data_, bytes), "cuMemAlloc");
   }
   ~device_memory() override {
-    free_when_idle({device_}, [device = device_, data = data_] {
-      const on_device scope(device, std::nothrow);
-      report(driver().mem_free(data), "cuMemFree");
-    });
+    const on_device scope(device_, std::nothrow);
+    report(driver().mem_free(data_), "cuMemFree");
   }
   device_memory(const device_memory&) = delete;
   device_memory& operator=(const device_memory&) = delete;
@@ -65,10 +60,8 @@ class ipc_memory final : public detail::opened_memory {
     check(driver().ipc_open_mem_handle(&data_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle");
   }
   ~ipc_memory() override {
-    free_when_idle({device_}, [device = device_, data = data_] {
-      const on_device scope(device, std::nothrow);
-      report(driver().ipc_close_mem_handle(data), "cuIpcCloseMemHandle");
-    });
+    const on_device scope(device_, std::nothrow);
+    report(driver().ipc_close_mem_handle(data_), "cuIpcCloseMemHandle");
   }
   ipc_memory(const ipc_memory&) = delete;
   ipc_memory& operator=(const ipc_memory&) = delete;
