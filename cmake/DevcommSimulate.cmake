@@ -134,6 +134,11 @@ function(devcomm_simulate target)
       -include devcomm/simulator/prelude.hpp -Wno-unknown-pragmas
       # nvcc does not guess at these, and GCC guesses wrongly in loops that a kernel unrolls.
       -Wno-uninitialized $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+    # What is told of a misuse or a fault names lines. Sanitizers have flags of their own.
+    if(NOT sanitize MATCHES "race|address|thread")
+      set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS
+        -gdwarf-4 $<$<NOT:$<CONFIG:Debug,RelWithDebInfo>>:-g1>)
+    endif()
     # Only the compiler's calls of hooks; the detector is behind them, and not the compiler's runtime.
     if(sanitize STREQUAL "race")
       set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS

@@ -5,7 +5,9 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
-#                                             lateness, fused_rms_norm, collectives, moves, channels or sanitizer
+#                                             lateness, fused_rms_norm, collectives, moves, channels, multimem_software or sanitizer
+#   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
+#                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0, or the GPUs have none
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
@@ -16,13 +18,13 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels sanitizer)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels multimem_software sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
@@ -82,7 +84,9 @@ most=${rank_counts[-1]}
 needs_two_gpus() {
   [ "$gpus" -ge 2 ] || { echo "needs 2 GPUs" >>"$log" && return 1; }
 }
-# Nothing here uses NVLink multicast: a failure there can take down GPUs for others.
+# Nothing but part multimem uses NVLink multicast: a failure there can take down GPUs for others.
+forbids_multicast=''
+for name in DEVCOMM_NVLS_ENABLE NCCL_NVLS_ENABLE; do [ "${!name-}" != 0 ] || forbids_multicast="$name is 0"; done
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 run_examples() { # RANKS
@@ -327,6 +331,83 @@ part_channels() {
   done
 }
 
+# Sweeps of the ways of an operation, and NCCL as the environment has it.
+sweep_beside_nccl() { # RANKS ROWS OPERATION ALGORITHMS [env's ARGUMENT...]
+  local n=$1 rows=$2 operation=$3 ways=$4
+  shift 4
+  rm -f "$rows.jsonl"
+  limit=600 run "$@" "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 256M --algo "$ways" --sweep --place out \
+    --compare nccl --json "$rows.jsonl"
+  draw "$rows"
+  run "$@" "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1000 -e 1000000 -f 10 --algo "$ways" --dtype float
+  run "$@" "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 4K -e 4M -f 32 --algo "$ways" --dtype int32
+}
+
+refuse_multimem() { # REASON
+  echo "refused: $1" | tee -a "$log"
+  failed=1
+}
+part_multimem() {
+  start_log multimem "Collectives by NVLink multicast: every shape, beside two-shot between windows and NCCL"
+  [ -z "$forbids_multicast" ] || { refuse_multimem "$forbids_multicast, so nothing here may use multicast" && return; }
+  [ "$gpus" -ge 2 ] || { refuse_multimem "multicast takes 2 GPUs or more" && return; }
+  local allowed=(-u NCCL_NVLS_ENABLE) probe n
+  if ! probe=$(timeout 120 env "${allowed[@]}" "$bin/devcomm-perf_gpu" all_reduce -n "$most" -b 1K -e 1K --algo two_shot_multimem \
+    --place out --launches 1 --replays 1 2>&1); then
+    echo "$probe" >>"$log"
+    refuse_multimem "$(grep -o 'no multicast: .*' <<<"$probe" || echo "a first all-reduce by multimem failed, see the log")"
+    return
+  fi
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] || continue
+    sweep_beside_nccl "$n" "$out/all_reduce_multimem_x$n" all_reduce one_shot_multimem,two_shot_multimem,two_shot_zero_copy "${allowed[@]}"
+    run "${allowed[@]}" "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 64K -e 64M -f 32 --algo two_shot_multimem --place out --compare nccl --late 0,50
+    for operation in reduce_scatter all_gather broadcast; do
+      sweep_beside_nccl "$n" "$out/${operation}_multimem_x$n" "$operation" multimem,zero_copy "${allowed[@]}"
+    done
+  done
+}
+
+# Two-shot by software multimem may take a tenth longer than the best other two-shot, from 1 MiB on.
+compare_with_two_shot() { # ROWS.jsonl
+  python3 - "$1" <<'EOF' | tee -a "$log"
+import json, sys
+best = {}
+for line in open(sys.argv[1]):
+    row = json.loads(line)
+    if row["impl"] != "devcomm" or row["dtype"] != "bf16" or row["bytes"] < 1 << 20 or not row["algo"].startswith("two_shot"):
+        continue
+    of_size = best.setdefault(row["bytes"], {})
+    software = row["algo"] == "two_shot_software_multimem"
+    of_size[software] = min(of_size.get(software, (row["us_median"], row["algo"])), (row["us_median"], row["algo"]))
+both = {size: of_size for size, of_size in best.items() if len(of_size) == 2}
+slow = 0
+for size, of_size in sorted(both.items()):
+    ratio = of_size[True][0] / of_size[False][0]
+    slow += ratio > 1.1
+    print(f"   {size} bytes: software multimem {of_size[True][0]:.2f} us, {of_size[False][1]} {of_size[False][0]:.2f} us: "
+          f"{ratio:.3f}{' is more than a tenth longer' if ratio > 1.1 else ''}")
+if not both:
+    print("   no sizes from 1 MiB on to compare")
+sys.exit(slow > 0 or not both)
+EOF
+}
+
+part_multimem_software() {
+  start_log multimem_software "Collectives by software multimem, without multicast, beside two-shot between windows"
+  needs_two_gpus || return
+  local n operation rows
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] || continue
+    rows=$out/all_reduce_software_multimem_x$n
+    sweep_beside_nccl "$n" "$rows" all_reduce one_shot_software_multimem,two_shot_software_multimem,two_shot,two_shot_zero_copy,two_shot_chunked_to_window
+    compare_with_two_shot "$rows.jsonl" || failed=1
+    for operation in reduce_scatter all_gather broadcast; do
+      sweep_beside_nccl "$n" "$out/${operation}_software_multimem_x$n" "$operation" software_multimem,zero_copy
+    done
+  done
+}
+
 for part in "${parts[@]}"; do
   case $part in
     examples) part_examples ;;
@@ -341,8 +422,10 @@ for part in "${parts[@]}"; do
     collectives) part_collectives ;;
     moves) part_moves ;;
     channels) part_channels ;;
+    multimem) part_multimem ;;
+    multimem_software) part_multimem_software ;;
     sanitizer) part_sanitizer ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels sanitizer" ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels multimem multimem_software sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

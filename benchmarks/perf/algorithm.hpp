@@ -66,6 +66,8 @@ class algorithm {
   [[nodiscard]] std::string whole_name() const { return name() + "_" + protocol(); }
   /// Why it cannot do this, or nothing.
   [[nodiscard]] virtual std::string why_not(const work& what) const = 0;
+  /// Whether a call may find its input where its output goes.
+  [[nodiscard]] virtual bool can_be_in_place() const { return true; }
   /// Whether it can take part in programmatic dependent launch.
   [[nodiscard]] virtual bool can_be_dependent() const { return false; }
   /// The planned shape, or one of fewer blocks where there are not as many barriers.

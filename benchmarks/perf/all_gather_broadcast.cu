@@ -1,5 +1,6 @@
 /// All-gather and broadcast, which only move elements. In one file: most of the time to compile either goes into the
 /// headers.
+#include "perf/multimem_collectives.hpp"
 #include "perf/nccl_algorithms.hpp"
 #include "perf/packets_or_windows.cuh"
 #include "perf/random_data.hpp"
@@ -43,6 +44,11 @@ class all_gather final : public packets_or_windows<gather_packets, gather_direct
   [[nodiscard]] std::uint64_t granularity(const work& what) const override { return granularity_of_shards(what); }
   void place(work& call) const override {
     if (call.in_place) call.input = call.shard_of(call.output);
+  }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made = packets_or_windows::make_algorithms(context);
+    add_multimem_all_gathers(context, made);
+    return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
     return make_nccl(nccl_call::all_gather, context);
@@ -88,6 +94,11 @@ class broadcast final : public packets_or_windows<broadcast_packets, broadcast_z
   [[nodiscard]] std::string name() const override { return "broadcast"; }
   [[nodiscard]] std::string about() const override { return "bytes of the vector of rank 0, the root"; }
   [[nodiscard]] double bus_factor(int) const override { return 1; }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made = packets_or_windows::make_algorithms(context);
+    add_multimem_broadcasts(context, made);
+    return made;
+  }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
     return make_nccl(nccl_call::broadcast, context);
   }

@@ -1,5 +1,6 @@
 #include "perf/channel_all_reduce.hpp"
 #include "perf/chunked_all_reduce.hpp"
+#include "perf/multimem_collectives.hpp"
 #include "perf/nccl_algorithms.hpp"
 #include "perf/packet_all_reduce.cuh"
 #include "perf/random_data.hpp"
@@ -39,11 +40,13 @@ class all_reduce final : public operation {
                                              .lamport = lamport,
                                              .in_windows = true,
                                              .chunks = true,
-                                             .ll128 = ll128_});
+                                             .ll128 = ll128_,
+                                             .multimem = multicast_});
     return {to_string(plan.algorithm), to_string(plan.protocol), {plan.blocks, plan.threads}, plan.why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     ll128_ = context.comm->properties().ll128.available;  // the same on all ranks
+    multicast_ = context.comm->properties().multicast.available;
     algorithms made;
     add_lamport_all_reduces(context, made);
     add_ll128_all_reduces(context, made);
@@ -51,6 +54,7 @@ class all_reduce final : public operation {
     made.push_back(std::make_unique<windows::window_algorithm<all_reduce_two_shot_zero_copy>>(context));
     add_chunked_all_reduce(context, made);
     add_channel_all_reduces(context, made);
+    add_multimem_all_reduces(context, made);
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
@@ -65,6 +69,7 @@ class all_reduce final : public operation {
 
  private:
   mutable std::atomic<bool> ll128_{false};
+  mutable std::atomic<bool> multicast_{false};
 };
 
 const bool is_registered = register_operation(std::make_unique<all_reduce>());

@@ -1,3 +1,4 @@
+#include "perf/multimem_collectives.hpp"
 #include "perf/nccl_algorithms.hpp"
 #include "perf/packets_or_windows.cuh"
 #include "perf/random_data.hpp"
@@ -39,6 +40,11 @@ class reduce_scatter final : public packets_or_windows<scatter_packets, scatter_
   [[nodiscard]] std::uint64_t granularity(const work& what) const override { return granularity_of_shards(what); }
   void place(work& call) const override {
     if (call.in_place) call.output = call.shard_of(call.output);
+  }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made = packets_or_windows::make_algorithms(context);
+    add_multimem_reduce_scatters(context, made);
+    return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
     return make_nccl(nccl_call::reduce_scatter, context);

@@ -125,12 +125,12 @@ std::vector<std::string> session::look_ahead(const std::vector<std::uint64_t>& s
     };
     if (follows_plan_) {
       const algorithm& how = *plan(call).how;
-      const std::string reason = how.why_not(call);
+      const std::string reason = why_not(how, call);
       look(named, "auto", reason.empty() ? "" : how.whole_name() + ": " + reason);
     }
     for (const chosen_algorithm& chosen : chosen_)
-      look(chosen.is_named ? named : others, chosen.how->whole_name(), chosen.how->why_not(call));
-    for (const auto& peer : peers_) look(named, peer->whole_name(), peer->why_not(call));
+      look(chosen.is_named ? named : others, chosen.how->whole_name(), why_not(*chosen.how, call));
+    for (const auto& peer : peers_) look(named, peer->whole_name(), why_not(*peer, call));
   }
   if (any) return named.lines();
   std::string message = "nothing is left to measure from " + bytes_text(settings_.begin) + " to " +
@@ -153,12 +153,18 @@ bool session::run() {
   return !report_->any_wrong();
 }
 
+std::string session::why_not(const algorithm& how, const work& call) const {
+  if (!settings_.out_of_place && !how.can_be_in_place())
+    return "peers read its input until it is done; give --place out or both";
+  return how.why_not(call);
+}
+
 void session::run_size(std::uint64_t bytes) {
   const work call = call_of(bytes);
   if (follows_plan_) run_plan(bytes);
   for (const chosen_algorithm& chosen : chosen_) {
     algorithm* const how = chosen.how;
-    if (!how->why_not(call).empty()) continue;
+    if (!why_not(*how, call).empty()) continue;
     if (settings_.sweep) {
       for (const lateness& late : settings_.latenesses())
         for (const launch_shape shape : sweep(*how, call, late)) run_algorithm(*how, bytes, shape, late);
@@ -173,7 +179,7 @@ void session::run_size(std::uint64_t bytes) {
     }
   }
   for (const auto& peer : peers_)
-    if (peer->why_not(call).empty()) run_algorithm(*peer, bytes, {});
+    if (why_not(*peer, call).empty()) run_algorithm(*peer, bytes, {});
 }
 
 session::planned session::plan(const work& call) const {
@@ -193,7 +199,7 @@ session::planned session::plan(const work& call) const {
 void session::run_plan(std::uint64_t bytes) {
   const work call = call_of(bytes);
   const planned next = plan(call);
-  if (!next.how->why_not(call).empty()) return;
+  if (!why_not(*next.how, call).empty()) return;
   if (is_first()) report_->progress(next.as.why);
   run_algorithm(*next.how, bytes, next.as.shape);
 }
@@ -212,7 +218,7 @@ void session::run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape sh
   std::optional<row> in;
   if (settings_.out_of_place) out = measurement_.measure(*operation_, how, call, late);
   call.in_place = true;
-  if (settings_.in_place) in = measurement_.measure(*operation_, how, call, late);
+  if (settings_.in_place && how.can_be_in_place()) in = measurement_.measure(*operation_, how, call, late);
   if (is_first()) report_->add(out ? &*out : nullptr, in ? &*in : nullptr);
 }
 
@@ -249,7 +255,8 @@ std::vector<launch_shape> session::sweep(algorithm& how, work call, const latene
 void session::write_plan() const {
   std::ostringstream measured;
   for (const row& line : report_->rows())
-    if (line.implementation == "devcomm" && line.in_place != settings_.out_of_place)
+    if (line.implementation == "devcomm" && line.in_place != settings_.out_of_place &&
+        devcomm::host::is_planned_all_reduce(line.algorithm))
       measured << line.ranks << " " << line.bytes << " " << line.algorithm << " " << line.protocol << " "
                << line.shape.blocks << " " << line.shape.threads << " " << line.net() << "\n";
   const auto plan = devcomm::host::all_reduce_times::parse(measured.str(), "the sweep").pruned();

@@ -37,6 +37,8 @@ class session {
   [[nodiscard]] std::vector<std::string> look_ahead(const std::vector<std::uint64_t>& sizes) const;
   /// What `auto` runs. Throws `std::runtime_error` for a plan of other algorithms.
   [[nodiscard]] planned plan(const work& call) const;
+  /// Why an algorithm is left out of a call, or nothing.
+  [[nodiscard]] std::string why_not(const algorithm& how, const work& call) const;
   void run_size(std::uint64_t bytes);
   void run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape);
   void run_algorithm(algorithm& how, std::uint64_t bytes, launch_shape shape, const lateness& late);

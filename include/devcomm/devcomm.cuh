@@ -34,6 +34,8 @@
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/diagnostics/trace_span.cuh>
+#include <devcomm/gin/context.cuh>
+#include <devcomm/gin/contexts.hpp>
 #include <devcomm/group.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
 #include <devcomm/lsa/lamport_session.cuh>
@@ -45,6 +47,7 @@
 #include <devcomm/lsa/whole_world.hpp>
 #include <devcomm/multimem/barrier_session.cuh>
 #include <devcomm/multimem/barriers.hpp>
+#include <devcomm/multimem/packet_session.cuh>
 #include <devcomm/multimem/ptr.cuh>
 #include <devcomm/multimem/resources.hpp>
 #include <devcomm/multimem/window_record.hpp>

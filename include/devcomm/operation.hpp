@@ -33,6 +33,10 @@ enum class operation : uint32_t {
   message_send,  ///< of a group of messages, see `channel::group_session`; known by its place in the rank's list
   message_receive,
   multimem_barrier,
+  gin_signal,
+  gin_counter,
+  gin_flush,  ///< until operations are complete on their rank
+  gin_post,   ///< until the proxy has read an earlier operation
 };
 
 /// What a wait asks of the word that it polls.
@@ -47,6 +51,8 @@ enum class wait_condition : uint32_t {
   send_listed,     ///< that the peer sends the next message
   piece_sent,      ///< that the peer has sent so many pieces of messages
   slot_free,       ///< that a slot of a pool is free
+  read_by_proxy,   ///< that the proxy has read so many operations
+  done_by_proxy,   ///< that so many operations are complete
 };
 
 DEVCOMM_HOST_DEVICE constexpr const char* to_string(packet_protocol protocol) {
@@ -73,6 +79,10 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
     case operation::message_send: return "send";
     case operation::message_receive: return "receive";
     case operation::multimem_barrier: return "multimem barrier";
+    case operation::gin_signal: return "GIN signal";
+    case operation::gin_counter: return "GIN counter";
+    case operation::gin_flush: return "GIN flush of context";
+    case operation::gin_post: return "GIN post to context";
   }
   return "unknown operation";
 }

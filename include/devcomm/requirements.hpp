@@ -59,6 +59,17 @@ enum class implicit_resource : uint32_t {
   trace,         ///< `resource_header::trace`
 };
 
+/// What is asked of the network, see `gin::contexts`. All zeros where nothing is.
+struct network_request {
+  uint64_t offset;    ///< of the first context in the resource window
+  uint32_t contexts;  ///< how many
+  uint32_t peers;     ///< ranks of the world
+  uint32_t signals;   ///< of each context
+  uint32_t counters;  ///< of each context
+  uint32_t depth;     ///< descriptors of each context
+  uint32_t asked;     ///< how often, up to 2
+};
+
 /// Handle of an implicit resource; `count` is 0 where nobody asked for it.
 struct implicit_handle : resource_handle {
   uint32_t extent;  ///< elements of an item, where items have a size of their own
@@ -142,6 +153,14 @@ class requirements {
     if (multimem_ == none || (asked != none && asked < multimem_)) multimem_ = asked;
   }
 
+  /// Contexts of the network, whose queues the host library makes. Creation of the device communicator fails where
+  /// there is none, or where they were asked for twice.
+  DEVCOMM_HOST_DEVICE constexpr void require_network(const network_request& request) {
+    const uint32_t before = network_.asked;
+    network_ = request;
+    network_.asked = before == 0 ? 1 : 2;
+  }
+
   // For the host library.
 
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return bytes_; }
@@ -155,6 +174,7 @@ class requirements {
   DEVCOMM_HOST_DEVICE constexpr bool whole_world() const { return whole_world_; }
   /// What was asked of multimem for the resource window; 0 is nothing.
   DEVCOMM_HOST_DEVICE constexpr devcomm::multimem::policy multimem() const { return multimem_; }
+  DEVCOMM_HOST_DEVICE constexpr const network_request& network() const { return network_; }
   /// Whether resource `which` was asked for more than once.
   DEVCOMM_HOST_DEVICE constexpr bool is_ambiguous(implicit_resource which) const {
     return asked_[static_cast<uint32_t>(which)] > 1;
@@ -175,6 +195,7 @@ class requirements {
   bool whole_lines_ = false;
   bool whole_world_ = false;
   devcomm::multimem::policy multimem_{};
+  network_request network_{};
 };
 
 }  // namespace devcomm

@@ -32,14 +32,15 @@ struct window {
 
   /// This rank's memory at `offset`.
   DEVCOMM_HOST_DEVICE char* local_pointer(uint64_t offset = 0) const {
-    DEVCOMM_ASSERT(offset <= bytes, "window offset is past the window's end");
+    DEVCOMM_ASSERT_OF(offset <= bytes, "byte", offset, bytes, "window offset is past the window's end");
     return local + offset;
   }
 
   /// Memory of LSA member `member` at `offset`. *Requires* `0 <= member < lsa_size`.
   DEVCOMM_HOST_DEVICE char* lsa_pointer(int member, uint64_t offset = 0) const {
-    DEVCOMM_ASSERT(member >= 0 && member < lsa_size, "LSA peer is outside the LSA team of this window");
-    DEVCOMM_ASSERT(offset <= bytes, "window offset is past the window's end");
+    DEVCOMM_ASSERT_OF(member >= 0 && member < lsa_size, "member", member, lsa_size,
+                      "LSA peer is outside the LSA team of this window; peers are its members, from 0 on");
+    DEVCOMM_ASSERT_OF(offset <= bytes, "byte", offset, bytes, "window offset is past the window's end");
     char* slot = base != nullptr ? base + static_cast<uint64_t>(member) * stride : table[member];
     return slot + offset;
   }

@@ -73,7 +73,7 @@ class bench {
 };
 
 /// Makes `ranks` ranks with what `needs` asks for, and calls `body` with them. Launches are compared across ranks if
-/// `check_launch`.
+/// `check_launch`. The board has the same multimem as the resources.
 template <class Needs, class Body>
 void on_bench(int ranks, bool check_launch, Needs needs, Body body) {
   bench all(ranks);
@@ -85,7 +85,7 @@ void on_bench(int ranks, bool check_launch, Needs needs, Body body) {
     requirements wants = comm.requirements();
     needs(wants);
     const auto device = comm.create_device_comm(wants);
-    const auto board = comm.allocate(board_words * sizeof(std::uint32_t), "board");
+    const auto board = comm.allocate(board_words * sizeof(std::uint32_t), "board", wants.multimem());
     bench::of_rank& mine = all.at(comm.rank());
     mine.comm = device.get();
     if (!check_launch) mine.comm.flags &= ~device_comm::check_launch;

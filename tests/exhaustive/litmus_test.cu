@@ -364,7 +364,7 @@ TEST_CASE("an exploration that ends early says why") {
       devcomm::check_cuda(cudaSetDevice(0), "cudaSetDevice");
       static_cast<void>(cudaDeviceSynchronize());
     });
-    CHECK(contains(result.failure, "execution 1 fails: device 0, block 0, thread 0: __trap"));
+    CHECK(contains(result.failure, "execution 1 fails: device 0, block 0, thread 0, kernel "));
   }
   SECTION("misuse") {
     const auto result = sim::explore(options, [&] { static_cast<void>(sim::explore(options, race)); });

@@ -1,11 +1,8 @@
 /// Every interleaving of the library's protocols, up to the bounds that the table it prints names.
 ///
 ///   protocols [PART OF A NAME]    prints a row for each; fails unless all are complete and none fails
-#include "exhaustive/bench.hpp"
+#include "exhaustive/scenario.hpp"
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <type_traits>
@@ -13,17 +10,6 @@
 using namespace exhaustive;
 
 namespace {
-
-struct scenario {
-  const char* name;
-  int ranks;
-  const char* bound;
-  bool check_launch;
-  std::function<void(requirements&)> needs;
-  std::function<void(const bench&)> body;
-  /// Nothing in it depends on which rank is faster: all executions but one are redundant.
-  bool is_confluent = false;
-};
 
 /// A rank's group: one thread, two lanes of a warp, or a warp.
 template <class Group>
@@ -711,24 +697,5 @@ int main(int argc, char** argv) {
       packets<lsa::lamport_handle>("all-to-all, Lamport", 3, "4 rounds of a pack", 1, 1,
                                    run<lsa::lamport_session, thread, lsa::lamport_handle>, algorithm::all_to_all, 4u),
   };
-  int failed = 0;
-  std::printf(
-      "| protocol | ranks | bound | executions | of them redundant | steps | seconds | |\n|---|---|---|---|---|---|---|---|\n");
-  for (const scenario& s : all) {
-    if (argc > 1 && std::string(s.name).find(argv[1]) == std::string::npos) continue;
-    const auto start = std::chrono::steady_clock::now();
-    const auto result = explore(s.ranks, {.executions = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000000},
-                                s.check_launch, s.needs, s.body);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    const bool depends_on_speed = s.is_confluent && result.complete && result.executions - result.redundant != 1;
-    std::printf("| %s | %d | %s | %llu | %llu | %llu | %.1f | %s |\n", s.name, s.ranks, s.bound,
-                static_cast<unsigned long long>(result.executions), static_cast<unsigned long long>(result.redundant),
-                static_cast<unsigned long long>(result.longest), took.count(),
-                depends_on_speed  ? "what is received depends on which rank is faster"
-                : result.complete ? "complete"
-                                  : result.failure.c_str());
-    std::fflush(stdout);
-    if (!result.complete || depends_on_speed) ++failed;
-  }
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return explore_all(all, argc, argv);
 }

@@ -5,6 +5,7 @@
 #include "fuzz.hpp"
 
 #include <bootstrap/tcp/acceptor.hpp>
+#include <bootstrap/tcp/listener.hpp>
 #include <bootstrap/tcp/socket.hpp>
 
 #include <poll.h>

@@ -30,7 +30,7 @@ list make_frames(std::span<const std::byte> input) {
   list made;
   bool all_sound = true;
   for (std::uint64_t sequence = 0; input.size() >= 3; ++sequence) {
-    const auto type = std::to_integer<std::uint32_t>(input[0]) % 8;
+    const auto type = std::to_integer<std::uint32_t>(input[0]) % 9;
     const auto flags = std::to_integer<unsigned>(input[1]);
     const std::size_t said = std::to_integer<std::size_t>(input[2]);
     input = input.subspan(3);
@@ -38,18 +38,22 @@ list make_frames(std::span<const std::byte> input) {
     input = input.subspan(payload.size());
     const bool wrong_sequence = (flags & 1) != 0;
     const bool wrong_proof = (flags & 2) != 0;
+    const bool wrong_head = (flags & 4) != 0;
     wire_writer head;
     head.integer(type).integer(std::uint32_t{7}).integer(sequence + (wrong_sequence ? 1 : 0));
     head.integer(static_cast<std::uint64_t>(payload.size()));
     digest proof = hmac_sha256(peer_key).update(head.data()).update(sha256::of(payload)).finish();
     if (wrong_proof) proof[flags % proof.size()] ^= std::byte{1};
+    digest head_proof = hmac_sha256(peer_key).update(head.data()).finish();
+    if (wrong_head) head_proof[flags % head_proof.size()] ^= std::byte{1};
     wire_writer whole;
-    whole.bytes(head.data()).bytes(payload).bytes(proof);
+    whole.bytes(head.data()).bytes(head_proof).bytes(payload).bytes(proof);
     made.wire.insert(made.wire.end(), whole.data().begin(), whole.data().end());
     const bool data =
         type == static_cast<std::uint32_t>(frame_type::part) || type == static_cast<std::uint32_t>(frame_type::result);
-    const bool known = type >= 1 && type <= 6;
-    all_sound = all_sound && known && !wrong_sequence && !wrong_proof && (!data || payload.size() <= longest);
+    const bool known = type >= 1 && type <= 7;
+    all_sound =
+        all_sound && known && !wrong_sequence && !wrong_proof && !wrong_head && (!data || payload.size() <= longest);
     if (all_sound) ++made.sound;
   }
   return made;

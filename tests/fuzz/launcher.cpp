@@ -2,6 +2,8 @@
 #include "fuzz.hpp"
 
 #include <bootstrap/launcher.hpp>
+#include <bootstrap/launcher_secret.hpp>
+#include <bootstrap/ports.hpp>
 #include <bootstrap/tcp/socket.hpp>
 #include <diagnostics/watchdog_settings.hpp>
 #include <rank/settings.hpp>
@@ -24,12 +26,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(process->local_rank >= 0 && process->local_rank < process->local_size, "a local rank lies within its host");
     const detail::endpoint root = detail::parse_endpoint(process->root, "root");
     require(root.port != 0 && detail::host_problem(root.host).empty(), "the root is an address");
-    takes([&] { static_cast<void>(detail::launcher_secret(variables, *process)); });
+    takes([&] { static_cast<void>(detail::choose_secret(variables, *process)); });
   });
   takes([&] {
     const communicator_options options = detail::apply_environment({}, variables);
     require(options.lsa_size >= 0 && options.kernel_timeout.count() > 0 && options.limit.count() > 0,
             "options make sense");
+  });
+  takes([&] {
+    const auto ports = detail::given_ports(variables);
+    require(!ports || (ports->first > 0 && ports->first <= ports->last), "a range of ports has one");
   });
   takes([&] { static_cast<void>(detail::wanted_handle(variables)); });
   takes([&] { require(detail::wanted_ranks(variables, 1) >= 1, "there is a rank"); });

@@ -1,7 +1,7 @@
 /// Slurm's lists of nodes and of tasks on each.
 #include "fuzz.hpp"
 
-#include <bootstrap/launcher.hpp>
+#include <bootstrap/slurm.hpp>
 
 using namespace devcomm::host;
 using namespace devcomm_fuzz;

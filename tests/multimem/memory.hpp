@@ -9,6 +9,7 @@
 
 #include <device/backend.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -52,7 +53,7 @@ class memory {
       records_.push_back(devices.allocate_device(r, sizeof(devcomm::multimem::window_record)));
       const devcomm::multimem::window_record record{object_ ? multicast_->base() : nullptr,
                                                     static_cast<std::uint64_t>(ranks)};
-      devices.copy(r, records_.back()->data(), &record, sizeof record);
+      devices.copy(r, records_.back()->data(), &record, sizeof record, std::chrono::seconds(60));
     }
   }
   memory(const memory&) = delete;
@@ -75,10 +76,10 @@ class memory {
   [[nodiscard]] host::physical_memory& physical(int rank) { return *physical_[static_cast<std::size_t>(rank)]; }
 
   void write(int rank, std::size_t offset, const void* from, std::size_t bytes) {
-    host::current_backend().copy(rank, at(rank) + offset, from, bytes);
+    host::current_backend().copy(rank, at(rank) + offset, from, bytes, std::chrono::seconds(60));
   }
   void read(int rank, std::size_t offset, void* to, std::size_t bytes) const {
-    host::current_backend().read(rank, to, at(rank) + offset, bytes);
+    host::current_backend().read(rank, to, at(rank) + offset, bytes, std::chrono::seconds(60));
   }
   template <class T>
   [[nodiscard]] T get(int rank, std::size_t offset) const {

@@ -37,3 +37,6 @@ run 1 fused_rms_norm --dtype float --algo all
 says '^  separate_two_shot_lamport for 1K to 2K: no norm of float; take bf16 or half$'
 run 1 all_reduce -b 1 -e 2 -f 4
 says 'nothing is left to measure from 1 to 2; give other sizes'
+run 1 all_reduce --algo one_shot_software_multimem --place in
+says '^  one_shot_software_multimem_simple for 1K to 2K: peers read its input until it is done; give --place out or both$'
+run 0 all_reduce --algo one_shot_software_multimem --place both

@@ -17,8 +17,9 @@ output=$(DEVCOMM_ALL_REDUCE_PLAN=$plan "$program" fused_rms_norm -n 2 -b 4K -e 1
 [[ $(grep -c ' two_shot_chunked_to_window_simple *1x512 ' <<<"$output") == 2 ]] || fail "the norm is not made in chunks: $output"
 : >"$plan"
 for ranks in 2 3; do
-  "$program" all_reduce -n "$ranks" -b 1K -e 1K --algo one_shot,two_shot_zero_copy --sweep --place out --launches 1 --replays 1 --plan "$plan" ||
+  "$program" all_reduce -n "$ranks" -b 1K -e 1K --algo one_shot,two_shot_zero_copy,two_shot_software_multimem --sweep --place out --launches 1 --replays 1 --plan "$plan" ||
     fail "no sweep of $ranks ranks"
+    if grep -q software "$plan"; then fail "what no plan takes is in the plan"; fi
   # LL asks for nothing of a request.
   grep -Eq "^$ranks 1024 one_shot ll [0-9]+ [0-9]+ [0-9.]+$" "$plan" || fail "no row of $ranks ranks for every request"
 done
@@ -29,3 +30,12 @@ output=$(DEVCOMM_ALL_REDUCE_PLAN=$plan "$program" all_reduce -n 3 -b 1K -e 1K --
 echo "$output"
 ran=$(awk '$1 == "1K" { shape = $3; sub("x", " ", shape); way = $2; sub("_[a-z0-9]*$", "", way); print "3 1024 " way " " substr($2, length(way) + 2) " " shape }' <<<"$output")
 [[ -n $ran ]] && grep -q "^$ran " "$plan" || fail "what ran is no row of the plan: $ran"
+# Multimem is planned only where there is a switch.
+printf '2 1024 %s 1 32 %s\n' 'two_shot_multimem simple' 1.0 'one_shot ll' 2.0 >"$plan"
+for switch in any_order none; do
+  output=$(env -u NCCL_NVLS_ENABLE -u DEVCOMM_NVLS_ENABLE DEVCOMM_SIM_MULTICAST=$switch DEVCOMM_ALL_REDUCE_PLAN="$plan" \
+    "$program" all_reduce -n 2 -b 1K -e 1K --place out --launches 1 --replays 1) || fail "$output"
+  way=two_shot_multimem_simple
+  [[ $switch != none ]] || way=one_shot_ll
+  grep -q " $way " <<<"$output" || fail "$way did not run: $output"
+done

@@ -21,7 +21,7 @@ std::uint32_t multimem_sum(const bench& b, std::uint32_t i) {
 
 enum class multimem_mistake { no_first_barrier, no_last_barrier, no_fence, plain_load, other_type };
 
-/// Fill, meet, add up, meet, fill again.
+/// Fill, meet, add up, meet, fill again. The barrier has no fence between the two addresses of a word.
 __global__ void add_up(device_comm comm, window memory, std::uint32_t* out, int which) {
   const auto mistake = static_cast<multimem_mistake>(which);
   const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;
@@ -29,7 +29,10 @@ __global__ void add_up(device_comm comm, window memory, std::uint32_t* out, int 
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   const auto all = memory.multimem<std::uint32_t>() + mine;
   words_of_rank[mine] = multimem_value(comm, mine);
-  if (mistake != multimem_mistake::no_first_barrier) barrier.sync();
+  if (mistake != multimem_mistake::no_first_barrier) {
+    barrier.sync();
+    multimem::fence_alias();
+  }
   if (mistake == multimem_mistake::plain_load) {
     const auto* const record = reinterpret_cast<const multimem::window_record*>(memory.table);
     out[mine] = reinterpret_cast<const std::uint32_t*>(record->address)[mine];
@@ -39,7 +42,10 @@ __global__ void add_up(device_comm comm, window memory, std::uint32_t* out, int 
   } else {
     out[mine] = all.load_reduce<sum>();
   }
-  if (mistake != multimem_mistake::no_last_barrier) barrier.sync();
+  if (mistake != multimem_mistake::no_last_barrier) {
+    multimem::fence_alias();
+    barrier.sync();
+  }
   words_of_rank[mine] = 7;
   if (mistake == multimem_mistake::no_first_barrier || mistake == multimem_mistake::no_last_barrier) barrier.sync();
 }

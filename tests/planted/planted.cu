@@ -1,6 +1,7 @@
 /// Runs one kernel with its mistake, or without:
 ///
 ///     planted NAME [right]
+#include "planted/gin_bugs.cuh"
 #include "planted/memory_bugs.cuh"
 #include "planted/multimem_bugs.cuh"
 #include "planted/order_bugs.cuh"
@@ -11,7 +12,7 @@
 
 int main(int argc, char** argv) {
   std::vector<planted::bug> bugs = planted::order_bugs();
-  for (const auto& more : {planted::wait_bugs(), planted::memory_bugs(), planted::multimem_bugs()})
+  for (const auto& more : {planted::wait_bugs(), planted::memory_bugs(), planted::multimem_bugs(), planted::gin_bugs()})
     bugs.insert(bugs.end(), more.begin(), more.end());
   const bool right = argc == 3 && std::strcmp(argv[2], "right") == 0;
   for (const planted::bug& bug : bugs) {

@@ -83,7 +83,7 @@ table() { # SEEDS [BUG...]
           local text
           # Where races do not count, their reports are not what found the bug.
           if [[ $(mode_line "$mode") == *DEVCOMM_SIM_RACE_EXIT=0* ]]; then
-            output=$(grep -vE 'data race|^  (read|write|atomic|not ordered)|^      at ' <<<"$output")
+            output=$(grep -vE 'data race|^  (read|write|atomic|not ordered|one of them)|^      at ' <<<"$output")
           fi
           text=$(report "$output" | head -n 8)
           # Of a sanitizer's report, what was done where, and the line that the simulator adds.

@@ -134,6 +134,44 @@ __global__ void right_use(device_comm comm, unsigned* turn) {
 
 }  // namespace
 
+namespace {
+
+constexpr int line_of_misuse = __LINE__ + 3;
+template <memory_order Order>
+__global__ void takes_a_barrier_past_the_end(device_comm comm, lsa::ll_handle) {
+  lsa::barrier_session barrier{block{}, comm, 5};
+  barrier.sync(Order);
+}
+
+__global__ void joins_a_wrong_named_barrier(device_comm) { detail::arch::sync_named(1, 48); }
+
+}  // namespace
+
+TEST_CASE("misuse is told with its kernel as it is written, the caller's line, the numbers and what mends it") {
+  simulator::clear_failure();
+  test::on_ranks(1, [&](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+    launch(takes_a_barrier_past_the_end<memory_order::acq_rel>, {.stream = cudaStreamPerThread}, device_comm.get(),
+           lsa::ll_handle{});
+    static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+  });
+  std::string said = simulator::last_failure();
+  INFO(said);
+  CHECK(contains(said, "rank 0, block 0, thread 0, kernel "));
+  CHECK(contains(said,
+                 "takes_a_barrier_past_the_end<devcomm::memory_order::acq_rel>(devcomm::device_comm, "
+                 "devcomm::lsa::ll_handle)"));
+  CHECK(contains(said, "ask for more: needs.lsa_barriers(count) (barrier 5 of 2) [index < barriers.count]"));
+  CHECK(contains(said, "\n      called at "));
+  CHECK(contains(said, "diagnosis_test.cu:" + std::to_string(line_of_misuse) + " in "));
+
+  said = fate_of(joins_a_wrong_named_barrier);
+  INFO(said);
+  CHECK(
+      contains(said, "kernel (anonymous namespace)::joins_a_wrong_named_barrier(devcomm::device_comm): the number of"));
+  CHECK(contains(said, "diagnosis_test.cu:" + std::to_string(line_of_misuse + 4) + " in "));
+}
+
 TEST_CASE("right use of sessions is let be") {
   for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
     simulator::set_seed(seed);
@@ -357,4 +395,56 @@ TEST_CASE("a rank that loops once more than the others, who are at a host barrie
   INFO(said);
   CHECK(contains(said, "rank 1, block 0, thread 0: LSA barrier 0: waits for rank 0 to reach epoch 4, saw 3"));
   CHECK(contains(said, "\n  rank 0: runs no kernel that could arrive"));
+}
+
+namespace {
+
+/// Rank 1 leaves after `rounds` rounds, for which rank 0 has packets in both rows.
+__global__ void stop_after(device_comm comm, lsa::ll_handle mailboxes,
+                           channel::fifo_handle<channel::protocol::ll> fifos, int rounds) {
+  const team members = comm.lsa();
+  const auto data = pack<std::uint32_t>{{7, 7, 7, 7}};
+  if (mailboxes.count != 0) {
+    if (threadIdx.x != 0) return;
+    lsa::ll_session session{thread{}, comm, mailboxes, 0};
+    for (int round = 0; round < rounds + (members.rank == 0 ? 1 : 0); ++round) {
+      session.begin_round();
+      session.send_pack_to_all(0, data);
+      pack<std::uint32_t> got[2];
+      session.receive_packs(0, members.size, 0, got);
+    }
+  } else {
+    const channel::endpoint none = channel::endpoint::none();
+    const channel::endpoint other{1 - members.rank, 0, 0};
+    channel::session link{warp{}, comm, fifos, members.rank == 0 ? other : none, members.rank == 1 ? other : none};
+    for (int round = 0; round < rounds + (members.rank == 0 ? 1 : 0); ++round) {
+      if (members.rank == 1) link.send<std::uint32_t>({0, 1}, [&](std::uint64_t) { return data; });
+      if (members.rank == 0) link.recv<std::uint32_t>({0, 1}, [](std::uint64_t, const pack<std::uint32_t>&) {});
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a deadlock of packet waits shows epochs and steps, and not what packets hold") {
+  const auto deadlock_of = [](bool mailbox) {
+    simulator::clear_failure();
+    test::on_ranks(ranks, [&](host::communicator& comm) {
+      auto needs = comm.requirements();
+      const auto mailboxes = needs.add(lsa::ll_mailboxes{comm.lsa(), mailbox ? 1u : 0u, 2});
+      const auto fifos = needs.add(channel::ll_fifos{comm.lsa(), 1, 1, 1});
+      const auto device_comm = comm.create_device_comm(needs);
+      comm.barrier();
+      launch(stop_after, {.block = 32, .stream = cudaStreamPerThread}, device_comm.get(), mailboxes, fifos, 2);
+      static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+      comm.barrier();
+    });
+    return simulator::last_failure();
+  };
+  std::string said = deadlock_of(true);
+  INFO(said);
+  CHECK(contains(said, "LL mailbox 0: waits for rank 1 to reach epoch 3, saw 2"));
+  said = deadlock_of(false);
+  INFO(said);
+  CHECK(contains(said, "FIFO 0: waits for rank 1 to send step 3, saw 2"));
 }

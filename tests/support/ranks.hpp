@@ -64,19 +64,24 @@ inline void on_ranks(int ranks, const std::function<void(devcomm::host::communic
 /// A launch on a stream of the caller's own, and a wait for it that throws what went wrong.
 inline void finish(const char* what) { devcomm::check_cuda(cudaStreamSynchronize(cudaStreamPerThread), what); }
 
-/// `count` elements of device memory with copies in and out; each copy is complete on return.
+/// `count` elements of device memory with copies in and out; each copy is complete on return. They end with their
+/// allocation, and start at a multiple of 16 bytes so late in its pages that at most 15 bytes follow before the next.
 template <class T>
 class device_array {
  public:
   explicit device_array(std::size_t count, int byte = 0) : count_(count) {
-    devcomm::check_cuda(cudaMalloc(reinterpret_cast<void**>(&data_), bytes() + 1), "cudaMalloc");
+    constexpr std::size_t page = 4096;
+    const std::size_t lead = (page - (bytes() + 15) / 16 * 16 % page) % page;
+    devcomm::check_cuda(cudaMalloc(reinterpret_cast<void**>(&memory_), lead + bytes() + (count == 0 ? 1 : 0)),
+                        "cudaMalloc");
+    data_ = reinterpret_cast<T*>(memory_ + lead);
     devcomm::check_cuda(cudaMemsetAsync(data_, byte, bytes(), cudaStreamPerThread), "cudaMemsetAsync");
     finish("cudaMemsetAsync");
   }
   explicit device_array(const std::vector<T>& values) : device_array(values.size()) { write(values); }
   device_array(const device_array&) = delete;
   device_array& operator=(const device_array&) = delete;
-  ~device_array() { cudaFree(data_); }
+  ~device_array() { cudaFree(memory_); }
 
   [[nodiscard]] T* get() const { return data_; }
   [[nodiscard]] std::size_t size() const { return count_; }
@@ -97,6 +102,7 @@ class device_array {
  private:
   [[nodiscard]] std::size_t bytes() const { return count_ * sizeof(T); }
 
+  char* memory_ = nullptr;
   T* data_ = nullptr;
   std::size_t count_;
 };

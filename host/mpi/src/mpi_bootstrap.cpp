@@ -5,6 +5,7 @@
 #include "bootstrap/interruption.hpp"
 #include "util/deadline.hpp"
 #include "util/number_list.hpp"
+#include "util/process_stamp.hpp"
 
 #include <algorithm>
 #include <array>
@@ -47,8 +48,8 @@ struct announcement {
 };
 
 /// An all-gather with everything MPI may still write to or read from.
-struct exchange {
-  explicit exchange(std::size_t size) : heard(size), requests(2 * size, MPI_REQUEST_NULL), here(size, false) {}
+struct gathering {
+  explicit gathering(std::size_t size) : heard(size), requests(2 * size, MPI_REQUEST_NULL), here(size, false) {}
 
   announcement said{};
   std::vector<announcement> heard;
@@ -99,6 +100,7 @@ class mpi_ranks final : public bootstrap {
   }
 
   ~mpi_ranks() override {
+    if (!made_in_.here()) return;  // a forked child has no MPI
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized == 0 && broken_.empty()) MPI_Comm_free(&duplicate_);
@@ -116,7 +118,7 @@ class mpi_ranks final : public bootstrap {
     const std::string argument_problem =
         detail::problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
 
-    auto round = std::make_unique<exchange>(static_cast<std::size_t>(size_));
+    auto round = std::make_unique<gathering>(static_cast<std::size_t>(size_));
     try {
       announce(*round, {mine.size(), argument_problem.empty() ? 0U : 1U}, call, until);
       if (!argument_problem.empty()) throw invalid_argument(call + ": " + argument_problem);
@@ -136,7 +138,7 @@ class mpi_ranks final : public bootstrap {
     return " on rank " + std::to_string(rank_) + " of " + std::to_string(size_);
   }
 
-  void announce(exchange& round, announcement mine, const std::string& call, const detail::deadline& until) {
+  void announce(gathering& round, announcement mine, const std::string& call, const detail::deadline& until) {
     const auto size = static_cast<std::size_t>(size_);
     round.said = mine;
     round.heard[static_cast<std::size_t>(rank_)] = mine;
@@ -174,7 +176,7 @@ class mpi_ranks final : public bootstrap {
     }
   }
 
-  void compare(const exchange& round, const std::string& call) const {
+  void compare(const gathering& round, const std::string& call) const {
     for (std::size_t i = 0; i < round.heard.size(); ++i) {
       if (round.heard[i].bad_arguments == 0) continue;
       throw remote_error(call + ": rank " + std::to_string(i) + " failed: its arguments do not fit each other",
@@ -188,7 +190,7 @@ class mpi_ranks final : public bootstrap {
     }
   }
 
-  void move(exchange& round, std::span<const std::byte> mine, std::span<std::byte> all, const std::string& call,
+  void move(gathering& round, std::span<const std::byte> mine, std::span<std::byte> all, const std::string& call,
             const detail::deadline& until) {
     if (mine.empty()) return;
     round.mine.assign(mine.begin(), mine.end());
@@ -240,6 +242,7 @@ class mpi_ranks final : public bootstrap {
   std::string broken_;  ///< after a timeout or a loss no later round can succeed
   int broken_rank_ = 0;
   detail::interruption interrupted_;
+  detail::process_stamp made_in_;
 };
 
 }  // namespace

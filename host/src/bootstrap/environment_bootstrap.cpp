@@ -2,24 +2,42 @@
 #include <devcomm/host/error.hpp>
 
 #include "bootstrap/launcher.hpp"
+#include "bootstrap/launcher_secret.hpp"
 #include "bootstrap/tcp/socket.hpp"
 
+#include <atomic>
+#include <cstdio>
+
 namespace devcomm::host {
+namespace {
 
-bool launched_by_environment() { return detail::read_launcher(detail::process_variables()).has_value(); }
-
-process_environment read_process_environment() {
-  if (auto process = detail::read_launcher(detail::process_variables())) return *std::move(process);
+detail::launched_process require_launcher(const detail::environment& variables) {
+  if (auto process = detail::read_launcher(variables)) return *std::move(process);
   throw invalid_argument(
-      "read_process_environment: no launcher's variables are set; start the program with torchrun, mpirun or "
+      "read_process_environment: no launcher's variables are set; start the program with torchrun, mpirun, mpiexec or "
       "srun, or set DEVCOMM_RANK, DEVCOMM_SIZE and DEVCOMM_ROOT for each process");
 }
 
+/// On rank 0 alone, and once a process.
+void warn_of_secret(const std::string& warning, int rank) {
+  static constinit std::atomic<bool> warned{false};
+  if (warning.empty() || rank != 0 || warned.exchange(true)) return;
+  std::fputs(warning.c_str(), stderr);
+}
+
+}  // namespace
+
+bool launched_by_environment() { return detail::read_launcher(detail::process_variables()).has_value(); }
+
+process_environment read_process_environment() { return require_launcher(detail::process_variables()); }
+
 std::shared_ptr<bootstrap> environment_bootstrap(std::chrono::milliseconds limit) {
-  const process_environment process = read_process_environment();
+  const detail::environment variables = detail::process_variables();
+  const detail::launched_process process = require_launcher(variables);
   const detail::endpoint root = detail::parse_endpoint(process.root, "the address of rank 0");
-  const unique_id id(root.host, root.port, detail::launcher_secret(detail::process_variables(), process));
-  return tcp_bootstrap(id, process.rank, process.size, limit);
+  const detail::launcher_secret chosen = detail::choose_secret(variables, process);
+  warn_of_secret(chosen.warning, process.rank);
+  return tcp_bootstrap(unique_id(root.host, root.port, chosen.secret), process.rank, process.size, limit);
 }
 
 }  // namespace devcomm::host

@@ -1,8 +1,10 @@
 #include <devcomm/host/error.hpp>
 #include <devcomm/host/unique_id.hpp>
 
+#include "bootstrap/ports.hpp"
 #include "bootstrap/tcp/reserved_port.hpp"
 #include "bootstrap/tcp/socket.hpp"
+#include "util/environment.hpp"
 #include "util/hex.hpp"
 #include "util/random.hpp"
 
@@ -21,7 +23,7 @@ unique_id unique_id::create(const std::string& host, std::uint16_t port) {
                            "; give the name or address at which the other ranks reach rank 0");
   }
   const auto secret = detail::random_value<std::array<std::byte, secret_bytes>>();
-  if (port == 0) port = detail::reserve_port(host, secret);
+  if (port == 0) port = detail::reserve_port(host, secret, detail::given_ports(detail::process_variables()));
   return {host, port, secret};
 }
 

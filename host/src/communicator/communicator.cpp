@@ -30,12 +30,16 @@ std::shared_ptr<bootstrap> require(std::shared_ptr<bootstrap> ranks) {
 
 communicator::communicator(std::shared_ptr<bootstrap> ranks, communicator_options options) {
   const detail::range shown("communicator");
-  state_ = std::make_unique<state>("communicator", require(std::move(ranks)), options);
+  state_.reset(new state("communicator", require(std::move(ranks)), options));
 }
 communicator::communicator() noexcept = default;
 communicator::communicator(communicator&&) noexcept = default;
 communicator& communicator::operator=(communicator&&) noexcept = default;
 communicator::~communicator() = default;
+
+void communicator::destroyer::operator()(state* s) const noexcept {
+  if (s->made_in.here()) delete s;
+}
 
 int communicator::rank() const noexcept { return state_->rank(); }
 int communicator::size() const noexcept { return state_->size(); }
@@ -48,21 +52,24 @@ const properties& communicator::properties() const noexcept { return state_->pro
 symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name, devcomm::multimem::policy asked,
                                         code_place made) {
   const detail::range shown("allocate");
-  return symmetric_memory(std::make_unique<symmetric_memory::state>(
-      *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), asked), made));
+  return symmetric_memory(
+      std::unique_ptr<symmetric_memory::state, symmetric_memory::destroyer>(new symmetric_memory::state(
+          *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), asked), made)));
 }
 
 symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {
   const detail::range shown("register_memory");
-  return symmetric_memory(std::make_unique<symmetric_memory::state>(
-      *state_, detail::register_window(*state_, "register_memory", local, bytes, std::string(name)), made));
+  return symmetric_memory(
+      std::unique_ptr<symmetric_memory::state, symmetric_memory::destroyer>(new symmetric_memory::state(
+          *state_, detail::register_window(*state_, "register_memory", local, bytes, std::string(name)), made)));
 }
 
 requirements communicator::requirements() const { return devcomm::requirements(state_->lsa); }
 
 device_communicator communicator::create_device_comm(const devcomm::requirements& needs, code_place made) {
   const detail::range shown("create_device_comm");
-  return device_communicator(std::make_unique<device_communicator::state>(*state_, "create_device_comm", needs, made));
+  return device_communicator(std::unique_ptr<device_communicator::state, device_communicator::destroyer>(
+      new device_communicator::state(*state_, "create_device_comm", needs, made)));
 }
 
 std::unique_ptr<communicator> communicator::split(int color, int key) {
@@ -73,7 +80,7 @@ std::unique_ptr<communicator> communicator::split(int color, int key) {
   state_->agree.with_limit(2 * state_->agree.limit()).together("split", [&] {
     if (!start) return;
     child.reset(new communicator);
-    child->state_ = std::make_unique<state>("split", start(), *state_);
+    child->state_.reset(new state("split", start(), *state_));
   });
   return child;
 }
@@ -93,13 +100,16 @@ void communicator::barrier() {
   state_->agree.together("barrier", [] {});
 }
 
-void communicator::abort() noexcept { state_->aborts->abort(); }
+void communicator::abort() noexcept {
+  if (state_->made_in.here()) state_->aborts->abort();
+}
 bool communicator::aborted() const noexcept { return state_->aborts->aborted(); }
 int communicator::dead_rank() const noexcept { return state_->aborts->lost_rank(); }
 void communicator::check() const { state_->aborts->check(); }
 
 void detail::ended_rank::finish(communicator& returned) {
   const communicator::state& c = *returned.state_;
+  if (!c.made_in.here()) return;
   const std::chrono::milliseconds limit = c.options.kernel_timeout + c.options.limit;
   if (!c.devices.wait_until_idle(c.device, limit)) {
     throw timeout_error(detail::call_text("run_ranks", c.rank(), c.size()) + ": the function returned, and " +
@@ -110,7 +120,7 @@ void detail::ended_rank::finish(communicator& returned) {
   c.aborts->check_unseen();
 }
 void detail::ended_rank::leave(communicator& failed, const std::string& reason) noexcept {
-  failed.state_->leave(reason);
+  if (failed.state_->made_in.here()) failed.state_->leave(reason);
 }
 bool detail::ended_rank::follows_another(const communicator& failed) {
   return failed.state_->aborts->follows_another();

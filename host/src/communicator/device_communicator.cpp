@@ -15,8 +15,38 @@ using detail::call_text;
 
 static_assert(sizeof(failure_log) == 16 + failure_log::capacity * sizeof(failure_record),
               "kernels of the program write it: change device_comm::layout_version with it");
-static_assert(sizeof(devcomm::requirements) == 96,
+static_assert(sizeof(devcomm::requirements) == 128,
               "the program makes it: change device_comm::layout_version with its layout");
+
+namespace {
+
+void check_network(const detail::rank_context& context, const network_request& asked) {
+  if (asked.asked > 1) {
+    throw invalid_argument(
+        "the requirements have gin::contexts twice; ask once for all contexts, signals and counters");
+  }
+  if (!context.properties.network.available) {
+    throw not_supported("the requirements have gin::contexts, and there is no network: " +
+                        context.properties.network.reason);
+  }
+  if (asked.peers != static_cast<std::uint32_t>(context.size())) {
+    throw invalid_argument("gin::contexts were made for a team of " + std::to_string(asked.peers) +
+                           " ranks; give it world() of this communicator, which has " + std::to_string(context.size()));
+  }
+  constexpr std::uint64_t most = 1 << 20;
+  if (std::uint64_t{asked.signals} + asked.counters > most) {
+    throw invalid_argument("gin::contexts asks for " + std::to_string(asked.signals) + " signals and " +
+                           std::to_string(asked.counters) + " counters in a context; at most " + std::to_string(most) +
+                           " in all");
+  }
+  if (asked.contexts == 0) throw invalid_argument("gin::contexts asks for no context; count is at least 1");
+  if (asked.depth < 2 || (asked.depth & (asked.depth - 1)) != 0) {
+    throw invalid_argument("gin::contexts has a depth of " + std::to_string(asked.depth) +
+                           "; give a power of two from 2 on");
+  }
+}
+
+}  // namespace
 
 device_communicator::state::state(detail::rank_context& context, const std::string& call,
                                   const devcomm::requirements& needs, code_place made)
@@ -54,6 +84,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
                           "): ranks beyond it cannot be reached by load and store; run on one host and without a "
                           "smaller DEVCOMM_LSA_SIZE, or use a kernel that crosses LSA teams");
     }
+    if (needs.network().asked != 0) check_network(context, needs.network());
     if (needs.whole_lines() && !context.properties.ll128.available) {
       throw not_supported("the requirements have LL128 mailboxes, whose lines of 128 bytes would not stay whole: " +
                           context.properties.ll128.reason + "; ask for LL or Lamport mailboxes");
@@ -63,7 +94,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     if (watch) {
       waits_ = std::make_unique<detail::watched_waits>(
           context.devices, context.devices, context.device,
-          detail::watched_name{context.rank(), context.size(), context.peers[0].identity, number_});
+          detail::watched_name{context.rank(), context.size(), context.identity, number_});
     }
     return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u};
   });
@@ -104,15 +135,35 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
       header.waits = waits_->table();
       header.slots = reinterpret_cast<wait_slots*>(comm_.resources.local + places);
     }
-    context.devices.copy(context.device, comm_.resources.local, &header, sizeof header);
+    context.devices.copy(context.device, comm_.resources.local, &header, sizeof header, context.agree.limit_of_work());
   });
+  if (needs.network().asked != 0) open_network(context, call, needs.network());
   aborts_->attach(comm_.failures, number_);
   entry_ = std::make_unique<detail::live_objects::entry>(context.objects,
                                                          "device communicator " + std::to_string(number_), made);
 }
 
+void device_communicator::state::open_network(detail::rank_context& context, const std::string& call,
+                                              const network_request& asked) {
+  context.agree.together(call, [&] {
+    // Device communicators of one number are one on all ranks. Windows are told from them by the team's first rank.
+    const auto network = context.process->share<detail::process_network>(number_, -1);
+    proxy_ = std::make_unique<detail::proxy>(
+        context.devices, context.device, context.rank(), asked, network, context.window_ids,
+        [aborts = aborts_, log = comm_.failures](const std::string& text) { aborts->fail(log, text); });
+    const std::uint64_t stride = gin::queue_layout{asked.peers, asked.signals, asked.counters}.bytes();
+    for (std::uint32_t i = 0; i < asked.contexts; ++i) {
+      const gin::context_record record = proxy_->record(i);
+      context.devices.copy(context.device, comm_.resources.local + asked.offset + i * stride, &record, sizeof record,
+                           context.agree.limit_of_work());
+    }
+    proxy_->start();
+  });
+}
+
 device_communicator::state::~state() {
   if (watch_.unwinding()) give_up();
+  proxy_.reset();
   aborts_->detach(comm_.failures);
 }
 
@@ -135,12 +186,17 @@ void device_communicator::state::give_up() noexcept {
                  comm_.rank, comm_.size, problem.what());
   }
   // Owned by nobody from here on.
+  if (proxy_) proxy_->abandon();
   static_cast<void>(log_.release());
   static_cast<void>(waits_.release());
   static_cast<void>(new (std::nothrow) detail::window_state(std::move(resources_)));
 }
 
-device_communicator::device_communicator(std::unique_ptr<state> s) : state_(std::move(s)) {}
+void device_communicator::destroyer::operator()(state* s) const noexcept {
+  if (s->made_in().here()) delete s;
+}
+
+device_communicator::device_communicator(std::unique_ptr<state, destroyer> s) : state_(std::move(s)) {}
 device_communicator::device_communicator(device_communicator&&) noexcept = default;
 device_communicator& device_communicator::operator=(device_communicator&&) noexcept = default;
 device_communicator::~device_communicator() = default;

@@ -7,6 +7,8 @@
 
 #include "diagnostics/watched_waits.hpp"
 #include "memory/window_state.hpp"
+#include "transport/proxy.hpp"
+#include "util/process_stamp.hpp"
 #include "util/unwinding.hpp"
 
 #include <memory>
@@ -30,13 +32,17 @@ class device_communicator::state {
     return detail::read_failures(*comm_.failures);
   }
   void check() const { aborts_->check(comm_.failures); }
+  [[nodiscard]] const detail::process_stamp& made_in() const noexcept { return made_in_; }
 
  private:
+  /// *Collective*: makes the queues that `asked` describes.
+  void open_network(detail::rank_context& context, const std::string& call, const network_request& asked);
   /// An exception destroys it while kernels may use it: ends their waits, on other ranks too, and waits for those of
   /// this device. What they may still use after that is never freed.
   void give_up() noexcept;
 
   detail::unwinding_watch watch_;
+  detail::process_stamp made_in_;
   device_comm comm_{};
   trace_rings trace_{};
   detail::backend& devices_;
@@ -47,6 +53,7 @@ class device_communicator::state {
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched
   detail::window_state resources_;
+  std::unique_ptr<detail::proxy> proxy_;  // null where no context was asked for
   std::unique_ptr<detail::live_objects::entry> entry_;
 };
 

@@ -2,17 +2,12 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "communicator/outside_address.hpp"
 #include "util/environment.hpp"
-
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
+#include "util/interfaces.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -41,24 +36,6 @@ std::vector<int> members_of_child(const std::vector<choice>& choices, int rank) 
   return members;
 }
 
-/// An address of this host that other hosts can use: `DEVCOMM_ADDRESS`, else the first of an
-/// interface that is up and not the loopback.
-std::string outside_address() {
-  if (const auto given = process_variables()("DEVCOMM_ADDRESS")) return *given;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) throw system_error(std::string("getifaddrs failed: ") + std::strerror(errno));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
-  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
-    if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    sockaddr_in address{};
-    std::memcpy(&address, each->ifa_addr, sizeof address);
-    std::array<char, INET_ADDRSTRLEN> text{};
-    if (::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size()) != nullptr) return text.data();
-  }
-  throw not_supported("this host has no network address for ranks on other hosts; set DEVCOMM_ADDRESS");
-}
-
 }  // namespace
 
 child_bootstrap plan_child(rank_context& parent, const std::string& call, int color, int key) {
@@ -85,7 +62,10 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
     const rank_info& me = parent.peers[static_cast<std::size_t>(parent.rank())];
     const bool one_host =
         all([&](int member) { return parent.peers[static_cast<std::size_t>(member)].host == me.host; });
-    const std::string id = unique_id::create(one_host ? "127.0.0.1" : outside_address()).to_string();
+    const auto outside = [&] {
+      return outside_address(process_variables(), parent.agree.local_address(), interface_addresses());
+    };
+    const std::string id = unique_id::create(one_host ? "127.0.0.1" : outside()).to_string();
     if (id.size() >= mine.id.size()) {
       throw invalid_argument("DEVCOMM_ADDRESS is longer than " + std::to_string(mine.id.size() / 2) +
                              " characters; give a host name or address");

@@ -1,16 +1,19 @@
 #include "communicator/write_trace.hpp"
 #include "communicator/device_communicator_state.hpp"
+#include "communicator/trace_parts.hpp"
 #include "diagnostics/trace_data.hpp"
 #include "rank/rank_context.hpp"
 
 #include <devcomm/host/error.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace devcomm::host::detail {
 namespace {
@@ -29,22 +32,22 @@ void write_file(const std::string& path, const std::string& text) {
 void write_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_rings& room,
                  const std::string& path) {
   const auto bytes = static_cast<std::size_t>(room.bytes());
-  const std::vector<std::byte> all = context.agree.gather_bytes(call, bytes, [&](std::span<std::byte> mine) {
+  const auto read = [&](std::span<std::byte> mine) {
     if (room.spans == 0) {
       throw invalid_argument(
           "this device communicator has no room for a trace; ask for it by requirements().with(tracing{...})");
     }
-    context.devices.read(context.device, mine.data(), comm.resources.local + room.offset, bytes);
+    context.devices.read(context.device, mine.data(), comm.resources.local + room.offset, bytes,
+                         context.agree.limit_of_work());
+  };
+  std::vector<rank_trace> traces;
+  bring_to_first_rank(context, call, bytes, read, [&](int rank, std::span<const std::byte> part) {
+    traces.push_back(read_trace(rank, room, part));
   });
   context.agree.together(call, [&] {
     if (context.rank() != 0) return;
-    std::vector<rank_trace> traces;
-    bool empty = true;
-    for (int rank = 0; rank < context.size(); ++rank) {
-      const auto part = std::span(all).subspan(static_cast<std::size_t>(rank) * bytes, bytes);
-      traces.push_back(read_trace(rank, room, part));
-      empty = empty && traces.back().rings.empty() && traces.back().unplaced == 0;
-    }
+    const bool empty = std::all_of(traces.begin(), traces.end(),
+                                   [](const rank_trace& each) { return each.rings.empty() && each.unplaced == 0; });
     if (empty) throw invalid_argument("no span was recorded; compile the kernels with -DDEVCOMM_TRACE=1");
     const bool one_clock = context.devices.traits().one_clock && context.local_ranks.size() == traces.size();
     const auto offsets = one_clock ? std::vector<clock_offset>(traces.size()) : align_clocks(traces);
@@ -54,7 +57,9 @@ void write_trace(rank_context& context, const std::string& call, const device_co
 
 void clear_trace(rank_context& context, const std::string& call, const device_comm& comm, const trace_rings& room) {
   context.agree.together(call, [&] {
-    if (room.spans != 0) context.devices.zero(context.device, comm.resources.local + room.offset, room.records());
+    if (room.spans != 0)
+      context.devices.zero(context.device, comm.resources.local + room.offset, room.records(),
+                           context.agree.limit_of_work());
   });
 }
 

@@ -5,6 +5,7 @@
 namespace devcomm::host::detail {
 namespace {
 
+[[noreturn]] void no_network() { throw not_supported("this backend has no network"); }
 [[noreturn]] void no_multicast() { throw not_supported("this backend has no multicast"); }
 
 }  // namespace
@@ -21,5 +22,15 @@ std::unique_ptr<multicast_object> sharing_port::import_multicast_bytes(handle_ki
                                                                        std::size_t) {
   no_multicast();
 }
+
+capability network_port::network() { return {false, "this version has no network transport for these devices"}; }
+
+std::unique_ptr<companion> network_port::accompany(int, std::function<bool(const choose_next&)>) { no_network(); }
+
+void network_port::move(void*, const void*, std::size_t) { no_network(); }
+
+std::uint64_t network_port::load(const std::uint64_t*) { no_network(); }
+
+void network_port::store(std::uint64_t*, std::uint64_t) { no_network(); }
 
 }  // namespace devcomm::host::detail

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -129,7 +130,8 @@ struct backend_traits {
   capability timing{true, "GPU clocks"};
 };
 
-/// Memory of the devices of this process.
+/// Memory of the devices of this process. Giving it back never waits for kernels: what they may still use is kept until
+/// they are over.
 class memory_port {
  public:
   virtual ~memory_port() = default;
@@ -150,10 +152,13 @@ class memory_port {
   [[nodiscard]] virtual std::unique_ptr<host_memory> allocate_host(int device, std::size_t bytes) = 0;
   /// Plain device memory for tables; freed by the returned owner.
   [[nodiscard]] virtual std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) = 0;
-  /// From the host and back; all are complete on return.
-  virtual void zero(int device, void* destination, std::size_t bytes) = 0;
-  virtual void copy(int device, void* destination, const void* source, std::size_t bytes) = 0;
-  virtual void read(int device, void* destination, const void* source, std::size_t bytes) = 0;
+  /// From the host and back; all are complete on return. They throw `timeout_error` where kernels keep the device from
+  /// it for `limit`.
+  virtual void zero(int device, void* destination, std::size_t bytes, std::chrono::milliseconds limit) = 0;
+  virtual void copy(int device, void* destination, const void* source, std::size_t bytes,
+                    std::chrono::milliseconds limit) = 0;
+  virtual void read(int device, void* destination, const void* source, std::size_t bytes,
+                    std::chrono::milliseconds limit) = 0;
 };
 
 /// Memory of other devices and processes.
@@ -200,6 +205,35 @@ class sharing_port {
   [[nodiscard]] virtual std::unique_ptr<opened_memory> open_pointer(int device, std::span<const std::byte> handle) = 0;
 };
 
+/// Chooses which of so many things, at least one, happens next.
+using choose_next = std::function<std::uint32_t(std::uint32_t)>;
+
+/// Work that goes on beside kernels until this is destroyed, which waits until there is none left.
+class companion {
+ public:
+  virtual ~companion() = default;
+};
+
+/// What the network's proxy does while kernels run. Only for backends whose `network()` is available.
+class network_port {
+ public:
+  virtual ~network_port() = default;
+
+  /// Whether the ranks of one process can put to each other here.
+  [[nodiscard]] virtual capability network();
+  /// Calls `step` of `rank` again and again while kernels run on any device. It does a part of its work, whichever it
+  /// is told to choose where several could be next, and returns whether there was any. It calls only the next three,
+  /// and does not throw.
+  [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank, std::function<bool(const choose_next&)> step);
+  /// Moves bytes between memories of this process, those of devices included. They have been moved on return, and
+  /// kernels that acquire a later `store` see them.
+  virtual void move(void* destination, const void* source, std::size_t bytes);
+  /// A word of host memory that kernels store: acquires.
+  [[nodiscard]] virtual std::uint64_t load(const std::uint64_t* word);
+  /// One that kernels load: releases.
+  virtual void store(std::uint64_t* word, std::uint64_t value);
+};
+
 /// What watches kernels, and what names things in messages. A backend without messages of its own implements only
 /// `wait_until_idle`.
 class observing_port {
@@ -232,8 +266,8 @@ class observing_port {
   [[nodiscard]] virtual bool wait_until_idle(int device, std::chrono::milliseconds limit) = 0;
 };
 
-/// Devices and their three ports: the CUDA driver's or the simulator's.
-class backend : public memory_port, public sharing_port, public observing_port {
+/// Devices and their ports: the CUDA driver's or the simulator's.
+class backend : public memory_port, public sharing_port, public observing_port, public network_port {
  public:
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual backend_traits traits() const { return {}; }

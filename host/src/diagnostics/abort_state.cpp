@@ -84,9 +84,22 @@ void abort_state::give_up(failure_log* log) noexcept {
   end_waits(*log);
 }
 
+void abort_state::fail(failure_log* log, const std::string& text) noexcept {
+  const std::lock_guard lock(mutex_);
+  began_here_ = began_here_ || !heard_of_another_;
+  try {
+    for (attached& each : logs_) {
+      if (each.log == log && each.network_failure.empty()) each.network_failure = text;
+    }
+  } catch (const std::exception&) {
+    // Out of memory: the waits end without the text.
+  }
+  end_waits(*log);
+}
+
 void abort_state::attach(failure_log* log, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  logs_.push_back({log, number});
+  logs_.push_back({log, number, 0, false, {}, false});
   if (aborted() || given_up_.contains(number)) end_waits(*log);
 }
 
@@ -94,9 +107,13 @@ void abort_state::detach(failure_log* log) noexcept {
   const std::lock_guard lock(mutex_);
   try {
     past_unseen_ = past_unseen_ || std::any_of(logs_.begin(), logs_.end(), [&](const attached& each) {
-                     return each.log == log && !each.given_up && read_failures(*log).size() > each.seen;
+                     if (each.log != log || each.given_up) return false;
+                     return read_failures(*log).size() > each.seen || has_unseen_network_failure(each);
                    });
-    const std::string text = sentences(*log);
+    std::string text = sentences(*log);
+    for (const attached& each : logs_) {
+      if (each.log == log && !each.network_failure.empty()) text += "\n  " + each.network_failure;
+    }
     const bool room = past_failures_.size() < most_past_bytes;
     if (room) past_failures_ += text;
     past_incomplete_ = past_incomplete_ || (!room && !text.empty());
@@ -148,10 +165,22 @@ void abort_state::check(const failure_log* only) const {
   if (const loss* const gone = given_up(only)) {
     throw remote_error(call + ": " + gone->text + "; destroy it here too" + fetch_sentences(only), gone->rank);
   }
+  if (const std::string failed = fetch_network_failure(only); !failed.empty()) {
+    throw kernel_error(call + failed + fetch_sentences(only));
+  }
   throw_failures(call, fetch_sentences(only));
   if (aborted()) {
     throw kernel_error(call + ": abort() was called; destroy this communicator and make a new one to go on");
   }
+}
+
+std::string abort_state::fetch_network_failure(const failure_log* only) const {
+  for (attached& each : logs_) {
+    if (each.network_failure.empty() || (only != nullptr && each.log != only)) continue;
+    each.network_seen = true;
+    return ": " + each.network_failure;
+  }
+  return {};
 }
 
 std::string abort_state::fetch_sentences(const failure_log* only) const {
@@ -180,7 +209,7 @@ void abort_state::check_unseen() const {
   {
     const std::lock_guard lock(mutex_);
     const bool unseen = past_unseen_ || std::any_of(logs_.begin(), logs_.end(), [](const attached& each) {
-                          return read_failures(*each.log).size() > each.seen;
+                          return read_failures(*each.log).size() > each.seen || has_unseen_network_failure(each);
                         });
     if (!unseen || aborted_here_) return;
   }

@@ -40,6 +40,9 @@ class abort_state {
   /// This rank gives up device communicator `log`: ends its waits.
   void give_up(failure_log* log) noexcept;
 
+  /// An operation of the network that kernels with `log` posted cannot be done, as `text` says: ends their waits.
+  void fail(failure_log* log, const std::string& text) noexcept;
+
   /// Until `detach`, an abort is stored in `log`, that of device communicator `number`, too.
   void attach(failure_log* log, std::uint64_t number);
   /// `check` still throws the failures that `log` holds now.
@@ -69,11 +72,19 @@ class abort_state {
     std::uint64_t number;
     std::size_t seen = 0;   ///< failures that the caller knows
     bool given_up = false;  ///< here, by an exception, which the caller knows
+    std::string network_failure;
+    bool network_seen = false;  ///< the caller knows it
   };
+  [[nodiscard]] static bool has_unseen_network_failure(const attached& each) {
+    return !each.network_failure.empty() && !each.network_seen;
+  }
   /// Call it with `mutex_`.
   void store_abort() noexcept;
   /// Of the first device communicator that a peer gave up, `only` or any; null if there is none. Call it with `mutex_`.
   [[nodiscard]] const loss* given_up(const failure_log* only) const;
+  /// Of `only` or any: ": " and what the network could not do, which is seen then; empty for nothing. Call it with
+  /// `mutex_`.
+  [[nodiscard]] std::string fetch_network_failure(const failure_log* only) const;
   /// Of all device communicators, past and present, or of `only`; they are seen then. Call it with `mutex_`.
   [[nodiscard]] std::string fetch_sentences(const failure_log* only) const;
 

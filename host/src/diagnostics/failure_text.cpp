@@ -32,7 +32,12 @@ std::string text(const call_contract& call, bool with_root) {
          (with_root ? " with root " + std::to_string(call.root) : "");
 }
 
+bool waits_for_proxy(const failure_record& record) {
+  return record.what == operation::gin_post || record.what == operation::gin_flush;
+}
+
 std::string name(const failure_record& record, int rank, std::uint32_t index) {
+  if (waits_for_proxy(record)) return "the proxy";
   if (record.among_groups == 0) return detail::peer_text(rank);
   return std::string("the group of ") + to_string(record.what) + " " + std::to_string(index);
 }
@@ -93,8 +98,11 @@ std::string message_difference(const failure_record& record) {
 }  // namespace
 
 std::string describe(const failure_record& record) {
-  const std::string place = "rank " + std::to_string(record.rank) + ", block " + std::to_string(record.block) + ": " +
-                            detail::place_text(record.what, record.window, std::array{record.index});
+  std::string place = "rank " + std::to_string(record.rank) + ", block " + std::to_string(record.block) + ": " +
+                      detail::place_text(record.what, record.window, std::array{record.index});
+  if (record.what == operation::gin_signal || record.what == operation::gin_counter)
+    place += " of context " + std::to_string(record.peer_index);
+  if (waits_for_proxy(record) && record.peer >= 0) place += ", to rank " + std::to_string(record.peer) + ",";
   const bool is_message = record.what == operation::message_send || record.what == operation::message_receive;
   if (record.outcome == status::mismatch && is_message) return place + ": mismatch: " + message_difference(record);
   if (record.outcome == status::mismatch) return place + ": launch mismatch: " + difference(record);

@@ -2,6 +2,7 @@
 #include <devcomm/multimem/window_record.hpp>
 
 #include "memory/window_state.hpp"
+#include "rank/forgetting.hpp"
 
 #include <algorithm>
 #include <array>
@@ -20,6 +21,7 @@ struct wish {
   std::uint64_t bytes = 0;
   std::uint64_t granularity = 1;  ///< of the multicast object
   policy multimem = policy::none;
+  std::uint32_t unused = 0;  ///< no padding: what is alike travels once
 };
 
 /// How others open a rank's memory, or the team's multicast object, unless by a descriptor.
@@ -40,12 +42,6 @@ struct handle_bytes {
   }
 };
 
-/// The first that a rank sends.
-struct offer {
-  wish asked;
-  handle_bytes handle;  ///< of its memory, unless that is made later
-};
-
 const char* name_of(policy multimem) {
   switch (multimem) {
     case policy::none: return "multimem_policy::none";
@@ -55,11 +51,11 @@ const char* name_of(policy multimem) {
   return "an unknown value";
 }
 
-void require_same_wish(const rank_context& context, const std::string& call, const std::vector<offer>& offers) {
+void require_same_wish(const rank_context& context, const std::string& call, const std::vector<wish>& wishes) {
   const std::string start = call_text(call, context.rank(), context.size()) + ": rank ";
-  const wish& first = offers[0].asked;
-  for (std::size_t i = 1; i < offers.size(); ++i) {
-    const wish& other = offers[i].asked;
+  const wish& first = wishes[0];
+  for (std::size_t i = 1; i < wishes.size(); ++i) {
+    const wish& other = wishes[i];
     if (other.bytes != first.bytes) {
       throw invalid_argument(start + std::to_string(i) + " asked for " + std::to_string(other.bytes) +
                              " bytes and rank 0 for " + std::to_string(first.bytes) +
@@ -84,24 +80,6 @@ std::vector<int> other_processes(const rank_context& context) {
   return firsts;
 }
 
-/// Drops descriptors of a window that fails, which would keep its peers' memory, unless `keep` is called.
-class forgetting {
- public:
-  forgetting(const rank_context& context, std::uint64_t number) : context_(context), number_(number) {}
-  ~forgetting() {
-    if (number_ != 0 && context_.handle == handle_kind::file_descriptor)
-      context_.process->links().forget_memory(number_);
-  }
-  forgetting(const forgetting&) = delete;
-  forgetting& operator=(const forgetting&) = delete;
-
-  void keep() noexcept { number_ = 0; }
-
- private:
-  const rank_context& context_;
-  std::uint64_t number_;
-};
-
 /// The steps of one call of `allocate`, on one rank.
 class allocation_steps {
  public:
@@ -109,7 +87,7 @@ class allocation_steps {
       : context_(context), call_(call), bytes_(bytes), multimem_(multimem) {}
 
   [[nodiscard]] window_state run(const std::string& name) {
-    forgetting on_failure(context_, number_);  // once all ranks know of it
+    forgetting on_failure(context_, context_.handle == handle_kind::file_descriptor ? number_ : 0);
     const std::vector<handle_bytes> handles = make_memory();
     window_state state(context_, number_, bytes_, name);
     map(state, handles);
@@ -124,28 +102,31 @@ class allocation_steps {
       parts.push_back({state.window.lsa_pointer(member), bytes_, rounded_, lsa_.world_rank(member)});
     }
     state.label = context_.devices.label(state.name, parts);
+    state.listing = context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name});
     return state;
   }
 
  private:
-  /// Handles of the memory of all ranks. Where multimem is asked for, its granularity is agreed on first.
+  /// Handles of the memory of the team's members, as elements of a list of all ranks. Where multimem is asked for, its
+  /// granularity is agreed on first.
   [[nodiscard]] std::vector<handle_bytes> make_memory() {
-    const std::vector<offer> offers = context_.agree.gather(call_, [&] {
-      offer mine{check_wish(), {}};
-      if (multimem_ == policy::none) mine.handle = create(context_.granularity);
+    const auto [wishes, offers] = context_.agree.gather_notes_and_group(call_, context_.name_of_lsa(), [&] {
+      std::pair<wish, handle_bytes> mine{check_wish(), {}};
+      if (multimem_ == policy::none) mine.second = create(context_.granularity);
       return mine;
     });
-    require_same_wish(context_, call_, offers);
-    if (multimem_ == policy::none) {
-      std::vector<handle_bytes> handles(offers.size());
-      std::transform(offers.begin(), offers.end(), handles.begin(), [](const offer& each) { return each.handle; });
-      return handles;
-    }
+    require_same_wish(context_, call_, wishes);
+    if (multimem_ == policy::none) return offers.spread(context_.size());
     for (int member = 0; member < lsa_.size; ++member) {
-      const wish& theirs = offers[static_cast<std::size_t>(lsa_.world_rank(member))].asked;
+      const wish& theirs = wishes[static_cast<std::size_t>(lsa_.world_rank(member))];
       multicast_granularity_ = std::lcm(multicast_granularity_, std::max(theirs.granularity, std::uint64_t{1}));
     }
-    return context_.agree.gather(call_, [&] { return create(std::lcm(context_.granularity, multicast_granularity_)); });
+    return gather_in_team([&] { return create(std::lcm(context_.granularity, multicast_granularity_)); });
+  }
+
+  template <class Work>
+  [[nodiscard]] std::vector<handle_bytes> gather_in_team(Work work) {
+    return context_.agree.gather_group(call_, context_.name_of_lsa(), work).spread(context_.size());
   }
 
   [[nodiscard]] wish check_wish() {
@@ -159,7 +140,7 @@ class allocation_steps {
       throw not_supported("multimem is required, and there is no multicast: " + there.reason +
                           "; ask for multimem_policy::or_software, which then loads from and stores to each member");
     }
-    wish mine{bytes_, 1, multimem_};
+    wish mine{bytes_, 1, multimem_, 0};
     if (has_multicast()) mine.granularity = context_.devices.multicast_granularity(lsa_.size, context_.handle);
     return mine;
   }
@@ -190,7 +171,7 @@ class allocation_steps {
       });
       state.window.base = space_->base();
       state.window.local = space_->base() + static_cast<std::size_t>(lsa_.rank) * stride;
-      context_.devices.zero(context_.device, state.window.local, rounded_);
+      context_.devices.zero(context_.device, state.window.local, rounded_, context_.agree.limit_of_work());
     });
     state.window.stride = stride;
   }
@@ -199,7 +180,7 @@ class allocation_steps {
   /// steps all ranks meet. LSA teams without multicast meet with the others.
   void add_multimem(window_state& state) {
     const bool first = has_multicast() && lsa_.rank == 0;
-    const std::vector<handle_bytes> objects = context_.agree.gather(call_, [&] {
+    const std::vector<handle_bytes> objects = gather_in_team([&] {
       if (!first) return handle_bytes{};
       space_->multicast().open([&] { return context_.devices.create_multicast(lsa_.size, rounded_, context_.handle); });
       return hand_over(space_->multicast().object(), window_piece::multicast);
@@ -218,7 +199,8 @@ class allocation_steps {
         record.address =
             space_->map_multicast(context_.devices, rounded_, std::lcm(context_.granularity, multicast_granularity_));
       state.table = context_.devices.allocate_device(context_.device, sizeof record);
-      context_.devices.copy(context_.device, state.table->data(), &record, sizeof record);
+      context_.devices.copy(context_.device, state.table->data(), &record, sizeof record,
+                            context_.agree.limit_of_work());
     });
     state.window.table = reinterpret_cast<char* const*>(state.table->data());
     state.multimem = context_.properties.multicast;

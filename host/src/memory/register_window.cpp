@@ -16,7 +16,6 @@ namespace {
 
 /// What a rank sends about the memory that it registers.
 struct registration {
-  std::uint64_t bytes = 0;
   std::uint64_t pointer = 0;  ///< meaningful to ranks of the same process
   std::uint64_t offset = 0;   ///< of the pointer in the allocation that `handle` opens
   std::uint32_t handle_bytes = 0;
@@ -43,14 +42,17 @@ window_state register_window(rank_context& context, const std::string& call, voi
   const std::uint64_t number = ++context.windows;
   const team lsa = context.lsa;
 
-  const std::vector<registration> all = context.agree.gather(call, [&] {
+  const auto [sizes, team] = context.agree.gather_notes_and_group(call, context.name_of_lsa(), [&] {
     if (local == nullptr) throw invalid_argument("the pointer is null; give memory from cudaMalloc");
     if (bytes == 0) throw invalid_argument("0 bytes; register at least 1");
     registration mine;
-    mine.bytes = bytes;
     mine.pointer = reinterpret_cast<std::uintptr_t>(local);
     context.devices.check_pointer(context.device, local, bytes, lsa.size > 1);
-    if (context.handle == handle_kind::none) return mine;
+    if (context.handle == handle_kind::none) return std::pair(bytes, mine);
+    if (const capability& ipc = context.properties.cuda_ipc; !ipc.available) {
+      throw not_supported("CUDA IPC, which memory of other processes needs, is not available: " + ipc.reason +
+                          "; or use communicator::allocate");
+    }
     const sharing_port::exported_pointer exported = context.devices.export_pointer(context.device, local);
     if (exported.handle.size() > mine.handle.size()) {
       throw system_error("an IPC handle of " + std::to_string(exported.handle.size()) +
@@ -59,15 +61,16 @@ window_state register_window(rank_context& context, const std::string& call, voi
     mine.offset = exported.offset;
     mine.handle_bytes = static_cast<std::uint32_t>(exported.handle.size());
     std::copy(exported.handle.begin(), exported.handle.end(), mine.handle.begin());
-    return mine;
+    return std::pair(bytes, mine);
   });
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    if (all[i].bytes == all[0].bytes) continue;
+  for (std::size_t i = 1; i < sizes.size(); ++i) {
+    if (sizes[i] == sizes[0]) continue;
     throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
-                           " registers " + std::to_string(all[i].bytes) + " bytes and rank 0 " +
-                           std::to_string(all[0].bytes) + "; register the same size on every rank");
+                           " registers " + std::to_string(sizes[i]) + " bytes and rank 0 " + std::to_string(sizes[0]) +
+                           "; register the same size on every rank");
   }
 
+  const std::vector<registration> all = team.spread(context.size());
   window_state state(context, number, bytes, name);
   std::vector<window_part> parts;
   context.agree.together(call, [&] {
@@ -91,13 +94,15 @@ window_state register_window(rank_context& context, const std::string& call, voi
     }
     const std::size_t table_bytes = addresses.size() * sizeof(char*);
     state.table = context.devices.allocate_device(context.device, table_bytes);
-    context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes);
+    context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes,
+                         context.agree.limit_of_work());
   });
   state.window.table = reinterpret_cast<char* const*>(state.table->data());
   state.window.local = static_cast<char*>(local);
   state.multimem.reason =
       "registered memory comes from cudaMalloc, which cannot be bound to a multicast object; use allocate";
   state.label = context.devices.label(state.name, parts);
+  state.listing = context.window_ids->list(state.window.id, {state.window.local, bytes, state.name});
   state.handle_type = context.handle == handle_kind::none ? "same process" : "CUDA IPC";
   return state;
 }

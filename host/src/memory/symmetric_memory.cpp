@@ -4,7 +4,11 @@
 
 namespace devcomm::host {
 
-symmetric_memory::symmetric_memory(std::unique_ptr<state> s) : state_(std::move(s)) {}
+void symmetric_memory::destroyer::operator()(state* s) const noexcept {
+  if (s->made_in.here()) delete s;
+}
+
+symmetric_memory::symmetric_memory(std::unique_ptr<state, destroyer> s) : state_(std::move(s)) {}
 symmetric_memory::symmetric_memory(symmetric_memory&&) noexcept = default;
 symmetric_memory& symmetric_memory::operator=(symmetric_memory&&) noexcept = default;
 symmetric_memory::~symmetric_memory() = default;

@@ -5,6 +5,7 @@
 #include <devcomm/host/communicator.hpp>
 
 #include "memory/window_state.hpp"
+#include "util/process_stamp.hpp"
 
 namespace devcomm::host {
 
@@ -13,6 +14,8 @@ class symmetric_memory::state : public detail::window_state {
   state(const detail::rank_context& context, detail::window_state held, code_place made)
       : window_state(std::move(held)),
         entry_(context.objects, this->name + " of " + std::to_string(this->bytes) + " bytes", made) {}
+
+  detail::process_stamp made_in;
 
  private:
   detail::live_objects::entry entry_;

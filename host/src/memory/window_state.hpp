@@ -8,6 +8,7 @@
 #include "device/backend.hpp"
 #include "memory/window_mapping.hpp"
 #include "rank/rank_context.hpp"
+#include "rank/window_table.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +39,8 @@ struct window_state {
   std::shared_ptr<window_mapping> space;               ///< strided: the memory and its mappings
   std::vector<std::shared_ptr<opened_memory>> opened;  ///< table: memory of other processes
   std::unique_ptr<opened_memory> table;                ///< on the device: addresses, or the record of multimem
-  std::unique_ptr<memory_label> label;                 ///< destroyed first
+  std::unique_ptr<memory_label> label;
+  std::unique_ptr<window_table::listing> listing;  ///< destroyed first
 };
 
 /// *Collective*: zeroed memory of `bytes` on every rank, mapped for the LSA team.

@@ -1,5 +1,7 @@
 #include "rank/agreement.hpp"
 
+#include "util/sha256.hpp"
+
 #include <devcomm/host/error.hpp>
 
 #include <algorithm>
@@ -10,50 +12,17 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// Whether a failure began on the rank that reports it, or follows from another.
-enum class outcome : std::uint32_t { success = 0, own_failure = 1, consequence = 2 };
+constexpr std::size_t longest_text = 504;
 
-/// Precedes each rank's part.
-struct verdict {
-  outcome result = outcome::success;
-  std::int32_t culprit = -1;
-  std::array<char, 504> text{};
-
-  void set(const std::exception_ptr& failure, int rank) noexcept {
-    try {
-      std::rethrow_exception(failure);
-    } catch (const remote_error& e) {
-      set(outcome::consequence, e.rank(), e.what());
-    } catch (const timeout_error& e) {
-      set(outcome::consequence, rank, e.what());
-    } catch (const std::exception& e) {
-      set(outcome::own_failure, rank, e.what());
-    } catch (...) {
-      set(outcome::own_failure, rank, "an exception that is not a std::exception");
-    }
+/// What the exception says.
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
   }
-
-  void set(outcome what, int who, const char* why) noexcept {
-    result = what;
-    culprit = who;
-    const std::size_t length = std::min(std::strlen(why), text.size() - 1);
-    std::memcpy(text.data(), why, length);
-    text[length] = '\0';
-  }
-};
-
-/// The rank to name: the first whose failure began with itself, else the first that failed.
-const verdict* find_failure(const std::vector<verdict>& verdicts, int& reporter) {
-  const verdict* found = nullptr;
-  for (std::size_t i = 0; i < verdicts.size(); ++i) {
-    const verdict& each = verdicts[i];
-    if (each.result == outcome::success) continue;
-    if (found == nullptr || (each.result == outcome::own_failure && found->result != outcome::own_failure)) {
-      found = &each;
-      reporter = static_cast<int>(i);
-    }
-  }
-  return found;
 }
 
 /// The error that `work` throws, if it does; those of this library with `start`, the call and the
@@ -96,6 +65,44 @@ class waiting_host {
 
 }  // namespace
 
+bootstrap::group_name name_of_group(std::string_view text) {
+  const digest whole = sha256::of(bytes_of(text));
+  bootstrap::group_name name;
+  std::copy_n(whole.begin(), name.size(), name.begin());
+  return name;
+}
+
+/// Precedes each rank's part. The same bytes on all ranks that succeed.
+struct agreement::verdict {
+  /// Whether a failure began on the rank that reports it, or follows from another.
+  enum class outcome : std::uint32_t { success = 0, own_failure = 1, consequence = 2 };
+
+  outcome result = outcome::success;
+  std::int32_t culprit = -1;
+
+  static verdict of(const std::exception_ptr& failure, int rank) noexcept {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const remote_error& e) {
+      return {outcome::consequence, e.rank()};
+    } catch (const timeout_error&) {
+      return {outcome::consequence, rank};
+    } catch (...) {
+      return {outcome::own_failure, rank};
+    }
+  }
+
+  /// The rank to name: the first whose failure began with itself, else the first that failed; -1 when none did.
+  static int reporter(std::span<const verdict> verdicts) noexcept {
+    int found = -1;
+    for (std::size_t i = 0; i < verdicts.size(); ++i) {
+      if (verdicts[i].result == outcome::own_failure) return static_cast<int>(i);
+      if (verdicts[i].result != outcome::success && found < 0) found = static_cast<int>(i);
+    }
+    return found;
+  }
+};
+
 agreement::agreement(std::shared_ptr<bootstrap> ranks, observing_port& devices, std::chrono::milliseconds limit)
     : ranks_(std::move(ranks)), devices_(devices), limit_(limit), rank_(ranks_->rank()), size_(ranks_->size()) {}
 
@@ -103,6 +110,20 @@ void agreement::end_with(const std::shared_ptr<abort_state>& aborts) {
   aborts_ = aborts;
   aborts->when_lost([ranks = std::weak_ptr(ranks_)](const abort_state::loss& lost) {
     if (const auto here = ranks.lock()) here->interrupt(lost.rank, lost.text);
+  });
+}
+
+void agreement::require_own_process(const std::string& start) const {
+  if (made_in_.here()) return;
+  throw invalid_argument(start +
+                         "this process is a forked child of the one that made the communicator, which alone has its "
+                         "threads and connections; call it there, and fork before communicators are made");
+}
+
+void agreement::watch(const std::shared_ptr<abort_state>& aborts, std::function<bool(int rank)> elsewhere) {
+  ranks_->watch([here = std::weak_ptr(aborts), elsewhere = std::move(elsewhere)](int rank, const std::string& why) {
+    const auto told = here.lock();
+    if (told && elsewhere(rank)) told->lose(rank, why);
   });
 }
 
@@ -119,59 +140,105 @@ std::exception_ptr agreement::note_loss(const std::exception_ptr& loss, const st
   return failure_of([&] { aborts_->require_peers(); }, start);
 }
 
-std::vector<std::byte> agreement::gather_plain(const std::string& call, std::span<const std::byte> mine) const {
-  const std::string start = call_text(call, rank_, size_) + ": ";
-  std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size_));
+agreement::verdict agreement::judge(const std::string& start, std::exception_ptr& failure,
+                                    const std::function<void()>& work) const {
+  failure = failure_of(
+      [&] {
+        if (aborts_) aborts_->require_peers();
+        work();
+      },
+      start);
+  return failure ? verdict::of(failure, rank_) : verdict{};
+}
+
+std::exception_ptr agreement::meet(const std::string& start, const std::function<void()>& exchange) const {
   const std::exception_ptr loss = failure_of(
       [&] {
         const waiting_host waits(devices_);
-        ranks_->all_gather(mine, all, limit_);
+        exchange();
       },
       start);
-  if (loss) std::rethrow_exception(note_loss(loss, start));
+  return loss ? note_loss(loss, start) : nullptr;
+}
+
+void agreement::require_success(const std::string& start, std::span<const verdict> verdicts,
+                                const std::exception_ptr& failure) const {
+  const int reporter = verdict::reporter(verdicts);
+  if (reporter < 0) return;
+  std::array<char, longest_text> mine{};
+  if (reporter == rank_) {
+    const std::string text = text_of(failure);
+    std::copy_n(text.begin(), std::min(text.size(), mine.size() - 1), mine.begin());
+  }
+  std::vector<std::array<char, longest_text>> all(verdicts.size());
+  const std::exception_ptr loss = meet(start, [&] {
+    ranks_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), limit_);
+  });
+  if (failure) std::rethrow_exception(failure);
+  const auto place = static_cast<std::size_t>(reporter);
+  all[place].back() = '\0';
+  const std::string text = loss ? "its own error did not arrive: " + text_of(loss) : all[place].data();
+  throw remote_error(start + "rank " + std::to_string(reporter) + " failed: " + text, verdicts[place].culprit);
+}
+
+std::vector<std::byte> agreement::gather_plain(const std::string& call, std::span<const std::byte> mine) const {
+  const std::string start = call_text(call, rank_, size_) + ": ";
+  require_own_process(start);
+  std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size_));
+  const std::exception_ptr loss = meet(start, [&] { ranks_->all_gather(mine, all, limit_); });
+  if (loss) std::rethrow_exception(loss);
   return all;
 }
 
 std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::size_t bytes,
                                                const std::function<void(std::span<std::byte>)>& work) const {
   const std::string start = call_text(call, rank_, size_) + ": ";
+  require_own_process(start);
   const std::size_t part = sizeof(verdict) + bytes;
-  const auto count = static_cast<std::size_t>(size_);
   std::vector<std::byte> mine(part);
-  std::vector<std::byte> all(part * count);
-
-  verdict own;
-  const std::exception_ptr failure = failure_of(
-      [&] {
-        if (aborts_) aborts_->require_peers();
-        work(std::span(mine).subspan(sizeof(verdict)));
-      },
-      start);
-  if (failure) own.set(failure, rank_);
+  std::vector<std::byte> all(part * static_cast<std::size_t>(size_));
+  std::exception_ptr failure;
+  const verdict own = judge(start, failure, [&] { work(std::span(mine).subspan(sizeof(verdict))); });
   std::memcpy(mine.data(), &own, sizeof own);
-
-  std::exception_ptr loss = failure_of(
-      [&] {
-        const waiting_host waits(devices_);
-        ranks_->all_gather(mine, all, limit_);
-      },
-      start);
-  if (loss) loss = note_loss(loss, start);
-  if (failure) std::rethrow_exception(failure);
+  const std::exception_ptr loss = meet(start, [&] { ranks_->all_gather(mine, all, limit_); });
+  if (failure && loss) std::rethrow_exception(failure);
   if (loss) std::rethrow_exception(loss);
+  return split_notes(start, all, bytes, failure);
+}
 
+agreement::notes_and_group agreement::gather_group_bytes(
+    const std::string& call, std::size_t note_bytes, std::size_t bytes,
+    const std::function<group_name(std::span<std::byte> note, std::span<std::byte> mine)>& work) const {
+  const std::string start = call_text(call, rank_, size_) + ": ";
+  require_own_process(start);
+  const std::size_t note = sizeof(verdict) + note_bytes;
+  group_name name;
+  name.fill(std::byte{0xff});  // of ranks that fail
+  std::vector<std::byte> said(note);
+  std::vector<std::byte> mine(bytes);
+  std::exception_ptr failure;
+  const verdict own = judge(start, failure, [&] { name = work(std::span(said).subspan(sizeof(verdict)), mine); });
+  std::memcpy(said.data(), &own, sizeof own);
+  std::vector<std::byte> all(note * static_cast<std::size_t>(size_));
+  bootstrap::group_parts found;
+  const std::exception_ptr loss = meet(start, [&] { found = ranks_->exchange(said, all, name, mine, limit_); });
+  if (failure && loss) std::rethrow_exception(failure);
+  if (loss) std::rethrow_exception(loss);
+  return {split_notes(start, all, note_bytes, failure), std::move(found)};
+}
+
+std::vector<std::byte> agreement::split_notes(const std::string& start, std::span<const std::byte> all,
+                                              std::size_t bytes, const std::exception_ptr& failure) const {
+  const auto count = static_cast<std::size_t>(size_);
   std::vector<verdict> verdicts(count);
-  std::vector<std::byte> parts(bytes * count);
+  std::vector<std::byte> notes(bytes * count);
   for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(&verdicts[i], all.data() + i * part, sizeof(verdict));
-    verdicts[i].text.back() = '\0';
-    if (bytes != 0) std::memcpy(parts.data() + i * bytes, all.data() + i * part + sizeof(verdict), bytes);
+    const auto theirs = all.subspan(i * (sizeof(verdict) + bytes));
+    std::memcpy(&verdicts[i], theirs.data(), sizeof(verdict));
+    if (bytes != 0) std::memcpy(notes.data() + i * bytes, theirs.data() + sizeof(verdict), bytes);
   }
-  int reporter = -1;
-  if (const verdict* found = find_failure(verdicts, reporter)) {
-    throw remote_error(start + "rank " + std::to_string(reporter) + " failed: " + found->text.data(), found->culprit);
-  }
-  return parts;
+  require_success(start, verdicts, failure);
+  return notes;
 }
 
 }  // namespace devcomm::host::detail

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace devcomm::host::detail {
 namespace {
@@ -43,22 +44,30 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
     start(call, given, parent);
   } catch (...) {
     // The others fail in the same step, each with its own error, so this end is none that they need to be told of.
-    if (process) process->remove(rank(), first_lost(), text_of_loss());
+    if (process) say_farewell(first_lost(), text_of_loss());
     throw;
   }
 }
 
 void rank_context::start(const std::string& call, const communicator_options& given, const rank_context* parent) {
   require_one_version(agree, call, given.layout_version);
-  peers = agree.gather(call, [&] { return describe_rank(given, parent); });
-  require_agreement(peers, call, rank());
+  agreement::group_name host{};
+  int clique = 0;
+  const std::vector<job_info> jobs = agree.gather(call, [&] {
+    clique = take_options(given, parent);
+    host = name_of_host();
+    return make_job_info(options, wanted, rank(), properties.backend);
+  });
+  require_agreement(jobs, call, rank());
+  identity = jobs[0].identity;
+  peers = agree.gather_group(call, host, [&] { return make_rank_info(host, clique); }).spread(size());
   local_ranks = ranks_of_process(peers, rank());
   aborts = std::make_shared<abort_state>(rank(), size());
   objects = std::make_shared<live_objects>(rank(), size());
   agree.end_with(aborts);
-  process = process_ranks::join(peers[0].identity);
+  process = process_ranks::join(identity);
 
-  device_infos = agree.gather(call, [&] {
+  const auto cards = agree.gather_group(call, host, [&] {
     choose_device();
     if (parent == nullptr) devices.name_rank(device, rank());
     device_info mine = describe_device();
@@ -68,31 +77,50 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     }
     return mine;
   });
+  device_infos = cards.spread(size());
 
+  watches_ = cards.ranks.size() != peers.size();
   std::string obstacle;
-  const auto rows = agree.gather_bytes(call, static_cast<std::size_t>(size()), [&](std::span<std::byte> mine) {
+  std::vector<reach> row;
+  std::vector<reach_summary> summaries = agree.gather(call, [&] {
+    if (watches_) watch_other_hosts(cards.ranks);
     process->add(rank(), aborts);
-    if (local_ranks.front() == rank()) {
-      const std::vector<link_peer> processes = processes_of_host(peers, device_infos, rank());
-      const auto own = std::find_if(processes.begin(), processes.end(),
-                                    [&](const link_peer& p) { return p.ranks.front() == rank(); });
-      // Half of the limit: the other ranks still wait for this one, and get its error with the ranks that it missed.
-      process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit() / 2);
-    }
-    const std::vector<reach> row = reachable(obstacle);
-    std::memcpy(mine.data(), row.data(), row.size());
+    if (local_ranks.front() == rank()) connect_links();
+    row = reachable(obstacle);
+    return summarize(row);
   });
-  std::vector<reach> reaches(rows.size());
-  std::memcpy(reaches.data(), rows.data(), rows.size());
-  try_to_reach(call, reaches, obstacle);
+  if (std::any_of(summaries.begin(), summaries.end(), [](const reach_summary& each) { return each.untried != 0; })) {
+    std::uint32_t most = 0;
+    for (const reach_summary& each : summaries) most = std::max(most, each.neighbours);
+    try_to_reach(call, row, most, obstacle);
+    summaries = agree.gather(call, [&] { return summarize(row); });
+  }
 
   agree.together(call, [&] {
-    choose_lsa(reaches, obstacle);
+    choose_lsa(summaries, obstacle);
     choose_handle();
     properties.ll128 = whole_lines();
     properties.multicast = multicast_of_team();
+    properties.network = network_of_world();
+    properties.cuda_ipc = ipc_of_team();
+    properties.own_device = own_device();
     devices.make_current(device);
   });
+}
+
+void rank_context::watch_other_hosts(const std::vector<int>& neighbours) {
+  // Of other ranks on this host the links tell, and say more. Of this one the bootstrap tells that it cannot watch.
+  agree.watch(aborts, [neighbours, own = rank()](int other) {
+    return other == own || !std::binary_search(neighbours.begin(), neighbours.end(), other);
+  });
+}
+
+void rank_context::connect_links() {
+  const std::vector<link_peer> processes = processes_of_host(peers, device_infos, rank());
+  const auto own =
+      std::find_if(processes.begin(), processes.end(), [&](const link_peer& p) { return p.ranks.front() == rank(); });
+  // Half of the limit: the other ranks still wait for this one, and get its error with the ranks that it missed.
+  process->links().connect(processes, static_cast<std::size_t>(own - processes.begin()), agree.limit() / 2);
 }
 
 rank_context::~rank_context() {
@@ -100,8 +128,13 @@ rank_context::~rank_context() {
   if (!process) return;
   if (watch_.unwinding()) leave({});  // the first farewell counts
   const bool aborted = first_lost() < 0 && aborts->aborted();
-  process->remove(rank(), aborted ? rank() : first_lost(),
-                  aborted ? name() + " aborted its communicator and left" : text_of_loss());
+  say_farewell(aborted ? rank() : first_lost(),
+               aborted ? name() + " aborted its communicator and left" : text_of_loss());
+}
+
+void rank_context::say_farewell(int culprit, const std::string& text) noexcept {
+  process->remove(rank(), culprit, text);
+  if (watches_ && !std::exchange(left_, true)) agree.leave(culprit, text);
 }
 
 std::string rank_context::name() const { return "rank " + std::to_string(rank()); }
@@ -121,16 +154,16 @@ void rank_context::leave(const std::string& reason) noexcept {
   aborts->abort();
   try {
     if (lost >= 0) {
-      process->remove(rank(), lost, text_of_loss());
+      say_farewell(lost, text_of_loss());
     } else {
-      process->remove(rank(), rank(), name() + " left because of an exception" + (reason.empty() ? "" : ": " + reason));
+      say_farewell(rank(), name() + " left because of an exception" + (reason.empty() ? "" : ": " + reason));
     }
   } catch (const std::exception&) {
-    process->remove(rank(), rank(), {});  // out of memory
+    say_farewell(rank(), {});  // out of memory
   }
 }
 
-rank_info rank_context::describe_rank(const communicator_options& given, const rank_context* parent) {
+int rank_context::take_options(const communicator_options& given, const rank_context* parent) {
   properties.backend = devices.name();
   int clique = 0;
   if (parent == nullptr) {
@@ -147,11 +180,15 @@ rank_info rank_context::describe_rank(const communicator_options& given, const r
     options.lsa_size = 0;
     wanted = parent->wanted;
   }
-  return make_rank_info(options, wanted, clique, properties.backend);
+  return clique;
 }
 
 bool rank_context::same_process(int other) const {
   return std::find(local_ranks.begin(), local_ranks.end(), other) != local_ranks.end();
+}
+
+agreement::group_name rank_context::name_of_lsa() const {
+  return name_of_group("the LSA team that starts at rank " + std::to_string(lsa.first));
 }
 
 void rank_context::choose_device() {
@@ -190,7 +227,6 @@ device_info rank_context::describe_device() {
   if (!properties.multicast.available) {
     fill(mine.no_multicast, properties.multicast.reason.empty() ? "no reason given" : properties.multicast.reason);
   }
-  properties.network = {false, "this version has no network transport"};
   return mine;
 }
 
@@ -231,11 +267,31 @@ handle_kind rank_context::handle_with(int peer) const {
   return common_handle(offered(rank()) & offered(peer), wanted);
 }
 
-void rank_context::try_to_reach(const std::string& call, std::vector<reach>& reaches, std::string& obstacle) {
-  if (std::find(reaches.begin(), reaches.end(), reach::untried) == reaches.end()) return;
-  const auto entry = [&](int from, int to) -> reach& {
-    return reaches[static_cast<std::size_t>(from) * peers.size() + static_cast<std::size_t>(to)];
-  };
+rank_context::reach_summary rank_context::summarize(const std::vector<reach>& row) const {
+  reach_summary mine{};
+  mine.sizes = sizes_within_reach(row, rank(), team_sizes(size(), options.lsa_size));
+  mine.granularity = device_infos[static_cast<std::size_t>(rank())].granularity;
+  mine.neighbours = static_cast<std::uint32_t>(ranks_of_host(peers, rank()).size());
+  mine.untried = static_cast<std::uint32_t>(std::count(row.begin(), row.end(), reach::untried));
+  return mine;
+}
+
+void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row, std::size_t most,
+                                std::string& obstacle) {
+  const std::vector<int> neighbours = ranks_of_host(peers, rank());
+  const agreement::group_name host = peers[static_cast<std::size_t>(rank())].host;
+  const auto rows = agree.gather_group_bytes(call, 0, most, [&](std::span<std::byte>, std::span<std::byte> mine) {
+    for (std::size_t i = 0; i < neighbours.size(); ++i) {
+      mine[i] = static_cast<std::byte>(row[static_cast<std::size_t>(neighbours[i])]);
+    }
+    return host;
+  });
+  const auto place = std::find(neighbours.begin(), neighbours.end(), rank()) - neighbours.begin();
+  std::vector<int> triers;  // of this rank's device
+  for (std::size_t i = 0; i < neighbours.size(); ++i) {
+    const std::byte theirs = rows.group.parts[i * most + static_cast<std::size_t>(place)];
+    if (static_cast<reach>(theirs) == reach::untried) triers.push_back(neighbours[i]);
+  }
   const deadline until(agree.limit());
   std::size_t bytes = 0;
   for (const device_info& card : device_infos) bytes = std::max(bytes, static_cast<std::size_t>(card.granularity));
@@ -246,10 +302,9 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& rea
     std::uint32_t count = 0;
     std::array<std::byte, most_handle_bytes> bytes{};
   };
-  const std::vector<offer> offers = agree.gather(call, [&] {
+  const auto found = agree.gather_group(call, host, [&] {
     offer mine;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (entry(peer, rank()) != reach::untried) continue;
+    for (const int peer : triers) {
       const handle_kind common = handle_with(peer);
       std::unique_ptr<physical_memory>& memory = granules[common];
       if (!memory) memory = devices.create_physical(device, bytes, common);
@@ -267,9 +322,12 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& rea
     return mine;
   });
 
-  const auto rows = agree.gather_bytes(call, peers.size(), [&](std::span<std::byte> mine) {
-    for (int peer = 0; peer < size(); ++peer) {
-      if (entry(rank(), peer) != reach::untried) continue;
+  const std::vector<offer> offers = found.spread(size());
+
+  agree.together(call, [&] {
+    for (const int peer : neighbours) {
+      reach& answer = row[static_cast<std::size_t>(peer)];
+      if (answer != reach::untried) continue;
       const handle_kind common = handle_with(peer);
       unique_fd descriptor;
       if (common == handle_kind::file_descriptor) {
@@ -283,26 +341,26 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& rea
                                        : devices.import_bytes(device, common, bytes_of_handle, bytes);
         const auto range = devices.reserve(bytes);
         range->map(0, *memory, std::span(&device, 1));
-        entry(rank(), peer) = reach::load_store;
+        answer = reach::load_store;
       } catch (const error& e) {
-        entry(rank(), peer) = reach::none;
+        answer = reach::none;
         if (obstacle.empty()) {
           obstacle = "the device of rank " + std::to_string(peer) +
                      ", which this process does not see, was tried: " + std::string(e.what());
         }
       }
     }
-    std::memcpy(mine.data(), &entry(rank(), 0), peers.size());
   });
-  std::memcpy(reaches.data(), rows.data(), rows.size());
 }
 
-void rank_context::choose_lsa(const std::vector<reach>& reaches, const std::string& obstacle) {
-  const int team_size = choose_lsa_size(reaches, size(), options.lsa_size);
-  lsa = inner_factor(world_team(rank(), size()), team_size);
-  for (const device_info& card : device_infos) {
-    granularity = std::max(granularity, static_cast<std::size_t>(card.granularity));
+void rank_context::choose_lsa(const std::vector<reach_summary>& summaries, const std::string& obstacle) {
+  std::vector<size_mask> masks;
+  for (const reach_summary& each : summaries) {
+    masks.push_back(each.sizes);
+    granularity = std::max(granularity, static_cast<std::size_t>(each.granularity));
   }
+  const int team_size = choose_lsa_size(masks, team_sizes(size(), options.lsa_size));
+  lsa = inner_factor(world_team(rank(), size()), team_size);
   if (team_size > 1) {
     properties.lsa = {true, "teams of " + std::to_string(team_size) + " of " + std::to_string(size()) + " ranks" +
                                 (obstacle.empty() ? "" : "; " + obstacle)};
@@ -329,6 +387,15 @@ capability rank_context::whole_lines() const {
   return answer;
 }
 
+capability rank_context::network_of_world() const {
+  for (int other = 0; other < size(); ++other) {
+    if (same_process(other)) continue;
+    return {false, "this version has no transport between processes, and rank " + std::to_string(other) +
+                       " is in another one than rank " + std::to_string(rank())};
+  }
+  return devices.network();
+}
+
 capability rank_context::multicast_of_team() const {
   if (!properties.multicast.available) return properties.multicast;
   if (lsa.size == 1) return {false, "the LSA team is one rank, and multicast is for several devices"};
@@ -346,6 +413,30 @@ capability rank_context::multicast_of_team() const {
     }
   }
   return {true, properties.multicast.reason + "; teams of " + std::to_string(lsa.size) + " devices"};
+}
+
+capability rank_context::ipc_of_team() const {
+  if (!properties.cuda_ipc.available) return properties.cuda_ipc;
+  for (int member = 0; member < lsa.size; ++member) {
+    const int peer = lsa.world_rank(member);
+    if (peers[static_cast<std::size_t>(peer)].pid_space == peers[static_cast<std::size_t>(rank())].pid_space) continue;
+    return {false, "rank " + std::to_string(peer) +
+                       " is in another PID namespace, and its handles name a process of that; let the containers share "
+                       "one (docker run --pid=host, shareProcessNamespace of a pod)"};
+  }
+  return properties.cuda_ipc;
+}
+
+capability rank_context::own_device() const {
+  std::vector<int> others;
+  for (const int peer : ranks_of_host(peers, rank())) {
+    const device_info& theirs = device_infos[static_cast<std::size_t>(peer)];
+    if (peer != rank() && theirs.uuid == device_infos[static_cast<std::size_t>(rank())].uuid) others.push_back(peer);
+  }
+  if (others.empty()) return {true, "no other rank uses it"};
+  return {false, "it is shared with " + rank_list(others) +
+                     ": a kernel that waits for a rank of the same GPU keeps that rank's kernel from running, unless "
+                     "both fit on it at once; start one rank a GPU"};
 }
 
 void rank_context::choose_handle() {

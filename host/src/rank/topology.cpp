@@ -21,19 +21,13 @@ void fill(std::array<char, N>& to, const std::string& from) {
   std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
 }
 
-/// Equal for processes that can hand descriptors to each other: one kernel, and one namespace of
-/// abstract sockets.
-std::string host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  if (boot.empty()) {
-    throw system_error("/proc/sys/kernel/random/boot_id cannot be read; mount /proc");
-  }
+/// Process ids have a meaning among processes for which it is equal.
+std::uint64_t pid_space_identity() {
   struct stat space {};
-  if (::stat("/proc/self/ns/net", &space) != 0) {
-    throw system_error("/proc/self/ns/net cannot be read; mount /proc");
+  if (::stat("/proc/self/ns/pid", &space) != 0) {
+    throw system_error("/proc/self/ns/pid cannot be read; mount /proc");
   }
-  return boot + "/" + std::to_string(space.st_ino);
+  return space.st_ino;
 }
 
 const std::array<std::uint8_t, 16>& program_identity() {
@@ -50,7 +44,7 @@ std::string handle_text(std::int32_t handle) {
 
 /// The pid too: a forked child inherits what was random in its parent.
 bool same_process(const rank_info& a, const rank_info& b) {
-  return a.program == b.program && a.pid == b.pid && a.host == b.host;
+  return a.program == b.program && a.pid == b.pid && a.pid_space == b.pid_space && a.host == b.host;
 }
 
 template <class Same>
@@ -64,24 +58,38 @@ std::vector<int> ranks_like(const std::vector<rank_info>& ranks, int rank, Same 
 
 }  // namespace
 
-rank_info make_rank_info(const communicator_options& options, handle_kind handle, int clique,
-                         const std::string& backend_name) {
-  rank_info mine;
-  mine.program = program_identity();
-  fill(mine.host, host_identity());
+job_info make_job_info(const communicator_options& options, handle_kind handle, int rank,
+                       const std::string& backend_name) {
+  job_info mine;
   fill(mine.backend, backend_name);
-  mine.pid = ::getpid();
   mine.lsa_size = options.lsa_size;
   mine.check_launch = options.check_launch ? 1 : 0;
   mine.handle = static_cast<std::int32_t>(handle);
-  mine.clique = clique;
-  mine.identity = random_value<std::uint64_t>();
+  if (rank == 0) mine.identity = random_value<std::uint64_t>();
   return mine;
+}
+
+agreement::group_name name_of_host() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  if (boot.empty()) {
+    throw system_error("/proc/sys/kernel/random/boot_id cannot be read; mount /proc");
+  }
+  struct stat space {};
+  if (::stat("/proc/self/ns/net", &space) != 0) {
+    throw system_error("/proc/self/ns/net cannot be read; mount /proc");
+  }
+  return name_of_group(boot + "/" + std::to_string(space.st_ino));
+}
+
+rank_info make_rank_info(const agreement::group_name& host, int clique) {
+  return {program_identity(), host, ::getpid(), pid_space_identity(), clique, 0};
 }
 
 void require_one_version(const agreement& agree, const std::string& call, std::uint32_t layout_version) {
   const std::string start = call_text(call, agree.rank(), agree.size()) + ": ";
-  constexpr std::uint64_t messages = sizeof(rank_info) << 32 | sizeof(device_info) << 16 | sizeof(link_address);
+  constexpr std::uint64_t messages =
+      sizeof(job_info) << 48 | sizeof(rank_info) << 32 | sizeof(device_info) << 16 | sizeof(link_address);
   const version_info mine{magic, layout_version, messages, {}};
   const std::vector<std::byte> all = agree.gather_plain(call, std::as_bytes(std::span(&mine, 1)));
   for (int i = 0; i < agree.size(); ++i) {
@@ -101,11 +109,11 @@ void require_one_version(const agreement& agree, const std::string& call, std::u
   }
 }
 
-void require_agreement(const std::vector<rank_info>& ranks, const std::string& call, int rank) {
+void require_agreement(const std::vector<job_info>& ranks, const std::string& call, int rank) {
   const std::string start = call_text(call, rank, static_cast<int>(ranks.size())) + ": ";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const rank_info& one = ranks[i];
-    const rank_info& first = ranks[0];
+    const job_info& one = ranks[i];
+    const job_info& first = ranks[0];
     const std::string who = "rank " + std::to_string(i);
     if (one.backend != first.backend) {
       throw invalid_argument(start + who + " runs on backend " + one.backend.data() + " and rank 0 on " +
@@ -156,25 +164,32 @@ handle_kind common_handle(std::uint32_t offered, handle_kind wanted) {
   return handle_kind::none;
 }
 
-int choose_lsa_size(const std::vector<reach>& reaches, int ranks, int most) {
+std::vector<int> team_sizes(int ranks, int most) {
   if (most != 0 && (most > ranks || ranks % most != 0)) {
     throw invalid_argument("an LSA team of " + std::to_string(most) + " does not divide " + std::to_string(ranks) +
                            " ranks; set DEVCOMM_LSA_SIZE or lsa_size to a divisor, or leave it out");
   }
-  const auto fits = [&](int size) {
-    for (int a = 0; a < ranks; ++a) {
-      const int first = a / size * size;
-      for (int b = first; b < first + size; ++b) {
-        if (reaches[static_cast<std::size_t>(a) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(b)] ==
-            reach::none) {
-          return false;
-        }
-      }
-    }
-    return true;
-  };
-  for (int size = most == 0 ? ranks : most; size > 1; --size) {
-    if (ranks % size == 0 && fits(size)) return size;
+  std::vector<int> sizes;
+  for (int size = most == 0 ? ranks : most; size > 0; --size) {
+    if (ranks % size == 0) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+size_mask sizes_within_reach(const std::vector<reach>& row, int rank, const std::vector<int>& sizes) {
+  if (sizes.size() > 64 * size_mask{}.size()) throw not_supported("more ranks than this library was made for");
+  size_mask mask{};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto first = row.begin() + rank / sizes[i] * sizes[i];
+    if (std::find(first, first + sizes[i], reach::none) == first + sizes[i]) mask[i / 64] |= std::uint64_t{1} << i % 64;
+  }
+  return mask;
+}
+
+int choose_lsa_size(const std::vector<size_mask>& masks, const std::vector<int>& sizes) {
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto fits = [&](const size_mask& mask) { return (mask[i / 64] >> i % 64 & 1) != 0; };
+    if (std::all_of(masks.begin(), masks.end(), fits)) return sizes[i];
   }
   return 1;
 }

@@ -28,20 +28,27 @@ static_assert(sizeof(version_info) == 64, "libraries of all versions understand 
 /// Throws `not_supported`, with the same text on all ranks, unless all have one version of devcomm. *Collective*.
 void require_one_version(const agreement& agree, const std::string& call, std::uint32_t layout_version);
 
-/// The first message after the versions.
-struct rank_info {
-  std::array<std::uint8_t, 16> program{};  ///< random, one per process
-  std::array<char, 96> host{};             ///< boot id and network namespace
+/// The first message after the versions: what must be alike on all ranks, but for `identity`.
+struct job_info {
   std::array<char, 16> backend{};
-  std::int64_t pid = 0;
   std::int32_t lsa_size = 0;
   std::int32_t check_launch = 0;
-  std::int32_t handle = 0;     ///< `handle_kind` asked for
-  std::int32_t clique = 0;     ///< ranks of different cliques never share an LSA team
-  std::uint64_t identity = 0;  ///< random; rank 0's names the communicator
+  std::int32_t handle = 0;  ///< `handle_kind` asked for
+  std::int32_t unused = 0;
+  std::uint64_t identity = 0;  ///< random, from rank 0: names the communicator
 };
 
-/// The second message of each rank, about its device.
+/// The second message of each rank, to the ranks of its host.
+struct rank_info {
+  std::array<std::uint8_t, 16> program{};  ///< random, one per process
+  std::array<std::byte, 16> host{};        ///< see `name_of_host`; all zero: another one than this rank's
+  std::int64_t pid = 0;
+  std::uint64_t pid_space = 0;  ///< PID namespace
+  std::int32_t clique = 0;      ///< ranks of different cliques never share an LSA team
+  std::int32_t unused = 0;
+};
+
+/// The third, to the ranks of its host: about its device.
 struct device_info {
   std::array<char, 64> uuid{};
   std::uint64_t granularity = 0;
@@ -63,11 +70,14 @@ enum class reach : std::uint8_t {
   untried,  ///< it does not see the other's device, and a trial tells
 };
 
-[[nodiscard]] rank_info make_rank_info(const communicator_options& options, handle_kind handle, int clique,
-                                       const std::string& backend_name);
+[[nodiscard]] job_info make_job_info(const communicator_options& options, handle_kind handle, int rank,
+                                     const std::string& backend_name);
+/// Of boot id and network namespace: equal for processes that can hand descriptors to each other.
+[[nodiscard]] agreement::group_name name_of_host();
+[[nodiscard]] rank_info make_rank_info(const agreement::group_name& host, int clique);
 
 /// Throws when libraries or options of two ranks differ, with the same text on all ranks.
-void require_agreement(const std::vector<rank_info>& ranks, const std::string& call, int rank);
+void require_agreement(const std::vector<job_info>& ranks, const std::string& call, int rank);
 
 /// Ranks that satisfy `same` with `rank`, ascending; `rank` is among them.
 [[nodiscard]] std::vector<int> ranks_of_process(const std::vector<rank_info>& ranks, int rank);
@@ -82,9 +92,15 @@ void require_agreement(const std::vector<rank_info>& ranks, const std::string& c
 /// none.
 [[nodiscard]] handle_kind common_handle(std::uint32_t offered, handle_kind wanted);
 
-/// Size of the LSA teams: the largest divisor of the number of ranks, at most `most` (0: no limit),
-/// such that every aligned run of that many ranks can reach each other. `reaches` holds one row per rank.
-/// Throws `invalid_argument` when `most` does not divide the number of ranks.
-[[nodiscard]] int choose_lsa_size(const std::vector<reach>& reaches, int ranks, int most);
+/// Divisors of a number of ranks, descending: the sizes that LSA teams may have. `most` (0: no limit) is the largest;
+/// throws `invalid_argument` when that is no divisor.
+[[nodiscard]] std::vector<int> team_sizes(int ranks, int most);
+
+/// A bit for each element of `team_sizes`: whether a rank reaches all of its aligned run of that many ranks.
+using size_mask = std::array<std::uint64_t, 4>;
+[[nodiscard]] size_mask sizes_within_reach(const std::vector<reach>& row, int rank, const std::vector<int>& sizes);
+
+/// Size of the LSA teams: the first of `sizes` that is within reach of every rank.
+[[nodiscard]] int choose_lsa_size(const std::vector<size_mask>& masks, const std::vector<int>& sizes);
 
 }  // namespace devcomm::host::detail

@@ -20,9 +20,12 @@
 namespace devcomm::host {
 namespace {
 
-constexpr std::array algorithms = {all_reduce_algorithm::one_shot, all_reduce_algorithm::two_shot,
-                                   all_reduce_algorithm::two_shot_zero_copy, all_reduce_algorithm::two_shot_chunked,
-                                   all_reduce_algorithm::two_shot_chunked_to_window};
+constexpr std::array algorithms = {all_reduce_algorithm::one_shot,
+                                   all_reduce_algorithm::two_shot,
+                                   all_reduce_algorithm::two_shot_zero_copy,
+                                   all_reduce_algorithm::two_shot_chunked,
+                                   all_reduce_algorithm::two_shot_chunked_to_window,
+                                   all_reduce_algorithm::two_shot_multimem};
 constexpr std::array protocols = {
 #define DEVCOMM_X(protocol, name) all_reduce_protocol::protocol,
     DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
@@ -42,6 +45,8 @@ constexpr unsigned most_blocks = 65535;  // of a row; also rejects negative numb
 double traffic(all_reduce_algorithm algorithm, int ranks) {
   if (ranks == 1) return 0.5;
   const double peers = ranks - 1;
+  // To the switch goes all that it reduces, and the rank's shard of results.
+  if (algorithm == all_reduce_algorithm::two_shot_multimem) return (ranks + 1.0) / ranks;
   return algorithm == all_reduce_algorithm::one_shot ? peers : 2 * peers / ranks;
 }
 
@@ -78,16 +83,18 @@ all_reduce_request request_for(const all_reduce_time& row) {
   return {.bytes = row.bytes,
           .ranks = row.ranks,
           .lamport = row.protocol == all_reduce_protocol::lamport,
-          .in_windows = row.algorithm == two_shot_zero_copy || row.algorithm == two_shot_chunked_to_window,
+          .in_windows = row.algorithm == two_shot_zero_copy || row.algorithm == two_shot_chunked_to_window ||
+                        row.algorithm == two_shot_multimem,
           .chunks = row.algorithm == two_shot_chunked || row.algorithm == two_shot_chunked_to_window,
-          .ll128 = row.protocol == all_reduce_protocol::ll128};
+          .ll128 = row.protocol == all_reduce_protocol::ll128,
+          .multimem = row.algorithm == two_shot_multimem};
 }
 
 /// Whether what is to be reduced can be, in this way.
 bool can_run(const all_reduce_request& request, const all_reduce_time& row) {
   const all_reduce_request needs = request_for(row);
   return (request.lamport || !needs.lamport) && (request.in_windows || !needs.in_windows) &&
-         (request.chunks || !needs.chunks) && (request.ll128 || !needs.ll128);
+         (request.chunks || !needs.chunks) && (request.ll128 || !needs.ll128) && (request.multimem || !needs.multimem);
 }
 
 /// What a request asks of an algorithm beside the sum.
@@ -146,6 +153,8 @@ std::string sentence(const all_reduce_plan& plan, const all_reduce_request& requ
 
 }  // namespace
 
+bool is_planned_all_reduce(const std::string& algorithm) { return named(algorithms, algorithm).has_value(); }
+
 const char* to_string(all_reduce_protocol protocol) {
   return protocol == all_reduce_protocol::simple ? "simple" : to_string(static_cast<packet_protocol>(protocol));
 }
@@ -180,8 +189,8 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
         row.threads > 1024 || !(row.microseconds > 0)) {
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
-          "\" is no row of a plan; write: ranks bytes one_shot|two_shot|two_shot_zero_copy|two_shot_chunked|two_shot_chunked_to_window "
-          "ll|lamport|ll128|simple blocks threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
+          "\" is no row of a plan; write: ranks bytes one_shot|two_shot|two_shot_zero_copy|two_shot_chunked|two_shot_chunked_to_window|"
+          "two_shot_multimem ll|lamport|ll128|simple blocks threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
     }
     row.algorithm = *which;
     row.protocol = *how;

@@ -34,6 +34,8 @@ template <class Numbers>
     case wait_condition::receive_listed: return "to receive piece " + std::to_string(expected);
     case wait_condition::send_listed: return "to send message " + std::to_string(expected);
     case wait_condition::piece_sent: return "to send piece " + std::to_string(expected);
+    case wait_condition::read_by_proxy: return "to read " + std::to_string(expected) + " operations";
+    case wait_condition::done_by_proxy: return "to complete operations below " + std::to_string(expected);
     case wait_condition::slot_free: return "to let a slot of the pool go";
   }
   return "to reach epoch " + std::to_string(expected);

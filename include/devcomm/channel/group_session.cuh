@@ -75,8 +75,8 @@ class group_session {
         connections_(connections),
         lane_(which) {
     devcomm::detail::check_team(members, comm);
-    DEVCOMM_ASSERT(which.index < which.count && which.count <= connections.count,
-                   "the lane is past the lanes that requirements asked for");
+    DEVCOMM_ASSERT_OF(which.index < which.count && which.count <= connections.count, "lane", which.index,
+                      connections.count, "the lane is past the lanes that requirements asked for; ask for more");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == connections.members,
                    "the connections were made for a team of another size");
     pass_ = devcomm::detail::arch::load<memory_order::relaxed, scope::device>(here().wake());

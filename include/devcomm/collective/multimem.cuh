@@ -6,7 +6,8 @@
 ///
 /// They take windows with multimem, on their first 16 bytes or not: what is no whole pack of 16 bytes in all windows,
 /// and everything where two windows differ modulo 16, goes by loads and stores, as does all of it where multimem is in
-/// software. Then they do what the collectives of the same names between windows do, and as fast.
+/// software. Then they do what the collectives of the same names between windows do, and as fast. `Mode` is that of
+/// `multimem::ptr`: `multimem::software` takes any window, and never its multicast address.
 ///
 /// *Operators and types*: those that multimem reduces, see `multimem::ptr`. Sums of half and bfloat16 are accumulated
 /// in float. What a switch adds up is not defined in its order: see docs/multimem.md for what ranks agree on.
@@ -121,8 +122,9 @@ DEVCOMM_DEVICE void copy_to_members(const Group& group, const T* input, sym_ptr<
 }
 
 /// `count` elements of this rank's `input` to all members, by multicast where they are whole packs of the output.
-template <int InFlight, class T, class Group>
-DEVCOMM_DEVICE void multicast_part(const Group& group, const T* input, const multimem::ptr<T>& output, uint64_t count) {
+template <int InFlight, class T, class Mode, class Group>
+DEVCOMM_DEVICE void multicast_part(const Group& group, const T* input, const multimem::ptr<T, Mode>& output,
+                                   uint64_t count) {
   const sym_ptr<T> place = output.place();
   const split_range range = split_at<T>(place.offset, count);
   if (!output.is_hardware()) return copy_to_members(group, input, place, count);
@@ -151,8 +153,8 @@ namespace devcomm::collective {
 /// that go on with the result. `consume(i, pack)` takes pack `i` of this rank's result, each once, by a thread of the
 /// group; the last pack is filled up with zeros. Ranks may get different last bits, see docs/multimem.md.
 ///
-/// *Requires* `input` at a multiple of 16 bytes of its window.
-template <class T, int InFlight = 8, class Barrier, class Consume, class Operator>
+/// *Requires* `input` at a multiple of 16 bytes of its window, and that `consume` leaves it as it is: peers read it.
+template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> input, uint64_t count,
                                                  const Consume& consume, Operator op) {
   devcomm::detail::check_multimem_collective<T, Operator>();
@@ -162,7 +164,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> in
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_one_shot_multimem, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;
-  const multimem::ptr<T> all(input);
+  const multimem::ptr<T, Mode> all(input);
   devcomm::detail::fence_aliases(barrier, all.is_hardware());
   const uint64_t whole = count / pack<T>::size;
   const slice mine = slice_of_block(packs_of<T>(count));
@@ -187,7 +189,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> in
 ///
 /// Ranks take rows of 32 packs for each of `InFlight` accesses in turn, so that all work in one stretch of memory that
 /// moves on.
-template <class T, int InFlight = 8, class Barrier, class Operator>
+template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Operator>
 DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> input, sym_ptr<T> output, uint64_t count,
                                                  Operator op) {
   devcomm::detail::check_multimem_collective<T, Operator>();
@@ -199,8 +201,8 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
 
-  const multimem::ptr<T> from(input);
-  const multimem::ptr<T> to(output);
+  const multimem::ptr<T, Mode> from(input);
+  const multimem::ptr<T, Mode> to(output);
   const bool by_switch = from.is_hardware() || to.is_hardware();
   devcomm::detail::fence_aliases(barrier, by_switch);
   const bool packed = from.is_hardware() && to.is_hardware() && input.offset % 16 == output.offset % 16;
@@ -244,7 +246,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
 }
 
 /// Each rank gets its shard, `shard_of(count, ranks, rank)`, reduced over all ranks, in its private `output`.
-template <class T, int InFlight = 8, class Barrier, class Operator>
+template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Operator>
 DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, T* output, uint64_t count,
                                             Operator op) {
   devcomm::detail::check_multimem_collective<T, Operator>();
@@ -254,7 +256,7 @@ DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, 
   const trace_span traced = barrier.trace_call(collective_call::reduce_scatter_multimem, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;
-  const multimem::ptr<T> all(input);
+  const multimem::ptr<T, Mode> all(input);
   devcomm::detail::fence_aliases(barrier, all.is_hardware());
   const slice shard = shard_of(count, ranks.size, ranks.rank);
   for_each_part_of_block<T>(shard, [&](slice part) {
@@ -283,7 +285,7 @@ DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, 
 }
 
 /// Each rank stores its shard, of which `input` is its own memory, to all outputs. Transfers all bits.
-template <class T, int InFlight = 8, class Barrier>
+template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier>
 DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_ptr<T> output, uint64_t count) {
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
                  "multimem collectives need a barrier of the whole LSA team");
@@ -291,12 +293,12 @@ DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_pt
   const trace_span traced = barrier.trace_call(collective_call::all_gather_multimem, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
-  const multimem::ptr<T> all(output);
+  const multimem::ptr<T, Mode> all(output);
   devcomm::detail::fence_aliases(barrier, all.is_hardware());
   const slice shard = shard_of(count, ranks.size, ranks.rank);
   for_each_part_of_block<T>(shard, [&](slice part) {
-    devcomm::detail::multicast_part<InFlight, T>(barrier.group(), input + (part.begin - shard.begin),
-                                                 all + static_cast<int64_t>(part.begin), part.size());
+    devcomm::detail::multicast_part<InFlight>(barrier.group(), input + (part.begin - shard.begin),
+                                              all + static_cast<int64_t>(part.begin), part.size());
   });
   devcomm::detail::fence_aliases(barrier, all.is_hardware());
   barrier.sync(memory_order::acq_rel);
@@ -304,7 +306,7 @@ DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_pt
 
 /// The root stores its vector to all outputs, its own too. `input` is private to the root, and ignored on other ranks.
 /// Transfers all bits. *Requires* that `root` is a member of the LSA team; otherwise does nothing.
-template <class T, int InFlight = 8, class Barrier>
+template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier>
 DEVCOMM_DEVICE void broadcast_multimem(Barrier& barrier, int root, const T* input, sym_ptr<T> output, uint64_t count) {
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
                  "multimem collectives need a barrier of the whole LSA team");
@@ -315,11 +317,11 @@ DEVCOMM_DEVICE void broadcast_multimem(Barrier& barrier, int root, const T* inpu
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
   if (ranks.rank == root) {
-    const multimem::ptr<T> all(output);
+    const multimem::ptr<T, Mode> all(output);
     devcomm::detail::fence_aliases(barrier, all.is_hardware());
     for_each_part_of_block<T>({0, count}, [&](slice part) {
-      devcomm::detail::multicast_part<InFlight, T>(barrier.group(), input + part.begin,
-                                                   all + static_cast<int64_t>(part.begin), part.size());
+      devcomm::detail::multicast_part<InFlight>(barrier.group(), input + part.begin,
+                                                all + static_cast<int64_t>(part.begin), part.size());
     });
     devcomm::detail::fence_aliases(barrier, all.is_hardware());
   }

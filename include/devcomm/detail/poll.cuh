@@ -130,6 +130,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 /// the clock and what else a check reads are local; host memory is read by one thread of a device communicator at a
 /// time, once in `arch::host_interval`, and by waits only that have lasted for `arch::first_host_turn` or are over;
 /// notes for the watchdog and failure records are written there by waits that have long been slow, or have failed.
+/// Waits for the network's proxy load its words from there, see `wait_for_proxy`.
 /// Thousands of threads that read a word across PCIe delay each other, and the arrival that they wait for, by
 /// milliseconds.
 template <int Unroll = arch::polls_per_round, class LaneGroup = one_thread, class Label, class Ready, class Fail>

@@ -143,6 +143,17 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
       packet += this->row_bytes();
     }
   }
+
+ protected:
+  // As `multimem::packet_session` sends packs: each 4 bytes of a word are whole.
+  using whole_word = pack<uint32_t>;
+  static constexpr int words_of_pack = 1;
+  static constexpr uint32_t packets_of_pack = 1;
+  DEVCOMM_DEVICE static uint32_t first_packet(uint32_t i) { return i; }
+  template <class T>
+  DEVCOMM_DEVICE void encode_pack(const pack<T>& value, whole_word (&words)[words_of_pack]) const {
+    words[0] = detail::to_pack<uint32_t>(protocol::encode(value));
+  }
 };
 
 }  // namespace devcomm::lsa

@@ -75,7 +75,8 @@ class ll_all_to_all_session {
         index_(index),
         layout_{slots.count, slots.slots, slots.lines} {
     detail::check_team(members, comm);
-    DEVCOMM_ASSERT(index < slots.count, "index is past the sets of slots that requirements asked for");
+    DEVCOMM_ASSERT_OF(index < slots.count, "set", index, slots.count,
+                      "index is past the sets of slots that requirements asked for; ask for more");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == slots.members,
                    "the slots were made for a team of another size");
     own_ = comm.resources.local + slots.offset;
@@ -230,7 +231,8 @@ class ll_all_to_all_session {
   template <class T>
   DEVCOMM_DEVICE void check([[maybe_unused]] uint32_t slot) {
     static_assert(detail::is_trivially_copyable<T>, "slots take trivially copyable values");
-    DEVCOMM_ASSERT(slot < layout_.slots, "the slot is past the slots that requirements asked for");
+    DEVCOMM_ASSERT_OF(slot < layout_.slots, "slot", slot, layout_.slots,
+                      "the slot is past the slots that requirements asked for; ask for more");
     DEVCOMM_ASSERT(lines_of<T> <= layout_.lines, "the value is larger than the slots that requirements asked for");
     is_used_ = true;
   }

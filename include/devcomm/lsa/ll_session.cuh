@@ -156,6 +156,24 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
     for (int m = 0; m < Members; ++m) detail::copy_bytes(&values[m], words[m], 16);
   }
 
+ protected:
+  // As `multimem::packet_session` sends packs: by words that nobody sees in part, from a pack's first packet on.
+  using whole_word = uint64_t;
+  static constexpr int words_of_pack = 4;
+  static constexpr uint32_t packets_of_pack = 2;
+  DEVCOMM_DEVICE static uint32_t first_packet(uint32_t i) { return 2 * i; }
+  template <class T>
+  DEVCOMM_DEVICE void encode_pack(const pack<T>& value, whole_word (&words)[words_of_pack]) const {
+    uint64_t data[2];
+    detail::copy_bytes(data, &value, 16);
+    DEVCOMM_UNROLL
+    for (int p = 0; p < 2; ++p) {
+      const detail::arch::halves packet = protocol::encode(data[p], this->epoch());
+      words[2 * p] = packet.low;
+      words[2 * p + 1] = packet.high;
+    }
+  }
+
  private:
   template <class T>
   DEVCOMM_DEVICE void store_pack(char* packet, const pack<T>& value) const {

@@ -75,7 +75,9 @@ class signal_session {
   DEVCOMM_DEVICE signal_session(Group group, const device_comm& comm, team members, signal_handle signals,
                                 uint32_t index)
       : signal_session(group, comm, members, {comm.resources, signals.offset + signal_layout{}.word(index)}, index, 0) {
-    DEVCOMM_ASSERT(index < signals.count, "signal index is past the signals that requirements asked for");
+    DEVCOMM_ASSERT_OF(
+        index < signals.count, "signal", index, signals.count,
+        "signal index is past the signals that requirements asked for; ask for more: lsa::signals{team, count}");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == signals.members,
                    "the signals were made for a team of another size");
     char* own = comm.resources.local + signals.offset;
@@ -227,7 +229,8 @@ class signal_session {
 
   /// The word on `peer`.
   DEVCOMM_DEVICE uint64_t* outgoing(int peer, memory_order order) const {
-    DEVCOMM_ASSERT(peer >= 0 && peer < members_.size, "the peer of a signal is outside its team");
+    DEVCOMM_ASSERT_OF(peer >= 0 && peer < members_.size, "member", peer, members_.size,
+                      "the peer of a signal is outside its team");
     detail::check_store_order(order);
     return word_.lsa(members_.world_rank(peer) - word_.memory.lsa_first);
   }

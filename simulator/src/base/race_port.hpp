@@ -8,6 +8,9 @@
 
 namespace devcomm::simulator::detail {
 
+/// The device of what the network's proxies do.
+inline constexpr int network_device = -2;
+
 /// Opaque to the runtime.
 struct race_port {
   // Who runs. Identities are the detector's.
@@ -23,7 +26,7 @@ struct race_port {
   void (*acquire_as)(void* identity, void** cell);
   void (*clear)(void** cell);
 
-  // Work of a stream. `kernel` is null for copies, fills and host functions.
+  // Work of a stream, or of the network. `kernel` is null for copies, fills and host functions.
   void (*begin_task)(void* identity, int device, const void* kernel);
   void (*end_task)(void* identity, void** cell);
   /// The calling OS thread runs block `block` of the launch `identity`; its threads are lanes of the group.

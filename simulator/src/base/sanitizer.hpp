@@ -87,6 +87,12 @@ inline void* new_identity() {
   if (exact()) return exact_port().new_identity();
   return thread() ? __tsan_create_fiber(0) : nullptr;
 }
+/// That of a proxy of the network.
+inline void* new_network_identity() {
+  void* const id = new_identity();
+  if (exact()) exact_port().begin_task(id, network_device, nullptr);
+  return id;
+}
 inline void drop_identity(void* id) {
   if (id == nullptr) return;
   if (exact()) {

@@ -40,6 +40,35 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
+void replace_all(std::string& text, const std::string& what, const std::string& by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+}
+
+/// A function's demangled name with types as they are written: enumerators by name, and the library's own types, which
+/// are aliases of templates, by theirs.
+std::string as_written(std::string name) {
+  static constexpr const char* names[][2] = {
+      {"devcomm::lsa::mailbox_handle<(devcomm::packet_protocol)0>", "devcomm::lsa::ll_handle"},
+      {"devcomm::lsa::mailbox_handle<(devcomm::packet_protocol)1>", "devcomm::lsa::lamport_handle"},
+      {"devcomm::lsa::mailbox_handle<(devcomm::packet_protocol)2>", "devcomm::lsa::ll128_handle"},
+      {"(devcomm::channel::protocol)0", "devcomm::channel::protocol::simple"},
+      {"(devcomm::channel::protocol)1", "devcomm::channel::protocol::ll"},
+      {"(devcomm::channel::protocol)2", "devcomm::channel::protocol::ll128"},
+      {"(devcomm::memory_order)0", "devcomm::memory_order::relaxed"},
+      {"(devcomm::memory_order)2", "devcomm::memory_order::acquire"},
+      {"(devcomm::memory_order)3", "devcomm::memory_order::release"},
+      {"(devcomm::memory_order)4", "devcomm::memory_order::acq_rel"},
+      {"(devcomm::scope)0", "devcomm::scope::block"},
+      {"(devcomm::scope)1", "devcomm::scope::device"},
+      {"(devcomm::scope)2", "devcomm::scope::system"},
+      {"std::__cxx11::", "std::"},
+      {"> >", ">>"},
+  };
+  for (const auto& [compiled, written] : names) replace_all(name, compiled, written);
+  return name.rfind("void ", 0) == 0 ? name.substr(5) : name;  // only templates' names have what they return
+}
+
 /// Functions and lines in turn; empty when the tool is not there or knows nothing.
 std::vector<source_line> ask(const std::string& command) {
   std::vector<source_line> found;
@@ -56,7 +85,7 @@ std::vector<source_line> ask(const std::string& command) {
     std::string location = lines[i + 1];
     location = location.substr(0, location.find(" (discriminator"));
     if (lines[i] == "??" && location.rfind("??", 0) == 0) continue;
-    found.push_back({lines[i], location});
+    found.push_back({as_written(lines[i]), location});
   }
   return found;
 }

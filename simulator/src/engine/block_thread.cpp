@@ -67,6 +67,7 @@ template <class Part>
 void guarded(fiber& f, Part part) {
   std::string failure;
   std::string sessions;
+  std::string caller;
   int error = 0;
   try {
     part();
@@ -74,6 +75,7 @@ void guarded(fiber& f, Part part) {
   } catch (const misuse& broken) {
     failure = broken.what();
     sessions = describe_sessions(f, failure);
+    caller = describe_misuser();
     error = 710;  // cudaErrorAssert
   } catch (const std::exception& thrown) {
     failure = std::string("uncaught exception: ") + thrown.what();
@@ -83,7 +85,8 @@ void guarded(fiber& f, Part part) {
     error = 719;
   }
   const sanitizer::unobserved hidden;
-  f.home->simulation.record_failure(describe_thread(f) + sessions + ": " + failure, false);
+  f.home->simulation.record_failure(
+      describe_thread(f) + ", " + describe_kernel(f.home->launch) + sessions + ": " + failure + caller, false);
   fail_grid(f.home->launch, error);
 }
 

@@ -25,6 +25,7 @@ void dispatcher::run() {
     if (!hosts_settle()) continue;
     start_tasks();
     start_blocks();
+    if (e.steps >= e.companions_step_) step_companions();
     if (e.dispatcher_wanted) continue;
     if (!e.ready_blocks.empty()) {
       idle_since_ = 0;
@@ -178,6 +179,7 @@ void dispatcher::run_blocks() {
   e.step_limit = in_background_ ? e.steps + 20000 : never;
   for (const engine::waiter* w : e.waiters_) e.step_limit = std::min(e.step_limit, w->until_step);
   e.step_limit = std::min(e.step_limit, wake_step_);
+  if (!e.companions.empty()) e.step_limit = std::min(e.step_limit, e.companions_step_);
   e.order.begins();
   block* b = e.choose();
   if (b == nullptr) return;
@@ -195,6 +197,28 @@ void dispatcher::run_blocks() {
       die_of_watchdog(e, __atomic_load_n(&e.running, __ATOMIC_RELAXED), now - since);
     }
   }
+}
+
+/// Companions take turns of random length at random times, so that what they do may be far behind kernels, or not at
+/// all. Only at quiescence are they sure to go on.
+bool dispatcher::step_companions() {
+  constexpr uint32_t most_parts = 4;
+  constexpr uint32_t longest_pause = 64;  // scheduling steps
+  engine& e = engine_;
+  if (e.companions.empty()) return false;
+  e.companions_step_ = e.steps + 1 + e.companions_random_.below(longest_pause);
+  bool any = false;
+  const auto count = static_cast<uint32_t>(e.companions.size());
+  const uint32_t first = e.companions_random_.below(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    companion_work& one = *e.companions[(first + i) % count];
+    for (uint32_t part = e.companions_random_.below(most_parts) + (any ? 0 : 1); part > 0; --part) {
+      if (!one.step(e.companions_random_)) break;
+      any = true;
+      ++e.companion_steps;
+    }
+  }
+  return any;
 }
 
 /// While other launches run, hosts whose launches have ended are woken together: whether all hosts rest again is to be

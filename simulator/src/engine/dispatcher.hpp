@@ -29,6 +29,8 @@ class dispatcher {
   [[nodiscard]] bool wanted();
   void sleep();
   void run_blocks();
+  /// Whether there was something to do.
+  bool step_companions();
   void quiescence();
   /// Whether some thread of the process other than the simulator's runs, or may wake by itself: all
   /// others wait in the CUDA runtime or, without a limit, for each other.

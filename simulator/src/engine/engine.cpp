@@ -28,7 +28,10 @@ void* dispatch(void* argument) {
 }  // namespace
 
 engine::engine(const settings& first, std::unique_ptr<schedule_log> log, void (*dispatch)(engine&))
-    : config(first), order(config.schedule, config.seed, std::move(log)), dispatch_(dispatch) {
+    : config(first),
+      order(config.schedule, config.seed, std::move(log)),
+      dispatch_(dispatch),
+      companions_random_(config.seed) {
   sanitizer::set_store_delay(config.store_delay, config.seed, &steps);
 }
 
@@ -39,6 +42,8 @@ void engine::restart() {
   trace = 0;
   launches = 0;
   last_peek_ = steps;
+  companions_random_ = random_choice(config.seed);
+  companions_step_ = steps;
   sanitizer::set_store_delay(shared_with_processes ? 0 : config.store_delay, config.seed, &steps);
 }
 

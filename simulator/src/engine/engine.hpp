@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/futex.hpp"
+#include "base/random.hpp"
 #include "engine/session_table.hpp"
 #include "engine/settings.hpp"
 #include "gpu/multiprocessors.hpp"
@@ -32,6 +33,16 @@ class condition {
  public:
   virtual ~condition() = default;
   [[nodiscard]] virtual bool holds() = 0;
+};
+
+/// Work that goes on beside kernels; called with the lock.
+class companion_work {
+ public:
+  explicit companion_work(int its_rank) : rank(its_rank) {}
+  virtual ~companion_work() = default;
+  const int rank;  ///< in the order of ranks they take turns
+  /// Does a part of it, chosen by `random`; whether there was any.
+  [[nodiscard]] virtual bool step(random_choice& random) = 0;
 };
 
 class engine {
@@ -124,6 +135,8 @@ class engine {
   bool hosts_moved = true;         ///< a host thread that waited when it was last inspected may run
   bool failed_since_idle = false;  ///< a launch failed and others still run: theirs follow from it
 
+  std::vector<companion_work*> companions;  ///< by rank
+  uint64_t companion_steps = 0;             ///< in which there was something to do
   runnable_blocks ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
@@ -163,6 +176,8 @@ class engine {
   void (*dispatch_)(engine&);
   bool dispatcher_started_ = false;
   std::string failure_text_;
+  random_choice companions_random_;
+  uint64_t companions_step_ = 0;  ///< when they are due
 };
 
 }  // namespace devcomm::simulator::detail

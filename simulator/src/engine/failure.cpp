@@ -1,9 +1,12 @@
 #include "engine/failure.hpp"
 
+#include "base/symbol.hpp"
 #include "engine/engine.hpp"
 #include "engine/grid.hpp"
 
 #include <devcomm/simulator/simulator.hpp>
+
+#include <unwind.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,10 +15,44 @@
 namespace devcomm::simulator {
 
 void fail_assertion(const char* condition, const char* message, const char* file, int line) {
-  throw misuse(std::string(message) + " [" + condition + "] at " + file + ":" + std::to_string(line));
+  detail::fail_misuse((std::string(message) + " [" + condition + "] at " + file + ":" + std::to_string(line)).c_str());
+}
+
+void fail_assertion(const char* condition, const char* what, long long value, long long limit, const char* message,
+                    const char* file, int line) {
+  detail::fail_misuse((std::string(message) + " (" + what + " " + std::to_string(value) + " of " +
+                       std::to_string(limit) + ") [" + condition + "] at " + file + ":" + std::to_string(line))
+                          .c_str());
 }
 
 namespace detail {
+namespace {
+
+/// Return addresses of the calls that led to the latest misuse of a block, innermost first.
+struct call_stack {
+  static constexpr int most = 24;
+
+  uint64_t codes[most];
+  int depth;
+};
+__thread call_stack misused_at;
+
+_Unwind_Reason_Code note_call(_Unwind_Context* context, void* stack) {
+  auto& calls = *static_cast<call_stack*>(stack);
+  if (calls.depth == call_stack::most) return _URC_END_OF_STACK;
+  calls.codes[calls.depth++] = static_cast<uint64_t>(_Unwind_GetIP(context));
+  return _URC_NO_REASON;
+}
+
+/// Whether a line is none of the user's: of devcomm's headers, the simulator or the system.
+bool is_inside(const std::string& location) {
+  for (const char* const part : {"/include/devcomm/", "/simulator/src/", "/simulator/shim/"}) {
+    if (location.find(part) != std::string::npos) return true;
+  }
+  return location.rfind("/usr/", 0) == 0;
+}
+
+}  // namespace
 
 int rank_of(const block& b) {
   for (const fiber& f : b.fibers) {
@@ -35,7 +72,29 @@ std::string describe_block(const block& b) {
 
 std::string describe_thread(const fiber& f) { return describe_block(*f.home) + ", thread " + std::to_string(f.rank); }
 
-void fail_misuse(const char* message) { throw misuse(message); }
+std::string describe_kernel(const grid& g) {
+  return g.call->function() == nullptr ? std::string("a kernel") : "kernel " + function_at(g.call->function());
+}
+
+void fail_misuse(const char* message) {
+  misused_at.depth = 0;
+  _Unwind_Backtrace(&note_call, &misused_at);
+  throw misuse(message);
+}
+
+std::string describe_misuser() {
+  const call_stack calls = misused_at;
+  misused_at.depth = 0;
+  for (int i = 0; i < calls.depth; ++i) {
+    for (const source_line& line : lines_of(calls.codes[i] - 1)) {
+      const bool has_line =
+          line.location.find(':') != std::string::npos && line.location.find('?') == std::string::npos;
+      if (!has_line || is_inside(line.location)) continue;
+      return "\n      called at " + line.location + (line.function.empty() ? "" : " in " + line.function);
+    }
+  }
+  return {};
+}
 
 void engine::record_failure(const std::string& text, bool consequence) {
   const std::string line = text + " (" + how_to_repeat(config) + ")";

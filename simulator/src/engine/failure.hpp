@@ -14,6 +14,11 @@ namespace devcomm::simulator::detail {
 [[nodiscard]] std::string describe_block(const block& b);
 /// `describe_block` and "thread 5".
 [[nodiscard]] std::string describe_thread(const fiber& f);
+/// "kernel reduce(devcomm::device_comm, float*)".
+[[nodiscard]] std::string describe_kernel(const grid& g);
+/// A line that says where the user's code called what the running thread misused last; empty where that is not known,
+/// as in programs without line numbers. Forgets it.
+[[nodiscard]] std::string describe_misuser();
 
 /// Ends the program: the fiber has left its stack, so nothing can be trusted.
 [[noreturn]] void die_of_overflow(const fiber& f);

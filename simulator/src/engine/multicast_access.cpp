@@ -35,7 +35,7 @@ std::string access_of(const void* address, std::size_t bytes) {
   return "a multimem access of " + std::to_string(bytes) + " bytes to " + describe_multicast(address);
 }
 
-[[noreturn]] void fail(const std::string& text) { throw misuse(text); }
+[[noreturn]] void fail(const std::string& text) { fail_misuse(text.c_str()); }
 
 }  // namespace
 

@@ -43,6 +43,21 @@ wait_reason reason_of(const fiber& f) {
   return wait_reason::exited;
 }
 
+/// The epoch or value that the wait saw last, where `word` is the first of those that it polls: that itself, unless it
+/// holds data beside a flag.
+uint64_t last_seen(const devcomm::detail::wait_label& label, uint64_t word) {
+  using devcomm::operation;
+  switch (label.what) {
+    case operation::ll_mailbox:
+    case operation::lamport_mailbox:
+    case operation::ll128_mailbox:
+    case operation::message_send:
+    case operation::message_receive: return label.seen;
+    case operation::fifo_receive: return label.expected - 1;  // the steps before have been received
+    default: return word;
+  }
+}
+
 class taker {
  public:
   explicit taker(engine& e) : engine_(e) {}
@@ -108,7 +123,8 @@ class taker {
     one.operation = name_of(f.operation);
     one.mask = f.mask;
     const std::vector<watch>& words = f.watches.entries;
-    if (one.reason == wait_reason::session && !words.empty()) one.words.push_back({"", words.front().value});
+    if (one.reason == wait_reason::session && !words.empty())
+      one.words.push_back({"", last_seen(*f.label, words.front().value)});
     if (one.reason == wait_reason::memory) {
       for (size_t i = 0; i < std::min(words.size(), words_kept); ++i) {
         one.words.push_back({describe_address(words[i].address), words[i].value});

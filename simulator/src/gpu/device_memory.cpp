@@ -10,10 +10,15 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <utility>
+
+extern "C" __attribute__((weak)) const char* __asan_locate_address(void* address, char* name, size_t name_bytes,
+                                                                   void** region, size_t* region_bytes);
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -59,6 +64,31 @@ const std::pair<char* const, record>* find(const void* pointer) {
   if (next == all.begin()) return nullptr;
   --next;
   return at < next->first + next->second.bytes ? &*next : nullptr;
+}
+
+std::string host_memory_by_sanitizer(const void* address) {
+  char name[2];
+  void* region = nullptr;
+  size_t bytes = 0;
+  const char* const kind = __asan_locate_address(const_cast<void*>(address), name, sizeof name, &region, &bytes);
+  if (std::strncmp(kind, "heap", 4) == 0) return "the heap";
+  return std::strncmp(kind, "stack", 5) == 0 ? "a stack" : "";
+}
+
+/// By the system's list of mappings. It names the heap of the process and the first thread's stack.
+std::string host_memory_by_mapping(const void* address) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/maps", "re"), &std::fclose);
+  char line[4352];
+  while (maps != nullptr && std::fgets(line, sizeof line, maps.get()) != nullptr) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) != 2) continue;
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (at < begin || at >= end) continue;
+    if (std::strstr(line, "[heap]") != nullptr) return "the heap";
+    return std::strstr(line, "[stack]") != nullptr ? "a stack" : "";
+  }
+  return "";
 }
 
 }  // namespace
@@ -125,6 +155,12 @@ memory_kind kind_of(const void* pointer, int* device) {
   if (found == nullptr) return memory_kind::unknown;
   if (device != nullptr) *device = found->second.device;
   return found->second.kind;
+}
+
+std::string describe_host_memory(const void* address) {
+  if (address == nullptr || kind_of(address) != memory_kind::unknown) return "";
+  return sanitizer::address() && __asan_locate_address != nullptr ? host_memory_by_sanitizer(address)
+                                                                  : host_memory_by_mapping(address);
 }
 
 size_t allocated_bytes(int device) {

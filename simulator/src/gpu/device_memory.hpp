@@ -25,6 +25,8 @@ struct allocation {
 /// Whether `pointer` was the start of an allocation of that kind.
 bool release(memory_kind kind, void* pointer);
 [[nodiscard]] memory_kind kind_of(const void* pointer, int* device = nullptr);
+/// "the heap" or "a stack" where the address is in one of the host's; else empty.
+[[nodiscard]] std::string describe_host_memory(const void* address);
 /// The allocation of a device that contains `pointer`.
 [[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
 /// Device memory that `allocate` has not made, such as a window's: copies and messages then know it.

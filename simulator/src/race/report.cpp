@@ -119,6 +119,7 @@ std::string detector::describe(const record& r) const {
     }
   }
   const task_facts& t = tasks[task];
+  if (t.device == detail::network_device) return "the network";
   if (t.device < 0) return "a thread of the host";
   const std::string who = name_of(t.device);
   if (g.width == 0) return who + ", a copy, fill or host function of a stream";
@@ -149,14 +150,19 @@ std::string detector::text_of(const record& earlier, const record& now, uintptr_
 
 void detector::report(const record& earlier, const record& now, const actor& by, uintptr_t address) {
   if (!is_news(earlier, now)) return;
-  say(text_of(earlier, now, address, "data race", "not ordered with the earlier ") + scope_advice(earlier, now, by));
+  std::string text = text_of(earlier, now, address, "data race", "not ordered with the earlier ");
+  if (earlier.by_multicast() != now.by_multicast())
+    text +=
+        "  one of them is by a multicast address: order the two, and call multimem::fence_alias() in one of the "
+        "threads; a multimem::barrier_session does both\n";
+  say(text + scope_advice(earlier, now, by));
 }
 
 void detector::report_alias(const record& earlier, const record& now, uintptr_t address) {
   if (!is_news(earlier, now)) return;
   say(text_of(earlier, now, address, "missing fence between two addresses of one memory", "after the earlier ") +
-      "  one of them is by a multicast address: the thread need not see its own store; put a barrier or "
-      "multimem::fence_alias() between the two\n");
+      "  one of them is by a multicast address: the thread need not see its own store; call "
+      "multimem::fence_alias() between the two, or meet in a multimem::barrier_session\n");
 }
 
 void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address) {
@@ -187,8 +193,10 @@ detector::detector() {
       static_cast<int>(detail::number_variable("DEVCOMM_SIM_RACE_EXIT", static_cast<uint64_t>(exit_status), 0, 255));
   std::atexit(&at_end);
   guard::survive_forks();
-  // Each block's thread would get an arena of its own for what all of them share.
-  mallopt(M_ARENA_MAX, 2);
+  // Each block's thread would get an arena of its own for what all of them share. With one, and without mappings for
+  // large pieces, the system's list of mappings tells what is the heap.
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_MAX, 0);
 }
 
 }  // namespace devcomm::simulator::race

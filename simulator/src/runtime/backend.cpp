@@ -4,6 +4,7 @@
 #include "base/sanitizer.hpp"
 #include "gpu/host_accesses.hpp"
 #include "gpu/memory_names.hpp"
+#include "runtime/companion.hpp"
 #include "runtime/host_port.hpp"
 #include "runtime/host_thread.hpp"
 #include "runtime/memory_file.hpp"
@@ -324,20 +325,32 @@ class simulator_backend final : public host::detail::backend {
   [[nodiscard]] std::unique_ptr<host::detail::opened_memory> allocate_device(int device, std::size_t bytes) override {
     return std::make_unique<plain_device_memory>(device, bytes);
   }
-  void zero(int, void* destination, std::size_t bytes) override {
+  void zero(int, void* destination, std::size_t bytes, std::chrono::milliseconds) override {
     // Whole pages of shared memory become zeros by being given back.
     const bool whole = reinterpret_cast<std::uintptr_t>(destination) % page() == 0 && bytes % page() == 0;
     if (whole && ::madvise(destination, bytes, MADV_REMOVE) == 0) return;
     const detail::sanitizer::unobserved ordered_by_the_call;
     std::memset(destination, 0, bytes);
   }
-  void copy(int, void* destination, const void* source, std::size_t bytes) override {
+  void copy(int, void* destination, const void* source, std::size_t bytes, std::chrono::milliseconds) override {
     const detail::sanitizer::unobserved ordered_by_the_call;
     std::memcpy(destination, source, bytes);
   }
-  void read(int device, void* destination, const void* source, std::size_t bytes) override {
-    copy(device, destination, source, bytes);
+  void read(int device, void* destination, const void* source, std::size_t bytes,
+            std::chrono::milliseconds limit) override {
+    copy(device, destination, source, bytes, limit);
   }
+
+  [[nodiscard]] host::capability network() override { return {true, "between the ranks of this process"}; }
+  [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
+      int rank, std::function<bool(const host::detail::choose_next&)> step) override {
+    return detail::accompany(rank, std::move(step));
+  }
+  void move(void* destination, const void* source, std::size_t bytes) override {
+    detail::move_as_companion(destination, source, bytes);
+  }
+  [[nodiscard]] std::uint64_t load(const std::uint64_t* word) override { return detail::load_as_companion(word); }
+  void store(std::uint64_t* word, std::uint64_t value) override { detail::store_as_companion(word, value); }
 
  private:
   static constexpr const char* uuid_prefix = "simulated-";

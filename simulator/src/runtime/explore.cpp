@@ -98,6 +98,7 @@ exploration_result explore(const explore_options& options, const std::function<v
   detail::explorer who(options.reduction, options.steps);
   const rules hold(&who);
   exploration_result result;
+  const uint64_t companion_steps = the_engine().companion_steps;
   do {
     if (who.search().executions() == options.executions) {
       result.failure = "not complete: " + std::to_string(options.executions) +
@@ -108,6 +109,12 @@ exploration_result explore(const explore_options& options, const std::function<v
     const std::string failure = run(body);
     if (!failure.empty()) {
       result.failure = describe(failure, who, options.schedule_file);
+      break;
+    }
+    if (the_engine().companion_steps != companion_steps) {
+      result.failure =
+          "not complete: the network's proxy took part, whose steps explorations do not vary; run the program under "
+          "many seeds instead";
       break;
     }
     if (who.search().too_long()) {

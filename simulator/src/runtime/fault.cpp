@@ -50,11 +50,9 @@ void explain(int signal, siginfo_t* about, void* context) {
   if (where.empty()) where = describe_far_from_window(about->si_addr);
   if (where.empty()) where = describe_allocation(about->si_addr);
   if (where.empty()) where = "memory that is none of a device's";
-  const kernel_call* const call = this_block->launch.call;
-  const std::string kernel = call->function() == nullptr ? std::string("a kernel") : function_at(call->function());
-  std::fprintf(stderr, "devcomm simulator: invalid access to %p, %s, by %s, kernel %s (%s)%s\n", about->si_addr,
-               where.c_str(), describe_thread(*this_fiber).c_str(), kernel.c_str(), how_to_repeat().c_str(),
-               place_in_code(code_of(context)).c_str());
+  std::fprintf(stderr, "devcomm simulator: invalid access to %p, %s, by %s, %s (%s)%s\n", about->si_addr, where.c_str(),
+               describe_thread(*this_fiber).c_str(), describe_kernel(this_block->launch).c_str(),
+               how_to_repeat().c_str(), place_in_code(code_of(context)).c_str());
   std::fflush(nullptr);
 }
 

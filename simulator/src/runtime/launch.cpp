@@ -1,13 +1,17 @@
 /// Kernel launches and attributes of kernels.
 #include <devcomm/simulator/detail/launch.hpp>
 
+#include "base/symbol.hpp"
+#include "gpu/device_memory.hpp"
 #include "gpu/multiprocessors.hpp"
 #include "runtime/graph.hpp"
 #include "runtime/host_thread.hpp"
 #include "runtime/simulation.hpp"
 
 #include <climits>
+#include <cstdio>
 #include <map>
+#include <string>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -70,6 +74,23 @@ cudaError_t check(const launch_shape& shape, const void* function) {
   return cudaSuccess;
 }
 
+/// Refuses pointers to memory of the host, which GPUs cannot read in general, where the memory of kernels is checked.
+cudaError_t check_pointers(const kernel_call& call) {
+  if (!sanitizer::exact() && !sanitizer::address()) return cudaSuccess;
+  for (const auto& [place, pointer] : call.pointers()) {
+    const std::string where = describe_host_memory(pointer);
+    if (where.empty()) continue;
+    const std::string kernel = call.function() == nullptr ? std::string("a kernel") : function_at(call.function());
+    std::fprintf(
+        stderr,
+        "devcomm simulator: argument %d of kernel %s points to %s of the host (%p), which a GPU cannot access in "
+        "general; give it memory of cudaMalloc, cudaMallocHost or communicator::allocate (%s)\n",
+        place, kernel.c_str(), where.c_str(), pointer, how_to_repeat().c_str());
+    return cudaErrorIllegalAddress;
+  }
+  return cudaSuccess;
+}
+
 }  // namespace
 
 cudaError_t launch(const cudaLaunchConfig_t& config, std::unique_ptr<kernel_call> call) {
@@ -87,6 +108,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::unique_ptr<kernel_call
   stream_state* s = find_stream(config.stream);
   if (s == nullptr || s->device != current_device()) return keep(cudaErrorInvalidResourceHandle);
   if (const cudaError_t error = check(shape, call->function()); error != cudaSuccess) return keep(error);
+  if (const cudaError_t error = check_pointers(*call); error != cudaSuccess) return keep(error);
   return keep(give(*s, std::make_unique<kernel_operation>(shape, std::move(call))));
 }
 

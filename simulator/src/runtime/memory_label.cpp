@@ -58,7 +58,9 @@ void explain(const char* report) {
     where = shared_memory::describe(address, this_block->launch.shape.dynamic_bytes);
   }
   if (where.empty()) return;
-  const std::string who = this_fiber != nullptr ? describe_thread(*this_fiber) : "a thread of the host";
+  const std::string who = this_fiber != nullptr
+                              ? describe_thread(*this_fiber) + ", " + describe_kernel(this_block->launch)
+                              : std::string("a thread of the host");
   std::fprintf(stderr, "devcomm simulator: %p is %s; accessed by %s (seed %" PRIu64 ")\n", address, where.c_str(),
                who.c_str(), the_engine().config.seed);
 }

@@ -1,7 +1,9 @@
 // What launchers set, read from tables instead of the process's environment.
 #include "job_harness.hpp"
+#include "variable_table.hpp"
 
-#include "bootstrap/launcher.hpp"
+#include "bootstrap/ports.hpp"
+#include "bootstrap/slurm.hpp"
 #include "bootstrap/tcp/socket.hpp"
 
 #include <devcomm/host/error.hpp>
@@ -9,7 +11,6 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <cstdlib>
-#include <map>
 
 #include <unistd.h>
 
@@ -18,36 +19,6 @@ namespace host = devcomm::host;
 namespace detail = devcomm::host::detail;
 
 namespace {
-
-using table = std::map<std::string, std::string>;
-
-detail::environment from(const table& variables) {
-  return [variables](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    if (found == variables.end()) return std::nullopt;
-    return found->second;
-  };
-}
-
-table with(table base, const table& changes) {
-  for (const auto& [name, value] : changes) base[name] = value;
-  return base;
-}
-table without(table base, const std::string& name) {
-  base.erase(name);
-  return base;
-}
-
-host::process_environment read(const table& variables) { return detail::read_launcher(from(variables)).value(); }
-
-std::string why_refused(const table& variables) {
-  const outcome o = outcome_of([&] { static_cast<void>(detail::read_launcher(from(variables))); });
-  return o.kind == "invalid_argument" ? o.text : "accepted or " + o.kind;
-}
-
-bool refuses(const table& variables, const std::string& name, const std::string& value) {
-  return why_refused(with(variables, {{name, value}})).starts_with(name + " is \"" + value + "\"");
-}
 
 const table shell = {{"DEVCOMM_RANK", "2"}, {"DEVCOMM_SIZE", "4"}, {"DEVCOMM_ROOT", "10.0.0.1:4000"}};
 const table torchrun = {{"RANK", "9"},
@@ -266,31 +237,32 @@ TEST_CASE("the launcher closest to the process speaks for it") {
   CHECK(read(with(with(srun, torchrun), shell)).launcher == "shell");
 }
 
-TEST_CASE("the secret is given, or one for each job") {
-  const auto secret = [](const table& variables) { return detail::launcher_secret(from(variables), read(variables)); };
-  const table given = with(shell, {{"DEVCOMM_SECRET", "00112233445566778899AABBccddeeff"}});
-  CHECK(secret(given)[15] == std::byte{0xff});
-  CHECK(secret(given)[10] == std::byte{0xaa});
-  CHECK(secret(shell) == secret(with(shell, {{"DEVCOMM_RANK", "0"}})));
-  CHECK(secret(shell) == secret(with(shell, {{"DEVCOMM_SIZE", "5"}})));  // they meet, and are told
-  CHECK(secret(torchrun) != secret(with(torchrun, {{"TORCHELASTIC_RUN_ID", "x"}})));
-  CHECK(secret(mpirun) != secret(with(mpirun, {{"PMIX_NAMESPACE", "x"}})));
-  CHECK(secret(srun) != secret(with(srun, {{"SLURM_JOB_ID", "78"}})));
-  for (const std::string bad : {"", "0011", "zz112233445566778899aabbccddeeff", "00112233445566778899aabbccddeeff0"}) {
-    CAPTURE(bad);
-    const outcome o = outcome_of([&] { static_cast<void>(secret(with(shell, {{"DEVCOMM_SECRET", bad}}))); });
-    CHECK(o.kind == "invalid_argument");
-    CHECK(o.says("DEVCOMM_SECRET"));
-    CHECK((bad.empty() || !o.says(bad)));
-  }
-}
-
 TEST_CASE("derived ports keep clear of the kernel's and the well-known ones") {
   for (int i = 0; i < 2000; ++i) {
     const std::uint16_t port = detail::port_of_job(std::to_string(i));
     REQUIRE(port >= 20000);
     REQUIRE(port <= 32767);
   }
+}
+
+TEST_CASE("DEVCOMM_PORTS has the derived ports, and is refused where it is no range") {
+  for (const table& each : {torchrun, mpirun, srun, table{{"DEVCOMM_RANK", "0"}, {"DEVCOMM_SIZE", "1"}}}) {
+    const std::uint16_t port = port_in(read(with(each, {{"DEVCOMM_PORTS", "40000-40003"}})).root);
+    CHECK(port >= 40000);
+    CHECK(port <= 40003);
+    CHECK(port_in(read(with(each, {{"DEVCOMM_PORTS", "65535"}})).root) == 65535);
+  }
+  for (const std::string bad : {"", "-", "0", "1-", "-5", "5-4", "1-65536", "a-b", "1-2-3", "1 - 2"}) {
+    CAPTURE(bad);
+    CHECK(refuses(torchrun, "DEVCOMM_PORTS", bad));
+  }
+  // MASTER_PORT is torch's.
+  CHECK(port_in(read(with(torchrun, {{"DEVCOMM_PORTS", "29500-29501"}})).root) == 29501);
+  CHECK(refuses(torchrun, "DEVCOMM_PORTS", "29500-29500"));
+}
+
+TEST_CASE("torchrun on one host uses its loopback address") {
+  CHECK(read(with(torchrun, {{"LOCAL_WORLD_SIZE", "16"}})).root.starts_with("127.0.0.1:"));
 }
 
 TEST_CASE("environment_bootstrap starts a job from the process's variables") {

@@ -3,7 +3,9 @@
 
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
+#include "bootstrap/tcp/gather_wire.hpp"
 #include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/listener.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "util/random.hpp"
 
@@ -529,7 +531,10 @@ TEST_CASE("a rank that does not read its result is named within the limit") {
   const transcript seen = prove(fd, id, 1, 2);
   host::detail::frame_stream rank(std::move(fd), seen.key_of_rank(id.secret()), seen.key_of_root(id.secret()));
   const auto send_part = [&](std::uint32_t round, std::size_t size) {
-    rank.queue(host::detail::frame_type::part, round, host::detail::shared_payload(std::vector<std::byte>(size)));
+    const std::vector<std::byte> note(size);
+    host::detail::contribution mine;
+    mine.note = note;
+    rank.queue(host::detail::frame_type::part, round, host::detail::shared_payload(mine.encode()));
     for (rank.flush(); rank.unsent(); rank.flush()) std::this_thread::sleep_for(1ms);
   };
   for (std::uint32_t round = 0; round < 2; ++round) {

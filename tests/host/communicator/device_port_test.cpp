@@ -49,12 +49,16 @@ class failing_devices final : public backend {
   [[nodiscard]] std::unique_ptr<opened_memory> allocate_device(int device, std::size_t bytes) override {
     return real_.allocate_device(device, bytes);
   }
-  void zero(int device, void* destination, std::size_t bytes) override { real_.zero(device, destination, bytes); }
-  void copy(int device, void* destination, const void* source, std::size_t bytes) override {
-    real_.copy(device, destination, source, bytes);
+  void zero(int device, void* destination, std::size_t bytes, std::chrono::milliseconds limit) override {
+    real_.zero(device, destination, bytes, limit);
   }
-  void read(int device, void* destination, const void* source, std::size_t bytes) override {
-    real_.read(device, destination, source, bytes);
+  void copy(int device, void* destination, const void* source, std::size_t bytes,
+            std::chrono::milliseconds limit) override {
+    real_.copy(device, destination, source, bytes, limit);
+  }
+  void read(int device, void* destination, const void* source, std::size_t bytes,
+            std::chrono::milliseconds limit) override {
+    real_.read(device, destination, source, bytes, limit);
   }
 
   [[nodiscard]] host::capability peer_access(int device, const std::string& peer_uuid) override {

@@ -183,6 +183,32 @@ TEST_CASE("a process that leaves in peace is not mourned") {
   CHECK(ends == all_ok(3));
 }
 
+TEST_CASE("static communicators and what they made end with the program, in peace") {
+  const auto ends = on_processes(2, [](auto bootstrap) {
+    struct program {
+      explicit program(std::shared_ptr<host::bootstrap> ranks)
+          : comm(std::move(ranks), {.watchdog = true}),
+            memory(comm.allocate(4096)),
+            device(comm.create_device_comm(comm.requirements())) {}
+      host::communicator comm;
+      host::symmetric_memory memory;
+      host::device_communicator device;
+    };
+    // Older than anything that the library makes on first use, so destroyed after it.
+    static std::unique_ptr<program> all;
+    static std::unique_ptr<program> again;
+    all = std::make_unique<program>(bootstrap);
+    again = std::make_unique<program>(bootstrap);
+    again->comm.barrier();
+    if (all->comm.rank() == 1) {
+      for (int i = 0; i < 300 && !all->comm.aborted(); ++i) std::this_thread::sleep_for(1ms);
+      require(all->comm.dead_rank() == -1 && !all->comm.aborted(), "rank 0 left in peace");
+    }
+    std::exit(7);
+  });
+  CHECK(ends == outcomes{"exit 7", "exit 7"});
+}
+
 TEST_CASE("a rank that aborts and leaves takes its peers with it, and they name it") {
   const auto ends = on_processes(3, [](auto bootstrap) {
     auto keep = bootstrap;

@@ -167,6 +167,34 @@ outcomes process_job::finish() {
   return all;
 }
 
+std::string altered_bootstrap::altered(std::span<const std::byte> said) const {
+  std::string text(reinterpret_cast<const char*>(said.data()), said.size());
+  if (forged_.empty()) return text;
+  for (std::size_t at = text.find(forged_); at != std::string::npos; at = text.find(forged_, at + 1)) ++text[at];
+  return text;
+}
+
+void altered_bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                   std::chrono::milliseconds limit) {
+  const std::string said = altered(mine);
+  received_ += all.size();
+  ranks_->all_gather(std::as_bytes(std::span(said)), all, limit);
+}
+
+host::bootstrap::group_parts altered_bootstrap::exchange(std::span<const std::byte> note, std::span<std::byte> notes,
+                                                         const group_name& group, std::span<const std::byte> mine,
+                                                         std::chrono::milliseconds limit) {
+  const std::string name = altered(group);
+  group_name of{};
+  std::memcpy(of.data(), name.data(), of.size());
+  const std::string said = altered(note);
+  const std::string part = altered(mine);
+  group_parts found =
+      ranks_->exchange(std::as_bytes(std::span(said)), notes, of, std::as_bytes(std::span(part)), limit);
+  received_ += notes.size() + found.parts.size();
+  return found;
+}
+
 outcomes all_ok(int ranks) { return outcomes(static_cast<std::size_t>(ranks), "ok"); }
 
 holdings count_holdings() {

@@ -8,10 +8,13 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace devcomm_test {
@@ -41,6 +44,31 @@ class process_job {
   };
   std::vector<child> children_;
   std::chrono::steady_clock::time_point end_;
+};
+
+/// Passes on what ranks say, but with the first byte of `forged` changed wherever it occurs: a rank that says it is
+/// somewhere else. Nothing is changed where `forged` is empty.
+class altered_bootstrap final : public devcomm::host::bootstrap {
+ public:
+  altered_bootstrap(std::shared_ptr<devcomm::host::bootstrap> ranks, std::string forged)
+      : ranks_(std::move(ranks)), forged_(std::move(forged)) {}
+  [[nodiscard]] int rank() const noexcept override { return ranks_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return ranks_->size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override;
+  [[nodiscard]] group_parts exchange(std::span<const std::byte> note, std::span<std::byte> notes,
+                                     const group_name& group, std::span<const std::byte> mine,
+                                     std::chrono::milliseconds limit) override;
+  void interrupt(int culprit, const std::string& why) override { ranks_->interrupt(culprit, why); }
+
+  /// Bytes so far.
+  [[nodiscard]] std::size_t received() const noexcept { return received_; }
+
+ private:
+  [[nodiscard]] std::string altered(std::span<const std::byte> said) const;
+
+  std::shared_ptr<devcomm::host::bootstrap> ranks_;
+  std::string forged_;
+  std::size_t received_ = 0;
 };
 
 /// A list of `ranks` times "ok".

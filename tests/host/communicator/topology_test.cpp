@@ -20,13 +20,24 @@ std::vector<reach> reaches_of(const std::string& hosts) {
   return all;
 }
 
+/// `reaches` has a row for each rank.
+int lsa_of(const std::vector<reach>& reaches, int ranks, int most = 0) {
+  const std::vector<int> sizes = team_sizes(ranks, most);
+  std::vector<size_mask> masks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto row = reaches.begin() + rank * ranks;
+    masks.push_back(sizes_within_reach({row, row + ranks}, rank, sizes));
+  }
+  return choose_lsa_size(masks, sizes);
+}
+
 int lsa_of(const std::string& hosts, int most = 0) {
-  return choose_lsa_size(reaches_of(hosts), static_cast<int>(hosts.size()), most);
+  return lsa_of(reaches_of(hosts), static_cast<int>(hosts.size()), most);
 }
 
 rank_info rank_at(char host, int pid) {
   rank_info r{};
-  r.host[0] = host;
+  r.host[0] = static_cast<std::byte>(host);
   r.pid = pid;
   return r;
 }
@@ -55,10 +66,10 @@ TEST_CASE("a limit is kept, and must divide") {
 TEST_CASE("one pair that cannot reach each other keeps their run out of a team") {
   auto reaches = reaches_of("aaaa");
   reaches[2 * 4 + 3] = reach::none;
-  CHECK(choose_lsa_size(reaches, 4, 0) == 1);
+  CHECK(lsa_of(reaches, 4) == 1);
   reaches = reaches_of("aaaa");
   reaches[0 * 4 + 3] = reach::none;
-  CHECK(choose_lsa_size(reaches, 4, 0) == 2);
+  CHECK(lsa_of(reaches, 4) == 2);
 }
 
 TEST_CASE("processes are told apart by host and pid, in the order of their first ranks") {

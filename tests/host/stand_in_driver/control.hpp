@@ -24,6 +24,10 @@ void stand_in_fail(const char* function, int nth);
 /// Calls of `function` since `stand_in_fail` was called last; of all functions where null.
 int stand_in_count_calls(const char* function);
 
+/// While not 0, a kernel runs on every device of this process and leaves no room for others: streams are not ready, and
+/// what waits for kernels blocks, as the driver does.
+void stand_in_keep_busy(int busy);
+
 /// Rules that were broken so far in this process, a line each; empty if none was. Lives until the next call.
 const char* stand_in_complaints();
 

@@ -25,6 +25,7 @@ options read_options() {
   now.with_multicast = number("STAND_IN_CUDA_MULTICAST", now.with_multicast);
   now.peers = number("STAND_IN_CUDA_P2P", 1) != 0;
   now.fabric = number("STAND_IN_CUDA_FABRIC", 1) != 0;
+  if (const char* const memory = std::getenv("STAND_IN_CUDA_MEMORY")) now.memory = std::strtoull(memory, nullptr, 10);
   const int count = number("STAND_IN_CUDA_DEVICES", 8);
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr) {
@@ -180,6 +181,7 @@ CUresult ctx_enable_peer_access(CUcontext, unsigned) {
 }
 
 CUresult ctx_synchronize() {
+  wait_for_kernels();
   const call here("cuCtxSynchronize");
   if (here.fails()) return call::failure;
   return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
@@ -200,9 +202,10 @@ CUresult stream_destroy(CUstream) {
   return here.result(CUDA_SUCCESS);
 }
 
-CUresult stream_synchronize(CUstream) {
-  const call here("cuStreamSynchronize");
-  return here.fails() ? call::failure : CUDA_SUCCESS;
+CUresult stream_query(CUstream) {
+  const call here("cuStreamQuery");
+  if (here.fails()) return call::failure;
+  return state().busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 CUresult memset_d8_async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream) {
@@ -256,7 +259,7 @@ std::vector<entry> device_entries() {
           named("cuCtxSynchronize", ctx_synchronize),
           named("cuStreamCreate", stream_create),
           named("cuStreamDestroy", stream_destroy),
-          named("cuStreamSynchronize", stream_synchronize),
+          named("cuStreamQuery", stream_query),
           named("cuMemsetD8Async", memset_d8_async),
           named("cuMemcpyHtoDAsync", memcpy_htod_async),
           named("cuMemcpyDtoHAsync", memcpy_dtoh_async)};

@@ -36,11 +36,18 @@ CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const C
   }
   if (!s.is_device(wanted->location.id)) return CUDA_ERROR_INVALID_DEVICE;
   if ((wanted->requestedHandleTypes & fabric_type) != 0 && !s.chosen.fabric) return CUDA_ERROR_NOT_SUPPORTED;
+  std::size_t taken = bytes;
+  const auto gpu = static_cast<std::uint32_t>(s.gpu_of(wanted->location.id));
+  for (const auto& [other, what] : s.objects) {
+    const shared_header& header = *what.file.header;
+    if (!what.imported && !what.is_multicast() && header.device == gpu) taken += header.bytes;
+  }
+  if (taken > s.chosen.memory) return CUDA_ERROR_OUT_OF_MEMORY;
   object made;
   made.file = create_file(shared_header::kind::memory, bytes);
   if (made.file.header == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   made.file.header->handle_types = static_cast<std::uint32_t>(wanted->requestedHandleTypes);
-  made.file.header->device = static_cast<std::uint32_t>(s.gpu_of(wanted->location.id));
+  made.file.header->device = gpu;
   *handle = s.next_handle++;
   s.objects.emplace(*handle, std::move(made));
   return CUDA_SUCCESS;
@@ -191,11 +198,13 @@ CUresult unmap(CUdeviceptr address, std::size_t bytes) {
   if (found == s.mappings.end() || found->second.bytes != bytes) {
     return complain("cuMemUnmap of what is not mapped so", CUDA_ERROR_INVALID_VALUE);
   }
+  CUresult code = CUDA_SUCCESS;
+  if (s.busy) code = complain("cuMemUnmap while a kernel runs, which may use it");
   if (object* const what = s.find(found->second.handle)) --what->mapped;
   ::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
          -1, 0);
   s.mappings.erase(found);
-  return here.result(CUDA_SUCCESS);
+  return here.result(code);
 }
 
 CUresult set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* access, std::size_t count) {

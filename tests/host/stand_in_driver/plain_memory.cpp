@@ -57,6 +57,7 @@ CUresult mem_alloc_async(CUdeviceptr* address, std::size_t bytes, CUstream) {
 }
 
 CUresult mem_free(CUdeviceptr address) {
+  wait_for_kernels();
   const call here("cuMemFree");
   return here.result(give_back(address, false, "cuMemFree"));
 }
@@ -72,6 +73,7 @@ CUresult mem_host_alloc(void** data, std::size_t bytes, unsigned) {
 }
 
 CUresult mem_free_host(void* data) {
+  wait_for_kernels();
   const call here("cuMemFreeHost");
   if (state().host.erase(data) == 0) {
     return complain("cuMemFreeHost of what is not such memory", CUDA_ERROR_INVALID_VALUE);
@@ -150,6 +152,7 @@ CUresult ipc_open_mem_handle(CUdeviceptr* address, CUipcMemHandle handle, unsign
 }
 
 CUresult ipc_close_mem_handle(CUdeviceptr address) {
+  wait_for_kernels();
   const call here("cuIpcCloseMemHandle");
   return here.result(give_back(address, true, "cuIpcCloseMemHandle"));
 }

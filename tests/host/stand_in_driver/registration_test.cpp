@@ -74,6 +74,35 @@ void* segment(int device) {
 
 }  // namespace
 
+TEST_CASE("memory is checked in a team of one as well, where no peer limits its kind") {
+  const auto ends = on_stand_in(1, 1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    char on_stack[16];
+    const struct {
+      void* pointer;
+      std::size_t size;
+      std::string reason;
+    } refused[] = {
+        {nullptr, 16, "the pointer is null"},
+        {on_stack, sizeof on_stack, "the pointer is not CUDA memory"},
+        {host_memory(), bytes, "the pointer is host memory"},
+        {other_device_memory(comm.device() + 4), bytes, "the memory lies on device"},
+        {device_memory(), bytes + 1, "run past the end of the allocation"},
+        {pool_memory(), bytes + 1, "run past the end of the allocation"},
+    };
+    for (const auto& each : refused) {
+      const std::string text =
+          text_of<host::invalid_argument>([&] { (void)comm.register_memory(each.pointer, each.size); });
+      require(text.find(each.reason) != std::string::npos, "the reason is told: " + text);
+    }
+    for (void* const right : {device_memory(), pool_memory(), segment(comm.device())}) {
+      const auto memory = comm.register_memory(right, bytes);
+      require(memory.window().table[0] == right, "what this rank's kernels reach is taken");
+    }
+  });
+  CHECK(ends == all_ok(1));
+}
+
 TEST_CASE("memory that peers could not access is refused by name, whether ranks are threads or processes") {
   const int inside = GENERATE(1, 2);
   CAPTURE(inside);

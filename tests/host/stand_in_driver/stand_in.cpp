@@ -24,6 +24,7 @@ stand_in_driver load() {
   find(library, found.held, "stand_in_count_held");
   find(library, found.fail, "stand_in_fail");
   find(library, found.calls, "stand_in_count_calls");
+  find(library, found.keep_busy, "stand_in_keep_busy");
   find(library, found.complaints, "stand_in_complaints");
   static decltype(&cuGetProcAddress) get_address;
   find(library, get_address, "cuGetProcAddress_v2");

@@ -35,6 +35,10 @@ call::call(const char* function) : lock_(state().mutex) {
   if (fails_) s.failing.clear();
 }
 
+void wait_for_kernels() {
+  while (state().busy) ::usleep(1000);
+}
+
 CUresult complain(const std::string& sentence, CUresult code) {
   state().complaints += sentence + "\n";
   return code;
@@ -129,6 +133,8 @@ int stand_in_count_calls(const char* function) {
   }
   return count;
 }
+
+void stand_in_keep_busy(int busy) { state().busy = busy != 0; }
 
 const char* stand_in_complaints() {
   const std::lock_guard lock(state().mutex);

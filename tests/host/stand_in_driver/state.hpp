@@ -93,10 +93,12 @@ struct options {
   int with_multicast = 1 << 20;
   bool peers = true;
   bool fabric = true;
+  std::size_t memory = std::size_t{1} << 40;  ///< of each device, for `cuMemCreate`
 };
 
 struct process_state {
   std::recursive_mutex mutex;
+  std::atomic<bool> busy{false};
   options chosen;
   bool started = false;
   std::map<CUmemGenericAllocationHandle, object> objects;
@@ -136,6 +138,9 @@ class call {
   std::unique_lock<std::recursive_mutex> lock_;
   bool fails_;
 };
+
+/// Returns when no kernel runs. Not with a `call`, which would keep others from the driver.
+void wait_for_kernels();
 
 /// Notes a broken rule.
 [[nodiscard]] CUresult complain(const std::string& sentence, CUresult code = CUDA_ERROR_ILLEGAL_STATE);

@@ -69,6 +69,21 @@ TEST_CASE("a plan keeps to the budget of blocks, the type and the memory") {
   CHECK(whole_lines.why.find("two_shot ll128, 64 x 256") == 0);
 }
 
+TEST_CASE("a plan takes multimem only between windows that have a multicast address") {
+  const auto times =
+      all_reduce_times::parse(std::string(table) + "4 1048576 two_shot_multimem simple 4 512 5.0\n", "x");
+  const auto way = [&](bool in_windows, bool multimem) {
+    return times.choose({.bytes = 1 << 20, .ranks = 4, .in_windows = in_windows, .multimem = multimem}).algorithm;
+  };
+  CHECK(way(true, true) == all_reduce_algorithm::two_shot_multimem);
+  CHECK(way(true, false) == all_reduce_algorithm::two_shot_zero_copy);
+  CHECK(way(false, true) == all_reduce_algorithm::two_shot);
+  for (const all_reduce_time& row : all_reduce_times::usual().rows())  // it has not run on a switch
+    CHECK(row.algorithm != all_reduce_algorithm::two_shot_multimem);
+  // Of four times the ranks each sends as good as the same, while two shots send a quarter more.
+  CHECK(times.choose({.bytes = 1 << 20, .ranks = 16, .in_windows = true, .multimem = true}).microseconds < 5);
+}
+
 TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {
   // Four times the ranks: one shot sends five times as much, two shots a quarter more.
   CHECK(choose({.bytes = 65536, .ranks = 4}).algorithm == all_reduce_algorithm::one_shot);
@@ -106,7 +121,8 @@ std::string random_sweep(unsigned seed) {
     for (const int bytes : {1024, 4096, 16384}) {
       for (const char* const way :
            {"one_shot ll", "one_shot lamport", "one_shot ll128", "two_shot ll", "two_shot lamport", "two_shot ll128",
-            "two_shot_zero_copy simple", "two_shot_chunked simple", "two_shot_chunked_to_window simple"}) {
+            "two_shot_zero_copy simple", "two_shot_chunked simple", "two_shot_chunked_to_window simple",
+            "two_shot_multimem simple"}) {
         for (const int blocks : {1, 4, 16})
           text += std::to_string(ranks) + " " + std::to_string(bytes) + " " + way + " " + std::to_string(blocks) +
                   " 64 " + std::to_string(2 + bytes / 4096 + static_cast<int>(random() % 100000) / 25000.0) + "\n";
@@ -127,14 +143,15 @@ TEST_CASE("a pruned table answers every request as the whole one does") {
     for (const int ranks : {1, 2, 3, 4, 5, 8, 64}) {
       for (const std::uint64_t bytes : {100u, 1024u, 4000u, 16384u, 65536u, 16u << 20}) {
         for (const unsigned budget : {0u, 2u, 4u}) {
-          for (unsigned asks = 0; asks < 16; ++asks) {
+          for (unsigned asks = 0; asks < 32; ++asks) {
             const all_reduce_request request{.bytes = bytes,
                                              .ranks = ranks,
                                              .most_blocks = budget,
                                              .lamport = (asks & 1) != 0,
                                              .in_windows = (asks & 2) != 0,
                                              .chunks = (asks & 4) != 0,
-                                             .ll128 = (asks & 8) != 0};
+                                             .ll128 = (asks & 8) != 0,
+                                             .multimem = (asks & 16) != 0};
             const auto expected = whole.choose(request);
             REQUIRE(pruned.choose(request).why == expected.why);
           }

@@ -25,7 +25,10 @@ enum class all_reduce_protocol {
 
 [[nodiscard]] const char* to_string(all_reduce_protocol protocol);
 
-/// What is to be reduced. Every algorithm is deterministic: all ranks get the same bits, in every run.
+/// Whether rows of a table may have this algorithm: one that all ranks get the same bits by.
+[[nodiscard]] bool is_planned_all_reduce(const std::string& algorithm);
+
+/// What is to be reduced. All ranks get the same bits, and without `multimem` the same in every run.
 struct all_reduce_request {
   std::uint64_t bytes = 0;   ///< of each rank's vector
   int ranks = 1;             ///< GPUs of one LSA team
@@ -34,6 +37,9 @@ struct all_reduce_request {
   bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
   bool chunks = false;       ///< whether the kernel has `collective::chunk_buffers`
   bool ll128 = false;        ///< whether there may be LL128 mailboxes: `properties().ll128`
+  /// With `in_windows`: whether these windows have a multicast address, `symmetric_memory::multimem()`, and sums of
+  /// floating point may differ from run to run. Software multimem does not count: it is a two-shot between windows.
+  bool multimem = false;
 };
 
 struct all_reduce_plan {

@@ -68,8 +68,12 @@ class symmetric_memory {
  private:
   friend class communicator;
   class state;
-  explicit symmetric_memory(std::unique_ptr<state> s);
-  std::unique_ptr<state> state_;
+  /// Leaves a forked child's copy alone: what it holds is the parent's.
+  struct destroyer {
+    void operator()(state* s) const noexcept;
+  };
+  explicit symmetric_memory(std::unique_ptr<state, destroyer> s);
+  std::unique_ptr<state, destroyer> state_;
 };
 
 /// Owner of a `device_comm` and of the resources behind it. Move-only.
@@ -95,8 +99,12 @@ class device_communicator {
  private:
   friend class communicator;
   class state;
-  explicit device_communicator(std::unique_ptr<state> s);
-  std::unique_ptr<state> state_;
+  /// As that of `symmetric_memory`.
+  struct destroyer {
+    void operator()(state* s) const noexcept;
+  };
+  explicit device_communicator(std::unique_ptr<state, destroyer> s);
+  std::unique_ptr<state, destroyer> state_;
 };
 
 /// "rank 2, block 3: LSA barrier 3 waited for rank 1 to reach epoch 5 and last saw 4: timeout".
@@ -131,6 +139,9 @@ struct communicator_options {
 ///
 /// An exception that destroys it on one rank ends the waits of the others, on the host and in kernels, as `abort` does;
 /// their `check` and their collective calls throw `remote_error` that names the rank.
+///
+/// In a forked child its copy, and those of what it made, may only be destroyed, which does nothing: collective calls
+/// throw `invalid_argument`.
 ///
 /// One thread at a time may use a communicator; `abort` may be called from any.
 class communicator {
@@ -199,8 +210,12 @@ class communicator {
  private:
   friend struct detail::ended_rank;
   class state;
+  /// As that of `symmetric_memory`.
+  struct destroyer {
+    void operator()(state* s) const noexcept;
+  };
   communicator() noexcept;
-  std::unique_ptr<state> state_;
+  std::unique_ptr<state, destroyer> state_;
 };
 
 }  // namespace devcomm::host

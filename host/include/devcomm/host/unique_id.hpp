@@ -15,8 +15,8 @@ class unique_id {
  public:
   static constexpr std::size_t secret_bytes = 16;
 
-  /// A fresh secret, `host` and `port`. 0 reserves a free port now, in this process; another one is bound when rank 0
-  /// starts to listen.
+  /// A fresh secret, `host` and `port`. 0 reserves a free port now, in this process, of the range `DEVCOMM_PORTS` where
+  /// that is set; another one is bound when rank 0 starts to listen.
   [[nodiscard]] static unique_id create(const std::string& host = "127.0.0.1", std::uint16_t port = 0);
 
   /// The inverse of `to_string`; throws `invalid_argument` naming what is wrong with the text.

@@ -25,9 +25,10 @@ void send_at_once(int fd, const std::vector<std::byte>& data) {
 
 }  // namespace
 
-acceptor::acceptor(unique_fd listener, int size, secret_view secret)
+acceptor::acceptor(unique_fd listener, int size, secret_view secret, std::chrono::milliseconds silence)
     : listener_(std::move(listener)),
       size_(size),
+      silence_(silence),
       secret_(secret.begin(), secret.end()),
       addresses_(static_cast<std::size_t>(size)) {
   if (::listen(listener_.get(), std::clamp(2 * size, 128, 4096)) != 0) {
@@ -36,12 +37,12 @@ acceptor::acceptor(unique_fd listener, int size, secret_view secret)
   }
 }
 
-std::size_t acceptor::most_pending() const noexcept {
-  return static_cast<std::size_t>(std::clamp(2 * size_, 64, 1024));
+std::size_t acceptor::most_pending(int size) noexcept {
+  return static_cast<std::size_t>(std::clamp(2 * size, 64, 1024));
 }
 
 bool acceptor::takes_more() const noexcept {
-  return pending_.size() < most_pending() || deadline::clock::now() - pending_.front().since >= least_wait;
+  return pending_.size() < most_pending(size_) || deadline::clock::now() - pending_.front().since >= least_wait;
 }
 
 void acceptor::add_to(std::vector<pollfd>& entries) const {
@@ -70,7 +71,7 @@ void acceptor::accept_all() {
   // Ends under a flood too: a new connection is never closed for another new one.
   while (takes_more()) {
     std::string address;
-    unique_fd connection = accept_from(listener_.get(), address);
+    unique_fd connection = accept_from(listener_.get(), address, silence_);
     if (!connection) {
       const bool no_room = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (!no_room) return;
@@ -79,7 +80,7 @@ void acceptor::accept_all() {
                            "; raise the limit on open files (ulimit -n)");
       }
     }
-    if (!connection || pending_.size() == most_pending()) {
+    if (!connection || pending_.size() == most_pending(size_)) {
       refuse(pending_.front(), "it waited longest when too many connections waited to prove the secret");
       pending_.erase(pending_.begin());
     }

@@ -4,6 +4,7 @@
 
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/socket.hpp"
 #include "util/deadline.hpp"
 #include "util/unique_fd.hpp"
 
@@ -18,7 +19,7 @@
 namespace devcomm::host::detail {
 
 /// Never blocks, and never throws because of a connection: one that is malformed, slow, silent or without the secret is
-/// closed and recorded, and delays no other. At most `most_pending()` connections may be unproven; when one more comes,
+/// closed and recorded, and delays no other. At most `most_pending` connections may be unproven; when one more comes,
 /// the oldest is closed, though not before it has had `least_wait`.
 class acceptor {
  public:
@@ -28,14 +29,18 @@ class acceptor {
     std::unique_ptr<frame_stream> stream;
   };
 
-  /// `listener` is bound. Throws `system_error` when it cannot listen.
-  acceptor(unique_fd listener, int size, secret_view secret);
+  /// `listener` is bound. A rank that answers nothing for `silence` loses its connection. Throws `system_error` when it
+  /// cannot listen.
+  acceptor(unique_fd listener, int size, secret_view secret, std::chrono::milliseconds silence = default_peer_limit);
 
   /// Adds what to poll for.
   void add_to(std::vector<pollfd>& entries) const;
   /// Handles the entries that `add_to` added from `first` on, after `poll`. Returns the ranks that joined; each joins
   /// once.
   [[nodiscard]] std::vector<joined_rank> serve(const std::vector<pollfd>& entries, std::size_t first);
+
+  /// How many connections to rank 0 of a job of `size` ranks may be unproven.
+  [[nodiscard]] static std::size_t most_pending(int size) noexcept;
 
   /// "refused so far: ..." or empty.
   [[nodiscard]] std::string refusals() const;
@@ -56,7 +61,6 @@ class acceptor {
   };
   enum class progress { waits, done };
 
-  [[nodiscard]] std::size_t most_pending() const noexcept;
   [[nodiscard]] bool takes_more() const noexcept;
   void accept_all();
   [[nodiscard]] progress advance(pending_connection& s, std::vector<joined_rank>& joined);
@@ -68,6 +72,7 @@ class acceptor {
 
   unique_fd listener_;
   int size_;
+  std::chrono::milliseconds silence_;
   std::vector<std::byte> secret_;
   std::vector<std::string> addresses_;  ///< by rank, of those that joined
   std::vector<pending_connection> pending_;

@@ -5,6 +5,7 @@
 
 #include <devcomm/host/error.hpp>
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -16,14 +17,21 @@
 namespace devcomm::host::detail {
 namespace {
 
-digest frame_proof(const digest& key, std::span<const std::byte> head, const digest& payload_hash) {
-  return hmac_sha256(key).update(head).update(payload_hash).finish();
+constexpr std::size_t fields_bytes = frame_stream::head_bytes - sizeof(digest);
+
+/// Of a head's fields, and with the payload's hash of the whole frame; the two differ in length, so neither can stand
+/// for the other.
+digest head_proof(const digest& key, std::span<const std::byte> fields) {
+  return hmac_sha256(key).update(fields).finish();
+}
+digest frame_proof(const digest& key, std::span<const std::byte> fields, const digest& payload_hash) {
+  return hmac_sha256(key).update(fields).update(payload_hash).finish();
 }
 
 }  // namespace
 
 frame_stream::~frame_stream() {
-  if (closed()) return;
+  if (closed() || !made_in_.here()) return;  // in a forked child the connection is the parent's, to end or to read
   // Unread bytes at close would make the kernel reset the connection, and a reset can overtake what
   // was sent before it.
   ::shutdown(connection_.get(), SHUT_WR);
@@ -34,6 +42,10 @@ frame_stream::~frame_stream() {
 
 void frame_stream::close(std::string problem) {
   problem_ = std::move(problem);
+  if (poller_ >= 0 && !closed() && made_in_.here()) {
+    // Fails where the instance is gone or never had it; then nothing is left to forget.
+    static_cast<void>(::epoll_ctl(poller_, EPOLL_CTL_DEL, connection_.get(), nullptr));
+  }
   connection_.reset();
   outgoing_.clear();
 }
@@ -44,8 +56,9 @@ void frame_stream::queue(frame_type type, std::uint32_t round, const shared_payl
   head.integer(static_cast<std::uint32_t>(type)).integer(round).integer(next_sent_++);
   head.integer(static_cast<std::uint64_t>(payload.data().size()));
   outgoing entry{{}, payload, {}};
+  entry.proof = frame_proof(send_key_, head.data(), payload.hash());
+  head.bytes(head_proof(send_key_, head.data()));
   std::copy(head.data().begin(), head.data().end(), entry.head.begin());
-  entry.proof = frame_proof(send_key_, entry.head, payload.hash());
   outgoing_.push_back(std::move(entry));
 }
 
@@ -85,12 +98,18 @@ void frame_stream::flush() {
 }
 
 bool frame_stream::head_is_sound() {
+  digest proof;
+  std::memcpy(proof.data(), head_.data() + fields_bytes, proof.size());
+  if (!same_digest(proof, head_proof(receive_key_, std::span(head_).first(fields_bytes)))) {
+    close("sent a message that does not prove the job's secret");
+    return false;
+  }
   wire_reader in(head_);
   const auto type = in.integer<std::uint32_t>();
   incoming_.round = in.integer<std::uint32_t>();
   const auto sequence = in.integer<std::uint64_t>();
   const auto length = in.integer<std::uint64_t>();
-  if (type < static_cast<std::uint32_t>(frame_type::part) || type > static_cast<std::uint32_t>(frame_type::failure)) {
+  if (type < static_cast<std::uint32_t>(frame_type::part) || type > static_cast<std::uint32_t>(frame_type::leave)) {
     close("sent a message of unknown type");
     return false;
   }
@@ -126,8 +145,8 @@ std::optional<frame> frame_stream::receive() {
     const std::size_t length = body_.size() - sizeof(digest);
     digest proof;
     std::memcpy(proof.data(), body_.data() + length, proof.size());
-    body_.resize(length);
-    if (!same_digest(proof, frame_proof(receive_key_, head_, sha256::of(body_)))) {
+    body_.erase(body_.end() - std::ptrdiff_t{sizeof(digest)}, body_.end());
+    if (!same_digest(proof, frame_proof(receive_key_, std::span(head_).first(fields_bytes), sha256::of(body_)))) {
       close("sent a message that does not prove the job's secret");
       return std::nullopt;
     }
@@ -137,6 +156,19 @@ std::optional<frame> frame_stream::receive() {
     return std::exchange(incoming_, {});
   }
   return std::nullopt;
+}
+
+std::vector<std::byte> farewell::encode() const {
+  wire_writer out;
+  out.integer(static_cast<std::int32_t>(culprit));
+  out.bytes(bytes_of(std::string_view(text).substr(0, frame_stream::longest_text - 4)));
+  return out.data();
+}
+
+farewell farewell::decode(const std::vector<std::byte>& data) {
+  wire_reader in(data);
+  const int culprit = in.integer<std::int32_t>();
+  return {in.good() ? culprit : -1, in.text()};
 }
 
 std::vector<std::byte> round_failure::encode() const {
@@ -153,7 +185,7 @@ std::optional<round_failure> round_failure::decode(const std::vector<std::byte>&
   const auto what = in.integer<std::uint32_t>();
   f.culprit = in.integer<std::int32_t>();
   f.final = in.integer<std::uint32_t>() != 0;
-  if (!in.good() || what > static_cast<std::uint32_t>(kind::timeout)) return std::nullopt;
+  if (!in.good() || what > static_cast<std::uint32_t>(kind::lost)) return std::nullopt;
   f.what = static_cast<kind>(what);
   f.text = in.text();
   return f;
@@ -164,7 +196,8 @@ void round_failure::raise(const std::string& call) const {
   switch (what) {
     case kind::invalid: throw invalid_argument(full);
     case kind::timeout: throw timeout_error(full);
-    case kind::remote: break;
+    case kind::remote:
+    case kind::lost: break;
   }
   throw remote_error(full, culprit);
 }

@@ -1,12 +1,13 @@
 /// \file frame_stream.hpp
 /// Authenticated messages over a connection whose two sides proved the job's secret.
 ///
-/// A frame is a head (type, round, sequence number, payload size), the payload, and
+/// A frame is a head (type, round, sequence number, payload size), HMAC(key of the sender, head), the payload, and
 /// HMAC(key of the sender, head + SHA-256(payload)). Sequence numbers count from 0 on each side, so a
-/// frame that is forged, repeated, dropped or out of order closes the connection. Sizes are checked
-/// against what the receiver can expect before memory is taken.
+/// frame that is forged, repeated, dropped or out of order closes the connection. A head is authenticated, and its
+/// size checked against what the receiver can expect, before memory is taken for the payload.
 #pragma once
 
+#include "util/process_stamp.hpp"
 #include "util/sha256.hpp"
 #include "util/unique_fd.hpp"
 
@@ -28,6 +29,7 @@ enum class frame_type : std::uint32_t {
   result = 4,         ///< rank 0: all ranks' bytes
   progress = 5,       ///< rank 0: takes part, and waits for the ranks in the text
   failure = 6,        ///< rank 0: the round failed; see `round_failure`
+  leave = 7,          ///< its part is over: the culprit (4 bytes), or -1, and text
 };
 
 struct frame {
@@ -52,7 +54,8 @@ class shared_payload {
 
 class frame_stream {
  public:
-  static constexpr std::size_t head_bytes = 24;
+  /// With its proof.
+  static constexpr std::size_t head_bytes = 24 + sizeof(digest);
   static constexpr std::size_t longest_text = 4096;
 
   frame_stream(unique_fd connection, const digest& send_key, const digest& receive_key)
@@ -68,12 +71,17 @@ class frame_stream {
   /// Sends what the connection takes now.
   void flush();
   [[nodiscard]] bool unsent() const noexcept { return !outgoing_.empty() && !closed(); }
+  /// Bytes of memory that an unfinished frame holds.
+  [[nodiscard]] std::size_t held() const noexcept { return body_.capacity(); }
 
   /// The next whole frame if it is there now. Frames that arrived before the other side closed come
   /// before `closed()` turns true.
   [[nodiscard]] std::optional<frame> receive();
 
   [[nodiscard]] int descriptor() const noexcept { return connection_.get(); }
+  /// An epoll instance that has the connection: it is taken out when it closes, which the kernel does only when no
+  /// forked child has a copy any more.
+  void leave_on_close(int poller) noexcept { poller_ = poller; }
   [[nodiscard]] bool closed() const noexcept { return !connection_; }
   /// Why it is closed.
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
@@ -89,7 +97,9 @@ class frame_stream {
 
   [[nodiscard]] bool head_is_sound();
 
+  process_stamp made_in_;
   unique_fd connection_;
+  int poller_ = -1;
   digest send_key_;
   digest receive_key_;
   std::uint64_t next_sent_ = 0;
@@ -105,12 +115,21 @@ class frame_stream {
   std::string problem_;
 };
 
+/// Sent by a rank whose part is over.
+struct farewell {
+  int culprit = -1;
+  std::string text;
+
+  [[nodiscard]] std::vector<std::byte> encode() const;
+  [[nodiscard]] static farewell decode(const std::vector<std::byte>& data);
+};
+
 /// Sent by rank 0 for a round that failed.
 struct round_failure {
-  enum class kind : std::uint32_t { invalid = 0, remote = 1, timeout = 2 };
+  enum class kind : std::uint32_t { invalid = 0, remote = 1, timeout = 2, lost = 3 };
 
   kind what = kind::remote;
-  int culprit = 0;     ///< for `remote`
+  int culprit = 0;     ///< for `remote` and `lost`
   bool final = false;  ///< no later round can succeed
   std::string text;
 

@@ -1,5 +1,6 @@
 #include "bootstrap/tcp/reserved_port.hpp"
 
+#include "bootstrap/tcp/listener.hpp"
 #include "bootstrap/tcp/socket.hpp"
 
 #include <unistd.h>
@@ -29,8 +30,9 @@ registry& reservations() {
 
 }  // namespace
 
-std::uint16_t reserve_port(const std::string& host, const job_secret& secret) {
-  unique_fd socket = bind_for(host, 0, "unique_id::create");
+std::uint16_t reserve_port(const std::string& host, const job_secret& secret, const std::optional<port_range>& ports) {
+  const std::string call = "unique_id::create";
+  unique_fd socket = ports ? bind_in(host, *ports, call) : bind_for(host, 0, call);
   const std::uint16_t port = bound_port(socket.get());
   registry& all = reservations();
   const std::lock_guard lock(all.mutex);

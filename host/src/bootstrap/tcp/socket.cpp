@@ -1,5 +1,6 @@
 #include "bootstrap/tcp/socket.hpp"
 
+#include "util/environment.hpp"
 #include "util/quiet_thread.hpp"
 
 #include <devcomm/host/error.hpp>
@@ -77,6 +78,18 @@ void set_option(int fd, int level, int name, int value) {
   (void)::setsockopt(fd, level, name, &value, sizeof(value));
 }
 
+/// A peer that answers nothing for the limit, whether anything is sent to it or not, is gone.
+void watch_peer(int fd, std::chrono::milliseconds limit) {
+  const int seconds = static_cast<int>(std::max<std::int64_t>(1, limit.count() / 1000));
+  const int idle = std::max(1, seconds / 2);
+  const int interval = std::max(1, seconds / 8);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, (seconds - idle) / interval));
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limit.count()));
+}
+
 bool wait_for(int fd, short events, const deadline& until, std::string& problem) {
   for (;;) {
     pollfd entry{fd, events, 0};
@@ -94,6 +107,12 @@ bool wait_for(int fd, short events, const deadline& until, std::string& problem)
 }
 
 }  // namespace
+
+std::chrono::milliseconds peer_limit() {
+  return seconds_variable(process_variables(), "DEVCOMM_PEER_TIMEOUT", {.most = 32767},
+                          "a number of seconds above 0 and up to 32767")
+      .value_or(default_peer_limit);
+}
 
 std::string endpoint_text(const std::string& host, std::uint16_t port) {
   const bool brackets = host.find(':') != std::string::npos;
@@ -155,10 +174,25 @@ void socket_address::set_port(std::uint16_t port) noexcept {
   }
 }
 
-std::string socket_address::text() const {
+std::string socket_address::host_text() const {
   char host[NI_MAXHOST];
-  if (::getnameinfo(get(), length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) return "an unknown address";
-  return endpoint_text(host, port());
+  if (::getnameinfo(get(), length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) return {};
+  // How a socket for both families shows IPv4.
+  constexpr std::string_view mapped = "::ffff:";
+  const std::string_view text = host;
+  const bool four = text.starts_with(mapped) && text.find('.') != std::string_view::npos;
+  return std::string(four ? text.substr(mapped.size()) : text);
+}
+
+std::string socket_address::text() const {
+  const std::string host = host_text();
+  return host.empty() ? "an unknown address" : endpoint_text(host, port());
+}
+
+std::vector<socket_address> numeric_addresses(const std::string& host, std::uint16_t port) {
+  look_up result = look_up_now(host, AI_NUMERICHOST);
+  for (socket_address& address : result.addresses) address.set_port(port);
+  return std::move(result.addresses);
 }
 
 std::vector<socket_address> resolve(const std::string& host, std::uint16_t port, const deadline& until,
@@ -180,38 +214,6 @@ std::vector<socket_address> resolve(const std::string& host, std::uint16_t port,
   return std::move(result.addresses);
 }
 
-unique_fd bind_for(const std::string& host, std::uint16_t port, const std::string& call) {
-  look_up candidates = look_up_now(host, AI_NUMERICHOST);
-  if (!candidates.problem.empty() && host == "localhost") candidates = look_up_now("127.0.0.1", AI_NUMERICHOST);
-  const bool literal = candidates.problem.empty();
-  if (!literal) {
-    candidates = look_up_now("::", AI_NUMERICHOST);
-    const look_up four = look_up_now("0.0.0.0", AI_NUMERICHOST);
-    candidates.addresses.insert(candidates.addresses.end(), four.addresses.begin(), four.addresses.end());
-  }
-  std::string problem = "no usable address";
-  for (socket_address& address : candidates.addresses) {
-    address.set_port(port);
-    unique_fd fd(::socket(address.family(), socket_type, 0));
-    if (!fd) {
-      problem = std::strerror(errno);
-      continue;
-    }
-    // A port whose last connections are still winding down is free for us, and so is one that was
-    // reserved by `unique_id::create` and on which nobody listens.
-    set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (address.family() == AF_INET6 && !literal) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    if (::bind(fd.get(), address.get(), address.length) == 0) return fd;
-    problem = std::strerror(errno);
-    if (errno == EADDRINUSE) {
-      problem += "; is another rank 0 or another job there? Choose another port";
-      break;
-    }
-    if (errno == EADDRNOTAVAIL) problem += "; rank 0 must run on the host that has this address";
-  }
-  throw system_error(call + ": cannot listen at " + endpoint_text(host, port) + ": " + problem);
-}
-
 std::uint16_t bound_port(int fd) {
   socket_address address;
   address.length = sizeof(address.storage);
@@ -221,14 +223,22 @@ std::uint16_t bound_port(int fd) {
   return address.port();
 }
 
-unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem) {
+std::string address_of_this_end(int fd) {
+  socket_address address;
+  address.length = sizeof(address.storage);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) return {};
+  return address.host_text();
+}
+
+unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem,
+                     std::chrono::milliseconds silence) {
   unique_fd fd(::socket(address.family(), socket_type, 0));
   if (!fd) {
     problem = std::strerror(errno);
     return {};
   }
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  watch_peer(fd.get(), silence);
   if (::connect(fd.get(), address.get(), address.length) == 0) return fd;
   if (errno != EINPROGRESS && errno != EINTR) {
     problem = std::strerror(errno);
@@ -245,7 +255,7 @@ unique_fd connect_to(const socket_address& address, const deadline& until, std::
   return fd;
 }
 
-unique_fd accept_from(int listener, std::string& peer) {
+unique_fd accept_from(int listener, std::string& peer, std::chrono::milliseconds silence) {
   socket_address address;
   address.length = sizeof(address.storage);
   unique_fd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&address.storage), &address.length,
@@ -253,7 +263,7 @@ unique_fd accept_from(int listener, std::string& peer) {
   if (!fd) return fd;
   peer = address.text();
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  watch_peer(fd.get(), silence);
   return fd;
 }
 

@@ -7,6 +7,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -38,25 +39,34 @@ struct socket_address {
   [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
   [[nodiscard]] std::uint16_t port() const noexcept;
   void set_port(std::uint16_t port) noexcept;
+  /// "10.0.0.1", also where IPv6 carries it; empty for what is no address.
+  [[nodiscard]] std::string host_text() const;
   [[nodiscard]] std::string text() const;
 };
+
+/// The address that `host` is, or none when it is a name.
+[[nodiscard]] std::vector<socket_address> numeric_addresses(const std::string& host, std::uint16_t port);
 
 /// All addresses of `host`, or none and `problem`. Takes at most the time that is left:
 /// a look-up that the name server does not answer goes on in the background, and its answer is dropped.
 [[nodiscard]] std::vector<socket_address> resolve(const std::string& host, std::uint16_t port, const deadline& until,
                                                   std::string& problem);
 
-/// Where rank 0 listens for `host`: an address is taken literally, "localhost" is the loopback, and any
-/// other name means all interfaces, since a host's own name is often its loopback in its own
-/// /etc/hosts. Bound and not yet listening; 0 takes a free port. Throws `system_error` that names the
-/// address, and `call`.
-[[nodiscard]] unique_fd bind_for(const std::string& host, std::uint16_t port, const std::string& call);
 [[nodiscard]] std::uint16_t bound_port(int fd);
+/// The address of a connection's own end, without port: "10.0.0.1"; empty when there is none.
+[[nodiscard]] std::string address_of_this_end(int fd);
 
-/// A connection, or none and `problem`.
-[[nodiscard]] unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem);
-/// The next waiting connection, or none with errno set.
-[[nodiscard]] unique_fd accept_from(int listener, std::string& peer);
+/// After how long a silent host is taken for gone: `DEVCOMM_PEER_TIMEOUT` (seconds), else the default. Throws
+/// `invalid_argument` for another value.
+inline constexpr std::chrono::milliseconds default_peer_limit = std::chrono::seconds(30);
+[[nodiscard]] std::chrono::milliseconds peer_limit();
+
+/// A connection, or none and `problem`. It ends when the other side answers nothing for `silence`.
+[[nodiscard]] unique_fd connect_to(const socket_address& address, const deadline& until, std::string& problem,
+                                   std::chrono::milliseconds silence = default_peer_limit);
+/// The next waiting connection, or none with errno set. It ends when the other side answers nothing for `silence`.
+[[nodiscard]] unique_fd accept_from(int listener, std::string& peer,
+                                    std::chrono::milliseconds silence = default_peer_limit);
 
 /// All of `data` by the deadline; false with `problem` otherwise.
 [[nodiscard]] bool send_all(int fd, std::span<const std::byte> data, const deadline& until, std::string& problem);

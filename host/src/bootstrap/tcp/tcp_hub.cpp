@@ -4,19 +4,30 @@
 #include "bootstrap/interruption.hpp"
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
+#include "bootstrap/tcp/gather_wire.hpp"
+#include "bootstrap/tcp/idle_watch.hpp"
+#include "bootstrap/tcp/listener.hpp"
 #include "bootstrap/tcp/reserved_port.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
 #include "util/deadline.hpp"
+#include "util/interfaces.hpp"
 #include "util/number_list.hpp"
+#include "util/open_files.hpp"
 
 #include <devcomm/host/error.hpp>
 
 #include <poll.h>
+#include <sys/epoll.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +36,12 @@ namespace devcomm::host::detail {
 namespace {
 
 /// How often rank 0 sends to waiting ranks which ranks it waits for.
-constexpr std::chrono::milliseconds progress_interval(50);
+std::chrono::milliseconds progress_interval(std::size_t ranks) {
+  return std::clamp(std::chrono::milliseconds(ranks / 2), std::chrono::milliseconds(50),
+                    std::chrono::milliseconds(2000));
+}
+/// How often rank 0, while it waits, looks whether it is interrupted and whether it is time to send something.
+constexpr std::chrono::milliseconds look_interval(50);
 /// How long sending a failure to the other ranks may take past the limit.
 constexpr std::chrono::milliseconds notice_limit(200);
 /// How long rank 0 still accepts ranks, to send them the failure, when a rank is lost while others join.
@@ -38,8 +54,10 @@ struct peer {
   bool gave_up = false;
   bool gave_up_on_root = false;
   std::string gave_up_text;
-  bool knows_end = false;  ///< was sent the end of the job
-  std::string told;        ///< the last list of missing ranks that it was sent
+  std::optional<farewell> farewell_said;
+  bool knows_end = false;      ///< was sent the end of the job
+  bool waits_to_send = false;  ///< the poller tells when it takes more
+  std::string told;            ///< the last list of missing ranks that it was sent
 
   [[nodiscard]] bool open() const noexcept { return stream != nullptr && !stream->closed(); }
 };
@@ -49,21 +67,64 @@ class tcp_hub final : public bootstrap {
   tcp_hub(const unique_id& id, int size, std::chrono::milliseconds limit)
       : size_(static_cast<std::size_t>(size)), peers_(size_) {
     const std::string call = "tcp_bootstrap on rank 0 of " + std::to_string(size);
+    const std::chrono::milliseconds silence = peer_limit();
     unique_fd listener = take_reserved_port(id.secret());
     if (size == 1) return;
+    allow_open_files(size_ + acceptor::most_pending(size));
+    poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
+    if (!poller_) throw system_error(call + ": epoll_create1 failed: " + std::strerror(errno));
     if (!listener) listener = bind_for(id.host(), id.port(), call);
     const deadline until(limit);
-    accept_all_ranks(acceptor(std::move(listener), size, id.secret()), call, until);
-    round(call, {}, {}, until);
+    accept_all_ranks(acceptor(std::move(listener), size, id.secret(), silence), call, until);
+    round(call, {}, {}, nullptr, until);
   }
 
   [[nodiscard]] int rank() const noexcept override { return 0; }
   [[nodiscard]] int size() const noexcept override { return static_cast<int>(size_); }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
-    round("all_gather on rank 0 of " + std::to_string(size_), mine, all, deadline(limit));
+    round("all_gather on rank 0 of " + std::to_string(size_), {no_group, mine, {}}, all, nullptr, deadline(limit));
+  }
+  [[nodiscard]] group_parts exchange(std::span<const std::byte> note, std::span<std::byte> notes,
+                                     const group_name& group, std::span<const std::byte> mine,
+                                     std::chrono::milliseconds limit) override {
+    group_parts result;
+    round("exchange on rank 0 of " + std::to_string(size_), {group, note, mine}, notes, &result, deadline(limit));
+    return result;
+  }
+  /// Of a connection to another host, where there is one.
+  [[nodiscard]] std::string local_address() const override {
+    const std::lock_guard lock(mutex_);
+    std::string found;
+    for (const peer& p : peers_) {
+      if (!p.open()) continue;
+      const std::string address = address_of_this_end(p.stream->descriptor());
+      if (found.empty() || is_local_only(found)) found = address;
+    }
+    return found;
   }
   void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
+  void watch(loss_handler lost) override {
+    const std::lock_guard lock(mutex_);
+    lost_ = std::move(lost);
+    if (!watch_.started() && poller_) {
+      watch_.start(
+          poller_.get(), [this] { return look(); }, [this](const std::string& why) { return fail_to_watch(why); });
+    }
+  }
+  void leave(int culprit, const std::string& why) noexcept override {
+    try {
+      const std::lock_guard lock(mutex_);
+      if (culprit < 0) {
+        send_all_peers(frame_type::leave, shared_payload(farewell{culprit, why}.encode()));
+      } else {
+        lost_ = {};
+        if (!loss_told_) break_job(kind::lost, kind::lost, culprit, why);
+      }
+    } catch (const std::exception&) {
+      // Out of memory: the others see their connections close.
+    }
+  }
 
  private:
   using kind = round_failure::kind;
@@ -75,98 +136,195 @@ class tcp_hub final : public bootstrap {
       if (!newcomers.why_never().empty()) {
         fail_for_good(call, kind::invalid, kind::invalid, 0, newcomers.why_never(), &newcomers);
       }
-      const std::vector<int> missing = ranks_where([](const peer& p) { return p.stream == nullptr; });
-      if (missing.empty()) return;
+      if (joined_ + 1 == size_) return;
       if (until.passed()) {
         const std::string refusals = newcomers.refusals();
-        give_up(call, until, missing,
+        give_up(call, until, ranks_that_have_not_joined(),
                 "join; start them within the limit or raise it" + (refusals.empty() ? "" : "; " + refusals));
       }
-      tell_progress(missing);
+      tell_progress([this] { return ranks_that_have_not_joined(); });
       pump(until, &newcomers);
     }
   }
 
-  void round(const std::string& call, std::span<const std::byte> mine, std::span<std::byte> all,
+  void round(const std::string& call, const contribution& mine, std::span<std::byte> notes, group_parts* group,
              const deadline& until) {
+    const std::lock_guard lock(mutex_);
+    const idle_watch::busy reads(watch_);
+    try {
+      run_round(call, mine, notes, group, until);
+    } catch (...) {
+      tell_of_loss();
+      throw;
+    }
+    tell_of_loss();
+  }
+
+  void run_round(const std::string& call, const contribution& mine, std::span<std::byte> notes, group_parts* group,
+                 const deadline& until) {
     if (broken_) broken_->raise(call);
-    const std::string argument_problem = problem_of_arguments(mine.size(), all.size(), size_);
+    const std::string argument_problem = problem_of_contribution(mine, notes.size(), size_, group != nullptr);
     since_told_ = deadline::clock::now();
     for (;;) {
       stop_if_lost(call);
-      const std::vector<int> missing = ranks_where([](const peer& p) { return !p.part; });
-      if (missing.empty()) break;
+      if (parts_ + 1 == size_) break;
       if (until.passed()) {
-        give_up(call, until, missing, "take part; see what holds them up, or raise the limit");
+        give_up(call, until, ranks_without_part(), "take part; see what holds them up, or raise the limit");
       }
-      tell_progress(missing);
+      tell_progress([this] { return ranks_without_part(); });
       pump(until, nullptr);
     }
 
-    std::optional<round_failure> failed = outcome(mine, argument_problem);
-    std::vector<std::byte> answer;
+    std::vector<contribution> all;
+    std::optional<round_failure> failed = outcome(mine, argument_problem, all);
     if (failed) {
-      answer = failed->encode();
+      send_all_peers(frame_type::failure, shared_payload(failed->encode()));
     } else {
-      answer.reserve(size_ * mine.size());
-      answer.insert(answer.end(), mine.begin(), mine.end());
-      for (std::size_t i = 1; i < size_; ++i) {
-        answer.insert(answer.end(), peers_[i].part->payload.begin(), peers_[i].part->payload.end());
+      send_results(all);
+      for (std::size_t i = 0; i < size_; ++i) {
+        std::ranges::copy(all[i].note, notes.subspan(i * mine.note.size()).begin());
+        if (group == nullptr || all[i].group != mine.group) continue;
+        group->ranks.push_back(static_cast<int>(i));
+        group->parts.insert(group->parts.end(), all[i].mine.begin(), all[i].mine.end());
       }
-      if (!answer.empty()) std::memcpy(all.data(), answer.data(), answer.size());
     }
-    send_all_peers(failed ? frame_type::failure : frame_type::result, shared_payload(std::move(answer)));
     for (peer& p : peers_) {
       p.part.reset();
       p.told.clear();
     }
+    parts_ = 0;
     ++round_;
     if (!argument_problem.empty()) failed = round_failure{kind::invalid, 0, false, argument_problem};
     hand_over(call, until);
     if (failed) failed->raise(call);
   }
 
-  /// The failure of a round in which all ranks took part, if any.
-  [[nodiscard]] std::optional<round_failure> outcome(std::span<const std::byte> mine,
-                                                     const std::string& argument_problem) const {
+  /// The failure of a round in which all ranks took part, if any, else what `all` of them gave.
+  [[nodiscard]] std::optional<round_failure> outcome(const contribution& mine, const std::string& argument_problem,
+                                                     std::vector<contribution>& all) const {
     if (!argument_problem.empty()) return round_failure{kind::remote, 0, false, "rank 0 failed: " + argument_problem};
+    const auto fail = [](kind what, std::size_t rank, const std::string& text) {
+      return round_failure{what, static_cast<int>(rank), false, text};
+    };
     for (std::size_t i = 1; i < size_; ++i) {
       const frame& part = *peers_[i].part;
       if (part.type != frame_type::bad_arguments) continue;
       const std::string why(reinterpret_cast<const char*>(part.payload.data()), part.payload.size());
-      return round_failure{kind::remote, static_cast<int>(i), false, "rank " + std::to_string(i) + " failed: " + why};
+      return fail(kind::remote, i, "rank " + std::to_string(i) + " failed: " + why);
     }
+    const auto text_of = [](const contribution& c) {
+      return std::to_string(c.note.size() + c.mine.size()) + " bytes" +
+             (c.group == no_group ? "" : ", " + std::to_string(c.mine.size()) + " of them for its group");
+    };
+    all.reserve(size_);
+    all.push_back(mine);
     for (std::size_t i = 1; i < size_; ++i) {
-      const std::size_t theirs = peers_[i].part->payload.size();
-      if (theirs == mine.size()) continue;
-      return round_failure{kind::invalid, 0, false,
-                           "rank 0 gave " + std::to_string(mine.size()) + " bytes and rank " + std::to_string(i) +
-                               " gave " + std::to_string(theirs) +
-                               "; all ranks must make the same calls with the same sizes"};
+      const auto theirs = contribution::decode(peers_[i].part->payload);
+      if (!theirs) return fail(kind::remote, i, "rank " + std::to_string(i) + " sent bytes that cannot be read");
+      if (theirs->note.size() != mine.note.size() || theirs->mine.size() != mine.mine.size() ||
+          (theirs->group == no_group) != (mine.group == no_group)) {
+        return fail(kind::invalid, 0,
+                    "rank 0 gave " + text_of(mine) + " and rank " + std::to_string(i) + " gave " + text_of(*theirs) +
+                        "; all ranks must make the same calls with the same sizes");
+      }
+      all.push_back(*theirs);
     }
     return std::nullopt;
+  }
+
+  /// To each rank the notes of all, and what its group gave.
+  void send_results(const std::vector<contribution>& all) {
+    std::vector<std::byte> notes = encode_notes(all);
+    if (all.front().group == no_group) {
+      send_all_peers(frame_type::result, shared_payload(std::move(notes)));
+      return;
+    }
+    std::map<group_name, std::vector<int>> groups;
+    for (std::size_t i = 0; i < size_; ++i) groups[all[i].group].push_back(static_cast<int>(i));
+    for (const auto& [name, members] : groups) {
+      std::vector<std::byte> answer = notes;
+      const std::vector<std::byte> parts = encode_group(all, members);
+      answer.insert(answer.end(), parts.begin(), parts.end());
+      const shared_payload payload(std::move(answer));
+      for (const int member : members) {
+        if (member != 0) send(static_cast<std::size_t>(member), frame_type::result, payload);
+      }
+    }
   }
 
   /// Stops the job when a rank is lost, closed its connection or ran out of time.
   /// `newcomers` is where ranks still join.
   void stop_if_lost(const std::string& call, acceptor* newcomers = nullptr) {
     if (const auto cause = interrupted_.get()) {
-      fail_for_good(call, kind::remote, kind::remote, cause->culprit, cause->text);
+      fail_for_good(call, kind::remote, kind::lost, cause->culprit, cause->text);
     }
-    for (std::size_t i = 1; i < size_; ++i) {
-      peer& p = peers_[i];
-      const int rank = static_cast<int>(i);
-      if (p.gave_up) {
-        fail_for_good(call, p.gave_up_on_root ? kind::remote : kind::timeout, kind::timeout, rank, p.gave_up_text);
-      }
-      if (p.stream != nullptr && p.stream->closed()) {
-        const std::string refusals = newcomers != nullptr ? newcomers->refusals() : std::string();
-        fail_for_good(call, kind::remote, kind::remote, rank,
-                      "rank " + std::to_string(rank) + " (" + p.address + ") is gone: " + p.stream->problem() +
-                          "; look for its own error" + (refusals.empty() ? "" : "; " + refusals),
-                      newcomers);
-      }
+    if (ended_.empty()) return;
+    const std::size_t first = *ended_.begin();
+    const peer& p = peers_[first];
+    const int rank = static_cast<int>(first);
+    if (p.gave_up) {
+      fail_for_good(call, p.gave_up_on_root ? kind::remote : kind::timeout, kind::timeout, rank, p.gave_up_text);
     }
+    const std::string refusals = newcomers != nullptr ? newcomers->refusals() : std::string();
+    const lost_rank lost = loss_of(first);
+    if (const auto tell = report_of(lost)) tell();
+    fail_for_good(call, kind::remote, kind::lost, lost.culprit, lost.text + (refusals.empty() ? "" : "; " + refusals),
+                  newcomers);
+  }
+
+  struct lost_rank {
+    int culprit;
+    std::string text;
+  };
+  /// Whether it ended before its part was over. One that gave up may still live.
+  [[nodiscard]] static bool is_lost(const peer& p) {
+    return p.farewell_said ? p.farewell_said->culprit >= 0 : p.stream != nullptr && p.stream->closed();
+  }
+  [[nodiscard]] lost_rank loss_of(std::size_t ended) const {
+    const peer& p = peers_[ended];
+    if (p.farewell_said && p.farewell_said->culprit >= 0) return {p.farewell_said->culprit, p.farewell_said->text};
+    return {static_cast<int>(ended), "rank " + std::to_string(ended) + " (" + p.address +
+                                         ") is gone: " + p.stream->problem() + "; look for its own error"};
+  }
+
+  [[nodiscard]] idle_watch::report report_of(const lost_rank& lost) {
+    loss_handler told = std::exchange(lost_, {});
+    if (!told) return {};
+    return [told = std::move(told), lost] { told(lost.culprit, lost.text); };
+  }
+
+  /// What came while this rank was in no call.
+  [[nodiscard]] idle_watch::report look() {
+    const std::lock_guard lock(mutex_);
+    serve_peers();
+    return find_loss();
+  }
+
+  /// Without its thread rank 0 would miss losses, so the job ends.
+  [[nodiscard]] idle_watch::report fail_to_watch(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    const lost_rank lost{0, "rank 0 cannot watch its connections any more: " + why};
+    if (!loss_told_) break_job(kind::lost, kind::lost, lost.culprit, lost.text);
+    return report_of(lost);
+  }
+
+  /// A rank that is lost by the end of a call: its connection wakes the watch no more.
+  void tell_of_loss() {
+    if (!watch_.started()) return;
+    if (const auto tell = find_loss()) tell();
+  }
+
+  /// Sends the first loss to all ranks, also after another failure. A rank whose part was over before its connection
+  /// closed is not lost.
+  [[nodiscard]] idle_watch::report find_loss() {
+    if (loss_told_) return {};
+    for (const std::size_t rank : ended_) {
+      if (!is_lost(peers_[rank])) continue;
+      const lost_rank lost = loss_of(rank);
+      break_job(kind::lost, kind::lost, lost.culprit, lost.text);
+      return report_of(lost);
+    }
+    return {};
   }
 
   [[noreturn]] void give_up(const std::string& call, const deadline& until, const std::vector<int>& missing,
@@ -179,70 +337,79 @@ class tcp_hub final : public bootstrap {
   /// that come later the loss of `culprit`.
   [[noreturn]] void fail_for_good(const std::string& call, kind here, kind waiting, int culprit,
                                   const std::string& text, acceptor* newcomers = nullptr) {
-    broken_ = round_failure{kind::remote, culprit, true, text};
-    const shared_payload now(round_failure{waiting, culprit, true, text}.encode());
-    const shared_payload later(broken_->encode());
-    const auto tell = [&] {
-      for (std::size_t i = 1; i < size_; ++i) {
-        peer& p = peers_[i];
-        if (!p.open() || p.knows_end || static_cast<int>(i) == culprit) continue;
-        p.knows_end = true;
-        p.stream->queue(frame_type::failure, round_, p.part ? now : later);
-        p.stream->flush();
-      }
-    };
-    tell();
+    break_job(waiting, waiting == kind::lost ? kind::lost : kind::remote, culprit, text);
     const deadline notice(newcomers != nullptr ? latecomer_limit : notice_limit);
-    while (!notice.passed() && (somebody_unsent() || (newcomers != nullptr && somebody_joins()))) {
+    while (!notice.passed() && (unsent_ != 0 || (newcomers != nullptr && joined_ + 1 < size_))) {
       pump(notice, newcomers);
-      tell();
+      tell_end();
     }
     round_failure{here, culprit, true, text}.raise(call);
   }
 
-  void send_all_peers(frame_type type, const shared_payload& payload) {
-    for (peer& p : peers_) {
-      if (!p.open()) continue;
-      p.stream->queue(type, round_, payload);
-      p.stream->flush();
+  /// No later round can succeed, of which all connected ranks are told.
+  void break_job(kind waiting, kind others, int culprit, const std::string& text) {
+    if (others == kind::lost) {
+      loss_told_ = true;
+      for (peer& p : peers_) p.knows_end = false;
     }
+    broken_ = round_failure{kind::remote, culprit, true, text};
+    end_of_waiting_ = shared_payload(round_failure{waiting, culprit, true, text}.encode());
+    end_of_others_ = shared_payload(round_failure{others, culprit, true, text}.encode());
+    tell_end();
+  }
+  void tell_end() {
+    for (std::size_t i = 1; i < size_; ++i) {
+      peer& p = peers_[i];
+      if (!p.open() || p.knows_end || static_cast<int>(i) == broken_->culprit) continue;
+      p.knows_end = true;
+      send(i, frame_type::failure, p.part ? end_of_waiting_ : end_of_others_);
+    }
+  }
+
+  void send_all_peers(frame_type type, const shared_payload& payload) {
+    for (std::size_t i = 1; i < size_; ++i) send(i, type, payload);
+  }
+  void send(std::size_t rank, frame_type type, const shared_payload& payload) {
+    if (!peers_[rank].open()) return;
+    peers_[rank].stream->queue(type, round_, payload);
+    flush(rank);
+  }
+  void flush(std::size_t rank) {
+    if (peers_[rank].open()) peers_[rank].stream->flush();
+    note_state(rank);
   }
 
   /// Waits until all answers are sent. A rank that is lost by now fails the next round.
   void hand_over(const std::string& call, const deadline& until) {
-    while (somebody_unsent()) {
+    while (unsent_ != 0) {
       if (until.passed()) {
-        give_up(call, until, ranks_where([](const peer& p) { return p.open() && p.stream->unsent(); }),
-                "read the result");
+        give_up(call, until, ranks_where([](const peer& p) { return p.waits_to_send; }), "read the result");
       }
       pump(until, nullptr);
     }
   }
 
-  void tell_progress(const std::vector<int>& missing) {
-    if (deadline::clock::now() - since_told_ < progress_interval) return;
+  template <class Missing>
+  void tell_progress(Missing missing) {
+    if (deadline::clock::now() - since_told_ < progress_interval(size_)) return;
     since_told_ = deadline::clock::now();
-    const std::string text = rank_list(missing);
+    const std::string text = rank_list(missing());
     const auto encoded = bytes_of(text);
     const shared_payload payload({encoded.begin(), encoded.end()});
-    for (peer& p : peers_) {
+    for (std::size_t i = 1; i < size_; ++i) {
+      peer& p = peers_[i];
       if (!p.open() || !p.part || p.told == text) continue;
       p.told = text;
-      p.stream->queue(frame_type::progress, round_, payload);
-      p.stream->flush();
+      send(i, frame_type::progress, payload);
     }
   }
 
-  [[nodiscard]] bool somebody_joins() const {
-    return !ranks_where([](const peer& p) { return p.stream == nullptr; }).empty();
+  [[nodiscard]] std::vector<int> ranks_that_have_not_joined() const {
+    return ranks_where([](const peer& p) { return p.stream == nullptr; });
   }
-  [[nodiscard]] bool somebody_unsent() const {
-    for (const peer& p : peers_) {
-      if (p.open() && p.stream->unsent()) return true;
-    }
-    return false;
+  [[nodiscard]] std::vector<int> ranks_without_part() const {
+    return ranks_where([](const peer& p) { return !p.part; });
   }
-
   template <class Predicate>
   [[nodiscard]] std::vector<int> ranks_where(Predicate predicate) const {
     std::vector<int> ranks;
@@ -252,57 +419,103 @@ class tcp_hub final : public bootstrap {
     return ranks;
   }
 
-  /// Waits at most one progress interval for events, and handles them.
+  /// Waits at most one interval for events, and handles them.
   void pump(const deadline& until, acceptor* newcomers) {
-    std::vector<pollfd> entries;
-    std::vector<std::size_t> owners;
-    for (std::size_t i = 1; i < size_; ++i) {
-      if (!peers_[i].open()) continue;
-      const short events = peers_[i].stream->unsent() ? POLLIN | POLLOUT : POLLIN;
-      entries.push_back({peers_[i].stream->descriptor(), events, 0});
-      owners.push_back(i);
-    }
+    std::vector<pollfd> entries{{poller_.get(), POLLIN, 0}};
     if (newcomers != nullptr) newcomers->add_to(entries);
-    if (::poll(entries.data(), entries.size(), until.poll_milliseconds(progress_interval)) < 0) {
+    if (::poll(entries.data(), entries.size(), until.poll_milliseconds(look_interval)) < 0) {
       if (errno == EINTR) return;
       throw system_error(std::string("tcp_bootstrap on rank 0: poll failed: ") + std::strerror(errno));
     }
-    for (std::size_t i = 0; i < owners.size(); ++i) {
-      peer& p = peers_[owners[i]];
-      if (entries[i].revents & POLLOUT) p.stream->flush();
-      if (entries[i].revents & ~POLLOUT) read_from(p);
-    }
+    if (entries.front().revents != 0) serve_peers();
     if (newcomers == nullptr) return;
-    for (acceptor::joined_rank& one : newcomers->serve(entries, owners.size())) {
-      peer& p = peers_[static_cast<std::size_t>(one.rank)];
+    for (acceptor::joined_rank& one : newcomers->serve(entries, 1)) {
+      const auto rank = static_cast<std::size_t>(one.rank);
+      peer& p = peers_[rank];
       p.address = one.address;
       p.stream = std::move(one.stream);
-      p.stream->accept_payloads_up_to(longest_part);
+      p.stream->accept_payloads_up_to(longest_part + contribution::head_bytes);
+      p.stream->leave_on_close(poller_.get());
+      ++joined_;
+      epoll_event wish{EPOLLIN, {.u64 = rank}};
+      if (::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, p.stream->descriptor(), &wish) != 0) {
+        throw system_error(std::string("tcp_bootstrap on rank 0: epoll_ctl failed: ") + std::strerror(errno));
+      }
     }
   }
 
-  void read_from(peer& p) {
+  void serve_peers() {
+    std::array<epoll_event, 256> events{};
+    const int count = ::epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      const auto rank = static_cast<std::size_t>(event.data.u64);
+      if (!peers_[rank].open()) continue;
+      if ((event.events & EPOLLOUT) != 0) flush(rank);
+      if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) read_from(rank);
+    }
+  }
+
+  void read_from(std::size_t rank) {
+    peer& p = peers_[rank];
     while (auto got = p.stream->receive()) {
       if (got->type == frame_type::gave_up) {
         wire_reader in(got->payload);
         p.gave_up = true;
         p.gave_up_on_root = in.integer<std::uint32_t>() != 0;
         p.gave_up_text = in.text();
+      } else if (got->type == frame_type::leave) {
+        const farewell said = farewell::decode(got->payload);
+        if (said.culprit < static_cast<int>(size_)) {
+          p.farewell_said = said;
+        } else {
+          p.stream->close("it blames a rank that there is not");
+        }
       } else if ((got->type == frame_type::part || got->type == frame_type::bad_arguments) && got->round == round_ &&
                  !p.part) {
         p.part = std::move(*got);
+        p.farewell_said.reset();  // it takes part again
+        ++parts_;
       } else {
         p.stream->close("it sent a message that has no place here");
       }
+    }
+    note_state(rank);
+  }
+
+  /// After each use of a rank's connection: whether it is over, and whether it waits to send.
+  void note_state(std::size_t rank) {
+    peer& p = peers_[rank];
+    const bool failed = p.farewell_said && p.farewell_said->culprit >= 0;
+    if (p.gave_up || failed || p.stream->closed()) ended_.insert(rank);
+    const bool waits = p.open() && p.stream->unsent();
+    if (waits == p.waits_to_send) return;
+    p.waits_to_send = waits;
+    waits ? ++unsent_ : --unsent_;
+    epoll_event wish{EPOLLIN, {.u64 = rank}};
+    if (waits) wish.events |= EPOLLOUT;
+    if (p.open() && ::epoll_ctl(poller_.get(), EPOLL_CTL_MOD, p.stream->descriptor(), &wish) != 0) {
+      throw system_error(std::string("tcp_bootstrap on rank 0: epoll_ctl failed: ") + std::strerror(errno));
     }
   }
 
   std::size_t size_;
   std::vector<peer> peers_;  ///< by rank; the first is unused
+  unique_fd poller_;         ///< of all connected ranks
+  std::size_t joined_ = 0;
+  std::size_t parts_ = 0;        ///< ranks whose part of this round is here
+  std::size_t unsent_ = 0;       ///< ranks that wait to send
+  std::set<std::size_t> ended_;  ///< ranks that gave up or whose connection is closed
   std::uint32_t round_ = 0;
   deadline::clock::time_point since_told_;
   std::optional<round_failure> broken_;
+  bool loss_told_ = false;  ///< all connected ranks were sent a loss
   interruption interrupted_;
+  shared_payload end_of_waiting_{{}};
+  shared_payload end_of_others_{{}};
+  mutable std::mutex mutex_;  // guards the connections and what is known of the others
+  loss_handler lost_;
+  idle_watch watch_;  // ends first
 };
 
 }  // namespace

@@ -3,7 +3,10 @@
 #include "bootstrap/gather_arguments.hpp"
 #include "bootstrap/interruption.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
+#include "bootstrap/tcp/gather_wire.hpp"
 #include "bootstrap/tcp/handshake.hpp"
+#include "bootstrap/tcp/idle_watch.hpp"
+#include "bootstrap/tcp/retry_pauses.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
 #include "util/deadline.hpp"
@@ -12,10 +15,13 @@
 #include <devcomm/host/error.hpp>
 
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -29,27 +35,63 @@ namespace {
 constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::seconds(5);
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
-constexpr std::chrono::milliseconds longest_pause(200);
-/// How often a rank that waits looks whether it is interrupted.
-constexpr std::chrono::milliseconds interrupt_interval(50);
 
 class tcp_spoke final : public bootstrap {
  public:
   tcp_spoke(const unique_id& id, int rank, int size, std::chrono::milliseconds limit)
       : rank_(rank), size_(size), root_(endpoint_text(id.host(), id.port())) {
     const std::string call = "tcp_bootstrap" + place();
+    peer_limit_ = peer_limit();
+    wake_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake_) throw system_error(call + ": eventfd failed: " + std::strerror(errno));
     const deadline until(limit);
     join(id, call, until);
-    round(call, {}, {}, until);
+    round(call, {}, {}, nullptr, until);
   }
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
-    round("all_gather" + place(), mine, all, deadline(limit));
+    round("all_gather" + place(), {no_group, mine, {}}, all, nullptr, deadline(limit));
   }
-  void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
+  [[nodiscard]] group_parts exchange(std::span<const std::byte> note, std::span<std::byte> notes,
+                                     const group_name& group, std::span<const std::byte> mine,
+                                     std::chrono::milliseconds limit) override {
+    group_parts result;
+    round("exchange" + place(), {group, note, mine}, notes, &result, deadline(limit));
+    return result;
+  }
+  void interrupt(int culprit, const std::string& why) override {
+    interrupted_.set(culprit, why);
+    const std::uint64_t one = 1;
+    // The counter is far from its limit, so this cannot fail.
+    static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+  }
+  void watch(loss_handler lost) override {
+    const std::lock_guard lock(mutex_);
+    lost_ = std::move(lost);
+    if (!watch_.started() && !stream_->closed()) {
+      watch_.start(
+          stream_->descriptor(), [this] { return look(); },
+          [this](const std::string& why) { return fail_to_watch(why); });
+      stream_->leave_on_close(watch_.poller());
+    }
+  }
+  void leave(int culprit, const std::string& why) noexcept override {
+    try {
+      const std::lock_guard lock(mutex_);
+      if (culprit >= 0) lost_ = {};
+      stream_->queue(frame_type::leave, round_, shared_payload(farewell{culprit, why}.encode()));
+      stream_->flush();
+    } catch (const std::exception&) {
+      // Out of memory: the others see the connection close.
+    }
+  }
+  [[nodiscard]] std::string local_address() const override {
+    const std::lock_guard lock(mutex_);
+    return address_of_this_end(stream_->descriptor());
+  }
 
  private:
   using kind = round_failure::kind;
@@ -68,7 +110,7 @@ class tcp_spoke final : public bootstrap {
     std::vector<socket_address> addresses;
     attempt last{attempt::outcome::again, "rank 0 does not answer"};
     std::optional<deadline> foreign_until;
-    for (std::chrono::milliseconds pause(10);; pause = std::min(2 * pause, longest_pause)) {
+    for (retry_pauses pauses(size_, random_value<std::uint64_t>());;) {
       if (addresses.empty()) addresses = resolve(id.host(), id.port(), until, last.problem);
       for (const socket_address& address : addresses) {
         attempt got = try_address(address, id, call, until);
@@ -87,7 +129,7 @@ class tcp_spoke final : public bootstrap {
                             last.problem + "; start rank 0, check the address, and that no rank " +
                             std::to_string(rank_) + " has joined already");
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(until.poll_milliseconds(pause)));
+      std::this_thread::sleep_for(std::chrono::milliseconds(until.poll_milliseconds(pauses.next())));
     }
   }
 
@@ -95,7 +137,7 @@ class tcp_spoke final : public bootstrap {
                       const deadline& until) {
     using outcome = attempt::outcome;
     std::string problem;
-    unique_fd connection = connect_to(address, until.within(connect_limit), problem);
+    unique_fd connection = connect_to(address, until.within(connect_limit), problem, peer_limit_);
     if (!connection) return {outcome::again, problem};
 
     hello mine;
@@ -138,17 +180,20 @@ class tcp_spoke final : public bootstrap {
     return {outcome::joined, {}};
   }
 
-  void round(const std::string& call, std::span<const std::byte> mine, std::span<std::byte> all,
+  void round(const std::string& call, const contribution& mine, std::span<std::byte> notes, group_parts* group,
              const deadline& until) {
+    const std::lock_guard lock(mutex_);
+    const idle_watch::busy reads(watch_);
     if (broken_) broken_->raise(call);
-    const std::string argument_problem = problem_of_arguments(mine.size(), all.size(), static_cast<std::size_t>(size_));
+    const auto ranks = static_cast<std::size_t>(size_);
+    const std::string argument_problem = problem_of_contribution(mine, notes.size(), ranks, group != nullptr);
     if (argument_problem.empty()) {
-      stream_->queue(frame_type::part, round_, shared_payload({mine.begin(), mine.end()}));
+      stream_->queue(frame_type::part, round_, shared_payload(mine.encode()));
     } else {
       const auto text = bytes_of(argument_problem);
       stream_->queue(frame_type::bad_arguments, round_, shared_payload({text.begin(), text.end()}));
     }
-    stream_->accept_payloads_up_to(mine.size() * static_cast<std::size_t>(size_));
+    stream_->accept_payloads_up_to(longest_result(ranks, mine.note.size(), mine.mine.size()));
 
     std::string waits_for;
     for (;;) {
@@ -156,10 +201,13 @@ class tcp_spoke final : public bootstrap {
       while (auto got = stream_->receive()) {
         if (got->type == frame_type::progress && got->round == round_) {
           waits_for.assign(reinterpret_cast<const char*>(got->payload.data()), got->payload.size());
-        } else if (got->type == frame_type::result && got->round == round_ && got->payload.size() == all.size()) {
-          if (!all.empty()) std::memcpy(all.data(), got->payload.data(), all.size());
+        } else if (got->type == frame_type::result && got->round == round_ &&
+                   take_result(got->payload, mine, notes, group)) {
+          root_left_ = false;
           ++round_;
           return;
+        } else if (got->type == frame_type::leave) {
+          root_left_ = true;
         } else if (got->type == frame_type::failure) {
           ++round_;
           fail(call, round_failure::decode(got->payload), argument_problem);
@@ -168,17 +216,28 @@ class tcp_spoke final : public bootstrap {
         }
       }
       if (stream_->closed()) {
-        broken_ = round_failure{kind::remote, 0, true,
-                                "rank 0 at " + root_ + " is gone: " + stream_->problem() + "; look for its own error"};
+        broken_ = loss_of_root();
+        if (const auto tell = root_left_ ? idle_watch::report() : report_of(0, broken_->text)) tell();
         broken_->raise(call);
       }
       if (const auto cause = interrupted_.get()) stop(call, *cause);
       if (until.passed()) give_up(call, until, waits_for);
-      pollfd entry{stream_->descriptor(), static_cast<short>(stream_->unsent() ? POLLIN | POLLOUT : POLLIN), 0};
-      if (::poll(&entry, 1, until.poll_milliseconds(interrupt_interval)) < 0 && errno != EINTR) {
+      pollfd entries[] = {{stream_->descriptor(), static_cast<short>(stream_->unsent() ? POLLIN | POLLOUT : POLLIN), 0},
+                          {wake_.get(), POLLIN, 0}};
+      if (::poll(entries, 2, until.poll_milliseconds()) < 0 && errno != EINTR) {
         throw system_error(call + ": poll failed: " + std::strerror(errno));
       }
     }
+  }
+
+  [[nodiscard]] bool take_result(std::span<const std::byte> payload, const contribution& mine,
+                                 std::span<std::byte> notes, group_parts* group) const {
+    const auto ranks = static_cast<std::size_t>(size_);
+    if (!decode_notes(payload, notes, ranks)) return false;
+    if (group == nullptr) return payload.empty();
+    auto found = decode_group(payload, rank_, ranks, mine.mine.size());
+    if (found) *group = std::move(*found);
+    return found.has_value();
   }
 
   [[noreturn]] void fail(const std::string& call, const std::optional<round_failure>& heard,
@@ -186,8 +245,53 @@ class tcp_spoke final : public bootstrap {
     round_failure failure{kind::remote, 0, true, "rank 0 sent a failure that cannot be read"};
     if (heard) failure = *heard;
     if (failure.final) broken_ = round_failure{kind::remote, failure.culprit, true, failure.text};
+    if (failure.what == kind::lost) {
+      if (const auto tell = report_of(failure.culprit, failure.text)) tell();
+    }
     if (!argument_problem.empty()) throw invalid_argument(call + ": " + argument_problem);
     failure.raise(call);
+  }
+
+  /// What came while this rank was in no call.
+  [[nodiscard]] idle_watch::report look() {
+    const std::lock_guard lock(mutex_);
+    while (auto got = stream_->receive()) {
+      if (got->type == frame_type::failure) {
+        auto heard = round_failure::decode(got->payload);
+        if (!heard || !heard->final) continue;
+        broken_ = round_failure{kind::remote, heard->culprit, true, heard->text};
+        if (heard->what == kind::lost) return report_of(heard->culprit, heard->text);
+      } else if (got->type == frame_type::leave) {
+        root_left_ = true;
+      } else {
+        stream_->close("it sent a message that has no place here");
+      }
+    }
+    if (!stream_->closed() || root_left_) return {};
+    const round_failure loss = loss_of_root();
+    if (!broken_ || lost_) broken_ = loss;  // a loss that is known says more
+    return report_of(0, loss.text);
+  }
+
+  /// Without its thread this rank would miss losses, so its part ends, of which all are told.
+  [[nodiscard]] idle_watch::report fail_to_watch(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    const std::string text = "rank " + std::to_string(rank_) + " cannot watch its connection any more: " + why;
+    if (!broken_) broken_ = round_failure{kind::remote, rank_, true, text};
+    stream_->queue(frame_type::leave, round_, shared_payload(farewell{rank_, text}.encode()));
+    stream_->flush();
+    return report_of(rank_, text);
+  }
+
+  [[nodiscard]] idle_watch::report report_of(int culprit, const std::string& text) {
+    loss_handler told = std::exchange(lost_, {});
+    if (!told) return {};
+    return [told = std::move(told), culprit, text] { told(culprit, text); };
+  }
+
+  [[nodiscard]] round_failure loss_of_root() const {
+    return {kind::remote, 0, true,
+            "rank 0 at " + root_ + " is gone: " + stream_->problem() + "; look for its own error"};
   }
 
   /// Tells rank 0, which tells the others.
@@ -217,10 +321,16 @@ class tcp_spoke final : public bootstrap {
   int rank_;
   int size_;
   std::string root_;
+  std::chrono::milliseconds peer_limit_{};
+  unique_fd wake_;  ///< readable once interrupted
   std::unique_ptr<frame_stream> stream_;
   std::uint32_t round_ = 0;
   std::optional<round_failure> broken_;
   interruption interrupted_;
+  mutable std::mutex mutex_;  // guards the connection and what is known of the others
+  loss_handler lost_;
+  bool root_left_ = false;  ///< its connection may close
+  idle_watch watch_;        // ends first
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "device/backend.hpp"
 #include "device/cuda/context.hpp"
+#include "device/cuda/deferred_frees.hpp"
 
 #include <cstddef>
 #include <span>
@@ -20,7 +21,9 @@ class allocation {
   /// Takes over `handle`.
   allocation(CUmemGenericAllocationHandle handle, std::size_t bytes, detail::handle_kind kind)
       : handle_(handle), bytes_(bytes), kind_(kind) {}
-  ~allocation() { report(driver().mem_release(handle_), "cuMemRelease"); }
+  ~allocation() {
+    free_in_order([handle = handle_] { report(driver().mem_release(handle), "cuMemRelease"); });
+  }
   allocation(const allocation&) = delete;
   allocation& operator=(const allocation&) = delete;
 

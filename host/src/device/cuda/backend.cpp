@@ -214,12 +214,16 @@ class cuda_backend final : public detail::backend {
   [[nodiscard]] std::unique_ptr<detail::opened_memory> allocate_device(int device, std::size_t bytes) override {
     return cuda::allocate_device(device, bytes);
   }
-  void zero(int device, void* destination, std::size_t bytes) override { set_to_zero(device, destination, bytes); }
-  void copy(int device, void* destination, const void* source, std::size_t bytes) override {
-    copy_to_device(device, destination, source, bytes);
+  void zero(int device, void* destination, std::size_t bytes, std::chrono::milliseconds limit) override {
+    set_to_zero(device, destination, bytes, limit);
   }
-  void read(int device, void* destination, const void* source, std::size_t bytes) override {
-    copy_to_host(device, destination, source, bytes);
+  void copy(int device, void* destination, const void* source, std::size_t bytes,
+            std::chrono::milliseconds limit) override {
+    copy_to_device(device, destination, source, bytes, limit);
+  }
+  void read(int device, void* destination, const void* source, std::size_t bytes,
+            std::chrono::milliseconds limit) override {
+    copy_to_host(device, destination, source, bytes, limit);
   }
 
  private:

@@ -1,12 +1,17 @@
 #include "device/cuda/context.hpp"
 
+#include <devcomm/host/error.hpp>
+
+#include "util/deadline.hpp"
 #include "util/quiet_thread.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace devcomm::host::cuda {
@@ -14,15 +19,35 @@ namespace {
 
 class own_stream {
  public:
-  own_stream() { check(driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"); }
+  explicit own_stream(int device) : device_(device) {
+    check(driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  }
+  /// Does not wait either.
   ~own_stream() { report(driver().stream_destroy(stream_), "cuStreamDestroy"); }
   own_stream(const own_stream&) = delete;
   own_stream& operator=(const own_stream&) = delete;
 
   [[nodiscard]] CUstream get() const noexcept { return stream_; }
-  void wait() const { check(driver().stream_synchronize(stream_), "cuStreamSynchronize"); }
+
+  /// `what`: "zeroing memory".
+  void wait(const char* what, std::chrono::milliseconds limit) const {
+    const detail::deadline until(limit);
+    for (std::chrono::microseconds pause(5);; pause = std::min(2 * pause, std::chrono::microseconds(1000))) {
+      const CUresult code = driver().stream_query(stream_);
+      if (code != CUDA_ERROR_NOT_READY) return check(code, "cuStreamQuery");
+      if (until.passed()) {
+        throw timeout_error(std::string(what) + " of device " + std::to_string(device_) + " did not end within " +
+                            until.limit_text() +
+                            ": kernels fill the device. Does one of them wait for a rank that is in this call or has "
+                            "yet to come? Let kernels end before collective calls of the host, or leave a "
+                            "multiprocessor free");
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
 
  private:
+  int device_;
   CUstream stream_ = nullptr;
 };
 
@@ -43,28 +68,30 @@ CUcontext primary_context(int device) {
   return context;
 }
 
-void set_to_zero(int device, void* destination, std::size_t bytes) {
+void set_to_zero(int device, void* destination, std::size_t bytes, std::chrono::milliseconds limit) {
   const on_device scope(device);
-  const own_stream stream;
+  const own_stream stream(device);
   check(driver().memset_d8_async(reinterpret_cast<CUdeviceptr>(destination), 0, bytes, stream.get()),
         "cuMemsetD8Async");
-  stream.wait();
+  stream.wait("zeroing memory", limit);
 }
 
-void copy_to_device(int device, void* destination, const void* source, std::size_t bytes) {
+void copy_to_device(int device, void* destination, const void* source, std::size_t bytes,
+                    std::chrono::milliseconds limit) {
   const on_device scope(device);
-  const own_stream stream;
+  const own_stream stream(device);
   check(driver().memcpy_htod_async(reinterpret_cast<CUdeviceptr>(destination), source, bytes, stream.get()),
         "cuMemcpyHtoDAsync");
-  stream.wait();
+  stream.wait("copying to memory", limit);
 }
 
-void copy_to_host(int device, void* destination, const void* source, std::size_t bytes) {
+void copy_to_host(int device, void* destination, const void* source, std::size_t bytes,
+                  std::chrono::milliseconds limit) {
   const on_device scope(device);
-  const own_stream stream;
+  const own_stream stream(device);
   check(driver().memcpy_dtoh_async(destination, reinterpret_cast<CUdeviceptr>(source), bytes, stream.get()),
         "cuMemcpyDtoHAsync");
-  stream.wait();
+  stream.wait("reading memory", limit);
 }
 
 // The driver's call has no limit, so a thread that may be left behind makes it.

@@ -34,10 +34,13 @@ class on_device {
   CUresult code_;
 };
 
-/// All are complete on return, and wait for no stream of the caller.
-void set_to_zero(int device, void* destination, std::size_t bytes);
-void copy_to_device(int device, void* destination, const void* source, std::size_t bytes);
-void copy_to_host(int device, void* destination, const void* source, std::size_t bytes);
+/// All are complete on return, and wait for no stream of the caller. Where the device does not get to it within `limit`
+/// they throw `timeout_error`; it may still do so later.
+void set_to_zero(int device, void* destination, std::size_t bytes, std::chrono::milliseconds limit);
+void copy_to_device(int device, void* destination, const void* source, std::size_t bytes,
+                    std::chrono::milliseconds limit);
+void copy_to_host(int device, void* destination, const void* source, std::size_t bytes,
+                  std::chrono::milliseconds limit);
 
 /// Waits until the context has nothing left to do, at most for `limit`; whether that was so.
 [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit);

@@ -98,7 +98,7 @@ driver_functions load_driver() {
   from.load(f.ipc_close_mem_handle, "cuIpcCloseMemHandle");
   from.load(f.stream_create, "cuStreamCreate");
   from.load(f.stream_destroy, "cuStreamDestroy");
-  from.load(f.stream_synchronize, "cuStreamSynchronize");
+  from.load(f.stream_query, "cuStreamQuery");
   from.load(f.memset_d8_async, "cuMemsetD8Async");
   from.load(f.memcpy_htod_async, "cuMemcpyHtoDAsync");
   from.load(f.memcpy_dtoh_async, "cuMemcpyDtoHAsync");

@@ -61,7 +61,7 @@ struct driver_functions {
   decltype(&cuIpcCloseMemHandle) ipc_close_mem_handle;
   decltype(&cuStreamCreate) stream_create;
   decltype(&cuStreamDestroy) stream_destroy;
-  decltype(&cuStreamSynchronize) stream_synchronize;
+  decltype(&cuStreamQuery) stream_query;
   decltype(&cuMemsetD8Async) memset_d8_async;
   decltype(&cuMemcpyHtoDAsync) memcpy_htod_async;
   decltype(&cuMemcpyDtoHAsync) memcpy_dtoh_async;

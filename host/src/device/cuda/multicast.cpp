@@ -1,10 +1,12 @@
 #include <devcomm/host/error.hpp>
 
 #include "device/cuda/allocation.hpp"
+#include "device/cuda/deferred_frees.hpp"
 #include "device/cuda/memory.hpp"
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace devcomm::host::cuda {
 
@@ -52,9 +54,11 @@ multicast::~multicast() {
   CUresult (*const unbind)(CUmemGenericAllocationHandle, CUdevice, std::size_t, std::size_t) =
       driver().multicast_unbind;
   if (unbind == nullptr) return;
-  for (const binding& each : bound_) {
-    report(unbind(held_.get(), each.device, each.offset, each.bytes), "cuMulticastUnbind");
-  }
+  free_in_order([unbind, handle = held_.get(), bound = std::move(bound_)] {
+    for (const binding& each : bound) {
+      report(unbind(handle, each.device, each.offset, each.bytes), "cuMulticastUnbind");
+    }
+  });
 }
 
 void multicast::add_device(int device) {

@@ -2,15 +2,21 @@
 
 #include "device/cuda/allocation.hpp"
 #include "device/cuda/context.hpp"
+#include "device/cuda/deferred_frees.hpp"
 #include "device/cuda/memory.hpp"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace devcomm::host::cuda {
 namespace {
 
 using detail::handle_kind;
+
+/// How long `create_physical` waits for memory that is being freed.
+constexpr std::chrono::milliseconds limit_of_frees(1000);
 
 class reservation final : public detail::address_range {
  public:
@@ -19,8 +25,10 @@ class reservation final : public detail::address_range {
   }
 
   ~reservation() override {
-    for (const span& each : mapped_) report(driver().mem_unmap(each.start, each.bytes), "cuMemUnmap");
-    report(driver().mem_address_free(base_, bytes_), "cuMemAddressFree");
+    free_when_idle(devices_, [mapped = std::move(mapped_), base = base_, bytes = bytes_] {
+      for (const span& each : mapped) report(driver().mem_unmap(each.start, each.bytes), "cuMemUnmap");
+      report(driver().mem_address_free(base, bytes), "cuMemAddressFree");
+    });
   }
   reservation(const reservation&) = delete;
   reservation& operator=(const reservation&) = delete;
@@ -56,6 +64,9 @@ class reservation final : public detail::address_range {
     mapped_.reserve(mapped_.size() + 1);
     check(driver().mem_map(place.start, place.bytes, 0, handle, 0), call);
     mapped_.push_back(place);
+    for (const int device : devices) {
+      if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);
+    }
     std::vector<CUmemAccessDesc> access(devices.size());
     for (std::size_t i = 0; i < devices.size(); ++i) {
       access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -68,6 +79,7 @@ class reservation final : public detail::address_range {
   CUdeviceptr base_ = 0;
   std::size_t bytes_;
   std::vector<span> mapped_;
+  std::vector<int> devices_;  // whose kernels may use it
 };
 
 }  // namespace
@@ -93,10 +105,15 @@ std::unique_ptr<detail::physical_memory> create_physical(int device, std::size_t
   const on_device scope(device);
   const CUmemAllocationProp wanted = allocation_properties(device, kind);
   CUmemGenericAllocationHandle handle = 0;
-  const CUresult code = driver().mem_create(&handle, bytes, &wanted, 0);
+  CUresult code = driver().mem_create(&handle, bytes, &wanted, 0);
+  if (code == CUDA_ERROR_OUT_OF_MEMORY && frees_are_pending() && wait_for_frees(limit_of_frees)) {
+    code = driver().mem_create(&handle, bytes, &wanted, 0);
+  }
   if (code == CUDA_ERROR_OUT_OF_MEMORY) {
-    throw system_error("device " + std::to_string(device) + " has no " + std::to_string(bytes) +
-                       " bytes left; ask for less, or free memory there");
+    throw system_error("device " + std::to_string(device) + " has no " + std::to_string(bytes) + " bytes left; " +
+                       (frees_are_pending() ? "windows were destroyed while kernels run, and are freed once these "
+                                              "are over: synchronize first"
+                                            : "ask for less, or free memory there"));
   }
   check(code, "cuMemCreate");
   return std::make_unique<physical>(device, handle, bytes, kind);

@@ -1,6 +1,7 @@
 #include <devcomm/host/error.hpp>
 
 #include "device/cuda/context.hpp"
+#include "device/cuda/deferred_frees.hpp"
 #include "device/cuda/memory.hpp"
 
 #include <cstring>
@@ -19,8 +20,10 @@ class pinned final : public detail::host_memory {
     std::memset(data_, 0, bytes);
   }
   ~pinned() override {
-    const on_device scope(device_, std::nothrow);
-    report(driver().mem_free_host(data_), "cuMemFreeHost");
+    free_when_idle({device_}, [device = device_, data = data_] {
+      const on_device scope(device, std::nothrow);
+      report(driver().mem_free_host(data), "cuMemFreeHost");
+    });
   }
   pinned(const pinned&) = delete;
   pinned& operator=(const pinned&) = delete;
@@ -40,8 +43,10 @@ class device_memory final : public detail::opened_memory {
     check(driver().mem_alloc(&data_, bytes), "cuMemAlloc");
   }
   ~device_memory() override {
-    const on_device scope(device_, std::nothrow);
-    report(driver().mem_free(data_), "cuMemFree");
+    free_when_idle({device_}, [device = device_, data = data_] {
+      const on_device scope(device, std::nothrow);
+      report(driver().mem_free(data), "cuMemFree");
+    });
   }
   device_memory(const device_memory&) = delete;
   device_memory& operator=(const device_memory&) = delete;
@@ -60,8 +65,10 @@ class ipc_memory final : public detail::opened_memory {
     check(driver().ipc_open_mem_handle(&data_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle");
   }
   ~ipc_memory() override {
-    const on_device scope(device_, std::nothrow);
-    report(driver().ipc_close_mem_handle(data_), "cuIpcCloseMemHandle");
+    free_when_idle({device_}, [device = device_, data = data_] {
+      const on_device scope(device, std::nothrow);
+      report(driver().ipc_close_mem_handle(data), "cuIpcCloseMemHandle");
+    });
   }
   ipc_memory(const ipc_memory&) = delete;
   ipc_memory& operator=(const ipc_memory&) = delete;

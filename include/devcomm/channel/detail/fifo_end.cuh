@@ -150,9 +150,12 @@ class fifo_ends {
  private:
   /// `half`: bits before this direction's in `fifo_counts::peers`.
   DEVCOMM_DEVICE void check([[maybe_unused]] const channel::endpoint& end, [[maybe_unused]] uint32_t half) const {
-    DEVCOMM_ASSERT(end.peer < members_.size, "the peer of a FIFO is outside the team");
-    DEVCOMM_ASSERT(end.index < fifos_.count && end.peer_index < fifos_.count,
-                   "FIFO index is past the FIFOs that requirements asked for");
+    DEVCOMM_ASSERT_OF(end.peer < members_.size, "member", end.peer, members_.size,
+                      "the peer of a FIFO is outside the team");
+    DEVCOMM_ASSERT_OF(end.index < fifos_.count, "FIFO", end.index, fifos_.count,
+                      "FIFO index is past the FIFOs that requirements asked for; ask for a larger count of FIFOs");
+    DEVCOMM_ASSERT_OF(end.peer_index < fifos_.count, "FIFO", end.peer_index, fifos_.count,
+                      "FIFO index on the peer is past the FIFOs that requirements asked for; ask for a larger count");
 #if DEVCOMM_CHECKED
     if (!leads_) return;
     const uint32_t peer = channel::fifo_peer_mark(members_.world_rank(end.peer));

@@ -10,9 +10,9 @@ namespace devcomm::collective {
 /// How an all-reduce moves its data. The names have two parts. *Shots*: with one, every rank reduces the whole vector
 /// from all inputs; with two, each rank reduces its shard and sends the result to all. *Transport*: packets, where
 /// nothing is added to the name; `zero_copy` straight between windows; or `chunked` through scratch memory of the
-/// peers.
+/// peers; or `multimem`, by the switch.
 ///
-/// All of them reduce in the order of the ranks, so that all ranks get the same bits in every run.
+/// All of them but the last reduce in the order of the ranks, so that all ranks get the same bits in every run.
 /// `host::all_reduce_plan` chooses among them by size.
 enum class all_reduce_algorithm : uint32_t {
   /// `all_reduce_one_shot`. Each rank sends `ranks - 1` times the vector, with LL twice that, in one trip over the
@@ -36,6 +36,13 @@ enum class all_reduce_algorithm : uint32_t {
   /// The same with `to_window` as consumer: results go straight to the outputs in a window, which saves one copy. The
   /// most bandwidth.
   two_shot_chunked_to_window,
+  /// `all_reduce_two_shot_multimem` by NVLink multicast. Each rank loads `1 / ranks` of the vector, which the switch
+  /// has
+  /// reduced, and stores as much, which the switch brings to all; input and output are in windows with a multicast
+  /// address. Two barriers. For large vectors of three ranks and more. All ranks get the same bits, but sums of
+  /// floating
+  /// point need not be the same in every run.
+  two_shot_multimem,
 };
 
 /// Key of the algorithm in plans, and name in messages.
@@ -47,6 +54,7 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(all_reduce_algorithm algorit
     case all_reduce_algorithm::two_shot_zero_copy: return "two_shot_zero_copy";
     case all_reduce_algorithm::two_shot_chunked: return "two_shot_chunked";
     case all_reduce_algorithm::two_shot_chunked_to_window: return "two_shot_chunked_to_window";
+    case all_reduce_algorithm::two_shot_multimem: return "two_shot_multimem";
   }
   return "unknown algorithm";
 }
@@ -58,6 +66,7 @@ DEVCOMM_HOST_DEVICE constexpr collective_call call_of(all_reduce_algorithm algor
     case all_reduce_algorithm::two_shot: return collective_call::all_reduce_two_shot;
     case all_reduce_algorithm::one_shot_zero_copy: return collective_call::all_reduce_one_shot_zero_copy;
     case all_reduce_algorithm::two_shot_zero_copy: return collective_call::all_reduce_two_shot_zero_copy;
+    case all_reduce_algorithm::two_shot_multimem: return collective_call::all_reduce_two_shot_multimem;
     case all_reduce_algorithm::two_shot_chunked: break;
     case all_reduce_algorithm::two_shot_chunked_to_window: break;
   }

@@ -64,7 +64,10 @@
 /// waited)`: whether a thread that has waited for so long may read host memory now. `turn` is a word of the rank's:
 /// once in `host_interval` nanoseconds one of the threads that ask gets true, and none in the first `first_host_turn`
 /// nanoseconds of its wait; in the simulator also whenever the wait's host word is set. `noted_after`: how long a
-/// wait lasts before it is written into the watchdog's table.
+/// wait lasts before it is written into the watchdog's table. `proxy_turn(last, now)`: whether a thread that waits for
+/// a word of the network's proxy may load it from host memory now: one thread of a context once in `proxy_interval`
+/// nanoseconds; `last` is a word of the context's. In the simulator every time, as a wait there sleeps until a word
+/// that it has loaded changes.
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the

@@ -27,6 +27,8 @@ inline constexpr uint32_t rounds_per_check = 128;
 /// Nanoseconds after which a wait may read host memory, and from one such read of a rank to the next.
 inline constexpr uint64_t first_host_turn = 200000;
 inline constexpr uint64_t host_interval = 1 << 18;
+/// Nanoseconds from one load of a proxy's word by a context to the next.
+inline constexpr uint64_t proxy_interval = 256;
 /// Nanoseconds after which a wait is noted for the watchdog.
 inline constexpr uint64_t noted_after = 1000000;
 
@@ -109,6 +111,12 @@ __device__ inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) 
   if (load<memory_order::relaxed, scope::device>(turn) == current) return false;
   if ((active_mask() & ((1u << lane()) - 1)) != 0) return false;
   return exchange<memory_order::relaxed, scope::device>(turn, current) != current;
+}
+
+__device__ inline bool proxy_turn(uint64_t* last, uint64_t now) {
+  const uint64_t before = load<memory_order::relaxed, scope::device>(last);
+  if (now - before < proxy_interval && now >= before) return false;
+  return compare_exchange<scope::device>(last, before, now) == before;
 }
 
 /// A GPU has nobody to tell what a thread waits for.

@@ -16,5 +16,12 @@ __device__ __noinline__ inline void fail_assertion(const char* condition, const 
          threadIdx.x, threadIdx.y, threadIdx.z, message, condition);
   __trap();
 }
+/// The same of `what`, which is `value` of `limit`.
+__device__ __noinline__ inline void fail_assertion(const char* condition, const char* what, long long value,
+                                                   long long limit, const char* message, const char* file, int line) {
+  printf("%s:%d: block (%u, %u, %u) thread (%u, %u, %u): %s (%s %lld of %lld) [%s]\n", file, line, blockIdx.x,
+         blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, message, what, value, limit, condition);
+  __trap();
+}
 
 }  // namespace devcomm::detail::arch

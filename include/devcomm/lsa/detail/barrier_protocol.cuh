@@ -123,8 +123,8 @@ class barrier_protocol {
         index_(index),
         first_(static_cast<int>(group.thread_rank())),
         step_(static_cast<int>(group.size())) {
-    DEVCOMM_ASSERT(
-        index < barriers.count,
+    DEVCOMM_ASSERT_OF(
+        index < barriers.count, "barrier", index, barriers.count,
         "barrier index is past the barriers that requirements asked for; ask for more: needs.lsa_barriers(count)");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == barriers.members,
                    "the barriers were made for a team of another size");

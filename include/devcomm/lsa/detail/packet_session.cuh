@@ -67,7 +67,9 @@ class packet_session {
         index_(memory.own()),
         contracts_(static_cast<uint32_t>(group.size()), comm, memory,
                    {mailboxes.count, mailboxes.members, mailboxes.packets}, mailboxes.offset) {
-    DEVCOMM_ASSERT(index_ < mailboxes.count, "mailbox index is past the mailboxes that requirements asked for");
+    DEVCOMM_ASSERT_OF(
+        index_ < mailboxes.count, "mailbox", index_, mailboxes.count,
+        "mailbox index is past the mailboxes that requirements asked for; ask for a larger count of mailboxes");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members_.size) == mailboxes.members,
                    "the mailboxes were made for a team of another size");
     lane_group::check(group);
@@ -148,8 +150,10 @@ class packet_session {
   DEVCOMM_DEVICE void check(int member, uint32_t packet, uint32_t packets) const {
     static_cast<void>(member), static_cast<void>(packet), static_cast<void>(packets);
     DEVCOMM_ASSERT(began_, "packets are sent and received in rounds: call begin_round first");
-    DEVCOMM_ASSERT(member >= 0 && member < members_.size, "the peer is outside the mailbox's team");
-    DEVCOMM_ASSERT(packet < packets_ && packets <= packets_ - packet, "the packet is past the mailbox's capacity");
+    DEVCOMM_ASSERT_OF(member >= 0 && member < members_.size, "member", member, members_.size,
+                      "the peer is outside the mailbox's team; peers are its members, from 0 on");
+    DEVCOMM_ASSERT_OF(packet < packets_ && packets <= packets_ - packet, "packet", packet + packets - 1, packets_,
+                      "the packet is past the mailbox's capacity; ask for mailboxes of more packets");
   }
 
   /// This rank's packet on `member`.

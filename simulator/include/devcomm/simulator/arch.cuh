@@ -158,6 +158,20 @@ inline void fence() {
 #else
 #  define DEVCOMM_SIMULATOR_UNSEEN __attribute__((noinline, no_sanitize("thread")))
 #endif
+
+// What compares launches and calls is hidden from schedules and from the race detector, as it is not the user's. Tests
+// of the comparison itself define DEVCOMM_SIMULATOR_SEES_CHECKS.
+#if defined(DEVCOMM_SIMULATOR_SEES_CHECKS)
+inline void store_check(uint64_t* address, uint64_t value) {
+  store<memory_order::relaxed, scope::system>(address, value);
+}
+inline uint64_t load_check(const uint64_t* address) { return load<memory_order::relaxed, scope::system>(address); }
+inline uint64_t poll_check(const uint64_t* address) { return load_check(address); }
+template <memory_order Order>
+inline void check_fence() {
+  fence<Order, scope::system>();
+}
+#else
 DEVCOMM_SIMULATOR_UNSEEN inline void store_check(uint64_t* address, uint64_t value) {
   __atomic_store_n(address, value, __ATOMIC_RELAXED);
 }
@@ -174,6 +188,7 @@ DEVCOMM_SIMULATOR_UNSEEN inline void check_fence() {
   // The macro of this name would tell the runtime.
   (__atomic_thread_fence)(built_in_order(Order));
 }
+#endif
 
 inline void check_pack(const void* address) {
   sim::require_global(address);
@@ -268,6 +283,8 @@ inline uint64_t time_stamp() { return sim::clock_now(); }
 inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 
 inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) { return sim::host_turn(turn, now, waited); }
+
+inline bool proxy_turn(uint64_t*, uint64_t) { return true; }
 
 class wait_scope {
  public:

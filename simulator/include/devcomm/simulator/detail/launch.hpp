@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <memory>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace devcomm::simulator::detail {
 
@@ -19,7 +21,24 @@ class kernel_call {
   virtual void run() const = 0;
   /// What attributes of the kernel are kept under.
   [[nodiscard]] virtual const void* function() const = 0;
+  /// Its arguments that are pointers to objects, with their places from 1 on.
+  [[nodiscard]] virtual std::vector<std::pair<int, const void*>> pointers() const = 0;
 };
+
+template <class... Arguments>
+std::vector<std::pair<int, const void*>> pointers_among(const std::tuple<Arguments...>& arguments) {
+  std::vector<std::pair<int, const void*>> found;
+  int place = 0;
+  const auto note = [&](const auto& argument) {
+    using type = std::remove_cv_t<std::remove_reference_t<decltype(argument)>>;
+    ++place;
+    if constexpr (std::is_pointer_v<type> && !std::is_function_v<std::remove_pointer_t<type>>)
+      found.emplace_back(place, const_cast<const void*>(static_cast<const volatile void*>(argument)));
+  };
+  static_cast<void>(note);  // kernels without parameters
+  std::apply([&](const auto&... each) { (note(each), ...); }, arguments);
+  return found;
+}
 
 template <class... Parameters>
 class kernel_call_of final : public kernel_call {
@@ -30,6 +49,9 @@ class kernel_call_of final : public kernel_call {
 
   void run() const override { std::apply(kernel_, arguments_); }
   [[nodiscard]] const void* function() const override { return reinterpret_cast<const void*>(kernel_); }
+  [[nodiscard]] std::vector<std::pair<int, const void*>> pointers() const override {
+    return pointers_among(arguments_);
+  }
 
  private:
   void (*kernel_)(Parameters...);

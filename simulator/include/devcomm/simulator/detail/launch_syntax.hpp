@@ -41,6 +41,9 @@ class deduced_kernel_call final : public kernel_call {
       : call_(call), arguments_(std::forward<Given>(arguments)...) {}
   void run() const override { std::apply(call_, arguments_); }
   [[nodiscard]] const void* function() const override { return nullptr; }
+  [[nodiscard]] std::vector<std::pair<int, const void*>> pointers() const override {
+    return pointers_among(arguments_);
+  }
 
  private:
   Call call_;

@@ -1,0 +1,62 @@
+/// \file window_table.hpp
+/// The windows of one rank by their ids, for those who are told of them by id: the network's proxies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace devcomm::host::detail {
+
+/// Every member may be called from any thread.
+class window_table : public std::enable_shared_from_this<window_table> {
+ public:
+  struct entry {
+    char* local;
+    std::size_t bytes;
+    std::string name;  ///< "window 'weights'"
+  };
+
+  /// Keeps a window in the table while it lives.
+  class listing {
+   public:
+    listing(std::shared_ptr<window_table> table, std::uint32_t id) : table_(std::move(table)), id_(id) {}
+    ~listing() { table_->remove(id_); }
+    listing(const listing&) = delete;
+    listing& operator=(const listing&) = delete;
+
+   private:
+    std::shared_ptr<window_table> table_;
+    std::uint32_t id_;
+  };
+
+  [[nodiscard]] std::unique_ptr<listing> list(std::uint32_t id, entry what) {
+    auto made = std::make_unique<listing>(shared_from_this(), id);
+    const std::lock_guard lock(mutex_);
+    entries_.insert_or_assign(id, std::move(what));
+    return made;
+  }
+  /// Calls `use` with the entry of `id`, which stays until it returns. False where there is none.
+  template <class Use>
+  [[nodiscard]] bool with(std::uint32_t id, const Use& use) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return false;
+    use(found->second);
+    return true;
+  }
+
+ private:
+  void remove(std::uint32_t id) {
+    const std::lock_guard lock(mutex_);
+    entries_.erase(id);
+  }
+
+  mutable std::mutex mutex_;
+  std::map<std::uint32_t, entry> entries_;
+};
+
+}  // namespace devcomm::host::detail

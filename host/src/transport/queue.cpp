@@ -1,0 +1,51 @@
+#include "transport/queue.hpp"
+
+namespace devcomm::host::detail {
+
+network_queue::network_queue(backend& devices, int device, const network_request& asked)
+    : port_(devices),
+      layout_{asked.peers, asked.signals, asked.counters},
+      depth_(asked.depth),
+      memory_(devices.allocate_host(device,
+                                    asked.depth * sizeof(gin::descriptor) + layout_.words() * sizeof(std::uint64_t))),
+      ring_(static_cast<gin::descriptor*>(memory_->data())),
+      words_(reinterpret_cast<std::uint64_t*>(ring_ + depth_)),
+      of_peer_(asked.peers) {}
+
+gin::context_record network_queue::record() const {
+  gin::context_record made{};
+  made.ring = ring_;
+  made.words = words_;
+  return made;
+}
+
+bool network_queue::has_next() const {
+  const std::uint64_t head = port_.load(&ring_[all_.next & (depth_ - 1)].head);
+  return (head & 1) == (gin::descriptor::lap(all_.next, depth_) ? 1u : 0u) && head >> 1 != 0;
+}
+
+posted_operation network_queue::take() {
+  posted_operation taken{};
+  taken.number = all_.next;
+  port_.move(&taken.what, ring_ + (taken.number & (depth_ - 1)), sizeof taken.what);
+  taken.head = gin::descriptor_head::unpack(taken.what.head);
+  all_.numbers.insert(taken.number);
+  all_.next = taken.number + 1;
+  if (taken.head.peer < of_peer_.size()) {
+    outstanding& theirs = of_peer_[taken.head.peer];
+    theirs.numbers.insert(taken.number);
+    theirs.next = taken.number + 1;
+  }
+  set(layout_.consumed(), all_.next);
+  return taken;
+}
+
+void network_queue::complete(std::uint64_t number, std::uint32_t peer) {
+  outstanding& theirs = of_peer_[peer];
+  theirs.numbers.erase(number);
+  set(layout_.done_with(peer), theirs.done());
+  all_.numbers.erase(number);
+  set(layout_.done(), all_.done());
+}
+
+}  // namespace devcomm::host::detail

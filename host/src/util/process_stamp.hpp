@@ -1,0 +1,20 @@
+/// \file process_stamp.hpp
+/// Tells an object whether it is the original or a forked child's copy.
+#pragma once
+
+#include <unistd.h>
+
+namespace devcomm::host::detail {
+
+/// A member of the object in question, made with it. A forked child has a copy of the memory, but none of the threads;
+/// connections and devices are still its parent's.
+class process_stamp {
+ public:
+  /// Whether this process made the object.
+  [[nodiscard]] bool here() const noexcept { return ::getpid() == process_; }
+
+ private:
+  pid_t process_ = ::getpid();
+};
+
+}  // namespace devcomm::host::detail

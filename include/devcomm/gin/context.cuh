@@ -1,0 +1,285 @@
+/// \file context.cuh
+/// Puts, gets and signals to ranks that cannot be reached by load and store.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/detail/agree.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/gin/contexts.hpp>
+#include <devcomm/gin/detail/queue_end.cuh>
+#include <devcomm/group.cuh>
+#include <devcomm/status.hpp>
+
+namespace devcomm::gin {
+
+/// What a flush waits for.
+struct flush_ticket {
+  uint32_t word;
+  int32_t peer;  ///< world rank; -1: all
+  uint64_t number;
+};
+
+/// A group's hold on one of the communicator's contexts. Any number of groups of a rank may use a context at once.
+///
+///     __global__ void shift(device_comm comm, gin::context_handle contexts, sym_ptr<float> in, sym_ptr<float> out) {
+///       gin::context net{block{}, comm, contexts, 0};
+///       const int next = (comm.rank + 1) % comm.size;
+///       net.put(next, out, in, 1000, gin::signal_add{0});
+///       net.wait_signal(0, 1);  // what was put to this rank is visible to the block
+///       net.flush();            // in may be written again
+///     }
+///
+/// *Collective*: constructor and every method are called by all threads of the group, in the same order. Peers are
+/// members of the team. *Requires* windows of the communicator that made the device communicator.
+///
+/// *Ordering*. Posting an operation is a release at system scope: it covers what any thread of the group wrote before,
+/// in memory of this GPU and of others. Beyond that, operations are not ordered, not even those of one context to one
+/// peer: they may be done in any order, and each in parts. What orders them:
+///
+/// - A weak signal, for the peer that waits for it or reads it: the data of its own put is there.
+/// - A strong signal: that, and the data of all earlier puts of this context to that peer, and the effect of their
+///   strong signals.
+/// - The counter of an operation, for this rank: its source may be written again; what it got can be read.
+/// - `flush`: the same of all operations that any thread posted to the context before.
+///
+/// Completion on this rank says nothing of the peer: what has been flushed may not have arrived. An operation is
+/// earlier than another if it was posted earlier by the same thread, or by one that the poster has synchronized with.
+///
+/// *Failure*. Waits, and posts that find the queue full, end after the communicator's timeout; a failure leaves a
+/// record that names the context, the peer and both values, and ends the device communicator's other waits on this
+/// rank. An operation that the proxy or the network cannot do ends them too, and `device_communicator::check` says
+/// which and why; nothing that was posted after it is done. A session that a failed wait has ended is dead, and so is
+/// every later one: it posts nothing, and its waits return at once. The group is not told: it calls `agree`.
+template <class Group>
+class context {
+  static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
+
+ public:
+  /// Peers are world ranks.
+  DEVCOMM_DEVICE context(Group group, const device_comm& comm, const context_handle& contexts, uint32_t index)
+      : context(group, comm, comm.world(), contexts, index) {}
+
+  DEVCOMM_DEVICE context(Group group, const device_comm& comm, team members, const context_handle& contexts,
+                         uint32_t index)
+      : group_(group), members_(members), queue_(end_of(comm, contexts, index)) {
+    DEVCOMM_ASSERT(index < contexts.count, "context index is past the contexts that requirements asked for");
+    if (leads() && devcomm::detail::is_aborted(queue_.home)) mine_ = status::aborted;
+  }
+
+  context(const context&) = delete;
+  context& operator=(const context&) = delete;
+
+  /// `bytes` from this rank's window to the peer's. Any size and alignment; the peer may be this rank.
+  template <class Signal = no_action, class Counter = no_action>
+  DEVCOMM_DEVICE void put(int peer, const window& destination, uint64_t destination_offset, const window& source,
+                          uint64_t source_offset, uint64_t bytes, Signal remote = {}, Counter local = {}) {
+    check_range(destination, destination_offset, bytes);
+    check_range(source, source_offset, bytes);
+    descriptor made = between(source, source_offset, destination, destination_offset, bytes);
+    post(peer, operation_kind::put, made, remote, local, 0);
+  }
+  /// `count` elements.
+  template <class T, class Signal = no_action, class Counter = no_action>
+  DEVCOMM_DEVICE void put(int peer, sym_ptr<T> destination, sym_ptr<T> source, uint64_t count, Signal remote = {},
+                          Counter local = {}) {
+    put(peer, destination.memory, destination.offset, source.memory, source.offset, count * sizeof(T), remote, local);
+  }
+
+  /// One element of at most 8 bytes, without a source: nothing has to be flushed. The value of thread 0 counts.
+  template <class T, class Signal = no_action>
+  DEVCOMM_DEVICE void put_value(int peer, sym_ptr<T> destination, T value, Signal remote = {}) {
+    static_assert(sizeof(T) <= 8, "put_value takes elements of at most 8 bytes: put larger ones from a window");
+    check_range(destination.memory, destination.offset, sizeof(T));
+    descriptor made = between({}, 0, destination.memory, destination.offset, sizeof(T));
+    devcomm::detail::copy_bytes(&made.value, &value, sizeof(T));
+    post(peer, operation_kind::put_value, made, remote, no_action{}, sizeof(T));
+  }
+
+  /// `count` elements from the peer's window to this rank's; they can be read after a flush, or by a counter.
+  template <class T, class Counter = no_action>
+  DEVCOMM_DEVICE void get(int peer, sym_ptr<T> destination, sym_ptr<T> source, uint64_t count, Counter local = {}) {
+    const uint64_t bytes = count * sizeof(T);
+    check_range(destination.memory, destination.offset, bytes);
+    check_range(source.memory, source.offset, bytes);
+    descriptor made = between(destination.memory, destination.offset, source.memory, source.offset, bytes);
+    post(peer, operation_kind::get, made, no_action{}, local, 0);
+  }
+
+  /// A signal without data.
+  template <class Signal>
+  DEVCOMM_DEVICE void signal(int peer, Signal action) {
+    static_assert(changes_signal<Signal> && !counts<Signal>, "signal needs gin::signal_add or gin::signal_set");
+    post(peer, operation_kind::signal, between({}, 0, {}, 0, 0), action, no_action{}, 0);
+  }
+
+  /// Waits until all operations that were posted to this context before are complete on this rank.
+  DEVCOMM_DEVICE void flush() { wait(begin_flush()); }
+  /// The same of those to one peer.
+  DEVCOMM_DEVICE void flush(int peer) { wait(begin_flush(peer)); }
+  /// Begins a flush that `wait` ends: it covers what was posted before.
+  [[nodiscard]] DEVCOMM_DEVICE flush_ticket begin_flush() {
+    group_.sync();
+    return {queue_.layout.done(), -1,
+            devcomm::detail::arch::load<memory_order::relaxed, scope::device>(&queue_.record->posted)};
+  }
+  [[nodiscard]] DEVCOMM_DEVICE flush_ticket begin_flush(int peer) {
+    const uint32_t rank = world_rank(peer);
+    group_.sync();
+    const auto* const latest = queue_.at<uint64_t>(queue_.layout.latest(rank));
+    return {queue_.layout.done_with(rank), static_cast<int32_t>(rank),
+            devcomm::detail::arch::load<memory_order::relaxed, scope::device>(latest)};
+  }
+  DEVCOMM_DEVICE void wait(const flush_ticket& begun) {
+    if (leads() && mine_ == status::success) {
+      const devcomm::detail::proxy_wait until{operation::gin_flush,          begun.word,  queue_.index, begun.peer,
+                                              wait_condition::done_by_proxy, begun.number};
+      mine_ = devcomm::detail::wait_for_proxy(queue_, until, {false, 0});
+    }
+    group_.sync();
+  }
+
+  /// Waits until signal `index` of this rank is at least `least`, by the sign of the difference. *Ordering*: acquires:
+  /// every thread of the group sees what the signals that were waited for have before them.
+  DEVCOMM_DEVICE void wait_signal(uint32_t index, uint64_t least) {
+    wait_word(operation::gin_signal, signal_word(index), index, least);
+  }
+  /// The same for `limit` and a little more. The outcome is the same for all threads of the group. After
+  /// `status::timeout` nothing is recorded, and the wait may be repeated.
+  [[nodiscard]] DEVCOMM_DEVICE status wait_signal_for(uint32_t index, uint64_t least, nanoseconds limit) {
+    return wait_word_for(operation::gin_signal, signal_word(index), index, least, limit);
+  }
+  /// The signal as it is, the same for all threads of the group; does not wait. *Ordering*: acquires.
+  [[nodiscard]] DEVCOMM_DEVICE uint64_t read_signal(uint32_t index) { return read_word(signal_word(index)); }
+  /// The signal is 0 from now on. *Requires* that nothing is on its way to it: peers change it again only after they
+  /// have heard of this rank.
+  DEVCOMM_DEVICE void reset_signal(uint32_t index) { reset_word(signal_word(index)); }
+
+  /// As those of signals, of this rank's counters.
+  DEVCOMM_DEVICE void wait_counter(uint32_t index, uint64_t least) {
+    wait_word(operation::gin_counter, counter_word(index), index, least);
+  }
+  [[nodiscard]] DEVCOMM_DEVICE status wait_counter_for(uint32_t index, uint64_t least, nanoseconds limit) {
+    return wait_word_for(operation::gin_counter, counter_word(index), index, least, limit);
+  }
+  [[nodiscard]] DEVCOMM_DEVICE uint64_t read_counter(uint32_t index) { return read_word(counter_word(index)); }
+  DEVCOMM_DEVICE void reset_counter(uint32_t index) { reset_word(counter_word(index)); }
+
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
+  /// the group.
+  [[nodiscard]] DEVCOMM_DEVICE status agree() {
+    static_assert(devcomm::detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
+    const status outcome = devcomm::detail::agree(group_, mine_, status::timeout, nullptr);
+    if (outcome != status::success) mine_ = outcome;
+    return outcome;
+  }
+
+  DEVCOMM_DEVICE const Group& group() const { return group_; }
+  DEVCOMM_DEVICE const team& members() const { return members_; }
+
+ private:
+  DEVCOMM_DEVICE static devcomm::detail::queue_end end_of(const device_comm& comm, const context_handle& contexts,
+                                                          uint32_t index) {
+    const queue_layout layout{contexts.members, contexts.signals, contexts.counters};
+    char* const own = comm.resources.local;
+    return {reinterpret_cast<resource_header*>(own),
+            reinterpret_cast<context_record*>(own + contexts.offset + index * layout.bytes()), layout, index,
+            contexts.depth};
+  }
+  DEVCOMM_DEVICE bool leads() const { return group_.thread_rank() == 0; }
+
+  DEVCOMM_DEVICE uint32_t world_rank(int peer) const {
+    DEVCOMM_ASSERT(peer >= 0 && peer < members_.size, "the peer of an operation is outside its team");
+    return static_cast<uint32_t>(members_.world_rank(peer));
+  }
+  DEVCOMM_DEVICE uint32_t signal_word(uint32_t index) const {
+    DEVCOMM_ASSERT(index < queue_.layout.signals, "GIN signal is past those that gin::contexts asked for");
+    return queue_.layout.signal(index);
+  }
+  DEVCOMM_DEVICE uint32_t counter_word(uint32_t index) const {
+    DEVCOMM_ASSERT(index < queue_.layout.counters, "GIN counter is past those that gin::contexts asked for");
+    return queue_.layout.counter(index);
+  }
+  DEVCOMM_DEVICE static void check_range([[maybe_unused]] const window& memory, [[maybe_unused]] uint64_t offset,
+                                         [[maybe_unused]] uint64_t bytes) {
+    DEVCOMM_ASSERT(offset <= memory.bytes && bytes <= memory.bytes - offset,
+                   "an operation of the network runs past its window's end");
+  }
+  DEVCOMM_DEVICE static descriptor between(const window& local, uint64_t local_offset, const window& remote,
+                                           uint64_t remote_offset, uint64_t bytes) {
+    return {local_offset, remote_offset, uint64_t{remote.id} << 32 | local.id, bytes, 0, 0, 0, 0};
+  }
+
+  DEVCOMM_DEVICE void describe(const no_action&, descriptor&, descriptor_head&) const {}
+  DEVCOMM_DEVICE void describe(const signal_add& action, descriptor& made, descriptor_head& head) const {
+    describe_signal(action.signal, action.value, signal_change::add, action.covers, made, head);
+  }
+  DEVCOMM_DEVICE void describe(const signal_set& action, descriptor& made, descriptor_head& head) const {
+    describe_signal(action.signal, action.value, signal_change::set, action.covers, made, head);
+  }
+  DEVCOMM_DEVICE void describe_signal(uint32_t signal, uint64_t value, signal_change change, strength covers,
+                                      descriptor& made, descriptor_head& head) const {
+    static_cast<void>(signal_word(signal));
+    made.actions |= signal;
+    made.signal_value = value;
+    head.change = change;
+    head.covers = covers;
+  }
+  DEVCOMM_DEVICE void describe(const counter_increment& action, descriptor& made, descriptor_head& head) const {
+    static_cast<void>(counter_word(action.counter));
+    made.actions |= uint64_t{action.counter} << 32;
+    head.counts = true;
+  }
+
+  template <class Signal, class Counter>
+  DEVCOMM_DEVICE void post(int peer, operation_kind kind, descriptor made, const Signal& remote, const Counter& local,
+                           uint32_t value_bytes) {
+    static_assert(changes_signal<Signal>,
+                  "the action on the peer is gin::signal_add, gin::signal_set or gin::no_action");
+    static_assert(counts<Counter>, "the action on this rank is gin::counter_increment or gin::no_action");
+    descriptor_head head{kind, signal_change::none, strength::weak, false, value_bytes, world_rank(peer)};
+    describe(remote, made, head);
+    describe(local, made, head);
+    group_.sync();
+    if (leads() && mine_ == status::success) mine_ = devcomm::detail::post(queue_, made, head, {false, 0});
+  }
+
+  DEVCOMM_DEVICE devcomm::detail::proxy_wait wait_of(operation what, uint32_t word, uint32_t index,
+                                                     uint64_t least) const {
+    return {what, word, index, -1, wait_condition::at_least, least};
+  }
+  DEVCOMM_DEVICE void wait_word(operation what, uint32_t word, uint32_t index, uint64_t least) {
+    if (leads() && mine_ == status::success)
+      mine_ = devcomm::detail::wait_for_proxy(queue_, wait_of(what, word, index, least), {false, 0});
+    group_.sync();
+  }
+  DEVCOMM_DEVICE status wait_word_for(operation what, uint32_t word, uint32_t index, uint64_t least,
+                                      nanoseconds limit) {
+    static_assert(devcomm::detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
+    status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
+    if (leads() && mine == status::success)
+      mine = devcomm::detail::wait_for_proxy(queue_, wait_of(what, word, index, least), {true, limit.count});
+    const status outcome = devcomm::detail::agree(group_, mine, status::aborted, nullptr);
+    if (outcome == status::aborted && mine_ == status::success) mine_ = outcome;
+    return outcome;
+  }
+  DEVCOMM_DEVICE uint64_t read_word(uint32_t word) {
+    uint64_t value = 0;
+    if (leads()) value = queue_.load(word);
+    value = broadcast(group_, value, 0);
+    if constexpr (!devcomm::detail::any_synchronises<Group>) group_.sync();
+    return value;
+  }
+  DEVCOMM_DEVICE void reset_word(uint32_t word) {
+    group_.sync();
+    if (leads())
+      devcomm::detail::arch::store<memory_order::relaxed, scope::system>(queue_.record->words + word, uint64_t{0});
+    group_.sync();
+  }
+
+  Group group_;
+  team members_;
+  devcomm::detail::queue_end queue_;
+  status mine_ = status::success;  // of thread 0, why it knows the session to be dead; of others, what was agreed
+};
+
+}  // namespace devcomm::gin

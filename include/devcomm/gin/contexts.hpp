@@ -1,0 +1,74 @@
+/// \file contexts.hpp
+/// Contexts of the network: how to ask for them, and the actions that operations take.
+#pragma once
+
+#include <devcomm/gin/queue.hpp>
+#include <devcomm/operation.hpp>
+#include <devcomm/requirements.hpp>
+#include <devcomm/team.hpp>
+
+namespace devcomm::gin {
+
+/// Asks for `count` contexts: `needs.add(gin::contexts{comm.world(), blocks, 2})`. Each has signals and counters of its
+/// own on every rank, zero at first, and a queue of its own: operations of different contexts are never ordered.
+/// Creation of the device communicator fails where there is no network, see `properties().network`.
+struct contexts {
+  team world;            ///< the communicator's
+  uint32_t count = 1;    ///< one for each block that posts much, or fewer
+  uint32_t signals = 0;  ///< of each context
+  uint32_t counters = 0;
+  uint32_t depth = 256;  ///< operations that may be posted before the proxy has read them; a power of two
+
+  DEVCOMM_HOST_DEVICE constexpr context_handle add_to(requirements& needs) const {
+    const auto ranks = static_cast<uint32_t>(world.size);
+    const uint64_t each = queue_layout{ranks, signals, counters}.bytes();
+    const resource_shape what{count, uint64_t{signals} << 32 | counters, uint64_t{depth} << 32 | ranks};
+    const uint64_t offset = needs.add(devcomm::detail::limited_product(count, each), 128, what);
+    needs.require_network({offset, count, ranks, signals, counters, depth, 1});
+    return {{offset, count, ranks}, signals, counters, depth, 0};
+  }
+};
+
+// What happens beside an operation.
+
+struct no_action {};
+
+/// Adds `value` to a signal of the peer.
+struct signal_add {
+  uint32_t signal;
+  uint64_t value = 1;
+  strength covers = strength::strong;
+};
+
+/// Sets a signal of the peer. Strong ones of a context to one peer take effect in the order in which they were posted.
+struct signal_set {
+  uint32_t signal;
+  uint64_t value;
+  strength covers = strength::strong;
+};
+
+/// Adds 1 to a counter of this rank when this operation is complete here: its source may be written again, and what it
+/// got may be read. It says nothing of other operations.
+struct counter_increment {
+  uint32_t counter;
+};
+
+/// Whether `T` is an action on a signal of the peer, or none.
+template <class T>
+inline constexpr bool changes_signal = false;
+template <>
+inline constexpr bool changes_signal<no_action> = true;
+template <>
+inline constexpr bool changes_signal<signal_add> = true;
+template <>
+inline constexpr bool changes_signal<signal_set> = true;
+
+/// Whether `T` is an action on a counter of this rank, or none.
+template <class T>
+inline constexpr bool counts = false;
+template <>
+inline constexpr bool counts<no_action> = true;
+template <>
+inline constexpr bool counts<counter_increment> = true;
+
+}  // namespace devcomm::gin

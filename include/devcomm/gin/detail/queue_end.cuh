@@ -1,0 +1,130 @@
+/// \file queue_end.cuh
+/// The kernels' end of a context's queue: posting descriptors and waiting for the proxy's words.
+#pragma once
+
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/detail/poll.cuh>
+#include <devcomm/detail/report.cuh>
+#include <devcomm/diagnostics/resource_header.hpp>
+#include <devcomm/gin/queue.hpp>
+#include <devcomm/memory_order.hpp>
+#include <devcomm/status.hpp>
+
+namespace devcomm::detail {
+
+/// A context of this rank, as one thread uses it.
+struct queue_end {
+  resource_header* home;
+  gin::context_record* record;
+  gin::queue_layout layout;
+  uint32_t index;  ///< of the context
+  uint32_t depth;
+
+  template <class T>
+  DEVCOMM_DEVICE T* at(uint64_t offset) const {
+    return reinterpret_cast<T*>(reinterpret_cast<char*>(record) + offset);
+  }
+  /// A word as it is now. *Ordering*: acquires.
+  DEVCOMM_DEVICE uint64_t load(uint32_t word) const {
+    return arch::load<memory_order::acquire, scope::system>(record->words + word);
+  }
+};
+
+/// A wait for a word of the proxy's to be `least` or past it, by the sign of the difference.
+struct proxy_wait {
+  operation what;
+  uint32_t word;
+  uint32_t index;  ///< in reports: of the signal or counter, or of the context
+  int32_t peer;    ///< world rank; -1: no particular one
+  wait_condition condition;
+  uint64_t least;
+
+  DEVCOMM_DEVICE bool holds(uint64_t value) const { return static_cast<int64_t>(value - least) >= 0; }
+  DEVCOMM_DEVICE awaited_word awaited(uint32_t context) const {
+    return {what, index, peer, condition, 0, least, context};
+  }
+};
+
+/// Waits for a word of the proxy's. Returns why it did not come where it did not, and then has left a record and ended
+/// this rank's waits; but not for running out of a deadline of the caller's own.
+///
+/// The word lies in host memory, and threads load it in turns. What one saw of a word that only grows it stores to
+/// device memory, which the others poll: what is seen there may be older than what another thread has seen already, but
+/// is never newer than the word. A signal or counter may be set or reset to less, so that only the word itself counts.
+///
+/// *Ordering*: acquires what the proxy released with the value, by whatever thread loaded it. A slow thread may store
+/// an older value after the one that ended this wait; then a fence makes an acquire of the load that saw that.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& queue, const proxy_wait& wait,
+                                                             deadline limit) {
+  uint64_t value = 0;
+  status outcome = status::success;
+  const bool is_shared = queue.layout.only_grows(wait.word);
+  uint64_t* const seen = is_shared ? queue.at<uint64_t>(queue.layout.seen(wait.word)) : nullptr;
+  const auto label = [&]() -> wait_label {
+    return {wait.what, wait.index, queue.home->comm.rank, wait.peer, wait.least, limit.nanoseconds(*queue.home),
+            limit.own, value,      queue.index,           0,         0,          wait.condition,
+            0};
+  };
+  poll<1>(
+      queue.home, limit, label,
+      [&] {
+        if (is_shared) {
+          value = arch::load<memory_order::relaxed, scope::device>(seen);
+          if (wait.holds(value)) {
+            if (arch::load<memory_order::acquire, scope::device>(seen) != value)
+              arch::fence<memory_order::acquire, scope::device>();
+            return true;
+          }
+        }
+        if (!arch::proxy_turn(&queue.record->host_poll, arch::global_time())) return false;
+        const uint64_t fresh = queue.load(wait.word);
+        if (is_shared && fresh != value) arch::store<memory_order::release, scope::device>(seen, fresh);
+        value = fresh;
+        return wait.holds(value);
+      },
+      [&](status failure) {
+        outcome = failure;
+        if (failure == status::timeout && limit.own) return;
+        report(queue.home, failure, wait.awaited(queue.index), value);
+      });
+  return outcome;
+}
+
+/// Posts an operation: takes a number, waits until its descriptor may be written, and writes it. Returns why it was not
+/// posted. *Ordering*: releases at system scope, so that the proxy reads what this thread, and whoever it has
+/// synchronised with, wrote before.
+DEVCOMM_DEVICE inline status post(const queue_end& queue, const gin::descriptor& operation, gin::descriptor_head head,
+                                  deadline limit) {
+  const uint64_t number = arch::fetch_add<memory_order::relaxed, scope::device>(&queue.record->posted, uint64_t{1});
+  const proxy_wait credit{operation::gin_post,           queue.layout.consumed(), queue.index, -1,
+                          wait_condition::read_by_proxy, number + 1 - queue.depth};
+  if (number >= queue.depth) {
+    const status outcome = wait_for_proxy(queue, credit, limit);
+    if (outcome != status::success) return outcome;
+  }
+  gin::descriptor* const slot = queue.record->ring + (number & (queue.depth - 1));
+  const auto put = [](uint64_t* word, uint64_t value) {
+    arch::store<memory_order::relaxed, scope::system>(word, value);
+  };
+  put(&slot->local, operation.local);
+  put(&slot->remote, operation.remote);
+  put(&slot->windows, operation.windows);
+  put(&slot->bytes, operation.bytes);
+  put(&slot->value, operation.value);
+  put(&slot->signal_value, operation.signal_value);
+  put(&slot->actions, operation.actions);
+  arch::store<memory_order::release, scope::system>(&slot->head, head.pack(gin::descriptor::lap(number, queue.depth)));
+
+  if (head.peer >= queue.layout.peers) return status::success;  // the proxy says that there is no such rank
+  // For flushes: the largest number of all posts to this peer.
+  uint64_t* const latest = queue.at<uint64_t>(queue.layout.latest(head.peer));
+  uint64_t before = arch::load<memory_order::relaxed, scope::device>(latest);
+  while (before < number + 1) {
+    const uint64_t found = arch::compare_exchange<scope::device>(latest, before, number + 1);
+    if (found == before) break;
+    before = found;
+  }
+  return status::success;
+}
+
+}  // namespace devcomm::detail

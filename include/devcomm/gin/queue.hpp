@@ -1,0 +1,133 @@
+/// \file queue.hpp
+/// The queue between the kernels of a rank and its proxy: descriptors one way, words the other.
+///
+/// *Descriptors*. A context has a ring of them in pinned host memory. Operation `n` of the context lies in descriptor
+/// `n % depth`. A kernel writes all words but `head` relaxed, and then `head` with release; the proxy loads `head` with
+/// acquire. Bit `lap` of `head` tells the descriptors of one turn around the ring from those of the turn before, so
+/// that nothing is ever cleared: it is 1 on even turns and 0 on odd ones, and memory starts as zeros. A descriptor is
+/// written again once the proxy has stored a `consumed` past it: `n < consumed + depth`.
+///
+/// *Words*. What kernels are told, also in pinned host memory and stored with release: signals by the proxies of peers,
+/// one at a time, all others by this rank's proxy. Threads that wait load such a word across the bus in turns, one turn
+/// of a context in `arch::proxy_interval` nanoseconds. Words that only grow are left in device memory for the others,
+/// see `detail::wait_for_proxy`. Kernels store zero to signals and counters that they reset, while nobody else does.
+///
+/// Operations of a context have numbers of 64 bits, which no program reaches the end of.
+///
+/// The single word that commits a descriptor, with a bit that alternates, follows the triggers of MSCCL++'s proxy.
+#pragma once
+
+#include <devcomm/config.hpp>
+#include <devcomm/requirements.hpp>
+
+namespace devcomm::gin {
+
+/// What an operation does.
+enum class operation_kind : uint32_t {
+  put = 1,    ///< from this rank's window to the peer's
+  put_value,  ///< of up to 8 bytes, which the descriptor holds
+  get,        ///< from the peer's window to this rank's
+  signal,     ///< no data
+};
+
+/// What becomes of a signal of the peer.
+enum class signal_change : uint32_t { none, add, set };
+
+/// What a signal says has arrived before it.
+enum class strength : uint32_t {
+  weak,    ///< the data of its own put
+  strong,  ///< that, and all earlier puts of the same context to the same peer, and their strong signals
+};
+
+/// `descriptor::head`.
+struct descriptor_head {
+  operation_kind kind;
+  signal_change change;
+  strength covers;
+  bool counts;           ///< adds 1 to a counter of this rank's
+  uint32_t value_bytes;  ///< of a value
+  uint32_t peer;         ///< world rank
+
+  DEVCOMM_HOST_DEVICE constexpr uint64_t pack(bool lap) const {
+    return uint64_t{lap ? 1u : 0u} | static_cast<uint64_t>(kind) << 1 | static_cast<uint64_t>(change) << 4 |
+           static_cast<uint64_t>(covers) << 6 | uint64_t{counts ? 1u : 0u} << 7 | uint64_t{value_bytes} << 8 |
+           uint64_t{peer} << 32;
+  }
+  DEVCOMM_HOST_DEVICE static constexpr descriptor_head unpack(uint64_t head) {
+    return {static_cast<operation_kind>(head >> 1 & 7), static_cast<signal_change>(head >> 4 & 3),
+            static_cast<strength>(head >> 6 & 1),       (head >> 7 & 1) != 0,
+            static_cast<uint32_t>(head >> 8 & 15),      static_cast<uint32_t>(head >> 32)};
+  }
+};
+
+/// One operation, as a kernel posts it.
+struct descriptor {
+  uint64_t local;         ///< offset in this rank's window
+  uint64_t remote;        ///< offset in the peer's window
+  uint64_t windows;       ///< id of this rank's window in the lower half, of the peer's in the upper one
+  uint64_t bytes;         ///< to move
+  uint64_t value;         ///< of `operation_kind::put_value`
+  uint64_t signal_value;  ///< to add, or to set
+  uint64_t actions;       ///< the peer's signal in the lower half, this rank's counter in the upper one
+  uint64_t head;          ///< stored last, with release
+
+  /// Of operation `number` in a ring of `depth`.
+  DEVCOMM_HOST_DEVICE static constexpr bool lap(uint64_t number, uint32_t depth) { return (number / depth & 1) == 0; }
+};
+
+static_assert(sizeof(descriptor) == 64, "kernels write it: change device_comm::layout_version with it");
+
+/// Independent contexts of the network. Plain data; pass it to the kernel. `members` are the ranks of the world.
+struct context_handle : resource_handle {
+  uint32_t signals;   ///< of a context
+  uint32_t counters;  ///< of a context
+  uint32_t depth;     ///< descriptors of a context's ring
+  uint32_t reserved;
+};
+
+/// What a context keeps on its rank, at the start of its part of the resource window. Written by the host library
+/// before the first launch, but for what kernels store.
+struct context_record {
+  descriptor* ring;    ///< host memory
+  uint64_t* words;     ///< host memory, see `queue_layout`
+  uint64_t posted;     ///< operations that have a number
+  uint64_t host_poll;  ///< when a thread last loaded a word across the bus
+  uint32_t reserved[24];
+};
+
+static_assert(sizeof(context_record) == 128, "kernels read it: change device_comm::layout_version with it");
+
+/// The words of a context, by index, and where the parts of a context are in device memory, in bytes from its record.
+struct queue_layout {
+  uint32_t peers;
+  uint32_t signals;
+  uint32_t counters;
+
+  // Words that the proxy stores.
+
+  /// All operations below it have been read from the ring.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t consumed() const { return 0; }
+  /// All operations below it are complete on this rank.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t done() const { return 1; }
+  /// All operations below it that go to `peer` are complete on this rank.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t done_with(uint32_t peer) const { return 2 + peer; }
+  DEVCOMM_HOST_DEVICE constexpr uint32_t signal(uint32_t index) const { return 2 + peers + index; }
+  DEVCOMM_HOST_DEVICE constexpr uint32_t counter(uint32_t index) const { return 2 + peers + signals + index; }
+  DEVCOMM_HOST_DEVICE constexpr uint32_t words() const { return counter(counters); }
+
+  // Device memory.
+
+  /// Whether a word only grows: the first ones, up to those of the peers.
+  DEVCOMM_HOST_DEVICE constexpr bool only_grows(uint32_t index) const { return index < signal(0); }
+  /// What was last seen of word `index`, which only grows.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t seen(uint32_t index) const {
+    return sizeof(context_record) + uint64_t{index} * sizeof(uint64_t);
+  }
+  /// 1 more than the number of the latest operation to `peer`.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t latest(uint32_t peer) const {
+    return seen(signal(0)) + uint64_t{peer} * sizeof(uint64_t);
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return devcomm::detail::whole_lines(latest(peers)); }
+};
+
+}  // namespace devcomm::gin

@@ -1,0 +1,25 @@
+/// \file companion.hpp
+/// Work of the host library's beside kernels: the network's proxies. It has no thread of its own: the dispatcher calls
+/// it, at times and in an order that the seed decides.
+#pragma once
+
+#include <device/backend.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace devcomm::simulator::detail {
+
+/// As `network_port::accompany`.
+[[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
+    int rank, std::function<bool(const host::detail::choose_next&)> step);
+
+// The other functions of `network_port`, for the companion whose step runs. Race detectors know each companion as a
+// thread, and of it these accesses alone.
+void move_as_companion(void* destination, const void* source, std::size_t bytes);
+[[nodiscard]] std::uint64_t load_as_companion(const std::uint64_t* word);
+void store_as_companion(std::uint64_t* word, std::uint64_t value);
+
+}  // namespace devcomm::simulator::detail

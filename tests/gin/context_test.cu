@@ -1,0 +1,437 @@
+// Contexts of the network: what operations order, how waits for them end, and what is refused. The comments name the
+// lines of the table in gin/context.cuh and docs/gin.md.
+#include <devcomm/devcomm.cuh>
+
+#include "support/ranks.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+using namespace devcomm;
+
+namespace {
+
+constexpr unsigned threads = 64;
+
+launch_config blocks_of(unsigned blocks) { return {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}; }
+
+/// What byte `i` of a message from `rank` is in `round`.
+__host__ __device__ constexpr unsigned char byte_of(int rank, std::uint32_t round, std::uint64_t i) {
+  return static_cast<unsigned char>(static_cast<std::uint64_t>(rank) * 41 + round * 13u + i * 7 + i / 251);
+}
+
+/// Counts, over all threads, the bytes of a message that are wrong.
+__device__ std::uint32_t wrong_bytes(const char* at, std::uint64_t bytes, int rank, std::uint32_t round) {
+  std::uint32_t wrong = 0;
+  for (std::uint64_t i = threadIdx.x; i < bytes; i += blockDim.x)
+    wrong += static_cast<unsigned char>(at[i]) != byte_of(rank, round, i) ? 1u : 0u;
+  return wrong;
+}
+__device__ void write_bytes(char* at, std::uint64_t bytes, int rank, std::uint32_t round) {
+  for (std::uint64_t i = threadIdx.x; i < bytes; i += blockDim.x) at[i] = static_cast<char>(byte_of(rank, round, i));
+}
+
+struct message {
+  std::uint64_t bytes;
+  std::uint64_t source;       // offset in the block's part of the window
+  std::uint64_t destination;  // likewise
+};
+
+/// Each block has a context, and in the windows a part of `part` bytes. Around the ring: a put with a signal to the
+/// next rank; once its own has come, a credit back, without which the next round does not begin.
+__global__ void shift(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
+                      std::uint64_t part, message what, std::uint32_t first, std::uint32_t rounds,
+                      std::uint32_t* wrong) {
+  gin::context net{block{}, comm, contexts, blockIdx.x};
+  const int next = (comm.rank + 1) % comm.size;
+  const int previous = (comm.rank + comm.size - 1) % comm.size;
+  const auto own = static_cast<std::int64_t>(blockIdx.x * part);
+  const sym_ptr<char> source = in + own + static_cast<std::int64_t>(what.source);
+  const sym_ptr<char> destination = out + own + static_cast<std::int64_t>(what.destination);
+  for (std::uint32_t round = first; round < first + rounds; ++round) {
+    write_bytes(source.local(), what.bytes, comm.rank, round);
+    net.put(next, destination, source, what.bytes, gin::signal_add{0, 1, gin::strength::weak});
+    net.wait_signal(0, round + 1);
+    wrong[blockIdx.x * threads + threadIdx.x] += wrong_bytes(destination.local(), what.bytes, previous, round);
+    net.signal(previous, gin::signal_add{1});
+    net.flush();  // the source is written again
+    net.wait_signal(1, round + 1);
+  }
+}
+
+void require_none(const test::device_array<std::uint32_t>& wrong, const std::string& where) {
+  const std::vector<std::uint32_t> values = wrong.read();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    test::require(values[i] == 0, [&] { return where + ": thread " + std::to_string(i) + " found wrong values"; });
+}
+
+}  // namespace
+
+TEST_CASE("a weak signal has the data of its put before it, for any size and alignment, launch after launch") {
+  for (const int ranks : test::rank_counts) {
+    INFO(ranks << " ranks");
+    test::on_ranks(ranks, [](host::communicator& comm) {
+      constexpr unsigned blocks = 2;
+      constexpr std::uint64_t part = 5000;
+      auto needs = comm.requirements();
+      const auto contexts = needs.add(gin::contexts{comm.world(), blocks, 2});
+      const auto device_comm = comm.create_device_comm(needs);
+      const auto in = comm.allocate(blocks * part);
+      const auto out = comm.allocate(blocks * part);
+      const test::device_array<std::uint32_t> wrong(blocks * threads);
+      std::uint32_t first = 0;
+      for (const message& what : {message{0, 0, 0}, {1, 3, 0}, {16, 0, 16}, {4097, 1, 7}}) {
+        launch(shift, blocks_of(blocks), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), part,
+               what, first, 2u, wrong.get());
+        test::finish("shift");
+        device_comm.check();
+        require_none(wrong, std::to_string(what.bytes) + " bytes");
+        first += 2;
+      }
+      comm.barrier();
+    });
+  }
+}
+
+namespace {
+
+/// Many puts to each rank and one strong signal; posted by one thread a message, in a queue that is much too short.
+__global__ void scatter_and_signal(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> in,
+                                   sym_ptr<std::uint32_t> out, std::uint32_t messages, std::uint32_t* wrong) {
+  for (std::uint32_t i = threadIdx.x; i < messages; i += blockDim.x)
+    in.local()[i] = 1000u * static_cast<std::uint32_t>(comm.rank) + i;
+  __syncthreads();
+  gin::context net{block{}, comm, contexts, 0};
+  for (int peer = 0; peer < comm.size; ++peer) {
+    {
+      gin::context mine{thread{}, comm, contexts, 0};
+      for (std::uint32_t i = threadIdx.x; i < messages; i += blockDim.x) {
+        const auto at = static_cast<std::int64_t>(i);
+        mine.put(peer, out + (static_cast<std::int64_t>(comm.rank) * messages + at), in + at, 1);
+      }
+    }
+    net.signal(peer, gin::signal_add{0});
+  }
+  net.wait_signal(0, static_cast<std::uint64_t>(comm.size));
+  for (std::uint32_t i = threadIdx.x; i < messages * static_cast<std::uint32_t>(comm.size); i += blockDim.x)
+    wrong[threadIdx.x] += out.local()[i] != 1000u * (i / messages) + i % messages ? 1u : 0u;
+}
+
+}  // namespace
+
+TEST_CASE("a strong signal has all earlier puts of its context to that peer before it, also where the queue is full") {
+  for (const int ranks : {1, 2, 3}) {
+    INFO(ranks << " ranks");
+    test::on_ranks(ranks, [](host::communicator& comm) {
+      constexpr std::uint32_t messages = 96;
+      auto needs = comm.requirements();
+      const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+      const auto device_comm = comm.create_device_comm(needs);
+      const auto in = comm.allocate(messages * sizeof(std::uint32_t));
+      const auto out = comm.allocate(static_cast<std::size_t>(comm.size()) * messages * sizeof(std::uint32_t));
+      const test::device_array<std::uint32_t> wrong(threads);
+      launch(scatter_and_signal, blocks_of(1), device_comm.get(), contexts, in.pointer<std::uint32_t>(),
+             out.pointer<std::uint32_t>(), messages, wrong.get());
+      test::finish("scatter_and_signal");
+      device_comm.check();
+      require_none(wrong, "rank " + std::to_string(comm.rank()));
+      comm.barrier();
+    });
+  }
+}
+
+namespace {
+
+__global__ void get_from_all(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
+                             std::uint64_t bytes, bool by_counter, std::uint32_t* wrong) {
+  gin::context net{block{}, comm, contexts, 0};
+  write_bytes(in.local(), bytes, comm.rank, 0);
+  for (int peer = 0; peer < comm.size; ++peer) net.signal(peer, gin::signal_add{0});
+  net.wait_signal(0, static_cast<std::uint64_t>(comm.size));  // all have written
+  for (int peer = 0; peer < comm.size; ++peer) {
+    const sym_ptr<char> mine = out + static_cast<std::int64_t>(static_cast<std::uint64_t>(peer) * bytes);
+    if (by_counter) {
+      net.get(peer, mine, in, bytes, gin::counter_increment{1});
+    } else {
+      net.get(peer, mine, in, bytes);
+    }
+  }
+  if (by_counter) {
+    net.wait_counter(1, static_cast<std::uint64_t>(comm.size));
+  } else {
+    for (int peer = 0; peer < comm.size; ++peer) net.flush(peer);
+  }
+  for (int peer = 0; peer < comm.size; ++peer)
+    wrong[threadIdx.x] += wrong_bytes(out.local() + static_cast<std::uint64_t>(peer) * bytes, bytes, peer, 0);
+}
+
+}  // namespace
+
+TEST_CASE("what a get brought is there after a flush of its peer, or by its counter") {
+  for (const bool by_counter : {false, true}) {
+    INFO((by_counter ? "by counter" : "by flush"));
+    test::on_ranks(3, [by_counter](host::communicator& comm) {
+      constexpr std::uint64_t bytes = 777;
+      auto needs = comm.requirements();
+      const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1, 2});
+      const auto device_comm = comm.create_device_comm(needs);
+      const auto in = comm.allocate(bytes);
+      const auto out = comm.allocate(bytes * 3);
+      const test::device_array<std::uint32_t> wrong(threads);
+      launch(get_from_all, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), bytes,
+             by_counter, wrong.get());
+      test::finish("get_from_all");
+      device_comm.check();
+      require_none(wrong, "rank " + std::to_string(comm.rank()));
+      comm.barrier();
+    });
+  }
+}
+
+namespace {
+
+/// Values of all sizes, signals that are set, added to, read and reset. `wrong` counts by thread.
+__global__ void set_and_reset(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint64_t> words,
+                              std::uint32_t* wrong) {
+  gin::context net{block{}, comm, contexts, 0};
+  const int next = (comm.rank + 1) % comm.size;
+  const int previous = (comm.rank + comm.size - 1) % comm.size;
+  const auto from = static_cast<std::uint64_t>(previous);
+  const auto me = static_cast<std::uint64_t>(comm.rank);
+  const auto expect = [&](bool right) { wrong[threadIdx.x] += right ? 0u : 1u; };
+
+  net.put_value(next, words, me + 11);
+  net.put_value(next, sym_ptr<std::uint32_t>{words.memory, words.offset + 8}, static_cast<std::uint32_t>(me + 22));
+  net.put_value(next, sym_ptr<char>{words.memory, words.offset + 13}, static_cast<char>(me + 33));
+  net.signal(next, gin::signal_set{0, 500});
+  net.wait_signal(0, 500);
+  expect(net.read_signal(0) == 500);
+  expect(words.local()[0] == from + 11);
+  expect(reinterpret_cast<const std::uint32_t*>(words.local())[2] == static_cast<std::uint32_t>(from + 22));
+  expect(reinterpret_cast<const char*>(words.local())[12] == 0);
+  expect(reinterpret_cast<const char*>(words.local())[13] == static_cast<char>(from + 33));
+
+  net.reset_signal(0);
+  expect(net.read_signal(0) == 0);
+  net.signal(previous, gin::signal_add{1});  // the next rank may go on
+  net.wait_signal(1, 1);
+  net.signal(next, gin::signal_set{0, 7});
+  net.wait_signal(0, 7);
+  expect(net.read_signal(0) == 7);
+
+  // A signal may go down, and a wait knows it by what it is now.
+  net.signal(previous, gin::signal_add{1});
+  net.wait_signal(1, 2);
+  net.signal(next, gin::signal_set{0, 2});
+  net.signal(next, gin::signal_add{3});
+  net.wait_signal(3, 1);
+  expect(net.read_signal(0) == 2);
+  expect(net.wait_signal_for(0, 5, microseconds(2)) == status::timeout);
+
+  // Strong signals of one context to one peer take effect in order: the last value stays.
+  for (std::uint64_t value = 1; value <= 20; ++value) net.signal(next, gin::signal_set{2, value});
+  net.signal(next, gin::signal_add{3});
+  net.wait_signal(3, 2);
+  expect(net.read_signal(2) == 20);
+}
+
+}  // namespace
+
+TEST_CASE("values carry their bytes and no more, and signals can be set, added to and reset") {
+  for (const int ranks : {1, 2, 3}) {
+    INFO(ranks << " ranks");
+    test::on_ranks(ranks, [](host::communicator& comm) {
+      auto needs = comm.requirements();
+      const auto contexts = needs.add(gin::contexts{comm.world(), 1, 4});
+      const auto device_comm = comm.create_device_comm(needs);
+      const auto words = comm.allocate(4 * sizeof(std::uint64_t));
+      const test::device_array<std::uint32_t> wrong(threads);
+      launch(set_and_reset, blocks_of(1), device_comm.get(), contexts, words.pointer<std::uint64_t>(), wrong.get());
+      test::finish("set_and_reset");
+      device_comm.check();
+      require_none(wrong, "rank " + std::to_string(comm.rank()));
+      comm.barrier();
+    });
+  }
+}
+
+namespace {
+
+/// A signal of the network releases what its group wrote, in memory of peers too.
+__global__ void store_and_signal(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> words,
+                                 std::uint32_t* wrong) {
+  gin::context net{block{}, comm, contexts, 0};
+  const int next = (comm.rank + 1) % comm.size;
+  const int previous = (comm.rank + comm.size - 1) % comm.size;
+  words.peer(next)[threadIdx.x] = 100u * static_cast<std::uint32_t>(comm.rank) + threadIdx.x;
+  net.signal(next, gin::signal_add{0});
+  net.wait_signal(0, 1);
+  const std::uint32_t other = (threadIdx.x + 1) % blockDim.x;
+  wrong[threadIdx.x] += words.local()[other] != 100u * static_cast<std::uint32_t>(previous) + other ? 1u : 0u;
+}
+
+}  // namespace
+
+TEST_CASE("a signal of the network orders stores to memory of peers") {
+  test::on_ranks(3, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto words = comm.allocate(threads * sizeof(std::uint32_t));
+    const test::device_array<std::uint32_t> wrong(threads);
+    launch(store_and_signal, blocks_of(1), device_comm.get(), contexts, words.pointer<std::uint32_t>(), wrong.get());
+    test::finish("store_and_signal");
+    device_comm.check();
+    require_none(wrong, "rank " + std::to_string(comm.rank()));
+    comm.barrier();
+  });
+}
+
+TEST_CASE("ranks of different LSA teams reach each other by the network") {
+  host::communicator_options options;
+  options.lsa_size = 1;
+  test::on_ranks(
+      4,
+      [](host::communicator& comm) {
+        test::require(comm.lsa().size == 1, "the LSA team is larger than asked for");
+        auto needs = comm.requirements();
+        const auto contexts = needs.add(gin::contexts{comm.world(), 1, 2});
+        const auto device_comm = comm.create_device_comm(needs);
+        const auto in = comm.allocate(1000);
+        const auto out = comm.allocate(1000);
+        const test::device_array<std::uint32_t> wrong(threads);
+        launch(shift, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), 1000ull,
+               message{999, 1, 0}, 0u, 3u, wrong.get());
+        test::finish("shift");
+        device_comm.check();
+        require_none(wrong, "rank " + std::to_string(comm.rank()));
+        comm.barrier();
+      },
+      options);
+}
+
+namespace {
+
+__global__ void wait_in_vain(device_comm comm, gin::context_handle contexts, bool briefly, status* outcome) {
+  gin::context net{block{}, comm, contexts, 1};
+  if (briefly) {
+    outcome[threadIdx.x] = net.wait_signal_for(2, 5, microseconds(50));
+  } else {
+    net.wait_signal(2, 5);
+    outcome[threadIdx.x] = net.agree();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("waits for signals time out, for a limit of their own without a record, else with one that says for what") {
+  host::communicator_options impatient;
+  impatient.kernel_timeout = std::chrono::milliseconds(40);
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        auto needs = comm.requirements();
+        const auto contexts = needs.add(gin::contexts{comm.world(), 2, 3});
+        const auto device_comm = comm.create_device_comm(needs);
+        const test::device_array<status> outcome(threads);
+        comm.barrier();
+        for (const bool briefly : {true, false}) {
+          if (comm.rank() != 0) break;  // while a host can act, waits time out; if none can, they are deadlocked
+          launch(wait_in_vain, blocks_of(1), device_comm.get(), contexts, briefly, outcome.get());
+          test::finish("wait_in_vain");
+          for (const status each : outcome.read())
+            test::require(each == status::timeout, std::string("the outcome was ") + to_string(each));
+          std::string said;
+          for (const failure_record& record : device_comm.failures()) said += host::describe(record) + "\n";
+          const std::string expected = briefly
+                                           ? ""
+                                           : "rank 0, block 0: GIN signal 2 of context 1 waited for any rank to bring "
+                                             "it to at least 5 and last saw 0: timeout\n";
+          test::require(said == expected, "the records say: " + said);
+        }
+        comm.barrier();
+      },
+      impatient);
+}
+
+namespace {
+
+__global__ void put_to_next(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
+                            status* outcome) {
+  gin::context net{block{}, comm, contexts, 0};
+  net.put((comm.rank + 1) % comm.size, out, in, 64, gin::signal_add{0});
+  net.wait_signal(0, 1);
+  outcome[threadIdx.x] = net.agree();
+}
+
+}  // namespace
+
+TEST_CASE("an operation on a window that is gone ends the waits, and says which and why") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(64);
+    sym_ptr<char> gone{};
+    {
+      const auto out = comm.allocate(64);
+      gone = out.pointer<char>();
+    }
+    comm.barrier();
+    const test::device_array<status> outcome(threads);
+    launch(put_to_next, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), gone, outcome.get());
+    test::finish("put_to_next");
+    for (const status each : outcome.read())
+      test::require(each == status::aborted, std::string("the outcome was ") + to_string(each));
+    std::string said;
+    try {
+      device_comm.check();
+    } catch (const host::kernel_error& error) {
+      said = error.what();
+    }
+    const std::string next = "rank " + std::to_string(1 - comm.rank());
+    test::require(said.find("put to " + next + " in context 0: " + next + " has no window") != std::string::npos,
+                  "check said: " + said);
+    comm.barrier();
+  });
+}
+
+TEST_CASE("contexts that cannot be made are refused by name") {
+  using Catch::Matchers::ContainsSubstring;
+  const auto refused = [](const std::function<void(requirements&, host::communicator&)>& ask) {
+    std::string said;
+    test::on_ranks(1, [&](host::communicator& comm) {
+      auto needs = comm.requirements();
+      ask(needs, comm);
+      try {
+        static_cast<void>(comm.create_device_comm(needs));
+      } catch (const host::error& error) {
+        said = error.what();
+      }
+    });
+    return said;
+  };
+  CHECK_THAT(refused([](requirements& needs, host::communicator& comm) {
+               static_cast<void>(needs.add(gin::contexts{.world = comm.world(), .count = 1, .depth = 3}));
+             }),
+             ContainsSubstring("a depth of 3; give a power of two"));
+  CHECK_THAT(refused([](requirements& needs, host::communicator& comm) {
+               static_cast<void>(needs.add(gin::contexts{comm.world(), 0}));
+             }),
+             ContainsSubstring("asks for no context"));
+  CHECK_THAT(refused([](requirements& needs, host::communicator&) {
+               static_cast<void>(needs.add(gin::contexts{team{0, 4, 0, 1}, 1}));
+             }),
+             ContainsSubstring("made for a team of 4 ranks; give it world()"));
+  CHECK_THAT(refused([](requirements& needs, host::communicator& comm) {
+               static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
+               static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
+             }),
+             ContainsSubstring("gin::contexts twice"));
+}

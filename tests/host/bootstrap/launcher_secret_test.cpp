@@ -1,0 +1,187 @@
+// Secrets of jobs that launchers start.
+#include "variable_table.hpp"
+
+#include "bootstrap/launcher_secret.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+
+using namespace devcomm_test;
+namespace host = devcomm::host;
+namespace detail = devcomm::host::detail;
+
+namespace {
+
+/// Gone with its content at the end.
+class folder {
+ public:
+  folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "devcomm-test-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~folder() { std::filesystem::remove_all(path); }
+  folder(const folder&) = delete;
+  folder& operator=(const folder&) = delete;
+
+  [[nodiscard]] std::string key_file() const { return path + "/devcomm-" + std::to_string(::geteuid()) + ".key"; }
+
+  std::string path;
+};
+
+const table outside = {{"DEVCOMM_RANK", "2"}, {"DEVCOMM_SIZE", "4"}, {"DEVCOMM_ROOT", "10.0.0.1:4000"}};
+const table inside = with(outside, {{"DEVCOMM_ROOT", "127.0.0.1:4000"}});
+const table torchrun = {{"RANK", "1"},
+                        {"WORLD_SIZE", "2"},
+                        {"LOCAL_RANK", "0"},
+                        {"MASTER_ADDR", "n1"},
+                        {"MASTER_PORT", "29500"},
+                        {"LOCAL_WORLD_SIZE", "1"},
+                        {"TORCHELASTIC_RUN_ID", "none"}};
+const table mpirun = {{"OMPI_COMM_WORLD_RANK", "3"},
+                      {"OMPI_COMM_WORLD_SIZE", "4"},
+                      {"DEVCOMM_ROOT", "n1:9"},
+                      {"PMIX_NAMESPACE", "1234567"},
+                      {"OMPI_MCA_orte_precondition_transports", "7ac4-7eae"}};
+const table srun = {{"SLURM_PROCID", "1"},
+                    {"SLURM_STEP_NUM_TASKS", "2"},
+                    {"SLURM_STEP_NODELIST", "n[1-2]"},
+                    {"SLURM_JOB_ID", "7"},
+                    {"SLURM_STEP_ID", "0"}};
+
+detail::launcher_secret chosen(const table& variables, const folder& keys) {
+  return detail::choose_secret(from(variables), read(variables), keys.path);
+}
+
+}  // namespace
+
+TEST_CASE("a given secret is taken, and a malformed one refused without being shown") {
+  const folder keys;
+  const auto given = chosen(with(outside, {{"DEVCOMM_SECRET", "00112233445566778899AABBccddeeff"}}), keys);
+  CHECK(given.secret[15] == std::byte{0xff});
+  CHECK(given.secret[10] == std::byte{0xaa});
+  CHECK(given.warning.empty());
+  for (const std::string bad : {"", "0011", "zz112233445566778899aabbccddeeff", "00112233445566778899aabbccddeeff0"}) {
+    CAPTURE(bad);
+    const outcome o = outcome_of([&] { static_cast<void>(chosen(with(outside, {{"DEVCOMM_SECRET", bad}}), keys)); });
+    CHECK(o.kind == "invalid_argument");
+    CHECK(o.says("DEVCOMM_SECRET"));
+    CHECK((bad.empty() || !o.says(bad)));
+  }
+}
+
+TEST_CASE("a secret that can be guessed is one for each job and comes with a warning") {
+  const folder keys;
+  for (const table& each : {outside, torchrun, srun, without(mpirun, "OMPI_MCA_orte_precondition_transports")}) {
+    const auto one = chosen(each, keys);
+    CHECK(one.warning.find("DEVCOMM_SECRET") != std::string::npos);
+    CHECK(one.warning.find(read(each).root) != std::string::npos);
+  }
+  CHECK(chosen(outside, keys).secret == chosen(with(outside, {{"DEVCOMM_RANK", "0"}}), keys).secret);
+  CHECK(chosen(outside, keys).secret == chosen(with(outside, {{"DEVCOMM_SIZE", "5"}}), keys).secret);
+  CHECK(chosen(torchrun, keys).secret != chosen(with(torchrun, {{"TORCHELASTIC_RUN_ID", "x"}}), keys).secret);
+  CHECK(chosen(srun, keys).secret != chosen(with(srun, {{"SLURM_JOB_ID", "8"}}), keys).secret);
+  CHECK(std::filesystem::is_empty(keys.path));
+}
+
+TEST_CASE("a random key that the launcher gives all ranks makes the secret") {
+  const folder keys;
+  const auto one = chosen(mpirun, keys);
+  CHECK(one.warning.empty());
+  CHECK(one.secret == chosen(with(mpirun, {{"OMPI_COMM_WORLD_RANK", "0"}}), keys).secret);
+  CHECK(one.secret != chosen(with(mpirun, {{"OMPI_MCA_orte_precondition_transports", "7ac4-7eaf"}}), keys).secret);
+  CHECK(one.secret != chosen(with(mpirun, {{"PMIX_NAMESPACE", "x"}}), keys).secret);
+  CHECK(chosen(with(srun, {{"PMI_SHARED_SECRET", "8273645"}}), keys).warning.empty());
+  // One that another launcher left is not the job's.
+  CHECK_FALSE(chosen(with(torchrun, {{"PMI_SHARED_SECRET", "8273645"}}), keys).warning.empty());
+}
+
+TEST_CASE("on one host the secret comes from a file that only its user can read") {
+  const folder keys;
+  const auto one = chosen(inside, keys);
+  CHECK(one.warning.empty());
+  struct stat facts {};
+  REQUIRE(::stat(keys.key_file().c_str(), &facts) == 0);
+  CHECK((facts.st_mode & 07777) == 0600);
+  CHECK(facts.st_uid == ::geteuid());
+  CHECK(chosen(with(inside, {{"DEVCOMM_RANK", "0"}}), keys).secret == one.secret);
+  CHECK(chosen(with(inside, {{"DEVCOMM_ROOT", "127.0.0.1:4001"}}), keys).secret != one.secret);
+  for (const std::string address : {"[::1]:4000", "localhost:4000"}) {
+    CHECK(chosen(with(inside, {{"DEVCOMM_ROOT", address}}), keys).warning.empty());
+  }
+  const folder others;
+  CHECK(chosen(inside, others).secret != one.secret);  // random
+  // Nothing but the key is left.
+  CHECK(std::distance(std::filesystem::directory_iterator(keys.path), {}) == 1);
+}
+
+TEST_CASE("a single rank has a secret that nobody else knows") {
+  const folder keys;
+  const table alone = {{"DEVCOMM_RANK", "0"}, {"DEVCOMM_SIZE", "1"}};
+  CHECK(chosen(alone, keys).secret != chosen(alone, keys).secret);
+  CHECK(std::filesystem::is_empty(keys.path));
+}
+
+TEST_CASE("ranks that make the key at the same moment agree on one") {
+  for (int round = 0; round < 20; ++round) {
+    const folder keys;
+    std::mutex mutex;
+    std::set<detail::user_key> seen;
+    const auto outcomes = on_threads(8, [&](int) {
+      const auto key = detail::key_of_user(keys.path);
+      const std::lock_guard lock(mutex);
+      seen.insert(key);
+    });
+    REQUIRE(first_failure(outcomes) == "");
+    REQUIRE(seen.size() == 1);
+    REQUIRE(std::distance(std::filesystem::directory_iterator(keys.path), {}) == 1);
+  }
+}
+
+TEST_CASE("a key that others can read, planted or cut short is refused by name") {
+  const folder keys;
+  const auto why = [&] {
+    const outcome o = outcome_of([&] { static_cast<void>(detail::key_of_user(keys.path)); });
+    CHECK(o.kind == "system_error");
+    CHECK(o.says(keys.key_file()));
+    CHECK(o.says("DEVCOMM_SECRET"));
+    return o.text;
+  };
+  SECTION("open to other users") {
+    static_cast<void>(detail::key_of_user(keys.path));
+    REQUIRE(::chmod(keys.key_file().c_str(), 0640) == 0);
+    CHECK(why().find("open to other users") != std::string::npos);
+  }
+  SECTION("a link to somewhere else") {
+    std::ofstream(keys.path + "/elsewhere") << std::string(32, 'x');
+    std::filesystem::create_symlink(keys.path + "/elsewhere", keys.key_file());
+    CHECK(why().find("cannot be read") != std::string::npos);
+  }
+  SECTION("another user's") {
+    if (::geteuid() != 0) SKIP("only root gives files away");
+    static_cast<void>(detail::key_of_user(keys.path));
+    REQUIRE(::chown(keys.key_file().c_str(), 12345, 12345) == 0);
+    CHECK(why().find("made by user 12345") != std::string::npos);
+  }
+  SECTION("empty") {
+    std::ofstream(keys.key_file()).flush();
+    REQUIRE(::chmod(keys.key_file().c_str(), 0600) == 0);
+    CHECK(why().find("does not hold a key") != std::string::npos);
+  }
+  SECTION("in a folder that is not there") {
+    std::filesystem::remove_all(keys.path);
+    CHECK(why().find("cannot be made") != std::string::npos);
+  }
+}

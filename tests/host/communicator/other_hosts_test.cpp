@@ -1,0 +1,173 @@
+// Ranks on other hosts that end while nobody calls anything.
+#include <devcomm/host/communicator.hpp>
+
+#include "own_host.hpp"
+#include "rank_harness.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <linux/filter.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+
+using namespace devcomm;
+using namespace devcomm_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+bool hosts_are_made() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(enter_own_host() ? 0 : 1);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0;
+}
+
+/// A communicator of three ranks, each on a host of its own.
+outcomes on_hosts(const std::function<void(host::communicator&)>& body) {
+  return on_processes(3, [&](auto bootstrap) {
+    require(enter_own_host(), "a process enters a network namespace");
+    host::communicator comm(std::move(bootstrap));
+    body(comm);
+  });
+}
+
+/// Cannot watch where it is `blind`.
+class blind_bootstrap final : public host::bootstrap {
+ public:
+  blind_bootstrap(std::shared_ptr<host::bootstrap> ranks, bool blind) : ranks_(std::move(ranks)), blind_(blind) {}
+  [[nodiscard]] int rank() const noexcept override { return ranks_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return ranks_->size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
+    ranks_->all_gather(mine, all, limit);
+  }
+  void interrupt(int culprit, const std::string& why) override { ranks_->interrupt(culprit, why); }
+  void watch(loss_handler lost) override {
+    if (blind_) throw host::system_error("no more epoll instances");
+    ranks_->watch(std::move(lost));
+  }
+  void leave(int culprit, const std::string& why) noexcept override { ranks_->leave(culprit, why); }
+
+ private:
+  std::shared_ptr<host::bootstrap> ranks_;
+  bool blind_;
+};
+
+void require_loss(const host::communicator& comm, int culprit, std::chrono::seconds limit) {
+  const auto start = std::chrono::steady_clock::now();
+  while (comm.dead_rank() < 0) {
+    require(std::chrono::steady_clock::now() - start < limit, "a loss on another host is noticed in time");
+    std::this_thread::sleep_for(1ms);
+  }
+  require(comm.dead_rank() == culprit, "rank " + std::to_string(comm.dead_rank()) + " is named, not the culprit");
+  require(comm.aborted(), "a loss ends the waits of kernels");
+}
+
+/// From here on this process hears nothing on its connections and answers nothing, as a host that lost its power.
+void go_silent() {
+  sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog program{1, &drop};
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
+    static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));  // others: no sockets
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the death of a rank on another host ends waits while no rank calls anything") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const int culprit = GENERATE(0, 2);
+  CAPTURE(culprit);
+  const auto ends = on_hosts([&](host::communicator& comm) {
+    if (comm.rank() == culprit) ::raise(SIGKILL);
+    require_loss(comm, culprit, 10s);
+    require(
+        text_of<host::remote_error>([&] { comm.check(); }).find("rank " + std::to_string(culprit)) != std::string::npos,
+        "check names the rank");
+    require(text_of<host::remote_error>([&] { comm.barrier(); }).find("rank " + std::to_string(culprit)) !=
+                std::string::npos,
+            "a call names the rank");
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(ends[static_cast<std::size_t>(rank)] == (rank == culprit ? "signal 9" : "ok"));
+  }
+}
+
+TEST_CASE("a rank on another host that leaves by an exception is a loss at once") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const int culprit = GENERATE(0, 1);
+  CAPTURE(culprit);
+  const auto ends = on_hosts([&](host::communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == culprit) throw std::runtime_error("out of cheese");
+    require_loss(comm, culprit, 10s);
+    const std::string told = text_of<host::remote_error>([&] { comm.check(); });
+    require(told.find("left because of an exception") != std::string::npos, "the reason is known: " + told);
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(ends[static_cast<std::size_t>(rank)] == (rank == culprit ? "error: out of cheese" : "ok"));
+  }
+}
+
+TEST_CASE("a host that falls silent is taken for gone after the limit") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  ::setenv("DEVCOMM_PEER_TIMEOUT", "2", 1);
+  const auto ends = on_hosts([&](host::communicator& comm) {
+    if (comm.rank() == 1) {
+      go_silent();
+      require_loss(comm, 0, 20s);  // all that it sees of the others
+      return;
+    }
+    require_loss(comm, 1, 20s);
+  });
+  ::unsetenv("DEVCOMM_PEER_TIMEOUT");
+  CHECK(ends == all_ok(3));
+}
+
+TEST_CASE("a rank on another host that ends in order is no loss") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const int leaver = GENERATE(0, 2);
+  CAPTURE(leaver);
+  const auto ends = on_hosts([&](host::communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == leaver) return;
+    std::this_thread::sleep_for(500ms);
+    require(comm.dead_rank() < 0, "who ends in order is not lost");
+    comm.check();
+  });
+  CHECK(ends == all_ok(3));
+}
+
+TEST_CASE("a rank that cannot watch other hosts fails the start of all with its own error") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const auto ends = on_processes(3, [](auto bootstrap) {
+    require(enter_own_host(), "a process enters a network namespace");
+    const bool blind = bootstrap->rank() == 1;
+    const auto ranks = std::make_shared<blind_bootstrap>(std::move(bootstrap), blind);
+    std::string text;
+    if (blind) {
+      text = text_of<host::system_error>([&] { host::communicator comm(ranks); });
+    } else {
+      text = text_of<host::remote_error>([&] { host::communicator comm(ranks); });
+      require(text.find("rank 1 failed: ") != std::string::npos, "the rank is named: " + text);
+    }
+    require(text.find("no more epoll instances") != std::string::npos, "the reason is known: " + text);
+  });
+  CHECK(ends == all_ok(3));
+}

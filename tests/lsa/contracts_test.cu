@@ -1,0 +1,255 @@
+// What ranks compare of their launches and calls: each field by itself, in a second call as in the first, and nothing
+// that belongs to another launch. Also built so that what the comparison stores and loads are accesses like all others.
+#include <devcomm/devcomm.cuh>
+
+#include "support/ranks.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+using namespace devcomm;
+
+namespace {
+
+constexpr unsigned threads = 32;
+
+using ll = lsa::ll_session<block>;
+using lamport = lsa::lamport_session<block>;
+using ll128 = lsa::ll128_session<block>;
+
+/// What a rank shows of its two calls, and of its launch.
+struct shown {
+  call_contract first = call_contract::of("a_call_of_three_words", 1, 9, 4, 1);
+  call_contract second = first;
+  std::uint64_t key = 5;
+};
+
+/// A round in which every rank hears from all.
+template <class Session>
+__device__ void make_call(Session& session, const call_contract& call) {
+  session.begin_call(call);
+  session.begin_round();
+  const auto at = session.cursor();
+  session.send_pack_to_all(at, pack<float>{{1, 2, 3, 4}});
+  for (int member = 0; member < session.members().size; ++member) {
+    pack<float> value[1];
+    session.receive_packs(member, member + 1, at, value);
+  }
+}
+
+template <class Session>
+__global__ void make_calls(device_comm comm, typename Session::handle mailboxes, shown mine, status* outcomes) {
+  Session session{block{}, comm, mailboxes, 0};
+  make_call(session, mine.first);
+  const status first = session.agree();
+  make_call(session, mine.second);
+  const status second = session.agree();
+  if (threadIdx.x == 0) {
+    outcomes[0] = first;
+    outcomes[1] = second;
+  }
+}
+
+#if DEVCOMM_CHECKED
+
+/// Rank 1 of three shows something else than the others, which `differs` finds in their records.
+template <class Session>
+void check_difference(const std::string& what, bool in_first, const std::function<void(shown&)>& change,
+                      const std::function<bool(const failure_record&)>& differs) {
+  INFO(what << ", " << to_string(Session::what));
+  test::on_ranks(test::ranks_that_meet(3),
+                 [&](host::communicator& comm) {
+                   auto needs = comm.requirements();
+                   const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), 1, threads));
+                   const auto device_comm = comm.create_device_comm(needs);
+                   const test::device_array<status> outcomes(2, 0xff);
+                   shown mine;
+                   if (comm.rank() == 1) change(mine);
+                   comm.barrier();
+                   launch(make_calls<Session>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+                          device_comm.get().with_launch_key(mine.key), mailboxes, mine, outcomes.get());
+                   test::finish("make_calls");
+                   const auto seen = outcomes.read();
+                   test::require(in_first || seen[0] == status::success, "the first call, which is the same, failed");
+                   const status told = seen[in_first ? 0 : 1];
+                   test::require(told == status::mismatch || told == status::aborted,
+                                 std::string("it is a ") + to_string(told));
+                   bool found = false;
+                   for (const failure_record& record : device_comm.failures()) {
+                     test::require(record.outcome == status::mismatch && (record.rank == 1) != (record.peer == 1),
+                                   host::describe(record));
+                     test::require(differs(record), "the records of both are the same: " + host::describe(record));
+                     found = true;
+                   }
+                   test::require(found, "no record of the mismatch");
+                   comm.barrier();
+                 },
+                 {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});
+}
+
+template <class Session>
+void check_fields() {
+  using field = std::function<std::uint64_t(const call_contract&)>;
+  struct one_field {
+    std::string name;
+    std::function<void(call_contract&)> change;
+    field get;
+  };
+  const one_field fields[] = {
+      {"name, letters 1 to 8", [](call_contract& c) { c.name[0] ^= 1; }, [](const auto& c) { return c.name[0]; }},
+      {"name, letters 9 to 16", [](call_contract& c) { c.name[1] ^= 1; }, [](const auto& c) { return c.name[1]; }},
+      {"name, letters 17 to 23", [](call_contract& c) { c.name[2] ^= 1; }, [](const auto& c) { return c.name[2]; }},
+      {"begin", [](call_contract& c) { c.begin += 1; }, [](const auto& c) { return c.begin; }},
+      {"begin past 32 bits", [](call_contract& c) { c.begin += 1ull << 32; }, [](const auto& c) { return c.begin; }},
+      {"end", [](call_contract& c) { c.end += 1; }, [](const auto& c) { return c.end; }},
+      {"end past 32 bits", [](call_contract& c) { c.end += 1ull << 32; }, [](const auto& c) { return c.end; }},
+      {"element bytes", [](call_contract& c) { c.element_bytes = 8; }, [](const auto& c) { return c.element_bytes; }},
+      {"root", [](call_contract& c) { c.root = 0; }, [](const auto& c) { return static_cast<std::uint64_t>(c.root); }},
+  };
+  for (const one_field& each : fields) {
+    check_difference<Session>(
+        each.name + " of a second call", false, [&](shown& mine) { each.change(mine.second); },
+        [&](const failure_record& r) { return each.get(r.my_call) != each.get(r.their_call); });
+  }
+  check_difference<Session>(
+      "root of a first call", true, [](shown& mine) { mine.first.root = 2; },
+      [](const failure_record& r) { return r.my_call.root != r.their_call.root; });
+  for (const std::uint64_t other : {std::uint64_t{6}, std::uint64_t{1} << 32 | 5}) {
+    check_difference<Session>(
+        "key " + std::to_string(other), true, [&](shown& mine) { mine.key = other; },
+        [](const failure_record& r) { return r.mine.key != r.theirs.key; });
+  }
+}
+
+#endif
+
+/// The first block's barrier.
+__global__ void meet_in_one_launch(device_comm comm, status* outcome) {
+  if (blockIdx.y != 0) return;
+  lsa::barrier_session barrier{block{}, comm, 0};
+  barrier.sync(memory_order::relaxed);
+  const status mine = barrier.agree();
+  if (threadIdx.x == 0) *outcome = mine;
+}
+
+}  // namespace
+
+#if DEVCOMM_CHECKED
+
+TEST_CASE("each field of a call's contract is compared, in a second call as in the first") {
+  check_fields<ll>();
+  check_fields<lamport>();
+  check_fields<ll128>();
+}
+
+namespace {
+
+/// Rank 0 sends `sent` as one kind of element, rank 1 receives `received` as another.
+template <class Sent, class Received>
+__global__ void move_packs(device_comm comm, channel::fifo_handle<channel::protocol::ll> fifos, slice sent,
+                           slice received, unsigned* moved) {
+  const channel::endpoint none = channel::endpoint::none();
+  const channel::endpoint other{1 - comm.lsa().rank, 0, 0};
+  channel::session link{block{}, comm, fifos, comm.lsa().rank == 1 ? other : none, comm.lsa().rank == 0 ? other : none};
+  if (comm.lsa().rank == 0) link.template send<Sent>(sent, [](std::uint64_t) { return pack<Sent>{}; });
+  if (comm.lsa().rank == 1)
+    link.template recv<Received>(received, [&](std::uint64_t, const pack<Received>&) { atomicAdd(moved, 1u); });
+}
+
+/// What rank 1 is told.
+template <class Sent, class Received>
+std::string told_of(slice sent, slice received) {
+  std::string text;
+  test::on_ranks(2,
+                 [&](host::communicator& comm) {
+                   auto needs = comm.requirements();
+                   const auto fifos = needs.add(channel::ll_fifos{comm.lsa(), 1, 30, 2});
+                   const auto device_comm = comm.create_device_comm(needs);
+                   const test::device_array<unsigned> moved(1);
+                   comm.barrier();
+                   launch(move_packs<Sent, Received>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+                          device_comm.get(), fifos, sent, received, moved.get());
+                   test::finish("move_packs");
+                   const auto failures = device_comm.failures();
+                   if (comm.rank() == 1 && !failures.empty()) text = host::describe(failures.front());
+                   comm.barrier();
+                 },
+                 {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("each field of a FIFO's contract is compared") {
+  const auto check = [](const std::string& said, const std::string& theirs, const std::string& mine) {
+    INFO(said);
+    CHECK(said.find("rank 0 called channel call of " + theirs + " elements where rank 1 called channel call of " +
+                    mine) != std::string::npos);
+  };
+  // Both count packs from the first of their slice.
+  CHECK(told_of<float, float>({1, 9}, {0, 8}).empty());
+  check(told_of<float, float>({1, 8}, {1, 9}), "packs 0 to 7 of 4-byte", "packs 0 to 8 of 4-byte");
+  check(told_of<float, double>({1, 9}, {1, 9}), "packs 0 to 8 of 4-byte", "packs 0 to 8 of 8-byte");
+}
+
+#endif
+
+TEST_CASE("each field of a launch's contract is compared at a barrier") {
+  for (const std::string what : {"grid", "group", "key", "key past 32 bits"}) {
+    INFO(what);
+    test::on_ranks(2,
+                   [&](host::communicator& comm) {
+                     const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+                     const test::device_array<status> outcome(1, 0xff);
+                     const bool other = comm.rank() == 1;
+                     std::uint64_t key = 5;
+                     if (other && what == "key") key = 6;
+                     if (other && what == "key past 32 bits") key |= std::uint64_t{1} << 32;
+                     comm.barrier();
+                     const dim3 grid = what == "grid" && other ? dim3(1, 2) : dim3(1);
+                     const unsigned group = what == "group" && other ? threads / 2 : threads;
+                     launch(meet_in_one_launch, {.grid = grid, .block = group, .stream = cudaStreamPerThread},
+                            device_comm.get().with_launch_key(key), outcome.get());
+                     test::finish("meet_in_one_launch");
+                     test::require(outcome.read().front() == status::mismatch,
+                                   [&] { return std::string("outcome is ") + to_string(outcome.read().front()); });
+                     test::require(!device_comm.failures().empty(), "no record of the mismatch");
+                     comm.barrier();
+                   },
+                   {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});
+  }
+}
+
+TEST_CASE("launches and calls that change, the same on all ranks, pass the check with no host between them") {
+  test::on_ranks(test::ranks_that_meet(3),
+                 [](host::communicator& comm) {
+                   auto needs = comm.requirements().lsa_barriers(1);
+                   const auto mailboxes = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), 1, 2 * threads));
+                   const auto device_comm = comm.create_device_comm(needs);
+                   const test::device_array<status> outcomes(2, 0xff);
+                   comm.barrier();
+                   // A rank that is ahead shows its next launch while a slower one still compares this one.
+                   for (std::uint64_t n = 0; n < 24; ++n) {
+                     const unsigned group = n % 2 == 0 ? threads : 2 * threads;
+                     const launch_config config{.grid = 1, .block = group, .stream = cudaStreamPerThread};
+                     shown mine;
+                     mine.first.begin = n;
+                     mine.second.end = n;
+                     mine.key = n;
+                     launch(meet_in_one_launch, config, device_comm.get().with_launch_key(n), outcomes.get());
+                     launch(make_calls<ll>, config, device_comm.get().with_launch_key(n), mailboxes, mine,
+                            outcomes.get());
+                   }
+                   test::finish("the launches");
+                   device_comm.check();
+                   for (const status outcome : outcomes.read())
+                     test::require(outcome == status::success, to_string(outcome));
+                   comm.barrier();
+                 },
+                 {.kernel_timeout = std::chrono::seconds(20), .check_launch = true});
+}
