@@ -183,7 +183,7 @@ class group_session {
         die();
         break;
       }
-      if (copy_pieces(list) || copy_own(list, unhurried())) {
+      if (copy_pieces(list) || copy_more_of_own(list)) {
         if (!is_late()) continue;
         outcome = status::timeout;
         break;
@@ -204,8 +204,7 @@ class group_session {
 
   DEVCOMM_DEVICE void begin(const message_list& list) {
     const devcomm::detail::connection_lane at = here();
-    open_ = true;
-    over_ = true;
+    open_ = fresh_ = over_ = true;
     group_.sync();
     const uint32_t peer = group_.thread_rank();
     if (keeps_states() && peer < member_count()) load_states(at, peer);
@@ -309,6 +308,12 @@ class group_session {
     }
     return true;
   }
+  /// While nothing else is to be copied. Synchronises the group, as `copy_pieces` does.
+  DEVCOMM_DEVICE bool copy_more_of_own(const message_list& list) {
+    if (!copy_own(list, unhurried())) return false;
+    group_.sync();
+    return true;
+  }
   DEVCOMM_DEVICE void copy_bytes(char* to, const char* from, uint64_t bytes) const {
     copy(group_, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
   }
@@ -321,26 +326,24 @@ class group_session {
   };
 
   /// Serves this thread's connections until the group has something to do: a piece to copy, which another thread may
-  /// have found. While the rank has something of its own to copy it looks once.
+  /// have found. The first look at a list does not wait, nor does one while the rank has something of its own to copy.
   DEVCOMM_DEVICE look look_around(const message_list& list, devcomm::detail::deadline limit, uint64_t start) {
-    using devcomm::detail::arch::fetch_or;
     using devcomm::detail::arch::load;
     const devcomm::detail::connection_lane at = here();
-    ++pass_;
-    const uint32_t pass = pass_;
+    const uint32_t pass = ++pass_;
     const bool many = many_serve();
-    const bool at_once = own_.left != 0;
+    const bool at_once = fresh_ || own_.left != 0;
+    fresh_ = false;
     bool is_busy = false;
     bool timed_out = false;
     bool moved = false;  // pieces that need no copy
-    devcomm::detail::awaited_word awaited{};
     // Before this thread waits for the others, which may be in the same warp, and poll this word.
     const auto end_look = [&] {
       if (many) devcomm::detail::arch::store<memory_order::relaxed, scope::device>(at.wake(), pass);
     };
     const auto ready = [&] {
-      bool woken = many && load<memory_order::relaxed, scope::device>(at.wake()) == pass;
-      bool stop = at_once || failure_ != status::success;
+      const bool woken = many && load<memory_order::relaxed, scope::device>(at.wake()) == pass;
+      bool stop = at_once;
       is_busy = false;
       for_each_own(at, list, [&](sender& to, receiver& from) {
         const uint32_t seen_to = to.peek();
@@ -349,14 +352,9 @@ class group_session {
           const uint32_t before = one.pieces();
           const step found = one.advance(seen, failure_);
           moved = moved || one.pieces() != before;
-          if (found == step::over) return;
-          is_busy = true;
-          if (found == step::waiting) awaited = one.wait();
-          if (found == step::failed) stop = true;
-          if (found != step::copy) return;
-          stop = true;
-          fetch_or<memory_order::relaxed, scope::device>(at.mask(pass % 2) + one.number() / 32,
-                                                         1u << one.number() % 32);
+          is_busy = is_busy || found != step::over;
+          stop = stop || found == step::copy || found == step::failed;
+          if (found == step::copy) note_piece(at, one.number());
         };
         serve(to, seen_to);
         serve(from, seen_from);
@@ -368,22 +366,41 @@ class group_session {
       const uint64_t passed = devcomm::detail::arch::global_time() - start;
       limit.budget = passed < limit.budget ? limit.budget - passed : 0;
     }
-    const auto label = [&]() -> devcomm::detail::wait_label {
-      const devcomm::detail::awaited_word& w = awaited;
-      return {w.what,    w.index,        home_->comm.rank, w.peer, w.expected, limit.nanoseconds(*home_),
-              limit.own, w.expected - 1, w.index,          0,      w.offset,   w.condition};
-    };
+    const auto label = [&] { return label_of(awaited_of_own(at, list), limit); };
     if (!over_ && failure_ == status::success) {
       devcomm::detail::poll<1>(home_, limit, label, ready, [&](status failure) {
         end_look();
         timed_out = failure == status::timeout && limit.own;
         if (timed_out || (failure == status::timeout && moved)) return;  // the next look has the whole timeout
-        failure_ = failure;
-        devcomm::detail::report(home_, failure, awaited, awaited.expected - 1);
+        fail_wait(failure, awaited_of_own(at, list));
       });
     }
     over_ = !is_busy;
     return {is_busy, timed_out};
+  }
+  /// The group is to copy a piece for a direction.
+  DEVCOMM_DEVICE void note_piece(const devcomm::detail::connection_lane& at, uint32_t number) const {
+    using devcomm::detail::arch::fetch_or;
+    fetch_or<memory_order::relaxed, scope::device>(at.mask(pass_ % 2) + number / 32, 1u << number % 32);
+  }
+  /// Something that this thread waits for.
+  DEVCOMM_DEVICE devcomm::detail::awaited_word awaited_of_own(const devcomm::detail::connection_lane& at,
+                                                              const message_list& list) {
+    devcomm::detail::awaited_word awaited{};
+    for_each_own(at, list, [&](sender& to, receiver& from) {
+      if (to.is_open()) awaited = to.wait();
+      if (from.is_open()) awaited = from.wait();
+    });
+    return awaited;
+  }
+  DEVCOMM_DEVICE devcomm::detail::wait_label label_of(const devcomm::detail::awaited_word& w,
+                                                      devcomm::detail::deadline limit) const {
+    return {w.what,    w.index,        home_->comm.rank, w.peer, w.expected, limit.nanoseconds(*home_),
+            limit.own, w.expected - 1, w.index,          0,      w.offset,   w.condition};
+  }
+  DEVCOMM_DEVICE void fail_wait(status failure, const devcomm::detail::awaited_word& awaited) {
+    failure_ = failure;
+    devcomm::detail::report(home_, failure, awaited, awaited.expected - 1);
   }
 
   /// Copies the pieces that threads have found in this pass; whether there were any. Synchronises the group then.
@@ -444,16 +461,12 @@ class group_session {
     const devcomm::detail::deadline limit{false, 0};
     devcomm::detail::receive_inline(group_, piece, [&](const auto& ready) {
       bool arrived = true;
-      const auto label = [&]() -> devcomm::detail::wait_label {
-        const devcomm::detail::awaited_word& w = awaited;
-        return {w.what, w.index,        home_->comm.rank, w.peer, w.expected, limit.nanoseconds(*home_),
-                false,  w.expected - 1, w.index,          0,      w.offset,   w.condition};
-      };
-      devcomm::detail::poll<1>(home_, limit, label, ready, [&](status failure) {
-        arrived = false;
-        failure_ = failure;
-        devcomm::detail::report(home_, failure, awaited, awaited.expected - 1);
-      });
+      devcomm::detail::poll<1>(
+          home_, limit, [&] { return label_of(awaited, limit); }, ready,
+          [&](status failure) {
+            arrived = false;
+            fail_wait(failure, awaited);
+          });
       return arrived;
     });
   }
@@ -503,6 +516,7 @@ class group_session {
   status failure_ = status::success;  // of this thread
   bool dead_ = false;                 // the whole group knows of a failure
   bool open_ = false;                 // a list is under way
+  bool fresh_ = false;                // nobody has looked at it
   bool over_ = false;                 // this thread serves no message that is left of it
 };
 
