@@ -301,7 +301,7 @@ class group_session {
         own_.end = part.end;
       }
       const uint64_t bytes = own_.end - own_.at < most ? own_.end - own_.at : most;
-      copy_bytes(list.messages[own_.receive].data + own_.at, list.messages[own_.send].data + own_.at, bytes);
+      copy_bytes(group_, list.messages[own_.receive].data + own_.at, list.messages[own_.send].data + own_.at, bytes);
       own_.at += bytes;
       own_.left -= bytes;
       most -= bytes;
@@ -314,8 +314,9 @@ class group_session {
     group_.sync();
     return true;
   }
-  DEVCOMM_DEVICE void copy_bytes(char* to, const char* from, uint64_t bytes) const {
-    copy(group_, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
+  /// Out of line, so that its loops have all registers, which the states of connections fill.
+  DEVCOMM_DEVICE DEVCOMM_NOINLINE static void copy_bytes(Group group, char* to, const char* from, uint64_t bytes) {
+    copy(group, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
   }
   /// Bytes that a group copies in some µs, a multiple of all units.
   DEVCOMM_DEVICE uint64_t unhurried() const { return uint64_t{group_.size()} * 256; }
@@ -444,7 +445,7 @@ class group_session {
     const uint64_t own = turns == 0 ? 0 : (own_.left / turns + 255) / 256 * 256;
     const uint64_t own_turn = own < 4 * turn ? own : 4 * turn;  // the peer waits for the piece
     for (uint64_t done = 0; done < piece.bytes; done += turn) {
-      copy_bytes(piece.to + done, piece.from + done, piece.bytes - done < turn ? piece.bytes - done : turn);
+      copy_bytes(group_, piece.to + done, piece.from + done, piece.bytes - done < turn ? piece.bytes - done : turn);
       if (done + turn < piece.bytes) static_cast<void>(copy_own(list, own_turn));
     }
   }

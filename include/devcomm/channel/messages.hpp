@@ -122,15 +122,14 @@ struct connection_state {
   uint32_t next;     ///< message of the list to look at
   uint32_t current;  ///< message of the list that is under way
   uint32_t stage;
-  uint32_t first;   ///< piece of the part
+  uint32_t window;  ///< of the message
   uint64_t length;  ///< of the message
   uint64_t begin;   ///< of the part, in bytes of the message
   uint64_t end;
-  uint64_t at;                   ///< first byte that has not been moved
-  char* data;                    ///< this rank's first byte of the message
-  uint32_t window;               ///< of the message
-  uint32_t peer;                 ///< 1 more than its world rank; 0 before the first group
-  uint32_t even_slot, odd_slot;  ///< of the pieces that have a ticket
+  uint64_t at;     ///< first byte that has not been moved
+  char* data;      ///< this rank's first byte of the message
+  uint32_t slots;  ///< of the pieces that have a ticket: of the even one, and 16 bits higher of the odd one
+  uint32_t peer;   ///< 1 more than its world rank; 0 before the first group
 };
 
 /// What a group is to copy for one direction of a connection.
@@ -138,10 +137,10 @@ struct connection_piece {
   const char* from;
   char* to;
   uint64_t bytes;
-  uint32_t flag;   ///< of the packets that it goes in; 0: it goes as it is
-  uint32_t index;  ///< of the message in the list
-  uint32_t number;
-  uint32_t reserved;
+  uint32_t flag;    ///< of the packets that it goes in; 0: it goes as it is
+  uint32_t index;   ///< of the message in the list
+  uint32_t number;  ///< of the piece in its connection
+  uint32_t reserved[3];
 };
 
 static_assert(sizeof(connection_state) + sizeof(connection_piece) == 128, "see connection_layout::state");

@@ -205,7 +205,6 @@ class connection_end {
       state_.end = part.end;
       state_.data = m.data;
       state_.window = m.window;
-      state_.first = state_.pieces;
       return &m;
     }
     return nullptr;
@@ -214,7 +213,7 @@ class connection_end {
   /// Tells the group what to copy.
   DEVCOMM_DEVICE void copy_piece(connection_stage how, const char* from, char* to, uint64_t bytes) {
     const uint32_t flag = how == connection_stage::copy_inline ? state_.parts | 1u << 31 : 0;
-    *on_.piece(number()) = {from, to, bytes, flag, state_.current, state_.pieces, 0};
+    *on_.piece(number()) = {from, to, bytes, flag, state_.current, state_.pieces, {}};
     go_to(how);
   }
   DEVCOMM_DEVICE uint64_t bytes_left() const { return state_.end - state_.at; }
@@ -443,12 +442,12 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   }
   /// Makes tickets for the next pieces, two at most, as far as there are slots.
   DEVCOMM_DEVICE void post_slots() {
-    const uint64_t slot_bytes = on_.handle.slot_bytes;
     while (state_.posted - state_.pieces < 2 &&
-           (state_.posted - state_.first) * slot_bytes < state_.end - state_.begin) {
+           uint64_t{state_.posted - state_.pieces} * on_.handle.slot_bytes < bytes_left()) {
       const uint32_t slot = take_slot();
       if (slot >= on_.handle.slots) return;
-      (state_.posted % 2 == 0 ? state_.even_slot : state_.odd_slot) = slot;
+      const uint32_t shift = state_.posted % 2 * 16;
+      state_.slots = (state_.slots & ~(0xffffu << shift)) | slot << shift;
       make_ticket(0, on_.layout().slot(lane(), slot));
     }
   }
@@ -464,7 +463,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     }
   }
   /// That of the next piece.
-  DEVCOMM_DEVICE uint32_t next_slot() const { return state_.pieces % 2 == 0 ? state_.even_slot : state_.odd_slot; }
+  DEVCOMM_DEVICE uint32_t next_slot() const { return state_.slots >> state_.pieces % 2 * 16 & 0xffffu; }
 
   DEVCOMM_DEVICE void accept_data() {
     static_cast<void>(arch::load<memory_order::acquire, scope::system>(sent()));
