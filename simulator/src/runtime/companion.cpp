@@ -68,6 +68,7 @@ std::unique_ptr<host::detail::companion> accompany(int rank,
 }
 
 void move_as_companion(void* destination, const void* source, size_t bytes) {
+  if (bytes == 0) return;  // both may be null
   observed([=] { std::memmove(destination, source, bytes); });
 }
 
