@@ -132,7 +132,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
                                                              said_of_message theirs) {
   failure_record* const slot = take_failure_slot(home, status::mismatch);
   if (slot == nullptr) return status::mismatch;
-  failure_record record{};
+  failure_record& record = *slot;
   record.outcome = status::mismatch;
   record.what = way == channel::direction::send ? operation::message_send : operation::message_receive;
   record.index = record.peer_index = index;
@@ -146,7 +146,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
   record.their_call.begin = theirs.number;
   record.my_call.end = mine.bytes;
   record.their_call.end = theirs.bytes;
-  publish(slot, record);
+  publish(record);
   return status::mismatch;
 }
 
