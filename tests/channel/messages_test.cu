@@ -51,7 +51,7 @@ class post_office {
 
   /// All counts of all connections, as if so many messages had gone through.
   void start_at(std::uint32_t count) {
-    const auto layout = channel::connection_layout::of(connections_);
+    const auto layout = connections_.layout;
     char* own = device_comm_->get().resources.local + connections_.offset;
     const auto set = [&](std::uint64_t at, std::uint32_t value) {
       check_cuda(cudaMemcpyAsync(own + at, &value, sizeof value, cudaMemcpyDefault, cudaStreamPerThread), "copy");
@@ -471,7 +471,7 @@ namespace {
 /// Calls without time to wait, and the most pieces that one of them sent to the other rank.
 __global__ void transfer_at_once(device_comm comm, channel::connection_handle connections,
                                  const channel::message_list* list, std::uint32_t* most) {
-  const auto layout = channel::connection_layout::of(connections);
+  const auto layout = connections.layout;
   const auto* state = reinterpret_cast<const channel::connection_state*>(
       comm.resources.local + connections.offset +
       layout.state(0, static_cast<std::uint32_t>(1 - comm.rank), channel::direction::send));

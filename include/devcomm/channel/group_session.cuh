@@ -137,37 +137,24 @@ class group_session {
   }
   DEVCOMM_DEVICE bool any(bool predicate) const { return devcomm::detail::any(group_, predicate, here().outcome()); }
   DEVCOMM_DEVICE uint32_t member_count() const { return static_cast<uint32_t>(members_.size); }
-  /// Whether each thread serves one peer at most; then it keeps the states of its connections during a call.
-  DEVCOMM_DEVICE bool keeps_states() const { return member_count() <= group_.size(); }
   /// Whether more than one thread serves peers.
   DEVCOMM_DEVICE bool many_serve() const { return member_count() > 2 && group_.size() > 1; }
 
-  /// Calls `action(sender, receiver)` for each of this thread's peers.
+  /// Calls `action(peer)` for each of this thread's.
   template <class Action>
-  DEVCOMM_DEVICE void for_each_own(const devcomm::detail::connection_lane& at, const message_list& list,
-                                   const Action& action) {
+  DEVCOMM_DEVICE void for_each_own(const Action& action) const {
     DEVCOMM_UNROLL_BY(1)
-    for (uint32_t peer = group_.thread_rank(); peer < member_count(); peer += group_.size()) {
-      if (static_cast<int>(peer) == members_.rank) continue;
-      if (!keeps_states()) load_states(at, peer);
-      sender to(at, list, peer, sent_);
-      receiver from(at, list, peer, received_);
-      action(to, from);
-      if (!keeps_states()) save_states(at, peer);
-    }
+    for (uint32_t peer = group_.thread_rank(); peer < member_count(); peer += group_.size())
+      if (static_cast<int>(peer) != members_.rank) action(peer);
   }
-  DEVCOMM_DEVICE void load_states(const devcomm::detail::connection_lane& at, uint32_t peer) {
-    sent_ = *at.state(peer, direction::send);
-    received_ = *at.state(peer, direction::receive);
-  }
-  DEVCOMM_DEVICE void save_states(const devcomm::detail::connection_lane& at, uint32_t peer) const {
-    *at.state(peer, direction::send) = sent_;
-    *at.state(peer, direction::receive) = received_;
-  }
-  /// For sessions that come after this one, and for other threads.
-  DEVCOMM_DEVICE void save_own() const {
-    const uint32_t peer = group_.thread_rank();
-    if (keeps_states() && peer < member_count() && static_cast<int>(peer) != members_.rank) save_states(here(), peer);
+  /// The same with both directions of its connection, `action(end)`, as they are in memory.
+  template <class Action>
+  DEVCOMM_DEVICE void for_each_end(const devcomm::detail::connection_lane& at, const message_list& list,
+                                   const Action& action) const {
+    for_each_own([&](uint32_t peer) {
+      action(sender(at, list, peer, *at.state(peer, direction::send)));
+      action(receiver(at, list, peer, *at.state(peer, direction::receive)));
+    });
   }
 
   DEVCOMM_DEVICE status run(const message_list& list, devcomm::detail::deadline limit) {
@@ -198,7 +185,6 @@ class group_session {
         break;
       }
     }
-    save_own();
     return dead_ ? agree() : outcome;
   }
 
@@ -206,14 +192,10 @@ class group_session {
     const devcomm::detail::connection_lane at = here();
     open_ = fresh_ = over_ = true;
     group_.sync();
-    const uint32_t peer = group_.thread_rank();
-    if (keeps_states() && peer < member_count()) load_states(at, peer);
     const bool has_own = check(list);
-    for_each_own(at, list, [&](sender& to, receiver& from) {
-      to.rewind();
-      from.rewind();
-      over_ = false;
-    });
+    for_each_end(at, list, [](auto one) { one.rewind(); });
+    for_each_own([&](uint32_t) { over_ = false; });
+    sending_ = receiving_ = {nullptr, 0, true};
     if (group_.thread_rank() == 0) {
       clear(at.mask(0));
       clear(at.mask(1));
@@ -224,8 +206,8 @@ class group_session {
   }
   DEVCOMM_DEVICE void clear(uint32_t* mask) const {
     using devcomm::detail::arch::store;
-    const connection_layout layout = here().layout();
-    for (uint32_t w = 0; w < layout.mask_words(); ++w) store<memory_order::relaxed, scope::device>(mask + w, 0u);
+    const uint32_t words = connections_.layout.mask_words();
+    for (uint32_t w = 0; w < words; ++w) store<memory_order::relaxed, scope::device>(mask + w, 0u);
   }
 
   /// Whether each message names a member, and a window that the list has. Returns whether one that this thread looked
@@ -334,6 +316,7 @@ class group_session {
     const uint32_t pass = ++pass_;
     const bool many = many_serve();
     const bool at_once = fresh_ || own_.left != 0;
+    const bool one_each = member_count() <= group_.size();  // else what is awaited is looked for again each time
     fresh_ = false;
     bool is_busy = false;
     bool timed_out = false;
@@ -346,19 +329,13 @@ class group_session {
       const bool woken = many && load<memory_order::relaxed, scope::device>(at.wake()) == pass;
       bool stop = at_once;
       is_busy = false;
-      for_each_own(at, list, [&](sender& to, receiver& from) {
-        const uint32_t seen_to = to.peek();
-        const uint32_t seen_from = from.peek();  // both loads are under way before one is used
-        const auto serve = [&](auto& one, uint32_t seen) {
-          const uint32_t before = one.pieces();
-          const step found = one.advance(seen, failure_);
-          moved = moved || one.pieces() != before;
-          is_busy = is_busy || found != step::over;
-          stop = stop || found == step::copy || found == step::failed;
-          if (found == step::copy) note_piece(at, one.number());
-        };
-        serve(to, seen_to);
-        serve(from, seen_from);
+      for_each_own([&](uint32_t peer) {
+        if (!one_each) sending_ = receiving_ = {nullptr, 0, true};
+        const bool sends = sending_.is_due();
+        const bool receives = receiving_.is_due();
+        if (sends) serve<sender>(at, list, peer, sending_, moved, stop);
+        if (receives) serve<receiver>(at, list, peer, receiving_, moved, stop);
+        is_busy = is_busy || sending_.is_busy || receiving_.is_busy;
       });
       if (stop) end_look();
       return stop || woken || !is_busy;
@@ -379,18 +356,38 @@ class group_session {
     over_ = !is_busy;
     return {is_busy, timed_out};
   }
-  /// The group is to copy a piece for a direction.
-  DEVCOMM_DEVICE void note_piece(const devcomm::detail::connection_lane& at, uint32_t number) const {
-    using devcomm::detail::arch::fetch_or;
-    fetch_or<memory_order::relaxed, scope::device>(at.mask(pass_ % 2) + number / 32, 1u << number % 32);
+  /// What this thread knows of a direction of its connection.
+  struct served : devcomm::detail::connection_watch {
+    bool is_busy;  ///< a message of the list is left
+
+    DEVCOMM_DEVICE bool is_due() const {
+      if (!is_busy || this->word == nullptr) return is_busy;
+      const uint32_t seen = devcomm::detail::arch::load<memory_order::relaxed, scope::system>(this->word);
+      return static_cast<int32_t>(seen - this->due) >= 0;
+    }
+  };
+  /// Does for a direction what can be done. `stop`: the group is to copy a piece, or it has failed.
+  template <class End>
+  DEVCOMM_DEVICE void serve(const devcomm::detail::connection_lane& at, const message_list& list, uint32_t peer,
+                            served& how, bool& moved, bool& stop) {
+    connection_state state = *at.state(peer, End::way);
+    End one(at, list, peer, state);
+    const uint32_t before = one.pieces();
+    const step found = one.advance(failure_);
+    *at.state(peer, End::way) = state;
+    how = {one.watch(), found != step::over};
+    moved = moved || one.pieces() != before;
+    stop = stop || found == step::copy || found == step::failed;
+    if (found == step::copy)
+      devcomm::detail::arch::fetch_or<memory_order::relaxed, scope::device>(at.mask(pass_ % 2) + one.number() / 32,
+                                                                            1u << one.number() % 32);
   }
   /// Something that this thread waits for.
   DEVCOMM_DEVICE devcomm::detail::awaited_word awaited_of_own(const devcomm::detail::connection_lane& at,
-                                                              const message_list& list) {
+                                                              const message_list& list) const {
     devcomm::detail::awaited_word awaited{};
-    for_each_own(at, list, [&](sender& to, receiver& from) {
-      if (to.is_open()) awaited = to.wait();
-      if (from.is_open()) awaited = from.wait();
+    for_each_end(at, list, [&](const auto& one) {
+      if (one.is_open()) awaited = one.wait();
     });
     return awaited;
   }
@@ -407,7 +404,7 @@ class group_session {
   /// Copies the pieces that threads have found in this pass; whether there were any. Synchronises the group then.
   DEVCOMM_DEVICE bool copy_pieces(const message_list& list) {
     const devcomm::detail::connection_lane at = here();
-    const uint32_t words = at.layout().mask_words();
+    const uint32_t words = connections_.layout.mask_words();
     const uint32_t* mask = at.mask(pass_ % 2);
     bool copied = false;
     for (uint32_t w = 0; w < words; ++w) {
@@ -422,10 +419,8 @@ class group_session {
       die();
       return true;
     }
-    for_each_own(at, list, [&](sender& to, receiver& from) {
-      const auto was_copied = [&](uint32_t c) { return (mask[c / 32] >> c % 32 & 1) != 0; };
-      if (was_copied(to.number())) to.end_copy();
-      if (was_copied(from.number())) from.end_copy();
+    for_each_end(at, list, [&](auto one) {
+      if ((mask[one.number() / 32] >> one.number() % 32 & 1) != 0) one.end_copy();
     });
     return true;
   }
@@ -441,9 +436,11 @@ class group_session {
       return;
     }
     const uint64_t turn = unhurried();
-    const uint64_t turns = (piece.bytes + turn - 1) / turn;
-    const uint64_t own = turns == 0 ? 0 : (own_.left / turns + 255) / 256 * 256;
-    const uint64_t own_turn = own < 4 * turn ? own : 4 * turn;  // the peer waits for the piece
+    uint64_t own_turn = 0;
+    if (own_.left != 0 && piece.bytes > turn) {
+      const uint64_t own = (own_.left / ((piece.bytes + turn - 1) / turn) + 255) / 256 * 256;
+      own_turn = own < 4 * turn ? own : 4 * turn;  // the peer waits for the piece
+    }
     for (uint64_t done = 0; done < piece.bytes; done += turn) {
       copy_bytes(group_, piece.to + done, piece.from + done, piece.bytes - done < turn ? piece.bytes - done : turn);
       if (done + turn < piece.bytes) static_cast<void>(copy_own(list, own_turn));
@@ -473,29 +470,27 @@ class group_session {
   }
 
   /// Lanes that this call leaves out have the same number of the next message, by which lanes share it out.
-  DEVCOMM_DEVICE void count_for_others() {
+  DEVCOMM_DEVICE void count_for_others() const {
+    if (lane_.count == connections_.count) return;
     const devcomm::detail::connection_lane at = here();
-    const message_list none{};
-    for_each_own(at, none, [&](sender& to, receiver&) {
-      for (uint32_t l = lane_.count; l < connections_.count; ++l) {
-        const devcomm::detail::connection_lane other{home_->comm, members_, connections_, {l, connections_.count}};
-        other.state(to.peer(), direction::send)->messages = sent_.messages;
-        other.state(to.peer(), direction::receive)->messages = received_.messages;
+    const uint64_t lane_bytes = connections_.layout.state(1, 0, direction::send) - connections_.layout.states;
+    for_each_own([&](uint32_t peer) {
+      for (const direction way : {direction::send, direction::receive}) {
+        const connection_state* mine = at.state(peer, way);
+        const uint32_t messages = mine->messages;
+        auto* other = reinterpret_cast<char*>(at.state(peer, way)) + lane_.count * lane_bytes;
+        for (uint32_t l = lane_.count; l < connections_.count; ++l, other += lane_bytes)
+          reinterpret_cast<connection_state*>(other)->messages = messages;
       }
     });
   }
 
   /// What is under way ends here: connections are between two messages in no later session of this rank.
-  DEVCOMM_DEVICE void give_up() {
-    const message_list none{};
-    for_each_own(here(), none, [&](sender& to, receiver& from) {
-      const auto end = [&](const auto& one) {
-        if (!one.is_open()) return;
-        const devcomm::detail::awaited_word w = one.wait();
-        devcomm::detail::report(home_, status::timeout, w, w.expected - 1);
-      };
-      end(to);
-      end(from);
+  DEVCOMM_DEVICE void give_up() const {
+    for_each_end(here(), message_list{}, [&](const auto& one) {
+      if (!one.is_open()) return;
+      const devcomm::detail::awaited_word w = one.wait();
+      devcomm::detail::report(home_, status::timeout, w, w.expected - 1);
     });
   }
 
@@ -511,8 +506,8 @@ class group_session {
   connection_handle connections_;
   lane lane_;
   uint32_t pass_;
-  connection_state sent_{};  // of the peer that this thread serves
-  connection_state received_{};
+  served sending_{};  // to the peer that this thread serves
+  served receiving_{};
   own_message own_{};
   status failure_ = status::success;  // of this thread
   bool dead_ = false;                 // the whole group knows of a failure

@@ -85,7 +85,7 @@ struct connection_lane {
   const channel::connection_handle& handle;
   channel::lane lane;
 
-  DEVCOMM_DEVICE channel::connection_layout layout() const { return channel::connection_layout::of(handle); }
+  DEVCOMM_DEVICE const channel::connection_layout& layout() const { return handle.layout; }
   DEVCOMM_DEVICE resource_header* home() const { return reinterpret_cast<resource_header*>(comm.resources.local); }
   DEVCOMM_DEVICE char* own() const { return comm.resources.local + handle.offset; }
   DEVCOMM_DEVICE char* on(int member) const {
@@ -150,10 +150,18 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
   return status::mismatch;
 }
 
+/// The word that a direction waits for, and from which value on it has come.
+struct connection_watch {
+  const uint32_t* word;  ///< null: there is none, and what is waited for is to be looked for
+  uint32_t due;
+};
+
 /// One direction of a connection: the next thing that its thread can do. `state` may be a copy of the thread's own.
 template <channel::direction Way>
 class connection_end {
  public:
+  static constexpr channel::direction way = Way;
+
   DEVCOMM_DEVICE connection_end(const connection_lane& on, const channel::message_list& list, uint32_t peer,
                                 channel::connection_state& state)
       : on_(on), list_(list), state_(state), peer_(peer) {}
@@ -184,7 +192,7 @@ class connection_end {
     return reinterpret_cast<Word*>(on_.own() + offset);
   }
   DEVCOMM_DEVICE bool is_inline() const {
-    return state_.begin != state_.end && state_.end - state_.begin <= on_.handle.inline_bytes;
+    return state_.begin != state_.end && state_.end - state_.begin <= on_.layout().inline_bytes;
   }
   DEVCOMM_DEVICE uint32_t message_number() const { return state_.messages - 1; }
 
@@ -219,7 +227,7 @@ class connection_end {
   DEVCOMM_DEVICE uint64_t bytes_left() const { return state_.end - state_.at; }
   /// Of what is left, as much as a slot takes.
   DEVCOMM_DEVICE uint64_t slot_piece() const {
-    return bytes_left() < on_.handle.slot_bytes ? bytes_left() : on_.handle.slot_bytes;
+    return bytes_left() < on_.layout().slot_bytes ? bytes_left() : on_.layout().slot_bytes;
   }
 
   /// A piece has been sent, or taken.
@@ -253,18 +261,19 @@ class sending_connection : public connection_end<channel::direction::send> {
  public:
   using connection_end::connection_end;
 
-  /// What it polls.
-  DEVCOMM_DEVICE uint32_t peek() const { return is_waiting() ? peek_note(ticket()) : 0; }
+  DEVCOMM_DEVICE connection_watch watch() const {
+    if (!is_waiting()) return {nullptr, 0};
+    return {&ticket()->number, state_.pieces + 1};
+  }
 
-  /// Goes on as far as is possible without the group, from what `peek` has returned. `failure` is set where it returns
-  /// `failed`.
-  DEVCOMM_DEVICE connection_step advance(uint32_t seen, status& failure) {
-    for (;; seen = peek()) {
+  /// Goes on as far as is possible without the group. `failure` is set where it returns `failed`.
+  DEVCOMM_DEVICE connection_step advance(status& failure) {
+    for (;;) {
       if (stage() == connection_stage::idle) {
         if (!begin_message()) return connection_step::over;
       } else if (is_waiting()) {
         channel::message_ticket given{};
-        if (seen != state_.pieces + 1 || !acquire_note(ticket(), seen, given)) return connection_step::waiting;
+        if (!acquire_note(ticket(), state_.pieces + 1, given)) return connection_step::waiting;
         if (!accept(given, failure)) return connection_step::failed;
       } else {
         return connection_step::copy;
@@ -348,30 +357,28 @@ class receiving_connection : public connection_end<channel::direction::receive> 
  public:
   using connection_end::connection_end;
 
-  /// What it polls.
-  DEVCOMM_DEVICE uint32_t peek() const {
-    if (stage() == connection_stage::wait_offer) return peek_note(offer());
-    if (stage() == connection_stage::wait_data) return arch::load<memory_order::relaxed, scope::system>(sent());
-    return 0;
+  DEVCOMM_DEVICE connection_watch watch() const {
+    if (stage() == connection_stage::wait_offer) return {&offer()->number, state_.parts + 1};
+    if (stage() == connection_stage::wait_data && state_.posted != state_.pieces) return {sent(), state_.pieces + 1};
+    return {nullptr, 0};
   }
 
   /// As that of the other direction.
-  DEVCOMM_DEVICE connection_step advance(uint32_t seen, status& failure) {
-    for (;; seen = peek()) {
+  DEVCOMM_DEVICE connection_step advance(status& failure) {
+    for (;;) {
       switch (stage()) {
         case connection_stage::idle:
           if (!begin_message()) return connection_step::over;
           break;
         case connection_stage::wait_offer: {
           channel::message_offer made{};
-          if (seen != state_.parts + 1 || !read_note(offer(), seen, made)) return connection_step::waiting;
+          if (!read_note(offer(), state_.parts + 1, made)) return connection_step::waiting;
           if (!accept(made, failure)) return connection_step::failed;
           break;
         }
         case connection_stage::wait_data:
           if (!has_early_ticket()) post_slots();
-          if (state_.posted == state_.pieces || static_cast<int32_t>(seen - state_.pieces) <= 0)
-            return connection_step::waiting;
+          if (state_.posted == state_.pieces || !has_data()) return connection_step::waiting;
           accept_data();
           break;
         default: return connection_step::copy;
@@ -443,9 +450,9 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   /// Makes tickets for the next pieces, two at most, as far as there are slots.
   DEVCOMM_DEVICE void post_slots() {
     while (state_.posted - state_.pieces < 2 &&
-           uint64_t{state_.posted - state_.pieces} * on_.handle.slot_bytes < bytes_left()) {
+           uint64_t{state_.posted - state_.pieces} * on_.layout().slot_bytes < bytes_left()) {
       const uint32_t slot = take_slot();
-      if (slot >= on_.handle.slots) return;
+      if (slot >= on_.layout().slots) return;
       const uint32_t shift = state_.posted % 2 * 16;
       state_.slots = (state_.slots & ~(0xffffu << shift)) | slot << shift;
       make_ticket(0, on_.layout().slot(lane(), slot));
@@ -456,8 +463,8 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     for (;;) {
       const uint32_t used = arch::load<memory_order::relaxed, scope::device>(on_.pool());
       uint32_t slot = 0;
-      while (slot < on_.handle.slots && (used >> slot & 1) != 0) ++slot;
-      if (slot == on_.handle.slots) return slot;
+      while (slot < on_.layout().slots && (used >> slot & 1) != 0) ++slot;
+      if (slot == on_.layout().slots) return slot;
       const uint32_t before = arch::fetch_or<memory_order::relaxed, scope::device>(on_.pool(), 1u << slot);
       if ((before >> slot & 1) == 0) return slot;
     }
@@ -465,8 +472,10 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   /// That of the next piece.
   DEVCOMM_DEVICE uint32_t next_slot() const { return state_.slots >> state_.pieces % 2 * 16 & 0xffffu; }
 
+  DEVCOMM_DEVICE bool has_data() const {
+    return static_cast<int32_t>(arch::load<memory_order::acquire, scope::system>(sent()) - state_.pieces) > 0;
+  }
   DEVCOMM_DEVICE void accept_data() {
-    static_cast<void>(arch::load<memory_order::acquire, scope::system>(sent()));
     if (has_early_ticket()) {
       count_piece(bytes_left(), connection_stage::wait_data);
     } else {

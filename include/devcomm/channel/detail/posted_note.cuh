@@ -23,12 +23,6 @@ DEVCOMM_DEVICE void post_note(char* at, uint32_t number, const Note& note) {
   arch::store<memory_order::relaxed, scope::system>(&to->number, number);
 }
 
-/// The number of what was posted there last; the packets may not have come yet.
-template <class Note>
-DEVCOMM_DEVICE uint32_t peek_note(const channel::posted_note<Note>* at) {
-  return arch::load<memory_order::relaxed, scope::system>(&at->number);
-}
-
 /// Whether the note with that number has come.
 template <class Note>
 DEVCOMM_DEVICE bool read_note(const channel::posted_note<Note>* at, uint32_t number, Note& note) {
@@ -46,11 +40,11 @@ DEVCOMM_DEVICE bool read_note(const channel::posted_note<Note>* at, uint32_t num
   return all;
 }
 
-/// The same, and acquires what was released before it was posted. *Requires* that its number has been seen.
+/// The same, and acquires what was released before it was posted.
 template <class Note>
 DEVCOMM_DEVICE bool acquire_note(const channel::posted_note<Note>* at, uint32_t number, Note& note) {
-  static_cast<void>(arch::load<memory_order::acquire, scope::system>(&at->number));
-  return read_note(at, number, note);
+  const bool has_come = read_note(at, number, note);
+  return arch::load<memory_order::acquire, scope::system>(&at->number) == number && has_come;
 }
 
 /// Up to 8 bytes of any alignment as a word.
