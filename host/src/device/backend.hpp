@@ -225,6 +225,11 @@ class network_port {
   /// is told to choose where several could be next, and returns whether there was any. It calls only the next three,
   /// and does not throw.
   [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank, std::function<bool(const choose_next&)> step);
+  /// From here on a thread of the host's, whose proxy serves ranks of several processes, stores to memory that kernels
+  /// wait for, as kernels of other processes do.
+  virtual void expect_other_processes() {}
+  /// Whether such a thread can reach what kernels put and get: the memory of windows.
+  [[nodiscard]] virtual capability network_from_host();
   /// Moves bytes between memories of this process, those of devices included. They have been moved on return, and
   /// kernels that acquire a later `store` see them.
   virtual void move(void* destination, const void* source, std::size_t bytes);

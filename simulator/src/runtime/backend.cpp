@@ -342,6 +342,8 @@ class simulator_backend final : public host::detail::backend {
   }
 
   [[nodiscard]] host::capability network() override { return {true, "between the ranks of this process"}; }
+  void expect_other_processes() override { detail::host_port::note_shared_memory(); }
+  [[nodiscard]] host::capability network_from_host() override { return {true, "memory of simulated GPUs"}; }
   [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
       int rank, std::function<bool(const host::detail::choose_next&)> step) override {
     return detail::accompany(rank, std::move(step));
