@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -47,9 +48,11 @@ std::unique_ptr<network_proxy> open_fabric_proxy(rank_context& context, const st
     if (context.provider.size() >= own.provider.size()) {
       throw not_supported("libfabric has no provider \"" + context.provider + "\"; unset DEVCOMM_GIN_PROVIDER");
     }
+    // Ends before the waits of kernels do, and knows of which peer.
+    const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
     made = std::make_unique<fabric_proxy>(
         context.devices,
-        fabric_proxy::settings{context.rank(), context.device, asked, context.options.kernel_timeout, std::move(fail),
+        fabric_proxy::settings{context.rank(), context.device, asked, limit, std::move(fail),
                                [log] { return std::atomic_ref(log->abort).load(std::memory_order_relaxed) != 0; }},
         context.window_ids,
         open_libfabric(context.provider, local_node(context), static_cast<std::size_t>(context.size())));

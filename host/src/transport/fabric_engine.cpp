@@ -29,6 +29,8 @@ bool has_message(const gin::descriptor_head& head) {
   return head.kind == operation_kind::put_value || head.change != signal_change::none;
 }
 
+constexpr const char* text_of_absence = "that rank has destroyed its device communicator";
+
 template <class T>
 std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
@@ -87,6 +89,16 @@ bool fabric_engine::idle() const {
   return flights_.empty() && std::none_of(about_.queues.begin(), about_.queues.end(), posted);
 }
 
+void fabric_engine::say_farewell() {
+  for (link& each : links_) {
+    if (!each.met || each.has_left) continue;
+    fabric_message last;
+    last.kind = message_kind::leave;
+    last.sequence = each.expected;
+    each.answers.push_back(last);
+  }
+}
+
 bool fabric_engine::forget(std::uint32_t window) {
   const auto found = regions_.find(window);
   if (found == regions_.end()) return false;
@@ -102,7 +114,8 @@ void fabric_engine::take_away(std::uint32_t window) {
   const auto found = regions_.find(window);
   if (found == regions_.end()) return;
   for (const flight& each : flights_) {
-    if (each.region == found->second.get()) fail(each, "this rank freed window " + std::to_string(window) + " meanwhile");
+    if (each.region == found->second.get())
+      fail(each, "this rank freed window " + std::to_string(window) + " meanwhile");
   }
   regions_.erase(found);
 }
@@ -150,12 +163,14 @@ void fabric_engine::drop(const std::string& why) {
 
 void fabric_engine::handle(const fabric_message& message) {
   link& from = links_[message.sender];
+  from.met = true;
   switch (message.kind) {
     case message_kind::change: return handle_change(message);
     case message_kind::acknowledge: return handle_acknowledgement(from, message);
     case message_kind::refuse: return handle_refusal(from, message);
     case message_kind::ask_for_place: return answer(from, message.window);
     case message_kind::place: return handle_place(from, message);
+    case message_kind::leave: return handle_farewell(from, message);
   }
 }
 
@@ -266,6 +281,14 @@ void fabric_engine::handle_place(link& from, const fabric_message& message) {
   }
 }
 
+void fabric_engine::handle_farewell(link& from, const fabric_message& message) {
+  handle_acknowledgement(from, message);  // which may come later than this
+  from.has_left = true;
+  const auto to_it = [&](const flight& each) { return each.operation.head.peer == message.sender; };
+  const auto open = std::find_if(flights_.begin(), flights_.end(), to_it);
+  if (open != flights_.end()) fail(*open, text_of_absence);
+}
+
 void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   const sent_message sent = sends_[slot];
   free_sends_.push_back(slot);
@@ -320,6 +343,7 @@ void fabric_engine::begin(flight& one) {
   if (head.kind == operation_kind::put_value) one.operation.what.bytes = head.value_bytes;
   if (head.peer == static_cast<std::uint32_t>(about_.rank)) return do_here(one);
   link& to = link_to(one);
+  if (to.has_left) return fail(one, text_of_absence);
   to.lanes[one.context].push_back(&one);
   const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
   if (!moves) return arrived(one);
@@ -554,6 +578,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
 bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
   if (free_sends_.empty()) return false;
   const std::size_t slot = free_sends_.back();
+  links_[static_cast<std::size_t>(peer)].met = true;
   sent_message& sent = sends_[slot];
   sent = {message, peer, of};
   sent.message.secret = links_[static_cast<std::size_t>(peer)].secret;

@@ -2,10 +2,10 @@
 /// Does what kernels of one rank post, over a fabric that promises no order.
 ///
 /// *Data before signals.* The data of a put goes by writes into the peer's window, in pieces. A write is complete when
-/// the peer's threads can see what it wrote. Signals and values go by messages, which the peer's engine carries out. The
-/// message of a weak signal is sent when the writes of its own put are complete; that of a strong one when those of all
-/// earlier puts of its context to that peer are, and their strong signals and values have been sent. Messages of one
-/// rank to another are numbered, and are carried out in the order of their numbers whatever the order in which they
+/// the peer's threads can see what it wrote. Signals and values go by messages, which the peer's engine carries out.
+/// The message of a weak signal is sent when the writes of its own put are complete; that of a strong one when those of
+/// all earlier puts of its context to that peer are, and their strong signals and values have been sent. Messages of
+/// one rank to another are numbered, and are carried out in the order of their numbers whatever the order in which they
 /// arrive. So no promise of a provider's about order is needed, but one about completion.
 ///
 /// *Completion.* An operation is complete when its data and its signal have had their effect on the peer: a put when
@@ -66,18 +66,20 @@ class fabric_engine {
   [[nodiscard]] bool step();
   /// Nothing is posted, on its way or owed to peers; of a failed rank, nothing that it owes to peers.
   [[nodiscard]] bool idle() const;
+  /// Tells the peers that it has met that this rank ends: what they post to it fails from here on.
+  void say_farewell();
   /// An operation of this rank's could not be done.
   [[nodiscard]] bool failed() const { return failed_; }
-  /// Whether the fabric uses the memory of `window` for this rank's operations. When it does not, it knows the window no
-  /// longer, and peers are refused.
+  /// Whether the fabric uses the memory of `window` for this rank's operations. When it does not, it knows the window
+  /// no longer, and peers are refused.
   [[nodiscard]] bool forget(std::uint32_t window);
   /// The same, whatever uses it fails.
   void take_away(std::uint32_t window);
 
-  static constexpr std::size_t most_in_flight = 256;               ///< operations, of all contexts
+  static constexpr std::size_t most_in_flight = 256;                    ///< operations, of all contexts
   static constexpr std::uint64_t most_bytes = std::uint64_t{16} << 20;  ///< in flight
   static constexpr std::uint64_t most_piece = std::uint64_t{1} << 20;   ///< of one write or read
-  static constexpr std::uint64_t most_unacknowledged = 64;         ///< messages to one peer
+  static constexpr std::uint64_t most_unacknowledged = 64;              ///< messages to one peer
   static constexpr std::size_t receive_buffers = 256;
   static constexpr std::size_t send_buffers = 128;
 
@@ -115,19 +117,21 @@ class fabric_engine {
   };
   /// What there is between this rank and a peer.
   struct link {
-    fabric_secret secret{};                           // the peer's
-    std::map<std::uint32_t, known_place> places;      // by window
-    std::deque<flight*> movers;                       // have pieces to issue
-    std::vector<std::deque<flight*>> lanes;           // by context, in order: what is neither complete nor a sent message
-    std::deque<posted_message> outgoing;              // changes without a number
-    std::deque<flight*> unacknowledged;               // by number
-    std::uint64_t next = 0;                           // number of the next change to the peer
-    std::deque<fabric_message> answers;               // places and refusals
-    std::map<std::uint64_t, fabric_message> early;    // changes of the peer that came before earlier ones
-    std::uint64_t expected = 0;                       // number of the next change of the peer
-    bool owes = false;                                // an acknowledgement
-    bool acknowledging = false;                       // one is on its way
-    bool refused = false;                             // a change of the peer: none is carried out any more
+    fabric_secret secret{};                         // the peer's
+    std::map<std::uint32_t, known_place> places;    // by window
+    std::deque<flight*> movers;                     // have pieces to issue
+    std::vector<std::deque<flight*>> lanes;         // by context, in order: what is neither complete nor a sent message
+    std::deque<posted_message> outgoing;            // changes without a number
+    std::deque<flight*> unacknowledged;             // by number
+    std::uint64_t next = 0;                         // number of the next change to the peer
+    std::deque<fabric_message> answers;             // places and refusals
+    std::map<std::uint64_t, fabric_message> early;  // changes of the peer that came before earlier ones
+    std::uint64_t expected = 0;                     // number of the next change of the peer
+    bool owes = false;                              // an acknowledgement
+    bool acknowledging = false;                     // one is on its way
+    bool met = false;                               // a message came from the peer or went to it
+    bool has_left = false;                          // the peer ended
+    bool refused = false;                           // a change of the peer: none is carried out any more
   };
   struct piece {
     flight* of = nullptr;
@@ -148,6 +152,7 @@ class fabric_engine {
   void handle_acknowledgement(link& from, const fabric_message& message);
   void handle_refusal(link& from, const fabric_message& message);
   void handle_place(link& from, const fabric_message& message);
+  void handle_farewell(link& from, const fabric_message& message);
   /// Tells where this rank's window is.
   void answer(link& to, std::uint32_t window);
   /// Carries out a peer's change; why not, where it does not.
@@ -183,7 +188,7 @@ class fabric_engine {
   surroundings about_;
   std::unique_ptr<fabric> fabric_;
   fabric_secret secret_;
-  std::vector<link> links_;                    // by rank
+  std::vector<link> links_;  // by rank
   std::list<flight> flights_;
   std::map<std::uint32_t, std::unique_ptr<fabric_region>> regions_;  // by window
   std::vector<piece> pieces_;

@@ -20,7 +20,7 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
   }
   const auto kind = static_cast<std::uint32_t>(message.kind);
   if (kind < static_cast<std::uint32_t>(message_kind::change) ||
-      kind > static_cast<std::uint32_t>(message_kind::place)) {
+      kind > static_cast<std::uint32_t>(message_kind::leave)) {
     return "its kind is " + std::to_string(kind);
   }
   if (message.value_bytes > sizeof message.value) {

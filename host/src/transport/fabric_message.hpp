@@ -21,6 +21,7 @@ enum class message_kind : std::uint32_t {
   refuse,         ///< change `sequence` cannot be done
   ask_for_place,  ///< where is `window`?
   place,          ///< there, or nowhere
+  leave,          ///< the sender ends; all changes below `sequence` are done
 };
 
 /// Why a rank does not do what a peer wants.

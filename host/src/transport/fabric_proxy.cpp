@@ -116,8 +116,16 @@ bool fabric_proxy::step(bool& over) {
   }
   const clock::time_point now = clock::now();
   const bool nobody_waits = engine_.failed() || given_.ended();
-  if (!nobody_waits || leaving_ == clock::time_point{}) leaving_ = now;
-  over = engine_.idle() || (nobody_waits && now - leaving_ > farewell);
+  if (!said_farewell_ && (!nobody_waits || leaving_ == clock::time_point{})) leaving_ = now;
+  const bool too_late = nobody_waits && now - leaving_ > farewell;
+  if (!said_farewell_ && (too_late || engine_.idle())) {
+    engine_.say_farewell();
+    said_farewell_ = true;
+    leaving_ = now;
+    return true;
+  }
+  // From here on only to peers who may be gone.
+  over = said_farewell_ && (engine_.idle() || now - leaving_ > farewell);
   return any;
 }
 

@@ -31,9 +31,9 @@ class fabric_proxy final : public network_proxy, private window_table::watcher {
     int rank;
     int device;
     network_request asked;
-    std::chrono::milliseconds limit;           ///< for an operation, from its latest progress on
+    std::chrono::milliseconds limit;               ///< for an operation, from its latest progress on
     std::function<void(const std::string&)> fail;  ///< as that of `fabric_engine`
-    std::function<bool()> ended;               ///< whether the kernels' waits have ended: nobody waits for what is left
+    std::function<bool()> ended;  ///< whether the kernels' waits have ended: nobody waits for what is left
   };
 
   fabric_proxy(memory_port& memory, settings given, std::shared_ptr<window_table> windows,
@@ -68,6 +68,7 @@ class fabric_proxy final : public network_proxy, private window_table::watcher {
   std::atomic<int> visitors_ = 0;  // who want the engine, which the thread lets go for them
   std::atomic<order> order_ = order::run;
   std::chrono::steady_clock::time_point leaving_{};  // of the thread: since when nobody waits
+  bool said_farewell_ = false;                       // likewise
   std::thread thread_;
   process_stamp made_in_;
 };

@@ -114,8 +114,8 @@ class endpoint final : public fabric {
   }
 
   [[nodiscard]] bool send(int peer, std::span<const std::byte> message, std::uint64_t token) override {
-    return taken(::fi_send(endpoint_.get(), message.data(), message.size(), nullptr, number_of(peer),
-                           context_of(token)));
+    return taken(
+        ::fi_send(endpoint_.get(), message.data(), message.size(), nullptr, number_of(peer), context_of(token)));
   }
   [[nodiscard]] bool receive(std::span<std::byte> buffer, std::uint64_t token) override {
     return taken(::fi_recv(endpoint_.get(), buffer.data(), buffer.size(), nullptr, FI_ADDR_UNSPEC, context_of(token)));

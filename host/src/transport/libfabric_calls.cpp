@@ -43,9 +43,7 @@ libfabric_calls load() {
 
 }  // namespace
 
-std::string libfabric_calls::text_of(long code) const {
-  return strerror(static_cast<int>(code < 0 ? -code : code));
-}
+std::string libfabric_calls::text_of(long code) const { return strerror(static_cast<int>(code < 0 ? -code : code)); }
 
 const libfabric_calls& libfabric_library() {
   static const libfabric_calls loaded = load();
