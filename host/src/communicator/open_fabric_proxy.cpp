@@ -44,6 +44,13 @@ std::unique_ptr<network_proxy> open_fabric_proxy(rank_context& context, const st
     if (context.provider == "shm" && !context.is_one_host()) {
       throw not_supported("libfabric's provider shm reaches ranks of one host only; unset DEVCOMM_GIN_PROVIDER");
     }
+    // Seen with libfabric 1.17: sending to an endpoint of the same process that has been closed is a segmentation
+    // fault.
+    if (context.provider == "shm" && context.local_ranks.size() > 1) {
+      throw not_supported(
+          "libfabric's provider shm does not serve several ranks in one process: it crashes when one of "
+          "them ends; unset DEVCOMM_GIN_PROVIDER, or give each rank a process");
+    }
     introduction own{};
     if (context.provider.size() >= own.provider.size()) {
       throw not_supported("libfabric has no provider \"" + context.provider + "\"; unset DEVCOMM_GIN_PROVIDER");
