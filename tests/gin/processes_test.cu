@@ -120,7 +120,7 @@ TEST_CASE("between processes a strong signal has all earlier puts before it, als
 TEST_CASE("between processes what a get brought is there after a flush of its peer, or by its counter") {
   const std::string provider = any_provider();
   const bool by_counter = GENERATE(false, true);
-  const std::uint64_t bytes = GENERATE(0, 777, (3u << 20) + 1);
+  const auto bytes = GENERATE(std::uint64_t{0}, std::uint64_t{777}, (std::uint64_t{3} << 20) + 1);
   CAPTURE(provider, by_counter, bytes);
   const auto ends = on_hosts(3, provider, [&](host::communicator& comm) {
     auto needs = comm.requirements();

@@ -129,6 +129,7 @@ class fabric_engine {
     std::uint64_t expected = 0;                     // number of the next change of the peer
     bool owes = false;                              // an acknowledgement
     bool acknowledging = false;                     // one is on its way
+    clock::time_point heard;                        // when the peer last did something
     bool met = false;                               // a message came from the peer or went to it
     bool has_left = false;                          // the peer ended
     bool refused = false;                           // a change of the peer: none is carried out any more
@@ -183,6 +184,7 @@ class fabric_engine {
   [[nodiscard]] bool send(int peer, const fabric_message& message, flight* of);
   void check_limits();
   void fail(const flight& one, const std::string& why);
+  void fail_because_it_left(const flight& one) { fail(one, "that rank has destroyed its device communicator"); }
   [[nodiscard]] link& link_to(const flight& one) { return links_[one.operation.head.peer]; }
 
   surroundings about_;
@@ -203,5 +205,17 @@ class fabric_engine {
   clock::time_point checked_{};
   bool failed_ = false;
 };
+
+template <class Use>
+fabric_engine::own_memory fabric_engine::with_own(std::uint32_t window, std::uint64_t offset, std::uint64_t bytes,
+                                                  const Use& use) {
+  own_memory found;
+  static_cast<void>(about_.windows->with(window, [&](const window_table::entry& memory) {
+    const bool inside = offset <= memory.bytes && bytes <= memory.bytes - offset;
+    found = {inside ? refusal::none : refusal::past_end, memory.bytes};
+    if (inside) use(memory);
+  }));
+  return found;
+}
 
 }  // namespace devcomm::host::detail
