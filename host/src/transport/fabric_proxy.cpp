@@ -1,20 +1,28 @@
 #include "transport/fabric_proxy.hpp"
 
+#include "transport/plain_words.hpp"
+#include "transport/queue.hpp"
 #include "util/deadline.hpp"
+#include "util/process_stamp.hpp"
 #include "util/quiet_thread.hpp"
 
 #include <sched.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <exception>
+#include <mutex>
 #include <utility>
 
 namespace devcomm::host::detail {
 namespace {
 
 using clock = std::chrono::steady_clock;
+
+/// What ranks owe to each other takes microseconds. Of a peer that is gone nobody may know here.
+constexpr std::chrono::seconds farewell(1);
 
 std::vector<std::unique_ptr<network_queue>> make_queues(memory_port& memory, network_port& words, int device,
                                                         const network_request& asked) {
@@ -54,41 +62,63 @@ class rest {
 
 }  // namespace
 
-fabric_proxy::fabric_proxy(memory_port& memory, settings given, std::shared_ptr<window_table> windows,
-                           std::unique_ptr<fabric> reached)
-    : given_(std::move(given)),
-      windows_(std::move(windows)),
-      queues_(make_queues(memory, words_, given_.device, given_.asked)),
-      engine_({given_.rank, queues_, windows_, given_.fail,
-               [rank = given_.rank](const std::string& text) {
-                 std::fprintf(stderr, "devcomm: rank %d: %s\n", rank, text.c_str());
-               },
-               given_.limit},
-              std::move(reached)) {}
+/// What the thread works on.
+class fabric_proxy::worker final : public window_table::watcher {
+ public:
+  enum class order : std::uint8_t { run, finish, stop };
 
-fabric_proxy::~fabric_proxy() {
-  order_ = order::finish;
-  join();
-}
+  worker(memory_port& memory, settings given, std::shared_ptr<window_table> windows, std::unique_ptr<fabric> reached)
+      : given_(std::move(given)),
+        windows_(std::move(windows)),
+        queues_(make_queues(memory, words_, given_.device, given_.asked)),
+        engine_({given_.rank, queues_, windows_, [this](const std::string& text) { fail(text); },
+                 [this](const std::string& text) { report(text); }, given_.limit},
+                std::move(reached)) {}
 
-void fabric_proxy::start() {
-  windows_->add_watcher(*this);
-  thread_ = quiet_thread([this] { run(); });
-}
+  [[nodiscard]] fabric_engine& engine() { return engine_; }
+  [[nodiscard]] const std::vector<std::unique_ptr<network_queue>>& queues() const { return queues_; }
+  [[nodiscard]] window_table& windows() { return *windows_; }
+  void tell(order what) { order_ = what; }
+  [[nodiscard]] bool has_ended() const { return ended_; }
+  /// Whether the thread cannot be waited for: nobody needs it any more, and it has had time enough to end.
+  [[nodiscard]] bool is_stuck(clock::time_point since) const {
+    return given_.ended() && clock::now() - since > 3 * farewell;
+  }
+  /// From here on it belongs to the thread alone.
+  void leave_alone() noexcept {
+    report("the network's thread does not come back from the fabric; it and what it uses are left to themselves");
+    is_left_alone_ = true;
+  }
 
-void fabric_proxy::abandon() noexcept {
-  order_ = order::stop;
-  join();
-  for (const auto& queue : queues_) queue->abandon();
-}
+  void run() noexcept;
+  void removed(std::uint32_t window) noexcept override;
 
-void fabric_proxy::join() noexcept {
-  if (!thread_.joinable()) return;
-  thread_.join();
-  windows_->remove_watcher(*this);
-}
+ private:
+  /// Does what there is to do now; whether there was anything. Sets `over` when nothing will come any more.
+  [[nodiscard]] bool step(bool& over);
+  void fail(const std::string& text) const {
+    if (!is_left_alone_) given_.fail(text);
+  }
+  void report(const std::string& text) const {
+    std::fprintf(stderr, "devcomm: rank %d: %s\n", given_.rank, text.c_str());
+  }
 
-void fabric_proxy::run() noexcept {
+  const settings given_;
+  std::shared_ptr<window_table> windows_;
+  plain_words words_;
+  std::vector<std::unique_ptr<network_queue>> queues_;
+  std::mutex mutex_;  // guards the engine once the thread runs
+  fabric_engine engine_;
+  std::atomic<int> visitors_ = 0;  // who want the engine, which the thread lets go for them
+  std::atomic<order> order_ = order::run;
+  std::atomic<bool> ended_ = false;
+  std::atomic<bool> is_left_alone_ = false;
+  clock::time_point leaving_{};  // of the thread: since when nobody waits
+  bool said_farewell_ = false;   // likewise
+  process_stamp made_in_;
+};
+
+void fabric_proxy::worker::run() noexcept {
   constexpr unsigned long nanoseconds = 1000;
   ::prctl(PR_SET_NAME, "devcomm-network");
   ::prctl(PR_SET_TIMERSLACK, nanoseconds);
@@ -99,13 +129,12 @@ void fabric_proxy::run() noexcept {
       while (visitors_.load(std::memory_order_relaxed) != 0) ::sched_yield();
     }
   } catch (const std::exception& problem) {
-    given_.fail("rank " + std::to_string(given_.rank) + ": the network's proxy failed: " + problem.what());
+    fail("rank " + std::to_string(given_.rank) + ": the network's proxy failed: " + problem.what());
   }
+  ended_ = true;
 }
 
-bool fabric_proxy::step(bool& over) {
-  // Of a peer that is gone nobody may know here. What ranks owe to each other takes microseconds.
-  constexpr std::chrono::seconds farewell(1);
+bool fabric_proxy::worker::step(bool& over) {
   const std::lock_guard lock(mutex_);
   const bool any = engine_.step();
   const order wanted = order_.load(std::memory_order_relaxed);
@@ -129,21 +158,64 @@ bool fabric_proxy::step(bool& over) {
   return any;
 }
 
-void fabric_proxy::removed(std::uint32_t window) noexcept {
+void fabric_proxy::worker::removed(std::uint32_t window) noexcept {
   if (!made_in_.here()) return;  // a forked child has no thread, and its mutex may be locked for ever
   const deadline limit(std::chrono::seconds(2));
-  for (bool in_use = true; in_use;) {
+  for (bool in_use = true; in_use; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
     ++visitors_;
-    {
-      const std::lock_guard lock(mutex_);
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
       in_use = engine_.forget(window);
       if (in_use && limit.passed()) {
         engine_.take_away(window);
         in_use = false;
       }
+    } else if (limit.passed() && given_.ended()) {
+      in_use = false;  // the thread is stuck in the fabric
     }
     --visitors_;
-    if (in_use) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+fabric_proxy::fabric_proxy(memory_port& memory, settings given, std::shared_ptr<window_table> windows,
+                           std::unique_ptr<fabric> reached)
+    : worker_(std::make_shared<worker>(memory, std::move(given), std::move(windows), std::move(reached))) {}
+
+fabric_proxy::~fabric_proxy() {
+  worker_->tell(worker::order::finish);
+  join();
+}
+
+fabric_engine::card fabric_proxy::own_card() const { return worker_->engine().own_card(); }
+
+void fabric_proxy::connect(const std::vector<fabric_engine::card>& cards) { worker_->engine().connect(cards); }
+
+gin::context_record fabric_proxy::record(std::uint32_t index) const { return worker_->queues()[index]->record(); }
+
+void fabric_proxy::start() {
+  worker_->windows().add_watcher(*worker_);
+  thread_ = quiet_thread([own = worker_] { own->run(); });
+}
+
+void fabric_proxy::abandon() noexcept {
+  worker_->tell(worker::order::stop);
+  join();
+  for (const auto& queue : worker_->queues()) queue->abandon();
+}
+
+void fabric_proxy::join() noexcept {
+  if (!thread_.joinable()) return;
+  // A provider that shares memory with a process that was killed may wait for its locks for ever (shm of
+  // libfabric 1.17).
+  const clock::time_point since = clock::now();
+  while (!worker_->has_ended() && !worker_->is_stuck(since)) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  worker_->windows().remove_watcher(*worker_);
+  if (worker_->has_ended()) {
+    thread_.join();
+  } else {
+    worker_->leave_alone();
+    thread_.detach();
   }
 }
 
