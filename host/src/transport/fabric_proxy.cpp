@@ -67,10 +67,11 @@ class fabric_proxy::worker final : public window_table::watcher {
  public:
   enum class order : std::uint8_t { run, finish, stop };
 
-  worker(memory_port& memory, settings given, std::shared_ptr<window_table> windows, std::unique_ptr<fabric> reached)
-      : given_(std::move(given)),
+  worker(backend& devices, settings given, std::shared_ptr<window_table> windows, std::unique_ptr<fabric> reached)
+      : devices_(devices),
+        given_(std::move(given)),
         windows_(std::move(windows)),
-        queues_(make_queues(memory, words_, given_.device, given_.asked)),
+        queues_(make_queues(devices, words_, given_.device, given_.asked)),
         engine_({given_.rank, queues_, windows_, [this](const std::string& text) { fail(text); },
                  [this](const std::string& text) { report(text); }, given_.limit},
                 std::move(reached)) {}
@@ -90,10 +91,14 @@ class fabric_proxy::worker final : public window_table::watcher {
     is_left_alone_ = true;
   }
 
-  void run() noexcept;
+  void begin() noexcept {
+    devices_.as_other_processes([this] { run(); });
+    ended_ = true;
+  }
   void removed(std::uint32_t window) noexcept override;
 
  private:
+  void run() noexcept;
   /// Does what there is to do now; whether there was anything. Sets `over` when nothing will come any more.
   [[nodiscard]] bool step(bool& over);
   void fail(const std::string& text) const {
@@ -103,6 +108,7 @@ class fabric_proxy::worker final : public window_table::watcher {
     std::fprintf(stderr, "devcomm: rank %d: %s\n", given_.rank, text.c_str());
   }
 
+  network_port& devices_;
   const settings given_;
   std::shared_ptr<window_table> windows_;
   plain_words words_;
@@ -131,7 +137,6 @@ void fabric_proxy::worker::run() noexcept {
   } catch (const std::exception& problem) {
     fail("rank " + std::to_string(given_.rank) + ": the network's proxy failed: " + problem.what());
   }
-  ended_ = true;
 }
 
 bool fabric_proxy::worker::step(bool& over) {
@@ -176,9 +181,9 @@ void fabric_proxy::worker::removed(std::uint32_t window) noexcept {
   }
 }
 
-fabric_proxy::fabric_proxy(memory_port& memory, settings given, std::shared_ptr<window_table> windows,
+fabric_proxy::fabric_proxy(backend& devices, settings given, std::shared_ptr<window_table> windows,
                            std::unique_ptr<fabric> reached)
-    : worker_(std::make_shared<worker>(memory, std::move(given), std::move(windows), std::move(reached))) {}
+    : worker_(std::make_shared<worker>(devices, std::move(given), std::move(windows), std::move(reached))) {}
 
 fabric_proxy::~fabric_proxy() {
   worker_->tell(worker::order::finish);
@@ -193,7 +198,7 @@ gin::context_record fabric_proxy::record(std::uint32_t index) const { return wor
 
 void fabric_proxy::start() {
   worker_->windows().add_watcher(*worker_);
-  thread_ = quiet_thread([own = worker_] { own->run(); });
+  thread_ = quiet_thread([own = worker_] { own->begin(); });
 }
 
 void fabric_proxy::abandon() noexcept {

@@ -31,7 +31,7 @@ class fabric_proxy final : public network_proxy {
     std::function<bool()> ended;  ///< whether the kernels' waits have ended: nobody waits for what is left
   };
 
-  fabric_proxy(memory_port& memory, settings given, std::shared_ptr<window_table> windows,
+  fabric_proxy(backend& devices, settings given, std::shared_ptr<window_table> windows,
                std::unique_ptr<fabric> reached);
   /// Returns although the fabric may not: then the thread is left to itself, with all that it uses.
   ~fabric_proxy() override;

@@ -14,9 +14,8 @@ namespace devcomm::host::detail {
 /// For a proxy with a thread of its own. Host memory that kernels use is reached by ordinary atomic accesses.
 class plain_words final : public network_port {
  public:
-  void move(void* destination, const void* source, std::size_t bytes) override {
-    std::memmove(destination, source, bytes);
-  }
+  void fetch(void* own, const void* shared, std::size_t bytes) override { std::memcpy(own, shared, bytes); }
+  void deliver(void* shared, const void* own, std::size_t bytes) override { std::memcpy(shared, own, bytes); }
   [[nodiscard]] std::uint64_t load(const std::uint64_t* word) override {
     return std::atomic_ref(*const_cast<std::uint64_t*>(word)).load(std::memory_order_acquire);
   }

@@ -150,15 +150,15 @@ void proxy::capture(flight& one) {
   } else if (head.kind == operation_kind::put) {
     with_own_memory([&](const char* source) {
       one.data.resize(what.bytes);
-      devices_.move(one.data.data(), source, what.bytes);
+      devices_.fetch(one.data.data(), source, what.bytes);
     });
   } else if (head.kind == operation_kind::get) {
     with_remote_memory(one, [&](const char* source) {
       one.data.resize(what.bytes);
-      devices_.move(one.data.data(), source, what.bytes);
+      devices_.fetch(one.data.data(), source, what.bytes);
     });
     if (failed_) return;
-    with_own_memory([&](char* destination) { devices_.move(destination, one.data.data(), what.bytes); });
+    with_own_memory([&](char* destination) { devices_.deliver(destination, one.data.data(), what.bytes); });
   }
   if (failed_) return;
   complete(one);
@@ -175,7 +175,7 @@ void proxy::complete(flight& one) {
 }
 
 void proxy::arrive(flight& one) {
-  with_remote_memory(one, [&](char* destination) { devices_.move(destination, one.data.data(), one.data.size()); });
+  with_remote_memory(one, [&](char* destination) { devices_.deliver(destination, one.data.data(), one.data.size()); });
   one.data.clear();
   one.at = one.operation.head.change == signal_change::none ? stage::over : stage::arrived;
 }
