@@ -87,8 +87,8 @@ TEST_CASE("between processes a weak signal has the data of its put before it, fo
 TEST_CASE("large puts arrive whole, in pieces") {
   const std::string provider = any_provider();
   CAPTURE(provider);
-  CHECK(on_hosts(2, provider, shifts({{std::uint64_t{8} << 20, 0, 0}, {(std::uint64_t{8} << 20) + 13, 1, 3}})) ==
-        all_ok(2));
+  constexpr std::uint64_t large = DEVCOMM_TEST_LARGE;
+  CHECK(on_hosts(2, provider, shifts({{large, 0, 0}, {large + 13, 1, 3}})) == all_ok(2));
 }
 
 TEST_CASE("ranks of one process and of others reach each other alike") {
