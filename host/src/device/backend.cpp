@@ -25,6 +25,10 @@ std::unique_ptr<multicast_object> sharing_port::import_multicast_bytes(handle_ki
 
 capability network_port::network() { return {false, "this version has no network transport for these devices"}; }
 
+capability network_port::network_from_host() {
+  return {false, "this version has no network transport for memory of these devices"};
+}
+
 std::unique_ptr<companion> network_port::accompany(int, const std::function<bool(const choose_next&)>&) {
   no_network();
 }

@@ -226,6 +226,13 @@ class network_port {
   /// and does not throw.
   [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank,
                                                              const std::function<bool(const choose_next&)>& step);
+  /// From here on a thread of the host's, whose proxy serves ranks of several processes, stores to memory that kernels
+  /// wait for, as kernels of other processes do.
+  virtual void expect_other_processes() {}
+  /// Calls `work`, all that such a thread does: it is ordered with kernels by words that nobody but they see.
+  virtual void as_other_processes(const std::function<void()>& work) { work(); }
+  /// Whether such a thread can reach what kernels put and get: the memory of windows.
+  [[nodiscard]] virtual capability network_from_host();
   /// Copies memory that kernels write, of a device or of the host, to memory that only `step` uses. Done on return.
   virtual void fetch(void* own, const void* shared, std::size_t bytes);
   /// Copies the other way. Done on return, and kernels that acquire a later `store` see the bytes.

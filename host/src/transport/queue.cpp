@@ -2,12 +2,12 @@
 
 namespace devcomm::host::detail {
 
-network_queue::network_queue(backend& devices, int device, const network_request& asked)
-    : port_(devices),
+network_queue::network_queue(memory_port& memory, network_port& words, int device, const network_request& asked)
+    : port_(words),
       layout_{asked.peers, asked.signals, asked.counters},
       depth_(asked.depth),
-      memory_(devices.allocate_host(device,
-                                    asked.depth * sizeof(gin::descriptor) + layout_.words() * sizeof(std::uint64_t))),
+      memory_(memory.allocate_host(device,
+                                   asked.depth * sizeof(gin::descriptor) + layout_.words() * sizeof(std::uint64_t))),
       ring_(static_cast<gin::descriptor*>(memory_->data())),
       words_(reinterpret_cast<std::uint64_t*>(ring_ + depth_)),
       of_peer_(asked.peers) {}

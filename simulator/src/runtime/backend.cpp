@@ -342,6 +342,14 @@ class simulator_backend final : public host::detail::backend {
   }
 
   [[nodiscard]] host::capability network() override { return {true, "between the ranks of this process"}; }
+  void expect_other_processes() override { detail::host_port::note_shared_memory(); }
+  /// The race detector sees copies in libraries too, and knows no order between them and kernels.
+  void as_other_processes(const std::function<void()>& work) override {
+    if (!detail::sanitizer::exact()) return work();
+    const detail::sanitizer::unobserved hidden;
+    work();
+  }
+  [[nodiscard]] host::capability network_from_host() override { return {true, "memory of simulated GPUs"}; }
   [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
       int rank, const std::function<bool(const host::detail::choose_next&)>& step) override {
     return detail::accompany(rank, step);
