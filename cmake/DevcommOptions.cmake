@@ -22,6 +22,11 @@ set_property(CACHE DEVCOMM_ENABLE_LIBFABRIC PROPERTY STRINGS AUTO ON OFF)
 option(DEVCOMM_TESTS_AS_PTX "Make PTX for sm_90 of GPU tests and benchmarks, and no programs")
 mark_as_advanced(DEVCOMM_TESTS_AS_PTX)
 
+# What depends on the generation is in the seam, which a few examples cover for all: CI compiles the others for one.
+set(DEVCOMM_EXAMPLES_FOR "" CACHE STRING
+  "CUDA architectures of examples, but of those that stand for all; empty: those of CMAKE_CUDA_ARCHITECTURES")
+mark_as_advanced(DEVCOMM_EXAMPLES_FOR)
+
 set(DEVCOMM_SANITIZE "" CACHE STRING
   "Sanitizer for host code and simulated kernels: empty, thread, address (with undefined), or race (kernels only)")
 set_property(CACHE DEVCOMM_SANITIZE PROPERTY STRINGS "" thread address race)

@@ -103,8 +103,11 @@ function(devcomm_simulate target)
       "(DEVCOMM_BUILD_SIMULATOR)")
   endif()
 
-  # Of this file, and Python, also when a project calls this from outside the directory that added devcomm.
-  find_package(Python3 COMPONENTS Interpreter QUIET)
+  # Of this file, and Python, also when a project calls this from outside the directory that added devcomm. Each search
+  # starts Python a few times.
+  if(NOT Python3_Interpreter_FOUND)
+    find_package(Python3 COMPONENTS Interpreter QUIET)
+  endif()
   set(simulate_dir "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
   get_target_property(sources ${target} SOURCES)
   get_target_property(source_dir ${target} SOURCE_DIR)

@@ -76,6 +76,16 @@ DEVCOMM_DEVICE split_range split_at(uint64_t offset, uint64_t count) {
   return {head, packs, count - head - packs * per_pack};
 }
 
+/// Calls `each(first, elements)` for the elements beside the whole packs. A loop, as `each` is long.
+template <class Each>
+DEVCOMM_DEVICE void for_head_and_tail(const split_range& range, uint64_t count, const Each& each) {
+  DEVCOMM_UNROLL_BY(1)
+  for (int end = 0; end < 2; ++end) {
+    const uint64_t elements = end == 0 ? range.head : range.tail;
+    if (elements != 0) each(end == 0 ? 0 : count - range.tail, elements);
+  }
+}
+
 /// Calls `each(p)` for the packs of `packs` that fall to the calling thread, `InFlight` at a time, a row of 32 packs to
 /// each warp. `load(p)` returns what `each(p, value)` takes.
 template <int InFlight, class Group, class Load, class Each>
@@ -126,18 +136,19 @@ template <int InFlight, class T, class Mode, class Group>
 DEVCOMM_DEVICE void multicast_part(const Group& group, const T* input, const multimem::ptr<T, Mode>& output,
                                    uint64_t count) {
   const sym_ptr<T> place = output.place();
-  const split_range range = split_at<T>(place.offset, count);
-  if (!output.is_hardware()) return copy_to_members(group, input, place, count);
-  copy_to_members(group, input, place, range.head);
-  const T* const packs = input + range.head;
-  const collective::from_memory<T> source{packs, range.units * pack<T>::size};
-  for_each_pack<InFlight>(
-      group, {0, range.units}, [&](uint64_t p) { return source(p); },
-      [&](uint64_t p, const pack<T>& value) {
-        (output + static_cast<int64_t>(range.head + p * pack<T>::size)).store(value);
-      });
-  const uint64_t tail = count - range.tail;
-  copy_to_members(group, input + tail, place + static_cast<int64_t>(tail), range.tail);
+  const split_range range = output.is_hardware() ? split_at<T>(place.offset, count) : split_range{count, 0, 0};
+  if (output.is_hardware()) {
+    const auto to = output.known_hardware();
+    const collective::from_memory<T> source{input + range.head, range.units * pack<T>::size};
+    for_each_pack<InFlight>(
+        group, {0, range.units}, [&](uint64_t p) { return source(p); },
+        [&](uint64_t p, const pack<T>& value) {
+          (to + static_cast<int64_t>(range.head + p * pack<T>::size)).store(value);
+        });
+  }
+  for_head_and_tail(range, count, [&](uint64_t first, uint64_t elements) {
+    copy_to_members(group, input + first, place + static_cast<int64_t>(first), elements);
+  });
 }
 
 template <class T, class Operator>
@@ -219,28 +230,30 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
       (row * blocks + devcomm::detail::arch::block_rank()) * members + static_cast<uint64_t>(ranks.rank);
   const uint64_t all = threads / width * blocks * members;
   const auto place = [&](uint64_t p) { return static_cast<int64_t>(range.head + p * pack<T>::size); };
-  for (uint64_t r = self * width * InFlight; r < range.units; r += all * width * InFlight) {
-    pack<T> values[InFlight];
-    DEVCOMM_UNROLL
-    for (int u = 0; u < InFlight; ++u) {
-      const uint64_t p = r + static_cast<uint64_t>(u) * width + lane;
-      if (p < range.units) values[u] = devcomm::detail::load_reduced_pack<Operator>(from + place(p));
-    }
-    DEVCOMM_UNROLL
-    for (int u = 0; u < InFlight; ++u) {
-      const uint64_t p = r + static_cast<uint64_t>(u) * width + lane;
-      if (p < range.units) (to + place(p)).store(values[u]);
+  if (packed) {
+    const auto source = from.known_hardware();
+    const auto target = to.known_hardware();
+    for (uint64_t r = self * width * InFlight; r < range.units; r += all * width * InFlight) {
+      pack<T> values[InFlight];
+      DEVCOMM_UNROLL
+      for (int u = 0; u < InFlight; ++u) {
+        const uint64_t p = r + static_cast<uint64_t>(u) * width + lane;
+        if (p < range.units) values[u] = devcomm::detail::load_reduced_pack<Operator>(source + place(p));
+      }
+      DEVCOMM_UNROLL
+      for (int u = 0; u < InFlight; ++u) {
+        const uint64_t p = r + static_cast<uint64_t>(u) * width + lane;
+        if (p < range.units) (target + place(p)).store(values[u]);
+      }
     }
   }
   // What is left, or everything: a shard to each rank.
-  const auto by_hand = [&](uint64_t first, uint64_t elements) {
+  devcomm::detail::for_head_and_tail(range, count, [&](uint64_t first, uint64_t elements) {
     for_each_part_of_block<T>(shard_of(elements, ranks.size, ranks.rank), [&](slice part) {
       const auto begin = static_cast<int64_t>(first + part.begin);
       devcomm::detail::reduce_members_to_all<T>(group, input + begin, output + begin, part.size(), op);
     });
-  };
-  by_hand(0, range.head);
-  by_hand(count - range.tail, range.tail);
+  });
   devcomm::detail::fence_aliases(barrier, by_switch);
   barrier.sync(memory_order::acq_rel);
 }
@@ -262,23 +275,22 @@ DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, 
   for_each_part_of_block<T>(shard, [&](slice part) {
     const sym_ptr<T> first = input + static_cast<int64_t>(part.begin);
     T* const to = output + (part.begin - shard.begin);
-    if (!all.is_hardware()) {
-      devcomm::detail::reduce_members_to<T>(barrier.group(), first, to, part.size(), op);
-      return;
+    const auto range = all.is_hardware() ? devcomm::detail::split_at<T>(first.offset, part.size())
+                                         : devcomm::detail::split_range{part.size(), 0, 0};
+    if (all.is_hardware()) {
+      const auto from = all.known_hardware() + static_cast<int64_t>(part.begin + range.head);
+      const to_memory<T> rest{to + range.head, range.units * pack<T>::size};
+      devcomm::detail::for_each_pack<InFlight>(
+          barrier.group(), {0, range.units},
+          [&](uint64_t p) {
+            return devcomm::detail::load_reduced_pack<Operator>(from + static_cast<int64_t>(p * pack<T>::size));
+          },
+          [&](uint64_t p, const pack<T>& value) { rest(p, value); });
     }
-    const auto range = devcomm::detail::split_at<T>(first.offset, part.size());
-    devcomm::detail::reduce_members_to<T>(barrier.group(), first, to, range.head, op);
-    const to_memory<T> rest{to + range.head, range.units * pack<T>::size};
-    devcomm::detail::for_each_pack<InFlight>(
-        barrier.group(), {0, range.units},
-        [&](uint64_t p) {
-          return devcomm::detail::load_reduced_pack<Operator>(
-              all + static_cast<int64_t>(part.begin + range.head + p * pack<T>::size));
-        },
-        [&](uint64_t p, const pack<T>& value) { rest(p, value); });
-    const uint64_t tail = part.size() - range.tail;
-    devcomm::detail::reduce_members_to<T>(barrier.group(), first + static_cast<int64_t>(tail), to + tail, range.tail,
-                                          op);
+    devcomm::detail::for_head_and_tail(range, part.size(), [&](uint64_t begin, uint64_t elements) {
+      devcomm::detail::reduce_members_to<T>(barrier.group(), first + static_cast<int64_t>(begin), to + begin, elements,
+                                            op);
+    });
   });
   devcomm::detail::fence_aliases(barrier, all.is_hardware());
   barrier.sync(memory_order::acq_rel);

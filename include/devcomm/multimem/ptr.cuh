@@ -103,6 +103,13 @@ class ptr {
       return address_ != nullptr;
     }
   }
+  /// The same place for code that runs only where `is_hardware()`: its accesses are without the software that those of
+  /// `automatic` carry along, which in unrolled loops is most of the code.
+  DEVCOMM_DEVICE auto known_hardware() const {
+    DEVCOMM_ASSERT(is_hardware(),
+                   "known_hardware() is for a window that has a multicast address: ask is_hardware() first");
+    return ptr<T, devcomm::detail::conditional_t<is_software, software, hardware>>(memory_, offset_, address_);
+  }
   /// Ranks that an access reaches.
   DEVCOMM_DEVICE int members() const { return memory_.lsa_size; }
   /// The element on one member, and the window.
