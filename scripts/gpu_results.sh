@@ -297,7 +297,7 @@ part_collectives() {
 }
 
 part_moves() {
-  start_log moves "Exchange, all-to-all, with counts too, and ping-pong, beside NCCL; with a late rank"
+  start_log moves "Exchange, all-to-all, with counts too, groups of messages, and ping-pong, beside NCCL; with a late rank"
   local n operation rows
   for n in "${rank_counts[@]}"; do
     [ "$n" -ge 2 ] || continue
@@ -312,7 +312,7 @@ part_moves() {
       run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 64K -e 64M -f 32 --algo auto --place out --compare nccl --late 0,50
       run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 64K -e 64M -f 32 --algo auto --place out --compare nccl --jitter 20
     done
-    for operation in all_to_all_v ping_pong; do
+    for operation in all_to_all_v send_receive ping_pong; do
       run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 64M -f 16 --algo all --place out --compare nccl
     done
   done

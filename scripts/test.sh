@@ -52,6 +52,8 @@ wanted_any() {
 packages=(g++ cmake ninja-build)
 if wanted checks; then packages+=(clang-format-14 shellcheck); fi
 if wanted_any quick release race thread address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
+# GIN between processes.
+if wanted_any quick release compilers race thread address tidy; then packages+=(libfabric-dev); fi
 if wanted_any race thread address; then packages+=(lld); fi
 if wanted_any thread address tidy; then packages+=(clang libclang-rt-dev); fi
 if wanted tidy; then packages+=(libcatch2-dev clang-tidy python3); fi

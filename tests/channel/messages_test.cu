@@ -9,6 +9,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -41,17 +42,16 @@ struct planned {
 class post_office {
  public:
   explicit post_office(host::communicator& comm, std::uint32_t lanes, std::uint32_t slots = 2,
-                       std::uint32_t slot_bytes = 1024)
+                       std::uint32_t slot_bytes = 1024, std::uint32_t inline_bytes = 512)
       : comm_(comm), window_(comm.allocate(room)), outputs_(room), inputs_(room), table_(1024, 1), lanes_(lanes) {
     requirements needs = comm.requirements();
-    connections_ = needs.add(channel::connections{comm.lsa(), lanes, slots, slot_bytes});
+    connections_ = needs.add(channel::connections{comm.lsa(), lanes, slots, slot_bytes, inline_bytes});
     device_comm_.emplace(comm.create_device_comm(needs));
   }
 
   /// All counts of all connections, as if so many messages had gone through.
   void start_at(std::uint32_t count) {
-    const channel::connection_layout layout{connections_.count, connections_.members, connections_.slots,
-                                            connections_.slot_bytes};
+    const auto layout = connections_.layout;
     char* own = device_comm_->get().resources.local + connections_.offset;
     const auto set = [&](std::uint64_t at, std::uint32_t value) {
       check_cuda(cudaMemcpyAsync(own + at, &value, sizeof value, cudaMemcpyDefault, cudaStreamPerThread), "copy");
@@ -61,8 +61,8 @@ class post_office {
       for (std::uint32_t m = 0; m < connections_.members; ++m) {
         set(layout.sent(lane, m), count);
         for (const std::uint32_t last : {count - 1, count - 2}) {  // their numbers are one more
-          set(layout.ticket(lane, m, last) + sizeof(channel::message_ticket) - 4, last + 1);
-          set(layout.offer(lane, m, last) + sizeof(channel::message_offer) - 4, last + 1);
+          set_note<channel::message_ticket>(layout.ticket(lane, m, last), last + 1, set);
+          set_note<channel::message_offer>(layout.offer(lane, m, last), last + 1, set);
         }
         for (const auto way : {channel::direction::send, channel::direction::receive})
           for (std::uint32_t word = 0; word < 4; ++word) set(layout.state(lane, m, way) + word * 4, count);
@@ -70,6 +70,13 @@ class post_office {
     }
     test::finish("counts");
     comm_.barrier();
+  }
+
+  /// Its number, and the flags of its packets: the upper half of each 8 bytes.
+  template <class Note, class Set>
+  static void set_note(std::uint64_t at, std::uint32_t number, const Set& set) {
+    for (std::uint32_t half = 0; half < 2 * Note::words; ++half) set(at + half * 8 + 4, number);
+    set(at + offsetof(channel::posted_note<Note>, number), number);
   }
 
   /// Moves the messages of a plan; `random` shuffles this rank's list and says what goes into the window. Messages
@@ -157,11 +164,13 @@ std::vector<planned> random_plan(int ranks, int messages, std::mt19937& random) 
   return plan;
 }
 
-void check_rounds(int ranks, int messages, int rounds, std::uint32_t slots, std::uint32_t from) {
-  INFO(ranks << " ranks, " << messages << " messages, " << rounds << " rounds, " << slots << " slots, from " << from);
+void check_rounds(int ranks, int messages, int rounds, std::uint32_t slots, std::uint32_t from,
+                  std::uint32_t inline_bytes = 512) {
+  INFO(ranks << " ranks, " << messages << " messages, " << rounds << " rounds, " << slots << " slots, from " << from
+             << ", inline up to " << inline_bytes);
   test::on_ranks(ranks, [=](host::communicator& comm) {
     constexpr std::uint32_t lanes = 3;
-    post_office office(comm, lanes, slots);
+    post_office office(comm, lanes, slots, 1024, inline_bytes);
     if (from != 0) office.start_at(from);
     std::mt19937 all(static_cast<unsigned>(ranks * 1000 + messages));
     std::mt19937 own(static_cast<unsigned>(comm.rank()));
@@ -176,6 +185,11 @@ void check_rounds(int ranks, int messages, int rounds, std::uint32_t slots, std:
 TEST_CASE("messages of a group arrive whole for any number of ranks and any order of the lists") {
   for (const int ranks : test::is_watched ? std::vector{1, 2, 3, 4, 7} : test::rank_counts)
     check_rounds(ranks, test::is_watched ? 10 : 20, test::is_watched ? 2 : 3, 2, 0);
+}
+
+TEST_CASE("messages arrive whole whether none of them, some or all go inline") {
+  for (const std::uint32_t inline_bytes : {0u, 64u, 4096u, channel::connections::fit_inline})
+    check_rounds(test::ranks_that_meet(3), test::is_watched ? 10 : 30, 2, 2, 0, inline_bytes);
 }
 
 TEST_CASE("one slot suffices for all connections of a lane") {
@@ -457,8 +471,7 @@ namespace {
 /// Calls without time to wait, and the most pieces that one of them sent to the other rank.
 __global__ void transfer_at_once(device_comm comm, channel::connection_handle connections,
                                  const channel::message_list* list, std::uint32_t* most) {
-  const channel::connection_layout layout{connections.count, connections.members, connections.slots,
-                                          connections.slot_bytes};
+  const auto layout = connections.layout;
   const auto* state = reinterpret_cast<const channel::connection_state*>(
       comm.resources.local + connections.offset +
       layout.state(0, static_cast<std::uint32_t>(1 - comm.rank), channel::direction::send));
@@ -468,6 +481,7 @@ __global__ void transfer_at_once(device_comm comm, channel::connection_handle co
   status said = status::timeout;
   while (said == status::timeout) {
     said = session.transfer_for(*list, microseconds(0));
+    session.group().sync();
     const std::uint32_t now = state->pieces;
     session.group().sync();
     if (now - before > largest) largest = now - before;
@@ -495,7 +509,7 @@ TEST_CASE("a transfer whose time is over ends after a piece, however many are re
   test::on_ranks(2, [](host::communicator& comm) {
     constexpr std::size_t bytes = 8 * 1024;
     requirements needs = comm.requirements();
-    const auto connections = needs.add(channel::connections{comm.lsa(), 1, 4, 256});
+    const auto connections = needs.add(channel::connections{comm.lsa(), 1, 4, 256, 0});
     const auto device_comm = comm.create_device_comm(needs);
     const test::device_array<char> in(std::vector<char>(bytes, comm.rank() == 0 ? 'a' : 'b'));
     const test::device_array<char> out(bytes);

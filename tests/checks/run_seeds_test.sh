@@ -23,7 +23,7 @@ expect() { # STATUS TEXT OPTION... -- PROGRAM; TEXT '' is any
   expect 1 'odd 1' -- sh -c "$odd"
   expect 1 "-- to repeat: ONE='1 2' DEVCOMM_SIM_SEED=2 sh -c 'exit \$((DEVCOMM_SIM_SEED == 2))'" \
     --env ONE='1 2' -- sh -c 'exit $((DEVCOMM_SIM_SEED == 2))'
-  expect 1 '-- seed 1: did not end; stopped after the 1 s' --limit 1 -- sleep 20
+  expect 1 '-- seed 1: did not end; stopped after the 3 s' --limit 3 -- sleep 20
   expect 1 'of 8 seeds took the 1 s that all have together; the rest did not run' --limit 1 -- sh -c 'sleep 0.6; exit 0'
   expect 77 'no device' -- sh -c 'echo no device; exit 77'
 
@@ -32,7 +32,7 @@ expect() { # STATUS TEXT OPTION... -- PROGRAM; TEXT '' is any
   expect 1 '-- expected at least 8' --fails-with odd --at-least all -- sh -c "$odd"
   expect 1 '-- expected at least 1' --fails-with odd -- true
   expect 1 "with no text that matches 'odd [1-4]': 5 7" --fails-with 'odd [1-4]' -- sh -c "$odd"
-  expect 1 "with no text that matches 'anything'" --fails-with anything --limit 1 -- sh -c 'echo anything; sleep 20'
+  expect 1 "with no text that matches 'anything'" --fails-with anything --limit 3 -- sh -c 'echo anything; sleep 20'
 
   expect 0 'ended by signal 11' --fails-with 'ended by signal 11' --at-least all -- sh -c 'kill -SEGV $$'
 

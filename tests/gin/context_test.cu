@@ -2,6 +2,7 @@
 // lines of the table in gin/context.cuh and docs/gin.md.
 #include <devcomm/devcomm.cuh>
 
+#include "context_kernels.cuh"
 #include "support/ranks.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -14,64 +15,7 @@
 #include <vector>
 
 using namespace devcomm;
-
-namespace {
-
-constexpr unsigned threads = 64;
-
-launch_config blocks_of(unsigned blocks) { return {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}; }
-
-/// What byte `i` of a message from `rank` is in `round`.
-__host__ __device__ constexpr unsigned char byte_of(int rank, std::uint32_t round, std::uint64_t i) {
-  return static_cast<unsigned char>(static_cast<std::uint64_t>(rank) * 41 + round * 13u + i * 7 + i / 251);
-}
-
-/// Counts, over all threads, the bytes of a message that are wrong.
-__device__ std::uint32_t wrong_bytes(const char* at, std::uint64_t bytes, int rank, std::uint32_t round) {
-  std::uint32_t wrong = 0;
-  for (std::uint64_t i = threadIdx.x; i < bytes; i += blockDim.x)
-    wrong += static_cast<unsigned char>(at[i]) != byte_of(rank, round, i) ? 1u : 0u;
-  return wrong;
-}
-__device__ void write_bytes(char* at, std::uint64_t bytes, int rank, std::uint32_t round) {
-  for (std::uint64_t i = threadIdx.x; i < bytes; i += blockDim.x) at[i] = static_cast<char>(byte_of(rank, round, i));
-}
-
-struct message {
-  std::uint64_t bytes;
-  std::uint64_t source;       // offset in the block's part of the window
-  std::uint64_t destination;  // likewise
-};
-
-/// Each block has a context, and in the windows a part of `part` bytes. Around the ring: a put with a signal to the
-/// next rank; once its own has come, a credit back, without which the next round does not begin.
-__global__ void shift(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
-                      std::uint64_t part, message what, std::uint32_t first, std::uint32_t rounds,
-                      std::uint32_t* wrong) {
-  gin::context net{block{}, comm, contexts, blockIdx.x};
-  const int next = (comm.rank + 1) % comm.size;
-  const int previous = (comm.rank + comm.size - 1) % comm.size;
-  const auto own = static_cast<std::int64_t>(blockIdx.x * part);
-  const sym_ptr<char> source = in + own + static_cast<std::int64_t>(what.source);
-  const sym_ptr<char> destination = out + own + static_cast<std::int64_t>(what.destination);
-  for (std::uint32_t round = first; round < first + rounds; ++round) {
-    write_bytes(source.local(), what.bytes, comm.rank, round);
-    net.put(next, destination, source, what.bytes, gin::signal_add{0, 1, gin::strength::weak});
-    net.wait_signal(0, round + 1);
-    wrong[blockIdx.x * threads + threadIdx.x] += wrong_bytes(destination.local(), what.bytes, previous, round);
-    net.signal(previous, gin::signal_add{1});
-    net.flush();  // the source is written again
-    net.wait_signal(1, round + 1);
-  }
-}
-
-void require_none(const test::device_array<std::uint32_t>& wrong, const std::string& where) {
-  const std::vector<std::uint32_t> values = wrong.read();
-  for (std::size_t i = 0; i < values.size(); ++i)
-    test::require(values[i] == 0, [&] { return where + ": thread " + std::to_string(i) + " found wrong values"; });
-}
-
-}  // namespace
+using namespace gin_test;
 
 TEST_CASE("a weak signal has the data of its put before it, for any size and alignment, launch after launch") {
   for (const int ranks : test::rank_counts) {
@@ -99,32 +43,6 @@ TEST_CASE("a weak signal has the data of its put before it, for any size and ali
   }
 }
 
-namespace {
-
-/// Many puts to each rank and one strong signal; posted by one thread a message, in a queue that is much too short.
-__global__ void scatter_and_signal(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> in,
-                                   sym_ptr<std::uint32_t> out, std::uint32_t messages, std::uint32_t* wrong) {
-  for (std::uint32_t i = threadIdx.x; i < messages; i += blockDim.x)
-    in.local()[i] = 1000u * static_cast<std::uint32_t>(comm.rank) + i;
-  __syncthreads();
-  gin::context net{block{}, comm, contexts, 0};
-  for (int peer = 0; peer < comm.size; ++peer) {
-    {
-      gin::context mine{thread{}, comm, contexts, 0};
-      for (std::uint32_t i = threadIdx.x; i < messages; i += blockDim.x) {
-        const auto at = static_cast<std::int64_t>(i);
-        mine.put(peer, out + (static_cast<std::int64_t>(comm.rank) * messages + at), in + at, 1);
-      }
-    }
-    net.signal(peer, gin::signal_add{0});
-  }
-  net.wait_signal(0, static_cast<std::uint64_t>(comm.size));
-  for (std::uint32_t i = threadIdx.x; i < messages * static_cast<std::uint32_t>(comm.size); i += blockDim.x)
-    wrong[threadIdx.x] += out.local()[i] != 1000u * (i / messages) + i % messages ? 1u : 0u;
-}
-
-}  // namespace
-
 TEST_CASE("a strong signal has all earlier puts of its context to that peer before it, also where the queue is full") {
   for (const int ranks : {1, 2, 3}) {
     INFO(ranks << " ranks");
@@ -146,33 +64,6 @@ TEST_CASE("a strong signal has all earlier puts of its context to that peer befo
   }
 }
 
-namespace {
-
-__global__ void get_from_all(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
-                             std::uint64_t bytes, bool by_counter, std::uint32_t* wrong) {
-  gin::context net{block{}, comm, contexts, 0};
-  write_bytes(in.local(), bytes, comm.rank, 0);
-  for (int peer = 0; peer < comm.size; ++peer) net.signal(peer, gin::signal_add{0});
-  net.wait_signal(0, static_cast<std::uint64_t>(comm.size));  // all have written
-  for (int peer = 0; peer < comm.size; ++peer) {
-    const sym_ptr<char> mine = out + static_cast<std::int64_t>(static_cast<std::uint64_t>(peer) * bytes);
-    if (by_counter) {
-      net.get(peer, mine, in, bytes, gin::counter_increment{1});
-    } else {
-      net.get(peer, mine, in, bytes);
-    }
-  }
-  if (by_counter) {
-    net.wait_counter(1, static_cast<std::uint64_t>(comm.size));
-  } else {
-    for (int peer = 0; peer < comm.size; ++peer) net.flush(peer);
-  }
-  for (int peer = 0; peer < comm.size; ++peer)
-    wrong[threadIdx.x] += wrong_bytes(out.local() + static_cast<std::uint64_t>(peer) * bytes, bytes, peer, 0);
-}
-
-}  // namespace
-
 TEST_CASE("what a get brought is there after a flush of its peer, or by its counter") {
   for (const bool by_counter : {false, true}) {
     INFO((by_counter ? "by counter" : "by flush"));
@@ -193,55 +84,6 @@ TEST_CASE("what a get brought is there after a flush of its peer, or by its coun
     });
   }
 }
-
-namespace {
-
-/// Values of all sizes, signals that are set, added to, read and reset. `wrong` counts by thread.
-__global__ void set_and_reset(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint64_t> words,
-                              std::uint32_t* wrong) {
-  gin::context net{block{}, comm, contexts, 0};
-  const int next = (comm.rank + 1) % comm.size;
-  const int previous = (comm.rank + comm.size - 1) % comm.size;
-  const auto from = static_cast<std::uint64_t>(previous);
-  const auto me = static_cast<std::uint64_t>(comm.rank);
-  const auto expect = [&](bool right) { wrong[threadIdx.x] += right ? 0u : 1u; };
-
-  net.put_value(next, words, me + 11);
-  net.put_value(next, sym_ptr<std::uint32_t>{words.memory, words.offset + 8}, static_cast<std::uint32_t>(me + 22));
-  net.put_value(next, sym_ptr<char>{words.memory, words.offset + 13}, static_cast<char>(me + 33));
-  net.signal(next, gin::signal_set{0, 500});
-  net.wait_signal(0, 500);
-  expect(net.read_signal(0) == 500);
-  expect(words.local()[0] == from + 11);
-  expect(reinterpret_cast<const std::uint32_t*>(words.local())[2] == static_cast<std::uint32_t>(from + 22));
-  expect(reinterpret_cast<const char*>(words.local())[12] == 0);
-  expect(reinterpret_cast<const char*>(words.local())[13] == static_cast<char>(from + 33));
-
-  net.reset_signal(0);
-  expect(net.read_signal(0) == 0);
-  net.signal(previous, gin::signal_add{1});  // the next rank may go on
-  net.wait_signal(1, 1);
-  net.signal(next, gin::signal_set{0, 7});
-  net.wait_signal(0, 7);
-  expect(net.read_signal(0) == 7);
-
-  // A signal may go down, and a wait knows it by what it is now.
-  net.signal(previous, gin::signal_add{1});
-  net.wait_signal(1, 2);
-  net.signal(next, gin::signal_set{0, 2});
-  net.signal(next, gin::signal_add{3});
-  net.wait_signal(3, 1);
-  expect(net.read_signal(0) == 2);
-  expect(net.wait_signal_for(0, 5, microseconds(2)) == status::timeout);
-
-  // Strong signals of one context to one peer take effect in order: the last value stays.
-  for (std::uint64_t value = 1; value <= 20; ++value) net.signal(next, gin::signal_set{2, value});
-  net.signal(next, gin::signal_add{3});
-  net.wait_signal(3, 2);
-  expect(net.read_signal(2) == 20);
-}
-
-}  // namespace
 
 TEST_CASE("values carry their bytes and no more, and signals can be set, added to and reset") {
   for (const int ranks : {1, 2, 3}) {
@@ -359,18 +201,6 @@ TEST_CASE("waits for signals time out, for a limit of their own without a record
       },
       impatient);
 }
-
-namespace {
-
-__global__ void put_to_next(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
-                            status* outcome) {
-  gin::context net{block{}, comm, contexts, 0};
-  net.put((comm.rank + 1) % comm.size, out, in, 64, gin::signal_add{0});
-  net.wait_signal(0, 1);
-  outcome[threadIdx.x] = net.agree();
-}
-
-}  // namespace
 
 TEST_CASE("an operation on a window that is gone ends the waits, and says which and why") {
   test::on_ranks(2, [](host::communicator& comm) {

@@ -29,7 +29,11 @@ void warn_of_secret(const std::string& warning, int rank) {
 
 bool launched_by_environment() { return detail::read_launcher(detail::process_variables()).has_value(); }
 
-process_environment read_process_environment() { return require_launcher(detail::process_variables()); }
+process_environment read_process_environment() {
+  const detail::launched_process process = require_launcher(detail::process_variables());
+  const process_environment& without_job = process;
+  return without_job;
+}
 
 std::shared_ptr<bootstrap> environment_bootstrap(std::chrono::milliseconds limit) {
   const detail::environment variables = detail::process_variables();

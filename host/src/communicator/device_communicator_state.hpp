@@ -7,7 +7,7 @@
 
 #include "diagnostics/watched_waits.hpp"
 #include "memory/window_state.hpp"
-#include "transport/proxy.hpp"
+#include "transport/network_proxy.hpp"
 #include "util/process_stamp.hpp"
 #include "util/unwinding.hpp"
 
@@ -53,7 +53,7 @@ class device_communicator::state {
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched
   detail::window_state resources_;
-  std::unique_ptr<detail::proxy> proxy_;  // null where no context was asked for
+  std::unique_ptr<detail::network_proxy> proxy_;  // null where no context was asked for
   std::unique_ptr<detail::live_objects::entry> entry_;
 };
 

@@ -25,9 +25,17 @@ std::unique_ptr<multicast_object> sharing_port::import_multicast_bytes(handle_ki
 
 capability network_port::network() { return {false, "this version has no network transport for these devices"}; }
 
-std::unique_ptr<companion> network_port::accompany(int, std::function<bool(const choose_next&)>) { no_network(); }
+capability network_port::network_from_host() {
+  return {false, "this version has no network transport for memory of these devices"};
+}
 
-void network_port::move(void*, const void*, std::size_t) { no_network(); }
+std::unique_ptr<companion> network_port::accompany(int, const std::function<bool(const choose_next&)>&) {
+  no_network();
+}
+
+void network_port::fetch(void*, const void*, std::size_t) { no_network(); }
+
+void network_port::deliver(void*, const void*, std::size_t) { no_network(); }
 
 std::uint64_t network_port::load(const std::uint64_t*) { no_network(); }
 

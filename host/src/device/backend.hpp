@@ -222,12 +222,21 @@ class network_port {
   /// Whether the ranks of one process can put to each other here.
   [[nodiscard]] virtual capability network();
   /// Calls `step` of `rank` again and again while kernels run on any device. It does a part of its work, whichever it
-  /// is told to choose where several could be next, and returns whether there was any. It calls only the next three,
+  /// is told to choose where several could be next, and returns whether there was any. It calls only the next four,
   /// and does not throw.
-  [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank, std::function<bool(const choose_next&)> step);
-  /// Moves bytes between memories of this process, those of devices included. They have been moved on return, and
-  /// kernels that acquire a later `store` see them.
-  virtual void move(void* destination, const void* source, std::size_t bytes);
+  [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank,
+                                                             const std::function<bool(const choose_next&)>& step);
+  /// From here on a thread of the host's, whose proxy serves ranks of several processes, stores to memory that kernels
+  /// wait for, as kernels of other processes do.
+  virtual void expect_other_processes() {}
+  /// Calls `work`, all that such a thread does: it is ordered with kernels by words that nobody but they see.
+  virtual void as_other_processes(const std::function<void()>& work) { work(); }
+  /// Whether such a thread can reach what kernels put and get: the memory of windows.
+  [[nodiscard]] virtual capability network_from_host();
+  /// Copies memory that kernels write, of a device or of the host, to memory that only `step` uses. Done on return.
+  virtual void fetch(void* own, const void* shared, std::size_t bytes);
+  /// Copies the other way. Done on return, and kernels that acquire a later `store` see the bytes.
+  virtual void deliver(void* shared, const void* own, std::size_t bytes);
   /// A word of host memory that kernels store: acquires.
   [[nodiscard]] virtual std::uint64_t load(const std::uint64_t* word);
   /// One that kernels load: releases.

@@ -102,7 +102,6 @@ class allocation_steps {
       parts.push_back({state.window.lsa_pointer(member), bytes_, rounded_, lsa_.world_rank(member)});
     }
     state.label = context_.devices.label(state.name, parts);
-    state.listing = context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name});
     return state;
   }
 
@@ -172,6 +171,8 @@ class allocation_steps {
       state.window.base = space_->base();
       state.window.local = space_->base() + static_cast<std::size_t>(lsa_.rank) * stride;
       context_.devices.zero(context_.device, state.window.local, rounded_, context_.agree.limit_of_work());
+      // Before the ranks meet: the first that goes on may put to the others at once.
+      state.listing = context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name});
     });
     state.window.stride = stride;
   }

@@ -96,13 +96,14 @@ window_state register_window(rank_context& context, const std::string& call, voi
     state.table = context.devices.allocate_device(context.device, table_bytes);
     context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes,
                          context.agree.limit_of_work());
+    state.window.local = static_cast<char*>(local);
+    // Before the ranks meet: the first that goes on may put to the others at once.
+    state.listing = context.window_ids->list(state.window.id, {state.window.local, bytes, state.name});
   });
   state.window.table = reinterpret_cast<char* const*>(state.table->data());
-  state.window.local = static_cast<char*>(local);
   state.multimem.reason =
       "registered memory comes from cudaMalloc, which cannot be bound to a multicast object; use allocate";
   state.label = context.devices.label(state.name, parts);
-  state.listing = context.window_ids->list(state.window.id, {state.window.local, bytes, state.name});
   state.handle_type = context.handle == handle_kind::none ? "same process" : "CUDA IPC";
   return state;
 }

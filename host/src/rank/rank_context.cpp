@@ -387,13 +387,13 @@ capability rank_context::whole_lines() const {
   return answer;
 }
 
-capability rank_context::network_of_world() const {
-  for (int other = 0; other < size(); ++other) {
-    if (same_process(other)) continue;
-    return {false, "this version has no transport between processes, and rank " + std::to_string(other) +
-                       " is in another one than rank " + std::to_string(rank())};
-  }
-  return devices.network();
+capability rank_context::network_of_world() {
+  const std::optional<std::string> named = wanted_provider(process_variables());
+  if (!named && local_ranks.size() == static_cast<std::size_t>(size())) return devices.network();
+  provider = named.value_or(default_provider);
+  if (capability reached = devices.network_from_host(); !reached.available) return reached;
+  if (capability built = libfabric_support(); !built.available) return built;
+  return {true, "libfabric's provider " + provider + ", which is opened with the first contexts"};
 }
 
 capability rank_context::multicast_of_team() const {

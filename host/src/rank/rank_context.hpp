@@ -37,6 +37,8 @@ struct rank_context {
   [[nodiscard]] int rank() const noexcept { return agree.rank(); }
   [[nodiscard]] int size() const noexcept { return agree.size(); }
   [[nodiscard]] bool same_process(int other) const;
+  /// Whether all ranks are on this rank's host.
+  [[nodiscard]] bool is_one_host() const noexcept { return !watches_; }
   /// For steps in which the members of an LSA team exchange something.
   [[nodiscard]] agreement::group_name name_of_lsa() const;
 
@@ -55,6 +57,7 @@ struct rank_context {
   handle_kind handle = handle_kind::none;
   std::size_t granularity = 0;  ///< the largest of all ranks' devices
   host::properties properties;
+  std::string provider;  ///< libfabric's, which GIN needs here; empty: all ranks are in this process
   std::shared_ptr<abort_state> aborts;
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators
@@ -106,7 +109,7 @@ struct rank_context {
   void choose_handle();
   [[nodiscard]] capability whole_lines() const;
   [[nodiscard]] capability multicast_of_team() const;
-  [[nodiscard]] capability network_of_world() const;
+  [[nodiscard]] capability network_of_world();
   [[nodiscard]] capability ipc_of_team() const;
   [[nodiscard]] capability own_device() const;
 };

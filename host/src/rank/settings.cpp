@@ -58,6 +58,24 @@ std::string multicast_forbidden(const environment& variables) {
   return {};
 }
 
+std::optional<std::string> wanted_provider(const environment& variables) {
+  const auto text = variables("DEVCOMM_GIN_PROVIDER");
+  if (text && text->empty()) {
+    reject_variable("DEVCOMM_GIN_PROVIDER", *text, "the name of a provider of libfabric, such as tcp;ofi_rxm or shm");
+  }
+  return text;
+}
+
+capability libfabric_support() {
+#ifdef DEVCOMM_HAVE_LIBFABRIC
+  return {true, "libfabric"};
+#else
+  return {false,
+          "there are ranks in other processes, which are reached by libfabric, and this library was built without it; "
+          "install libfabric 1.17 or newer with its headers (Debian and Ubuntu: libfabric-dev) and configure again"};
+#endif
+}
+
 std::string ll128_forbidden(const environment& variables) {
   const auto text = variables("DEVCOMM_LL128_ENABLE");
   return text && *text == "0" ? "DEVCOMM_LL128_ENABLE is 0" : std::string();

@@ -7,6 +7,7 @@
 #include "device/backend.hpp"
 #include "util/environment.hpp"
 
+#include <optional>
 #include <string>
 
 namespace devcomm::host::detail {
@@ -26,5 +27,12 @@ namespace devcomm::host::detail {
 [[nodiscard]] std::string multicast_forbidden(const environment& variables);
 /// The same for LL128: "DEVCOMM_LL128_ENABLE is 0".
 [[nodiscard]] std::string ll128_forbidden(const environment& variables);
+
+/// libfabric's provider for GIN: `DEVCOMM_GIN_PROVIDER`, or nothing where it is unset.
+[[nodiscard]] std::optional<std::string> wanted_provider(const environment& variables);
+/// The one that is taken where none is named.
+inline constexpr const char* default_provider = "tcp;ofi_rxm";
+/// Whether this library was built with libfabric; the reason says how to have that.
+[[nodiscard]] capability libfabric_support();
 
 }  // namespace devcomm::host::detail

@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace devcomm::host::detail {
 
@@ -19,6 +21,24 @@ class window_table : public std::enable_shared_from_this<window_table> {
     std::size_t bytes;
     std::string name;  ///< "window 'weights'"
   };
+
+  /// Who is told of windows that are no longer there, before their memory is freed.
+  class watcher {
+   public:
+    virtual void removed(std::uint32_t id) noexcept = 0;
+
+   protected:
+    ~watcher() = default;
+  };
+  void add_watcher(watcher& told) {
+    const std::lock_guard lock(watchers_mutex_);
+    watchers_.push_back(&told);
+  }
+  /// On return it is not told of anything any more.
+  void remove_watcher(watcher& told) noexcept {
+    const std::lock_guard lock(watchers_mutex_);
+    std::erase(watchers_, &told);
+  }
 
   /// Keeps a window in the table while it lives.
   class listing {
@@ -51,10 +71,17 @@ class window_table : public std::enable_shared_from_this<window_table> {
 
  private:
   void remove(std::uint32_t id) {
-    const std::lock_guard lock(mutex_);
-    entries_.erase(id);
+    {
+      const std::lock_guard lock(mutex_);
+      entries_.erase(id);
+    }
+    // Not with the other mutex, which watchers lock inside of their own.
+    const std::lock_guard lock(watchers_mutex_);
+    for (watcher* const each : watchers_) each->removed(id);
   }
 
+  std::mutex watchers_mutex_;
+  std::vector<watcher*> watchers_;
   mutable std::mutex mutex_;
   std::map<std::uint32_t, entry> entries_;
 };

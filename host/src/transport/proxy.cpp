@@ -1,5 +1,7 @@
 #include "transport/proxy.hpp"
 
+#include "transport/operation_text.hpp"
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -12,16 +14,6 @@ using gin::signal_change;
 using gin::strength;
 
 bool moves_to_peer(operation_kind kind) { return kind == operation_kind::put || kind == operation_kind::put_value; }
-
-const char* name_of(operation_kind kind) {
-  switch (kind) {
-    case operation_kind::put: return "put";
-    case operation_kind::put_value: return "put of a value";
-    case operation_kind::get: return "get";
-    case operation_kind::signal: return "signal";
-  }
-  return "unknown operation";
-}
 
 std::uint32_t lower(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
 std::uint32_t upper(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
@@ -37,7 +29,7 @@ proxy::proxy(backend& devices, int device, int rank, const network_request& aske
       windows_(std::move(windows)),
       fail_(std::move(fail)) {
   for (std::uint32_t i = 0; i < asked.contexts; ++i) {
-    queues_.push_back(std::make_unique<network_queue>(devices, device, asked));
+    queues_.push_back(std::make_unique<network_queue>(devices, devices, device, asked));
   }
 }
 
@@ -109,15 +101,8 @@ bool proxy::can_advance(const flight& one) const {
 void proxy::take(std::uint32_t context) {
   flights_.push_back({context, queues_[context]->take(), stage::begun, {}});
   const flight& one = flights_.back();
-  const gin::descriptor_head& head = one.operation.head;
-  const gin::queue_layout& layout = queues_[context]->layout();
-  if (head.peer >= layout.peers) {
-    fail(one, "there is no such rank");
-  } else if (head.change != signal_change::none && lower(one.operation.what.actions) >= layout.signals) {
-    fail(one, "there is no signal " + std::to_string(lower(one.operation.what.actions)));
-  } else if (head.counts && upper(one.operation.what.actions) >= layout.counters) {
-    fail(one, "there is no counter " + std::to_string(upper(one.operation.what.actions)));
-  }
+  const std::string why = why_impossible(one.operation, queues_[context]->layout());
+  if (!why.empty()) fail(one, why);
 }
 
 void proxy::advance(flight& one) {
@@ -137,14 +122,10 @@ void proxy::with_memory(const flight& one, const window_table& windows, std::uin
     if (offset <= memory.bytes && bytes <= memory.bytes - offset) {
       use(memory.local + offset);
     } else {
-      fail(one, std::to_string(bytes) + " bytes from byte " + std::to_string(offset) + " on run past the end of " +
-                    memory.name + ", which has " + std::to_string(memory.bytes));
+      fail(one, text_of_overrun(bytes, offset, memory.name, memory.bytes));
     }
   });
-  if (!found) {
-    fail(one, whose + " has no window " + std::to_string(window) +
-                  " (any more): keep the owner until all is flushed and has arrived");
-  }
+  if (!found) fail(one, text_of_missing_window(whose, window));
 }
 
 template <class Use>
@@ -169,15 +150,15 @@ void proxy::capture(flight& one) {
   } else if (head.kind == operation_kind::put) {
     with_own_memory([&](const char* source) {
       one.data.resize(what.bytes);
-      devices_.move(one.data.data(), source, what.bytes);
+      devices_.fetch(one.data.data(), source, what.bytes);
     });
   } else if (head.kind == operation_kind::get) {
     with_remote_memory(one, [&](const char* source) {
       one.data.resize(what.bytes);
-      devices_.move(one.data.data(), source, what.bytes);
+      devices_.fetch(one.data.data(), source, what.bytes);
     });
     if (failed_) return;
-    with_own_memory([&](char* destination) { devices_.move(destination, one.data.data(), what.bytes); });
+    with_own_memory([&](char* destination) { devices_.deliver(destination, one.data.data(), what.bytes); });
   }
   if (failed_) return;
   complete(one);
@@ -194,7 +175,7 @@ void proxy::complete(flight& one) {
 }
 
 void proxy::arrive(flight& one) {
-  with_remote_memory(one, [&](char* destination) { devices_.move(destination, one.data.data(), one.data.size()); });
+  with_remote_memory(one, [&](char* destination) { devices_.deliver(destination, one.data.data(), one.data.size()); });
   one.data.clear();
   one.at = one.operation.head.change == signal_change::none ? stage::over : stage::arrived;
 }
@@ -218,14 +199,7 @@ void proxy::change_signal(flight& one) {
 void proxy::fail(const flight& one, const std::string& why) {
   if (failed_) return;
   failed_ = true;
-  fail_(text(one) + ": " + why);
-}
-
-std::string proxy::text(const flight& one) const {
-  const gin::descriptor_head& head = one.operation.head;
-  const char* const way = head.kind == operation_kind::get ? " from rank " : " to rank ";
-  return "rank " + std::to_string(rank_) + ": " + name_of(head.kind) + way + std::to_string(head.peer) +
-         " in context " + std::to_string(one.context);
+  fail_(text_of_operation(rank_, one.context, one.operation.head) + ": " + why);
 }
 
 }  // namespace devcomm::host::detail

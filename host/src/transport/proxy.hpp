@@ -1,5 +1,5 @@
 /// \file proxy.hpp
-/// Does what kernels of one rank post to the contexts of a device communicator.
+/// Does what kernels of one rank post to the contexts of a device communicator, where all ranks are in this process.
 ///
 /// An operation goes through steps, and the steps of different operations in any order that the contract of
 /// `gin::context` allows: the source is read, which completes it on this rank; the data arrives; the signal changes. A
@@ -11,6 +11,7 @@
 
 #include "device/backend.hpp"
 #include "rank/window_table.hpp"
+#include "transport/network_proxy.hpp"
 #include "transport/process_network.hpp"
 #include "transport/queue.hpp"
 
@@ -25,22 +26,19 @@
 
 namespace devcomm::host::detail {
 
-class proxy {
+class proxy final : public network_proxy {
  public:
   /// `fail` is told of the first operation that cannot be done, and ends the rank's waits; none is done after it.
   proxy(backend& devices, int device, int rank, const network_request& asked, std::shared_ptr<process_network> network,
         std::shared_ptr<const window_table> windows, std::function<void(const std::string&)> fail);
   /// Ends when all that was posted is done.
-  ~proxy();
+  ~proxy() override;
   proxy(const proxy&) = delete;
   proxy& operator=(const proxy&) = delete;
 
-  /// Of context `index`, for kernels.
-  [[nodiscard]] gin::context_record record(std::uint32_t index) const { return queues_[index]->record(); }
-  /// From here on peers reach this rank, and what is posted is done.
-  void start();
-  /// Kernels may use the queues for ever: ends at once, without freeing them.
-  void abandon() noexcept;
+  [[nodiscard]] gin::context_record record(std::uint32_t index) const override { return queues_[index]->record(); }
+  void start() override;
+  void abandon() noexcept override;
 
  private:
   enum class stage : std::uint8_t {
@@ -74,7 +72,6 @@ class proxy {
   template <class Use>
   void with_remote_memory(const flight& one, const Use& use);
   void fail(const flight& one, const std::string& why);
-  [[nodiscard]] std::string text(const flight& one) const;
 
   static constexpr std::size_t most_in_flight = 64;  ///< of all contexts; what is posted beyond stays in the rings
 

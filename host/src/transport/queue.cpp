@@ -2,12 +2,12 @@
 
 namespace devcomm::host::detail {
 
-network_queue::network_queue(backend& devices, int device, const network_request& asked)
-    : port_(devices),
+network_queue::network_queue(memory_port& memory, network_port& words, int device, const network_request& asked)
+    : port_(words),
       layout_{asked.peers, asked.signals, asked.counters},
       depth_(asked.depth),
-      memory_(devices.allocate_host(device,
-                                    asked.depth * sizeof(gin::descriptor) + layout_.words() * sizeof(std::uint64_t))),
+      memory_(memory.allocate_host(device,
+                                   asked.depth * sizeof(gin::descriptor) + layout_.words() * sizeof(std::uint64_t))),
       ring_(static_cast<gin::descriptor*>(memory_->data())),
       words_(reinterpret_cast<std::uint64_t*>(ring_ + depth_)),
       of_peer_(asked.peers) {}
@@ -27,7 +27,7 @@ bool network_queue::has_next() const {
 posted_operation network_queue::take() {
   posted_operation taken{};
   taken.number = all_.next;
-  port_.move(&taken.what, ring_ + (taken.number & (depth_ - 1)), sizeof taken.what);
+  port_.fetch(&taken.what, ring_ + (taken.number & (depth_ - 1)), sizeof taken.what);
   taken.head = gin::descriptor_head::unpack(taken.what.head);
   all_.numbers.insert(taken.number);
   all_.next = taken.number + 1;

@@ -25,7 +25,8 @@ struct posted_operation {
 /// The ring and the words of one context, in host memory, and which of its operations are complete.
 class network_queue {
  public:
-  network_queue(backend& devices, int device, const network_request& asked);
+  /// What kernels store and load goes through `words`.
+  network_queue(memory_port& memory, network_port& words, int device, const network_request& asked);
 
   /// What kernels find at the start of the context's part of the resource window.
   [[nodiscard]] gin::context_record record() const;

@@ -33,6 +33,8 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_NVLS_ENABLE", "host library", "0: multicast is not available, as with `NCCL_NVLS_ENABLE`"},
     {"DEVCOMM_LL128_ENABLE", "host library", "0: LL128 mailboxes are not available"},
     {"DEVCOMM_ALL_REDUCE_PLAN", "host library", "file with the measured times that `plan_all_reduce` uses"},
+    {"DEVCOMM_GIN_PROVIDER", "host library",
+     "libfabric's provider for GIN: `tcp;ofi_rxm` (the default between processes), `shm`"},
     {"DEVCOMM_WATCHDOG_AFTER", "watchdog", "seconds that a wait lasts before it is reported"},
     {"DEVCOMM_WATCHDOG_SIGNAL", "watchdog", "1: report on SIGUSR1 too"},
     {"DEVCOMM_SIM_SEED", "simulator", "which schedule runs"},

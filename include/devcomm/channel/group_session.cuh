@@ -5,6 +5,7 @@
 
 #include <devcomm/assert.hpp>
 #include <devcomm/channel/detail/connection_end.cuh>
+#include <devcomm/channel/detail/posted_note.cuh>
 #include <devcomm/channel/messages.hpp>
 #include <devcomm/data/copy.cuh>
 #include <devcomm/detail/agree.cuh>
@@ -32,8 +33,9 @@ DEVCOMM_DEVICE inline lane lane_of_block() {
 /// sends and receives into one call: with the send in one call and the receive in the next, each waits for the other. A
 /// rank's messages to itself, which must match within one call, are copied.
 ///
-/// What a rank receives into a window (`message::receive` with a `sym_ptr`) the sender stores there itself; the lists
-/// of both name the window. What it receives elsewhere goes through slots of its pool.
+/// Short parts of messages travel with the sender's offer, see `connections::inline_bytes`. Of longer ones, what a rank
+/// receives into a window (`message::receive` with a `sym_ptr`) the sender stores there itself; the lists of both name
+/// the window. What it receives elsewhere goes through slots of its pool.
 ///
 /// *Blocks*: all lanes of a rank call `transfer` with the same list; each moves its part of each message. What a lane
 /// received is visible to its group when the call returns, and to the grid after its end or a sync of it. What is sent
@@ -57,7 +59,8 @@ class group_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
 
   using step = devcomm::detail::connection_step;
-  using end = devcomm::detail::connection_end;
+  using sender = devcomm::detail::sending_connection;
+  using receiver = devcomm::detail::receiving_connection;
 
  public:
   using handle = connection_handle;
@@ -132,97 +135,133 @@ class group_session {
               comm.resources.base,        connections_.offset, false};
     };
   }
-  /// Directions of connections: two for each member.
-  DEVCOMM_DEVICE uint32_t directions() const { return 2 * static_cast<uint32_t>(members_.size); }
   DEVCOMM_DEVICE bool any(bool predicate) const { return devcomm::detail::any(group_, predicate, here().outcome()); }
-  /// Calls `action(connection, end)` for this thread's.
+  DEVCOMM_DEVICE uint32_t member_count() const { return static_cast<uint32_t>(members_.size); }
+  /// Whether more than one thread serves peers.
+  DEVCOMM_DEVICE bool many_serve() const { return member_count() > 2 && group_.size() > 1; }
+
+  /// Calls `action(peer)` for each of this thread's.
   template <class Action>
-  DEVCOMM_DEVICE void for_each_own(const devcomm::detail::connection_lane& at, const message_list& list,
-                                   const Action& action) const {
+  DEVCOMM_DEVICE void for_each_own(const Action& action) const {
     DEVCOMM_UNROLL_BY(1)
-    for (uint32_t c = group_.thread_rank(); c < directions(); c += group_.size()) {
-      if (static_cast<int>(devcomm::detail::connection_lane::peer_of(c)) == members_.rank) continue;
-      end one(at, list, c);
-      action(c, one);
-    }
+    for (uint32_t peer = group_.thread_rank(); peer < member_count(); peer += group_.size())
+      if (static_cast<int>(peer) != members_.rank) action(peer);
+  }
+  /// The same with both directions of its connection, `action(end)`, as they are in memory.
+  template <class Action>
+  DEVCOMM_DEVICE void for_each_end(const devcomm::detail::connection_lane& at, const message_list& list,
+                                   const Action& action) const {
+    for_each_own([&](uint32_t peer) {
+      action(sender(at, list, peer, *at.state(peer, direction::send)));
+      action(receiver(at, list, peer, *at.state(peer, direction::receive)));
+    });
   }
 
   DEVCOMM_DEVICE status run(const message_list& list, devcomm::detail::deadline limit) {
     devcomm::detail::arch::call_session(id(), devcomm::detail::session_call::transfer);
     const trace_span traced = trace({"messages", span_kind::copy});
     const uint64_t start = limit.own ? devcomm::detail::arch::global_time() : 0;
+    const auto is_late = [&] { return limit.own && any(devcomm::detail::arch::global_time() - start >= limit.budget); };
     if (!open_) begin(list);
+    status outcome = status::success;
     while (!dead_) {
       const look found = look_around(list, limit, start);
-      if (any(failure_ != status::success)) return die();
-      if (copy_pieces(list)) {
-        if (limit.own && any(devcomm::detail::arch::global_time() - start >= limit.budget)) return status::timeout;
-        continue;
+      if (any(failure_ != status::success)) {
+        die();
+        break;
+      }
+      if (copy_pieces(list) || copy_more_of_own(list)) {
+        if (!is_late()) continue;
+        outcome = status::timeout;
+        break;
       }
       if (!any(found.is_busy)) {
         open_ = false;
-        if (lane_.index == 0) count_for_others(list);
-        return status::success;
+        if (lane_.index == 0) count_for_others();
+        break;
       }
-      if (any(found.timed_out)) return status::timeout;
+      if (any(found.timed_out)) {
+        outcome = status::timeout;
+        break;
+      }
     }
-    return agree();
+    return dead_ ? agree() : outcome;
   }
 
   DEVCOMM_DEVICE void begin(const message_list& list) {
     const devcomm::detail::connection_lane at = here();
-    open_ = true;
-    over_ = group_.thread_rank() >= directions();
+    open_ = fresh_ = over_ = true;
     group_.sync();
-    check(list);
-    for_each_own(at, list, [](uint32_t, end& one) { one.rewind(); });
+    const bool has_own = check(list);
+    for_each_end(at, list, [](auto one) { one.rewind(); });
+    for_each_own([&](uint32_t) { over_ = false; });
+    sending_ = receiving_ = {nullptr, 0, true};
     if (group_.thread_rank() == 0) {
       clear(at.mask(0));
       clear(at.mask(1));
     }
-    if (any(failure_ != status::success)) {
-      static_cast<void>(die());
-      return;
-    }
-    copy_own(list);
+    own_ = {};
+    if (any(has_own)) begin_own(list);
+    if (any(failure_ != status::success)) die();
   }
   DEVCOMM_DEVICE void clear(uint32_t* mask) const {
     using devcomm::detail::arch::store;
-    const connection_layout layout = here().layout();
-    for (uint32_t w = 0; w < layout.mask_words(); ++w) store<memory_order::relaxed, scope::device>(mask + w, 0u);
+    const uint32_t words = connections_.layout.mask_words();
+    for (uint32_t w = 0; w < words; ++w) store<memory_order::relaxed, scope::device>(mask + w, 0u);
   }
 
-  /// Whether each message names a member, and a window that the list has.
-  DEVCOMM_DEVICE void check(const message_list& list) {
+  /// Whether each message names a member, and a window that the list has. Returns whether one that this thread looked
+  /// at is to or from the rank itself.
+  DEVCOMM_DEVICE bool check(const message_list& list) {
+    bool has_own = false;
     for (uint32_t i = group_.thread_rank(); i < list.count; i += group_.size()) {
       const message& m = list.messages[i];
-      bool has_window = m.window == 0 || m.peer == members_.rank;
+      const bool own = m.peer == members_.rank;
+      has_own = has_own || own;
+      bool has_window = m.window == 0 || own;
       for (uint32_t w = 0; w < list.window_count; ++w) has_window = has_window || list.windows[w].id + 1 == m.window;
       if (m.peer >= 0 && m.peer < members_.size && has_window) continue;
       if (failure_ == status::success)
         failure_ = devcomm::detail::report_message(home_, m.way, i, -1, {m.bytes, lane_.count, 0}, {0, 0, 0});
     }
+    return has_own;
   }
 
-  /// This lane's part of what the rank sends to itself.
-  DEVCOMM_DEVICE void copy_own(const message_list& list) {
-    const auto next = [&](uint32_t i, direction way) {
-      while (i < list.count && (list.messages[i].peer != members_.rank || list.messages[i].way != way)) ++i;
-      return i;
-    };
+  /// What the rank sends to itself: a send and the receive of it in the list, and how far this lane is with them.
+  struct own_message {
+    uint32_t send, receive;
+    uint32_t number;  ///< of those before it
+    uint64_t at;      ///< first byte that is left
+    uint64_t end;     ///< of this lane's part
+    uint64_t left;    ///< of this lane's parts of all
+  };
+  DEVCOMM_DEVICE uint32_t next_own(const message_list& list, uint32_t i, direction way) const {
+    while (i < list.count && (list.messages[i].peer != members_.rank || list.messages[i].way != way)) ++i;
+    return i;
+  }
+  DEVCOMM_DEVICE message_part own_part(uint64_t bytes, uint32_t number) const {
+    return part_of_lane(bytes, members_.rank, members_.rank, members_.size, number, lane_.index, lane_.count);
+  }
+  /// Compares the sizes of all, and finds how many bytes there are.
+  DEVCOMM_DEVICE void begin_own(const message_list& list) {
     uint32_t number = 0;
-    uint32_t s = next(0, direction::send);
-    uint32_t r = next(0, direction::receive);
-    for (; s < list.count && r < list.count; s = next(s + 1, direction::send), r = next(r + 1, direction::receive)) {
-      const message& from = list.messages[s];
-      const message& to = list.messages[r];
-      if (from.bytes != to.bytes) {
-        fail_own(direction::receive, r, to.bytes, from.bytes);
+    uint32_t s = next_own(list, 0, direction::send);
+    uint32_t r = next_own(list, 0, direction::receive);
+    own_ = {s, r, 0, 0, 0, 0};
+    while (s < list.count && r < list.count) {
+      const uint64_t bytes = list.messages[s].bytes;
+      if (bytes != list.messages[r].bytes) {
+        fail_own(direction::receive, r, list.messages[r].bytes, bytes);
         return;
       }
-      const message_part part =
-          part_of_lane(from.bytes, members_.rank, members_.rank, members_.size, number++, lane_.index, lane_.count);
-      copy_bytes(to.data + part.begin, from.data + part.begin, part.end - part.begin);
+      const message_part part = own_part(bytes, number);
+      if (number++ == 0) {
+        own_.at = part.begin;
+        own_.end = part.end;
+      }
+      own_.left += part.end - part.begin;
+      s = next_own(list, s + 1, direction::send);
+      r = next_own(list, r + 1, direction::receive);
     }
     if (s < list.count) fail_own(direction::send, s, list.messages[s].bytes, no_such_message);
     if (r < list.count) fail_own(direction::receive, r, list.messages[r].bytes, no_such_message);
@@ -232,123 +271,233 @@ class group_session {
       failure_ = devcomm::detail::report_message(home_, way, index, home_->comm.rank, {mine, lane_.count, 0},
                                                  {other, lane_.count, 0});
   }
-  DEVCOMM_DEVICE void copy_bytes(char* to, const char* from, uint64_t bytes) const {
-    copy(group_, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
+  /// Copies up to `most` bytes of it; whether there were any left.
+  DEVCOMM_DEVICE bool copy_own(const message_list& list, uint64_t most) {
+    if (own_.left == 0) return false;
+    while (most != 0 && own_.left != 0) {
+      while (own_.at == own_.end) {
+        own_.send = next_own(list, own_.send + 1, direction::send);
+        own_.receive = next_own(list, own_.receive + 1, direction::receive);
+        const message_part part = own_part(list.messages[own_.send].bytes, ++own_.number);
+        own_.at = part.begin;
+        own_.end = part.end;
+      }
+      const uint64_t bytes = own_.end - own_.at < most ? own_.end - own_.at : most;
+      copy_bytes(group_, list.messages[own_.receive].data + own_.at, list.messages[own_.send].data + own_.at, bytes);
+      own_.at += bytes;
+      own_.left -= bytes;
+      most -= bytes;
+    }
+    return true;
   }
+  /// While nothing else is to be copied. Synchronises the group, as `copy_pieces` does.
+  DEVCOMM_DEVICE bool copy_more_of_own(const message_list& list) {
+    if (!copy_own(list, unhurried())) return false;
+    group_.sync();
+    return true;
+  }
+  /// Out of line, so that its loops have all registers, which the states of connections fill.
+  DEVCOMM_DEVICE DEVCOMM_NOINLINE static void copy_bytes(Group group, char* to, const char* from, uint64_t bytes) {
+    copy(group, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
+  }
+  /// Bytes that a group copies in some µs, a multiple of all units.
+  DEVCOMM_DEVICE uint64_t unhurried() const { return uint64_t{group_.size()} * 256; }
 
   struct look {
     bool is_busy;    ///< a message that this thread serves is left
     bool timed_out;  ///< a deadline of the caller's own
   };
 
-  /// Serves this thread's connections until the group has something to do: a piece to copy, or the end of the list on
-  /// one of them, which another thread may have found.
+  /// Serves this thread's connections until the group has something to do: a piece to copy, which another thread may
+  /// have found. The first look at a list does not wait, nor does one while the rank has something of its own to copy.
   DEVCOMM_DEVICE look look_around(const message_list& list, devcomm::detail::deadline limit, uint64_t start) {
-    using devcomm::detail::arch::fetch_or;
     using devcomm::detail::arch::load;
     const devcomm::detail::connection_lane at = here();
-    ++pass_;
+    const uint32_t pass = ++pass_;
+    const bool many = many_serve();
+    const bool at_once = fresh_ || own_.left != 0;
+    const bool one_each = member_count() <= group_.size();  // else what is awaited is looked for again each time
+    fresh_ = false;
     bool is_busy = false;
     bool timed_out = false;
-    bool moved = false;                       // pieces that need no copy
-    uint32_t awaited = group_.thread_rank();  // one of this thread that waits
+    bool moved = false;  // pieces that need no copy
     // Before this thread waits for the others, which may be in the same warp, and poll this word.
-    const auto end_look = [&] { devcomm::detail::arch::store<memory_order::relaxed, scope::device>(at.wake(), pass_); };
+    const auto end_look = [&] {
+      if (many) devcomm::detail::arch::store<memory_order::relaxed, scope::device>(at.wake(), pass);
+    };
     const auto ready = [&] {
-      bool stop = load<memory_order::relaxed, scope::device>(at.wake()) == pass_ || failure_ != status::success;
+      const bool woken = many && load<memory_order::relaxed, scope::device>(at.wake()) == pass;
+      bool stop = at_once;
       is_busy = false;
-      for_each_own(at, list, [&](uint32_t c, end& one) {
-        const uint32_t before = one.pieces();
-        const step found = one.advance(failure_);
-        moved = moved || one.pieces() != before;
-        switch (found) {
-          case step::over: return;
-          case step::waiting: awaited = c; break;
-          case step::failed: stop = true; break;
-          case step::copy:
-            stop = true;
-            fetch_or<memory_order::relaxed, scope::device>(at.mask(pass_ % 2) + c / 32, 1u << c % 32);
-            break;
-        }
-        is_busy = true;
+      for_each_own([&](uint32_t peer) {
+        if (!one_each) sending_ = receiving_ = {nullptr, 0, true};
+        const bool sends = sending_.is_due();
+        const bool receives = receiving_.is_due();
+        if (sends) serve<sender>(at, list, peer, sending_, moved, stop);
+        if (receives) serve<receiver>(at, list, peer, receiving_, moved, stop);
+        is_busy = is_busy || sending_.is_busy || receiving_.is_busy;
       });
-      stop = stop || !is_busy;
       if (stop) end_look();
-      return stop;
+      return stop || woken || !is_busy;
     };
     if (limit.own) {
       const uint64_t passed = devcomm::detail::arch::global_time() - start;
       limit.budget = passed < limit.budget ? limit.budget - passed : 0;
     }
-    const auto wait = [&] { return end(at, list, awaited).wait(); };
-    const auto label = [&]() -> devcomm::detail::wait_label {
-      const devcomm::detail::awaited_word w = wait();
-      return {w.what,    w.index,        home_->comm.rank, w.peer, w.expected, limit.nanoseconds(*home_),
-              limit.own, w.expected - 1, w.index,          0,      w.offset,   w.condition};
-    };
+    const auto label = [&] { return label_of(awaited_of_own(at, list), limit); };
     if (!over_ && failure_ == status::success) {
       devcomm::detail::poll<1>(home_, limit, label, ready, [&](status failure) {
         end_look();
         timed_out = failure == status::timeout && limit.own;
         if (timed_out || (failure == status::timeout && moved)) return;  // the next look has the whole timeout
-        failure_ = failure;
-        const devcomm::detail::awaited_word w = wait();
-        devcomm::detail::report(home_, failure, w, w.expected - 1);
+        fail_wait(failure, awaited_of_own(at, list));
       });
     }
     over_ = !is_busy;
     return {is_busy, timed_out};
   }
+  /// What this thread knows of a direction of its connection.
+  struct served : devcomm::detail::connection_watch {
+    bool is_busy;  ///< a message of the list is left
+
+    DEVCOMM_DEVICE bool is_due() const {
+      if (!is_busy || this->word == nullptr) return is_busy;
+      const uint32_t seen = devcomm::detail::arch::load<memory_order::relaxed, scope::system>(this->word);
+      return static_cast<int32_t>(seen - this->due) >= 0;
+    }
+  };
+  /// Does for a direction what can be done. `stop`: the group is to copy a piece, or it has failed.
+  template <class End>
+  DEVCOMM_DEVICE void serve(const devcomm::detail::connection_lane& at, const message_list& list, uint32_t peer,
+                            served& how, bool& moved, bool& stop) {
+    connection_state state = *at.state(peer, End::way);
+    End one(at, list, peer, state);
+    const uint32_t before = one.pieces();
+    const step found = one.advance(failure_);
+    *at.state(peer, End::way) = state;
+    how = {one.watch(), found != step::over};
+    moved = moved || one.pieces() != before;
+    stop = stop || found == step::copy || found == step::failed;
+    if (found == step::copy)
+      devcomm::detail::arch::fetch_or<memory_order::relaxed, scope::device>(at.mask(pass_ % 2) + one.number() / 32,
+                                                                            1u << one.number() % 32);
+  }
+  /// Something that this thread waits for.
+  DEVCOMM_DEVICE devcomm::detail::awaited_word awaited_of_own(const devcomm::detail::connection_lane& at,
+                                                              const message_list& list) const {
+    devcomm::detail::awaited_word awaited{};
+    for_each_end(at, list, [&](const auto& one) {
+      if (one.is_open()) awaited = one.wait();
+    });
+    return awaited;
+  }
+  DEVCOMM_DEVICE devcomm::detail::wait_label label_of(const devcomm::detail::awaited_word& w,
+                                                      devcomm::detail::deadline limit) const {
+    return {w.what,    w.index,        home_->comm.rank, w.peer, w.expected, limit.nanoseconds(*home_),
+            limit.own, w.expected - 1, w.index,          0,      w.offset,   w.condition};
+  }
+  DEVCOMM_DEVICE void fail_wait(status failure, const devcomm::detail::awaited_word& awaited) {
+    failure_ = failure;
+    devcomm::detail::report(home_, failure, awaited, awaited.expected - 1);
+  }
 
   /// Copies the pieces that threads have found in this pass; whether there were any. Synchronises the group then.
   DEVCOMM_DEVICE bool copy_pieces(const message_list& list) {
     const devcomm::detail::connection_lane at = here();
-    const connection_layout layout = at.layout();
+    const uint32_t words = connections_.layout.mask_words();
     const uint32_t* mask = at.mask(pass_ % 2);
     bool copied = false;
-    for (uint32_t w = 0; w < layout.mask_words(); ++w) {
+    for (uint32_t w = 0; w < words; ++w) {
       uint32_t bits = mask[w];  // complete since the vote
       copied = copied || bits != 0;
-      for (uint32_t c = w * 32; bits != 0; ++c, bits >>= 1) {
-        if ((bits & 1) == 0) continue;
-        const connection_state& state = *at.state(c);
-        copy_bytes(state.to, state.from, state.bytes);
-      }
+      for (uint32_t c = w * 32; bits != 0; ++c, bits >>= 1)
+        if ((bits & 1) != 0) copy_piece(list, *at.piece(c), c);
     }
     if (group_.thread_rank() == 0) clear(at.mask((pass_ + 1) % 2));
     if (!copied) return false;
-    group_.sync();
-    for_each_own(at, list, [&](uint32_t c, end& one) {
-      const uint32_t bits = mask[c / 32];
-      if ((bits >> c % 32 & 1) != 0) one.end_copy();
+    if (any(failure_ != status::success)) {  // packets that never came
+      die();
+      return true;
+    }
+    for_each_end(at, list, [&](auto one) {
+      if ((mask[one.number() / 32] >> one.number() % 32 & 1) != 0) one.end_copy();
     });
     return true;
   }
+  /// One piece; `number` is that of its direction. With a long one goes, in turns, what the rank has for itself: the
+  /// links and this GPU's memory then work at the same time.
+  DEVCOMM_DEVICE void copy_piece(const message_list& list, const connection_piece& piece, uint32_t number) {
+    if (piece.flag != 0) {
+      if (number % 2 == static_cast<uint32_t>(direction::send)) {
+        devcomm::detail::send_inline(group_, piece);
+      } else {
+        receive_inline(piece, number / 2);
+      }
+      return;
+    }
+    const uint64_t turn = unhurried();
+    uint64_t own_turn = 0;
+    if (own_.left != 0 && piece.bytes > turn) {
+      const uint64_t own = (own_.left / ((piece.bytes + turn - 1) / turn) + 255) / 256 * 256;
+      own_turn = own < 4 * turn ? own : 4 * turn;  // the peer waits for the piece
+    }
+    for (uint64_t done = 0; done < piece.bytes; done += turn) {
+      copy_bytes(group_, piece.to + done, piece.from + done, piece.bytes - done < turn ? piece.bytes - done : turn);
+      if (done + turn < piece.bytes) static_cast<void>(copy_own(list, own_turn));
+    }
+  }
+  /// The packets were stored before the offer, so a wait for them is short, and has the communicator's timeout.
+  DEVCOMM_DEVICE void receive_inline(const connection_piece& piece, uint32_t peer) {
+    const devcomm::detail::awaited_word awaited{operation::message_receive,
+                                                piece.index,
+                                                members_.world_rank(static_cast<int>(peer)),
+                                                wait_condition::piece_sent,
+                                                0,
+                                                uint64_t{piece.number} + 1,
+                                                lane_.index,
+                                                connections_.offset};
+    const devcomm::detail::deadline limit{false, 0};
+    devcomm::detail::receive_inline(group_, piece, [&](const auto& ready) {
+      bool arrived = true;
+      devcomm::detail::poll<1>(
+          home_, limit, [&] { return label_of(awaited, limit); }, ready,
+          [&](status failure) {
+            arrived = false;
+            fail_wait(failure, awaited);
+          });
+      return arrived;
+    });
+  }
 
   /// Lanes that this call leaves out have the same number of the next message, by which lanes share it out.
-  DEVCOMM_DEVICE void count_for_others(const message_list& list) const {
+  DEVCOMM_DEVICE void count_for_others() const {
+    if (lane_.count == connections_.count) return;
     const devcomm::detail::connection_lane at = here();
-    for (uint32_t l = lane_.count; l < connections_.count; ++l) {
-      const devcomm::detail::connection_lane other{home_->comm, members_, connections_, {l, connections_.count}};
-      for_each_own(at, list, [&](uint32_t c, end&) { other.state(c)->messages = at.state(c)->messages; });
-    }
+    const uint64_t lane_bytes = connections_.layout.state(1, 0, direction::send) - connections_.layout.states;
+    for_each_own([&](uint32_t peer) {
+      for (const direction way : {direction::send, direction::receive}) {
+        const connection_state* mine = at.state(peer, way);
+        const uint32_t messages = mine->messages;
+        auto* other = reinterpret_cast<char*>(at.state(peer, way)) + lane_.count * lane_bytes;
+        for (uint32_t l = lane_.count; l < connections_.count; ++l, other += lane_bytes)
+          reinterpret_cast<connection_state*>(other)->messages = messages;
+      }
+    });
   }
 
   /// What is under way ends here: connections are between two messages in no later session of this rank.
   DEVCOMM_DEVICE void give_up() const {
-    const message_list none{};
-    for_each_own(here(), none, [&](uint32_t, const end& one) {
+    for_each_end(here(), message_list{}, [&](const auto& one) {
       if (!one.is_open()) return;
       const devcomm::detail::awaited_word w = one.wait();
       devcomm::detail::report(home_, status::timeout, w, w.expected - 1);
     });
   }
 
-  /// The whole group knows of a failure.
-  DEVCOMM_DEVICE status die() {
+  /// The whole group knows of a failure; `agree` says of which.
+  DEVCOMM_DEVICE void die() {
     dead_ = true;
     if (failure_ == status::success) failure_ = status::aborted;
-    return agree();
   }
 
   Group group_;
@@ -357,9 +506,13 @@ class group_session {
   connection_handle connections_;
   lane lane_;
   uint32_t pass_;
+  served sending_{};  // to the peer that this thread serves
+  served receiving_{};
+  own_message own_{};
   status failure_ = status::success;  // of this thread
   bool dead_ = false;                 // the whole group knows of a failure
   bool open_ = false;                 // a list is under way
+  bool fresh_ = false;                // nobody has looked at it
   bool over_ = false;                 // this thread serves no message that is left of it
 };
 

@@ -9,6 +9,13 @@
 #include <devcomm/team.hpp>
 #include <devcomm/window.hpp>
 
+namespace devcomm::detail {
+
+/// Bytes of a message that a lane moves, where it has as many.
+inline constexpr uint32_t least_part = 4096;
+
+}  // namespace devcomm::detail
+
 namespace devcomm::channel {
 
 enum class direction : uint32_t { send, receive };
@@ -62,12 +69,6 @@ struct lane {
   uint32_t count;  ///< the same on all ranks
 };
 
-/// Connections of one team. Plain data; pass it to the kernel.
-struct connection_handle : resource_handle {
-  uint32_t slots;       ///< of the pool of each lane
-  uint32_t slot_bytes;  ///< a multiple of 128
-};
-
 /// In place of a peer's number of bytes, in a failure record: the window that it receives into is not in this rank's
 /// list, or there is no message to match.
 inline constexpr uint64_t no_such_window = ~uint64_t{0};
@@ -78,22 +79,33 @@ struct message_offer {
   uint64_t bytes;
   uint32_t lanes;
   uint32_t message;  ///< number of the message in its connection
-  uint32_t reserved;
-  uint32_t number;  ///< one more than the part's, stored last
+
+  static constexpr uint32_t words = 2;
 };
 
-/// What a receiver tells a sender: where to store the next piece of a message.
+/// What a receiver tells a sender: where to store the next piece of a message, or that it has an inline one.
 struct message_ticket {
   uint64_t bytes;   ///< of the whole message
   uint64_t offset;  ///< in the window, or of a slot from the handle's offset on
   uint32_t window;  ///< 1 more than its id; 0: a slot of the receiver's pool
   uint32_t lanes;
   uint32_t message;  ///< number of the message in its connection
-  uint32_t number;   ///< one more than the piece's, stored last
+  uint32_t reserved;
+
+  static constexpr uint32_t words = 4;
+};
+
+/// An offer or a ticket as it travels: in packets of 8 bytes, each with its flag as in `lsa::ll_session`, which need no
+/// order among them. Both the flags and `number` are one more than the number of the part, or of the piece.
+template <class Note>
+struct alignas(16) posted_note {
+  char packets[Note::words * 16];
+  uint32_t number;
+  uint32_t reserved[3];
 };
 
 /// What a rank keeps of one direction of a connection in one lane. Used by one group alone.
-struct connection_state {
+struct alignas(16) connection_state {
   // Between groups of messages. They wrap around.
   uint32_t messages;  ///< of the connection, in all lanes
   uint32_t parts;     ///< of messages, in this lane
@@ -103,88 +115,146 @@ struct connection_state {
   uint32_t next;     ///< message of the list to look at
   uint32_t current;  ///< message of the list that is under way
   uint32_t stage;
-  uint32_t first;  ///< piece of the part
-  uint64_t begin;  ///< of the part, in bytes of the message
+  uint32_t window;  ///< of the message
+  uint64_t length;  ///< of the message
+  uint64_t begin;   ///< of the part, in bytes of the message
   uint64_t end;
   uint64_t at;     ///< first byte that has not been moved
-  uint64_t bytes;  ///< that the group is to copy
-  const char* from;
-  char* to;
-  uint32_t slots[2];  ///< of the pieces that have a ticket
-  uint32_t peer;      ///< 1 more than its world rank; 0 before the first group
-  uint32_t reserved[9];
+  char* data;      ///< this rank's first byte of the message
+  uint32_t slots;  ///< of the pieces that have a ticket: of the even one, and 16 bits higher of the odd one
+  uint32_t peer;   ///< 1 more than its world rank; 0 before the first group
 };
 
-static_assert(sizeof(connection_state) == 128, "see connection_layout::state");
+/// What a group is to copy for one direction of a connection.
+struct alignas(16) connection_piece {
+  const char* from;
+  char* to;
+  uint64_t bytes;
+  uint32_t flag;    ///< of the packets that it goes in; 0: it goes as it is
+  uint32_t index;   ///< of the message in the list
+  uint32_t number;  ///< of the piece in its connection
+  uint32_t reserved;
+};
+
+static_assert(sizeof(connection_state) + sizeof(connection_piece) == 128, "see connection_layout::state");
 
 /// Where the parts of the connections of `members` ranks are on every rank, in bytes from the handle's offset. Lanes
-/// share nothing.
+/// share nothing. The starts are computed once, by the host: a thread that serves connections has no time to.
 struct connection_layout {
   uint32_t lanes;
   uint32_t members;
-  uint32_t slots;
-  uint32_t slot_bytes;
+  uint32_t slots;         ///< of the pool of each lane
+  uint32_t slot_bytes;    ///< a multiple of 128
+  uint32_t inline_bytes;  ///< a multiple of 64; 0: nothing goes inline
+  uint32_t own_bytes;     ///< of a lane
+  uint64_t states, tickets, offers, sents, inlines, pools;
+  uint64_t bytes;  ///< of all
+
+  DEVCOMM_HOST_DEVICE static constexpr connection_layout of(uint32_t lanes, uint32_t members, uint32_t slots,
+                                                            uint32_t slot_bytes, uint32_t inline_bytes) {
+    using devcomm::detail::whole_lines;
+    const uint64_t connections = uint64_t{lanes} * members;
+    connection_layout made{lanes, members, slots, slot_bytes, inline_bytes, 0, 0, 0, 0, 0, 0, 0, 0};
+    made.own_bytes = static_cast<uint32_t>(whole_lines(16 + uint64_t{2} * made.mask_words() * sizeof(uint32_t)));
+    made.states = uint64_t{lanes} * made.own_bytes;
+    made.tickets = made.states + connections * 2 * 128;
+    made.offers = made.tickets + connections * 2 * sizeof(posted_note<message_ticket>);
+    made.sents = made.offers + connections * 2 * sizeof(posted_note<message_offer>);
+    made.inlines = whole_lines(made.sents + connections * 16);
+    made.pools = made.inlines + connections * 2 * inline_bytes;
+    made.bytes = made.pools + uint64_t{lanes} * slots * slot_bytes;
+    return made;
+  }
 
   /// Words of a set of connections: two bits for each member.
   DEVCOMM_HOST_DEVICE constexpr uint32_t mask_words() const { return (2 * members + 31) / 32; }
 
   /// This rank's words: `wake`, `outcome`, the pool's slots in use, and two sets of connections.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t own(uint32_t lane) const { return lane * own_bytes(); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t own(uint32_t lane) const { return uint64_t{lane} * own_bytes; }
   DEVCOMM_HOST_DEVICE constexpr uint64_t mask(uint32_t lane, uint32_t parity) const {
-    return own(lane) + 16 + uint64_t{parity} * mask_words() * sizeof(uint32_t);
+    return own(lane) + 16 + parity * mask_words() * sizeof(uint32_t);
   }
   /// What this rank keeps of what it sends to a member, or receives from it.
   DEVCOMM_HOST_DEVICE constexpr uint64_t state(uint32_t lane, uint32_t member, direction way) const {
-    return own(lanes) + ((uint64_t{lane} * members + member) * 2 + static_cast<uint32_t>(way)) * 128;
+    return states + (at(lane, member) * 2 + static_cast<uint32_t>(way)) * 128;
+  }
+  /// Behind the state.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t piece(uint32_t lane, uint32_t member, direction way) const {
+    return state(lane, member, way) + sizeof(connection_state);
   }
   /// Stored by the receiver `member`, for even and odd pieces.
   DEVCOMM_HOST_DEVICE constexpr uint64_t ticket(uint32_t lane, uint32_t member, uint32_t piece) const {
-    return state(lanes, 0, direction::send) +
-           ((uint64_t{lane} * members + member) * 2 + piece % 2) * sizeof(message_ticket);
+    return tickets + (at(lane, member) * 2 + piece % 2) * sizeof(posted_note<message_ticket>);
   }
   /// Stored by the sender `member`, for even and odd parts.
   DEVCOMM_HOST_DEVICE constexpr uint64_t offer(uint32_t lane, uint32_t member, uint32_t part) const {
-    return ticket(lanes, 0, 0) + ((uint64_t{lane} * members + member) * 2 + part % 2) * sizeof(message_offer);
+    return offers + (at(lane, member) * 2 + part % 2) * sizeof(posted_note<message_offer>);
   }
-  /// Pieces that `member` has sent here; stored by it.
+  /// Pieces that `member` has sent here, stored by it; inline ones, by this rank.
   DEVCOMM_HOST_DEVICE constexpr uint64_t sent(uint32_t lane, uint32_t member) const {
-    return offer(lanes, 0, 0) + (uint64_t{lane} * members + member) * 16;
+    return sents + at(lane, member) * 16;
+  }
+  /// Packets of an inline message of `member`, stored by it, and zeroed by this rank.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t packets(uint32_t lane, uint32_t member) const {
+    return inlines + at(lane, member) * 2 * inline_bytes;
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t slot(uint32_t lane, uint32_t slot) const {
-    return devcomm::detail::whole_lines(sent(lanes, 0)) + (uint64_t{lane} * slots + slot) * slot_bytes;
+    return pools + (uint64_t{lane} * slots + slot) * slot_bytes;
   }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(lanes, 0); }
 
  private:
-  DEVCOMM_HOST_DEVICE constexpr uint64_t own_bytes() const {
-    return devcomm::detail::whole_lines(16 + uint64_t{2} * mask_words() * sizeof(uint32_t));
+  DEVCOMM_HOST_DEVICE constexpr uint64_t at(uint32_t lane, uint32_t member) const {
+    return uint64_t{lane} * members + member;
   }
+};
+
+/// Connections of one team. Plain data; pass it to the kernel.
+struct connection_handle : resource_handle {
+  connection_layout layout;
 };
 
 /// Asks for connections between all members of a team: `needs.add(channel::connections{comm.lsa(), blocks})`.
 ///
-/// A connection has no buffer of its own: what is received into windows needs none, and the rest goes through a pool of
-/// slots that all connections of a lane share. So a rank's memory is `lanes * (384 * n + slots * slot_bytes)` bytes and
-/// some lines for `n` members: 384 bytes of words for a peer, and a pool that does not grow with `n`.
+/// A part of a message of up to `inline_bytes` goes with its offer, in one trip. Longer ones need no buffer where they
+/// are received into a window; the rest goes through a pool of slots that all connections of a lane share. So a rank's
+/// memory is `lanes * ((528 + 2 * inline_bytes) * n + slots * slot_bytes)` bytes and some lines for `n` members.
 struct connections {
   team members;
-  uint32_t lanes;               ///< at most: blocks of the kernels that use them
-  uint32_t slots = 4;           ///< of a lane's pool; 1 to 32
-  uint32_t slot_bytes = 65536;  ///< rounded up to lines of 128
+  uint32_t lanes;                      ///< at most: blocks of the kernels that use them
+  uint32_t slots = 4;                  ///< of a lane's pool; 1 to 32
+  uint32_t slot_bytes = 65536;         ///< rounded up to lines of 128
+  uint32_t inline_bytes = fit_inline;  ///< rounded up to 64
 
-  /// Slots and their bytes outside these bounds are taken for the nearest within.
+  /// What is outside these bounds is taken for the nearest within.
   static constexpr uint32_t most_slots = 32;
   static constexpr uint32_t most_slot_bytes = 1u << 30;
+  static constexpr uint32_t most_inline_bytes = 1u << 16;
+  /// In place of `inline_bytes`: a lane's smallest part, or as much of it as all packets fit into 8 MiB.
+  static constexpr uint32_t fit_inline = ~0u;
 
   DEVCOMM_HOST_DEVICE constexpr connection_handle add_to(requirements& needs) const {
     const auto size = static_cast<uint32_t>(members.size);
     const uint32_t pool = slots == 0 ? 1 : slots > most_slots ? most_slots : slots;
     const uint32_t wanted = slot_bytes == 0 ? 1 : slot_bytes > most_slot_bytes ? most_slot_bytes : slot_bytes;
     const auto rounded = static_cast<uint32_t>(devcomm::detail::whole_lines(wanted));
+    const uint32_t packed = inline_size();
     const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{lanes} * pool, rounded);
-    const bool fits = of_slots < uint64_t{1} << 60;
-    const uint64_t bytes = fits ? connection_layout{lanes, size, pool, rounded}.bytes() : of_slots;
-    return {{needs.add(bytes, 128, {size, lanes, uint64_t{rounded} << 8 | pool}), lanes, size}, pool, rounded};
+    const uint64_t of_packets = devcomm::detail::limited_product(uint64_t{lanes} * size, 2 * packed + 1024);
+    constexpr uint64_t endless = uint64_t{1} << 60;
+    const bool fits = of_slots < endless && of_packets < endless;
+    const auto layout = connection_layout::of(lanes, size, pool, rounded, packed);
+    const resource_shape shape{size, lanes, uint64_t{packed} << 40 | uint64_t{rounded} << 8 | pool};
+    return {{needs.add(fits ? layout.bytes : endless, 128, shape), lanes, size}, layout};
+  }
+
+ private:
+  DEVCOMM_HOST_DEVICE constexpr uint32_t inline_size() const {
+    if (inline_bytes != fit_inline)
+      return ((inline_bytes < most_inline_bytes ? inline_bytes : most_inline_bytes) + 63) / 64 * 64;
+    constexpr uint64_t room = 4u << 20;  // of messages; their packets take twice as much
+    uint32_t size = devcomm::detail::least_part;
+    while (size >= 64 && uint64_t{lanes} * static_cast<uint32_t>(members.size) * size > room) size /= 2;
+    return size >= 64 ? size : 0;
   }
 };
 
@@ -197,15 +267,14 @@ struct message_part {
 
 /// How `bytes` bytes of message `number` from member `sender` to member `receiver` of `members` are shared out. Both
 /// ends compute it. Short messages take few lanes, and those that a rank sends to, or receives from, different ranks
-/// start in different lanes.
+/// start in different lanes. Divides 64 bits only where a message is long.
 DEVCOMM_HOST_DEVICE constexpr message_part part_of_lane(uint64_t bytes, int sender, int receiver, int members,
                                                         uint32_t number, uint32_t lane, uint32_t lanes) {
-  constexpr uint64_t least = 4096;  // bytes of a lane's part
-  const auto distance = static_cast<uint32_t>((receiver - sender + members) % members);
+  const auto distance = static_cast<uint32_t>(receiver < sender ? receiver - sender + members : receiver - sender);
   const uint32_t first = (distance % lanes + number % lanes) % lanes;
-  const uint64_t place = (lane + lanes - first) % lanes;
-  const uint64_t share = devcomm::detail::whole_lines((bytes + lanes - 1) / lanes);
-  const uint64_t length = share < least ? least : share;
+  const uint64_t place = lane < first ? lane + lanes - first : lane - first;
+  constexpr uint64_t least = devcomm::detail::least_part;
+  const uint64_t length = bytes <= least * lanes ? least : devcomm::detail::whole_lines((bytes + lanes - 1) / lanes);
   const uint64_t begin = place * length < bytes ? place * length : bytes;
   const uint64_t end = length < bytes - begin ? begin + length : bytes;
   return {begin, end, begin < end || place == 0};

@@ -59,16 +59,15 @@ DEVCOMM_DEVICE inline failure_record* take_failure_slot(resource_header* home, s
   return index < failure_log::capacity ? &home->comm.failures->records[index] : nullptr;
 }
 
-/// Hands a record to the host.
-DEVCOMM_DEVICE inline void publish(failure_record* slot, const failure_record& record) {
-  *slot = record;
-  arch::store<memory_order::release, scope::system>(&slot->ready, 1u);
+/// Hands a record to the host, which reads `ready` all the while: nothing else stores that word. A slot is used once,
+/// so what is not set in it is zero.
+DEVCOMM_DEVICE inline void publish(failure_record& slot) {
+  arch::store<memory_order::release, scope::system>(&slot.ready, 1u);
 }
 
-DEVCOMM_DEVICE inline void write_failure(failure_record* slot, const resource_header* home, status outcome,
+DEVCOMM_DEVICE inline void write_failure(failure_record& record, const resource_header* home, status outcome,
                                          const awaited& wait, uint32_t peer_index, bool in_local_team,
                                          const shown_contracts& shown) {
-  failure_record record{};
   record.outcome = outcome;
   record.what = wait.what;
   record.index = wait.index;
@@ -84,7 +83,7 @@ DEVCOMM_DEVICE inline void write_failure(failure_record* slot, const resource_he
   if (shown.theirs != nullptr) record.theirs = load_contract(shown.theirs);
   if (shown.my_call != nullptr) record.my_call = *shown.my_call;
   if (shown.their_call != nullptr) record.their_call = load_contract(shown.their_call);
-  publish(slot, record);
+  publish(record);
 }
 
 /// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
@@ -93,19 +92,19 @@ DEVCOMM_DEVICE inline void write_failure(failure_record* slot, const resource_he
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
                                                    shown_contracts shown = {}) {
   failure_record* const slot = take_failure_slot(home, outcome);
-  if (slot != nullptr) write_failure(slot, home, outcome, wait, wait.index, false, shown);
+  if (slot != nullptr) write_failure(*slot, home, outcome, wait, wait.index, false, shown);
 }
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited_group wait,
                                                    shown_contracts shown = {}) {
   failure_record* const slot = take_failure_slot(home, outcome);
-  if (slot != nullptr) write_failure(slot, home, outcome, wait, wait.peer_index, true, shown);
+  if (slot != nullptr) write_failure(*slot, home, outcome, wait, wait.peer_index, true, shown);
 }
 /// `seen` is the value that was read last.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited_word wait,
                                                    uint64_t seen) {
   failure_record* const slot = take_failure_slot(home, outcome);
   if (slot == nullptr) return;
-  failure_record record{};
+  failure_record& record = *slot;
   record.outcome = outcome;
   record.what = wait.what;
   record.index = wait.index;
@@ -118,7 +117,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   record.seen = seen;
   record.condition = wait.condition;
   record.window = wait.window;
-  publish(slot, record);
+  publish(record);
 }
 
 }  // namespace devcomm::detail

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 extern "C" __attribute__((weak)) const char* __asan_locate_address(void* address, char* name, size_t name_bytes,
@@ -70,9 +71,12 @@ std::string host_memory_by_sanitizer(const void* address) {
   char name[2];
   void* region = nullptr;
   size_t bytes = 0;
-  const char* const kind = __asan_locate_address(const_cast<void*>(address), name, sizeof name, &region, &bytes);
-  if (std::strncmp(kind, "heap", 4) == 0) return "the heap";
-  return std::strncmp(kind, "stack", 5) == 0 ? "a stack" : "";
+  const std::string_view kind = __asan_locate_address(const_cast<void*>(address), name, sizeof name, &region, &bytes);
+  if (kind == "stack") return "a stack";
+  // "heap-invalid" is any address that AddressSanitizer does not know, and "heap" also one close to a block.
+  const auto offset =
+      static_cast<uintptr_t>(reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(region));
+  return kind == "heap" && offset < bytes ? "the heap" : "";
 }
 
 /// By the system's list of mappings. It names the heap of the process and the first thread's stack.

@@ -342,12 +342,23 @@ class simulator_backend final : public host::detail::backend {
   }
 
   [[nodiscard]] host::capability network() override { return {true, "between the ranks of this process"}; }
-  [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
-      int rank, std::function<bool(const host::detail::choose_next&)> step) override {
-    return detail::accompany(rank, std::move(step));
+  void expect_other_processes() override { detail::host_port::note_shared_memory(); }
+  /// The race detector sees copies in libraries too, and knows no order between them and kernels.
+  void as_other_processes(const std::function<void()>& work) override {
+    if (!detail::sanitizer::exact()) return work();
+    const detail::sanitizer::unobserved hidden;
+    work();
   }
-  void move(void* destination, const void* source, std::size_t bytes) override {
-    detail::move_as_companion(destination, source, bytes);
+  [[nodiscard]] host::capability network_from_host() override { return {true, "memory of simulated GPUs"}; }
+  [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
+      int rank, const std::function<bool(const host::detail::choose_next&)>& step) override {
+    return detail::accompany(rank, step);
+  }
+  void fetch(void* own, const void* shared, std::size_t bytes) override {
+    detail::fetch_as_companion(own, shared, bytes);
+  }
+  void deliver(void* shared, const void* own, std::size_t bytes) override {
+    detail::deliver_as_companion(shared, own, bytes);
   }
   [[nodiscard]] std::uint64_t load(const std::uint64_t* word) override { return detail::load_as_companion(word); }
   void store(std::uint64_t* word, std::uint64_t value) override { detail::store_as_companion(word, value); }

@@ -8,6 +8,8 @@
 
 // Of a race detector, where there is one.
 extern "C" {
+__attribute__((weak)) void __tsan_read_range(void*, size_t);
+__attribute__((weak)) void __tsan_write_range(void*, size_t);
 __attribute__((weak)) uint64_t __tsan_atomic64_load(const volatile uint64_t*, int);
 __attribute__((weak)) void __tsan_atomic64_store(volatile uint64_t*, uint64_t, int);
 }
@@ -34,6 +36,12 @@ class companion final : public host::detail::companion, public companion_work {
     random_choice random(the_engine().config.seed);
     while (companion::step(random)) {
     }
+    // As one joins a thread.
+    void* const self = sanitizer::identity();
+    sanitizer::become(identity_);
+    sanitizer::release(over_);
+    sanitizer::become(self);
+    sanitizer::acquire(over_);
     std::erase(the_engine().companions, this);
     sanitizer::drop_identity(identity_);
   }
@@ -50,6 +58,7 @@ class companion final : public host::detail::companion, public companion_work {
  private:
   std::function<bool(const host::detail::choose_next&)> step_;
   void* identity_;
+  sanitizer::cell over_;
 };
 
 template <class Access>
@@ -60,6 +69,18 @@ void observed(const Access& access) {
   sanitizer::become(self);
 }
 
+/// `announce` tells ThreadSanitizer of the access to shared memory; devcomm's own detector knows that memory itself.
+template <class Announce>
+void copy_as_companion(void* destination, const void* source, size_t bytes, const Announce& announce) {
+  if (bytes == 0) return;  // both may be null
+  if (sanitizer::thread()) {
+    observed(announce);
+    std::memmove(destination, source, bytes);
+  } else {
+    observed([=] { std::memmove(destination, source, bytes); });
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<host::detail::companion> accompany(int rank,
@@ -67,8 +88,12 @@ std::unique_ptr<host::detail::companion> accompany(int rank,
   return std::make_unique<companion>(rank, std::move(step));
 }
 
-void move_as_companion(void* destination, const void* source, size_t bytes) {
-  observed([=] { std::memmove(destination, source, bytes); });
+void fetch_as_companion(void* own, const void* shared, size_t bytes) {
+  copy_as_companion(own, shared, bytes, [=] { __tsan_read_range(const_cast<void*>(shared), bytes); });
+}
+
+void deliver_as_companion(void* shared, const void* own, size_t bytes) {
+  copy_as_companion(shared, own, bytes, [=] { __tsan_write_range(shared, bytes); });
 }
 
 uint64_t load_as_companion(const uint64_t* word) {

@@ -17,8 +17,9 @@ namespace devcomm::simulator::detail {
     int rank, std::function<bool(const host::detail::choose_next&)> step);
 
 // The other functions of `network_port`, for the companion whose step runs. Race detectors know each companion as a
-// thread, and of it these accesses alone.
-void move_as_companion(void* destination, const void* source, std::size_t bytes);
+// thread, and of it these accesses alone, without those to its own memory: that may be on a stack which all share.
+void fetch_as_companion(void* own, const void* shared, std::size_t bytes);
+void deliver_as_companion(void* shared, const void* own, std::size_t bytes);
 [[nodiscard]] std::uint64_t load_as_companion(const std::uint64_t* word);
 void store_as_companion(std::uint64_t* word, std::uint64_t value);
 

@@ -57,9 +57,9 @@ class blind_bootstrap final : public host::bootstrap {
     ranks_->all_gather(mine, all, limit);
   }
   void interrupt(int culprit, const std::string& why) override { ranks_->interrupt(culprit, why); }
-  void watch(loss_handler lost) override {
+  void watch(const loss_handler& lost) override {
     if (blind_) throw host::system_error("no more epoll instances");
-    ranks_->watch(std::move(lost));
+    ranks_->watch(lost);
   }
   void leave(int culprit, const std::string& why) noexcept override { ranks_->leave(culprit, why); }
 

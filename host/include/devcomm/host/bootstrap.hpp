@@ -61,7 +61,7 @@ class bootstrap {
   /// anything: when its process or its host ends, or it calls `leave` with a culprit. Called once at most. An
   /// implementation without it notices losses in calls only.
   using loss_handler = std::function<void(int rank, const std::string& why)>;
-  virtual void watch(loss_handler lost) { static_cast<void>(lost); }
+  virtual void watch(const loss_handler& lost) { static_cast<void>(lost); }
   /// This rank's part is over: normally (`culprit` -1), so that its end is no loss, or because `culprit` failed, and
   /// `why`, which all are told.
   virtual void leave(int culprit, const std::string& why) noexcept {

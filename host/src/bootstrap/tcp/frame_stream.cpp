@@ -159,7 +159,7 @@ std::optional<frame> frame_stream::receive() {
 }
 
 std::vector<std::byte> farewell::encode() const {
-  wire_writer out;
+  wire_writer out(frame_stream::longest_text);
   out.integer(static_cast<std::int32_t>(culprit));
   out.bytes(bytes_of(std::string_view(text).substr(0, frame_stream::longest_text - 4)));
   return out.data();
@@ -172,7 +172,7 @@ farewell farewell::decode(const std::vector<std::byte>& data) {
 }
 
 std::vector<std::byte> round_failure::encode() const {
-  wire_writer out;
+  wire_writer out(frame_stream::longest_text);
   out.integer(static_cast<std::uint32_t>(what)).integer(static_cast<std::int32_t>(culprit));
   out.integer(static_cast<std::uint32_t>(final ? 1 : 0));
   out.bytes(bytes_of(std::string_view(text).substr(0, frame_stream::longest_text - 12)));

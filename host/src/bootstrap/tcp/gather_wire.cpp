@@ -45,7 +45,7 @@ void write_runs(wire_writer& out, const pieces& all) {
     if (!runs.empty() && std::ranges::equal(runs.back().second, each)) {
       ++runs.back().first;
     } else {
-      runs.push_back({1, each});
+      runs.emplace_back(1, each);
     }
   }
   const std::size_t bytes = all.front().size();

@@ -104,9 +104,9 @@ class tcp_hub final : public bootstrap {
     return found;
   }
   void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
-  void watch(loss_handler lost) override {
+  void watch(const loss_handler& lost) override {
     const std::lock_guard lock(mutex_);
-    lost_ = std::move(lost);
+    lost_ = lost;
     if (!watch_.started() && poller_) {
       watch_.start(
           poller_.get(), [this] { return look(); }, [this](const std::string& why) { return fail_to_watch(why); });

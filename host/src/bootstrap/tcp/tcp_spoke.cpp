@@ -68,9 +68,9 @@ class tcp_spoke final : public bootstrap {
     // The counter is far from its limit, so this cannot fail.
     static_cast<void>(!::write(wake_.get(), &one, sizeof one));
   }
-  void watch(loss_handler lost) override {
+  void watch(const loss_handler& lost) override {
     const std::lock_guard lock(mutex_);
-    lost_ = std::move(lost);
+    lost_ = lost;
     if (!watch_.started() && !stream_->closed()) {
       watch_.start(
           stream_->descriptor(), [this] { return look(); },

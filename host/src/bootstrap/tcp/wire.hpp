@@ -2,6 +2,8 @@
 /// Integers and bytes on the wire: little-endian, without padding.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,14 +15,20 @@ namespace devcomm::host::detail {
 
 class wire_writer {
  public:
+  /// `room`: bytes that fit before memory is taken again.
+  explicit wire_writer(std::size_t room = 0) { bytes_.reserve(room); }
+
   template <class Integer>
   wire_writer& integer(Integer value) {
-    for (std::size_t i = 0; i < sizeof(Integer); ++i) {
-      bytes_.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xff));
+    std::array<std::byte, sizeof(Integer)> data;
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      data[i] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xff);
     }
-    return *this;
+    return bytes(data);
   }
   wire_writer& bytes(std::span<const std::byte> data) {
+    const std::size_t needed = bytes_.size() + data.size();
+    if (needed > bytes_.capacity()) bytes_.reserve(std::max(needed, 2 * bytes_.capacity()));
     bytes_.insert(bytes_.end(), data.begin(), data.end());
     return *this;
   }

@@ -109,7 +109,7 @@ free_queue& the_queue() {
 
 }  // namespace
 
-void free_when_idle(const std::vector<int>& devices, std::function<void()> work) noexcept {
+void free_when_idle(const std::vector<int>& devices, const std::function<void()>& work) noexcept {
   try {
     if (the_queue().follow(devices, work)) return;
     if (are_idle(devices)) return work();
@@ -119,7 +119,7 @@ void free_when_idle(const std::vector<int>& devices, std::function<void()> work)
   }
 }
 
-void free_in_order(std::function<void()> work) noexcept { free_when_idle({}, std::move(work)); }
+void free_in_order(const std::function<void()>& work) noexcept { free_when_idle({}, work); }
 
 bool frees_are_pending() { return !the_queue().empty(); }
 

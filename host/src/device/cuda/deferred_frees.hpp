@@ -11,10 +11,10 @@ namespace devcomm::host::cuda {
 /// For destructors: runs `work`, which gives something back, once `devices` are idle. The driver's own calls wait for
 /// kernels, for ever where one waits for a peer that waits for this process. While kernels run for longer than a
 /// moment, `work` is left to a thread, which waits for them. All that comes later follows in order.
-void free_when_idle(const std::vector<int>& devices, std::function<void()> work) noexcept;
+void free_when_idle(const std::vector<int>& devices, const std::function<void()>& work) noexcept;
 
 /// The same for what does not depend on kernels, but on what was freed before.
-void free_in_order(std::function<void()> work) noexcept;
+void free_in_order(const std::function<void()>& work) noexcept;
 
 /// Whether something waits to be freed.
 [[nodiscard]] bool frees_are_pending();

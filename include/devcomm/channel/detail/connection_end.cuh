@@ -2,10 +2,15 @@
 /// The two directions of a connection as the thread that serves them sees them.
 ///
 /// Protocol. The messages from one rank to another are matched in the order in which both ranks list them. In each lane
-/// a message has a part, which goes in pieces: the whole part where the receiver's memory lies in a window, else what
-/// fits into a slot of the receiver's pool.
+/// a message has a part. One of up to `inline_bytes` goes inline, in packets that carry their own flags:
 ///
 ///     sender                                  receiver
+///     packets, then the offer          --->   compares; takes the packets, zeroes them
+///     compares; the part is sent       <---   ticket: it has been received
+///
+/// Others go in pieces: the whole part where the receiver's memory lies in a window, else what fits into a slot of the
+/// receiver's pool.
+///
 ///     offer: bytes of the message      --->   compares; takes a slot if it needs one
 ///     compares; stores the piece there <---   ticket: bytes of the message, window or slot, offset
 ///     sent: pieces so far              --->   copies from the slot, if there was one
@@ -14,10 +19,14 @@
 /// A slot is taken only after the offer has arrived.
 ///
 /// *What is compared*: the number of lanes, the number of the message in its connection, and its bytes. All three
-/// decide which bytes a lane's part has; both ends compare them before anything is stored, so that a sender never
-/// stores past the memory that a ticket is for. Numbers differ where an earlier message had two sizes, which a lane
-/// without a part in it at one end does not see otherwise. A receiver without a window that finds a difference makes a
-/// ticket all the same, by which the sender finds it too.
+/// decide which bytes a lane's part has, and how it goes; both ends compare them before anything is stored outside the
+/// packets' place, so that a sender never stores past the memory that a ticket is for. Numbers differ where an earlier
+/// message had two sizes, which a lane without a part in it at one end does not see otherwise. A receiver that finds a
+/// difference before it made a ticket makes one all the same, by which the sender finds it too.
+///
+/// *Ordering*. Offers and tickets are packets with flags of their own. An offer orders nothing. Before a ticket is a
+/// fence, and its `number`, stored last, is acquired: what the receiver's group did with the memory before happens
+/// before the sender's stores. `sent` is released behind the group's `sync`, and acquired.
 ///
 /// *Invariant of progress*. No end of a connection waits for another connection's message, only for its own peer, or
 /// for a slot; and a slot is held only from an offer to the copy of its piece. In that time both ends are in groups
@@ -31,14 +40,16 @@
 /// makes offer `n + 2` after it has sent part `n + 1`, for which it had a ticket, that the receiver made after it had
 /// taken part `n` and compared its offer. The receiver makes ticket `k + 2` after it has seen that piece `k` was sent,
 /// for which the sender read ticket `k`. A slot, or a window, is stored to after a ticket that the receiver's group
-/// released behind its `sync`, and read after `sent` was acquired.
+/// released behind its `sync`, and read after `sent` was acquired. Packets are stored after the ticket of the inline
+/// part before, which the receiver made after it had zeroed them; so no flag of theirs is ever a stale one.
 ///
 /// *Wrap-around*. Numbers have 32 bits and outlive the kernel. An offer or a ticket is awaited by equality with the one
 /// number that is due, which no earlier one in its place can have; `sent` is compared by the sign of the difference,
-/// of two pieces at most.
+/// of two pieces at most, for which the receiver counts inline pieces in it itself.
 #pragma once
 
 #include <devcomm/assert.hpp>
+#include <devcomm/channel/detail/posted_note.cuh>
 #include <devcomm/channel/messages.hpp>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
@@ -52,9 +63,11 @@ namespace devcomm::detail {
 enum class connection_stage : uint32_t {
   idle,         ///< looks for its next message
   wait_ticket,  ///< of a send
+  wait_taken,   ///< of an inline send: for the ticket that says so
   wait_offer,   ///< of a receive
   wait_data,    ///< of a receive, or for a slot
   copy,         ///< the group is to copy a piece
+  copy_inline,  ///< the group is to copy packets
 };
 
 /// What looking at a direction of a connection has come to.
@@ -72,9 +85,8 @@ struct connection_lane {
   const channel::connection_handle& handle;
   channel::lane lane;
 
-  DEVCOMM_DEVICE channel::connection_layout layout() const {
-    return {handle.count, handle.members, handle.slots, handle.slot_bytes};
-  }
+  DEVCOMM_DEVICE const channel::connection_layout& layout() const { return handle.layout; }
+  DEVCOMM_DEVICE resource_header* home() const { return reinterpret_cast<resource_header*>(comm.resources.local); }
   DEVCOMM_DEVICE char* own() const { return comm.resources.local + handle.offset; }
   DEVCOMM_DEVICE char* on(int member) const {
     const auto slot = static_cast<uint64_t>(members.world_rank(member) - comm.lsa_first);
@@ -94,14 +106,16 @@ struct connection_lane {
     return reinterpret_cast<uint32_t*>(own() + layout().mask(lane.index, parity));
   }
   DEVCOMM_DEVICE char* slot(uint32_t i) const { return own() + layout().slot(lane.index, i); }
-  DEVCOMM_DEVICE static uint32_t peer_of(uint32_t connection) { return connection / 2; }
-  DEVCOMM_DEVICE static channel::direction way_of(uint32_t connection) {
-    return static_cast<channel::direction>(connection % 2);
+  // A direction's number: twice the member, and one more for what is received.
+  DEVCOMM_DEVICE static uint32_t number_of(uint32_t member, channel::direction way) {
+    return 2 * member + static_cast<uint32_t>(way);
   }
-  /// `connection`: twice the member, and one more for what is received.
-  DEVCOMM_DEVICE channel::connection_state* state(uint32_t connection) const {
-    return reinterpret_cast<channel::connection_state*>(
-        own() + layout().state(lane.index, peer_of(connection), way_of(connection)));
+  DEVCOMM_DEVICE channel::connection_state* state(uint32_t member, channel::direction way) const {
+    return reinterpret_cast<channel::connection_state*>(own() + layout().state(lane.index, member, way));
+  }
+  DEVCOMM_DEVICE channel::connection_piece* piece(uint32_t number) const {
+    return reinterpret_cast<channel::connection_piece*>(
+        own() + layout().piece(lane.index, number / 2, static_cast<channel::direction>(number % 2)));
   }
 };
 
@@ -118,7 +132,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
                                                              said_of_message theirs) {
   failure_record* const slot = take_failure_slot(home, status::mismatch);
   if (slot == nullptr) return status::mismatch;
-  failure_record record{};
+  failure_record& record = *slot;
   record.outcome = status::mismatch;
   record.what = way == channel::direction::send ? operation::message_send : operation::message_receive;
   record.index = record.peer_index = index;
@@ -132,215 +146,316 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
   record.their_call.begin = theirs.number;
   record.my_call.end = mine.bytes;
   record.their_call.end = theirs.bytes;
-  publish(slot, record);
+  publish(record);
   return status::mismatch;
 }
 
-/// One direction of a connection: the next thing that its thread can do.
+/// The word that a direction waits for, and from which value on it has come.
+struct connection_watch {
+  const uint32_t* word;  ///< null: there is none, and what is waited for is to be looked for
+  uint32_t due;
+};
+
+/// One direction of a connection: the next thing that its thread can do. `state` may be a copy of the thread's own.
+template <channel::direction Way>
 class connection_end {
  public:
-  DEVCOMM_DEVICE connection_end(const connection_lane& on, const channel::message_list& list, uint32_t connection)
-      : on_(on),
-        list_(list),
-        state_(*on.state(connection)),
-        peer_(static_cast<int>(connection_lane::peer_of(connection))),
-        way_(connection_lane::way_of(connection)),
-        home_(reinterpret_cast<resource_header*>(on.comm.resources.local)) {}
+  static constexpr channel::direction way = Way;
+
+  DEVCOMM_DEVICE connection_end(const connection_lane& on, const channel::message_list& list, uint32_t peer,
+                                channel::connection_state& state)
+      : on_(on), list_(list), state_(state), peer_(peer) {}
 
   /// Begins with the first message of the list.
   DEVCOMM_DEVICE void rewind() {
-    DEVCOMM_ASSERT(state_.peer == 0 || state_.peer == static_cast<uint32_t>(on_.members.world_rank(peer_)) + 1,
+    DEVCOMM_ASSERT(state_.peer == 0 || state_.peer == static_cast<uint32_t>(world_rank()) + 1,
                    "connections are used with another team than before, of which other ranks are members");
     state_.next = 0;
-    state_.peer = static_cast<uint32_t>(on_.members.world_rank(peer_)) + 1;
+    state_.peer = static_cast<uint32_t>(world_rank()) + 1;
   }
   /// Whether a message of it is under way.
   DEVCOMM_DEVICE bool is_open() const { return stage() != connection_stage::idle; }
   /// Changes when a piece has been moved.
   DEVCOMM_DEVICE uint32_t pieces() const { return state_.pieces; }
+  DEVCOMM_DEVICE uint32_t peer() const { return peer_; }
+  DEVCOMM_DEVICE uint32_t number() const { return connection_lane::number_of(peer_, Way); }
+
+ protected:
+  DEVCOMM_DEVICE connection_stage stage() const { return static_cast<connection_stage>(state_.stage); }
+  DEVCOMM_DEVICE void go_to(connection_stage stage) { state_.stage = static_cast<uint32_t>(stage); }
+  DEVCOMM_DEVICE int world_rank() const { return on_.members.world_rank(static_cast<int>(peer_)); }
+  DEVCOMM_DEVICE uint32_t self() const { return static_cast<uint32_t>(on_.members.rank); }
+  DEVCOMM_DEVICE uint32_t lane() const { return on_.lane.index; }
+  DEVCOMM_DEVICE char* on_peer(uint64_t offset) const { return on_.on(static_cast<int>(peer_)) + offset; }
+  template <class Word>
+  DEVCOMM_DEVICE Word* here(uint64_t offset) const {
+    return reinterpret_cast<Word*>(on_.own() + offset);
+  }
+  DEVCOMM_DEVICE bool is_inline() const {
+    return state_.begin != state_.end && state_.end - state_.begin <= on_.layout().inline_bytes;
+  }
+  DEVCOMM_DEVICE uint32_t message_number() const { return state_.messages - 1; }
+
+  /// Goes on to the next message of the list of which this lane has a part; its place in the list, or null.
+  DEVCOMM_DEVICE const channel::message* next_message() {
+    constexpr bool sends = Way == channel::direction::send;
+    const auto peer = static_cast<int>(peer_);
+    while (state_.next < list_.count) {
+      const channel::message& m = list_.messages[state_.next++];
+      if (m.peer != peer || m.way != Way) continue;
+      const int me = on_.members.rank;
+      const channel::message_part part = channel::part_of_lane(
+          m.bytes, sends ? me : peer, sends ? peer : me, on_.members.size, state_.messages++, lane(), on_.lane.count);
+      if (!part.is_any) continue;
+      state_.current = state_.next - 1;
+      state_.length = m.bytes;
+      state_.begin = state_.at = part.begin;
+      state_.end = part.end;
+      state_.data = m.data;
+      state_.window = m.window;
+      return &m;
+    }
+    return nullptr;
+  }
+
+  /// Tells the group what to copy.
+  DEVCOMM_DEVICE void copy_piece(connection_stage how, const char* from, char* to, uint64_t bytes) {
+    const uint32_t flag = how == connection_stage::copy_inline ? state_.parts | 1u << 31 : 0;
+    *on_.piece(number()) = {from, to, bytes, flag, state_.current, state_.pieces, {}};
+    go_to(how);
+  }
+  DEVCOMM_DEVICE uint64_t bytes_left() const { return state_.end - state_.at; }
+  /// Of what is left, as much as a slot takes.
+  DEVCOMM_DEVICE uint64_t slot_piece() const {
+    return bytes_left() < on_.layout().slot_bytes ? bytes_left() : on_.layout().slot_bytes;
+  }
+
+  /// A piece has been sent, or taken.
+  DEVCOMM_DEVICE void count_piece(uint64_t bytes, connection_stage next) {
+    ++state_.pieces;
+    state_.at += bytes;
+    if (state_.at == state_.end) {
+      ++state_.parts;
+      next = connection_stage::idle;
+    }
+    go_to(next);
+  }
+
+  /// Whether an offer or a ticket is for the same part of the same message as this end has.
+  template <class Note>
+  DEVCOMM_DEVICE bool is_same(const Note& theirs) const {
+    return theirs.lanes == on_.lane.count && theirs.message == message_number() && theirs.bytes == state_.length;
+  }
+  DEVCOMM_DEVICE status report(said_of_message theirs) const {
+    return report_message(on_.home(), Way, state_.current, world_rank(),
+                          {state_.length, on_.lane.count, message_number()}, theirs);
+  }
+
+  const connection_lane& on_;
+  const channel::message_list& list_;
+  channel::connection_state& state_;
+  uint32_t peer_;
+};
+
+class sending_connection : public connection_end<channel::direction::send> {
+ public:
+  using connection_end::connection_end;
+
+  DEVCOMM_DEVICE connection_watch watch() const {
+    if (!is_waiting()) return {nullptr, 0};
+    return {&ticket()->number, state_.pieces + 1};
+  }
 
   /// Goes on as far as is possible without the group. `failure` is set where it returns `failed`.
+  DEVCOMM_DEVICE connection_step advance(status& failure) {
+    for (;;) {
+      if (stage() == connection_stage::idle) {
+        if (!begin_message()) return connection_step::over;
+      } else if (is_waiting()) {
+        channel::message_ticket given{};
+        if (!acquire_note(ticket(), state_.pieces + 1, given)) return connection_step::waiting;
+        if (!accept(given, failure)) return connection_step::failed;
+      } else {
+        return connection_step::copy;
+      }
+    }
+  }
+
+  /// The group has copied the piece, and synchronised.
+  DEVCOMM_DEVICE void end_copy() {
+    if (stage() == connection_stage::copy_inline) {
+      make_offer();
+      go_to(connection_stage::wait_taken);
+    } else {
+      end_piece(on_.piece(number())->bytes);
+    }
+  }
+
+  /// What it waits for, as records and reports say it.
+  DEVCOMM_DEVICE awaited_word wait() const {
+    return {operation::message_send,     state_.current, world_rank(),     wait_condition::receive_listed, 0,
+            uint64_t{state_.pieces} + 1, lane(),         on_.handle.offset};
+  }
+
+ private:
+  DEVCOMM_DEVICE bool is_waiting() const {
+    return stage() == connection_stage::wait_ticket || stage() == connection_stage::wait_taken;
+  }
+  DEVCOMM_DEVICE const channel::posted_note<channel::message_ticket>* ticket() const {
+    return here<const channel::posted_note<channel::message_ticket>>(on_.layout().ticket(lane(), peer_, state_.pieces));
+  }
+
+  DEVCOMM_DEVICE bool begin_message() {
+    if (next_message() == nullptr) return false;
+    if (is_inline()) {
+      copy_piece(connection_stage::copy_inline, state_.data + state_.begin,
+                 on_peer(on_.layout().packets(lane(), self())), bytes_left());
+    } else {
+      make_offer();
+      go_to(connection_stage::wait_ticket);
+    }
+    return true;
+  }
+  DEVCOMM_DEVICE void make_offer() const {
+    post_note(on_peer(on_.layout().offer(lane(), self(), state_.parts)), state_.parts + 1,
+              channel::message_offer{state_.length, on_.lane.count, message_number()});
+  }
+
+  DEVCOMM_DEVICE bool accept(const channel::message_ticket& given, status& failure) {
+    if (!is_same(given)) {
+      failure = report({given.bytes, given.lanes, given.message});
+      return false;
+    }
+    char* const to = given.window == 0 ? on_peer(given.offset) : in_window(given.window, given.offset);
+    if (to == nullptr && bytes_left() != 0) {
+      failure = report({channel::no_such_window, given.window, given.message});
+      return false;
+    }
+    if (stage() == connection_stage::wait_taken) {
+      count_piece(bytes_left(), connection_stage::idle);
+    } else if (bytes_left() == 0) {
+      end_piece(0);
+    } else {
+      copy_piece(connection_stage::copy, state_.data + state_.at, to, given.window == 0 ? slot_piece() : bytes_left());
+    }
+    return true;
+  }
+  /// Null where the list does not name the window.
+  DEVCOMM_DEVICE char* in_window(uint32_t window, uint64_t offset) const {
+    for (uint32_t w = 0; w < list_.window_count; ++w)
+      if (list_.windows[w].id + 1 == window) return list_.windows[w].peer_pointer(world_rank(), offset);
+    return nullptr;
+  }
+  DEVCOMM_DEVICE void end_piece(uint64_t bytes) {
+    count_piece(bytes, connection_stage::wait_ticket);
+    arch::store<memory_order::release, scope::system>(
+        reinterpret_cast<uint32_t*>(on_peer(on_.layout().sent(lane(), self()))), state_.pieces);
+  }
+};
+
+class receiving_connection : public connection_end<channel::direction::receive> {
+ public:
+  using connection_end::connection_end;
+
+  DEVCOMM_DEVICE connection_watch watch() const {
+    if (stage() == connection_stage::wait_offer) return {&offer()->number, state_.parts + 1};
+    if (stage() == connection_stage::wait_data && state_.posted != state_.pieces) return {sent(), state_.pieces + 1};
+    return {nullptr, 0};
+  }
+
+  /// As that of the other direction.
   DEVCOMM_DEVICE connection_step advance(status& failure) {
     for (;;) {
       switch (stage()) {
         case connection_stage::idle:
           if (!begin_message()) return connection_step::over;
           break;
-        case connection_stage::wait_ticket:
-          if (!has_ticket()) return connection_step::waiting;
-          if (!accept_ticket(failure)) return connection_step::failed;
+        case connection_stage::wait_offer: {
+          channel::message_offer made{};
+          if (!read_note(offer(), state_.parts + 1, made)) return connection_step::waiting;
+          if (!accept(made, failure)) return connection_step::failed;
           break;
-        case connection_stage::wait_offer:
-          if (!has_offer()) return connection_step::waiting;
-          if (!accept_offer(failure)) return connection_step::failed;
-          break;
+        }
         case connection_stage::wait_data:
-          if (!is_direct()) post_slots();
-          if (!has_data()) return connection_step::waiting;
+          if (!has_early_ticket()) post_slots();
+          if (state_.posted == state_.pieces || !has_data()) return connection_step::waiting;
           accept_data();
           break;
-        case connection_stage::copy: return connection_step::copy;
+        default: return connection_step::copy;
       }
     }
   }
 
-  /// The group has copied, and synchronised.
+  /// The group has copied the piece, and synchronised.
   DEVCOMM_DEVICE void end_copy() {
-    if (way_ == channel::direction::receive)
-      arch::fetch_add<memory_order::relaxed, scope::device>(on_.pool(), 0u - (1u << state_.slots[state_.pieces % 2]));
-    end_piece();
+    const uint64_t bytes = on_.piece(number())->bytes;
+    if (stage() == connection_stage::copy_inline) {
+      arch::store<memory_order::relaxed, scope::system>(sent(), state_.pieces + 1);
+      make_ticket(state_.window, 0);  // which the sender's list is to name, as for a longer part
+    } else {
+      arch::fetch_add<memory_order::relaxed, scope::device>(on_.pool(), 0u - (1u << next_slot()));
+    }
+    count_piece(bytes, connection_stage::wait_data);
   }
 
-  /// What it waits for, as records and reports say it.
+  /// As that of the other direction.
   DEVCOMM_DEVICE awaited_word wait() const {
-    const bool sends = way_ == channel::direction::send;
     const bool data = stage() == connection_stage::wait_data;
-    const operation what = sends ? operation::message_send : operation::message_receive;
-    const auto peer = static_cast<int32_t>(on_.members.world_rank(peer_));
+    constexpr operation what = operation::message_receive;
     if (data && state_.posted == state_.pieces)
-      return {what, state_.current, -1, wait_condition::slot_free, 0, 0, on_.lane.index, on_.handle.offset};
-    const wait_condition condition = sends  ? wait_condition::receive_listed
-                                     : data ? wait_condition::piece_sent
-                                            : wait_condition::send_listed;
-    const uint32_t number = sends || data ? state_.pieces : state_.parts;
-    return {what, state_.current, peer, condition, 0, uint64_t{number} + 1, on_.lane.index, on_.handle.offset};
+      return {what, state_.current, -1, wait_condition::slot_free, 0, 0, lane(), on_.handle.offset};
+    const uint32_t number = data ? state_.pieces : state_.parts;
+    return {what, state_.current,       world_rank(), data ? wait_condition::piece_sent : wait_condition::send_listed,
+            0,    uint64_t{number} + 1, lane(),       on_.handle.offset};
   }
 
  private:
-  DEVCOMM_DEVICE connection_stage stage() const { return static_cast<connection_stage>(state_.stage); }
-  DEVCOMM_DEVICE void go_to(connection_stage stage) { state_.stage = static_cast<uint32_t>(stage); }
-  DEVCOMM_DEVICE const channel::message& current() const { return list_.messages[state_.current]; }
-  /// Whether the part needs no slot.
-  DEVCOMM_DEVICE bool is_direct() const { return current().window != 0 || state_.begin == state_.end; }
-  DEVCOMM_DEVICE uint32_t self() const { return static_cast<uint32_t>(on_.members.rank); }
-
-  // This rank's words, which the peer stores to, and the peer's.
-  DEVCOMM_DEVICE const channel::message_ticket* ticket() const {
-    return reinterpret_cast<const channel::message_ticket*>(
-        on_.own() + on_.layout().ticket(on_.lane.index, static_cast<uint32_t>(peer_), state_.pieces));
+  DEVCOMM_DEVICE const channel::posted_note<channel::message_offer>* offer() const {
+    return here<const channel::posted_note<channel::message_offer>>(on_.layout().offer(lane(), peer_, state_.parts));
   }
-  DEVCOMM_DEVICE const channel::message_offer* offer() const {
-    return reinterpret_cast<const channel::message_offer*>(
-        on_.own() + on_.layout().offer(on_.lane.index, static_cast<uint32_t>(peer_), state_.parts));
-  }
-  DEVCOMM_DEVICE const uint32_t* sent() const {
-    return reinterpret_cast<const uint32_t*>(on_.own() +
-                                             on_.layout().sent(on_.lane.index, static_cast<uint32_t>(peer_)));
-  }
-  DEVCOMM_DEVICE static uint32_t look(const uint32_t* word) {
-    return arch::load<memory_order::relaxed, scope::system>(word);
-  }
-  /// What was released with a word that has been seen.
-  DEVCOMM_DEVICE static void acquire(const uint32_t* word) {
-    static_cast<void>(arch::load<memory_order::acquire, scope::system>(word));
-  }
-  DEVCOMM_DEVICE static void release(uint32_t* word, uint32_t value) {
-    arch::store<memory_order::release, scope::system>(word, value);
+  DEVCOMM_DEVICE uint32_t* sent() const { return here<uint32_t>(on_.layout().sent(lane(), peer_)); }
+  /// Whether the ticket waits for no offer.
+  DEVCOMM_DEVICE bool has_early_ticket() const {
+    return !is_inline() && (state_.window != 0 || state_.begin == state_.end);
   }
 
   DEVCOMM_DEVICE bool begin_message() {
-    while (state_.next < list_.count) {
-      const channel::message& m = list_.messages[state_.next++];
-      if (m.peer != peer_ || m.way != way_) continue;
-      const int me = on_.members.rank;
-      const bool sends = way_ == channel::direction::send;
-      const channel::message_part part =
-          channel::part_of_lane(m.bytes, sends ? me : peer_, sends ? peer_ : me, on_.members.size, state_.messages++,
-                                on_.lane.index, on_.lane.count);
-      if (!part.is_any) continue;
-      state_.current = state_.next - 1;
-      state_.begin = state_.at = part.begin;
-      state_.end = part.end;
-      state_.first = state_.pieces;
-      if (sends) {
-        make_offer(m.bytes);
-        go_to(connection_stage::wait_ticket);
-      } else {
-        if (is_direct()) make_ticket(m.window, m.offset + part.begin);
-        go_to(connection_stage::wait_offer);
-      }
-      return true;
-    }
-    return false;
-  }
-
-  DEVCOMM_DEVICE void make_offer(uint64_t bytes) const {
-    auto* offer = reinterpret_cast<channel::message_offer*>(on_.on(peer_) +
-                                                            on_.layout().offer(on_.lane.index, self(), state_.parts));
-    offer->bytes = bytes;
-    offer->lanes = on_.lane.count;
-    offer->message = number();
-    release(&offer->number, state_.parts + 1);
-  }
-  DEVCOMM_DEVICE void make_ticket(uint32_t window, uint64_t offset) {
-    auto* ticket = reinterpret_cast<channel::message_ticket*>(
-        on_.on(peer_) + on_.layout().ticket(on_.lane.index, self(), state_.posted));
-    ticket->bytes = current().bytes;
-    ticket->offset = offset;
-    ticket->window = window;
-    ticket->lanes = on_.lane.count;
-    ticket->message = number();
-    release(&ticket->number, ++state_.posted);
-  }
-
-  DEVCOMM_DEVICE bool has_ticket() const { return look(&ticket()->number) == state_.pieces + 1; }
-  DEVCOMM_DEVICE bool accept_ticket(status& failure) {
-    const channel::message_ticket* const given = ticket();
-    acquire(&given->number);
-    const channel::message& m = current();
-    if (!is_same(*given)) {
-      failure = report({given->bytes, given->lanes, given->message});
-      return false;
-    }
-    const uint64_t left = state_.end - state_.at;
-    state_.from = m.data + state_.at;
-    state_.bytes = left;
-    if (left == 0) {
-      end_piece();
-      return true;
-    }
-    if (given->window == 0) {
-      state_.to = on_.on(peer_) + given->offset;
-      if (left > on_.handle.slot_bytes) state_.bytes = on_.handle.slot_bytes;
-    } else {
-      state_.to = in_window(given->window, given->offset);
-      if (state_.to == nullptr) {
-        failure = report({channel::no_such_window, given->window, given->message});
-        return false;
-      }
-    }
-    go_to(connection_stage::copy);
+    const channel::message* const m = next_message();
+    if (m == nullptr) return false;
+    if (has_early_ticket()) make_ticket(m->window, m->offset + state_.begin);
+    go_to(connection_stage::wait_offer);
     return true;
   }
-  /// Null where the list does not name the window.
-  DEVCOMM_DEVICE char* in_window(uint32_t window, uint64_t offset) const {
-    for (uint32_t w = 0; w < list_.window_count; ++w)
-      if (list_.windows[w].id + 1 == window)
-        return list_.windows[w].peer_pointer(on_.members.world_rank(peer_), offset);
-    return nullptr;
+  DEVCOMM_DEVICE void make_ticket(uint32_t window, uint64_t offset) {
+    char* const at = on_peer(on_.layout().ticket(lane(), self(), state_.posted));
+    arch::fence<memory_order::release, scope::system>();
+    post_note(at, ++state_.posted,
+              channel::message_ticket{state_.length, offset, window, on_.lane.count, message_number(), 0});
   }
 
-  DEVCOMM_DEVICE bool has_offer() const { return look(&offer()->number) == state_.parts + 1; }
-  DEVCOMM_DEVICE bool accept_offer(status& failure) {
-    const channel::message_offer* const made = offer();
-    acquire(&made->number);
-    if (!is_same(*made)) {
-      if (!is_direct()) make_ticket(0, 0);  // the sender compares, and stores nothing
-      failure = report({made->bytes, made->lanes, made->message});
+  DEVCOMM_DEVICE bool accept(const channel::message_offer& made, status& failure) {
+    if (!is_same(made)) {
+      if (!has_early_ticket()) make_ticket(0, 0);  // the sender compares, and stores nothing
+      failure = report({made.bytes, made.lanes, made.message});
       return false;
     }
-    go_to(connection_stage::wait_data);
+    if (is_inline()) {
+      copy_piece(connection_stage::copy_inline, here<const char>(on_.layout().packets(lane(), peer_)),
+                 state_.data + state_.begin, bytes_left());
+    } else {
+      go_to(connection_stage::wait_data);
+    }
     return true;
   }
   /// Makes tickets for the next pieces, two at most, as far as there are slots.
   DEVCOMM_DEVICE void post_slots() {
-    const uint64_t slot_bytes = on_.handle.slot_bytes;
     while (state_.posted - state_.pieces < 2 &&
-           (state_.posted - state_.first) * slot_bytes < state_.end - state_.begin) {
+           uint64_t{state_.posted - state_.pieces} * on_.layout().slot_bytes < bytes_left()) {
       const uint32_t slot = take_slot();
-      if (slot >= on_.handle.slots) return;
-      state_.slots[state_.posted % 2] = slot;
-      make_ticket(0, on_.layout().slot(on_.lane.index, slot));
+      if (slot >= on_.layout().slots) return;
+      const uint32_t shift = state_.posted % 2 * 16;
+      state_.slots = (state_.slots & ~(0xffffu << shift)) | slot << shift;
+      make_ticket(0, on_.layout().slot(lane(), slot));
     }
   }
   /// A slot of the pool that was free, or their number.
@@ -348,63 +463,25 @@ class connection_end {
     for (;;) {
       const uint32_t used = arch::load<memory_order::relaxed, scope::device>(on_.pool());
       uint32_t slot = 0;
-      while (slot < on_.handle.slots && (used >> slot & 1) != 0) ++slot;
-      if (slot == on_.handle.slots) return slot;
+      while (slot < on_.layout().slots && (used >> slot & 1) != 0) ++slot;
+      if (slot == on_.layout().slots) return slot;
       const uint32_t before = arch::fetch_or<memory_order::relaxed, scope::device>(on_.pool(), 1u << slot);
       if ((before >> slot & 1) == 0) return slot;
     }
   }
+  /// That of the next piece.
+  DEVCOMM_DEVICE uint32_t next_slot() const { return state_.slots >> state_.pieces % 2 * 16 & 0xffffu; }
 
   DEVCOMM_DEVICE bool has_data() const {
-    return state_.posted != state_.pieces && static_cast<int32_t>(look(sent()) - state_.pieces) > 0;
+    return static_cast<int32_t>(arch::load<memory_order::acquire, scope::system>(sent()) - state_.pieces) > 0;
   }
   DEVCOMM_DEVICE void accept_data() {
-    acquire(sent());
-    const uint64_t left = state_.end - state_.at;
-    state_.bytes = left;
-    if (is_direct()) {
-      end_piece();
-      return;
-    }
-    if (left > on_.handle.slot_bytes) state_.bytes = on_.handle.slot_bytes;
-    state_.from = on_.slot(state_.slots[state_.pieces % 2]);
-    state_.to = current().data + state_.at;
-    go_to(connection_stage::copy);
-  }
-
-  /// A piece has been sent, or taken.
-  DEVCOMM_DEVICE void end_piece() {
-    ++state_.pieces;
-    const bool sends = way_ == channel::direction::send;
-    if (sends)
-      release(reinterpret_cast<uint32_t*>(on_.on(peer_) + on_.layout().sent(on_.lane.index, self())), state_.pieces);
-    state_.at += state_.bytes;
-    if (state_.at == state_.end) {
-      ++state_.parts;
-      go_to(connection_stage::idle);
+    if (has_early_ticket()) {
+      count_piece(bytes_left(), connection_stage::wait_data);
     } else {
-      go_to(sends ? connection_stage::wait_ticket : connection_stage::wait_data);
+      copy_piece(connection_stage::copy, on_.slot(next_slot()), state_.data + state_.at, slot_piece());
     }
   }
-
-  /// Of the message that is under way.
-  DEVCOMM_DEVICE uint32_t number() const { return state_.messages - 1; }
-  /// Whether an offer or a ticket is for the same part of the same message as this end has.
-  template <class Word>
-  DEVCOMM_DEVICE bool is_same(const Word& theirs) const {
-    return theirs.lanes == on_.lane.count && theirs.message == number() && theirs.bytes == current().bytes;
-  }
-  DEVCOMM_DEVICE status report(said_of_message theirs) const {
-    return report_message(home_, way_, state_.current, on_.members.world_rank(peer_),
-                          {current().bytes, on_.lane.count, number()}, theirs);
-  }
-
-  const connection_lane& on_;
-  const channel::message_list& list_;
-  channel::connection_state& state_;
-  int peer_;
-  channel::direction way_;
-  resource_header* home_;
 };
 
 }  // namespace devcomm::detail

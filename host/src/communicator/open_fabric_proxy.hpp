@@ -1,0 +1,23 @@
+/// \file open_fabric_proxy.hpp
+/// Makes the proxies of a device communicator whose ranks reach each other by libfabric.
+#pragma once
+
+#include <devcomm/diagnostics/failure.hpp>
+#include <devcomm/requirements.hpp>
+
+#include "rank/rank_context.hpp"
+#include "transport/network_proxy.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace devcomm::host::detail {
+
+/// *Collective*: ranks tell each other their addresses and secrets over the bootstrap's connections. `fail` is told of
+/// the first operation that cannot be done; waits of kernels end when `log` says so.
+[[nodiscard]] std::unique_ptr<network_proxy> open_fabric_proxy(rank_context& context, const std::string& call,
+                                                               const network_request& asked, failure_log* log,
+                                                               std::function<void(const std::string&)> fail);
+
+}  // namespace devcomm::host::detail

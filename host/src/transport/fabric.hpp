@@ -1,0 +1,75 @@
+/// \file fabric.hpp
+/// The port to a fabric: what the transport between processes needs of libfabric, and what tests imitate.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace devcomm::host::detail {
+
+/// Where an endpoint is reached: opaque bytes.
+struct fabric_address {
+  std::uint32_t bytes = 0;
+  std::array<std::byte, 124> name{};
+};
+
+/// Memory that the fabric reads and writes; it does not after destruction.
+class fabric_region {
+ public:
+  virtual ~fabric_region() = default;
+  /// By which peers name it.
+  [[nodiscard]] virtual std::uint64_t key() const = 0;
+  /// What peers add to offsets in it.
+  [[nodiscard]] virtual std::uint64_t base() const = 0;
+};
+
+/// Memory of a peer.
+struct remote_place {
+  std::uint64_t key = 0;
+  std::uint64_t address = 0;
+};
+
+/// An operation is over.
+struct fabric_completion {
+  std::uint64_t token = 0;
+  std::size_t bytes = 0;  ///< that were received
+  std::string error;      ///< empty where it was done
+};
+
+/// An endpoint that every rank of a device communicator has. One thread at a time calls it. Nothing is ordered, neither
+/// messages nor writes nor their completions, except by completions.
+class fabric {
+ public:
+  virtual ~fabric() = default;
+
+  /// "libfabric's provider tcp;ofi_rxm", for messages.
+  [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual fabric_address address() const = 0;
+  /// Peers have the numbers of their addresses from here on. Called once.
+  virtual void connect(std::span<const fabric_address> peers) = 0;
+  [[nodiscard]] virtual std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes) = 0;
+
+  // Each returns false where the fabric takes no more now: to be tried again after `poll`. What it takes ends with a
+  // completion of `token`. They throw `system_error` where it can never be done.
+
+  /// A message goes into a buffer that the peer gave to `receive`. Complete when `message` may be written again, no
+  /// matter what the peer does.
+  [[nodiscard]] virtual bool send(int peer, std::span<const std::byte> message, std::uint64_t token) = 0;
+  /// A message that is longer than the buffer completes with an error.
+  [[nodiscard]] virtual bool receive(std::span<std::byte> buffer, std::uint64_t token) = 0;
+  /// Complete when the peer's threads can see the data.
+  [[nodiscard]] virtual bool write(int peer, std::span<const char> source, const fabric_region& region,
+                                   remote_place destination, std::uint64_t token) = 0;
+  /// Complete when this process's threads can see the data.
+  [[nodiscard]] virtual bool read(int peer, std::span<char> destination, const fabric_region& region,
+                                  remote_place source, std::uint64_t token) = 0;
+
+  /// Makes progress, for peers too. Returns how many of `over` it filled in.
+  [[nodiscard]] virtual std::size_t poll(std::span<fabric_completion> over) = 0;
+};
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,214 @@
+// What comes in over the fabric: completions of operations, and messages of peers.
+#include <devcomm/host/error.hpp>
+
+#include "transport/fabric_engine.hpp"
+#include "transport/fabric_tokens.hpp"
+#include "transport/operation_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace devcomm::host::detail {
+
+using gin::signal_change;
+
+bool fabric_engine::handle_completions() {
+  std::array<fabric_completion, 32> over;
+  const std::size_t count = fabric_->poll(over);
+  for (const fabric_completion& each : std::span(over).first(count)) {
+    const auto slot = static_cast<std::size_t>(each.token & 0xffff'ffffu);
+    switch (static_cast<token_kind>(each.token >> 32)) {
+      case token_kind::received: handle_received(slot, each); break;
+      case token_kind::sent: handle_sent(slot, each.error); break;
+      case token_kind::moved: handle_moved(slot, each.error); break;
+    }
+  }
+  return count != 0;
+}
+
+void fabric_engine::handle_received(std::size_t buffer, const fabric_completion& over) {
+  fabric_message message;
+  std::string why = over.error;
+  if (why.empty()) {
+    const auto received = bytes_of(receives_[buffer]).first(std::min(over.bytes, sizeof(fabric_message)));
+    why = parse_message(received, secret_, static_cast<std::uint32_t>(about_.rank),
+                        static_cast<std::uint32_t>(links_.size()), message);
+  }
+  if (!fabric_->receive(bytes_of(receives_[buffer]), make_token(token_kind::received, buffer))) {
+    throw system_error(fabric_->name() + " does not take a buffer back that it filled");
+  }
+  if (why.empty()) {
+    handle(message);
+  } else {
+    drop(why);
+  }
+}
+
+void fabric_engine::drop(const std::string& why) {
+  constexpr std::uint64_t most_reports = 8;
+  if (++dropped_ > most_reports) return;
+  about_.report("a message over the network is dropped: " + why +
+                (dropped_ == most_reports ? "; further ones are dropped in silence" : ""));
+}
+
+void fabric_engine::handle(const fabric_message& message) {
+  link& from = links_[message.sender];
+  from.met = true;
+  from.heard = clock::now();
+  switch (message.kind) {
+    case message_kind::change: return handle_change(message);
+    case message_kind::acknowledge: return handle_acknowledgement(from, message);
+    case message_kind::refuse: return handle_refusal(from, message);
+    case message_kind::ask_for_place: return answer(from, message.window);
+    case message_kind::place: return handle_place(from, message);
+    case message_kind::leave: return handle_farewell(from, message);
+  }
+}
+
+void fabric_engine::handle_change(const fabric_message& message) {
+  link& from = links_[message.sender];
+  const auto told = [&](const char* what) {
+    drop("message " + std::to_string(message.sequence) + " of rank " + std::to_string(message.sender) + what);
+  };
+  if (message.sequence < from.expected || from.early.contains(message.sequence)) return told(" came before");
+  if (message.sequence - from.expected >= most_unacknowledged) return told(" is far ahead of what it may send");
+  if (from.refused) return;
+  if (message.sequence != from.expected) {
+    from.early.emplace(message.sequence, message);
+    return;
+  }
+  bool goes_on = carry_out_next(from, message);
+  while (goes_on && !from.early.empty() && from.early.begin()->first == from.expected) {
+    goes_on = carry_out_next(from, from.early.begin()->second);
+    if (goes_on) from.early.erase(from.early.begin());
+  }
+}
+
+bool fabric_engine::carry_out_next(link& from, const fabric_message& change) {
+  const own_memory found = carry_out(change);
+  if (found.why == refusal::none) {
+    ++from.expected;
+    from.owes = true;
+    return true;
+  }
+  fabric_message no;
+  no.kind = message_kind::refuse;
+  no.sequence = change.sequence;
+  no.why = found.why;
+  no.bytes = found.bytes;
+  from.answers.push_back(no);
+  from.refused = true;
+  return false;
+}
+
+fabric_engine::own_memory fabric_engine::carry_out(const fabric_message& change) {
+  if (change.context >= about_.queues.size()) return {refusal::no_signal};
+  network_queue& queue = *about_.queues[change.context];
+  if (change.signal_change != signal_change::none && change.signal >= queue.layout().signals) {
+    return {refusal::no_signal};
+  }
+  if (change.value_bytes != 0) {
+    const own_memory found = with_own(change.window, change.offset, change.value_bytes, [&](const auto& memory) {
+      std::memcpy(memory.local + change.offset, &change.value, change.value_bytes);
+    });
+    if (found.why != refusal::none) return found;
+  }
+  const std::uint32_t word = queue.layout().signal(change.signal);
+  if (change.signal_change == signal_change::add) queue.add(word, change.signal_value);
+  if (change.signal_change == signal_change::set) queue.set(word, change.signal_value);
+  return {refusal::none};
+}
+
+void fabric_engine::handle_acknowledgement(link& from, const fabric_message& message) {
+  const std::uint64_t oldest = from.next - from.unacknowledged.size();
+  if (message.sequence > from.next) {
+    return drop("rank " + std::to_string(message.sender) + " acknowledges what it was not sent");
+  }
+  // Acknowledgements may overtake each other.
+  for (std::uint64_t number = oldest; number < message.sequence; ++number) {
+    flight* const done = from.unacknowledged.front();
+    from.unacknowledged.pop_front();
+    complete(*done);
+  }
+}
+
+void fabric_engine::handle_refusal(link& from, const fabric_message& message) {
+  const std::uint64_t oldest = from.next - from.unacknowledged.size();
+  if (message.sequence < oldest || message.sequence >= from.next) {
+    return drop("rank " + std::to_string(message.sender) + " refuses what it was not sent");
+  }
+  const flight& one = *from.unacknowledged[message.sequence - oldest];
+  const std::string whose = "rank " + std::to_string(message.sender);
+  if (message.why == refusal::no_signal) return fail(one, whose + " has no such context or signal");
+  fail_at_window(one, whose, false, {message.why, message.bytes});
+}
+
+void fabric_engine::answer(link& to, std::uint32_t window) {
+  fabric_message where;
+  where.kind = message_kind::place;
+  where.window = window;
+  const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
+    const fabric_region& region = region_of(window, memory);
+    where.key = region.key();
+    where.base = region.base();
+  });
+  where.why = found.why;
+  where.bytes = found.bytes;
+  to.answers.push_back(where);
+}
+
+void fabric_engine::handle_place(link& from, const fabric_message& message) {
+  const auto asked = from.places.find(message.window);
+  if (asked == from.places.end() || asked->second.is_known) {
+    return drop("rank " + std::to_string(message.sender) + " tells where a window is, and was not asked");
+  }
+  known_place& place = asked->second;
+  place.is_known = true;
+  place.why = message.why;
+  place.place = {message.key, message.base};
+  place.bytes = message.bytes;
+  for (flight* const each : std::exchange(place.waiting, {})) {
+    if (!failed_) begin_to_move(*each, place);
+  }
+}
+
+void fabric_engine::handle_farewell(link& from, const fabric_message& message) {
+  handle_acknowledgement(from, message);  // which may come later than this
+  from.has_left = true;
+  const auto to_it = [&](const flight& each) { return each.operation.head.peer == message.sender; };
+  const auto open = std::find_if(flights_.begin(), flights_.end(), to_it);
+  if (open != flights_.end()) fail_because_it_left(*open);
+}
+
+void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
+  const sent_message sent = sends_[slot];
+  free_sends_.push_back(slot);
+  const bool acknowledges = sent.message.kind == message_kind::acknowledge;
+  link& to = links_[static_cast<std::size_t>(sent.peer)];
+  if (acknowledges) to.acknowledging = false;
+  // A peer that has what it waited for may be gone. One that has not, and is, ends its own operations.
+  if (error.empty() || sent.of == nullptr) return;
+  // What the fabric does not know may have been done all the same.
+  const bool open = sent.message.kind == message_kind::ask_for_place
+                        ? !to.places[sent.message.window].is_known
+                        : sent.message.sequence >= to.next - to.unacknowledged.size();
+  if (open) fail(*sent.of, error);
+}
+
+void fabric_engine::handle_moved(std::size_t slot, const std::string& error) {
+  flight& one = *pieces_[slot].of;
+  bytes_in_flight_ -= pieces_[slot].bytes;
+  free_pieces_.push_back(slot);
+  --one.pending;
+  link_to(one).heard = clock::now();
+  if (failed_) return;
+  if (!error.empty()) return fail(one, error);
+  if (one.pending != 0 || one.issued != one.operation.what.bytes) return;
+  one.region = nullptr;
+  arrived(one);
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,64 @@
+/// \file fabric_message.hpp
+/// What proxies of different processes tell each other.
+#pragma once
+
+#include <devcomm/gin/queue.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace devcomm::host::detail {
+
+/// Random; a rank tells it to the members of its device communicator only, over the bootstrap's connections.
+using fabric_secret = std::array<std::uint64_t, 2>;
+
+enum class message_kind : std::uint32_t {
+  change = 1,     ///< write a value, or change a signal, or both in this order
+  acknowledge,    ///< all changes below `sequence` are done
+  refuse,         ///< change `sequence` cannot be done
+  ask_for_place,  ///< where is `window`?
+  place,          ///< there, or nowhere
+  leave,          ///< the sender ends; all changes below `sequence` are done
+};
+
+/// Why a rank does not do what a peer wants.
+enum class refusal : std::uint32_t { none, no_window, past_end, no_signal };
+
+/// All kinds have one format: the members that a kind does not name are zero.
+struct fabric_message {
+  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d01;  // "devcomm" and a version
+
+  std::uint64_t format = this_format;
+  fabric_secret secret{};  ///< the receiver's
+  std::uint32_t sender = 0;
+  message_kind kind{};
+  std::uint64_t sequence = 0;  ///< changes of one rank to another have the numbers 0, 1, 2...
+  // change
+  std::uint32_t context = 0;
+  std::uint32_t signal = 0;
+  gin::signal_change signal_change = gin::signal_change::none;
+  std::uint32_t value_bytes = 0;  ///< 0: there is no value to write
+  std::uint64_t signal_value = 0;
+  std::uint64_t value = 0;
+  std::uint64_t offset = 0;  ///< of the value in the window
+  // change, ask_for_place, place
+  std::uint32_t window = 0;
+  // refuse, place
+  refusal why = refusal::none;
+  // place
+  std::uint64_t key = 0;
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;
+};
+
+static_assert(sizeof(fabric_message) == 112, "all ranks must agree: change the version in this_format with it");
+
+/// Fills `message` from bytes that anyone may have sent to rank `self` of `ranks`. Returns why they are to be dropped:
+/// nothing of a message with another secret is looked at. Empty for a good message.
+[[nodiscard]] std::string parse_message(std::span<const std::byte> bytes, const fabric_secret& own, std::uint32_t self,
+                                        std::uint32_t ranks, fabric_message& message);
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,227 @@
+#include "transport/fabric_proxy.hpp"
+
+#include "transport/plain_words.hpp"
+#include "transport/queue.hpp"
+#include "util/deadline.hpp"
+#include "util/process_stamp.hpp"
+#include "util/quiet_thread.hpp"
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+namespace devcomm::host::detail {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// What ranks owe to each other takes microseconds. Of a peer that is gone nobody may know here.
+constexpr std::chrono::seconds farewell(1);
+
+std::vector<std::unique_ptr<network_queue>> make_queues(memory_port& memory, network_port& words, int device,
+                                                        const network_request& asked) {
+  std::vector<std::unique_ptr<network_queue>> made;
+  for (std::uint32_t i = 0; i < asked.contexts; ++i) {
+    made.push_back(std::make_unique<network_queue>(memory, words, device, asked));
+  }
+  return made;
+}
+
+/// How long a thread without work pauses. Nothing can wake it: kernels post by storing to memory. So it looks again and
+/// again, at first without a pause, and later with pauses as long as what one who posts then can bear.
+class rest {
+ public:
+  void after(bool worked) {
+    constexpr std::chrono::microseconds spins(20);
+    constexpr std::chrono::milliseconds yields(1);
+    constexpr std::chrono::microseconds longest(50);
+    if (worked) {
+      since_ = {};
+      return;
+    }
+    const clock::time_point now = clock::now();
+    if (since_ == clock::time_point{}) since_ = now;
+    const auto idle = now - since_;
+    if (idle < spins) return;
+    if (idle < yields) {
+      ::sched_yield();
+      return;
+    }
+    std::this_thread::sleep_for(std::min<clock::duration>(idle / 100, longest));
+  }
+
+ private:
+  clock::time_point since_{};
+};
+
+}  // namespace
+
+/// What the thread works on.
+class fabric_proxy::worker final : public window_table::watcher {
+ public:
+  enum class order : std::uint8_t { run, finish, stop };
+
+  worker(backend& devices, settings given, std::shared_ptr<window_table> windows, std::unique_ptr<fabric> reached)
+      : devices_(devices),
+        given_(std::move(given)),
+        windows_(std::move(windows)),
+        queues_(make_queues(devices, words_, given_.device, given_.asked)),
+        engine_({given_.rank, queues_, windows_, [this](const std::string& text) { fail(text); },
+                 [this](const std::string& text) { report(text); }, given_.limit},
+                std::move(reached)) {}
+
+  [[nodiscard]] fabric_engine& engine() { return engine_; }
+  [[nodiscard]] const std::vector<std::unique_ptr<network_queue>>& queues() const { return queues_; }
+  [[nodiscard]] window_table& windows() { return *windows_; }
+  void tell(order what) { order_ = what; }
+  [[nodiscard]] bool has_ended() const { return ended_; }
+  /// Whether the thread cannot be waited for: nobody needs it any more, and it has had time enough to end.
+  [[nodiscard]] bool is_stuck(clock::time_point since) const {
+    return given_.ended() && clock::now() - since > 3 * farewell;
+  }
+  /// From here on it belongs to the thread alone.
+  void leave_alone() noexcept {
+    report("the network's thread does not come back from the fabric; it and what it uses are left to themselves");
+    is_left_alone_ = true;
+  }
+
+  void begin() noexcept {
+    devices_.as_other_processes([this] { run(); });
+    ended_ = true;
+  }
+  void removed(std::uint32_t window) noexcept override;
+
+ private:
+  void run() noexcept;
+  /// Does what there is to do now; whether there was anything. Sets `over` when nothing will come any more.
+  [[nodiscard]] bool step(bool& over);
+  void fail(const std::string& text) const {
+    if (!is_left_alone_) given_.fail(text);
+  }
+  void report(const std::string& text) const {
+    std::fprintf(stderr, "devcomm: rank %d: %s\n", given_.rank, text.c_str());
+  }
+
+  network_port& devices_;
+  const settings given_;
+  std::shared_ptr<window_table> windows_;
+  plain_words words_;
+  std::vector<std::unique_ptr<network_queue>> queues_;
+  std::mutex mutex_;  // guards the engine once the thread runs
+  fabric_engine engine_;
+  std::atomic<int> visitors_ = 0;  // who want the engine, which the thread lets go for them
+  std::atomic<order> order_ = order::run;
+  std::atomic<bool> ended_ = false;
+  std::atomic<bool> is_left_alone_ = false;
+  clock::time_point leaving_{};  // of the thread: since when nobody waits
+  bool said_farewell_ = false;   // likewise
+  process_stamp made_in_;
+};
+
+void fabric_proxy::worker::run() noexcept {
+  constexpr unsigned long nanoseconds = 1000;
+  ::prctl(PR_SET_NAME, "devcomm-network");
+  ::prctl(PR_SET_TIMERSLACK, nanoseconds);
+  try {
+    rest pauses;
+    for (bool over = false; !over;) {
+      pauses.after(step(over));
+      while (visitors_.load(std::memory_order_relaxed) != 0) ::sched_yield();
+    }
+  } catch (const std::exception& problem) {
+    fail("rank " + std::to_string(given_.rank) + ": the network's proxy failed: " + problem.what());
+  }
+}
+
+bool fabric_proxy::worker::step(bool& over) {
+  const std::lock_guard lock(mutex_);
+  const bool any = engine_.step();
+  const order wanted = order_.load(std::memory_order_relaxed);
+  if (wanted == order::run) return any;
+  if (wanted == order::stop) {
+    over = true;
+    return any;
+  }
+  const clock::time_point now = clock::now();
+  const bool nobody_waits = engine_.failed() || given_.ended();
+  if (!said_farewell_ && (!nobody_waits || leaving_ == clock::time_point{})) leaving_ = now;
+  const bool too_late = nobody_waits && now - leaving_ > farewell;
+  if (!said_farewell_ && (too_late || engine_.idle())) {
+    engine_.say_farewell();
+    said_farewell_ = true;
+    leaving_ = now;
+    return true;
+  }
+  // From here on only to peers who may be gone.
+  over = said_farewell_ && (engine_.idle() || now - leaving_ > farewell);
+  return any;
+}
+
+void fabric_proxy::worker::removed(std::uint32_t window) noexcept {
+  if (!made_in_.here()) return;  // a forked child has no thread, and its mutex may be locked for ever
+  const deadline limit(std::chrono::seconds(2));
+  for (bool in_use = true; in_use; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+    ++visitors_;
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+      in_use = engine_.forget(window);
+      if (in_use && limit.passed()) {
+        engine_.take_away(window);
+        in_use = false;
+      }
+    } else if (limit.passed() && given_.ended()) {
+      in_use = false;  // the thread is stuck in the fabric
+    }
+    --visitors_;
+  }
+}
+
+fabric_proxy::fabric_proxy(backend& devices, settings given, std::shared_ptr<window_table> windows,
+                           std::unique_ptr<fabric> reached)
+    : worker_(std::make_shared<worker>(devices, std::move(given), std::move(windows), std::move(reached))) {}
+
+fabric_proxy::~fabric_proxy() {
+  worker_->tell(worker::order::finish);
+  join();
+}
+
+fabric_engine::card fabric_proxy::own_card() const { return worker_->engine().own_card(); }
+
+void fabric_proxy::connect(const std::vector<fabric_engine::card>& cards) { worker_->engine().connect(cards); }
+
+gin::context_record fabric_proxy::record(std::uint32_t index) const { return worker_->queues()[index]->record(); }
+
+void fabric_proxy::start() {
+  worker_->windows().add_watcher(*worker_);
+  thread_ = quiet_thread([own = worker_] { own->begin(); });
+}
+
+void fabric_proxy::abandon() noexcept {
+  worker_->tell(worker::order::stop);
+  join();
+  for (const auto& queue : worker_->queues()) queue->abandon();
+}
+
+void fabric_proxy::join() noexcept {
+  if (!thread_.joinable()) return;
+  // A provider that shares memory with a process that was killed may wait for its locks for ever (shm of
+  // libfabric 1.17).
+  const clock::time_point since = clock::now();
+  while (!worker_->has_ended() && !worker_->is_stuck(since)) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  worker_->windows().remove_watcher(*worker_);
+  if (worker_->has_ended()) {
+    thread_.join();
+  } else {
+    worker_->leave_alone();
+    thread_.detach();
+  }
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,23 @@
+/// \file fabric_tokens.hpp
+/// What the files of `fabric_engine` share: how completions are told from each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace devcomm::host::detail {
+
+enum class token_kind : std::uint32_t { received, sent, moved };
+
+/// Of element `slot` in the list of its kind.
+[[nodiscard]] constexpr std::uint64_t make_token(token_kind kind, std::size_t slot) {
+  return static_cast<std::uint64_t>(kind) << 32 | slot;
+}
+
+template <class T>
+[[nodiscard]] std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+}  // namespace devcomm::host::detail

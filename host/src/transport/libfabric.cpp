@@ -1,0 +1,258 @@
+#include "transport/libfabric.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include "transport/libfabric_calls.hpp"
+#include "util/random.hpp"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace devcomm::host::detail {
+namespace {
+
+constexpr std::uint32_t interface_version = FI_VERSION(1, 17);
+constexpr std::size_t messages_queued = 1024;
+
+struct closer {
+  template <class Object>
+  void operator()(Object* object) const noexcept {
+    ::fi_close(&object->fid);
+  }
+};
+template <class Object>
+using owned = std::unique_ptr<Object, closer>;
+
+struct info_deleter {
+  void operator()(fi_info* info) const noexcept { libfabric_library().freeinfo(info); }
+};
+using owned_info = std::unique_ptr<fi_info, info_deleter>;
+
+void* context_of(std::uint64_t token) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(token)); }
+
+class region final : public fabric_region {
+ public:
+  region(owned<fid_mr> memory, std::uint64_t base) : memory_(std::move(memory)), base_(base) {}
+  [[nodiscard]] std::uint64_t key() const override { return ::fi_mr_key(memory_.get()); }
+  [[nodiscard]] std::uint64_t base() const override { return base_; }
+  [[nodiscard]] void* descriptor() const { return ::fi_mr_desc(memory_.get()); }
+
+ private:
+  owned<fid_mr> memory_;
+  std::uint64_t base_;
+};
+
+void* descriptor_of(const fabric_region& memory) { return dynamic_cast<const region&>(memory).descriptor(); }
+
+class endpoint final : public fabric {
+ public:
+  endpoint(const std::string& provider, const std::string& node, std::size_t peers) : provider_(provider) {
+    info_ = find(node);
+    require(calls_.fabric(info_->fabric_attr, out(fabric_), nullptr), "fi_fabric");
+    require(::fi_domain(fabric_.get(), info_.get(), out(domain_), nullptr), "fi_domain");
+    fi_av_attr addresses{};
+    addresses.type = FI_AV_TABLE;
+    addresses.count = peers;
+    require(::fi_av_open(domain_.get(), &addresses, out(peers_), nullptr), "fi_av_open");
+    fi_cq_attr queue{};
+    queue.format = FI_CQ_FORMAT_MSG;
+    queue.size = messages_queued;
+    require(::fi_cq_open(domain_.get(), &queue, out(queue_), nullptr), "fi_cq_open");
+    require(::fi_endpoint(domain_.get(), info_.get(), out(endpoint_), nullptr), "fi_endpoint");
+    require(::fi_ep_bind(endpoint_.get(), &peers_->fid, 0), "fi_ep_bind");
+    require(::fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
+    require(::fi_enable(endpoint_.get()), "fi_enable");
+  }
+
+  [[nodiscard]] std::string name() const override { return "libfabric's provider " + provider_; }
+
+  [[nodiscard]] fabric_address address() const override {
+    fabric_address own;
+    std::size_t bytes = own.name.size();
+    require(::fi_getname(&endpoint_->fid, own.name.data(), &bytes), "fi_getname");
+    own.bytes = static_cast<std::uint32_t>(bytes);
+    return own;
+  }
+
+  void connect(std::span<const fabric_address> peers) override {
+    for (const fabric_address& each : peers) {
+      fi_addr_t number = FI_ADDR_UNSPEC;
+      const int inserted = ::fi_av_insert(peers_.get(), each.name.data(), 1, &number, 0, nullptr);
+      if (inserted != 1) {
+        throw system_error(name() + " does not take the address of rank " + std::to_string(numbers_.size()));
+      }
+      numbers_.push_back(number);
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes) override {
+    fid_mr* made = nullptr;
+    constexpr std::uint64_t access = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    // Where providers take keys, strangers would have to guess 64 bits.
+    const auto key = random_value<std::uint64_t>();
+    const int code = ::fi_mr_reg(domain_.get(), base, bytes, access, 0, key, 0, &made, nullptr);
+    if (code != 0) {
+      throw system_error(name() + " cannot register " + std::to_string(bytes) +
+                         " bytes of a window: " + calls_.text_of(code));
+    }
+    const bool by_address = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
+    return std::make_unique<region>(owned<fid_mr>(made), by_address ? reinterpret_cast<std::uintptr_t>(base) : 0);
+  }
+
+  [[nodiscard]] bool send(int peer, std::span<const std::byte> message, std::uint64_t token) override {
+    return taken(
+        ::fi_send(endpoint_.get(), message.data(), message.size(), nullptr, number_of(peer), context_of(token)));
+  }
+  [[nodiscard]] bool receive(std::span<std::byte> buffer, std::uint64_t token) override {
+    return taken(::fi_recv(endpoint_.get(), buffer.data(), buffer.size(), nullptr, FI_ADDR_UNSPEC, context_of(token)));
+  }
+  [[nodiscard]] bool write(int peer, std::span<const char> source, const fabric_region& region,
+                           remote_place destination, std::uint64_t token) override {
+    const transfer one(const_cast<char*>(source.data()), source.size(), region, destination, number_of(peer), token);
+    return taken(::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+  }
+  [[nodiscard]] bool read(int peer, std::span<char> destination, const fabric_region& region, remote_place source,
+                          std::uint64_t token) override {
+    const transfer one(destination.data(), destination.size(), region, source, number_of(peer), token);
+    return taken(::fi_readmsg(endpoint_.get(), &one.message, FI_COMPLETION));
+  }
+
+  [[nodiscard]] std::size_t poll(std::span<fabric_completion> over) override {
+    std::array<fi_cq_msg_entry, 32> entries{};
+    const std::size_t most = std::min(over.size(), entries.size());
+    const ssize_t got = ::fi_cq_read(queue_.get(), entries.data(), most);
+    if (got == -FI_EAGAIN) return 0;
+    if (got == -FI_EAVAIL) {
+      return failed(over[0]) ? 1 : 0;
+    }
+    if (got < 0) throw system_error("fi_cq_read failed: " + calls_.text_of(got));
+    const auto count = static_cast<std::size_t>(got);
+    for (std::size_t i = 0; i < count; ++i) {
+      over[i] = {reinterpret_cast<std::uintptr_t>(entries[i].op_context), entries[i].len, {}};
+    }
+    return count;
+  }
+
+ private:
+  /// The arguments of a write or a read.
+  struct transfer {
+    transfer(char* local, std::size_t bytes, const fabric_region& region, remote_place there, fi_addr_t peer,
+             std::uint64_t token)
+        : here{local, bytes}, descriptor(descriptor_of(region)), remote{there.address, bytes, there.key} {
+      message.msg_iov = &here;
+      message.desc = &descriptor;
+      message.iov_count = 1;
+      message.addr = peer;
+      message.rma_iov = &remote;
+      message.rma_iov_count = 1;
+      message.context = context_of(token);
+    }
+    transfer(const transfer&) = delete;
+    transfer& operator=(const transfer&) = delete;
+
+    iovec here;
+    void* descriptor;
+    fi_rma_iov remote;
+    fi_msg_rma message{};
+  };
+
+  /// Lets a function of libfabric's fill in an owner.
+  template <class Object>
+  class filler {
+   public:
+    explicit filler(owned<Object>& owner) : owner_(owner) {}
+    ~filler() { owner_.reset(made_); }
+    filler(const filler&) = delete;
+    filler& operator=(const filler&) = delete;
+    operator Object**() { return &made_; }
+
+   private:
+    owned<Object>& owner_;
+    Object* made_ = nullptr;
+  };
+  template <class Object>
+  [[nodiscard]] static filler<Object> out(owned<Object>& owner) {
+    return filler<Object>(owner);
+  }
+
+  /// What the engine asks of a provider: messages, and writes that are complete when they have been delivered.
+  [[nodiscard]] owned_info find(const std::string& node) const {
+    const owned_info hints(calls_.dupinfo(nullptr));
+    if (!hints) throw system_error("fi_dupinfo is out of memory");
+    hints->caps = FI_MSG | FI_RMA;
+    hints->mode = 0;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+    hints->domain_attr->av_type = FI_AV_TABLE;
+    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    hints->fabric_attr->prov_name = ::strdup(provider_.c_str());
+    fi_info* found = nullptr;
+    const char* const at = node.empty() ? nullptr : node.c_str();
+    const int code = calls_.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
+    owned_info first(found);
+    if (code != 0 || first == nullptr) {
+      throw not_supported("libfabric has no provider \"" + provider_ + "\"" + (at == nullptr ? "" : " at " + node) +
+                          " with messages and remote writes that complete on delivery (" + calls_.text_of(code) +
+                          "); set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm; `fi_info -l` lists those "
+                          "that are installed");
+    }
+    // What it says by itself, when not asked, is less.
+    first->tx_attr->op_flags = 0;
+    return first;
+  }
+
+  void require(long code, const char* call) const {
+    if (code == 0) return;
+    throw system_error(std::string(call) + " of " + name() + " failed: " + calls_.text_of(code));
+  }
+  [[nodiscard]] bool taken(ssize_t code) const {
+    if (code == 0) return true;
+    if (code == -FI_EAGAIN) return false;
+    throw system_error(name() + ": " + calls_.text_of(code));
+  }
+  [[nodiscard]] fi_addr_t number_of(int peer) const { return numbers_[static_cast<std::size_t>(peer)]; }
+
+  /// The operation that failed; false where there is none after all.
+  [[nodiscard]] bool failed(fabric_completion& one) {
+    fi_cq_err_entry entry{};
+    const ssize_t got = ::fi_cq_readerr(queue_.get(), &entry, 0);
+    if (got == -FI_EAGAIN) return false;
+    if (got < 0) throw system_error("fi_cq_readerr failed: " + calls_.text_of(got));
+    one = {reinterpret_cast<std::uintptr_t>(entry.op_context), entry.len, name() + ": " + calls_.text_of(entry.err)};
+    return true;
+  }
+
+  const libfabric_calls& calls_ = libfabric_library();
+  const std::string provider_;
+  owned_info info_;
+  owned<fid_fabric> fabric_;
+  owned<fid_domain> domain_;
+  owned<fid_av> peers_;
+  owned<fid_cq> queue_;
+  owned<fid_ep> endpoint_;
+  std::vector<fi_addr_t> numbers_;
+};
+
+}  // namespace
+
+std::unique_ptr<fabric> open_libfabric(const std::string& provider, const std::string& address, std::size_t peers) {
+  return std::make_unique<endpoint>(provider, address, peers);
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,13 @@
+// In place of libfabric.cpp and libfabric_calls.cpp where libfabric's headers were not found.
+#include <devcomm/host/error.hpp>
+
+#include "rank/settings.hpp"
+#include "transport/libfabric.hpp"
+
+namespace devcomm::host::detail {
+
+std::unique_ptr<fabric> open_libfabric(const std::string&, const std::string&, std::size_t) {
+  throw not_supported(libfabric_support().reason);
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,53 @@
+#include "transport/libfabric_calls.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <dlfcn.h>
+#include <rdma/fabric.h>
+
+#include <cstdlib>
+
+namespace devcomm::host::detail {
+namespace {
+
+constexpr const char* advice = "; install libfabric 1.17 or newer (Debian and Ubuntu: libfabric1)";
+
+template <class Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  if (function == nullptr) throw not_supported(std::string("libfabric.so.1 lacks ") + name + advice);
+}
+
+/// Never unloaded: providers keep threads and handlers.
+libfabric_calls load() {
+  void* const library = ::dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const why = ::dlerror();
+    throw not_supported(std::string("libfabric cannot be loaded: ") + (why == nullptr ? "libfabric.so.1" : why) +
+                        advice);
+  }
+  libfabric_calls found{};
+  find(library, "fi_getinfo", found.getinfo);
+  find(library, "fi_freeinfo", found.freeinfo);
+  find(library, "fi_dupinfo", found.dupinfo);
+  find(library, "fi_fabric", found.fabric);
+  find(library, "fi_strerror", found.strerror);
+  find(library, "fi_version", found.version);
+  const std::uint32_t version = found.version();
+  if (FI_VERSION_LT(version, FI_VERSION(1, 17))) {
+    throw not_supported("libfabric.so.1 is version " + std::to_string(FI_MAJOR(version)) + "." +
+                        std::to_string(FI_MINOR(version)) + advice);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string libfabric_calls::text_of(long code) const { return strerror(static_cast<int>(code < 0 ? -code : code)); }
+
+const libfabric_calls& libfabric_library() {
+  static const libfabric_calls loaded = load();
+  return loaded;
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,90 @@
+/// \file posted_note.cuh
+/// How offers, tickets and inline messages travel: in packets of 8 bytes of data, each with its flag, as in
+/// `lsa::ll_session`. They are seen whole or not at all, in any order, and order nothing else.
+#pragma once
+
+#include <devcomm/channel/messages.hpp>
+#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/lsa/ll_session.cuh>
+#include <devcomm/memory_order.hpp>
+
+namespace devcomm::detail {
+
+/// Stores a note at a peer.
+template <class Note>
+DEVCOMM_DEVICE void post_note(char* at, uint32_t number, const Note& note) {
+  uint64_t words[Note::words];
+  static_assert(sizeof words == sizeof note, "see Note::words");
+  copy_bytes(words, &note, sizeof words);
+  auto* const to = reinterpret_cast<channel::posted_note<Note>*>(at);
+  DEVCOMM_UNROLL
+  for (uint32_t i = 0; i < Note::words; ++i)
+    arch::store_halves(to->packets + i * 16, ll_protocol::encode(words[i], number));
+  arch::store<memory_order::relaxed, scope::system>(&to->number, number);
+}
+
+/// Whether the note with that number has come.
+template <class Note>
+DEVCOMM_DEVICE bool read_note(const channel::posted_note<Note>* at, uint32_t number, Note& note) {
+  arch::halves raw[Note::words];
+  DEVCOMM_UNROLL
+  for (uint32_t i = 0; i < Note::words; ++i) raw[i] = arch::load_halves(at->packets + i * 16);
+  uint64_t words[Note::words];
+  bool all = true;
+  DEVCOMM_UNROLL
+  for (uint32_t i = 0; i < Note::words; ++i) {
+    all = all & ll_protocol::has_flag(raw[i], number);
+    words[i] = ll_protocol::decode(raw[i]);
+  }
+  copy_bytes(&note, words, sizeof words);
+  return all;
+}
+
+/// The same, and acquires what was released before it was posted.
+template <class Note>
+DEVCOMM_DEVICE bool acquire_note(const channel::posted_note<Note>* at, uint32_t number, Note& note) {
+  const bool has_come = read_note(at, number, note);
+  return arch::load<memory_order::acquire, scope::system>(&at->number) == number && has_come;
+}
+
+/// Up to 8 bytes of any alignment as a word.
+DEVCOMM_DEVICE inline uint64_t load_word(const char* from, uint64_t bytes) {
+  if (bytes >= 8 && reinterpret_cast<uintptr_t>(from) % 8 == 0) return arch::load_bytes<8>(from);
+  uint64_t word = 0;
+  for (uint32_t i = 0; i < 8 && i < bytes; ++i) word |= uint64_t{static_cast<unsigned char>(from[i])} << 8 * i;
+  return word;
+}
+DEVCOMM_DEVICE inline void store_word(char* to, uint64_t bytes, uint64_t word) {
+  if (bytes >= 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
+    *reinterpret_cast<uint64_t*>(to) = word;
+    return;
+  }
+  for (uint32_t i = 0; i < 8 && i < bytes; ++i) to[i] = static_cast<char>(word >> 8 * i);
+}
+
+/// This thread's part of an inline message, to its place at the peer. *Collective*; does not synchronise.
+template <class Group>
+DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_piece& piece) {
+  for (uint64_t i = group.thread_rank(); i * 8 < piece.bytes; i += group.size())
+    arch::store_halves(piece.to + i * 16,
+                       ll_protocol::encode(load_word(piece.from + i * 8, piece.bytes - i * 8), piece.flag));
+}
+
+/// The same, from its place on this rank, which is zeroed. `wait(ready)` calls `ready` until it returns true, or
+/// returns false.
+template <class Group, class Wait>
+DEVCOMM_DEVICE void receive_inline(const Group& group, const channel::connection_piece& piece, const Wait& wait) {
+  for (uint64_t i = group.thread_rank(); i * 8 < piece.bytes; i += group.size()) {
+    char* const packet = const_cast<char*>(piece.from) + i * 16;
+    arch::halves raw;
+    const auto ready = [&] {
+      raw = arch::load_halves(packet);
+      return ll_protocol::has_flag(raw, piece.flag);
+    };
+    if (!wait(ready)) return;
+    arch::store_halves(packet, {0, 0});
+    store_word(piece.to + i * 8, piece.bytes - i * 8, ll_protocol::decode(raw));
+  }
+}
+
+}  // namespace devcomm::detail

@@ -1,0 +1,412 @@
+// The order that the transport between processes makes out of a fabric that promises none, and what it does with
+// fabrics that fail and with messages of strangers.
+#include <devcomm/gin/contexts.hpp>
+
+#include <device/backend.hpp>
+#include <transport/fabric_engine.hpp>
+#include <transport/plain_words.hpp>
+
+#include "fake_fabric.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace devcomm;
+using namespace devcomm::host::detail;
+using namespace devcomm_test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+constexpr std::uint32_t signals = 64;
+constexpr std::uint32_t depth = 8;
+constexpr std::uint32_t window_id = 7;
+
+/// One rank: its queue as kernels see it, and its engine.
+struct rank_of_test {
+  rank_of_test(fake_network& net, int rank, std::uint32_t ranks, std::size_t bytes, std::chrono::milliseconds limit)
+      : layout{ranks, signals, 4}, memory(bytes), number(rank) {
+    network_request asked{};
+    asked.contexts = contexts;
+    asked.peers = ranks;
+    asked.signals = signals;
+    asked.counters = 4;
+    asked.depth = depth;
+    for (std::uint32_t i = 0; i < contexts; ++i) {
+      queues.push_back(std::make_unique<network_queue>(current_backend(), words, 0, asked));
+    }
+    listing = windows->list(window_id, {memory.data(), bytes, "window 'test'"});
+    engine = std::make_unique<fabric_engine>(
+        fabric_engine::surroundings{rank, queues, windows, [this](const std::string& text) { failure = text; },
+                                    [this](const std::string& text) { reports.push_back(text); }, limit},
+        std::make_unique<fake_fabric>(net, rank));
+  }
+
+  [[nodiscard]] std::uint64_t word(std::uint32_t context, std::uint32_t index) {
+    return words.load(queues[context]->record().words + index);
+  }
+  [[nodiscard]] std::uint64_t signal(std::uint32_t index, std::uint32_t context = 0) {
+    return word(context, layout.signal(index));
+  }
+  [[nodiscard]] bool can_post(std::uint32_t context) {
+    return posted[context] < word(context, layout.consumed()) + depth;
+  }
+  /// As a kernel does; returns the operation's number.
+  std::uint64_t post(std::uint32_t context, gin::descriptor what, const gin::descriptor_head& head) {
+    const std::uint64_t taken = posted[context]++;
+    gin::descriptor* const slot = queues[context]->record().ring + (taken & (depth - 1));
+    what.windows = std::uint64_t{window_id} << 32 | window_id;
+    std::memcpy(slot, &what, offsetof(gin::descriptor, head));
+    words.store(&slot->head, head.pack(gin::descriptor::lap(taken, depth)));
+    return taken;
+  }
+
+  static constexpr std::uint32_t contexts = 2;
+  gin::queue_layout layout;
+  plain_words words;
+  std::vector<char> memory;
+  std::shared_ptr<window_table> windows = std::make_shared<window_table>();
+  std::unique_ptr<window_table::listing> listing;
+  std::vector<std::unique_ptr<network_queue>> queues;
+  std::uint64_t posted[contexts] = {};
+  int number;
+  std::string failure;
+  std::vector<std::string> reports;
+  std::unique_ptr<fabric_engine> engine;
+};
+
+struct job {
+  job(std::uint32_t seed, std::uint32_t ranks, std::size_t bytes, std::chrono::milliseconds limit = 10s) : net(seed) {
+    std::vector<fabric_engine::card> cards;
+    for (std::uint32_t i = 0; i < ranks; ++i) {
+      all.push_back(std::make_unique<rank_of_test>(net, static_cast<int>(i), ranks, bytes, limit));
+      cards.push_back(all.back()->engine->own_card());
+    }
+    for (const auto& each : all) each->engine->connect(cards);
+  }
+  rank_of_test& operator[](std::size_t rank) { return *all[rank]; }
+
+  /// One thing happens somewhere; whether there was any.
+  bool step() {
+    const std::size_t first = net.below(all.size() + 2);
+    if (first >= all.size()) {
+      if (net.step()) return true;
+    } else if (all[first]->engine->step()) {
+      return true;
+    }
+    bool any = net.step();
+    for (const auto& each : all) any = each->engine->step() || any;
+    return any;
+  }
+  void settle() {
+    // A fabric that refuses now may take the same later.
+    for (int quiet = 0; quiet < 50; quiet = step() ? 0 : quiet + 1) {
+    }
+  }
+
+  fake_network net;
+  std::vector<std::unique_ptr<rank_of_test>> all;
+};
+
+gin::descriptor_head head_of(gin::operation_kind kind, std::uint32_t peer) {
+  return {kind, gin::signal_change::none, gin::strength::weak, false, 0, peer};
+}
+
+char pattern(std::size_t operation, std::size_t i) { return static_cast<char>(operation * 37 + i * 11 + i / 200 + 1); }
+
+/// An operation of a random program from rank 0 to rank 1, with a region, a signal and a value of its own.
+struct operation {
+  std::uint32_t context;
+  std::size_t bytes;
+  std::size_t offset;
+  gin::operation_kind kind;
+  bool signals;
+  gin::strength covers;
+  std::uint64_t number = 0;
+  bool seen = false;
+};
+
+/// What is wrong in the course of a random program; empty where nothing is.
+std::string run_program(std::uint32_t seed, bool early) {
+  constexpr std::size_t count = 24;
+  constexpr std::size_t room = 2'600'000;
+  job two(seed, 2, room * count);
+  two.net.completes_writes_early = early;
+  rank_of_test& from = two[0];
+  rank_of_test& to = two[1];
+  std::vector<operation> program;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t sizes[] = {0, 1, 13, 4096, two.net.below(50'000), two.net.below(room)};
+    const bool puts = two.net.below(4) != 0;
+    const gin::operation_kind kind = puts                    ? gin::operation_kind::put
+                                     : two.net.below(2) == 0 ? gin::operation_kind::put_value
+                                                             : gin::operation_kind::signal;
+    const std::size_t bytes = kind == gin::operation_kind::put         ? sizes[two.net.below(std::size(sizes))]
+                              : kind == gin::operation_kind::put_value ? 8
+                                                                       : 0;
+    program.push_back({static_cast<std::uint32_t>(two.net.below(2)), bytes, i * room, kind,
+                       !puts || two.net.below(3) != 0,
+                       two.net.below(2) == 0 ? gin::strength::weak : gin::strength::strong});
+    for (std::size_t b = 0; b < bytes; ++b) from.memory[i * room + b] = pattern(i, b);
+  }
+  const auto is_there = [&](const operation& one) {
+    return std::memcmp(to.memory.data() + one.offset, from.memory.data() + one.offset, one.bytes) == 0;
+  };
+  const auto law = [&]() -> std::string {
+    for (std::size_t i = 0; i < count; ++i) {
+      operation& one = program[i];
+      const std::string name = "seed " + std::to_string(seed) + ", operation " + std::to_string(i);
+      if (one.signals && !one.seen && to.signal(static_cast<std::uint32_t>(i), one.context) != 0) {
+        one.seen = true;
+        if (!is_there(one)) return name + ": its signal came before its data";
+        for (std::size_t j = 0; one.covers == gin::strength::strong && j < i; ++j) {
+          if (program[j].context != one.context) continue;
+          if (!is_there(program[j])) return name + ": its strong signal came before earlier data";
+          if (program[j].signals && program[j].covers == gin::strength::strong && !program[j].seen &&
+              to.signal(static_cast<std::uint32_t>(j), one.context) == 0) {
+            return name + ": its strong signal came before an earlier one";
+          }
+        }
+      }
+    }
+    return {};
+  };
+  std::size_t next = 0;
+  std::uint64_t done[2] = {};
+  for (int quiet = 0; quiet < 50 || next < count;) {
+    if (next < count && from.can_post(program[next].context) && two.net.below(3) == 0) {
+      operation& one = program[next];
+      gin::descriptor what{one.offset, one.offset, 0, one.bytes, 0, next + 1, next, 0};
+      std::memcpy(&what.value, from.memory.data() + one.offset, 8);
+      gin::descriptor_head head = head_of(one.kind, 1);
+      head.value_bytes = one.kind == gin::operation_kind::put_value ? 8 : 0;
+      head.covers = one.covers;
+      if (one.signals) head.change = next % 2 == 0 ? gin::signal_change::add : gin::signal_change::set;
+      one.number = from.post(one.context, what, head);
+      ++next;
+    }
+    quiet = two.step() ? 0 : quiet + 1;
+    if (const std::string broken = law(); !broken.empty()) return broken;
+    for (std::uint32_t context = 0; context < 2; ++context) {
+      const std::uint64_t now = from.word(context, from.layout.done());
+      for (; done[context] < now; ++done[context]) {
+        for (std::size_t i = 0; i < next; ++i) {
+          const operation& one = program[i];
+          if (one.context != context || one.number != done[context]) continue;
+          const bool effect = !one.signals || to.signal(static_cast<std::uint32_t>(i), context) == i + 1;
+          if (!is_there(one) || !effect) {
+            return "seed " + std::to_string(seed) + ", operation " + std::to_string(i) +
+                   " is complete without its effect";
+          }
+        }
+      }
+    }
+  }
+  if (!from.failure.empty() || !to.failure.empty()) return "failed: " + from.failure + to.failure;
+  if (done[0] + done[1] != count) return "seed " + std::to_string(seed) + ": not all operations are complete";
+  if (!from.engine->idle() || !to.engine->idle()) return "seed " + std::to_string(seed) + ": an engine is not idle";
+  if (two.net.most_in_flight > fabric_engine::most_bytes) return "too many bytes were in flight";
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("signals have before them what they say, over a fabric that reorders, delays, splits and refuses") {
+  for (std::uint32_t seed = 0; seed < 40; ++seed) CHECK(run_program(seed, false).empty());
+}
+
+TEST_CASE("a fabric whose writes are complete before they have arrived is found out by the test above") {
+  int found = 0;
+  for (std::uint32_t seed = 0; seed < 10; ++seed) found += run_program(seed, true).empty() ? 0 : 1;
+  CHECK(found > 5);
+}
+
+TEST_CASE("what a get brought is there when it is complete, and its counter has counted it") {
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    job two(seed, 2, 3'000'000);
+    for (std::size_t i = 0; i < two[1].memory.size(); ++i) two[1].memory[i] = pattern(seed, i);
+    gin::descriptor_head head = head_of(gin::operation_kind::get, 1);
+    head.counts = true;
+    two[0].post(0, {5, 3, 0, 2'500'001, 0, 0, std::uint64_t{2} << 32, 0}, head);
+    while (two[0].word(0, two[0].layout.done()) == 0) REQUIRE((two.step() || two.step() || two.step()));
+    CHECK(two[0].word(0, two[0].layout.counter(2)) == 1);
+    CHECK(std::memcmp(two[0].memory.data() + 5, two[1].memory.data() + 3, 2'500'001) == 0);
+  }
+}
+
+TEST_CASE("strong signals of all ranks to one add up, and sets keep their order") {
+  for (std::uint32_t seed = 0; seed < 10; ++seed) {
+    constexpr std::uint32_t ranks = 4;
+    constexpr std::uint64_t rounds = 100;  // more than may be unacknowledged
+    job all(seed, ranks, 64);
+    std::uint64_t posts[ranks] = {};
+    std::uint64_t latest = 0;
+    for (int quiet = 0; quiet < 50;) {
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        if (posts[rank] == rounds || !all[rank].can_post(0)) continue;
+        gin::descriptor_head head = head_of(gin::operation_kind::signal, 0);
+        head.covers = gin::strength::strong;
+        const bool sets = rank == 1;
+        head.change = sets ? gin::signal_change::set : gin::signal_change::add;
+        ++posts[rank];
+        all[rank].post(0, {0, 0, 0, 0, 0, sets ? posts[rank] : 3, sets ? 1u : 0u, 0}, head);
+      }
+      quiet = all.step() ? 0 : quiet + 1;
+      const std::uint64_t now = all[0].signal(1);
+      REQUIRE(now >= latest);
+      latest = now;
+    }
+    CHECK(all[0].signal(0) == 3 * rounds * (ranks - 1));
+    CHECK(all[0].signal(1) == rounds);
+  }
+}
+
+TEST_CASE("an operation that the fabric cannot do ends the rank's operations, and is named with its peer") {
+  job three(1, 3, 4096);
+  three.net.fails_to = 2;
+  three[0].post(0, {0, 0, 0, 100, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+  three.settle();
+  CHECK(three[0].failure.empty());
+  CHECK(three[0].word(0, three[0].layout.done()) == 1);
+  three[0].post(1, {0, 0, 0, 100, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 2));
+  three.settle();
+  CHECK(three[0].failure == "rank 0: put to rank 2 in context 1: the link is down");
+  CHECK(three[0].word(1, three[0].layout.done()) == 0);
+  CHECK(three[0].engine->idle());
+  // Who has failed still answers: rank 1 puts to it.
+  three[1].post(0, {0, 0, 0, 100, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 0));
+  three.settle();
+  CHECK(three[1].word(0, three[1].layout.done()) == 1);
+}
+
+TEST_CASE("operations that make no sense to the peer are named with the reason") {
+  const auto said = [](gin::descriptor what, gin::descriptor_head head, bool gone) {
+    job two(3, 2, 4096);
+    if (gone) two[1].listing.reset();
+    two[0].post(0, what, head);
+    two.settle();
+    return two[0].failure;
+  };
+  gin::descriptor_head value = head_of(gin::operation_kind::put_value, 1);
+  value.value_bytes = 8;
+  CHECK_THAT(said({}, head_of(gin::operation_kind::put, 7), false), ContainsSubstring("there is no such rank"));
+  for (const auto& head : {head_of(gin::operation_kind::put, 1), head_of(gin::operation_kind::get, 1), value}) {
+    CHECK_THAT(said({0, 4090, 0, 8, 0, 0, 0, 0}, head, false),
+               ContainsSubstring("8 bytes from byte 4090 on run past the end of window 7 of rank 1, which has 4096"));
+    CHECK_THAT(said({0, 0, 0, 8, 0, 0, 0, 0}, head, true), ContainsSubstring("rank 1 has no window 7 (any more)"));
+  }
+  CHECK_THAT(said({4090, 0, 0, 8, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1), false),
+             ContainsSubstring("window 7 of this rank, which has 4096"));
+}
+
+TEST_CASE("a peer that does not answer ends the operation at its limit, and is named") {
+  job two(1, 2, 4096, 50ms);
+  two[0].post(0, {0, 0, 0, 8, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+  const auto begun = std::chrono::steady_clock::now();
+  while (two[0].failure.empty() && std::chrono::steady_clock::now() - begun < 5s) {
+    static_cast<void>(two[0].engine->step());  // and nobody else
+    std::this_thread::sleep_for(1ms);
+  }
+  CHECK(two[0].failure == "rank 0: put to rank 1 in context 0: rank 1 has not answered for 50 ms");
+}
+
+TEST_CASE("a rank that leaves in peace disturbs nobody, and puts to it fail by name") {
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    job two(seed, 2, 4096);
+    gin::descriptor_head head = head_of(gin::operation_kind::signal, 1);
+    head.change = gin::signal_change::add;
+    two[0].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
+    while (two[1].signal(0) == 0) two.step();
+    two[1].engine->say_farewell();  // the acknowledgement may still be on its way
+    two.settle();
+    CHECK(two[0].failure.empty());
+    CHECK(two[0].word(0, two[0].layout.done()) == 1);
+    two[0].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
+    two.settle();
+    CHECK(two[0].failure == "rank 0: signal to rank 1 in context 0: that rank has destroyed its device communicator");
+  }
+}
+
+TEST_CASE("memory is kept while operations move data there, and known no longer when it is forgotten") {
+  job two(5, 2, 200'000);
+  two.net.refuses = 0;
+  two[0].post(0, {0, 0, 0, 200'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+  while (two.net.in_flight == 0) two.step();
+  two[0].listing.reset();
+  CHECK(two[0].engine->forget(window_id));
+  two.settle();
+  CHECK(two[0].failure.empty());
+  CHECK(!two[0].engine->forget(window_id));
+  two[0].post(0, {0, 0, 0, 8, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+  two.settle();
+  CHECK_THAT(two[0].failure, ContainsSubstring("this rank has no window 7"));
+}
+
+TEST_CASE("messages of strangers, and malformed ones, are dropped and reported, and change nothing") {
+  job two(2, 2, 64);
+  const fabric_secret secret = two[1].engine->own_card().secret;
+  fabric_message good;
+  good.secret = secret;
+  good.kind = message_kind::change;
+  good.signal_change = gin::signal_change::add;
+  good.signal_value = 5;
+  const auto send = [&](const void* bytes, std::size_t count) {
+    fake_fabric::deliver(two.net, 1, {static_cast<const std::byte*>(bytes), count});
+    two.settle();
+  };
+  const auto altered = [&](auto change) {
+    fabric_message other = good;
+    change(other);
+    send(&other, sizeof other);
+  };
+  altered([](fabric_message& m) { m.secret[1] ^= 1; });
+  altered([](fabric_message& m) { m.format += 1; });
+  altered([](fabric_message& m) { m.sender = 2; });
+  altered([](fabric_message& m) { m.kind = static_cast<message_kind>(99); });
+  altered([](fabric_message& m) { m.sequence = 1u << 20; });
+  altered([](fabric_message& m) { m.value_bytes = 9; });
+  send(&good, sizeof good - 1);
+  CHECK(two[1].reports.size() == 7);
+  CHECK_THAT(two[1].reports[0], ContainsSubstring("does not know the secret"));
+  std::vector<std::byte> longer(sizeof good + 100);
+  std::memcpy(longer.data(), &good, sizeof good);
+  send(longer.data(), longer.size());
+  CHECK_THAT(two[1].reports[7], ContainsSubstring("the message is too long; further ones are dropped in silence"));
+  CHECK(two[1].signal(0) == 0);
+  CHECK(two[1].failure.empty());
+  send(&good, sizeof good);
+  CHECK(two[1].signal(0) == 5);
+  send(&good, sizeof good);  // the same again
+  CHECK(two[1].signal(0) == 5);
+}
+
+TEST_CASE("no bytes that a peer may send do harm") {
+  std::mt19937 random(7);
+  job two(4, 2, 64);
+  fabric_message base;
+  base.secret = two[1].engine->own_card().secret;
+  for (int i = 0; i < 20'000; ++i) {
+    std::byte bytes[sizeof base];
+    fabric_message message = base;
+    message.kind = static_cast<message_kind>(random() % 8);
+    std::memcpy(bytes, &message, sizeof bytes);
+    const std::size_t head = offsetof(fabric_message, sequence);
+    for (auto changes = random() % 6; changes > 0; --changes) {
+      const std::size_t at = head + random() % (sizeof bytes - head);
+      bytes[at] = static_cast<std::byte>(random() % 3 == 0 ? random() : random() % 4);
+    }
+    fake_fabric::deliver(two.net, 1, bytes);
+    if (i % 16 == 0) two.settle();
+  }
+  two.settle();
+  CHECK(!two[1].reports.empty());
+}

@@ -1,0 +1,115 @@
+// The proxy's thread: that it ends, also where the fabric does not let it.
+#include <device/backend.hpp>
+#include <transport/fabric_proxy.hpp>
+
+#include "fake_fabric.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <signal.h>
+#include <unistd.h>
+
+using namespace devcomm;
+using namespace devcomm::host::detail;
+using namespace devcomm_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Calls `poll` for ever once it is told to; what it does otherwise is nothing.
+class stuck_fabric final : public fabric {
+ public:
+  explicit stuck_fabric(const std::atomic<bool>& stuck) : stuck_(stuck) {}
+  [[nodiscard]] std::string name() const override { return "a fabric that sticks"; }
+  [[nodiscard]] fabric_address address() const override { return {}; }
+  void connect(std::span<const fabric_address>) override {}
+  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t) override { return nullptr; }
+  [[nodiscard]] bool send(int, std::span<const std::byte>, std::uint64_t) override { return false; }
+  [[nodiscard]] bool receive(std::span<std::byte>, std::uint64_t) override { return true; }
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t) override {
+    return false;
+  }
+  [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t) override {
+    return false;
+  }
+  [[nodiscard]] std::size_t poll(std::span<fabric_completion>) override {
+    while (stuck_) std::this_thread::sleep_for(1ms);
+    return 0;
+  }
+
+ private:
+  const std::atomic<bool>& stuck_;
+};
+
+network_request one_context() {
+  network_request asked{};
+  asked.contexts = 1;
+  asked.peers = 2;
+  asked.depth = 4;
+  return asked;
+}
+
+}  // namespace
+
+TEST_CASE("a proxy ends although its fabric does not come back, and so do windows, once no kernel waits") {
+  static std::atomic<bool> stuck = false;  // outlives the thread that is left
+  static std::atomic<bool> ended = false;
+  const auto windows = std::make_shared<window_table>();
+  std::vector<char> memory(64);
+  auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
+  auto proxy = std::make_unique<fabric_proxy>(
+      current_backend(),
+      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, [] { return ended.load(); }}, windows,
+      std::make_unique<stuck_fabric>(stuck));
+  proxy->connect({proxy->own_card(), {}});
+  proxy->start();
+  stuck = true;
+  std::this_thread::sleep_for(20ms);
+  ended = true;  // a peer was lost
+  const auto begun = std::chrono::steady_clock::now();
+  listing.reset();
+  proxy.reset();
+  CHECK(std::chrono::steady_clock::now() - begun < 10s);
+  CHECK(windows.use_count() > 1);  // the thread keeps what it uses
+  stuck = false;
+  for (int i = 0; i < 500 && windows.use_count() > 1; ++i) std::this_thread::sleep_for(10ms);
+  CHECK(windows.use_count() == 1);
+}
+
+TEST_CASE("a proxy's thread takes no signals, and ends at once where nothing was posted") {
+  fake_network net(1);
+  const auto windows = std::make_shared<window_table>();
+  static std::atomic<bool> never = false;
+  auto proxy = std::make_unique<fabric_proxy>(
+      current_backend(), fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, [] { return false; }},
+      windows, std::make_unique<stuck_fabric>(never));
+  proxy->connect({proxy->own_card(), {}});
+  proxy->start();
+  // Blocked in this thread too, a signal to the process stays pending: no thread takes it.
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR2);
+  REQUIRE(::pthread_sigmask(SIG_BLOCK, &one, nullptr) == 0);
+  static std::atomic<bool> taken = false;
+  struct sigaction action {};
+  action.sa_handler = [](int) { taken = true; };
+  REQUIRE(::sigaction(SIGUSR2, &action, nullptr) == 0);
+  REQUIRE(::kill(::getpid(), SIGUSR2) == 0);
+  std::this_thread::sleep_for(50ms);
+  CHECK(!taken);
+  const timespec at_once{};
+  CHECK(::sigtimedwait(&one, nullptr, &at_once) == SIGUSR2);
+  const auto begun = std::chrono::steady_clock::now();
+  proxy.reset();
+  CHECK(std::chrono::steady_clock::now() - begun < 1s);
+}

@@ -1,0 +1,206 @@
+/// \file fake_fabric.hpp
+/// A fabric without a network, whose steps a seed decides: messages, writes and completions come in any order, late and
+/// in parts, and what a test wants to fail fails.
+#pragma once
+
+#include <devcomm/host/error.hpp>
+
+#include <transport/fabric.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace devcomm_test {
+
+namespace detail = devcomm::host::detail;
+
+/// What all endpoints have in common. Only `step` moves anything.
+class fake_network {
+ public:
+  explicit fake_network(std::uint32_t seed) : random_(seed) {}
+
+  /// What may be wrong with it.
+  double refuses = 0.3;                 ///< how often a call is told to try again
+  int fails_to = -1;                    ///< writes and reads of this peer's memory fail
+  bool completes_writes_early = false;  ///< before the peer can see the data: no fabric that is usable does
+  std::uint64_t moved = 0;              ///< bytes of writes and reads that are over
+  std::uint64_t in_flight = 0;          ///< bytes of those that are not
+  std::uint64_t most_in_flight = 0;
+
+  struct memory {
+    char* base;
+    std::size_t bytes;
+  };
+  struct endpoint {
+    std::vector<int> peers;  // endpoints, by rank
+    std::deque<std::pair<std::span<std::byte>, std::uint64_t>> buffers;
+    std::deque<detail::fabric_completion> over;
+  };
+
+  /// An event that may come next; false when it is to come again.
+  using event = std::function<bool()>;
+  void later(event what) { events_.push_back(std::move(what)); }
+  /// One event, whichever; whether there was any.
+  bool step() {
+    if (events_.empty()) return false;
+    const std::size_t chosen = below(events_.size());
+    std::swap(events_[chosen], events_.back());
+    event next = std::move(events_.back());
+    events_.pop_back();
+    if (!next()) events_.push_back(std::move(next));
+    return true;
+  }
+  [[nodiscard]] std::size_t below(std::size_t count) { return random_() % count; }
+  [[nodiscard]] bool happens(double probability) {
+    return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
+  }
+
+  std::map<int, endpoint> endpoints;
+  std::map<std::uint64_t, memory> memories;  ///< by key
+  std::uint64_t keys = 0;
+
+ private:
+  std::mt19937 random_;
+  std::vector<event> events_;
+};
+
+class fake_fabric final : public detail::fabric {
+ public:
+  fake_fabric(fake_network& net, int number) : net_(net), number_(number) { net_.endpoints[number]; }
+  ~fake_fabric() override { net_.endpoints.erase(number_); }
+
+  [[nodiscard]] std::string name() const override { return "a fake fabric"; }
+  [[nodiscard]] detail::fabric_address address() const override {
+    detail::fabric_address own;
+    own.bytes = sizeof number_;
+    std::memcpy(own.name.data(), &number_, sizeof number_);
+    return own;
+  }
+  void connect(std::span<const detail::fabric_address> peers) override {
+    for (const detail::fabric_address& each : peers) {
+      int peer = 0;
+      std::memcpy(&peer, each.name.data(), sizeof peer);
+      net_.endpoints[number_].peers.push_back(peer);
+    }
+  }
+  [[nodiscard]] std::unique_ptr<detail::fabric_region> add_memory(char* base, std::size_t bytes) override {
+    const std::uint64_t key = ++net_.keys;
+    net_.memories[key] = {base, bytes};
+    return std::make_unique<region>(net_, key);
+  }
+
+  [[nodiscard]] bool send(int peer, std::span<const std::byte> message, std::uint64_t token) override {
+    if (net_.happens(net_.refuses)) return false;
+    const int to = peer_of(peer);
+    std::vector<std::byte> bytes(message.begin(), message.end());
+    finish(token, {});
+    net_.later([this, to, bytes = std::move(bytes)] { return deliver(net_, to, bytes); });
+    return true;
+  }
+  /// What anyone may do who knows the address.
+  static bool deliver(fake_network& net, int to, std::span<const std::byte> bytes) {
+    const auto found = net.endpoints.find(to);
+    if (found == net.endpoints.end()) return true;  // lost
+    if (found->second.buffers.empty()) return false;
+    const auto [buffer, token] = found->second.buffers.front();
+    found->second.buffers.pop_front();
+    const std::size_t fits = std::min(buffer.size(), bytes.size());
+    std::memcpy(buffer.data(), bytes.data(), fits);
+    found->second.over.push_back({token, fits, bytes.size() > buffer.size() ? "the message is too long" : ""});
+    return true;
+  }
+  [[nodiscard]] bool receive(std::span<std::byte> buffer, std::uint64_t token) override {
+    net_.endpoints[number_].buffers.emplace_back(buffer, token);
+    return true;
+  }
+  [[nodiscard]] bool write(int peer, std::span<const char> source, const detail::fabric_region&,
+                           detail::remote_place destination, std::uint64_t token) override {
+    return move(peer, const_cast<char*>(source.data()), source.size(), destination, token, true);
+  }
+  [[nodiscard]] bool read(int peer, std::span<char> destination, const detail::fabric_region&,
+                          detail::remote_place source, std::uint64_t token) override {
+    return move(peer, destination.data(), destination.size(), source, token, false);
+  }
+  [[nodiscard]] std::size_t poll(std::span<detail::fabric_completion> over) override {
+    auto& mine = net_.endpoints[number_].over;
+    std::size_t count = 0;
+    for (; count < over.size() && !mine.empty(); ++count) {
+      over[count] = mine.front();
+      mine.pop_front();
+    }
+    return count;
+  }
+
+ private:
+  class region final : public detail::fabric_region {
+   public:
+    region(fake_network& net, std::uint64_t key) : net_(net), key_(key) {}
+    ~region() override { net_.memories.erase(key_); }
+    [[nodiscard]] std::uint64_t key() const override { return key_; }
+    [[nodiscard]] std::uint64_t base() const override { return key_ << 40; }
+
+   private:
+    fake_network& net_;
+    std::uint64_t key_;
+  };
+
+  [[nodiscard]] int peer_of(int rank) { return net_.endpoints[number_].peers.at(static_cast<std::size_t>(rank)); }
+
+  void finish(std::uint64_t token, const std::string& error) {
+    net_.later([&net = net_, number = number_, token, error] {
+      const auto found = net.endpoints.find(number);
+      if (found != net.endpoints.end()) found->second.over.push_back({token, 0, error});
+      return true;
+    });
+  }
+
+  /// In two halves that come at different times, the second one first or last.
+  [[nodiscard]] bool move(int peer, char* here, std::size_t bytes, detail::remote_place there, std::uint64_t token,
+                          bool writes) {
+    if (net_.happens(net_.refuses)) return false;
+    if (net_.fails_to == peer_of(peer)) {
+      finish(token, "the link is down");
+      return true;
+    }
+    net_.in_flight += bytes;
+    net_.most_in_flight = std::max(net_.most_in_flight, net_.in_flight);
+    const auto left = std::make_shared<int>(2);
+    const std::size_t half = net_.below(bytes + 1);
+    const auto part = [&](std::size_t from, std::size_t to) {
+      net_.later([this, here, there, token, writes, left, from, to, bytes] {
+        const auto memory = net_.memories.find(there.key);
+        if (memory == net_.memories.end()) {
+          if (--*left == 0) finish(token, "there is no such memory");
+          return true;
+        }
+        char* const remote = memory->second.base + (there.address - (there.key << 40));
+        std::memcpy(writes ? remote + from : here + from, writes ? here + from : remote + from, to - from);
+        if (--*left != 0) return true;
+        net_.in_flight -= bytes;
+        net_.moved += bytes;
+        if (!net_.completes_writes_early || !writes) finish(token, {});
+        return true;
+      });
+    };
+    part(0, half);
+    part(half, bytes);
+    if (net_.completes_writes_early && writes) finish(token, {});
+    return true;
+  }
+
+  fake_network& net_;
+  int number_;
+};
+
+}  // namespace devcomm_test
