@@ -149,16 +149,16 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
 
 void device_communicator::state::open_network(detail::rank_context& context, const std::string& call,
                                               const network_request& asked) {
-  auto fail = [aborts = aborts_, log = comm_.failures](const std::string& text) { aborts->fail(log, text); };
+  const auto fail = [aborts = aborts_, log = comm_.failures](const std::string& text) { aborts->fail(log, text); };
   if (!context.provider.empty()) {
-    proxy_ = detail::open_fabric_proxy(context, call, asked, comm_.failures, std::move(fail));
+    proxy_ = detail::open_fabric_proxy(context, call, asked, comm_.failures, fail);
   }
   context.agree.together(call, [&] {
     if (!proxy_) {
       // Device communicators of one number are one on all ranks. Windows are told from them by the team's first rank.
       const auto network = context.process->share<detail::process_network>(number_, -1);
       proxy_ = std::make_unique<detail::proxy>(context.devices, context.device, context.rank(), asked, network,
-                                               context.window_ids, std::move(fail));
+                                               context.window_ids, fail);
     }
     const std::uint64_t stride = gin::queue_layout{asked.peers, asked.signals, asked.counters}.bytes();
     for (std::uint32_t i = 0; i < asked.contexts; ++i) {

@@ -59,7 +59,7 @@ std::string multicast_forbidden(const environment& variables) {
 }
 
 std::optional<std::string> wanted_provider(const environment& variables) {
-  const auto text = variables("DEVCOMM_GIN_PROVIDER");
+  auto text = variables("DEVCOMM_GIN_PROVIDER");
   if (text && text->empty()) {
     reject_variable("DEVCOMM_GIN_PROVIDER", *text, "the name of a provider of libfabric, such as tcp;ofi_rxm or shm");
   }

@@ -25,10 +25,8 @@ class window_table : public std::enable_shared_from_this<window_table> {
   /// Who is told of windows that are no longer there, before their memory is freed.
   class watcher {
    public:
+    virtual ~watcher() = default;
     virtual void removed(std::uint32_t id) noexcept = 0;
-
-   protected:
-    ~watcher() = default;
   };
   void add_watcher(watcher& told) {
     const std::lock_guard lock(watchers_mutex_);
