@@ -195,7 +195,7 @@ class group_session {
     const bool has_own = check(list);
     for_each_end(at, list, [](auto one) { one.rewind(); });
     for_each_own([&](uint32_t) { over_ = false; });
-    sending_ = receiving_ = {nullptr, 0, true};
+    sending_ = receiving_ = {{nullptr, 0}, true};
     if (group_.thread_rank() == 0) {
       clear(at.mask(0));
       clear(at.mask(1));
@@ -330,7 +330,7 @@ class group_session {
       bool stop = at_once;
       is_busy = false;
       for_each_own([&](uint32_t peer) {
-        if (!one_each) sending_ = receiving_ = {nullptr, 0, true};
+        if (!one_each) sending_ = receiving_ = {{nullptr, 0}, true};
         const bool sends = sending_.is_due();
         const bool receives = receiving_.is_due();
         if (sends) serve<sender>(at, list, peer, sending_, moved, stop);
