@@ -141,8 +141,14 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     }
     context.devices.copy(context.device, comm_.resources.local, &header, sizeof header, context.agree.limit_of_work());
   });
-  if (needs.network().asked != 0) open_network(context, call, needs.network());
-  aborts_->attach(comm_.failures, number_);
+  aborts_->attach(comm_.failures, number_);  // before the network's thread can fail
+  try {
+    if (needs.network().asked != 0) open_network(context, call, needs.network());
+  } catch (...) {
+    proxy_.reset();
+    aborts_->detach(comm_.failures);
+    throw;
+  }
   entry_ = std::make_unique<detail::live_objects::entry>(context.objects,
                                                          "device communicator " + std::to_string(number_), made);
 }

@@ -62,7 +62,9 @@ void fabric_engine::connect(const std::vector<card>& cards) {
 }
 
 bool fabric_engine::step() {
+  if (!fabric_) return false;
   bool any = handle_completions();
+  if (left_alone_) return false;
   if (!failed_ && take_posted()) any = true;
   if (!failed_ && issue()) any = true;
   if (send_messages()) any = true;
@@ -71,10 +73,14 @@ bool fabric_engine::step() {
 }
 
 bool fabric_engine::idle() const {
+  if (!fabric_) return true;
   if (free_sends_.size() != sends_.size()) return false;
   const auto owes = [](const link& each) { return each.owes || !each.answers.empty(); };
   if (std::any_of(links_.begin(), links_.end(), owes)) return false;
-  if (failed_) return true;
+  return failed_ || is_done();
+}
+
+bool fabric_engine::is_done() const {
   const auto posted = [](const auto& queue) { return queue->has_next(); };
   return flights_.empty() && std::none_of(about_.queues.begin(), about_.queues.end(), posted);
 }
@@ -103,11 +109,19 @@ bool fabric_engine::forget(std::uint32_t window) {
 void fabric_engine::take_away(std::uint32_t window) {
   const auto found = regions_.find(window);
   if (found == regions_.end()) return;
+  bool moves = false;
   for (const flight& each : flights_) {
-    if (each.region == found->second.get())
-      fail(each, "this rank freed window " + std::to_string(window) + " meanwhile");
+    if (each.region != found->second.get()) continue;
+    fail(each, "this rank freed window " + std::to_string(window) + " meanwhile");
+    moves = moves || each.pending != 0;
   }
-  regions_.erase(found);
+  if (!moves) {
+    regions_.erase(found);
+    return;
+  }
+  // The fabric has the memory's address. Nothing but its end keeps it from there.
+  regions_.clear();
+  fabric_.reset();
 }
 
 // What kernels post.
@@ -264,9 +278,9 @@ void fabric_engine::complete(flight& one) {
 }
 
 const fabric_region& fabric_engine::region_of(std::uint32_t window, const window_table::entry& memory) {
-  std::unique_ptr<fabric_region>& region = regions_[window];
-  if (!region) region = fabric_->add_memory(memory.local, memory.bytes);
-  return *region;
+  auto found = regions_.find(window);
+  if (found == regions_.end()) found = regions_.emplace(window, fabric_->add_memory(memory.local, memory.bytes)).first;
+  return *found->second;
 }
 
 // What goes out.
@@ -322,6 +336,11 @@ bool fabric_engine::send_messages() {
 
 bool fabric_engine::send_messages(int peer, link& to) {
   bool any = false;
+  if (to.has_left) return any;
+  if (to.again != clock::time_point{}) {
+    if (clock::now() < to.again) return any;
+    to.again = {};
+  }
   if (to.owes && !to.acknowledging) {
     fabric_message done;
     done.kind = message_kind::acknowledge;
@@ -368,7 +387,11 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
     if (!fabric_->send(peer, bytes_of(sent.message), make_token(token_kind::sent, slot))) return false;
     free_sends_.pop_back();
   } catch (const system_error& problem) {
-    if (of != nullptr) fail(*of, problem.what());  // else the peer is gone, or ends its own operations
+    if (of == nullptr) {  // it is owed to the peer all the same
+      links_[static_cast<std::size_t>(peer)].again = clock::now() + std::chrono::milliseconds(10);
+      return false;
+    }
+    fail(*of, problem.what());
   }
   return true;
 }
@@ -377,11 +400,17 @@ void fabric_engine::check_limits() {
   constexpr std::chrono::milliseconds often(10);
   const clock::time_point now = clock::now();
   if (now - checked_ < often) return;
+  const bool stood_still = checked_ != clock::time_point{} && now - checked_ > 10 * often;
   checked_ = now;
+  if (stood_still) {  // this rank itself, a stopped process perhaps: peers' answers may wait in the fabric
+    for (link& each : links_) each.heard = now;
+    return;
+  }
   for (const flight& each : flights_) {
     if (now - std::max(each.progressed, links_[each.operation.head.peer].heard) <= about_.limit) continue;
     return fail(each, "rank " + std::to_string(each.operation.head.peer) + " has not answered for " +
-                          std::to_string(about_.limit.count()) + " ms");
+                          std::to_string(about_.limit.count()) +
+                          " ms, half of the kernel timeout: see what that rank says, or allow more by DEVCOMM_TIMEOUT");
   }
 }
 

@@ -21,6 +21,7 @@
 #include "transport/fabric_message.hpp"
 #include "transport/queue.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -66,6 +67,8 @@ class fabric_engine {
   [[nodiscard]] bool step();
   /// Nothing is posted, on its way or owed to peers; of a failed rank, nothing that it owes to peers.
   [[nodiscard]] bool idle() const;
+  /// Nothing of this rank's own is posted or on its way.
+  [[nodiscard]] bool is_done() const;
   /// Tells the peers that it has met that this rank ends: what they post to it fails from here on.
   void say_farewell();
   /// An operation of this rank's could not be done.
@@ -73,8 +76,10 @@ class fabric_engine {
   /// Whether the fabric uses the memory of `window` for this rank's operations. When it does not, it knows the window
   /// no longer, and peers are refused.
   [[nodiscard]] bool forget(std::uint32_t window);
-  /// The same, whatever uses it fails.
+  /// The same, whatever uses it fails; where the fabric moves data there, the engine gives the fabric up.
   void take_away(std::uint32_t window);
+  /// By another thread, while this one does not come back from the fabric: when it does, the engine does nothing more.
+  void leave_alone() noexcept { left_alone_ = true; }
 
   static constexpr std::size_t most_in_flight = 256;                    ///< operations, of all contexts
   static constexpr std::uint64_t most_bytes = std::uint64_t{16} << 20;  ///< in flight
@@ -130,6 +135,7 @@ class fabric_engine {
     bool owes = false;                              // an acknowledgement
     bool acknowledging = false;                     // one is on its way
     clock::time_point heard;                        // when the peer last did something
+    clock::time_point again{};                      // when what could not be sent is tried again
     bool met = false;                               // a message came from the peer or went to it
     bool has_left = false;                          // the peer ended
     bool refused = false;                           // a change of the peer: none is carried out any more
@@ -141,7 +147,7 @@ class fabric_engine {
   struct sent_message {
     fabric_message message;
     int peer = -1;
-    flight* of = nullptr;  // null: an answer, of which the peer can miss nothing that it needs
+    flight* of = nullptr;  // null: an answer
   };
 
   [[nodiscard]] bool handle_completions();
@@ -204,6 +210,7 @@ class fabric_engine {
   std::uint64_t dropped_ = 0;
   clock::time_point checked_{};
   bool failed_ = false;
+  std::atomic<bool> left_alone_ = false;
 };
 
 template <class Use>

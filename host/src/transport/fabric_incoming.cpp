@@ -19,11 +19,15 @@ bool fabric_engine::handle_completions() {
   std::array<fabric_completion, 32> over;
   const std::size_t count = fabric_->poll(over);
   for (const fabric_completion& each : std::span(over).first(count)) {
+    if (left_alone_) break;  // meanwhile: nothing of the rank's is there any more
     const auto slot = static_cast<std::size_t>(each.token & 0xffff'ffffu);
     switch (static_cast<token_kind>(each.token >> 32)) {
       case token_kind::received: handle_received(slot, each); break;
       case token_kind::sent: handle_sent(slot, each.error); break;
       case token_kind::moved: handle_moved(slot, each.error); break;
+      default:
+        throw system_error(fabric_->name() + " completes what it was not given" +
+                           (each.error.empty() ? "" : ": " + each.error));
     }
   }
   return count != 0;
@@ -178,6 +182,8 @@ void fabric_engine::handle_place(link& from, const fabric_message& message) {
 void fabric_engine::handle_farewell(link& from, const fabric_message& message) {
   handle_acknowledgement(from, message);  // which may come later than this
   from.has_left = true;
+  from.owes = false;  // it waits for nothing any more
+  from.answers.clear();
   const auto to_it = [&](const flight& each) { return each.operation.head.peer == message.sender; };
   const auto open = std::find_if(flights_.begin(), flights_.end(), to_it);
   if (open != flights_.end()) fail_because_it_left(*open);
@@ -189,8 +195,18 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   const bool acknowledges = sent.message.kind == message_kind::acknowledge;
   link& to = links_[static_cast<std::size_t>(sent.peer)];
   if (acknowledges) to.acknowledging = false;
-  // A peer that has what it waited for may be gone. One that has not, and is, ends its own operations.
-  if (error.empty() || sent.of == nullptr) return;
+  if (error.empty()) return;
+  if (sent.of == nullptr) {
+    // A peer that has left needs no answer, and one that is gone ends its own operations; another one waits for it.
+    if (to.has_left || sent.message.kind == message_kind::leave) return;
+    to.again = clock::now() + std::chrono::milliseconds(10);
+    if (acknowledges) {
+      to.owes = true;
+    } else {
+      to.answers.push_back(sent.message);
+    }
+    return;
+  }
   // What the fabric does not know may have been done all the same.
   const bool open = sent.message.kind == message_kind::ask_for_place
                         ? !to.places[sent.message.window].is_known

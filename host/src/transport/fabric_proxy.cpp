@@ -89,6 +89,7 @@ class fabric_proxy::worker final : public window_table::watcher {
   void leave_alone() noexcept {
     report("the network's thread does not come back from the fabric; it and what it uses are left to themselves");
     is_left_alone_ = true;
+    engine_.leave_alone();
   }
 
   void begin() noexcept {
@@ -142,6 +143,10 @@ void fabric_proxy::worker::run() noexcept {
 bool fabric_proxy::worker::step(bool& over) {
   const std::lock_guard lock(mutex_);
   const bool any = engine_.step();
+  if (is_left_alone_) {  // the rank's memory and its log are gone
+    over = true;
+    return any;
+  }
   const order wanted = order_.load(std::memory_order_relaxed);
   if (wanted == order::run) return any;
   if (wanted == order::stop) {
@@ -149,7 +154,8 @@ bool fabric_proxy::worker::step(bool& over) {
     return any;
   }
   const clock::time_point now = clock::now();
-  const bool nobody_waits = engine_.failed() || given_.ended();
+  // Of a rank with nothing under way only peers are owed something, who may be gone.
+  const bool nobody_waits = engine_.failed() || given_.ended() || engine_.is_done();
   if (!said_farewell_ && (!nobody_waits || leaving_ == clock::time_point{})) leaving_ = now;
   const bool too_late = nobody_waits && now - leaving_ > farewell;
   if (!said_farewell_ && (too_late || engine_.idle())) {
@@ -208,7 +214,10 @@ void fabric_proxy::abandon() noexcept {
 }
 
 void fabric_proxy::join() noexcept {
-  if (!thread_.joinable()) return;
+  if (!thread_.joinable()) {
+    worker_->windows().remove_watcher(*worker_);  // of a thread that could not be made, too
+    return;
+  }
   // A provider that shares memory with a process that was killed may wait for its locks for ever (shm of
   // libfabric 1.17).
   const clock::time_point since = clock::now();

@@ -8,7 +8,8 @@
 
 namespace devcomm::host::detail {
 
-enum class token_kind : std::uint32_t { received, sent, moved };
+/// From 1 on: a fabric that says of an error nobody knows whose it is gives 0.
+enum class token_kind : std::uint32_t { received = 1, sent, moved };
 
 /// Of element `slot` in the list of its kind.
 [[nodiscard]] constexpr std::uint64_t make_token(token_kind kind, std::size_t slot) {

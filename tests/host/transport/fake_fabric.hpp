@@ -31,8 +31,12 @@ class fake_network {
   explicit fake_network(std::uint32_t seed) : random_(seed) {}
 
   /// What may be wrong with it.
-  double refuses = 0.3;                 ///< how often a call is told to try again
-  int fails_to = -1;                    ///< writes and reads of this peer's memory fail
+  double refuses = 0.3;     ///< how often a call is told to try again
+  int fails_to = -1;        ///< writes and reads of this peer's memory fail
+  int refused_sender = -1;  ///< whose next `refused_sends` messages cannot be sent
+  int refused_sends = 0;
+  int losing_sender = -1;  ///< whose next `lost_sends` messages are lost, which their completions say
+  int lost_sends = 0;
   bool completes_writes_early = false;  ///< before the peer can see the data: no fabric that is usable does
   std::uint64_t moved = 0;              ///< bytes of writes and reads that are over
   std::uint64_t in_flight = 0;          ///< bytes of those that are not
@@ -101,11 +105,20 @@ class fake_fabric final : public detail::fabric {
   }
 
   [[nodiscard]] bool send(int peer, std::span<const std::byte> message, std::uint64_t token) override {
+    if (net_.refused_sender == number_ && net_.refused_sends > 0) {
+      --net_.refused_sends;
+      throw devcomm::host::system_error("no connection");
+    }
     if (net_.happens(net_.refuses)) return false;
+    if (net_.losing_sender == number_ && net_.lost_sends > 0) {
+      --net_.lost_sends;
+      finish(net_, number_, token, "the connection is lost");
+      return true;
+    }
     const int to = peer_of(peer);
     std::vector<std::byte> bytes(message.begin(), message.end());
-    finish(token, {});
-    net_.later([this, to, bytes = std::move(bytes)] { return deliver(net_, to, bytes); });
+    finish(net_, number_, token, {});
+    net_.later([&net = net_, to, bytes = std::move(bytes)] { return deliver(net, to, bytes); });
     return true;
   }
   /// What anyone may do who knows the address.
@@ -157,8 +170,8 @@ class fake_fabric final : public detail::fabric {
 
   [[nodiscard]] int peer_of(int rank) { return net_.endpoints[number_].peers.at(static_cast<std::size_t>(rank)); }
 
-  void finish(std::uint64_t token, const std::string& error) {
-    net_.later([&net = net_, number = number_, token, error] {
+  static void finish(fake_network& on, int endpoint, std::uint64_t token, const std::string& error) {
+    on.later([&net = on, number = endpoint, token, error] {
       const auto found = net.endpoints.find(number);
       if (found != net.endpoints.end()) found->second.over.push_back({token, 0, error});
       return true;
@@ -170,7 +183,7 @@ class fake_fabric final : public detail::fabric {
                           bool writes) {
     if (net_.happens(net_.refuses)) return false;
     if (net_.fails_to == peer_of(peer)) {
-      finish(token, "the link is down");
+      finish(net_, number_, token, "the link is down");
       return true;
     }
     net_.in_flight += bytes;
@@ -178,24 +191,25 @@ class fake_fabric final : public detail::fabric {
     const auto left = std::make_shared<int>(2);
     const std::size_t half = net_.below(bytes + 1);
     const auto part = [&](std::size_t from, std::size_t to) {
-      net_.later([this, here, there, token, writes, left, from, to, bytes] {
-        const auto memory = net_.memories.find(there.key);
-        if (memory == net_.memories.end()) {
-          if (--*left == 0) finish(token, "there is no such memory");
+      net_.later([&net = net_, number = number_, here, there, token, writes, left, from, to, bytes] {
+        if (!net.endpoints.contains(number)) return true;  // closed: nothing moves any more
+        const auto memory = net.memories.find(there.key);
+        if (memory == net.memories.end()) {
+          if (--*left == 0) finish(net, number, token, "there is no such memory");
           return true;
         }
         char* const remote = memory->second.base + (there.address - (there.key << 40));
         std::memcpy(writes ? remote + from : here + from, writes ? here + from : remote + from, to - from);
         if (--*left != 0) return true;
-        net_.in_flight -= bytes;
-        net_.moved += bytes;
-        if (!net_.completes_writes_early || !writes) finish(token, {});
+        net.in_flight -= bytes;
+        net.moved += bytes;
+        if (!net.completes_writes_early || !writes) finish(net, number, token, {});
         return true;
       });
     };
     part(0, half);
     part(half, bytes);
-    if (net_.completes_writes_early && writes) finish(token, {});
+    if (net_.completes_writes_early && writes) finish(net_, number_, token, {});
     return true;
   }
 
