@@ -24,9 +24,9 @@
 /// message had two sizes, which a lane without a part in it at one end does not see otherwise. A receiver that finds a
 /// difference before it made a ticket makes one all the same, by which the sender finds it too.
 ///
-/// *Ordering*. Offers and tickets are packets with flags of their own. An offer orders nothing. Before a ticket is a
-/// fence, and its `number`, stored last, is acquired: what the receiver's group did with the memory before happens
-/// before the sender's stores. `sent` is released behind the group's `sync`, and acquired.
+/// *Ordering*. Offers and tickets are packets with flags of their own. An offer orders nothing. A ticket's `number` is
+/// released, and acquired: what the receiver's group did with the memory before happens before the sender's stores.
+/// `sent` is released behind the group's `sync`, and acquired.
 ///
 /// *Invariant of progress*. No end of a connection waits for another connection's message, only for its own peer, or
 /// for a slot; and a slot is held only from an offer to the copy of its piece. In that time both ends are in groups
@@ -317,8 +317,8 @@ class sending_connection : public connection_end<channel::direction::send> {
     return true;
   }
   DEVCOMM_DEVICE void make_offer() const {
-    post_note(on_peer(on_.layout().offer(lane(), self(), state_.parts)), state_.parts + 1,
-              channel::message_offer{state_.length, on_.lane.count, message_number()});
+    post_note<memory_order::relaxed>(on_peer(on_.layout().offer(lane(), self(), state_.parts)), state_.parts + 1,
+                                     channel::message_offer{state_.length, on_.lane.count, message_number()});
   }
 
   DEVCOMM_DEVICE bool accept(const channel::message_ticket& given, status& failure) {
@@ -428,9 +428,9 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   }
   DEVCOMM_DEVICE void make_ticket(uint32_t window, uint64_t offset) {
     char* const at = on_peer(on_.layout().ticket(lane(), self(), state_.posted));
-    arch::fence<memory_order::release, scope::system>();
-    post_note(at, ++state_.posted,
-              channel::message_ticket{state_.length, offset, window, on_.lane.count, message_number(), 0});
+    post_note<memory_order::release>(
+        at, ++state_.posted,
+        channel::message_ticket{state_.length, offset, window, on_.lane.count, message_number(), 0});
   }
 
   DEVCOMM_DEVICE bool accept(const channel::message_offer& made, status& failure) {

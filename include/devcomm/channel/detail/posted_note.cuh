@@ -10,17 +10,18 @@
 
 namespace devcomm::detail {
 
-/// Stores a note at a peer.
-template <class Note>
+/// Stores a note at a peer. What `Order` releases goes with the number, before the packets, so that it does not wait
+/// for them to arrive.
+template <memory_order Order, class Note>
 DEVCOMM_DEVICE void post_note(char* at, uint32_t number, const Note& note) {
   uint64_t words[Note::words];
   static_assert(sizeof words == sizeof note, "see Note::words");
   copy_bytes(words, &note, sizeof words);
   auto* const to = reinterpret_cast<channel::posted_note<Note>*>(at);
+  arch::store<Order, scope::system>(&to->number, number);
   DEVCOMM_UNROLL
   for (uint32_t i = 0; i < Note::words; ++i)
     arch::store_halves(to->packets + i * 16, ll_protocol::encode(words[i], number));
-  arch::store<memory_order::relaxed, scope::system>(&to->number, number);
 }
 
 /// Whether the note with that number has come.
