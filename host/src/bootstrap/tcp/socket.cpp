@@ -62,15 +62,25 @@ std::shared_ptr<look_up> look_up_until(const std::string& host, const deadline& 
     std::shared_ptr<look_up> answer;
   };
   const auto shared = std::make_shared<box>();
-  quiet_thread([shared, host] {
+  std::thread resolver = quiet_thread([shared, host] {
     auto answer = std::make_shared<look_up>(look_up_now(host, 0));
     const std::lock_guard lock(shared->mutex);
     shared->answer = std::move(answer);
     shared->done.notify_all();
-  }).detach();
-  std::unique_lock lock(shared->mutex);
-  shared->done.wait_until(lock, until.when(), [&] { return shared->answer != nullptr; });
-  return shared->answer;
+  });
+  std::shared_ptr<look_up> answer;
+  {
+    std::unique_lock lock(shared->mutex);
+    shared->done.wait_until(lock, until.when(), [&] { return shared->answer != nullptr; });
+    answer = shared->answer;
+  }
+  // One that has answered is at its end; a process that forks next has no thread of it left.
+  if (answer != nullptr) {
+    resolver.join();
+  } else {
+    resolver.detach();
+  }
+  return answer;
 }
 
 void set_option(int fd, int level, int name, int value) {
