@@ -28,8 +28,9 @@ class device_communicator::state {
   [[nodiscard]] const device_comm& get() const noexcept { return comm_; }
   [[nodiscard]] const trace_rings& trace() const noexcept { return trace_; }
   [[nodiscard]] std::vector<failure_record> failures() const {
-    aborts_->note_seen(comm_.failures);
-    return detail::read_failures(*comm_.failures);
+    std::vector<failure_record> records = detail::read_failures(*comm_.failures);
+    aborts_->note_seen(comm_.failures, records.size());
+    return records;
   }
   void check() const { aborts_->check(comm_.failures); }
   [[nodiscard]] const detail::process_stamp& made_in() const noexcept { return made_in_; }

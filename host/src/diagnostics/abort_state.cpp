@@ -192,16 +192,16 @@ std::string abort_state::fetch_sentences(const failure_log* only) const {
   }
   for (attached& each : logs_) {
     if (only != nullptr && each.log != only) continue;
-    each.seen = read_failures(*each.log).size();
+    each.seen = read_failures(*each.log).size();  // before they are told: one that comes meanwhile is told twice
     text += sentences(*each.log);
   }
   return text;
 }
 
-void abort_state::note_seen(const failure_log* log) const {
+void abort_state::note_seen(const failure_log* log, std::size_t records) const {
   const std::lock_guard lock(mutex_);
   for (attached& each : logs_) {
-    if (each.log == log) each.seen = read_failures(*each.log).size();
+    if (each.log == log) each.seen = std::max(each.seen, records);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -60,8 +61,8 @@ class abort_state {
   /// Throws `remote_error` when a peer is lost or gave up a device communicator, `kernel_error` when a wait failed or
   /// `abort` was called. With `only`, as far as that device communicator is concerned.
   void check(const failure_log* only = nullptr) const;
-  /// The caller got the failures that `log` holds now.
-  void note_seen(const failure_log* log) const;
+  /// The caller got so many of the failures that `log` holds.
+  void note_seen(const failure_log* log, std::size_t records) const;
   /// Throws as `check` does, but only failures that neither `check` has thrown nor `note_seen` tells of. Nothing after
   /// `abort`, whose caller knows.
   void check_unseen() const;
