@@ -167,4 +167,54 @@ static __global__ void put_to_next(device_comm comm, gin::context_handle context
   outcome[threadIdx.x] = net.agree();
 }
 
+// What holds for each rank of a job, however its ranks reach each other. Each is called by all ranks.
+
+/// A strong signal has all earlier puts of its context to that peer before it, also where the queue is full.
+inline void require_strong_signals(host::communicator& comm) {
+  constexpr std::uint32_t messages = 96;
+  auto needs = comm.requirements();
+  const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+  const auto device_comm = comm.create_device_comm(needs);
+  const auto in = comm.allocate(messages * sizeof(std::uint32_t));
+  const auto out = comm.allocate(static_cast<std::size_t>(comm.size()) * messages * sizeof(std::uint32_t));
+  const test::device_array<std::uint32_t> wrong(threads);
+  launch(scatter_and_signal, blocks_of(1), device_comm.get(), contexts, in.pointer<std::uint32_t>(),
+         out.pointer<std::uint32_t>(), messages, wrong.get());
+  test::finish("scatter_and_signal");
+  device_comm.check();
+  require_none(wrong, "rank " + std::to_string(comm.rank()));
+  comm.barrier();
+}
+
+/// What a get of so many bytes brought is there after a flush of its peer, or by its counter.
+inline void require_gets(host::communicator& comm, std::uint64_t bytes, bool by_counter) {
+  const std::uint64_t room = bytes == 0 ? 1 : bytes;
+  auto needs = comm.requirements();
+  const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1, 2});
+  const auto device_comm = comm.create_device_comm(needs);
+  const auto in = comm.allocate(room);
+  const auto out = comm.allocate(room * static_cast<std::uint64_t>(comm.size()));
+  const test::device_array<std::uint32_t> wrong(threads);
+  launch(get_from_all, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), bytes,
+         by_counter, wrong.get());
+  test::finish("get_from_all");
+  device_comm.check();
+  require_none(wrong, "rank " + std::to_string(comm.rank()));
+  comm.barrier();
+}
+
+/// Values carry their bytes and no more, and signals can be set, added to and reset.
+inline void require_values(host::communicator& comm) {
+  auto needs = comm.requirements();
+  const auto contexts = needs.add(gin::contexts{comm.world(), 1, 4});
+  const auto device_comm = comm.create_device_comm(needs);
+  const auto words = comm.allocate(4 * sizeof(std::uint64_t));
+  const test::device_array<std::uint32_t> wrong(threads);
+  launch(set_and_reset, blocks_of(1), device_comm.get(), contexts, words.pointer<std::uint64_t>(), wrong.get());
+  test::finish("set_and_reset");
+  device_comm.check();
+  require_none(wrong, "rank " + std::to_string(comm.rank()));
+  comm.barrier();
+}
+
 }  // namespace gin_test

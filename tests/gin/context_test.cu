@@ -46,60 +46,21 @@ TEST_CASE("a weak signal has the data of its put before it, for any size and ali
 TEST_CASE("a strong signal has all earlier puts of its context to that peer before it, also where the queue is full") {
   for (const int ranks : {1, 2, 3}) {
     INFO(ranks << " ranks");
-    test::on_ranks(ranks, [](host::communicator& comm) {
-      constexpr std::uint32_t messages = 96;
-      auto needs = comm.requirements();
-      const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
-      const auto device_comm = comm.create_device_comm(needs);
-      const auto in = comm.allocate(messages * sizeof(std::uint32_t));
-      const auto out = comm.allocate(static_cast<std::size_t>(comm.size()) * messages * sizeof(std::uint32_t));
-      const test::device_array<std::uint32_t> wrong(threads);
-      launch(scatter_and_signal, blocks_of(1), device_comm.get(), contexts, in.pointer<std::uint32_t>(),
-             out.pointer<std::uint32_t>(), messages, wrong.get());
-      test::finish("scatter_and_signal");
-      device_comm.check();
-      require_none(wrong, "rank " + std::to_string(comm.rank()));
-      comm.barrier();
-    });
+    test::on_ranks(ranks, require_strong_signals);
   }
 }
 
 TEST_CASE("what a get brought is there after a flush of its peer, or by its counter") {
   for (const bool by_counter : {false, true}) {
     INFO((by_counter ? "by counter" : "by flush"));
-    test::on_ranks(3, [by_counter](host::communicator& comm) {
-      constexpr std::uint64_t bytes = 777;
-      auto needs = comm.requirements();
-      const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1, 2});
-      const auto device_comm = comm.create_device_comm(needs);
-      const auto in = comm.allocate(bytes);
-      const auto out = comm.allocate(bytes * 3);
-      const test::device_array<std::uint32_t> wrong(threads);
-      launch(get_from_all, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), bytes,
-             by_counter, wrong.get());
-      test::finish("get_from_all");
-      device_comm.check();
-      require_none(wrong, "rank " + std::to_string(comm.rank()));
-      comm.barrier();
-    });
+    test::on_ranks(3, [=](host::communicator& comm) { require_gets(comm, 777, by_counter); });
   }
 }
 
 TEST_CASE("values carry their bytes and no more, and signals can be set, added to and reset") {
   for (const int ranks : {1, 2, 3}) {
     INFO(ranks << " ranks");
-    test::on_ranks(ranks, [](host::communicator& comm) {
-      auto needs = comm.requirements();
-      const auto contexts = needs.add(gin::contexts{comm.world(), 1, 4});
-      const auto device_comm = comm.create_device_comm(needs);
-      const auto words = comm.allocate(4 * sizeof(std::uint64_t));
-      const test::device_array<std::uint32_t> wrong(threads);
-      launch(set_and_reset, blocks_of(1), device_comm.get(), contexts, words.pointer<std::uint64_t>(), wrong.get());
-      test::finish("set_and_reset");
-      device_comm.check();
-      require_none(wrong, "rank " + std::to_string(comm.rank()));
-      comm.barrier();
-    });
+    test::on_ranks(ranks, require_values);
   }
 }
 

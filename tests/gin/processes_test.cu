@@ -99,21 +99,7 @@ TEST_CASE("between processes a strong signal has all earlier puts before it, als
   const std::string provider = any_provider();
   const int ranks = GENERATE(2, 3);
   CAPTURE(provider, ranks);
-  const auto ends = on_hosts(ranks, provider, [](host::communicator& comm) {
-    constexpr std::uint32_t messages = 96;
-    auto needs = comm.requirements();
-    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
-    const auto device_comm = comm.create_device_comm(needs);
-    const auto in = comm.allocate(messages * sizeof(std::uint32_t));
-    const auto out = comm.allocate(static_cast<std::size_t>(comm.size()) * messages * sizeof(std::uint32_t));
-    const test::device_array<std::uint32_t> wrong(threads);
-    launch(scatter_and_signal, blocks_of(1), device_comm.get(), contexts, in.pointer<std::uint32_t>(),
-           out.pointer<std::uint32_t>(), messages, wrong.get());
-    test::finish("scatter_and_signal");
-    device_comm.check();
-    require_none(wrong, "rank " + std::to_string(comm.rank()));
-    comm.barrier();
-  });
+  const auto ends = on_hosts(ranks, provider, require_strong_signals);
   CHECK(ends == all_ok(ranks));
 }
 
@@ -122,20 +108,7 @@ TEST_CASE("between processes what a get brought is there after a flush of its pe
   const bool by_counter = GENERATE(false, true);
   const auto bytes = GENERATE(std::uint64_t{0}, std::uint64_t{777}, (std::uint64_t{3} << 20) + 1);
   CAPTURE(provider, by_counter, bytes);
-  const auto ends = on_hosts(3, provider, [&](host::communicator& comm) {
-    auto needs = comm.requirements();
-    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1, 2});
-    const auto device_comm = comm.create_device_comm(needs);
-    const auto in = comm.allocate(bytes + 1);
-    const auto out = comm.allocate(bytes * 3 + 1);
-    const test::device_array<std::uint32_t> wrong(threads);
-    launch(get_from_all, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), bytes,
-           by_counter, wrong.get());
-    test::finish("get_from_all");
-    device_comm.check();
-    require_none(wrong, "rank " + std::to_string(comm.rank()));
-    comm.barrier();
-  });
+  const auto ends = on_hosts(3, provider, [&](host::communicator& comm) { require_gets(comm, bytes, by_counter); });
   CHECK(ends == all_ok(3));
 }
 
@@ -143,18 +116,7 @@ TEST_CASE("between processes values carry their bytes and no more, and signals c
   const std::string provider = any_provider();
   const int ranks = GENERATE(2, 3);
   CAPTURE(provider, ranks);
-  const auto ends = on_hosts(ranks, provider, [](host::communicator& comm) {
-    auto needs = comm.requirements();
-    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 4});
-    const auto device_comm = comm.create_device_comm(needs);
-    const auto words = comm.allocate(4 * sizeof(std::uint64_t));
-    const test::device_array<std::uint32_t> wrong(threads);
-    launch(set_and_reset, blocks_of(1), device_comm.get(), contexts, words.pointer<std::uint64_t>(), wrong.get());
-    test::finish("set_and_reset");
-    device_comm.check();
-    require_none(wrong, "rank " + std::to_string(comm.rank()));
-    comm.barrier();
-  });
+  const auto ends = on_hosts(ranks, provider, require_values);
   CHECK(ends == all_ok(ranks));
 }
 

@@ -296,7 +296,7 @@ class group_session {
     group_.sync();
     return true;
   }
-  /// Out of line, so that its loops have all registers, which the states of connections fill.
+  /// Out of line, so that its loops have all registers, which the rest of a session fills.
   DEVCOMM_DEVICE DEVCOMM_NOINLINE static void copy_bytes(Group group, char* to, const char* from, uint64_t bytes) {
     copy(group, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
   }

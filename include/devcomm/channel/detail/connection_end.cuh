@@ -177,7 +177,6 @@ class connection_end {
   DEVCOMM_DEVICE bool is_open() const { return stage() != connection_stage::idle; }
   /// Changes when a piece has been moved.
   DEVCOMM_DEVICE uint32_t pieces() const { return state_.pieces; }
-  DEVCOMM_DEVICE uint32_t peer() const { return peer_; }
   DEVCOMM_DEVICE uint32_t number() const { return connection_lane::number_of(peer_, Way); }
 
  protected:
