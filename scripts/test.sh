@@ -6,6 +6,7 @@
 #   scripts/test.sh full     everything (what CI runs; docs/testing.md has the times)
 #   scripts/test.sh STAGE... only these stages; their names are listed below
 #   DEVCOMM_CUDA=0 scripts/test.sh full    without GPU parts
+#   DEVCOMM_MUTANTS=all scripts/test.sh mutation    every mutant, and docs/mutation.md anew; or a sample, by its seed
 #
 # Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs what is missing by apt, and a disassembler by
 # pip into build/tools where the CUDA toolkit has none. A stage that fails does not stop the others; the exit
@@ -14,7 +15,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-all_stages=(checks release compilers race thread address tidy compile_time)
+all_stages=(checks release compilers race mutation thread address tidy compile_time)
 quick_stages=(checks quick)
 left_out=()
 case ${1:-quick} in
@@ -22,15 +23,15 @@ case ${1:-quick} in
   quick)
     stages=("${quick_stages[@]}")
     left_out=(
-      "GPU programs and kernels compiled by nvcc, benchmarks, MPI, and the tests in tests/{exhaustive,mutant,planted,"
+      "GPU programs and kernels compiled by nvcc, benchmarks, MPI, and the tests in tests/{exhaustive,mutant,mutation,planted,"
       "  soak,package,docs}: scripts/test.sh release"
       "other compilers than the default one: scripts/test.sh compilers"
-      "race detector, ThreadSanitizer, AddressSanitizer, clang-tidy: scripts/test.sh race thread address tidy"
+      "race detector, mutants, ThreadSanitizer, AddressSanitizer, clang-tidy: scripts/test.sh race mutation thread address tidy"
       "the compile-time budget: scripts/test.sh compile_time"
       "all of these: scripts/test.sh full"
     )
     ;;
-  -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) stages=("$@") ;;
 esac
 sets_alone="'quick' and 'full' stand alone; with other stages, name them all: scripts/test.sh checks release thread"
@@ -51,10 +52,13 @@ wanted_any() {
 }
 packages=(g++ cmake ninja-build)
 if wanted checks; then packages+=(clang-format-14 shellcheck); fi
-if wanted_any quick release race thread address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
+if wanted_any quick release race mutation thread address; then packages+=(libcatch2-dev clang-format-14 shellcheck); fi
 # GIN between processes.
-if wanted_any quick release compilers race thread address tidy; then packages+=(libfabric-dev); fi
-if wanted_any race thread address; then packages+=(lld); fi
+if wanted_any quick release compilers race mutation thread address tidy; then packages+=(libfabric-dev); fi
+# Its tests on several hosts, which are network namespaces.
+if wanted_any quick release; then packages+=(iproute2); fi
+if wanted_any race mutation thread address; then packages+=(lld); fi
+if wanted_any checks mutation; then packages+=(python3); fi
 if wanted_any thread address tidy; then packages+=(clang libclang-rt-dev); fi
 if wanted tidy; then packages+=(libcatch2-dev clang-tidy python3); fi
 if wanted release; then packages+=(libopenmpi-dev openmpi-bin python3-matplotlib); fi
@@ -136,6 +140,18 @@ stage_compilers() {
   return "$result"
 }
 stage_race() { test_preset simulator-race "${sanitizer_options[@]}"; }
+# A sample of the mutants, by the commit: the same for all who test it.
+stage_mutation() {
+  local which
+  case ${DEVCOMM_MUTANTS:-} in
+    all) which=(--all) ;;
+    '') which=(--seed "$(git rev-parse --short=8 HEAD 2>/dev/null || date +%F)") ;;
+    *) which=(--seed "$DEVCOMM_MUTANTS") ;;
+  esac
+  configure simulator-race "${sanitizer_options[@]}" || return
+  tests/mutation/mutation.py run build/simulator-race "${which[@]}" || return
+  [ "${DEVCOMM_MUTANTS:-}" != all ] || tests/mutation/mutation.py page build/simulator-race docs/mutation.md
+}
 stage_thread() { test_preset simulator-thread "${sanitizer_options[@]}"; }
 stage_address() { test_preset simulator-address "${sanitizer_options[@]}"; }
 stage_tidy() { configure clang-tidy "${cuda_options[@]}" && build clang-tidy; }

@@ -20,6 +20,9 @@ fresh_tree() {
   printf '<!-- begin: list -->\n| variable | read by | meaning |\n|---|---|---|\n| `DEVCOMM_GOOD` | tests | nothing |\n<!-- end: list -->\n' \
     >"$work/tree/docs/environment.md"
   printf '#!/usr/bin/env bash\necho "$HOME"\n' >"$work/tree/scripts/good.sh"
+  mkdir -p "$work/tree/tests/mutation"
+  printf 'in good.hpp\n\nbad: wrong order, it is bad\n  int {~~good()~>bad()~~};\n  > good_test race\n' \
+    >"$work/tree/tests/mutation/mutants.txt"
 }
 add_line() { # FILE LINE
   printf '%s\n' "$2" >>"$work/tree/include/devcomm/$1"
@@ -36,7 +39,7 @@ expect() { # ok|refused CHECK WHAT
 }
 
 fresh_tree
-for check in format seam headers directions shell variables; do expect ok "$check" "a good tree"; done
+for check in format seam headers directions shell variables mutants; do expect ok "$check" "a good tree"; done
 
 fresh_tree && add_line good.hpp 'int   badly( int  spaced );'
 expect refused format "a badly spaced line"
@@ -57,6 +60,12 @@ fresh_tree && sed -i '1d' "$work/tree/include/devcomm/good.hpp"
 expect refused headers "a missing file comment"
 fresh_tree && for _ in $(seq 600); do add_line good.hpp ''; done
 expect refused headers "a header of 605 lines"
+fresh_tree && sed -i 's/good()/better()/' "$work/tree/include/devcomm/good.hpp"
+expect refused mutants "a mutant whose text is gone"
+fresh_tree && add_line good.hpp 'int good();'
+expect refused mutants "a mutant whose text is there twice"
+fresh_tree && sed -i '/> good_test/d' "$work/tree/tests/mutation/mutants.txt"
+expect refused mutants "a mutant without a test"
 fresh_tree && touch "$work/tree/include/devcomm/body.inl"
 expect refused headers "an .inl file"
 
