@@ -10,7 +10,12 @@ if(DEVCOMM_ENABLE_LIBFABRIC)
   find_path(DEVCOMM_LIBFABRIC_INCLUDE_DIR rdma/fabric.h)
   mark_as_advanced(DEVCOMM_LIBFABRIC_INCLUDE_DIR)
   set(found "not found")
-  if(DEVCOMM_LIBFABRIC_INCLUDE_DIR)
+  if(DEVCOMM_LIBFABRIC_INCLUDE_DIR AND NOT EXISTS "${DEVCOMM_LIBFABRIC_INCLUDE_DIR}/rdma/fabric.h")
+    # Of an earlier configuration, or given by hand.
+    set(found "not found in DEVCOMM_LIBFABRIC_INCLUDE_DIR, which is ${DEVCOMM_LIBFABRIC_INCLUDE_DIR} (forget it with "
+      "-UDEVCOMM_LIBFABRIC_INCLUDE_DIR)")
+    string(CONCAT found ${found})
+  elseif(DEVCOMM_LIBFABRIC_INCLUDE_DIR)
     file(STRINGS "${DEVCOMM_LIBFABRIC_INCLUDE_DIR}/rdma/fabric.h" lines REGEX "define FI_(MAJOR|MINOR)_VERSION ")
     string(REGEX REPLACE ".*MAJOR_VERSION ([0-9]+).*MINOR_VERSION ([0-9]+).*" "\\1.\\2" found "${lines}")
     if(found VERSION_GREATER_EQUAL oldest)

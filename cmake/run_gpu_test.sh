@@ -5,4 +5,6 @@ if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
   echo "skipped: no NVIDIA GPU on this machine (no /dev/nvidia0)"
   exit 77
 fi
+# Ranks share GPUs, and their kernels wait for each other: docs/diagnosis.md says what holds a launch or a copy back.
+export CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32
 exec "$@"

@@ -96,6 +96,25 @@ void host_pointer(communicator& comm, bool wrong) {
   }
   check_cuda(cudaDeviceSynchronize(), "increment");
 }
+
+struct view {
+  int* numbers;
+  unsigned count;
+};
+__global__ void increment_view(view all) {
+  if (threadIdx.x < all.count) ++all.numbers[threadIdx.x];
+}
+void host_pointer_in_structure(communicator& comm, bool wrong) {
+  std::vector<int> host(32, 1);
+  const auto numbers = comm.allocate(32 * sizeof(int), "numbers");
+  if (wrong) {
+    launch(increment_view, {.block = 32}, view{host.data(), 32});
+  } else {
+    launch(increment_view, {.block = 32}, view{numbers.pointer<int>().local(), 32});
+  }
+  check_cuda(cudaDeviceSynchronize(), "increment_view");
+}
+
 void host_reads_device(communicator& comm, bool wrong) {
   const auto numbers = comm.allocate(32 * sizeof(int), "numbers");
   launch(increment, {.block = 32}, numbers.pointer<int>().local());
@@ -181,6 +200,7 @@ std::vector<mistake> memory_mistakes() {
           {"registered_too_much", registered_too_much},
           {"other_size", other_size},
           {"host_pointer", host_pointer},
+          {"host_pointer_in_structure", host_pointer_in_structure},
           {"host_reads_device", host_reads_device},
           {"shared_memory", shared_memory},
           {"misaligned_vector", misaligned_vector},

@@ -28,7 +28,7 @@ PAGE = HERE.parents[1] / "docs" / "mistakes.md"
 # Mode: program, environment, and the seeds of which one must find it.
 MODES = {
     "plain": ("mistakes_none", {}, [1]),
-    "race": ("mistakes_race", {}, [1]),
+    "race": ("mistakes_race", {"DEVCOMM_SIM_CHECK_SIDES": "1"}, [1]),
     "address": ("mistakes_address", {}, [1]),
     "store delay": ("mistakes_race", {"DEVCOMM_SIM_STORE_DELAY": "1024", "DEVCOMM_SIM_RACE_EXIT": "0"}, range(1, 9)),
     "explorer": ("mistakes_none", {"MISTAKES_EXPLORE": "1"}, [1]),

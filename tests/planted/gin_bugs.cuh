@@ -19,6 +19,9 @@ enum class gin_mistake {
   no_sync,           ///< a thread posts what others of its block wrote
   no_credit,         ///< the peer may still read what is put again
   no_get_flush,      ///< before what was got is read
+  no_put_fence,      ///< at the barrier after which what was put is read
+  other_fence,       ///< the barrier fences another context than that of the put
+  no_get_fence,      ///< at the barrier after which what was got is read
 };
 
 /// In a window of two halves with a word for each thread of a rank.
@@ -85,10 +88,43 @@ __global__ void fetch(device_comm comm, gin::context_handle contexts, halves mem
   out[mine] = memory.destination.local()[mine];
 }
 
+/// Two rounds: all threads put to the next rank, or get from it, meet at a barrier that fences that, read what has
+/// come, and meet again before anything is written. `out` gets the sum of what came.
+__global__ void meet_and_read(device_comm comm, gin::context_handle contexts, halves memory, bool by_get,
+                              std::uint32_t* out, gin_mistake mistake) {
+  const int next = (comm.rank + 1) % comm.size;
+  const auto mine = static_cast<std::int64_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  const sym_ptr<std::uint32_t> source = memory.source + mine;
+  const sym_ptr<std::uint32_t> destination = memory.destination + mine;
+  gin::context net{thread{}, comm, contexts, 2 * blockIdx.x};
+  const std::uint32_t fenced = 2 * blockIdx.x + (mistake == gin_mistake::other_fence ? 1 : 0);
+  gin::barrier_session barrier{block{}, comm, comm.world(), contexts, gin::one_context(fenced), 0};
+  gin::barrier_session last{block{}, comm, comm.world(), contexts, gin::one_context(2 * blockIdx.x), 1};
+  const bool forgets = mistake == gin_mistake::no_put_fence || mistake == gin_mistake::no_get_fence;
+  const gin::fence_level level = forgets  ? gin::fence_level::none
+                                 : by_get ? gin::fence_level::get
+                                          : gin::fence_level::put;
+  std::uint32_t total = 0;
+  for (std::uint32_t round = 1; round <= 2; ++round) {
+    *source.local() = static_cast<std::uint32_t>(comm.rank + 1) * 100 * round + threadIdx.x;
+    if (by_get) {
+      last.sync(gin::fence_level::none);
+      net.get(next, destination, source, 1);
+    } else {
+      net.put(next, destination, source, 1);
+    }
+    barrier.sync(level);
+    total += *destination.local();
+    last.sync(gin::fence_level::put_and_get);
+  }
+  out[mine] = total;
+}
+
 template <class Start, class Expected>
 void with_network(const bench& b, Start start, Expected expected) {
   auto needs = b.ranks.requirements().lsa_barriers(blocks);
-  const auto contexts = needs.add(gin::contexts{b.ranks.world(), 2 * blocks, 2});
+  const auto contexts =
+      needs.add(gin::contexts{.world = b.ranks.world(), .count = 2 * blocks, .signals = 2, .barriers = 2});
   const auto flags = needs.add(lsa::signals{b.ranks.lsa(), blocks});
   const auto memory = b.ranks.allocate(2 * words * sizeof(std::uint32_t), "tensor");
   const auto device = b.ranks.create_device_comm(needs);  // destroyed first, when what was posted is done
@@ -132,6 +168,23 @@ void gin_no_get_flush(const bench& b) {
       [&](std::uint32_t i) { return static_cast<std::uint32_t>((b.ranks.rank() + 1) % b.ranks.size() + 1) * 100 + i; });
 }
 
+void meet_with(const bench& b, gin_mistake which, bool by_get) {
+  with_network(
+      b,
+      [&](const device_comm& comm, gin::context_handle contexts, lsa::signal_handle, const halves& where,
+          std::uint32_t* out) {
+        launch(meet_and_read, bench::config(), comm, contexts, where, by_get, out, b.wrong ? which : gin_mistake::none);
+      },
+      [&](std::uint32_t i) {
+        const int way = by_get ? 1 : b.ranks.size() - 1;
+        const auto from = static_cast<std::uint32_t>((b.ranks.rank() + way) % b.ranks.size());
+        return (from + 1) * 300 + 2 * (i % threads);
+      });
+}
+void gin_barrier_no_put_fence(const bench& b) { meet_with(b, gin_mistake::no_put_fence, false); }
+void gin_barrier_other_context(const bench& b) { meet_with(b, gin_mistake::other_fence, false); }
+void gin_barrier_no_get_fence(const bench& b) { meet_with(b, gin_mistake::no_get_fence, true); }
+
 }  // namespace
 
 inline std::vector<bug> gin_bugs() {
@@ -142,7 +195,10 @@ inline std::vector<bug> gin_bugs() {
           {"gin_flush_as_arrival", gin_flush_as_arrival},
           {"gin_no_sync", gin_no_sync},
           {"gin_no_credit", gin_no_credit},
-          {"gin_no_get_flush", gin_no_get_flush}};
+          {"gin_no_get_flush", gin_no_get_flush},
+          {"gin_barrier_no_put_fence", gin_barrier_no_put_fence},
+          {"gin_barrier_other_context", gin_barrier_other_context},
+          {"gin_barrier_no_get_fence", gin_barrier_no_get_fence}};
 }
 
 }  // namespace planted

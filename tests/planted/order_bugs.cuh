@@ -187,6 +187,71 @@ void clear_without_fence(const bench& b) {
   b.expect(out, [size](std::uint32_t) { return size * rounds * (rounds + 1) / 2; });
 }
 
+/// Each rank sends a value to all, epoch after epoch, each thread by slots of its own. What is sent two epochs later
+/// overwrites the slot: that it has been read, a sender knows only by what it receives.
+__global__ void values_to_all(device_comm comm, lsa::ll_slots_handle slots, std::uint32_t* out, std::uint32_t epochs,
+                              bool wrong) {
+  lsa::ll_all_to_all_session session{block{}, comm, slots, blockIdx.x};
+  const auto slot = [](int sender) { return static_cast<std::uint32_t>(sender) * blockDim.x + threadIdx.x; };
+  const int self = session.members().rank;
+  std::uint32_t sum = 0;
+  for (std::uint32_t epoch = 1; epoch <= epochs; ++epoch) {
+    if (!wrong || self == 0) session.broadcast(slot(self), epoch);
+    for (int sender = 0; sender < (wrong ? 1 : session.members().size); ++sender) {
+      const auto got = session.receive<std::uint32_t>(slot(sender), sender);
+      if (sender == 0) sum += got;
+    }
+    session.end_epoch();
+  }
+  out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+void slots_one_way(const bench& b) {
+  constexpr std::uint32_t epochs = 6;
+  requirements needs = b.ranks.requirements();
+  const auto slots =
+      needs.add(lsa::ll_slots{b.ranks.lsa(), blocks, static_cast<std::uint32_t>(b.ranks.size()) * threads, 4});
+  const auto device = b.ranks.create_device_comm(needs);
+  const output out(words);
+  launch(values_to_all, bench::config(), device.get(), slots, out.get(), epochs, b.wrong);
+  b.finish();
+  device.check();
+  b.expect(out, [](std::uint32_t) { return epochs * (epochs + 1) / 2; });
+}
+
+/// Messages to the next rank as packets, a value and its flag, each by a thread. Flags have two values only, which take
+/// turns, and every second message is short: what it leaves out has the flag of the next long one, unless who has read
+/// a packet zeroes it.
+__global__ void packets_of_messages(device_comm comm, board packets, std::uint32_t* out, std::uint32_t messages,
+                                    bool wrong) {
+  using detail::arch::load;
+  using detail::arch::store;
+  constexpr auto relaxed = memory_order::relaxed;
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;
+  const sym_ptr<std::uint64_t> packet = packets.as<std::uint64_t>() + static_cast<std::int64_t>(mine);
+  std::uint32_t sum = 0;
+  for (std::uint32_t n = 1; n <= messages; ++n) {
+    const std::uint64_t flag = 1 + n % 2;
+    if (threadIdx.x < (n % 2 != 0 ? blockDim.x : 4)) {
+      store<relaxed, scope::system>(packet.lsa((comm.rank + 1) % comm.lsa_size), std::uint64_t{n} << 32 | flag);
+      std::uint64_t got = 0;
+      while (((got = load<relaxed, scope::system>(packet.local())) & 3) != flag) {
+      }
+      sum += static_cast<std::uint32_t>(got >> 32);
+      if (!wrong) store<relaxed, scope::system>(packet.local(), std::uint64_t{0});
+    }
+    barrier.sync();  // the packets have been read
+  }
+  out[mine] = sum;
+}
+void packets_not_zeroed(const bench& b) {
+  constexpr std::uint32_t messages = 5;
+  const output out(words);
+  launch(packets_of_messages, bench::config(), b.comm(), b.board, out.get(), messages, b.wrong);
+  b.finish();
+  b.expect(out, [](std::uint32_t i) { return i % threads < 4 ? 1 + 2 + 3 + 4 + 5u : 1 + 3 + 5u; });
+}
+
 /// Words and then a signal to the next rank, round after round; who has read them gives a credit back. The signals of
 /// each block lie behind the words.
 __global__ void stream_words(device_comm comm, board words, std::uint32_t* out, std::uint32_t rounds,
@@ -335,6 +400,8 @@ std::vector<bug> order_bugs() {
           {"cached_read", cached_read},
           {"early_dependent", early_dependent},
           {"clear_without_fence", clear_without_fence},
+          {"slots_one_way", slots_one_way},
+          {"packets_not_zeroed", packets_not_zeroed},
           {"signal_not_released", signal_not_released},
           {"signal_not_acquired", signal_not_acquired},
           {"missing_credit", missing_credit},

@@ -66,6 +66,9 @@ struct race_port {
 /// What the detector needs of the runtime: the settings that repeat the run.
 [[nodiscard]] std::string how_to_repeat();
 
+/// The same: whether the address is in host memory that kernels may access.
+[[nodiscard]] bool is_host_range(const void* address);
+
 }  // namespace devcomm::simulator::detail
 
 extern "C" __attribute__((weak)) const devcomm::simulator::detail::race_port devcomm_simulator_race_port;

@@ -4,6 +4,7 @@
 #include "engine/engine.hpp"
 #include "engine/grid.hpp"
 
+#include <devcomm/assert.hpp>
 #include <devcomm/simulator/simulator.hpp>
 
 #include <unwind.h>

@@ -26,6 +26,7 @@ uint64_t key_of(fiber& f) {
 
 void shuffle(multicast_members& members, uint64_t key) {
   random_choice random(key);
+  members.first_word = random.below(multicast_members::most);
   for (int i = members.count - 1; i > 0; --i) {
     std::swap(members.at[i], members.at[random.below(static_cast<uint32_t>(i) + 1)]);
   }

@@ -31,6 +31,13 @@ multicast_kind multicast_from_environment() {
   reject_variable("DEVCOMM_SIM_MULTICAST", text, "any_order, rank_order or none");
 }
 
+peer_groups peers_from_environment() {
+  const char* const text = variable("DEVCOMM_SIM_PEERS");
+  if (text == nullptr) return {};
+  if (auto peers = peer_groups::parse(text)) return *peers;
+  reject_variable("DEVCOMM_SIM_PEERS", text, peer_groups::forms);
+}
+
 /// The name of a picture file.
 std::string picture_file(const char* name) {
   const char* const text = variable(name);
@@ -62,6 +69,7 @@ settings settings_from_environment() {
   s.schedule = schedule_from_environment();
   s.store_delay = store_delay_from_environment();
   s.multicast = multicast_from_environment();
+  s.peers = peers_from_environment();
   s.devices = static_cast<int>(number_variable("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
   s.multiprocessors = static_cast<int>(number_variable("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
   s.stack_bytes = number_variable("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;

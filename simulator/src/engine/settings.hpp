@@ -2,6 +2,7 @@
 /// What can be set from outside, with the first values taken from the environment.
 #pragma once
 
+#include "gpu/peer_groups.hpp"
 #include "schedule/schedule.hpp"
 
 #include <cstddef>
@@ -19,6 +20,7 @@ struct settings {
   schedule_choice schedule;
   uint64_t store_delay;  ///< scheduling steps; 0: none
   multicast_kind multicast;
+  peer_groups peers;  ///< which GPUs reach each other
   int devices;
   int multiprocessors;
   size_t stack_bytes;

@@ -32,6 +32,7 @@ struct record {
   size_t bytes;
   int descriptor;
   size_t mapped;  ///< with the guards; 0: noted only, not ours to count or unmap
+  uint64_t number = 0;
 };
 
 std::map<char*, record>& table() {
@@ -134,7 +135,8 @@ void* allocate(memory_kind kind, int device, size_t bytes) {
   }
   for (size_t i = 0; i < data; i += 8) *reinterpret_cast<volatile uint64_t*>(base + i) = ~uint64_t{0};
   sanitizer::poison(base + bytes, data - bytes);
-  table()[base] = {kind, device, bytes, file, mapped};
+  static uint64_t allocations = 0;
+  table()[base] = {kind, device, bytes, file, mapped, ++allocations};
   if (kind == memory_kind::pinned) add_host_range(base, bytes);
   sanitizer::watch(base, bytes, kind == memory_kind::pinned ? "pinned memory" : "device memory", device);
   return base;
@@ -218,7 +220,8 @@ std::string describe_address(const void* address) {
 std::optional<allocation> find_allocation(const void* pointer) {
   const auto* found = find(pointer);
   if (found == nullptr || found->second.kind != memory_kind::device || found->second.mapped == 0) return std::nullopt;
-  return allocation{found->second.device, found->first, found->second.bytes, found->second.descriptor};
+  return allocation{found->second.device, found->first, found->second.bytes, found->second.descriptor,
+                    found->second.number};
 }
 
 void add_device_range(int device, void* base, size_t bytes) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -15,7 +16,8 @@ struct allocation {
   int device;
   char* base;
   size_t bytes;
-  int descriptor;  ///< of the memfd that holds it, from offset 0; -1 where there is none
+  int descriptor;   ///< of the memfd that holds it, from offset 0; -1 where there is none
+  uint64_t number;  ///< no other has it
 };
 
 // All of these are called with the engine's lock.

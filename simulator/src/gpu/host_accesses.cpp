@@ -1,5 +1,7 @@
 #include "gpu/host_accesses.hpp"
 
+#include "base/race_port.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -55,13 +57,17 @@ void remove_host_range(const void* base) {
   publish(std::move(next));
 }
 
-void count_access(const void* address) {
+bool is_host_range(const void* address) {
   const ranges* all = current.load(std::memory_order_acquire);
-  if (all == nullptr) return;
+  if (all == nullptr) return false;
   const auto at = reinterpret_cast<uintptr_t>(address);
   const auto after =
       std::upper_bound(all->begin(), all->end(), at, [](uintptr_t a, const range& r) { return a < r.begin; });
-  if (after != all->begin() && at < std::prev(after)->end) accesses.fetch_add(1, std::memory_order_relaxed);
+  return after != all->begin() && at < std::prev(after)->end;
+}
+
+void count_access(const void* address) {
+  if (is_host_range(address)) accesses.fetch_add(1, std::memory_order_relaxed);
 }
 
 uint64_t host_accesses() { return accesses.load(std::memory_order_relaxed); }

@@ -1,10 +1,16 @@
 #include "race/detector.hpp"
 
+#include "base/race_port.hpp"
+
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
+
+extern "C" char end;  // of the program's variables, by the linker
 
 namespace devcomm::simulator::race {
 namespace {
@@ -141,6 +147,42 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
     }
     address = next;
   }
+}
+
+namespace {
+
+/// Allocations lie in one piece behind the program's variables: the detector's constructor sees to that.
+bool is_on_heap(uintptr_t address) {
+  const auto begin = reinterpret_cast<uintptr_t>(&end);
+  constexpr uintptr_t most = uintptr_t{1} << 40;  // stacks and mappings are farther away
+  return address >= begin && address - begin < most && address < reinterpret_cast<uintptr_t>(sbrk(0));
+}
+
+}  // namespace
+
+void detector::check_side(uintptr_t address, size_t bytes, uint64_t kind, const void* code) {
+  actor& a = self();
+  if (a.ignored > 0) return;
+  const bool on_heap = is_on_heap(address);
+  if (!a.host && !on_heap) return;
+  const guard hold;
+  const auto place = reinterpret_cast<uint64_t>(code);
+  const uint64_t mask = ((uint64_t{1} << std::min<size_t>(bytes, 4 - address % 4)) - 1) << (address % 4);
+  const auto by = [&] { return record::make(a.group, a.lane, a.epoch, place, kind, mask); };
+  auto next = spans.upper_bound(address);
+  const span* const s = next != spans.begin() && address < std::prev(next)->first + std::prev(next)->second.bytes
+                            ? &std::prev(next)->second
+                            : nullptr;
+  if (!a.host) {
+    if (a.group == 0 || groups[a.group].width == 0 || s != nullptr) return;
+    if (detail::is_host_range(reinterpret_cast<const void*>(address))) return;
+    size_of(place) = {place, bytes};
+    return report_side(by(), address, "a kernel accesses the host's heap",
+                       "copy it to device memory, or allocate it by cudaMallocHost");
+  }
+  if (s == nullptr || s->device < 0 || std::string_view(s->kind) == "pinned memory") return;
+  report_side(by(), address, "the host accesses device memory",
+              "copy it by cudaMemcpy, or allocate it by cudaMallocHost");
 }
 
 variable& detector::variable_at(uintptr_t address) {

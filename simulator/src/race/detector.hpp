@@ -73,6 +73,9 @@ class detector {
   /// read is not written by the same call.
   void plain_access(uintptr_t address, size_t bytes, uint64_t kind, const void* code, bool shows);
 
+  /// Reports an access by code of the host to device memory, or by a kernel's to the host's heap: both fault on GPUs.
+  void check_side(uintptr_t address, size_t bytes, uint64_t kind, const void* code);
+
   // --- all of these with the guard ---
 
   void access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code);
@@ -98,6 +101,7 @@ class detector {
   /// One thread's accesses by a multicast address and by another, with nothing between them that orders the two.
   void report_alias(const record& earlier, const record& now, uintptr_t address);
   void report_not_coherent(const record& earlier, const record& now, uintptr_t address);
+  void report_side(const record& now, uintptr_t address, const char* what, const char* advice);
   [[nodiscard]] bool races(const record& earlier, const record& now) const;
   [[nodiscard]] place place_of(const record& r) const;
   /// "rank 1, block 0, thread 3, kernel void k<int>(int*)".
@@ -122,6 +126,7 @@ class detector {
   uint64_t reports = 0;
   std::string last_report;
   int exit_status = 66;
+  bool checks_sides = false;  ///< set once
 
  private:
   struct access_size {

@@ -7,7 +7,11 @@ namespace {
 inline void plain(const volatile void* address, size_t bytes, uint64_t kind, const void* code) {
   const auto at = reinterpret_cast<uintptr_t>(address);
   detector& d = the_detector();
-  if (d.watches(at, bytes) && !guard::held()) d.plain_access(at, bytes, kind, code, true);
+  const bool watched = d.watches(at, bytes);
+  if (!watched && !d.checks_sides) return;
+  if (guard::held()) return;
+  if (watched) d.plain_access(at, bytes, kind, code, true);
+  if (d.checks_sides) d.check_side(at, bytes, kind, code);
 }
 
 }  // namespace

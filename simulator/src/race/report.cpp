@@ -38,6 +38,20 @@ std::string where(const record& r) {
   return text;
 }
 
+/// Whether the code is the simulator's own, or the standard library's, by which a launch's arguments are handed over.
+bool is_of_runtime(uint64_t code) {
+  const std::vector<source_line> lines = lines_of(code - 1);
+  if (lines.empty()) return false;
+  const auto is_in = [](const source_line& line, const char* file) {
+    return line.location.find(file) != std::string::npos;
+  };
+  for (const char* own :
+       {"/devcomm/simulator/detail/", "/devcomm/simulator/arch_lines.cuh", "/devcomm/simulator/arch_multimem.cuh"}) {
+    if (is_in(lines.front(), own) || is_in(lines.back(), own)) return true;
+  }
+  return is_in(lines.back(), "/c++/");
+}
+
 const char* scope_name(reach scope) {
   return scope == reach::block ? "block" : scope == reach::device ? "device" : "system";
 }
@@ -175,6 +189,12 @@ void detector::report_not_coherent(const record& earlier, const record& now, uin
   say(text + "  __ldg may return what its cache has from before, whatever orders the two: use a plain load\n");
 }
 
+void detector::report_side(const record& now, uintptr_t address, const char* what, const char* advice) {
+  if (!reported.insert({now.code(), 0}).second || is_of_runtime(now.code())) return;
+  say(std::string("devcomm simulator: ") + what + " (" + detail::how_to_repeat() + ") at " + describe(address) +
+      "\n  " + what_did(now) + " by " + describe(now) + "\n" + where(now) + "  on a GPU this fails: " + advice + "\n");
+}
+
 namespace {
 
 void at_end() {
@@ -191,6 +211,7 @@ void at_end() {
 detector::detector() {
   exit_status =
       static_cast<int>(detail::number_variable("DEVCOMM_SIM_RACE_EXIT", static_cast<uint64_t>(exit_status), 0, 255));
+  checks_sides = detail::number_variable("DEVCOMM_SIM_CHECK_SIDES", 0, 0, 1) != 0;
   std::atexit(&at_end);
   guard::survive_forks();
   // Each block's thread would get an arena of its own for what all of them share. With one, and without mappings for

@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -219,9 +220,11 @@ class simulator_backend final : public host::detail::backend {
                       : capability{false, "DEVCOMM_SIM_MULTICAST=none: the simulated GPUs have no NVLink switch"};
     return f;
   }
-  [[nodiscard]] capability peer_access(int, const std::string& peer_uuid) override {
-    if (peer_uuid.rfind(uuid_prefix, 0) == 0) return {true, "simulated"};
-    return {false, "it is not a simulated GPU"};
+  [[nodiscard]] capability peer_access(int device, const std::string& peer_uuid) override {
+    if (peer_uuid.rfind(uuid_prefix, 0) != 0) return {false, "it is not a simulated GPU"};
+    const int peer = std::atoi(peer_uuid.c_str() + std::strlen(uuid_prefix));
+    if (detail::host_port::reach_each_other(device, peer)) return {true, "simulated"};
+    return {false, "DEVCOMM_SIM_PEERS puts it in another group"};
   }
   [[nodiscard]] capability whole_lines(int, const std::string&) override { return {true, "simulated"}; }
   void make_current(int device) override { detail::make_device_current(device); }
@@ -309,6 +312,10 @@ class simulator_backend final : public host::detail::backend {
     detail::host_port::note_shared_memory();
     return {detail::export_by_name(found->descriptor, found->bytes),
             static_cast<std::size_t>(static_cast<char*>(pointer) - found->base)};
+  }
+  [[nodiscard]] std::uint64_t allocation_id(int, const void* pointer) override {
+    const auto found = detail::host_port::find_allocation(pointer);
+    return found ? found->number : 0;
   }
   [[nodiscard]] std::unique_ptr<host::detail::opened_memory> open_pointer(int device,
                                                                           std::span<const std::byte> handle) override {

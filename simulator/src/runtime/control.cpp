@@ -59,6 +59,16 @@ void set_multicast(multicast kind) {
                                                                     : detail::multicast_kind::in_rank_order;
 }
 
+void set_peers(std::string_view groups) {
+  const auto peers = detail::peer_groups::parse(groups);
+  if (!peers) {
+    throw std::invalid_argument("devcomm simulator: '" + std::string(groups) + "' names no groups; give " +
+                                detail::peer_groups::forms);
+  }
+  const engine_guard hold;
+  the_engine().config.peers = *peers;
+}
+
 void set_store_delay(std::uint64_t steps) {
   if (steps != 0 && !sanitizer::exact()) {
     throw std::logic_error(std::string("devcomm simulator: ") + detail::store_delay_needs);

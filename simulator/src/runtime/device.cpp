@@ -8,7 +8,9 @@
 #include "runtime/stream.hpp"
 
 #include <climits>
+#include <cstddef>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -18,6 +20,12 @@ namespace {
 std::set<std::pair<int, int>>& peers() {
   static auto& only = *new std::set<std::pair<int, int>>;
   return only;
+}
+
+/// As CUDA has it, of each device; simulated threads have stacks of their own.
+std::size_t& stack_limit() {
+  static auto& limits = *new std::map<int, std::size_t>;
+  return limits.try_emplace(current_device(), 1024).first->second;
 }
 
 __thread int device_of_thread = 0;
@@ -107,6 +115,19 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDeviceReset() {
   const engine_guard hold;
   static_cast<void>(synchronize_device(current_device()));
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetLimit(std::size_t* value, cudaLimit limit) {
+  const engine_guard hold;
+  if (value == nullptr || limit != cudaLimitStackSize) return keep(cudaErrorInvalidValue);
+  *value = stack_limit();
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, std::size_t value) {
+  const engine_guard hold;
+  if (limit != cudaLimitStackSize) return keep(cudaErrorInvalidValue);
+  stack_limit() = value;
   return cudaSuccess;
 }
 

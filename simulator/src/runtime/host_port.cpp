@@ -68,6 +68,11 @@ bool has_multicast() {
   return the_engine().config.multicast != multicast_kind::none;
 }
 
+bool reach_each_other(int a, int b) {
+  const engine_guard hold;
+  return the_engine().config.peers.joins(a, b);
+}
+
 void add_physical_mapping(std::uint64_t memory, char* base, std::size_t bytes) {
   const engine_guard hold;
   detail::add_physical_mapping(memory, base, bytes);

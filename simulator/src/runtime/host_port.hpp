@@ -27,6 +27,8 @@ void return_device_memory(int device, std::size_t bytes);
 
 /// Whether the simulated GPUs have an NVLink switch.
 [[nodiscard]] bool has_multicast();
+/// Whether one GPU loads and stores memory of the other.
+[[nodiscard]] bool reach_each_other(int a, int b);
 // As in gpu/multicast.hpp, with the engine's lock.
 void add_physical_mapping(std::uint64_t memory, char* base, std::size_t bytes);
 void remove_physical_mapping(char* base);

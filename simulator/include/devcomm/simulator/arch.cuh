@@ -45,6 +45,7 @@ inline uint32_t grid_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
 inline uint32_t lane() { return sim::thread_rank() % warp_threads; }
 
 inline void sync_block() { sim::block_barrier(0, 0, false); }
+inline void sync_block_apart() { sync_block(); }
 inline bool sync_block_or(bool predicate) { return sim::block_barrier(0, 0, predicate) != 0; }
 inline void sync_warp(uint32_t mask) { sim::warp_meet(sim::warp_operation::sync, mask, 0, 0); }
 inline void sync_named(uint32_t barrier, uint32_t threads) { sim::block_barrier(barrier, threads, false); }
@@ -285,6 +286,7 @@ inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) { return sim::host_turn(turn, now, waited); }
 
 inline bool proxy_turn(uint64_t*, uint64_t) { return true; }
+inline constexpr bool short_puts_are_values = false;
 
 class wait_scope {
  public:

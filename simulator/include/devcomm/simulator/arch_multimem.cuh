@@ -35,6 +35,10 @@ class multicast_scope {
   multicast_scope(const multicast_scope&) = delete;
   multicast_scope& operator=(const multicast_scope&) = delete;
   [[nodiscard]] int count() const { return members_.count; }
+  /// The `i`th word of `words`, in the order in which they go.
+  [[nodiscard]] int word(int i, int words) const {
+    return static_cast<int>((members_.first_word + static_cast<uint32_t>(i)) % static_cast<uint32_t>(words));
+  }
   [[nodiscard]] char* operator[](int i) const { return members_.at[i]; }
 
  private:
@@ -101,7 +105,7 @@ multimem_words<Bytes> multimem_load_reduce(const void* address) {
   return result;
 }
 
-/// One word of 8 bytes; of wider stores, words of 4 bytes, as GPUs promise no more.
+/// One word of 8 bytes; of wider stores, words of 4 bytes in any order, as GPUs promise no more.
 template <int Bytes, bool Plain, memory_order Order, scope Scope>
 void multimem_store(void* address, multimem_words<Bytes> value) {
   using word = std::conditional_t<Bytes == 8, uint64_t, uint32_t>;
@@ -111,14 +115,15 @@ void multimem_store(void* address, multimem_words<Bytes> value) {
   const multicast_scope members(address, Bytes);
   for (int m = 0; m < members.count(); ++m) {
     auto* const to = reinterpret_cast<word*>(members[m]);
-    for (int w = 0; w < words; ++w) {
+    for (int i = 0; i < words; ++i) {
+      const int w = members.word(i, words);
       if constexpr (Plain) {
         __builtin_memcpy(__builtin_assume_aligned(to + w, sizeof(word)), &raw[w], sizeof(word));
       } else {
         store<Order, Scope>(to + w, raw[w]);
       }
+      sim::preempt();
     }
-    sim::preempt();
   }
 }
 

@@ -51,6 +51,10 @@ enum class multicast { none, in_any_order, in_rank_order };
 /// next access on.
 void set_multicast(multicast kind);
 
+/// Which GPUs load and store each other's memory, as groups: "0-2/3-6", "0,2/1,3"; empty for all (`DEVCOMM_SIM_PEERS`).
+/// Throws `std::invalid_argument` for anything else. Counts from the next communicator on.
+void set_peers(std::string_view groups);
+
 /// Bytes of stack of each simulated thread (`DEVCOMM_SIM_STACK`).
 void set_stack_bytes(std::size_t bytes);
 /// A thread that runs this long without reaching a preemption point ends the program, which names it; 0 waits forever

@@ -54,6 +54,7 @@ void loaded_with_warp(const void* address, uint64_t value);
 struct multicast_members {
   static constexpr int most = 128;
   int count;
+  uint32_t first_word;  ///< which of an access's words, modulo their number, goes first
   char* at[most];
 };
 /// Until `end_multicast`, accesses of the calling thread are those of one instruction to a multicast address. Throws
