@@ -20,13 +20,13 @@ struct failure_log;
 struct device_comm {
   /// Changes whenever the layout of anything that enters a kernel changes. The host library refuses
   /// to make a communicator for a program built with another one.
-  static constexpr uint32_t layout_version = 8;
+  static constexpr uint32_t layout_version = 9;
 
   uint32_t version;              ///< `layout_version` of the host library that made it
-  uint32_t flags;                ///< `check_launch`
+  uint32_t flags;                ///< `check_launch`, `round_robin`, `no_rails`
   int32_t rank;                  ///< world rank
   int32_t size;                  ///< ranks in the world
-  int32_t lsa_first;             ///< world rank of LSA member 0
+  int32_t lsa_first;             ///< number of LSA member 0 in teams: its world rank, or see `first_lsa_number`
   int32_t lsa_size;              ///< size of the LSA team
   window resources;              ///< where barriers and buffers of `requirements` live
   resource_handle lsa_barriers;  ///< see `requirements::lsa_barriers`
@@ -37,16 +37,40 @@ struct device_comm {
   /// Compare grid, group and key of a launch with every peer's at the first barrier of each session and, in checked
   /// mode, at the first round of packets of each session and of each call of a collective.
   static constexpr uint32_t check_launch = 1;
+  /// Rank `r` is in LSA team `r % n` of `n`: ranks were dealt to hosts in turn.
+  static constexpr uint32_t round_robin = 2;
+  /// LSA teams differ in size, or are placed so that no rail is an arithmetic sequence of ranks.
+  static constexpr uint32_t no_rails = 4;
 
   /// This rank's index in the LSA team: what `sym_ptr::lsa` and the sessions of `lsa` take. It is `rank` only where the
   /// LSA team is the world.
-  DEVCOMM_HOST_DEVICE constexpr int lsa_rank() const { return rank - lsa_first; }
+  DEVCOMM_HOST_DEVICE constexpr int lsa_rank() const { return resources.lsa_rank; }
 
   DEVCOMM_HOST_DEVICE constexpr team world() const { return {rank, size, 0, 1}; }
   /// The ranks that can load and store each other's memory.
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return {lsa_rank(), lsa_size, lsa_first, 1}; }
-  /// The ranks with the caller's index in each LSA team. *Requires* LSA teams of one size.
-  DEVCOMM_HOST_DEVICE constexpr team rail() const { return outer_factor(world(), lsa_size); }
+  /// The ranks with the caller's index in each LSA team. *Requires* LSA teams of one size, of consecutive ranks or
+  /// dealt in turn: `host::communicator::rail` throws where that is not so.
+  DEVCOMM_HOST_DEVICE constexpr team rail() const {
+    DEVCOMM_ASSERT((flags & no_rails) == 0,
+                   "there are no rails: LSA teams differ in size or are placed unevenly, see host::properties::rail");
+    if ((flags & round_robin) != 0) {
+      const int teams = size / lsa_size;
+      return {rank % teams, teams, lsa_rank() * teams, 1};
+    }
+    return outer_factor(world(), lsa_size);
+  }
+
+  /// World rank of member `member` of any team: one load where `members.has_world_ranks()` is false.
+  DEVCOMM_HOST_DEVICE int world_rank(const team& members, int member) const {
+    return world_rank_of(members.number(member));
+  }
+  /// Of a number as `team::number` gives it; -1, for no particular rank, stays.
+  DEVCOMM_HOST_DEVICE int world_rank_of(int number) const {
+    return number < first_lsa_number ? number : resources.lsa_ranks[number - lsa_first];
+  }
+  /// Index of a world rank in the LSA team, or -1 when it is no member.
+  DEVCOMM_HOST_DEVICE int lsa_member(int world_rank) const { return resources.lsa_member(world_rank); }
 
   /// A copy whose launches must agree on `key`; give a hash of the arguments that must be the same on
   /// all ranks. Compared only where `check_launch` is set.

@@ -25,10 +25,12 @@ struct window {
   char* local;         ///< this rank's memory
   uint64_t stride;     ///< bytes from one slot to the next
   uint64_t bytes;      ///< usable bytes on each rank
-  int32_t lsa_first;   ///< world rank of LSA member 0
+  int32_t lsa_first;   ///< number of LSA member 0 in teams: its world rank, or see `first_lsa_number`
   int32_t lsa_size;    ///< members that can be addressed
   int32_t lsa_rank;    ///< this rank's index among them
   uint32_t id;         ///< the same on all ranks; names the window in messages
+  /// World ranks of the LSA members, ascending, in device memory; null where they are consecutive from `lsa_first` on.
+  const int32_t* lsa_ranks;
 
   /// This rank's memory at `offset`.
   DEVCOMM_HOST_DEVICE char* local_pointer(uint64_t offset = 0) const {
@@ -42,13 +44,32 @@ struct window {
                       "LSA peer is outside the LSA team of this window; peers are its members, from 0 on");
     DEVCOMM_ASSERT_OF(offset <= bytes, "byte", offset, bytes, "window offset is past the window's end");
     char* slot = base != nullptr ? base + static_cast<uint64_t>(member) * stride : table[member];
+    DEVCOMM_ASSERT(slot != nullptr,
+                   "the buffer was added while a graph was captured, and is not registered yet; call "
+                   "communicator::register_buffers when the capture has ended, before the graph is launched");
     return slot + offset;
+  }
+
+  /// Index of a world rank in the LSA team, or -1 when it is no member. A search where members are not consecutive.
+  DEVCOMM_HOST_DEVICE int lsa_member(int world_rank) const {
+    if (lsa_ranks != nullptr) {
+      for (int member = 0; member < lsa_size; ++member)
+        if (lsa_ranks[member] == world_rank) return member;
+      return -1;
+    }
+    const int member = world_rank - lsa_first;
+    return member >= 0 && member < lsa_size ? member : -1;
+  }
+
+  /// World rank of LSA member `member`. *Requires* `0 <= member < lsa_size`.
+  DEVCOMM_HOST_DEVICE int world_rank(int member) const {
+    return lsa_ranks != nullptr ? lsa_ranks[member] : lsa_first + member;
   }
 
   /// Memory of a world rank at `offset`, or null when it cannot be reached by load and store.
   DEVCOMM_HOST_DEVICE char* peer_pointer(int world_rank, uint64_t offset = 0) const {
-    const int member = world_rank - lsa_first;
-    return member >= 0 && member < lsa_size ? lsa_pointer(member, offset) : nullptr;
+    const int member = lsa_member(world_rank);
+    return member >= 0 ? lsa_pointer(member, offset) : nullptr;
   }
 
   /// Memory of all LSA members at once, from `offset` on. *Requires* `multimem/ptr.cuh`.
@@ -56,6 +77,6 @@ struct window {
   DEVCOMM_DEVICE devcomm::multimem::ptr<T, Mode> multimem(uint64_t offset = 0) const;
 };
 
-static_assert(sizeof(window) == 56, "layout enters kernels; change device_comm::layout_version with it");
+static_assert(sizeof(window) == 64, "layout enters kernels; change device_comm::layout_version with it");
 
 }  // namespace devcomm

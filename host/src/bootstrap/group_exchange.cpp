@@ -18,6 +18,7 @@ bootstrap::group_parts bootstrap::exchange(std::span<const std::byte> note, std:
     const auto theirs = std::span(all).subspan(i * own.size(), own.size());
     std::ranges::copy(theirs.subspan(group.size(), note.size()), notes.subspan(i * note.size()).begin());
     if (!std::ranges::equal(theirs.first(group.size()), group)) continue;
+    if (group == for_first_rank && rank() != 0) continue;
     found.ranks.push_back(static_cast<int>(i));
     const auto part = theirs.subspan(group.size() + note.size());
     found.parts.insert(found.parts.end(), part.begin(), part.end());

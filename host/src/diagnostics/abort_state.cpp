@@ -23,6 +23,12 @@ void end_waits(failure_log& log) noexcept {
   std::atomic_ref(log.abort).store(abort_by_host, std::memory_order_relaxed);
 }
 
+bool has_timed_out(failure_log& log) {
+  const std::vector<failure_record> records = read_failures(log);
+  return std::any_of(records.begin(), records.end(),
+                     [](const failure_record& record) { return record.outcome == status::timeout; });
+}
+
 }  // namespace
 
 void abort_state::abort() noexcept {
@@ -110,6 +116,7 @@ void abort_state::detach(failure_log* log) noexcept {
                      if (each.log != log || each.given_up) return false;
                      return read_failures(*log).size() > each.seen || has_unseen_network_failure(each);
                    });
+    past_timed_out_ = past_timed_out_ || has_timed_out(*log);
     std::string text = sentences(*log);
     for (const attached& each : logs_) {
       if (each.log == log && !each.network_failure.empty()) text += "\n  " + each.network_failure;
@@ -185,17 +192,26 @@ std::string abort_state::fetch_network_failure(const failure_log* only) const {
 
 std::string abort_state::fetch_sentences(const failure_log* only) const {
   std::string text;
+  bool timed_out = false;
   if (only == nullptr) {
     text = past_failures_;
+    timed_out = past_timed_out_;
     if (past_incomplete_) text += "\n  (of destroyed device communicators, later failures were not kept)";
     past_unseen_ = false;
   }
   for (attached& each : logs_) {
     if (only != nullptr && each.log != only) continue;
     each.seen = read_failures(*each.log).size();  // before they are told: one that comes meanwhile is told twice
+    timed_out = timed_out || has_timed_out(*each.log);
     text += sentences(*each.log);
   }
+  if (timed_out && !timeouts_explained_.empty()) text += "\n  (" + timeouts_explained_ + ")";
   return text;
+}
+
+void abort_state::explain_timeouts(std::string text) {
+  const std::lock_guard lock(mutex_);
+  timeouts_explained_ = std::move(text);
 }
 
 void abort_state::note_seen(const failure_log* log, std::size_t records) const {

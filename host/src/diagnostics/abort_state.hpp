@@ -41,6 +41,9 @@ class abort_state {
   /// This rank gives up device communicator `log`: ends its waits.
   void give_up(failure_log* log) noexcept;
 
+  /// What `check` adds where a wait has timed out, as such a wait may have this cause on this machine.
+  void explain_timeouts(std::string text);
+
   /// An operation of the network that kernels with `log` posted cannot be done, as `text` says: ends their waits.
   void fail(failure_log* log, const std::string& text) noexcept;
 
@@ -104,6 +107,8 @@ class abort_state {
   bool began_here_ = false;                 // this rank gave something up before it heard of a peer's failure
   std::string past_failures_;               // of detached logs, a sentence a line
   bool past_incomplete_ = false;
+  bool past_timed_out_ = false;
+  std::string timeouts_explained_;    // empty where there is nothing to say
   mutable bool past_unseen_ = false;  // some of them are known to nobody
 };
 

@@ -33,7 +33,8 @@ std::string text(const call_contract& call, bool with_root) {
 }
 
 bool waits_for_proxy(const failure_record& record) {
-  return record.what == operation::gin_post || record.what == operation::gin_flush;
+  return record.what == operation::gin_post || record.what == operation::gin_flush ||
+         record.what == operation::gin_fence;
 }
 
 std::string name(const failure_record& record, int rank, std::uint32_t index) {
@@ -100,7 +101,8 @@ std::string message_difference(const failure_record& record) {
 std::string describe(const failure_record& record) {
   std::string place = "rank " + std::to_string(record.rank) + ", block " + std::to_string(record.block) + ": " +
                       detail::place_text(record.what, record.window, std::array{record.index});
-  if (record.what == operation::gin_signal || record.what == operation::gin_counter)
+  if (record.what == operation::gin_signal || record.what == operation::gin_counter ||
+      record.what == operation::gin_barrier)
     place += " of context " + std::to_string(record.peer_index);
   if (waits_for_proxy(record) && record.peer >= 0) place += ", to rank " + std::to_string(record.peer) + ",";
   const bool is_message = record.what == operation::message_send || record.what == operation::message_receive;

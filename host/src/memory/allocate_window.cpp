@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -21,7 +22,7 @@ struct wish {
   std::uint64_t bytes = 0;
   std::uint64_t granularity = 1;  ///< of the multicast object
   policy multimem = policy::none;
-  std::uint32_t unused = 0;  ///< no padding: what is alike travels once
+  std::uint32_t team = 0;  ///< size of its LSA team; 0: the size of the window does not depend on it
 };
 
 /// How others open a rank's memory, or the team's multicast object, unless by a descriptor.
@@ -54,12 +55,14 @@ const char* name_of(policy multimem) {
 void require_same_wish(const rank_context& context, const std::string& call, const std::vector<wish>& wishes) {
   const std::string start = call_text(call, context.rank(), context.size()) + ": rank ";
   const wish& first = wishes[0];
-  for (std::size_t i = 1; i < wishes.size(); ++i) {
+  std::map<std::uint32_t, std::size_t> first_of_team;
+  for (std::size_t i = 0; i < wishes.size(); ++i) {
     const wish& other = wishes[i];
-    if (other.bytes != first.bytes) {
+    const std::size_t alike = first_of_team.try_emplace(other.team, i).first->second;
+    if (other.bytes != wishes[alike].bytes) {
       throw invalid_argument(start + std::to_string(i) + " asked for " + std::to_string(other.bytes) +
-                             " bytes and rank 0 for " + std::to_string(first.bytes) +
-                             "; ask for the same size on every rank");
+                             " bytes and rank " + std::to_string(alike) + " for " +
+                             std::to_string(wishes[alike].bytes) + "; ask for the same size on every rank");
     }
     if (other.multimem != first.multimem) {
       throw invalid_argument(start + std::to_string(i) + " asked for " + name_of(other.multimem) + " and rank 0 for " +
@@ -68,23 +71,11 @@ void require_same_wish(const rank_context& context, const std::string& call, con
   }
 }
 
-/// The first ranks of the other processes that hold members of the LSA team.
-std::vector<int> other_processes(const rank_context& context) {
-  std::vector<int> firsts;
-  for (int member = 0; member < context.lsa.size; ++member) {
-    const int peer = context.lsa.world_rank(member);
-    if (context.same_process(peer)) continue;
-    const int first = ranks_of_process(context.peers, peer).front();
-    if (std::find(firsts.begin(), firsts.end(), first) == firsts.end()) firsts.push_back(first);
-  }
-  return firsts;
-}
-
 /// The steps of one call of `allocate`, on one rank.
 class allocation_steps {
  public:
-  allocation_steps(rank_context& context, const std::string& call, std::size_t bytes, policy multimem)
-      : context_(context), call_(call), bytes_(bytes), multimem_(multimem) {}
+  allocation_steps(rank_context& context, const std::string& call, std::size_t bytes, policy multimem, same_size alike)
+      : context_(context), call_(call), bytes_(bytes), multimem_(multimem), alike_(alike) {}
 
   [[nodiscard]] window_state run(const std::string& name) {
     forgetting on_failure(context_, context_.handle == handle_kind::file_descriptor ? number_ : 0);
@@ -99,7 +90,7 @@ class allocation_steps {
     std::vector<window_part> parts;
     parts.reserve(static_cast<std::size_t>(lsa_.size));
     for (int member = 0; member < lsa_.size; ++member) {
-      parts.push_back({state.window.lsa_pointer(member), bytes_, rounded_, lsa_.world_rank(member)});
+      parts.push_back({state.window.lsa_pointer(member), bytes_, rounded_, world_rank(member)});
     }
     state.label = context_.devices.label(state.name, parts);
     return state;
@@ -117,7 +108,7 @@ class allocation_steps {
     require_same_wish(context_, call_, wishes);
     if (multimem_ == policy::none) return offers.spread(context_.size());
     for (int member = 0; member < lsa_.size; ++member) {
-      const wish& theirs = wishes[static_cast<std::size_t>(lsa_.world_rank(member))];
+      const wish& theirs = wishes[static_cast<std::size_t>(world_rank(member))];
       multicast_granularity_ = std::lcm(multicast_granularity_, std::max(theirs.granularity, std::uint64_t{1}));
     }
     return gather_in_team([&] { return create(std::lcm(context_.granularity, multicast_granularity_)); });
@@ -140,6 +131,7 @@ class allocation_steps {
                           "; ask for multimem_policy::or_software, which then loads from and stores to each member");
     }
     wish mine{bytes_, 1, multimem_, 0};
+    if (alike_ == same_size::in_teams_of_one_size) mine.team = static_cast<std::uint32_t>(lsa_.size);
     if (has_multicast()) mine.granularity = context_.devices.multicast_granularity(lsa_.size, context_.handle);
     return mine;
   }
@@ -150,7 +142,7 @@ class allocation_steps {
     std::unique_ptr<physical_memory> memory =
         context_.devices.create_physical(context_.device, rounded_, context_.handle);
     const handle_bytes mine = hand_over(*memory, window_piece::memory);
-    space_ = context_.process->share<window_mapping>(number_, lsa_.first, lsa_.size);
+    space_ = context_.process->share<window_mapping>(number_, context_.lsa_ranks.front(), lsa_.size);
     space_->place(lsa_.rank, std::move(memory), context_.device);
     return mine;
   }
@@ -160,7 +152,7 @@ class allocation_steps {
     const std::size_t stride = rounded_ + context_.granularity + context_.devices.empty_after_part(lsa_.size);
     context_.agree.together(call_, [&] {
       space_->map(context_.devices, stride, [&](int member) {
-        const int peer = lsa_.world_rank(member);
+        const int peer = world_rank(member);
         if (context_.handle == handle_kind::file_descriptor) {
           const unique_fd descriptor = context_.process->links().take_memory(number_, peer, until_);
           return context_.devices.import_descriptor(context_.device, descriptor.get(), rounded_);
@@ -172,7 +164,8 @@ class allocation_steps {
       state.window.local = space_->base() + static_cast<std::size_t>(lsa_.rank) * stride;
       context_.devices.zero(context_.device, state.window.local, rounded_, context_.agree.limit_of_work());
       // Before the ranks meet: the first that goes on may put to the others at once.
-      state.listing = context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name});
+      state.listing =
+          context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name, context_.stages_payload});
     });
     state.window.stride = stride;
   }
@@ -211,7 +204,7 @@ class allocation_steps {
   }
 
   [[nodiscard]] std::unique_ptr<multicast_object> import_multicast(const std::vector<handle_bytes>& objects) {
-    const int owner = lsa_.world_rank(0);
+    const int owner = world_rank(0);
     if (context_.handle == handle_kind::file_descriptor) {
       const unique_fd descriptor =
           context_.process->links().take_memory(number_, owner, until_, window_piece::multicast);
@@ -228,7 +221,7 @@ class allocation_steps {
     handle_bytes mine;
     if (context_.handle == handle_kind::file_descriptor) {
       const unique_fd descriptor(what.export_descriptor());
-      for (const int process : other_processes(context_)) {
+      for (const int process : context_.other_processes()) {
         context_.process->links().send_memory(process, number_, context_.rank(), descriptor.get(), until_, piece);
       }
     } else if (context_.handle != handle_kind::none) {
@@ -236,6 +229,8 @@ class allocation_steps {
     }
     return mine;
   }
+
+  [[nodiscard]] int world_rank(int member) const { return context_.lsa_ranks[static_cast<std::size_t>(member)]; }
 
   /// The same for all ranks of the LSA team.
   [[nodiscard]] bool has_multicast() const {
@@ -246,6 +241,7 @@ class allocation_steps {
   const std::string& call_;
   const std::size_t bytes_;
   const policy multimem_;
+  const same_size alike_;
   const std::uint64_t number_ = ++context_.windows;
   const team lsa_ = context_.lsa;
   const deadline until_ = deadline(context_.agree.limit());
@@ -257,8 +253,8 @@ class allocation_steps {
 }  // namespace
 
 window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes, const std::string& name,
-                             policy multimem) {
-  return allocation_steps(context, call, bytes, multimem).run(name);
+                             policy multimem, same_size alike) {
+  return allocation_steps(context, call, bytes, multimem, alike).run(name);
 }
 
 }  // namespace devcomm::host::detail

@@ -9,6 +9,8 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <span>
@@ -67,7 +69,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   agree.end_with(aborts);
   process = process_ranks::join(identity);
 
-  const auto cards = agree.gather_group(call, host, [&] {
+  const auto [spanning, cards] = agree.gather_notes_and_group(call, host, [&] {
     choose_device();
     if (parent == nullptr) devices.name_rank(device, rank());
     device_info mine = describe_device();
@@ -75,35 +77,49 @@ void rank_context::start(const std::string& call, const communicator_options& gi
       process->open_links();
       mine.links = process->links().address();
     }
-    return mine;
+    return std::pair(mine.nvlink_domain != agreement::group_name{} ? 1 : 0, mine);
   });
   device_infos = cards.spread(size());
+  domain = {peers[static_cast<std::size_t>(rank())].host, cards.ranks};
+  if (std::find(spanning.begin(), spanning.end(), 1) != spanning.end()) join_domain(call);
 
   watches_ = cards.ranks.size() != peers.size();
   std::string obstacle;
   std::vector<reach> row;
-  std::vector<reach_summary> summaries = agree.gather(call, [&] {
-    if (watches_) watch_other_hosts(cards.ranks);
+  const auto gather_summaries = [&](const std::function<void()>& before) {
+    return agree.gather(call, [&] {
+      before();
+      return summarize(row);
+    });
+  };
+  std::vector<reach_summary> summaries = gather_summaries([&, &watched = cards.ranks] {
+    if (watches_) watch_other_hosts(watched);
     process->add(rank(), aborts);
     if (local_ranks.front() == rank()) connect_links();
     row = reachable(obstacle);
-    return summarize(row);
   });
-  if (std::any_of(summaries.begin(), summaries.end(), [](const reach_summary& each) { return each.untried != 0; })) {
-    std::uint32_t most = 0;
-    for (const reach_summary& each : summaries) most = std::max(most, each.neighbours);
+  const auto counted = [&](std::uint32_t reach_summary::*what) {
+    return std::any_of(summaries.begin(), summaries.end(), [&](const reach_summary& each) { return each.*what != 0; });
+  };
+  std::uint32_t most = 0;
+  for (const reach_summary& each : summaries) most = std::max(most, each.neighbours);
+  if (counted(&reach_summary::untried)) {
     try_to_reach(call, row, most, obstacle);
-    summaries = agree.gather(call, [&] { return summarize(row); });
+    summaries = gather_summaries([] {});
   }
+  for (const reach_summary& each : summaries) {
+    granularity = std::max(granularity, static_cast<std::size_t>(each.granularity));
+  }
+  choose_lsa(call, counted(&reach_summary::unreachable) ? gather_rows(call, row, most) : whole_domain(), obstacle);
 
   agree.together(call, [&] {
-    choose_lsa(summaries, obstacle);
     choose_handle();
     properties.ll128 = whole_lines();
     properties.multicast = multicast_of_team();
     properties.network = network_of_world();
     properties.cuda_ipc = ipc_of_team();
     properties.own_device = own_device();
+    aborts->explain_timeouts(cause_of_timeouts());
     devices.make_current(device);
   });
 }
@@ -175,7 +191,7 @@ int rank_context::take_options(const communicator_options& given, const rank_con
   } else {
     // A limit on the parent's teams models hosts of that size, so teams of its children stay within them.
     const bool limited = parent->options.lsa_size != 0;
-    clique = limited ? parent->lsa.first : parent->peers[static_cast<std::size_t>(parent->rank())].clique;
+    clique = limited ? parent->lsa_ranks.front() : parent->peers[static_cast<std::size_t>(parent->rank())].clique;
     options.device = parent->device;
     options.lsa_size = 0;
     wanted = parent->wanted;
@@ -187,8 +203,18 @@ bool rank_context::same_process(int other) const {
   return std::find(local_ranks.begin(), local_ranks.end(), other) != local_ranks.end();
 }
 
+std::vector<int> rank_context::other_processes() const {
+  std::vector<int> firsts;
+  for (const int peer : lsa_ranks) {
+    if (same_process(peer)) continue;
+    const int first = ranks_of_process(peers, peer).front();
+    if (std::find(firsts.begin(), firsts.end(), first) == firsts.end()) firsts.push_back(first);
+  }
+  return firsts;
+}
+
 agreement::group_name rank_context::name_of_lsa() const {
-  return name_of_group("the LSA team that starts at rank " + std::to_string(lsa.first));
+  return name_of_group("the LSA team that starts at rank " + std::to_string(lsa_ranks.front()));
 }
 
 void rank_context::choose_device() {
@@ -216,6 +242,11 @@ device_info rank_context::describe_device() {
   }
   mine.device = device;
 
+  const bool exports = facts.fabric_handles.available && (wanted == handle_kind::none || wanted == handle_kind::fabric);
+  if (const auto shared = nvlink_domain(process_variables()); shared && exports) {
+    mine.nvlink_domain = name_of_group("NVLink domain " + *shared);
+  }
+
   properties.device_name = facts.name;
   properties.timing = devices.traits().timing;
   properties.multiprocessors = facts.multiprocessors;
@@ -232,10 +263,12 @@ device_info rank_context::describe_device() {
 
 std::vector<reach> rank_context::reachable(std::string& obstacle) {
   const rank_info& me = peers[static_cast<std::size_t>(rank())];
+  const bool me_spans = domain.name != me.host;
   const auto why_not = [&](std::size_t i, bool& seen) -> std::string {
     const std::string who = "rank " + std::to_string(i);
     if (static_cast<int>(i) == rank()) return {};
-    if (peers[i].host != me.host) return who + " is on another host";
+    if (!std::binary_search(domain.ranks.begin(), domain.ranks.end(), static_cast<int>(i)))
+      return who + " is on another host" + (me_spans ? ", outside the NVLink domain" : "");
     if (peers[i].clique != me.clique) return who + " is in another LSA team of the parent communicator";
     if (!same_process(static_cast<int>(i)) && handle_with(static_cast<int>(i)) == handle_kind::none) {
       std::string reasons;
@@ -245,7 +278,7 @@ std::vector<reach> rank_context::reachable(std::string& obstacle) {
       }
       return "memory cannot be handed to " + who + reasons;
     }
-    seen = devices.sees(text_of(device_infos[i].uuid));
+    seen = peers[i].host == me.host && devices.sees(text_of(device_infos[i].uuid));
     if (!seen) return {};
     const capability access = devices.peer_access(device, text_of(device_infos[i].uuid));
     return access.available ? std::string() : "the device of " + who + " cannot be reached: " + access.reason;
@@ -262,29 +295,77 @@ std::vector<reach> rank_context::reachable(std::string& obstacle) {
   return row;
 }
 
+std::uint32_t rank_context::handles_offered(int peer) const {
+  const auto at = static_cast<std::size_t>(peer);
+  const bool here = peers[at].host == peers[static_cast<std::size_t>(rank())].host;
+  return device_infos[at].handles & (here ? ~std::uint32_t{0} : bit_of(handle_kind::fabric));
+}
+
 handle_kind rank_context::handle_with(int peer) const {
-  const auto offered = [&](int one) { return device_infos[static_cast<std::size_t>(one)].handles; };
-  return common_handle(offered(rank()) & offered(peer), wanted);
+  return common_handle(handles_offered(rank()) & handles_offered(peer), wanted);
+}
+
+void rank_context::join_domain(const std::string& call) {
+  struct member {
+    rank_info about;
+    device_info card;
+  };
+  domain.name = name_of_domain(peers, device_infos, rank());
+  const auto found = agree.gather_group(call, domain.name, [&] {
+    const auto own = static_cast<std::size_t>(rank());
+    return member{peers[own], device_infos[own]};
+  });
+  domain.ranks = found.ranks;
+  for (std::size_t i = 0; i < found.ranks.size(); ++i) {
+    const auto at = static_cast<std::size_t>(found.ranks[i]);
+    peers[at] = found.parts[i].about;
+    device_infos[at] = found.parts[i].card;
+  }
 }
 
 rank_context::reach_summary rank_context::summarize(const std::vector<reach>& row) const {
+  require_divisor(size(), options.lsa_size);
   reach_summary mine{};
-  mine.sizes = sizes_within_reach(row, rank(), team_sizes(size(), options.lsa_size));
   mine.granularity = device_infos[static_cast<std::size_t>(rank())].granularity;
-  mine.neighbours = static_cast<std::uint32_t>(ranks_of_host(peers, rank()).size());
-  mine.untried = static_cast<std::uint32_t>(std::count(row.begin(), row.end(), reach::untried));
+  mine.neighbours = static_cast<std::uint32_t>(domain.ranks.size());
+  for (const int each : domain.ranks) {
+    const reach how = row[static_cast<std::size_t>(each)];
+    mine.untried += how == reach::untried ? 1 : 0;
+    mine.unreachable += how == reach::none ? 1 : 0;
+  }
   return mine;
+}
+
+reach_matrix rank_context::whole_domain() const {
+  const std::size_t size = domain.ranks.size();
+  return {domain.ranks, std::vector<std::vector<bool>>(size, std::vector<bool>(size, true))};
+}
+
+reach_matrix rank_context::gather_rows(const std::string& call, const std::vector<reach>& row, std::size_t most) {
+  const std::size_t bytes = (most + 7) / 8;
+  const auto rows = agree.gather_group_bytes(call, 0, bytes, [&](std::span<std::byte>, std::span<std::byte> mine) {
+    for (std::size_t i = 0; i < domain.ranks.size(); ++i) {
+      if (row[static_cast<std::size_t>(domain.ranks[i])] == reach::load_store) mine[i / 8] |= std::byte{1} << i % 8;
+    }
+    return domain.name;
+  });
+  reach_matrix found = whole_domain();
+  for (std::size_t from = 0; from < domain.ranks.size(); ++from) {
+    for (std::size_t to = 0; to < domain.ranks.size(); ++to) {
+      found.rows[from][to] = (rows.group.parts[from * bytes + to / 8] >> to % 8 & std::byte{1}) != std::byte{0};
+    }
+  }
+  return found;
 }
 
 void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row, std::size_t most,
                                 std::string& obstacle) {
-  const std::vector<int> neighbours = ranks_of_host(peers, rank());
-  const agreement::group_name host = peers[static_cast<std::size_t>(rank())].host;
+  const std::vector<int>& neighbours = domain.ranks;
   const auto rows = agree.gather_group_bytes(call, 0, most, [&](std::span<std::byte>, std::span<std::byte> mine) {
     for (std::size_t i = 0; i < neighbours.size(); ++i) {
       mine[i] = static_cast<std::byte>(row[static_cast<std::size_t>(neighbours[i])]);
     }
-    return host;
+    return domain.name;
   });
   const auto place = std::find(neighbours.begin(), neighbours.end(), rank()) - neighbours.begin();
   std::vector<int> triers;  // of this rank's device
@@ -302,7 +383,7 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row
     std::uint32_t count = 0;
     std::array<std::byte, most_handle_bytes> bytes{};
   };
-  const auto found = agree.gather_group(call, host, [&] {
+  const auto found = agree.gather_group(call, domain.name, [&] {
     offer mine;
     for (const int peer : triers) {
       const handle_kind common = handle_with(peer);
@@ -345,42 +426,56 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row
       } catch (const error& e) {
         answer = reach::none;
         if (obstacle.empty()) {
-          obstacle = "the device of rank " + std::to_string(peer) +
-                     ", which this process does not see, was tried: " + std::string(e.what());
+          obstacle = "the device of rank " + std::to_string(peer) + ", which " +
+                     (peers[static_cast<std::size_t>(peer)].host == peers[static_cast<std::size_t>(rank())].host
+                          ? "this process does not see"
+                          : "is on another host of the NVLink domain") +
+                     ", was tried: " + std::string(e.what());
         }
       }
     }
   });
 }
 
-void rank_context::choose_lsa(const std::vector<reach_summary>& summaries, const std::string& obstacle) {
-  std::vector<size_mask> masks;
-  for (const reach_summary& each : summaries) {
-    masks.push_back(each.sizes);
-    granularity = std::max(granularity, static_cast<std::size_t>(each.granularity));
-  }
-  const int team_size = choose_lsa_size(masks, team_sizes(size(), options.lsa_size));
-  lsa = inner_factor(world_team(rank(), size()), team_size);
-  if (team_size > 1) {
-    properties.lsa = {true, "teams of " + std::to_string(team_size) + " of " + std::to_string(size()) + " ranks" +
-                                (obstacle.empty() ? "" : "; " + obstacle)};
+void rank_context::choose_lsa(const std::string& call, const reach_matrix& reached, const std::string& obstacle) {
+  const std::vector<team_note> teams = agree.gather(call, [&] {
+    for (const std::vector<int>& members : form_teams(reached, options.lsa_size)) {
+      if (std::binary_search(members.begin(), members.end(), rank())) lsa_ranks = members;
+    }
+    lsa = team_of(lsa_ranks, rank());
+    if (!lsa.has_world_ranks()) {
+      const std::vector<std::int32_t> members(lsa_ranks.begin(), lsa_ranks.end());
+      const std::size_t bytes = members.size() * sizeof(std::int32_t);
+      lsa_table = devices.allocate_device(device, bytes);
+      devices.copy(device, lsa_table->data(), members.data(), bytes, agree.limit_of_work());
+    }
+    return team_note{lsa.size, placement_of(lsa_ranks, size())};
+  });
+  properties.rail = rails_of(teams);
+  placed = teams.front().placed;
+  const std::string others = obstacle.empty() ? "" : "; " + obstacle;
+  const std::string all = " of " + std::to_string(size()) + " ranks";
+  if (lsa.size > 1 && properties.rail.available) {
+    properties.lsa = {true, "teams of " + std::to_string(lsa.size) + all + others};
+  } else if (lsa.size > 1) {
+    properties.lsa = {true, "a team of " + std::to_string(lsa.size) + all + ", " + rank_list(lsa_ranks) + others};
   } else if (size() == 1) {
     properties.lsa = {false, "there is only one rank"};
   } else if (options.lsa_size == 1) {
     properties.lsa = {false, "lsa_size or DEVCOMM_LSA_SIZE is 1"};
   } else {
-    properties.lsa = {false, obstacle.empty() ? "no number of ranks above 1 divides " + std::to_string(size()) +
-                                                    " such that every team can reach all of its members"
-                                              : obstacle};
+    properties.lsa = {false, obstacle};
   }
 }
 
 capability rank_context::whole_lines() const {
   if (const std::string forbidden = ll128_forbidden(process_variables()); !forbidden.empty()) return {false, forbidden};
   capability answer{true, "one GPU's own memory"};
-  for (int member = 0; member < lsa.size; ++member) {
-    const int peer = lsa.world_rank(member);
+  for (const int peer : lsa_ranks) {
     if (peer == rank()) continue;
+    if (peers[static_cast<std::size_t>(peer)].host != peers[static_cast<std::size_t>(rank())].host) {
+      return {false, "rank " + std::to_string(peer) + " is on another host, and nothing tells of the links between"};
+    }
     answer = devices.whole_lines(device, text_of(device_infos[static_cast<std::size_t>(peer)].uuid));
     if (!answer.available) return {false, "to the device of rank " + std::to_string(peer) + ": " + answer.reason};
   }
@@ -391,23 +486,30 @@ capability rank_context::network_of_world() {
   const std::optional<std::string> named = wanted_provider(process_variables());
   if (!named && local_ranks.size() == static_cast<std::size_t>(size())) return devices.network();
   provider = named.value_or(default_provider);
-  if (capability reached = devices.network_from_host(); !reached.available) return reached;
   if (capability built = libfabric_support(); !built.available) return built;
-  return {true, "libfabric's provider " + provider + ", which is opened with the first contexts"};
+  const capability reached = devices.network_from_host();
+  const std::optional<std::string> payload = wanted_payload(process_variables());
+  if (!reached.available && payload == "direct") {
+    return {false, "DEVCOMM_GIN_PAYLOAD is direct, and " + reached.reason + "; unset it"};
+  }
+  stages_payload = !reached.available || payload == "staged";
+  const std::string way = !stages_payload ? "payload goes straight: " + reached.reason
+                                          : "payload goes through pinned host memory: " +
+                                                (reached.available ? "DEVCOMM_GIN_PAYLOAD is staged" : reached.reason);
+  return {true, "libfabric's provider " + provider + ", which is opened with the first contexts; " + way};
 }
 
 capability rank_context::multicast_of_team() const {
   if (!properties.multicast.available) return properties.multicast;
   if (lsa.size == 1) return {false, "the LSA team is one rank, and multicast is for several devices"};
-  for (int member = 0; member < lsa.size; ++member) {
-    const int peer = lsa.world_rank(member);
+  for (const int peer : lsa_ranks) {
     const device_info& theirs = device_infos[static_cast<std::size_t>(peer)];
     if (const std::string why = text_of(theirs.no_multicast); !why.empty()) {
       return {false, "rank " + std::to_string(peer) + ": " + why};
     }
-    for (int other = 0; other < member; ++other) {
-      const int before = lsa.world_rank(other);
-      if (device_infos[static_cast<std::size_t>(before)].uuid != theirs.uuid) continue;
+    for (const int before : lsa_ranks) {
+      if (before == peer) break;
+      if (!share_device(before, peer)) continue;
       return {false, "ranks " + std::to_string(before) + " and " + std::to_string(peer) +
                          " share a GPU, and a multicast object reaches a GPU once"};
     }
@@ -417,8 +519,10 @@ capability rank_context::multicast_of_team() const {
 
 capability rank_context::ipc_of_team() const {
   if (!properties.cuda_ipc.available) return properties.cuda_ipc;
-  for (int member = 0; member < lsa.size; ++member) {
-    const int peer = lsa.world_rank(member);
+  for (const int peer : lsa_ranks) {
+    if (peers[static_cast<std::size_t>(peer)].host != peers[static_cast<std::size_t>(rank())].host) {
+      return {false, "rank " + std::to_string(peer) + " is on another host; use communicator::allocate"};
+    }
     if (peers[static_cast<std::size_t>(peer)].pid_space == peers[static_cast<std::size_t>(rank())].pid_space) continue;
     return {false, "rank " + std::to_string(peer) +
                        " is in another PID namespace, and its handles name a process of that; let the containers share "
@@ -427,11 +531,16 @@ capability rank_context::ipc_of_team() const {
   return properties.cuda_ipc;
 }
 
+bool rank_context::share_device(int a, int b) const {
+  const auto first = static_cast<std::size_t>(a);
+  const auto second = static_cast<std::size_t>(b);
+  return peers[first].host == peers[second].host && device_infos[first].uuid == device_infos[second].uuid;
+}
+
 capability rank_context::own_device() const {
   std::vector<int> others;
   for (const int peer : ranks_of_host(peers, rank())) {
-    const device_info& theirs = device_infos[static_cast<std::size_t>(peer)];
-    if (peer != rank() && theirs.uuid == device_infos[static_cast<std::size_t>(rank())].uuid) others.push_back(peer);
+    if (peer != rank() && share_device(peer, rank())) others.push_back(peer);
   }
   if (others.empty()) return {true, "no other rank uses it"};
   return {false, "it is shared with " + rank_list(others) +
@@ -439,13 +548,27 @@ capability rank_context::own_device() const {
                      "both fit on it at once; start one rank a GPU"};
 }
 
+std::string rank_context::cause_of_timeouts() const {
+  const std::vector<int> neighbours = ranks_of_host(peers, rank());
+  const auto uuid = [&](int peer) { return device_infos[static_cast<std::size_t>(peer)].uuid; };
+  std::vector<int> sharing;
+  std::copy_if(neighbours.begin(), neighbours.end(), std::back_inserter(sharing), [&](int peer) {
+    return std::count_if(neighbours.begin(), neighbours.end(), [&](int other) { return uuid(other) == uuid(peer); }) >
+           1;
+  });
+  if (sharing.empty()) return {};
+  return rank_list(sharing) +
+         " share GPUs: a rank's launch may have waited for a kernel on its GPU that waited for that launch. Call "
+         "host::prepare(comm, kernel...) and allocate before the first launch, and run no more blocks than fit on the "
+         "GPU together; docs/diagnosis.md has all causes";
+}
+
 void rank_context::choose_handle() {
   bool one_process = true;
   std::uint32_t offered = ~std::uint32_t{0};
-  for (int member = 0; member < lsa.size; ++member) {
-    const int peer = lsa.world_rank(member);
+  for (const int peer : lsa_ranks) {
     one_process = one_process && same_process(peer);
-    offered &= device_infos[static_cast<std::size_t>(peer)].handles;
+    offered &= handles_offered(peer);
   }
   if (one_process) return;
   handle = common_handle(offered, wanted);

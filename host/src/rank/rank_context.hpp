@@ -37,6 +37,8 @@ struct rank_context {
   [[nodiscard]] int rank() const noexcept { return agree.rank(); }
   [[nodiscard]] int size() const noexcept { return agree.size(); }
   [[nodiscard]] bool same_process(int other) const;
+  /// The first ranks of the other processes that hold members of the LSA team.
+  [[nodiscard]] std::vector<int> other_processes() const;
   /// Whether all ranks are on this rank's host.
   [[nodiscard]] bool is_one_host() const noexcept { return !watches_; }
   /// For steps in which the members of an LSA team exchange something.
@@ -47,17 +49,26 @@ struct rank_context {
   agreement agree;
   handle_kind wanted = handle_kind::none;
   std::uint64_t identity = 0;  ///< of the communicator, the same on all ranks
-  // By rank. Of ranks on other hosts nothing is known: their elements are as made.
+  /// The ranks whose memory this one may reach: those of its host, or of its NVLink domain where that spans hosts.
+  struct {
+    agreement::group_name name{};
+    std::vector<int> ranks;  ///< ascending
+  } domain;
+  // By rank. Of ranks outside the domain nothing is known: their elements are as made.
   std::vector<rank_info> peers;
   std::vector<device_info> device_infos;
   std::vector<int> local_ranks;  ///< of this process
   int device = -1;
   team lsa{0, 1, 0, 1};
+  std::vector<int> lsa_ranks;                ///< world ranks of its members, ascending
+  std::shared_ptr<opened_memory> lsa_table;  ///< the same on the device; null where they are consecutive
+  placement placed = placement::block;       ///< of all LSA teams, where there are rails
   /// Handle type of memory of this rank's LSA team; `none` when one process holds the team.
   handle_kind handle = handle_kind::none;
   std::size_t granularity = 0;  ///< the largest of all ranks' devices
   host::properties properties;
-  std::string provider;  ///< libfabric's, which GIN needs here; empty: all ranks are in this process
+  std::string provider;         ///< libfabric's, which GIN needs here; empty: all ranks are in this process
+  bool stages_payload = false;  ///< GIN's, of windows: neither its thread nor its fabric reaches them
   std::shared_ptr<abort_state> aborts;
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators
@@ -96,22 +107,35 @@ struct rank_context {
   [[nodiscard]] std::vector<reach> reachable(std::string& obstacle);
   /// What all ranks have to know of what one of them reaches.
   struct reach_summary {
-    size_mask sizes;
     std::uint64_t granularity;
-    std::uint32_t neighbours;  ///< ranks on its host
+    std::uint32_t neighbours;  ///< ranks of its domain; the next two count among them
     std::uint32_t untried;
+    std::uint32_t unreachable;
+    std::uint32_t unused;
   };
   [[nodiscard]] reach_summary summarize(const std::vector<reach>& row) const;
-  /// *Collective*: tries what is `untried` in `row`, this rank's. No host has more than `most` ranks.
+  /// *Collective*: learns of the ranks of its NVLink domain that are on other hosts.
+  void join_domain(const std::string& call);
+  /// *Collective*: tries what is `untried` in `row`, this rank's. No domain has more than `most` ranks.
   void try_to_reach(const std::string& call, std::vector<reach>& row, std::size_t most, std::string& obstacle);
+  /// Bits of the kinds of handles that a rank of the domain and this one can exchange.
+  [[nodiscard]] std::uint32_t handles_offered(int peer) const;
   [[nodiscard]] handle_kind handle_with(int peer) const;
-  void choose_lsa(const std::vector<reach_summary>& summaries, const std::string& obstacle);
+  [[nodiscard]] bool share_device(int a, int b) const;
+  /// Every rank of the domain reaches every other.
+  [[nodiscard]] reach_matrix whole_domain() const;
+  /// *Collective*: who of the domain reaches whom, where `row` is this rank's.
+  [[nodiscard]] reach_matrix gather_rows(const std::string& call, const std::vector<reach>& row, std::size_t most);
+  /// *Collective*.
+  void choose_lsa(const std::string& call, const reach_matrix& reached, const std::string& obstacle);
   void choose_handle();
   [[nodiscard]] capability whole_lines() const;
   [[nodiscard]] capability multicast_of_team() const;
   [[nodiscard]] capability network_of_world();
   [[nodiscard]] capability ipc_of_team() const;
   [[nodiscard]] capability own_device() const;
+  /// Why a wait may have timed out on this host, other than for a mistake; empty for nothing.
+  [[nodiscard]] std::string cause_of_timeouts() const;
 };
 
 }  // namespace devcomm::host::detail

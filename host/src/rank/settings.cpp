@@ -58,10 +58,26 @@ std::string multicast_forbidden(const environment& variables) {
   return {};
 }
 
+std::optional<std::string> nvlink_domain(const environment& variables) {
+  auto text = variables("DEVCOMM_NVLINK_DOMAIN");
+  if (text && text->empty()) {
+    reject_variable("DEVCOMM_NVLINK_DOMAIN", *text, "a name, the same on all hosts of the NVLink domain, or unset it");
+  }
+  return text;
+}
+
 std::optional<std::string> wanted_provider(const environment& variables) {
   auto text = variables("DEVCOMM_GIN_PROVIDER");
   if (text && text->empty()) {
     reject_variable("DEVCOMM_GIN_PROVIDER", *text, "the name of a provider of libfabric, such as tcp;ofi_rxm or shm");
+  }
+  return text;
+}
+
+std::optional<std::string> wanted_payload(const environment& variables) {
+  auto text = variables("DEVCOMM_GIN_PAYLOAD");
+  if (text && *text != "direct" && *text != "staged") {
+    reject_variable("DEVCOMM_GIN_PAYLOAD", *text, "\"direct\" or \"staged\"");
   }
   return text;
 }

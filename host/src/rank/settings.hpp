@@ -28,10 +28,15 @@ namespace devcomm::host::detail {
 /// The same for LL128: "DEVCOMM_LL128_ENABLE is 0".
 [[nodiscard]] std::string ll128_forbidden(const environment& variables);
 
+/// `DEVCOMM_NVLINK_DOMAIN`, or nothing where it is unset.
+[[nodiscard]] std::optional<std::string> nvlink_domain(const environment& variables);
+
 /// libfabric's provider for GIN: `DEVCOMM_GIN_PROVIDER`, or nothing where it is unset.
 [[nodiscard]] std::optional<std::string> wanted_provider(const environment& variables);
 /// The one that is taken where none is named.
 inline constexpr const char* default_provider = "tcp;ofi_rxm";
+/// How `DEVCOMM_GIN_PAYLOAD` wants payload to go: "direct" or "staged"; nothing where it is unset.
+[[nodiscard]] std::optional<std::string> wanted_payload(const environment& variables);
 /// Whether this library was built with libfabric; the reason says how to have that.
 [[nodiscard]] capability libfabric_support();
 

@@ -164,34 +164,85 @@ handle_kind common_handle(std::uint32_t offered, handle_kind wanted) {
   return handle_kind::none;
 }
 
-std::vector<int> team_sizes(int ranks, int most) {
-  if (most != 0 && (most > ranks || ranks % most != 0)) {
-    throw invalid_argument("an LSA team of " + std::to_string(most) + " does not divide " + std::to_string(ranks) +
-                           " ranks; set DEVCOMM_LSA_SIZE or lsa_size to a divisor, or leave it out");
-  }
-  std::vector<int> sizes;
-  for (int size = most == 0 ? ranks : most; size > 0; --size) {
-    if (ranks % size == 0) sizes.push_back(size);
-  }
-  return sizes;
+agreement::group_name name_of_domain(const std::vector<rank_info>& ranks, const std::vector<device_info>& device_infos,
+                                     int rank) {
+  const agreement::group_name mine = device_infos[static_cast<std::size_t>(rank)].nvlink_domain;
+  const std::vector<int> host = ranks_of_host(ranks, rank);
+  const bool alike = std::all_of(host.begin(), host.end(), [&](int each) {
+    return device_infos[static_cast<std::size_t>(each)].nvlink_domain == mine;
+  });
+  return alike && mine != agreement::group_name{} ? mine : ranks[static_cast<std::size_t>(rank)].host;
 }
 
-size_mask sizes_within_reach(const std::vector<reach>& row, int rank, const std::vector<int>& sizes) {
-  if (sizes.size() > 64 * size_mask{}.size()) throw not_supported("more ranks than this library was made for");
-  size_mask mask{};
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const auto first = row.begin() + rank / sizes[i] * sizes[i];
-    if (std::find(first, first + sizes[i], reach::none) == first + sizes[i]) mask[i / 64] |= std::uint64_t{1} << i % 64;
-  }
-  return mask;
+void require_divisor(int ranks, int most) {
+  if (most == 0 || (most <= ranks && ranks % most == 0)) return;
+  throw invalid_argument("an LSA team of " + std::to_string(most) + " does not divide " + std::to_string(ranks) +
+                         " ranks; set DEVCOMM_LSA_SIZE or lsa_size to a divisor, or leave it out");
 }
 
-int choose_lsa_size(const std::vector<size_mask>& masks, const std::vector<int>& sizes) {
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const auto fits = [&](const size_mask& mask) { return (mask[i / 64] >> i % 64 & 1) != 0; };
-    if (std::all_of(masks.begin(), masks.end(), fits)) return sizes[i];
+std::vector<std::vector<int>> form_teams(const reach_matrix& domain, int most) {
+  std::vector<std::vector<std::size_t>> teams;  // of places in `domain.ranks`
+  for (std::size_t rank = 0; rank < domain.ranks.size(); ++rank) {
+    const auto takes = [&](const std::vector<std::size_t>& members) {
+      return (most == 0 || members.size() < static_cast<std::size_t>(most)) &&
+             std::all_of(members.begin(), members.end(),
+                         [&](std::size_t member) { return domain.rows[rank][member] && domain.rows[member][rank]; });
+    };
+    const auto found = std::find_if(teams.begin(), teams.end(), takes);
+    if (found != teams.end()) {
+      found->push_back(rank);
+    } else {
+      teams.push_back({rank});
+    }
   }
-  return 1;
+  std::vector<std::vector<int>> named;
+  for (const auto& members : teams) {
+    auto& team = named.emplace_back();
+    for (const std::size_t member : members) team.push_back(domain.ranks[member]);
+  }
+  return named;
+}
+
+placement placement_of(const std::vector<int>& team, int ranks) {
+  const int size = static_cast<int>(team.size());
+  const int last = team.back();
+  if (last - team.front() == size - 1) return team.front() % size == 0 ? placement::block : placement::other;
+  const int teams = ranks / size;
+  if (teams * size != ranks || team.front() >= teams) return placement::other;
+  for (int member = 0; member < size; ++member) {
+    if (team[static_cast<std::size_t>(member)] != team.front() + member * teams) return placement::other;
+  }
+  return placement::round_robin;
+}
+
+capability rails_of(const std::vector<team_note>& teams) {
+  const auto text = [](const team_note& team) { return "has " + std::to_string(team.size) + " ranks"; };
+  for (std::size_t rank = 0; rank < teams.size(); ++rank) {
+    if (teams[rank].size != teams[0].size) {
+      return {false, "the LSA team of rank 0 " + text(teams[0]) + " and that of rank " + std::to_string(rank) + " " +
+                         text(teams[rank]) +
+                         ", and a rail has one rank of each; start equally many ranks on each host, or set "
+                         "DEVCOMM_LSA_SIZE to a number that divides those of all hosts"};
+    }
+  }
+  for (std::size_t rank = 0; rank < teams.size(); ++rank) {
+    if (teams[rank].placed == placement::other || teams[rank].placed != teams[0].placed) {
+      return {false,
+              "the LSA team of rank " + std::to_string(rank) +
+                  " is neither a block of consecutive ranks nor every n-th of all; place ranks on hosts in blocks "
+                  "or in turn"};
+    }
+  }
+  const std::size_t size = static_cast<std::size_t>(teams[0].size);
+  return {true, "teams of " + std::to_string(teams.size() / size) + " of " + std::to_string(teams.size()) + " ranks"};
+}
+
+team team_of(const std::vector<int>& ranks, int rank) {
+  const int size = static_cast<int>(ranks.size());
+  const int member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  const bool consecutive = ranks.back() - ranks.front() == size - 1;
+  // Those of two teams of one size do not overlap, so that traces tell their barriers apart.
+  return {member, size, consecutive ? ranks.front() : first_lsa_number + ranks.front() * size, 1};
 }
 
 }  // namespace devcomm::host::detail

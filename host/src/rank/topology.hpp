@@ -1,5 +1,5 @@
 /// \file topology.hpp
-/// Which ranks share a host, a process or a device, and which form an LSA team.
+/// Which ranks share a host, a process, a device or an NVLink domain, and which form an LSA team.
 #pragma once
 
 #include <devcomm/host/communicator.hpp>
@@ -57,6 +57,9 @@ struct device_info {
   /// Why it has no multicast; empty where it has.
   std::array<char, 128> no_multicast{};
   link_address links{};  ///< of the process's first rank
+  /// Of the NVLink domain that its device is in, whose members on other hosts it reaches by fabric handles; all zero:
+  /// none.
+  agreement::group_name nvlink_domain{};
 };
 
 [[nodiscard]] constexpr std::uint32_t bit_of(handle_kind kind) {
@@ -87,20 +90,49 @@ void require_agreement(const std::vector<job_info>& ranks, const std::string& ca
 [[nodiscard]] std::vector<link_peer> processes_of_host(const std::vector<rank_info>& ranks,
                                                        const std::vector<device_info>& device_infos, int rank);
 
+/// The NVLink domain that all ranks of `rank`'s host are in, or else a name of that host: ranks of one name may reach
+/// each other.
+[[nodiscard]] agreement::group_name name_of_domain(const std::vector<rank_info>& ranks,
+                                                   const std::vector<device_info>& device_infos, int rank);
+
 /// The handle type for memory between ranks of different processes: the first of `handle_kinds` that is `wanted`, or
 /// any where that is `none`, among those whose bit is in `offered`, which all of the ranks offer. `none` when there is
 /// none.
 [[nodiscard]] handle_kind common_handle(std::uint32_t offered, handle_kind wanted);
 
-/// Divisors of a number of ranks, descending: the sizes that LSA teams may have. `most` (0: no limit) is the largest;
-/// throws `invalid_argument` when that is no divisor.
-[[nodiscard]] std::vector<int> team_sizes(int ranks, int most);
+/// Throws `invalid_argument` unless `most`, the largest LSA team (0: no limit), divides the number of ranks.
+void require_divisor(int ranks, int most);
 
-/// A bit for each element of `team_sizes`: whether a rank reaches all of its aligned run of that many ranks.
-using size_mask = std::array<std::uint64_t, 4>;
-[[nodiscard]] size_mask sizes_within_reach(const std::vector<reach>& row, int rank, const std::vector<int>& sizes);
+/// Which of the ranks of a domain reach each other. Both ascend.
+struct reach_matrix {
+  std::vector<int> ranks;
+  std::vector<std::vector<bool>> rows;  ///< by place in `ranks`: whether the one reaches the other
+};
 
-/// Size of the LSA teams: the first of `sizes` that is within reach of every rank.
-[[nodiscard]] int choose_lsa_size(const std::vector<size_mask>& masks, const std::vector<int>& sizes);
+/// Divides the ranks of a domain into LSA teams, of `most` members at most (0: no limit): each rank joins the first
+/// team all of whose members it reaches, and that reach it. All ranks of the domain find the same.
+[[nodiscard]] std::vector<std::vector<int>> form_teams(const reach_matrix& domain, int most);
+
+/// How an LSA team lies among all ranks.
+enum class placement : std::int32_t {
+  block,        ///< consecutive ranks from a multiple of its size on
+  round_robin,  ///< every `ranks / size`th rank
+  other,
+};
+[[nodiscard]] placement placement_of(const std::vector<int>& team, int ranks);
+
+/// What all ranks know of the LSA team of each.
+struct team_note {
+  std::int32_t size = 0;
+  placement placed = placement::other;
+
+  friend bool operator==(const team_note&, const team_note&) = default;
+};
+
+/// Whether there are rails, teams with one rank of each LSA team, and why not.
+[[nodiscard]] capability rails_of(const std::vector<team_note>& teams);
+
+/// The LSA team of `rank`, which has the members `ranks`.
+[[nodiscard]] team team_of(const std::vector<int>& ranks, int rank);
 
 }  // namespace devcomm::host::detail

@@ -2,12 +2,17 @@
 /// The windows of one rank by their ids, for those who are told of them by id: the network's proxies.
 #pragma once
 
+#include "util/deadline.hpp"
+
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,10 +21,31 @@ namespace devcomm::host::detail {
 /// Every member may be called from any thread.
 class window_table : public std::enable_shared_from_this<window_table> {
  public:
+  /// Keeps a window's memory from being freed while it lives, for copies that are under way. They wait for nobody: who
+  /// frees the window waits for them.
+  class hold {
+   public:
+    hold() = default;
+    explicit hold(std::shared_ptr<std::atomic<int>> count) : count_(std::move(count)) { ++*count_; }
+    hold(hold&& other) noexcept = default;
+    hold& operator=(hold&& other) noexcept {
+      std::swap(count_, other.count_);
+      return *this;
+    }
+    ~hold() {
+      if (count_) --*count_;
+    }
+
+   private:
+    std::shared_ptr<std::atomic<int>> count_;
+  };
+
   struct entry {
     char* local;
     std::size_t bytes;
-    std::string name;  ///< "window 'weights'"
+    std::string name;        ///< "window 'weights'"
+    bool on_device = false;  ///< neither threads of the host nor fabrics reach it
+    std::shared_ptr<std::atomic<int>> holds = std::make_shared<std::atomic<int>>(0);
   };
 
   /// Who is told of windows that are no longer there, before their memory is freed.
@@ -69,10 +95,16 @@ class window_table : public std::enable_shared_from_this<window_table> {
 
  private:
   void remove(std::uint32_t id) {
+    std::shared_ptr<std::atomic<int>> holds;
     {
       const std::lock_guard lock(mutex_);
+      const auto found = entries_.find(id);
+      if (found != entries_.end()) holds = found->second.holds;
       entries_.erase(id);
     }
+    // Only a device that has failed does not end a copy.
+    const deadline limit(std::chrono::seconds(2));
+    while (holds && *holds != 0 && !limit.passed()) std::this_thread::sleep_for(std::chrono::microseconds(20));
     // Not with the other mutex, which watchers lock inside of their own.
     const std::lock_guard lock(watchers_mutex_);
     for (watcher* const each : watchers_) each->removed(id);

@@ -25,7 +25,10 @@ constexpr std::array algorithms = {all_reduce_algorithm::one_shot,
                                    all_reduce_algorithm::two_shot_zero_copy,
                                    all_reduce_algorithm::two_shot_chunked,
                                    all_reduce_algorithm::two_shot_chunked_to_window,
-                                   all_reduce_algorithm::two_shot_multimem};
+                                   all_reduce_algorithm::two_shot_multimem,
+                                   all_reduce_algorithm::ring,
+                                   all_reduce_algorithm::ring_to_window,
+                                   all_reduce_algorithm::tree};
 constexpr std::array protocols = {
 #define DEVCOMM_X(protocol, name) all_reduce_protocol::protocol,
     DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
@@ -47,6 +50,8 @@ double traffic(all_reduce_algorithm algorithm, int ranks) {
   const double peers = ranks - 1;
   // To the switch goes all that it reduces, and the rank's shard of results.
   if (algorithm == all_reduce_algorithm::two_shot_multimem) return (ranks + 1.0) / ranks;
+  // Once up, and the same to the children down.
+  if (algorithm == all_reduce_algorithm::tree) return 2;
   return algorithm == all_reduce_algorithm::one_shot ? peers : 2 * peers / ranks;
 }
 
@@ -77,6 +82,17 @@ table_part nearest_part(const std::vector<all_reduce_time>& rows, const all_redu
   return {nearest->first, next != nearest->second.end() ? *next : *nearest->second.rbegin()};
 }
 
+bool is_through_fifos(all_reduce_algorithm algorithm) {
+  using enum all_reduce_algorithm;
+  return algorithm == ring || algorithm == ring_to_window || algorithm == tree;
+}
+
+/// Whether there is such a way: FIFOs know no Lamport packets, and results that go straight into windows no packets.
+bool is_possible(all_reduce_algorithm algorithm, all_reduce_protocol protocol) {
+  if (algorithm == all_reduce_algorithm::ring_to_window) return protocol == all_reduce_protocol::simple;
+  return !is_through_fifos(algorithm) || protocol != all_reduce_protocol::lamport;
+}
+
 /// The request that asks for just what `row` does, of its ranks and size.
 all_reduce_request request_for(const all_reduce_time& row) {
   using enum all_reduce_algorithm;
@@ -84,17 +100,19 @@ all_reduce_request request_for(const all_reduce_time& row) {
           .ranks = row.ranks,
           .lamport = row.protocol == all_reduce_protocol::lamport,
           .in_windows = row.algorithm == two_shot_zero_copy || row.algorithm == two_shot_chunked_to_window ||
-                        row.algorithm == two_shot_multimem,
+                        row.algorithm == two_shot_multimem || row.algorithm == ring_to_window,
           .chunks = row.algorithm == two_shot_chunked || row.algorithm == two_shot_chunked_to_window,
           .ll128 = row.protocol == all_reduce_protocol::ll128,
-          .multimem = row.algorithm == two_shot_multimem};
+          .multimem = row.algorithm == two_shot_multimem,
+          .fifos = is_through_fifos(row.algorithm)};
 }
 
 /// Whether what is to be reduced can be, in this way.
 bool can_run(const all_reduce_request& request, const all_reduce_time& row) {
   const all_reduce_request needs = request_for(row);
   return (request.lamport || !needs.lamport) && (request.in_windows || !needs.in_windows) &&
-         (request.chunks || !needs.chunks) && (request.ll128 || !needs.ll128) && (request.multimem || !needs.multimem);
+         (request.chunks || !needs.chunks) && (request.ll128 || !needs.ll128) &&
+         (request.multimem || !needs.multimem) && (request.fifos || !needs.fifos);
 }
 
 /// What a request asks of an algorithm beside the sum.
@@ -185,12 +203,12 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
     const auto which = named(algorithms, algorithm);
     const auto how = named(protocols, protocol);
     const bool whole = !words.fail() && !(words >> rest) && which && how;
-    if (!whole || row.ranks < 1 || row.bytes == 0 || row.blocks == 0 || row.blocks > most_blocks || row.threads == 0 ||
-        row.threads > 1024 || !(row.microseconds > 0)) {
+    if (!whole || !is_possible(*which, *how) || row.ranks < 1 || row.bytes == 0 || row.blocks == 0 ||
+        row.blocks > most_blocks || row.threads == 0 || row.threads > 1024 || !(row.microseconds > 0)) {
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
           "\" is no row of a plan; write: ranks bytes one_shot|two_shot|two_shot_zero_copy|two_shot_chunked|two_shot_chunked_to_window|"
-          "two_shot_multimem ll|lamport|ll128|simple blocks threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
+          "two_shot_multimem|ring|ring_to_window|tree ll|lamport|ll128|simple blocks threads microseconds, or make the file again by devcomm-perf all_reduce --sweep --plan");
     }
     row.algorithm = *which;
     row.protocol = *how;

@@ -29,7 +29,11 @@ namespace devcomm {
   X(all_reduce_two_shot_multimem)  \
   X(reduce_scatter_multimem)       \
   X(all_gather_multimem)           \
-  X(broadcast_multimem)
+  X(broadcast_multimem)            \
+  X(all_to_all_hybrid)             \
+  X(all_reduce_hierarchical)       \
+  X(all_reduce_ring)               \
+  X(all_reduce_tree)
 
 /// Which collective is called. A new one is added to the list above; its span, its contract and its name come with it.
 enum class collective_call : uint8_t {

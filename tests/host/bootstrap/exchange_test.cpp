@@ -106,6 +106,23 @@ TEST_CASE("rank 0 sends a rank the parts of its own group only") {
   CHECK(sent < 2 * 5000 + 300);
 }
 
+TEST_CASE("what is for rank 0 reaches no other rank, and rank 0 sends none of it") {
+  const std::size_t part = 10'000;
+  const auto to_first = [](const shared_bootstrap& job) {
+    std::vector<std::byte> notes(static_cast<std::size_t>(job->size()));
+    const auto found = job->exchange(bytes_of_rank(job->rank(), 1), notes, bootstrap::for_first_rank,
+                                     bytes_of_rank(job->rank(), part), 20s);
+    require(found.ranks.size() == (job->rank() == 0 ? static_cast<std::size_t>(job->size()) : 0u), "rank 0 gets them");
+    for (const int rank : found.ranks) {
+      const auto theirs = std::span(found.parts).subspan(static_cast<std::size_t>(rank) * part, part);
+      require(std::ranges::equal(theirs, bytes_of_rank(rank, part)), "in the order of the ranks");
+    }
+  };
+  CHECK(sent_to_each(5, to_first) < 500);
+  REQUIRE(first_failure(run_job(way::threads, 5, to_first)) == "");
+  REQUIRE(first_failure(run_job(way::tcp_processes, 5, to_first)) == "");
+}
+
 TEST_CASE("rank 0 sends once what all ranks gave alike") {
   const std::uint64_t sent = sent_to_each(8, [](const shared_bootstrap& job) {
     const auto same = bytes_of_rank(1, 5000);

@@ -83,6 +83,9 @@ class failing_devices final : public backend {
   [[nodiscard]] exported_pointer export_pointer(int device, void* pointer) override {
     return real_.export_pointer(device, pointer);
   }
+  [[nodiscard]] std::uint64_t allocation_id(int device, const void* pointer) override {
+    return real_.allocation_id(device, pointer);
+  }
   [[nodiscard]] std::unique_ptr<opened_memory> open_pointer(int device, std::span<const std::byte> handle) override {
     return real_.open_pointer(device, handle);
   }

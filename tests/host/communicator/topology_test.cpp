@@ -4,35 +4,42 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 using namespace devcomm::host;
 using namespace devcomm::host::detail;
 
 namespace {
 
+using teams = std::vector<std::vector<int>>;
+
 /// Ranks on hosts: "aabb" puts the first two on one host and the others on a second.
-std::vector<reach> reaches_of(const std::string& hosts) {
-  std::vector<reach> all;
-  for (const char a : hosts) {
-    for (const char b : hosts) all.push_back(a == b ? reach::load_store : reach::none);
+reach_matrix reaches_of(const std::string& hosts) {
+  reach_matrix found;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    found.ranks.push_back(static_cast<int>(i));
+    found.rows.emplace_back();
+    for (const char other : hosts) found.rows.back().push_back(other == hosts[i]);
   }
-  return all;
+  return found;
 }
 
-/// `reaches` has a row for each rank.
-int lsa_of(const std::vector<reach>& reaches, int ranks, int most = 0) {
-  const std::vector<int> sizes = team_sizes(ranks, most);
-  std::vector<size_mask> masks;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto row = reaches.begin() + rank * ranks;
-    masks.push_back(sizes_within_reach({row, row + ranks}, rank, sizes));
-  }
-  return choose_lsa_size(masks, sizes);
-}
+teams teams_of(const std::string& hosts, int most = 0) { return form_teams(reaches_of(hosts), most); }
 
-int lsa_of(const std::string& hosts, int most = 0) {
-  return lsa_of(reaches_of(hosts), static_cast<int>(hosts.size()), most);
+/// "block of 4", "round robin of 2", or why there are no rails.
+std::string placed(const std::string& hosts, int most = 0) {
+  std::vector<team_note> notes(hosts.size());
+  for (const std::vector<int>& team : teams_of(hosts, most)) {
+    for (const int rank : team) {
+      notes[static_cast<std::size_t>(rank)] = {static_cast<int>(team.size()),
+                                               placement_of(team, static_cast<int>(hosts.size()))};
+    }
+  }
+  const capability rails = rails_of(notes);
+  if (!rails.available) return rails.reason;
+  return (notes[0].placed == placement::block ? "block of " : "round robin of ") + std::to_string(notes[0].size);
 }
 
 rank_info rank_at(char host, int pid) {
@@ -44,32 +51,73 @@ rank_info rank_at(char host, int pid) {
 
 }  // namespace
 
-TEST_CASE("LSA teams are as large as one size for all, within hosts, allows") {
-  CHECK(lsa_of("a") == 1);
-  CHECK(lsa_of("aaaaaaa") == 7);
-  CHECK(lsa_of("aaaabbbb") == 4);
-  CHECK(lsa_of("aabbccdd") == 2);
-  CHECK(lsa_of("abababab") == 1);
-  CHECK(lsa_of("aaaabb") == 2);
-  CHECK(lsa_of("aaabb") == 1);
-  CHECK(lsa_of("aaaaaaaabbbbbbbb") == 8);
+TEST_CASE("LSA teams are all ranks that reach each other, wherever they are") {
+  CHECK(teams_of("a") == teams{{0}});
+  CHECK(teams_of("aaaaaaa") == teams{{0, 1, 2, 3, 4, 5, 6}});
+  CHECK(teams_of("aaaabbbb") == teams{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(teams_of("aaabbbb") == teams{{0, 1, 2}, {3, 4, 5, 6}});
+  CHECK(teams_of("abab") == teams{{0, 2}, {1, 3}});
+  CHECK(teams_of("aabbaabb") == teams{{0, 1, 4, 5}, {2, 3, 6, 7}});
+  CHECK(teams_of("abcab") == teams{{0, 3}, {1, 4}, {2}});
 }
 
-TEST_CASE("a limit is kept, and must divide") {
-  CHECK(lsa_of("aaaaaaaa", 4) == 4);
-  CHECK(lsa_of("aaaaaaaa", 8) == 8);
-  CHECK(lsa_of("aabbccdd", 4) == 2);
-  CHECK_THROWS_AS(lsa_of("aaaaaaaa", 3), invalid_argument);
-  CHECK_THROWS_AS(lsa_of("aaaa", 8), invalid_argument);
+TEST_CASE("a limit is kept, and must divide the number of ranks") {
+  CHECK(teams_of("aaaaaaaa", 4) == teams{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(teams_of("aaaaaaaa", 8) == teams{{0, 1, 2, 3, 4, 5, 6, 7}});
+  CHECK(teams_of("aabbccdd", 4) == teams{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
+  CHECK(teams_of("abababab", 2) == teams{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
+  CHECK_NOTHROW(require_divisor(8, 4));
+  CHECK_NOTHROW(require_divisor(7, 0));
+  CHECK_THROWS_AS(require_divisor(8, 3), invalid_argument);
+  CHECK_THROWS_AS(require_divisor(4, 8), invalid_argument);
 }
 
-TEST_CASE("one pair that cannot reach each other keeps their run out of a team") {
+TEST_CASE("two ranks of which one does not reach the other are not in one LSA team") {
   auto reaches = reaches_of("aaaa");
-  reaches[2 * 4 + 3] = reach::none;
-  CHECK(lsa_of(reaches, 4) == 1);
+  reaches.rows[2][3] = false;
+  CHECK(form_teams(reaches, 0) == teams{{0, 1, 2}, {3}});
   reaches = reaches_of("aaaa");
-  reaches[0 * 4 + 3] = reach::none;
-  CHECK(lsa_of(reaches, 4) == 2);
+  reaches.rows[3][0] = false;
+  CHECK(form_teams(reaches, 0) == teams{{0, 1, 2}, {3}});
+  reaches.rows[0][1] = false;
+  CHECK(form_teams(reaches, 0) == teams{{0, 2}, {1, 3}});
+}
+
+TEST_CASE("there are rails where LSA teams have one size and lie in blocks or in turn") {
+  CHECK(placed("aaaabbbb") == "block of 4");
+  CHECK(placed("abcd") == "block of 1");
+  CHECK(placed("abab") == "round robin of 2");
+  CHECK(placed("abcabcabc") == "round robin of 3");
+  CHECK(placed("aaabbbb").find("the LSA team of rank 0 has 3 ranks and that of rank 3 has 4 ranks") == 0);
+  CHECK(placed("aabbaabb").find("the LSA team of rank 0 is neither a block") == 0);
+  CHECK(placed("abba").find("the LSA team of rank 0 is neither a block") == 0);
+  CHECK(placed("abbaab").find("the LSA team of rank 0 is neither a block") == 0);
+  CHECK(placed("aabbcc", 2) == "block of 2");
+}
+
+TEST_CASE("a team of consecutive ranks counts world ranks, and another one its members") {
+  CHECK(team_of({3, 4, 5, 6}, 5) == devcomm::team{2, 4, 3, 1});
+  CHECK(team_of({4}, 4) == devcomm::team{0, 1, 4, 1});
+  const devcomm::team even = team_of({0, 2}, 2);
+  const devcomm::team odd = team_of({1, 3}, 3);
+  CHECK(even.rank == 1);
+  CHECK(even.size == 2);
+  CHECK_FALSE(even.has_world_ranks());
+  CHECK_FALSE(odd.has_world_ranks());
+  for (int member = 0; member < 2; ++member) CHECK_FALSE(odd.contains(even.number(member)));
+}
+
+TEST_CASE("an NVLink domain counts where all ranks of a host are in it") {
+  std::vector<rank_info> ranks = {rank_at('a', 7), rank_at('a', 8), rank_at('b', 7), rank_at('b', 8)};
+  std::vector<device_info> cards(4);
+  for (device_info& card : cards) card.nvlink_domain[0] = std::byte{9};
+  CHECK(name_of_domain(ranks, cards, 0) == cards[0].nvlink_domain);
+  CHECK(name_of_domain(ranks, cards, 2) == cards[0].nvlink_domain);
+  cards[3].nvlink_domain[0] = std::byte{8};
+  CHECK(name_of_domain(ranks, cards, 2) == ranks[2].host);
+  CHECK(name_of_domain(ranks, cards, 3) == ranks[3].host);
+  cards[0] = cards[1] = {};
+  CHECK(name_of_domain(ranks, cards, 1) == ranks[1].host);
 }
 
 TEST_CASE("processes are told apart by host and pid, in the order of their first ranks") {

@@ -14,6 +14,7 @@ struct stand_in_held {
   int device_memory;  ///< `cuMemAlloc`, and opened by CUDA IPC
   int host_memory;    ///< `cuMemHostAlloc`
   int streams;
+  int events;
 };
 
 stand_in_held stand_in_count_held();
@@ -27,6 +28,10 @@ int stand_in_count_calls(const char* function);
 /// While not 0, a kernel runs on every device of this process and leaves no room for others: streams are not ready, and
 /// what waits for kernels blocks, as the driver does.
 void stand_in_keep_busy(int busy);
+
+/// From here on a stream does what it is given when it is asked for: one thing in so many queries of an event, or all
+/// in a query of the stream. 0: at once.
+void stand_in_delay_copies(int queries);
 
 /// Rules that were broken so far in this process, a line each; empty if none was. Lives until the next call.
 const char* stand_in_complaints();

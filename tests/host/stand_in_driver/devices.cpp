@@ -187,45 +187,102 @@ CUresult ctx_synchronize() {
   return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-CUresult stream_create(CUstream* stream, unsigned) {
+CUresult stream_create(CUstream* made, unsigned) {
   const call here("cuStreamCreate");
   if (here.fails()) return call::failure;
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *made = reinterpret_cast<CUstream>(new stream);
   ++state().streams;
-  *stream = reinterpret_cast<CUstream>(std::uintptr_t{0x10});
   return CUDA_SUCCESS;
 }
 
-CUresult stream_destroy(CUstream) {
+CUresult stream_create_with_priority(CUstream* made, unsigned flags, int) { return stream_create(made, flags); }
+
+stream& of(CUstream handle) { return *reinterpret_cast<stream*>(handle); }
+event& of(CUevent handle) { return *reinterpret_cast<event*>(handle); }
+
+CUresult stream_destroy(CUstream handle) {
   const call here("cuStreamDestroy");
+  while (!of(handle).waiting.empty()) of(handle).do_next();
+  delete &of(handle);
   --state().streams;
   return here.result(CUDA_SUCCESS);
 }
 
-CUresult stream_query(CUstream) {
+CUresult stream_query(CUstream handle) {
   const call here("cuStreamQuery");
   if (here.fails()) return call::failure;
-  return state().busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  if (state().busy) return CUDA_ERROR_NOT_READY;
+  while (!of(handle).waiting.empty()) of(handle).do_next();
+  return CUDA_SUCCESS;
 }
 
-CUresult memset_d8_async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream) {
+CUresult memset_d8_async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream handle) {
   const call here("cuMemsetD8Async");
   if (here.fails()) return call::failure;
-  std::memset(reinterpret_cast<void*>(to), value, bytes);
+  of(handle).begin([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
   return CUDA_SUCCESS;
 }
 
-CUresult memcpy_htod_async(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
+CUresult memcpy_htod_async(CUdeviceptr to, const void* from, std::size_t bytes, CUstream handle) {
   const call here("cuMemcpyHtoDAsync");
   if (here.fails()) return call::failure;
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  of(handle).begin([=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
   return CUDA_SUCCESS;
 }
 
-CUresult memcpy_dtoh_async(void* to, CUdeviceptr from, std::size_t bytes, CUstream) {
+CUresult memcpy_dtoh_async(void* to, CUdeviceptr from, std::size_t bytes, CUstream handle) {
   const call here("cuMemcpyDtoHAsync");
   if (here.fails()) return call::failure;
-  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  of(handle).begin([=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
+  return CUDA_SUCCESS;
+}
+
+CUresult event_create(CUevent* made, unsigned) {
+  const call here("cuEventCreate");
+  if (here.fails()) return call::failure;
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *made = reinterpret_cast<CUevent>(new event);
+  ++state().events;
+  return CUDA_SUCCESS;
+}
+
+CUresult event_destroy(CUevent handle) {
+  const call here("cuEventDestroy");
+  delete &of(handle);
+  --state().events;
+  return here.result(CUDA_SUCCESS);
+}
+
+CUresult event_record(CUevent handle, CUstream recorded) {
+  const call here("cuEventRecord");
+  if (here.fails()) return call::failure;
+  of(handle) = {&of(recorded), of(recorded).begun, 0};
+  return CUDA_SUCCESS;
+}
+
+CUresult event_query(CUevent handle) {
+  const call here("cuEventQuery");
+  if (here.fails()) return call::failure;
+  event& asked = of(handle);
+  if (asked.of == nullptr || asked.of->done >= asked.number) return CUDA_SUCCESS;
+  const int delay = state().copy_delay;
+  if (delay == 0 || ++asked.queries % delay == 0) asked.of->do_next();
+  return asked.of->done >= asked.number ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult ctx_get_stream_priority_range(int* least, int* greatest) {
+  const call here("cuCtxGetStreamPriorityRange");
+  if (here.fails()) return call::failure;
+  *least = 0;
+  *greatest = -5;
+  return CUDA_SUCCESS;
+}
+
+CUresult thread_exchange_stream_capture_mode(CUstreamCaptureMode* mode) {
+  const call here("cuThreadExchangeStreamCaptureMode");
+  if (here.fails()) return call::failure;
+  *mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   return CUDA_SUCCESS;
 }
 
@@ -258,11 +315,18 @@ std::vector<entry> device_entries() {
           named("cuCtxEnablePeerAccess", ctx_enable_peer_access),
           named("cuCtxSynchronize", ctx_synchronize),
           named("cuStreamCreate", stream_create),
+          named("cuStreamCreateWithPriority", stream_create_with_priority),
           named("cuStreamDestroy", stream_destroy),
           named("cuStreamQuery", stream_query),
           named("cuMemsetD8Async", memset_d8_async),
           named("cuMemcpyHtoDAsync", memcpy_htod_async),
-          named("cuMemcpyDtoHAsync", memcpy_dtoh_async)};
+          named("cuMemcpyDtoHAsync", memcpy_dtoh_async),
+          named("cuEventCreate", event_create),
+          named("cuEventDestroy", event_destroy),
+          named("cuEventRecord", event_record),
+          named("cuEventQuery", event_query),
+          named("cuCtxGetStreamPriorityRange", ctx_get_stream_priority_range),
+          named("cuThreadExchangeStreamCaptureMode", thread_exchange_stream_capture_mode)};
 }
 
 }  // namespace stand_in

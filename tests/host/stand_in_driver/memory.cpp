@@ -80,6 +80,21 @@ CUresult retain_allocation_handle(CUmemGenericAllocationHandle* handle, void* ad
   return CUDA_SUCCESS;
 }
 
+CUresult get_allocation_properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) {
+  const call here("cuMemGetAllocationPropertiesFromHandle");
+  if (here.fails()) return call::failure;
+  process_state& s = state();
+  const object* const what = s.find(handle);
+  if (what == nullptr) return complain("properties of what is no handle", CUDA_ERROR_INVALID_VALUE);
+  *properties = {};
+  properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  const auto gpu = static_cast<int>(what->file.header->device);
+  while (s.is_device(properties->location.id) && s.gpu_of(properties->location.id) != gpu) ++properties->location.id;
+  properties->requestedHandleTypes = static_cast<CUmemAllocationHandleType>(what->file.header->handle_types);
+  return CUDA_SUCCESS;
+}
+
 CUresult export_to_shareable(void* to, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
                              unsigned long long) {
   const call here("cuMemExportToShareableHandle");
@@ -246,6 +261,7 @@ std::vector<entry> memory_entries() {
           named("cuMemCreate", create),
           named("cuMemRelease", release),
           named("cuMemRetainAllocationHandle", retain_allocation_handle),
+          named("cuMemGetAllocationPropertiesFromHandle", get_allocation_properties),
           named("cuMemExportToShareableHandle", export_to_shareable),
           named("cuMemImportFromShareableHandle", import_from_shareable),
           named("cuMemAddressReserve", address_reserve),

@@ -41,7 +41,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes, bool pooled) {
   shared_file file = create_file(shared_header::kind::plain, bytes);
   if (file.header == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = map_all(file);
-  state().plain.emplace(*address, plain_allocation{bytes, current_device(), false, pooled, file});
+  state().plain.emplace(*address, plain_allocation{bytes, current_device(), false, pooled, file, ++state().numbers});
   return CUDA_SUCCESS;
 }
 
@@ -114,6 +114,9 @@ CUresult pointer_get_attribute(void* value, CUpointer_attribute which, CUdevicep
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       answer = plain != s.plain.end() && !plain->second.pooled ? 1 : 0;
       break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *static_cast<unsigned long long*>(value) = plain != s.plain.end() ? plain->second.number : 0;
+      return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       if (plain != s.plain.end()) answer = plain->second.device;
       if (mapped != s.mappings.end()) {
@@ -147,7 +150,8 @@ CUresult ipc_open_mem_handle(CUdeviceptr* address, CUipcMemHandle handle, unsign
   const shared_file file = open_file(name);
   if (file.header == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *address = map_all(file);
-  state().plain.emplace(*address, plain_allocation{file.header->bytes, current_device(), true, false, file});
+  state().plain.emplace(*address,
+                        plain_allocation{file.header->bytes, current_device(), true, false, file, ++state().numbers});
   return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,5 @@
 // What register_memory accepts, on the stand-in for the CUDA driver.
+#include <devcomm/host/captured_buffers.hpp>
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/host/error.hpp>
 
@@ -10,6 +11,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -53,23 +55,28 @@ void* other_device_memory(int device) {
   require_success(found<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent")(&context), "cuCtxPopCurrent");
   return data;
 }
-/// As PyTorch's expandable segments.
-void* segment(int device) {
+/// As PyTorch's expandable segments: pieces of `bytes`, mapped one after the other in address space with room for one
+/// more.
+void* segment(int device, std::size_t pieces = 1, CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_NONE) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   wanted.location.id = device;
-  CUmemGenericAllocationHandle handle = 0;
-  require_success(found<decltype(cuMemCreate)>("cuMemCreate")(&handle, bytes, &wanted, 0), "cuMemCreate");
-  CUdeviceptr at = 0;
-  require_success(found<decltype(cuMemAddressReserve)>("cuMemAddressReserve")(&at, bytes, 0, 0, 0),
-                  "cuMemAddressReserve");
-  require_success(found<decltype(cuMemMap)>("cuMemMap")(at, bytes, 0, handle, 0), "cuMemMap");
+  wanted.requestedHandleTypes = type;
   CUmemAccessDesc access{};
   access.location = wanted.location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  require_success(found<decltype(cuMemSetAccess)>("cuMemSetAccess")(at, bytes, &access, 1), "cuMemSetAccess");
-  return reinterpret_cast<void*>(at);
+  CUdeviceptr base = 0;
+  require_success(found<decltype(cuMemAddressReserve)>("cuMemAddressReserve")(&base, (pieces + 1) * bytes, 0, 0, 0),
+                  "cuMemAddressReserve");
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const CUdeviceptr at = base + i * bytes;
+    CUmemGenericAllocationHandle handle = 0;
+    require_success(found<decltype(cuMemCreate)>("cuMemCreate")(&handle, bytes, &wanted, 0), "cuMemCreate");
+    require_success(found<decltype(cuMemMap)>("cuMemMap")(at, bytes, 0, handle, 0), "cuMemMap");
+    require_success(found<decltype(cuMemSetAccess)>("cuMemSetAccess")(at, bytes, &access, 1), "cuMemSetAccess");
+  }
+  return reinterpret_cast<void*>(base);
 }
 
 }  // namespace
@@ -89,6 +96,7 @@ TEST_CASE("memory is checked in a team of one as well, where no peer limits its 
         {other_device_memory(comm.device() + 4), bytes, "the memory lies on device"},
         {device_memory(), bytes + 1, "run past the end of the allocation"},
         {pool_memory(), bytes + 1, "run past the end of the allocation"},
+        {segment(comm.device(), 2), 2 * bytes + 1, "run past the end of the allocation"},
     };
     for (const auto& each : refused) {
       const std::string text =
@@ -103,10 +111,32 @@ TEST_CASE("memory is checked in a team of one as well, where no peer limits its 
   CHECK(ends == all_ok(1));
 }
 
+TEST_CASE("captured buffers whose memory was freed, or allocated anew, are told from those that were not") {
+  const auto ends = on_stand_in(2, 1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    auto* const kept = static_cast<char*>(device_memory());
+    auto* const freed = static_cast<char*>(device_memory());
+    host::captured_buffers buffers = comm.collect_buffers(2);
+    const sym_ptr<char> first = buffers.add(kept + 8, 100);
+    const sym_ptr<char> second = buffers.add(freed, 100);
+    require(first.memory.table[0] == nullptr && second.memory.table[1] == nullptr, "kernels find no address yet");
+    comm.register_buffers(buffers);
+    require(first.memory.table[comm.rank()] == kept + 8 && second.memory.table[comm.rank()] == freed,
+            "kernels find the buffers");
+    buffers.check();
+    comm.barrier();
+    require_success(found<decltype(cuMemFree)>("cuMemFree")(reinterpret_cast<CUdeviceptr>(freed)), "cuMemFree");
+    const std::string text = text_of<host::invalid_argument>([&] { buffers.check(); });
+    require(text.find("buffer 1 of captured buffers, 100 bytes, has been freed") != std::string::npos, text);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
+
 TEST_CASE("memory that peers could not access is refused by name, whether ranks are threads or processes") {
   const int inside = GENERATE(1, 2);
   CAPTURE(inside);
-  const auto ends = on_stand_in(2, inside, [](auto bootstrap) {
+  const auto ends = on_stand_in(2, inside, [inside](auto bootstrap) {
     host::communicator comm(std::move(bootstrap));
     char on_stack[16];
     const struct {
@@ -118,7 +148,9 @@ TEST_CASE("memory that peers could not access is refused by name, whether ranks 
         {on_stack, sizeof on_stack, "the pointer is not CUDA memory"},
         {host_memory(), bytes, "the pointer is host memory"},
         {pool_memory(), bytes, "it comes from an asynchronous pool (cudaMallocAsync)"},
-        {segment(comm.device()), bytes, "as PyTorch's expandable segments do"},
+        {inside == 1 ? segment(comm.device()) : pool_memory(), bytes,
+         inside == 1 ? "was not made to be shared by file descriptor" : "it comes from an asynchronous pool"},
+        {segment(comm.device() + 4), bytes, "the memory lies on device"},
         {other_device_memory(comm.device() + 4), bytes, "the memory lies on device"},
         {device_memory(), bytes + 1, "run past the end of the allocation"},
     };
@@ -144,4 +176,49 @@ TEST_CASE("memory that peers could not access is refused by name, whether ranks 
     comm.barrier();
   });
   CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("expandable segments are registered by their own handles, from any place and over several pieces") {
+  struct {
+    int inside;
+    const char* kind;
+    CUmemAllocationHandleType type;
+  } const ways[] = {{1, "file descriptor", CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
+                    {2, "file descriptor", CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
+                    {1, "fabric", static_cast<CUmemAllocationHandleType>(8)},
+                    {4, "same process", CU_MEM_HANDLE_TYPE_NONE}};
+  for (const auto& way : ways) {
+    CAPTURE(way.inside, way.kind);
+    const bool by_fabric = std::string(way.kind) == "fabric";
+    if (by_fabric) ::setenv("DEVCOMM_MEMORY_HANDLE", "fabric", 1);
+    const auto ends = on_stand_in(4, way.inside, [&way](auto bootstrap) {
+      host::communicator comm(std::move(bootstrap));
+      // Rank 2 has memory of cudaMalloc; the others begin at different places of their first pieces.
+      const bool plain = comm.rank() == 2 && way.type != static_cast<CUmemAllocationHandleType>(8);
+      const std::size_t size = 2 * bytes + 1000;
+      const std::size_t at = 100 * static_cast<std::size_t>(comm.rank());
+      CUdeviceptr allocated = 0;
+      if (plain) require_success(found<decltype(cuMemAlloc)>("cuMemAlloc")(&allocated, 3 * bytes + at), "cuMemAlloc");
+      auto* const whole =
+          plain ? reinterpret_cast<char*>(allocated) : static_cast<char*>(segment(comm.device(), 3, way.type));
+      for (int times = 0; times < 2; ++times) {
+        const auto memory = comm.register_memory(whole + at, size);
+        const window& w = memory.window();
+        require(plain || memory.handle_type() == way.kind, "its own handles: " + memory.handle_type());
+        require(w.table[comm.rank()] == whole + at, "this rank keeps its own address");
+        std::memset(w.local, comm.rank() + 1 + times, size);
+        comm.barrier();
+        for (int member = 0; member < 4; ++member) {
+          for (const std::size_t byte : {std::size_t{0}, bytes, 2 * bytes, size - 1}) {
+            require(w.table[member][byte] == static_cast<char>(member + 1 + times), "every piece reaches its peers");
+          }
+        }
+        comm.barrier();
+      }
+      const auto later = comm.allocate(bytes);  // windows after it have their own numbers
+      comm.barrier();
+    });
+    if (by_fabric) ::unsetenv("DEVCOMM_MEMORY_HANDLE");
+    CHECK(ends == all_ok(4));
+  }
 }

@@ -25,6 +25,7 @@ stand_in_driver load() {
   find(library, found.fail, "stand_in_fail");
   find(library, found.calls, "stand_in_count_calls");
   find(library, found.keep_busy, "stand_in_keep_busy");
+  find(library, found.delay_copies, "stand_in_delay_copies");
   find(library, found.complaints, "stand_in_complaints");
   static decltype(&cuGetProcAddress) get_address;
   find(library, get_address, "cuGetProcAddress_v2");
@@ -92,10 +93,15 @@ outcomes on_stand_in(int ranks, int inside, const rank_body& body, const variabl
 void require_nothing_held(const std::string& when) {
   const stand_in_held now = stand_in().held();
   const std::pair<const char*, int> all[] = {
-      {"handles of memory", now.memory}, {"multicast objects", now.multicast},
-      {"bindings", now.bindings},        {"reservations", now.reservations},
-      {"mappings", now.mappings},        {"device memory", now.device_memory},
-      {"host memory", now.host_memory},  {"streams", now.streams},
+      {"handles of memory", now.memory},
+      {"multicast objects", now.multicast},
+      {"bindings", now.bindings},
+      {"reservations", now.reservations},
+      {"mappings", now.mappings},
+      {"device memory", now.device_memory},
+      {"host memory", now.host_memory},
+      {"streams", now.streams},
+      {"events", now.events},
   };
   for (const auto& [what, count] : all) {
     require(count == 0, when + " nothing is held, but " + std::to_string(count) + " " + what);

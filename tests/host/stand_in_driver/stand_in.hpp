@@ -17,6 +17,7 @@ struct stand_in_driver {
   decltype(&stand_in_fail) fail;
   decltype(&stand_in_count_calls) calls;
   decltype(&stand_in_keep_busy) keep_busy;
+  decltype(&stand_in_delay_copies) delay_copies;
   decltype(&stand_in_complaints) complaints;
   /// A function of the driver, by its name; null where the driver lacks it.
   void* (*find)(const char* name);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <new>
+#include <utility>
 
 namespace stand_in {
 
@@ -26,6 +27,18 @@ std::map<CUdeviceptr, mapping>::iterator process_state::mapping_of(CUdeviceptr a
   if (next == mappings.begin()) return mappings.end();
   --next;
   return address < next->first + next->second.bytes ? next : mappings.end();
+}
+
+void stream::begin(std::function<void()> work) {
+  waiting.push_back(std::move(work));
+  ++begun;
+  if (state().copy_delay == 0) do_next();
+}
+
+void stream::do_next() {
+  waiting.front()();
+  waiting.pop_front();
+  ++done;
 }
 
 call::call(const char* function) : lock_(state().mutex) {
@@ -115,6 +128,7 @@ stand_in_held stand_in_count_held() {
   now.device_memory = static_cast<int>(state().plain.size());
   now.host_memory = static_cast<int>(state().host.size());
   now.streams = state().streams;
+  now.events = state().events;
   return now;
 }
 
@@ -132,6 +146,11 @@ int stand_in_count_calls(const char* function) {
     if (function == nullptr || name == function) count += calls;
   }
   return count;
+}
+
+void stand_in_delay_copies(int queries) {
+  const std::lock_guard lock(state().mutex);
+  state().copy_delay = queries;
 }
 
 void stand_in_keep_busy(int busy) { state().busy = busy != 0; }

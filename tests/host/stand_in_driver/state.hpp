@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -84,6 +86,24 @@ struct plain_allocation {
   bool opened;  ///< by CUDA IPC
   bool pooled;  ///< from an asynchronous pool
   shared_file file;
+  unsigned long long number;  ///< that no other has
+};
+
+/// Work that a stream does in order: at once, or where copies are delayed, when someone asks for it.
+struct stream {
+  std::deque<std::function<void()>> waiting;
+  std::uint64_t begun = 0;
+  std::uint64_t done = 0;
+
+  void begin(std::function<void()> work);
+  void do_next();
+};
+
+/// Has happened once its stream has done so much.
+struct event {
+  stream* of = nullptr;
+  std::uint64_t number = 0;
+  int queries = 0;
 };
 
 struct options {
@@ -106,8 +126,11 @@ struct process_state {
   std::map<CUdeviceptr, reservation> reservations;
   std::map<CUdeviceptr, mapping> mappings;
   std::map<CUdeviceptr, plain_allocation> plain;
+  unsigned long long numbers = 0;  ///< of plain allocations so far
   std::map<void*, std::size_t> host;
+  int copy_delay = 0;  ///< queries of an event in which a stream does one thing; 0: it does all at once
   int streams = 0;
+  int events = 0;
 
   std::map<std::string, int> calls;
   std::string failing;

@@ -84,6 +84,30 @@ TEST_CASE("a plan takes multimem only between windows that have a multicast addr
   CHECK(times.choose({.bytes = 1 << 20, .ranks = 16, .in_windows = true, .multimem = true}).microseconds < 5);
 }
 
+TEST_CASE("a plan takes rings and trees only where there are FIFOs, and what else they need") {
+  const auto times = all_reduce_times::parse(std::string(table) +
+                                                 "4 1048576 ring_to_window simple 4 512 5.0\n"
+                                                 "4 1048576 ring ll128 4 512 6.0\n"
+                                                 "4 1048576 tree simple 4 512 7.0\n",
+                                             "x");
+  const auto way = [&](bool fifos, bool in_windows, bool ll128) {
+    const auto plan = times.choose(
+        {.bytes = 1 << 20, .ranks = 4, .lamport = false, .in_windows = in_windows, .ll128 = ll128, .fifos = fifos});
+    return to_string(plan.algorithm) + std::string(" ") + to_string(plan.protocol);
+  };
+  CHECK(way(true, true, true) == "ring_to_window simple");
+  CHECK(way(true, false, true) == "ring ll128");
+  CHECK(way(true, false, false) == "tree simple");
+  CHECK(way(false, true, true) == "two_shot ll128");
+  CHECK(way(false, false, false) == "two_shot ll");
+  // Of 16 times the ranks a ring sends a quarter more, a tree the same.
+  const auto more = [&](bool ll128) {
+    return times.choose({.bytes = 1 << 20, .ranks = 64, .lamport = false, .ll128 = ll128, .fifos = true}).microseconds;
+  };
+  CHECK(more(true) > 6.0);
+  CHECK(more(false) < 7.01);
+}
+
 TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {
   // Four times the ranks: one shot sends five times as much, two shots a quarter more.
   CHECK(choose({.bytes = 65536, .ranks = 4}).algorithm == all_reduce_algorithm::one_shot);
@@ -122,7 +146,7 @@ std::string random_sweep(unsigned seed) {
       for (const char* const way :
            {"one_shot ll", "one_shot lamport", "one_shot ll128", "two_shot ll", "two_shot lamport", "two_shot ll128",
             "two_shot_zero_copy simple", "two_shot_chunked simple", "two_shot_chunked_to_window simple",
-            "two_shot_multimem simple"}) {
+            "two_shot_multimem simple", "ring simple", "ring ll128", "ring_to_window simple", "tree ll"}) {
         for (const int blocks : {1, 4, 16})
           text += std::to_string(ranks) + " " + std::to_string(bytes) + " " + way + " " + std::to_string(blocks) +
                   " 64 " + std::to_string(2 + bytes / 4096 + static_cast<int>(random() % 100000) / 25000.0) + "\n";
@@ -236,7 +260,9 @@ TEST_CASE("a plan says what it chose and why") {
 
 TEST_CASE("a table that cannot be read names its line") {
   refuses("4 1024 one_shot lamport 2 64 2.6\n4 1024 one_shot lamport 2 64\n", "x.txt, line 2");
-  refuses("4 1024 ring lamport 2 64 2.6", "x.txt, line 1");
+  refuses("4 1024 star lamport 2 64 2.6", "x.txt, line 1");
+  refuses("4 1024 ring lamport 2 64 2.6", "is no row of a plan");
+  refuses("4 1024 ring_to_window ll 2 64 2.6", "is no row of a plan");
   refuses("4 1024 one_shot lamport 2 64 2.6 7", "is no row of a plan");
   refuses("4 1024 one_shot lamport 2 2048 2.6", "is no row of a plan");
   refuses("4 1024 one_shot lamport 0 64 2.6", "is no row of a plan");

@@ -15,7 +15,8 @@ namespace devcomm::host {
 using collective::all_reduce_algorithm;
 using collective::to_string;
 
-/// What is under it: `lsa::ll_session`, `lsa::lamport_session`, `lsa::ll128_session`, or barriers.
+/// What is under it: `lsa::ll_session`, `lsa::lamport_session`, `lsa::ll128_session`, or barriers; of rings and trees
+/// the protocol of their FIFOs.
 enum class all_reduce_protocol {
 #define DEVCOMM_X(protocol, name) protocol,
   DEVCOMM_PACKET_PROTOCOLS(DEVCOMM_X)
@@ -36,10 +37,11 @@ struct all_reduce_request {
   bool lamport = true;       ///< whether the elements are of a type with `lsa::is_lamport_type`
   bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
   bool chunks = false;       ///< whether the kernel has `collective::chunk_buffers`
-  bool ll128 = false;        ///< whether there may be LL128 mailboxes: `properties().ll128`
+  bool ll128 = false;        ///< whether there may be LL128 mailboxes and FIFOs: `properties().ll128`
   /// With `in_windows`: whether these windows have a multicast address, `symmetric_memory::multimem()`, and sums of
   /// floating point may differ from run to run. Software multimem does not count: it is a two-shot between windows.
   bool multimem = false;
+  bool fifos = false;  ///< whether the kernel has FIFO channels, for rings and trees
 };
 
 struct all_reduce_plan {

@@ -37,6 +37,8 @@ class bootstrap {
 
   /// Names a group of ranks: ranks that give the same name form one. Not all zero.
   using group_name = std::array<std::byte, 16>;
+  /// A group whose parts rank 0 alone gets, if it gives this name too: for what is too much to be sent to all.
+  static constexpr group_name for_first_rank{std::byte{1}};
   struct group_parts {
     std::vector<int> ranks;        ///< of this rank's group, ascending; this rank is among them
     std::vector<std::byte> parts;  ///< what each of them gave, in that order

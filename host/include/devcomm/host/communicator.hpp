@@ -21,6 +21,7 @@
 
 namespace devcomm::host {
 
+class captured_buffers;
 class communicator;
 
 /// What is asked of multicast for a window: `multimem_policy::none`, `multimem_policy::required` or
@@ -133,9 +134,10 @@ struct communicator_options {
   std::uint32_t layout_version = device_comm::layout_version;
 };
 
-/// *Collective* (constructor, `allocate`, `register_memory`, `create_device_comm`, `split`, `write_trace`,
-/// `clear_trace`, `barrier`): every rank calls, in the same order. When one rank fails, all throw: the one its own
-/// error, the others `remote_error` naming it. When a rank is missing, `timeout_error` names it.
+/// *Collective* (constructor, `allocate`, `register_memory`, `collect_buffers`, `register_buffers`,
+/// `create_device_comm`, `split`, `write_trace`, `clear_trace`, `barrier`): every rank calls, in the same order. When
+/// one rank fails, all throw: the one its own error, the others `remote_error` naming it. When a rank is missing,
+/// `timeout_error` names it.
 ///
 /// An exception that destroys it on one rank ends the waits of the others, on the host and in kernels, as `abort` does;
 /// their `check` and their collective calls throw `remote_error` that names the rank.
@@ -156,7 +158,11 @@ class communicator {
   [[nodiscard]] int device() const noexcept;
   [[nodiscard]] team world() const noexcept;
   [[nodiscard]] team lsa() const noexcept;
-  [[nodiscard]] team rail() const noexcept;
+  /// World ranks of the members of `lsa()`, ascending.
+  [[nodiscard]] const std::vector<int>& lsa_ranks() const noexcept;
+  /// The ranks with this one's index in each LSA team. Throws `not_supported` where LSA teams differ in size or are
+  /// placed unevenly, with the reason that `properties().rail` has.
+  [[nodiscard]] team rail() const;
   /// What is available, and for what is not, why.
   [[nodiscard]] const host::properties& properties() const noexcept;
 
@@ -172,6 +178,13 @@ class communicator {
   /// differ between ranks; `bytes` must not.
   [[nodiscard]] symmetric_memory register_memory(void* local, std::size_t bytes, std::string_view name = {},
                                                  code_place made = code_place::here());
+
+  /// Room for `most` buffers (the same on all ranks) that graphs are captured with, see `captured_buffers.hpp`.
+  [[nodiscard]] captured_buffers collect_buffers(std::size_t most, std::string_view name = {},
+                                                 code_place made = code_place::here());
+  /// Makes windows of the buffers that were added since the last time: from here on graphs that use them may be
+  /// launched. After an error none of these is registered. *Requires* that no stream of this thread is being captured.
+  void register_buffers(captured_buffers& added);
 
   /// An empty `requirements` for this communicator.
   [[nodiscard]] devcomm::requirements requirements() const;

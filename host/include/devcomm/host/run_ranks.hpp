@@ -18,6 +18,7 @@ struct run_options {
 /// Under torchrun, mpirun, srun or `DEVCOMM_RANK` this process is one rank; otherwise it holds all of
 /// them, a thread each. Calls `body` with each rank's communicator, its device current. When it returns, waits until
 /// the device is idle, and throws what neither `check` nor `failures` told of: a kernel's error, a wait that failed.
+/// Where ranks share a GPU, call `prepare` (prepare.hpp) in `body` before the first launch that waits for peers.
 /// When a rank throws, the others are aborted, and the first error is rethrown with its rank.
 void run_ranks(const run_options& options, const std::function<void(communicator&)>& body);
 

@@ -106,7 +106,7 @@ std::vector<std::byte> encode_group(const std::vector<contribution>& all, const 
     out.integer(static_cast<std::int32_t>(member));
     parts.push_back(all[static_cast<std::size_t>(member)].mine);
   }
-  write_runs(out, parts);
+  if (!parts.empty()) write_runs(out, parts);
   return out.data();
 }
 
@@ -132,6 +132,7 @@ std::optional<bootstrap::group_parts> decode_group(std::span<const std::byte> da
     found = found || member == rank;
     group.ranks.push_back(member);
   }
+  if (rank == no_rank) return count == 0 && data.size() == 4 ? std::optional(group) : std::nullopt;
   if (!found) return std::nullopt;
   group.parts.resize(count * bytes);
   data = data.subspan(4 + 4 * count);

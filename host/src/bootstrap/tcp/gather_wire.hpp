@@ -50,7 +50,10 @@ struct contribution {
 /// Fills `notes`, of `ranks` ranks, from the start of `data` and takes what it reads off `data`; false when that is no
 /// encoding of them.
 [[nodiscard]] bool decode_notes(std::span<const std::byte>& data, std::span<std::byte> notes, std::size_t ranks);
-/// All of `data` as a group's part for `rank` of `ranks`, where each member gave `bytes`; nothing when it is none.
+/// For a rank that gets no part.
+inline constexpr int no_rank = -1;
+/// All of `data` as a group's part for `rank` of `ranks`, where each member gave `bytes`; nothing when it is none, as
+/// where one for `no_rank` has members.
 [[nodiscard]] std::optional<bootstrap::group_parts> decode_group(std::span<const std::byte> data, int rank,
                                                                  std::size_t ranks, std::size_t bytes);
 

@@ -243,7 +243,7 @@ class tcp_hub final : public bootstrap {
     for (std::size_t i = 0; i < size_; ++i) groups[all[i].group].push_back(static_cast<int>(i));
     for (const auto& [name, members] : groups) {
       std::vector<std::byte> answer = notes;
-      const std::vector<std::byte> parts = encode_group(all, members);
+      const std::vector<std::byte> parts = encode_group(all, name == for_first_rank ? std::vector<int>{} : members);
       answer.insert(answer.end(), parts.begin(), parts.end());
       const shared_payload payload(std::move(answer));
       for (const int member : members) {

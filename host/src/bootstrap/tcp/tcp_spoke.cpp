@@ -235,7 +235,7 @@ class tcp_spoke final : public bootstrap {
     const auto ranks = static_cast<std::size_t>(size_);
     if (!decode_notes(payload, notes, ranks)) return false;
     if (group == nullptr) return payload.empty();
-    auto found = decode_group(payload, rank_, ranks, mine.mine.size());
+    auto found = decode_group(payload, mine.group == for_first_rank ? no_rank : rank_, ranks, mine.mine.size());
     if (found) *group = std::move(*found);
     return found.has_value();
   }

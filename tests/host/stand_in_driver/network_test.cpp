@@ -1,0 +1,232 @@
+// GIN on GPUs, on the stand-in for the CUDA driver: threads post what kernels would, and copies take their time.
+#include <devcomm/gin/contexts.hpp>
+#include <devcomm/host/communicator.hpp>
+#include <devcomm/host/error.hpp>
+
+#include "stand_in.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+
+using namespace devcomm;
+using namespace devcomm_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// What a kernel does with a context, by a thread: the stand-in's device memory is within its reach.
+class kernel_end {
+ public:
+  kernel_end(const device_comm& comm, const gin::context_handle& contexts)
+      : layout_{contexts.members, contexts.signals, contexts.counters},
+        depth_(contexts.depth),
+        record_(*reinterpret_cast<gin::context_record*>(comm.resources.local + contexts.offset)) {}
+
+  /// After another such object of the same context.
+  void go_on() { posted_ = load(layout_.consumed()); }
+  /// Returns the operation's number.
+  std::uint64_t post(gin::descriptor what, const gin::descriptor_head& head) {
+    const std::uint64_t number = posted_++;
+    wait(layout_.consumed(), number + 1 < depth_ ? 0 : number + 1 - depth_);
+    what.head = head.pack(gin::descriptor::lap(number, depth_));
+    gin::descriptor& slot = record_.ring[number % depth_];
+    std::memcpy(&slot, &what, offsetof(gin::descriptor, head));
+    std::atomic_ref(slot.head).store(what.head, std::memory_order_release);
+    return number;
+  }
+  void put(std::uint32_t peer, const window& to, const window& from, std::uint64_t bytes, std::uint64_t signal) {
+    gin::descriptor what{};
+    what.windows = std::uint64_t{to.id} << 32 | from.id;
+    what.bytes = bytes;
+    what.signal_value = signal;
+    const auto change = signal == 0 ? gin::signal_change::none : gin::signal_change::add;
+    static_cast<void>(post(what, {gin::operation_kind::put, change, gin::strength::weak, false, 0, peer}));
+  }
+  /// Until word `index` is at least `least`.
+  void wait(std::uint32_t index, std::uint64_t least) {
+    const auto begun = std::chrono::steady_clock::now();
+    while (load(index) < least) {
+      require(std::chrono::steady_clock::now() - begun < 20s, "word " + std::to_string(index) + " comes");
+      std::this_thread::yield();
+    }
+  }
+  std::uint64_t load(std::uint32_t index) {
+    return std::atomic_ref(record_.words[index]).load(std::memory_order_acquire);
+  }
+  [[nodiscard]] const gin::queue_layout& layout() const { return layout_; }
+
+ private:
+  gin::queue_layout layout_;
+  std::uint32_t depth_;
+  gin::context_record& record_;
+  std::uint64_t posted_ = 0;
+};
+
+std::byte byte_of(int rank, std::uint64_t round, std::uint64_t i) {
+  return static_cast<std::byte>(static_cast<std::uint64_t>(rank) * 41 + round * 13 + i * 7 + i / 251);
+}
+
+constexpr std::uint64_t most = (std::uint64_t{9} << 20) + 13;  // more than there is pinned memory for at once
+
+}  // namespace
+
+TEST_CASE("puts between GPUs arrive whole before their signals, however late copies are") {
+  const int devices = GENERATE(1, 2);
+  const int delay = GENERATE(0, 3);
+  const int inside = GENERATE(2, 1);  // one process, or two
+  CAPTURE(devices, delay, inside);
+#ifndef DEVCOMM_TEST_LIBFABRIC
+  if (inside == 1) SKIP("built without libfabric");
+#endif
+  const auto body = [&](auto bootstrap) {
+    {
+      host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+      stand_in().delay_copies(delay);
+      auto needs = comm.requirements();
+      const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+      const auto device_comm = comm.create_device_comm(needs);
+      const auto in = comm.allocate(most);
+      const auto out = comm.allocate(most);
+      kernel_end net(device_comm.get(), contexts);
+      const auto peer = static_cast<std::uint32_t>(1 - comm.rank());
+      std::uint64_t round = 0;
+      for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{300001}, most}) {
+        for (std::uint64_t i = 0; i < bytes; ++i) {
+          reinterpret_cast<std::byte*>(in.window().local)[i] = byte_of(comm.rank(), round, i);
+        }
+        net.put(peer, out.window(), in.window(), bytes, 1);
+        net.wait(net.layout().signal(0), ++round);
+        std::uint64_t wrong = 0;
+        for (std::uint64_t i = 0; i < bytes; ++i) {
+          const auto came = reinterpret_cast<const std::byte*>(out.window().local)[i];
+          wrong += came == byte_of(static_cast<int>(peer), round - 1, i) ? 0 : 1;
+        }
+        require(wrong == 0, std::to_string(wrong) + " of " + std::to_string(bytes) + " bytes are wrong");
+        net.wait(net.layout().done(), round);
+        comm.barrier();
+      }
+      device_comm.check();
+    }
+  };
+  CHECK(on_stand_in(2, inside, body, {{"STAND_IN_CUDA_DEVICES", std::to_string(devices)}}) == all_ok(2));
+}
+
+TEST_CASE("values go to GPUs in order with signals, and gets come from them") {
+  const int inside = GENERATE(2, 1);
+  CAPTURE(inside);
+#ifndef DEVCOMM_TEST_LIBFABRIC
+  if (inside == 1) SKIP("built without libfabric");
+#endif
+  const auto ends = on_stand_in(2, inside, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    stand_in().delay_copies(2);
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 64});
+    const auto device_comm = comm.create_device_comm(needs);
+    constexpr std::uint64_t values = 300;  // more than may be on their way
+    const auto out = comm.allocate(values * sizeof(std::uint64_t));
+    const auto got = comm.allocate(values * sizeof(std::uint64_t));
+    const auto me = static_cast<std::uint64_t>(comm.rank());
+    for (const std::uint64_t to : {1 - me, me}) {  // the peer, and this rank itself
+      kernel_end net(device_comm.get(), contexts);
+      net.go_on();
+      const auto peer = static_cast<std::uint32_t>(to);
+      for (std::uint64_t i = 0; i < values; ++i) {
+        gin::descriptor what{};
+        what.windows = std::uint64_t{out.window().id} << 32;
+        what.remote = i * sizeof(std::uint64_t);
+        what.bytes = sizeof(std::uint64_t);
+        what.value = 1000 * (to + 1) + i;
+        what.signal_value = 1;
+        static_cast<void>(net.post(
+            what, {gin::operation_kind::put_value, gin::signal_change::add, gin::strength::strong, false, 8, peer}));
+      }
+      net.wait(net.layout().signal(0), to == me ? 2 * values : values);
+      const auto* const mine = reinterpret_cast<const std::uint64_t*>(out.window().local);
+      for (std::uint64_t i = 0; i < values; ++i) require(mine[i] == 1000 * (me + 1) + i, "the values have come");
+      comm.barrier();
+      gin::descriptor what{};
+      what.windows = std::uint64_t{out.window().id} << 32 | got.window().id;
+      what.bytes = values * sizeof(std::uint64_t);
+      const std::uint64_t number =
+          net.post(what, {gin::operation_kind::get, gin::signal_change::none, gin::strength::weak, false, 0, peer});
+      net.wait(net.layout().done(), number + 1);
+      const auto* const theirs = reinterpret_cast<const std::uint64_t*>(got.window().local);
+      for (std::uint64_t i = 0; i < values; ++i) require(theirs[i] == 1000 * (to + 1) + i, "the get has come");
+      comm.barrier();
+    }
+    device_comm.check();
+  });
+  CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("a window is not freed while a copy reaches it, and puts to it fail from then on") {
+  const auto ends = on_stand_in(2, 2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(most);
+    std::optional<host::symmetric_memory> out = comm.allocate(most);
+    const window gone = out->window();
+    comm.barrier();
+    stand_in().delay_copies(5000);
+    if (comm.rank() == 0) {
+      kernel_end net(device_comm.get(), contexts);
+      net.put(1, gone, in.window(), most, 1);
+      net.wait(net.layout().consumed(), 1);
+      std::this_thread::sleep_for(20ms);
+    }
+    comm.barrier();
+    out.reset();  // copies to it would fault from here on
+    comm.barrier();
+    stand_in().delay_copies(0);
+    if (comm.rank() == 1) return;
+    std::string said;
+    for (int i = 0; i < 5000 && said.empty(); ++i) {
+      std::this_thread::sleep_for(1ms);
+      try {
+        device_comm.check();
+      } catch (const host::error& problem) {
+        said = problem.what();
+      }
+    }
+    require(said.find("put to rank 1 in context 0: rank 1 has no window") != std::string::npos, "check said: " + said);
+  });
+  CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("a copy that the driver refuses ends the waits of its rank, and nothing is left behind") {
+  const std::string call = GENERATE("cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuEventRecord", "cuEventQuery");
+  CAPTURE(call);
+  const auto ends = on_stand_in(1, 1, [&](auto bootstrap) {
+    {
+      host::communicator comm(std::move(bootstrap));
+      auto needs = comm.requirements();
+      const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+      const auto device_comm = comm.create_device_comm(needs);
+      const auto both = comm.allocate(1000);
+      stand_in().fail(call.c_str(), 1);
+      kernel_end net(device_comm.get(), contexts);
+      net.put(0, both.window(), both.window(), 500, 1);
+      const failure_log& log = *device_comm.get().failures;
+      for (int i = 0; i < 5000 && std::atomic_ref(const_cast<std::uint32_t&>(log.abort)).load() == 0; ++i) {
+        std::this_thread::sleep_for(1ms);
+      }
+      const std::string said = text_of<host::kernel_error>([&] { device_comm.check(); });
+      require(said.find("the network's proxy failed: " + call + " failed") != std::string::npos, "check said: " + said);
+      require(net.load(net.layout().signal(0)) == 0, "no signal comes");
+    }
+    require_nothing_held("at the end");
+  });
+  CHECK(ends == all_ok(1));
+}
