@@ -43,9 +43,9 @@ struct message {
 
 /// Each block has a context, and in the windows a part of `part` bytes. Around the ring: a put with a signal to the
 /// next rank; once its own has come, a credit back, without which the next round does not begin.
-static __global__ void shift(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
-                             std::uint64_t part, message what, std::uint32_t first, std::uint32_t rounds,
-                             std::uint32_t* wrong) {
+[[maybe_unused]] static __global__ void shift(device_comm comm, gin::context_handle contexts, sym_ptr<char> in,
+                                              sym_ptr<char> out, std::uint64_t part, message what, std::uint32_t first,
+                                              std::uint32_t rounds, std::uint32_t* wrong) {
   gin::context net{block{}, comm, contexts, blockIdx.x};
   const int next = (comm.rank + 1) % comm.size;
   const int previous = (comm.rank + comm.size - 1) % comm.size;
@@ -159,8 +159,44 @@ static __global__ void set_and_reset(device_comm comm, gin::context_handle conte
   expect(net.read_signal(2) == 20);
 }
 
-static __global__ void put_to_next(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
-                                   status* outcome) {
+/// Puts by all contexts but the last, many at a time, a fence, and a signal by the last, or a flag where the peer has
+/// one for this rank: what was put is there. Twice, with a credit.
+static __global__ void scatter_and_fence(device_comm comm, gin::context_handle contexts, lsa::signal_handle flags,
+                                         sym_ptr<char> in, sym_ptr<char> out, std::uint64_t bytes,
+                                         std::uint32_t* wrong) {
+  constexpr std::uint64_t piece = 20;
+  gin::context net{block{}, comm, contexts, contexts.count - 1};
+  lsa::signal_session flag{block{}, comm, flags, 0};
+  const bool by_flag = comm.lsa_size == comm.size && comm.size > 1;
+  const int next = (comm.rank + 1) % comm.size;
+  const int previous = (comm.rank + comm.size - 1) % comm.size;
+  for (std::uint32_t round = 0; round < 2; ++round) {
+    for (std::uint32_t i = 0; i + 1 < contexts.count; ++i) {
+      const auto part = static_cast<std::int64_t>(i * bytes);
+      write_bytes(in.local() + part, bytes, comm.rank, round + i);
+      gin::context other{block{}, comm, contexts, i};
+      for (std::uint64_t at = 0; at < bytes; at += piece) {
+        const std::int64_t from = part + static_cast<std::int64_t>(at);
+        other.put(next, out + from, in + from, bytes - at < piece ? bytes - at : piece);
+      }
+    }
+    net.fence(next);
+    if (by_flag) {
+      flag.add(next, 1);
+      flag.take(previous);
+    } else {
+      net.signal(next, gin::signal_add{0, 1, gin::strength::weak});
+      net.wait_signal(0, round + 1);
+    }
+    for (std::uint32_t i = 0; i + 1 < contexts.count; ++i)
+      wrong[threadIdx.x] += wrong_bytes(out.local() + i * bytes, bytes, previous, round + i);
+    net.signal(previous, gin::signal_add{1});
+    net.wait_signal(1, round + 1);
+  }
+}
+
+[[maybe_unused]] static __global__ void put_to_next(device_comm comm, gin::context_handle contexts, sym_ptr<char> in,
+                                                    sym_ptr<char> out, status* outcome) {
   gin::context net{block{}, comm, contexts, 0};
   net.put((comm.rank + 1) % comm.size, out, in, 64, gin::signal_add{0});
   net.wait_signal(0, 1);
@@ -212,6 +248,25 @@ inline void require_values(host::communicator& comm) {
   const test::device_array<std::uint32_t> wrong(threads);
   launch(set_and_reset, blocks_of(1), device_comm.get(), contexts, words.pointer<std::uint64_t>(), wrong.get());
   test::finish("set_and_reset");
+  device_comm.check();
+  require_none(wrong, "rank " + std::to_string(comm.rank()));
+  comm.barrier();
+}
+
+/// A fence orders the puts of all contexts to a peer before its later signals.
+inline void require_fences(host::communicator& comm) {
+  constexpr std::uint32_t count = 4;
+  constexpr std::uint64_t bytes = 333;
+  auto needs = comm.requirements();
+  const auto contexts = needs.add(gin::contexts{comm.world(), count, 2});
+  const auto flags = needs.add(lsa::signals{comm.lsa(), 1});
+  const auto device_comm = comm.create_device_comm(needs);
+  const auto in = comm.allocate(count * bytes);
+  const auto out = comm.allocate(count * bytes);
+  const test::device_array<std::uint32_t> wrong(threads);
+  launch(scatter_and_fence, blocks_of(1), device_comm.get(), contexts, flags, in.pointer<char>(), out.pointer<char>(),
+         bytes, wrong.get());
+  test::finish("scatter_and_fence");
   device_comm.check();
   require_none(wrong, "rank " + std::to_string(comm.rank()));
   comm.barrier();

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace devcomm;
@@ -61,6 +62,13 @@ TEST_CASE("values carry their bytes and no more, and signals can be set, added t
   for (const int ranks : {1, 2, 3}) {
     INFO(ranks << " ranks");
     test::on_ranks(ranks, require_values);
+  }
+}
+
+TEST_CASE("a fence orders what all contexts have put to a peer before its later signals") {
+  for (const int ranks : {1, 2, 3}) {
+    INFO(ranks << " ranks");
+    test::on_ranks(ranks, require_fences);
   }
 }
 
@@ -121,12 +129,15 @@ TEST_CASE("ranks of different LSA teams reach each other by the network") {
 
 namespace {
 
-__global__ void wait_in_vain(device_comm comm, gin::context_handle contexts, bool briefly, status* outcome) {
+/// After a wait that failed, what is posted goes nowhere.
+__global__ void wait_in_vain(device_comm comm, gin::context_handle contexts, bool briefly, sym_ptr<std::uint32_t> word,
+                             status* outcome) {
   gin::context net{block{}, comm, contexts, 1};
   if (briefly) {
     outcome[threadIdx.x] = net.wait_signal_for(2, 5, microseconds(50));
   } else {
     net.wait_signal(2, 5);
+    net.put_value(1 - comm.rank, word, 77u);
     outcome[threadIdx.x] = net.agree();
   }
 }
@@ -142,11 +153,13 @@ TEST_CASE("waits for signals time out, for a limit of their own without a record
         auto needs = comm.requirements();
         const auto contexts = needs.add(gin::contexts{comm.world(), 2, 3});
         const auto device_comm = comm.create_device_comm(needs);
+        const auto word = comm.allocate(sizeof(std::uint32_t));
         const test::device_array<status> outcome(threads);
         comm.barrier();
         for (const bool briefly : {true, false}) {
           if (comm.rank() != 0) break;  // while a host can act, waits time out; if none can, they are deadlocked
-          launch(wait_in_vain, blocks_of(1), device_comm.get(), contexts, briefly, outcome.get());
+          launch(wait_in_vain, blocks_of(1), device_comm.get(), contexts, briefly, word.pointer<std::uint32_t>(),
+                 outcome.get());
           test::finish("wait_in_vain");
           for (const status each : outcome.read())
             test::require(each == status::timeout, std::string("the outcome was ") + to_string(each));
@@ -158,6 +171,12 @@ TEST_CASE("waits for signals time out, for a limit of their own without a record
                                              "it to at least 5 and last saw 0: timeout\n";
           test::require(said == expected, "the records say: " + said);
         }
+        comm.barrier();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // of what was posted
+        std::uint32_t got = 0;
+        check_cuda(cudaMemcpy(&got, word.pointer<std::uint32_t>().local(), sizeof got, cudaMemcpyDefault),
+                   "cudaMemcpy");
+        test::require(got == 0, "a rank that gave up has put " + std::to_string(got));
         comm.barrier();
       },
       impatient);

@@ -16,11 +16,17 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <malloc.h>
+#include <unistd.h>
 
 using namespace devcomm;
 using namespace gin_test;
@@ -33,10 +39,10 @@ namespace {
 
 using rank_program = std::function<void(host::communicator&)>;
 
-/// Ranks that reach each other by `provider` alone, `inside` in each process.
+/// Ranks that reach each other by `provider`, and those of an LSA team by stores too; `inside` in each process.
 outcomes on_hosts(int ranks, const std::string& provider, const rank_program& program, int inside = 1,
-                  host::communicator_options options = {}) {
-  options.lsa_size = 1;
+                  host::communicator_options options = {}, int lsa_size = 1) {
+  options.lsa_size = lsa_size;
   return devcomm_test::on_processes(
       ranks,
       [&](auto bootstrap) {
@@ -118,6 +124,12 @@ TEST_CASE("between processes values carry their bytes and no more, and signals c
   CAPTURE(provider, ranks);
   const auto ends = on_hosts(ranks, provider, require_values);
   CHECK(ends == all_ok(ranks));
+}
+
+TEST_CASE("between processes a fence orders what all contexts have put to a peer before its later signals") {
+  const std::string provider = any_provider();
+  CAPTURE(provider);
+  CHECK(on_hosts(2, provider, require_fences) == all_ok(2));
 }
 
 namespace {
@@ -257,6 +269,156 @@ TEST_CASE("ranks with different providers are refused by name") {
   }
 }
 
+namespace {
+
+/// Puts to all other ranks, and waits for what comes from them; `round` counts the launches with these contexts.
+__global__ void put_to_all(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
+                           std::uint64_t bytes, std::uint32_t round, status* outcome) {
+  gin::context net{block{}, comm, contexts, blockIdx.x};
+  const auto others = static_cast<std::uint64_t>(comm.size - 1);
+  for (int i = 1; i < comm.size; ++i) {
+    const int peer = (comm.rank + i) % comm.size;
+    net.put(peer, out + static_cast<std::int64_t>(bytes) * comm.rank, in, bytes, gin::signal_add{0});
+  }
+  net.wait_signal(0, others * (round + 1));
+  net.flush();
+  outcome[blockIdx.x * threads + threadIdx.x] = net.agree();
+}
+
+/// What the process holds; memory without what the allocator keeps.
+struct all_holdings {
+  devcomm_test::holdings counted;
+  long resident;  // KiB
+};
+
+all_holdings hold_now() {
+  ::malloc_trim(0);
+  long pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return {devcomm_test::count_holdings(), pages * (::sysconf(_SC_PAGESIZE) / 1024)};
+}
+
+/// Creates and destroys contexts, and half the time windows, around every eight launches.
+void soak(host::communicator& comm, int launches) {
+  constexpr std::uint64_t bytes = 40'000;
+  constexpr int in_a_row = 8;
+  const auto kept_in = comm.allocate(bytes);
+  const auto kept_out = comm.allocate(bytes * static_cast<std::uint64_t>(comm.size()));
+  const test::device_array<status> outcome(2 * threads);
+  const auto cycle = [&](int number) {
+    const unsigned blocks = 1 + static_cast<unsigned>(number) % 2;
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), blocks, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    std::optional<host::symmetric_memory> own;
+    if (number % 2 == 0) own.emplace(comm.allocate(bytes));
+    const auto in = own ? own->pointer<char>() : kept_in.pointer<char>();
+    for (std::uint32_t i = 0; i < in_a_row; ++i) {
+      launch(put_to_all, blocks_of(blocks), device_comm.get(), contexts, in, kept_out.pointer<char>(), bytes, i,
+             outcome.get());
+    }
+    test::finish("put_to_all");
+    device_comm.check();
+    test::require(outcome.read()[0] == status::success, "the signals come");
+    comm.barrier();
+  };
+  const int cycles = launches / in_a_row;
+  for (int i = 0; i < cycles / 4; ++i) cycle(i);
+  const all_holdings before = hold_now();
+  for (int i = cycles / 4; i < cycles; ++i) cycle(i);
+  const all_holdings after = hold_now();
+  const auto grew = [](const char* what, auto from, auto to) {
+    return std::string(what) + " grew from " + std::to_string(from) + " to " + std::to_string(to);
+  };
+  const auto& [then, kept] = before;
+  const auto& [now, resident] = after;
+  test::require(now.descriptors <= then.descriptors, grew("descriptors", then.descriptors, now.descriptors));
+  test::require(now.threads <= then.threads, grew("threads", then.threads, now.threads));
+  test::require(now.mappings <= then.mappings, grew("mappings of windows", then.mappings, now.mappings));
+  // The simulator keeps names and lists of memory that is gone, some 400 bytes a cycle. A ring has 64 KiB.
+  test::require(resident <= kept + 1024 + cycles, grew("resident memory (KiB)", kept, resident));
+  comm.barrier();
+}
+
+}  // namespace
+
+// By itself, as scripts/soak.sh and a test of few launches call it.
+TEST_CASE("launches between creations and destructions leave nothing behind, on two hosts of two ranks", "[.][soak]") {
+  const char* const asked = std::getenv("SOAK_LAUNCHES");
+  const int launches = asked == nullptr ? 0 : std::atoi(asked);
+  REQUIRE(launches >= 64);
+  host::communicator_options options;
+  options.lsa_size = 2;
+  const auto ends = devcomm_test::on_processes(
+      4,
+      [&](auto bootstrap) {
+        ::mallopt(M_ARENA_MAX, 2);  // more would each grow to what they need at most
+        host::communicator comm(std::move(bootstrap), options);
+        soak(comm, launches);
+      },
+      1, 60 + launches);
+  CHECK(ends == all_ok(4));
+}
+
+namespace {
+
+/// Puts to a rank of another host, of two hosts or more, until a wait fails.
+__global__ void stream_across_hosts(device_comm comm, gin::context_handle contexts, sym_ptr<char> in, sym_ptr<char> out,
+                                    std::uint64_t bytes, status* outcome) {
+  gin::context net{block{}, comm, contexts, 0};
+  const int peer = (comm.rank + comm.size / 2) % comm.size;
+  status now = status::success;
+  while (now == status::success) {
+    net.put(peer, out, in, bytes, gin::signal_add{0});
+    net.flush();
+    now = net.agree();
+  }
+  outcome[threadIdx.x] = now;
+}
+
+}  // namespace
+
+// The next two are one rank of a job each. tests/gin/hosts.sh starts them on hosts that are network namespaces.
+
+TEST_CASE("on several hosts the laws of the network hold", "[.][laws]") {
+  host::communicator comm(host::environment_bootstrap());
+  test::require(comm.lsa().size < comm.size(), "there are several hosts");
+  shifts({{0, 0, 0}, {1, 3, 0}, {4097, 1, 7}, {100001, 3, 5}, {DEVCOMM_TEST_LARGE / 4 + 13, 1, 3}})(comm);
+  require_strong_signals(comm);
+  for (const auto bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{777}, (std::uint64_t{1} << 20) + 1}) {
+    require_gets(comm, bytes, bytes % 2 == 0);
+  }
+  require_values(comm);
+  SUCCEED();
+}
+
+TEST_CASE("a stream between hosts ends with an error, and the rank says which", "[.][stream]") {
+  std::string ended = "no error";
+  int rank = -1;
+  try {
+    host::communicator comm(host::environment_bootstrap());
+    rank = comm.rank();
+    constexpr std::uint64_t bytes = 100'000;
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(bytes);
+    const auto out = comm.allocate(bytes);
+    const test::device_array<status> outcome(threads);
+    comm.barrier();
+    std::printf("rank %d streams\n", rank);
+    std::fflush(stdout);
+    launch(stream_across_hosts, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(),
+           bytes, outcome.get());
+    test::finish("stream_across_hosts");
+    device_comm.check();
+  } catch (const host::error& error) {
+    ended = error.what();
+  }
+  std::printf("rank %d ended: %s\n", rank, ended.c_str());
+  CHECK(ended != "no error");
+}
+
 TEST_CASE("device communicators with contexts leave no descriptor and no thread behind") {
   const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
     const auto in = comm.allocate(64);
@@ -282,4 +444,125 @@ TEST_CASE("device communicators with contexts leave no descriptor and no thread 
     comm.barrier();
   });
   CHECK(ends == all_ok(2));
+}
+
+namespace {
+
+/// What collectives of a world of several LSA teams need.
+struct hosts_job {
+  explicit hosts_job(host::communicator& comm)
+      : needs(comm.requirements().lsa_barriers(blocks)),
+        contexts(needs.add(gin::contexts{.world = comm.world(), .count = 1, .barriers = blocks})),
+        scratch(needs.add_buffer<float>(collective::hierarchical_scratch<float>(count, comm.size(), comm.lsa().size))),
+        device_comm(comm.create_device_comm(needs)),
+        in(comm.allocate(count * sizeof(float))),
+        out(comm.allocate(count * sizeof(float))) {
+    std::vector<float> values(count);
+    for (std::uint64_t i = 0; i < count; ++i) values[i] = of_rank(comm.rank(), i);
+    copy(in.data(), values.data());
+    comm.barrier();
+  }
+  static void copy(void* to, const void* from) {
+    check_cuda(cudaMemcpyAsync(to, from, count * sizeof(float), cudaMemcpyDefault, cudaStreamPerThread), "copy");
+    test::finish("copy");
+  }
+  static float of_rank(int rank, std::uint64_t i) { return static_cast<float>(rank * 3) + static_cast<float>(i % 50); }
+  [[nodiscard]] std::vector<float> output() const {
+    std::vector<float> values(count);
+    copy(values.data(), out.data());
+    return values;
+  }
+
+  static constexpr unsigned blocks = 2;
+  static constexpr std::uint64_t count = 6000;
+  requirements needs;
+  gin::context_handle contexts;
+  buffer_handle<float> scratch;
+  host::device_communicator device_comm;
+  host::symmetric_memory in;
+  host::symmetric_memory out;
+};
+
+/// `rounds` all-reduces, or until a wait fails.
+__global__ void reduce_rounds(device_comm comm, gin::context_handle contexts, sym_ptr<float> in, sym_ptr<float> out,
+                              sym_ptr<float> scratch, std::uint64_t count, std::uint32_t rounds, status* outcome) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
+  status now = status::success;
+  for (std::uint32_t round = 0; round < rounds && now == status::success; ++round) {
+    collective::all_reduce_hierarchical<float>(barrier, in, out, scratch, count, sum{});
+    now = barrier.agree();
+  }
+  outcome[blockIdx.x * threads + threadIdx.x] = now;
+}
+__global__ void exchange_all(device_comm comm, gin::context_handle contexts, sym_ptr<float> in, sym_ptr<float> out,
+                             std::uint64_t length) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
+  collective::all_to_all_hybrid<float>(barrier, in, out, length);
+}
+
+status launch_rounds(const hosts_job& job, std::uint32_t rounds) {
+  const test::device_array<status> outcome(hosts_job::blocks * threads);
+  launch(reduce_rounds, blocks_of(hosts_job::blocks), job.device_comm.get(), job.contexts, job.in.pointer<float>(),
+         job.out.pointer<float>(), job.device_comm.get().buffer(job.scratch), hosts_job::count, rounds, outcome.get());
+  test::finish("reduce_rounds");
+  return outcome.read()[0];
+}
+
+}  // namespace
+
+TEST_CASE("between processes collectives over hosts are right") {
+  const std::string provider = any_provider();
+  CAPTURE(provider);
+  const auto ends = on_hosts(
+      4, provider,
+      [](host::communicator& comm) {
+        const hosts_job job(comm);
+        test::require(launch_rounds(job, 3) == status::success, "the all-reduces end well");
+        const std::vector<float> total = job.output();
+        for (std::uint64_t i = 0; i < hosts_job::count; ++i)
+          test::require(total[i] == 18 + 4 * static_cast<float>(i % 50), [&] { return "sum " + std::to_string(i); });
+        comm.barrier();
+        const std::uint64_t length = hosts_job::count / 4;
+        launch(exchange_all, blocks_of(hosts_job::blocks), job.device_comm.get(), job.contexts, job.in.pointer<float>(),
+               job.out.pointer<float>(), length);
+        test::finish("exchange_all");
+        job.device_comm.check();
+        const std::vector<float> all = job.output();
+        for (std::uint64_t i = 0; i < hosts_job::count; ++i) {
+          const auto from = static_cast<int>(i / length);
+          const float right = hosts_job::of_rank(from, static_cast<std::uint64_t>(comm.rank()) * length + i % length);
+          test::require(all[i] == right, [&] { return "element " + std::to_string(i); });
+        }
+        comm.barrier();
+      },
+      1, {}, 2);
+  CHECK(ends == all_ok(4));
+}
+
+TEST_CASE("a process killed in a stream of collectives over hosts ends all others, and is named") {
+  const std::string provider = any_provider();
+  CAPTURE(provider);
+  host::communicator_options impatient;
+  impatient.kernel_timeout = 5s;
+  const auto ends = on_hosts(
+      4, provider,
+      [](host::communicator& comm) {
+        const hosts_job job(comm);
+        if (comm.rank() == 3) {
+          std::thread([] {
+            std::this_thread::sleep_for(300ms);
+            ::raise(SIGKILL);
+          }).detach();
+        }
+        const auto begun = std::chrono::steady_clock::now();
+        test::require(launch_rounds(job, ~0u) != status::success, "the waits fail");
+        test::require(std::chrono::steady_clock::now() - begun < 15s, "the waits end within the timeout");
+        job.device_comm.check();
+      },
+      1, impatient, 2);
+  CHECK(ends[3] == "signal 9");
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    INFO(ends[rank]);
+    CHECK((ends[rank].starts_with("remote_error(3)") || ends[rank].find("rank 3") != std::string::npos));
+  }
 }

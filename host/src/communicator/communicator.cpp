@@ -2,6 +2,7 @@
 #include "communicator/ended_rank.hpp"
 #include "communicator/split.hpp"
 #include "communicator/write_trace.hpp"
+#include "memory/captured_buffers_state.hpp"
 #include "memory/symmetric_memory_state.hpp"
 #include "util/deadline.hpp"
 #include "util/profiler_range.hpp"
@@ -46,7 +47,16 @@ int communicator::size() const noexcept { return state_->size(); }
 int communicator::device() const noexcept { return state_->device; }
 team communicator::world() const noexcept { return world_team(rank(), size()); }
 team communicator::lsa() const noexcept { return state_->lsa; }
-team communicator::rail() const noexcept { return outer_factor(world(), state_->lsa.size); }
+const std::vector<int>& communicator::lsa_ranks() const noexcept { return state_->lsa_ranks; }
+team communicator::rail() const {
+  const team lsa = state_->lsa;
+  if (const capability& rails = state_->properties.rail; !rails.available) {
+    throw not_supported(detail::call_text("rail", rank(), size()) + ": there are no rails: " + rails.reason);
+  }
+  if (state_->placed == detail::placement::block) return outer_factor(world(), lsa.size);
+  const int teams = size() / lsa.size;
+  return {rank() % teams, teams, lsa.rank * teams, 1};
+}
 const properties& communicator::properties() const noexcept { return state_->properties; }
 
 symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name, devcomm::multimem::policy asked,
@@ -62,6 +72,17 @@ symmetric_memory communicator::register_memory(void* local, std::size_t bytes, s
   return symmetric_memory(
       std::unique_ptr<symmetric_memory::state, symmetric_memory::destroyer>(new symmetric_memory::state(
           *state_, detail::register_window(*state_, "register_memory", local, bytes, std::string(name)), made)));
+}
+
+captured_buffers communicator::collect_buffers(std::size_t most, std::string_view name, code_place made) {
+  const detail::range shown("collect_buffers");
+  return captured_buffers(std::unique_ptr<captured_buffers::state, captured_buffers::destroyer>(
+      new captured_buffers::state(*state_, "collect_buffers", most, std::string(name), made)));
+}
+
+void communicator::register_buffers(captured_buffers& added) {
+  const detail::range shown("register_buffers");
+  added.state_->register_new(*state_, "register_buffers");
 }
 
 requirements communicator::requirements() const { return devcomm::requirements(state_->lsa); }

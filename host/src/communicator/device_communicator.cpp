@@ -7,7 +7,9 @@
 #include "transport/proxy.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <map>
 #include <new>
 #include <string>
 #include <tuple>
@@ -40,8 +42,9 @@ void check_network(const detail::rank_context& context, const network_request& a
   constexpr std::uint64_t most = 1 << 20;
   if (std::uint64_t{asked.signals} + asked.counters > most) {
     throw invalid_argument("gin::contexts asks for " + std::to_string(asked.signals) + " signals and " +
-                           std::to_string(asked.counters) + " counters in a context; at most " + std::to_string(most) +
-                           " in all");
+                           std::to_string(asked.counters) +
+                           " counters in a context, a barrier being a signal from every rank; at most " +
+                           std::to_string(most) + " in all");
   }
   if (asked.contexts == 0) throw invalid_argument("gin::contexts asks for no context; count is at least 1");
   if (asked.depth < 2 || (asked.depth & (asked.depth - 1)) != 0) {
@@ -63,7 +66,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   struct request {
     std::uint64_t fingerprint;
     std::uint64_t bytes;
-    std::uint64_t watched;
+    std::uint32_t watched;
+    std::int32_t lsa_size;
   };
   const bool watch = context.options.watchdog;
   const auto requests = context.agree.gather(call, [&] {
@@ -84,7 +88,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     if (needs.whole_world() && context.lsa.size != context.size()) {
       throw not_supported("the requirements have lsa::whole_world, and the LSA team is " +
                           std::to_string(context.lsa.size) + " of " + std::to_string(context.size()) +
-                          " ranks (from rank " + std::to_string(context.lsa.first) +
+                          " ranks (from rank " + std::to_string(context.lsa_ranks.front()) +
                           "): ranks beyond it cannot be reached by load and store; run on one host and without a "
                           "smaller DEVCOMM_LSA_SIZE, or use a kernel that crosses LSA teams");
     }
@@ -100,9 +104,12 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
           context.devices, context.devices, context.device,
           detail::watched_name{context.rank(), context.size(), context.identity, number_});
     }
-    return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u};
+    return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u, context.lsa.size};
   });
-  for (std::size_t i = 1; i < requests.size(); ++i) {
+  // Of LSA teams that differ in size, each has places of its own in the resource window.
+  std::map<std::int32_t, std::size_t> first_of_size;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const std::size_t first = first_of_size.try_emplace(requests[i].lsa_size, i).first->second;
     if (requests[i].watched != requests[0].watched) {
       throw invalid_argument(
           call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
@@ -110,19 +117,36 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
           "; compile the program of all ranks with the same DEVCOMM_WATCHDOG, or set the option "
           "watchdog alike");
     }
-    if (requests[i].fingerprint == requests[0].fingerprint && requests[i].bytes == requests[0].bytes) continue;
-    throw invalid_argument(call_text(call, context.rank(), context.size()) + ": the requirements of rank " +
-                           std::to_string(i) + " (" + std::to_string(requests[i].bytes) +
-                           " bytes) differ from those of rank 0 (" + std::to_string(requests[0].bytes) +
-                           " bytes); ask for the same resources in the same order on every rank");
+    if (requests[i].fingerprint != requests[first].fingerprint || requests[i].bytes != requests[first].bytes) {
+      throw invalid_argument(call_text(call, context.rank(), context.size()) + ": the requirements of rank " +
+                             std::to_string(i) + " (" + std::to_string(requests[i].bytes) +
+                             " bytes) differ from those of rank " + std::to_string(first) + " (" +
+                             std::to_string(requests[first].bytes) +
+                             " bytes); ask for the same resources in the same order on every rank");
+    }
+    if (needs.network().asked == 0 || requests[i].fingerprint == requests[0].fingerprint) continue;
+    throw not_supported(
+        call_text(call, context.rank(), context.size()) +
+        ": the requirements have gin::contexts beside resources of the LSA team, and the LSA team of rank 0 "
+        "has " +
+        std::to_string(requests[0].lsa_size) + " ranks and that of rank " + std::to_string(i) + " has " +
+        std::to_string(requests[i].lsa_size) +
+        ", so places in the resource window differ; make two device communicators, one with gin::contexts "
+        "and one with what is of the LSA team");
   }
   // The watchdog's part of device memory follows the requirements'.
   const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
   resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
-                                       "resources of device communicator " + std::to_string(number_), needs.multimem());
+                                       "resources of device communicator " + std::to_string(number_), needs.multimem(),
+                                       detail::same_size::in_teams_of_one_size);
 
   comm_.version = device_comm::layout_version;
   comm_.flags = context.options.check_launch ? device_comm::check_launch : 0;
+  if (!context.properties.rail.available) {
+    comm_.flags |= device_comm::no_rails;
+  } else if (context.placed == detail::placement::round_robin) {
+    comm_.flags |= device_comm::round_robin;
+  }
   comm_.rank = context.rank();
   comm_.size = context.size();
   comm_.lsa_first = context.lsa.first;
@@ -172,8 +196,8 @@ void device_communicator::state::open_network(detail::rank_context& context, con
       context.devices.copy(context.device, comm_.resources.local + asked.offset + i * stride, &record, sizeof record,
                            context.agree.limit_of_work());
     }
-    proxy_->start();
   });
+  context.agree.together(call, [&] { proxy_->start(); });
 }
 
 device_communicator::state::~state() {

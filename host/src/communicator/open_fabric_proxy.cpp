@@ -59,7 +59,7 @@ std::unique_ptr<network_proxy> open_fabric_proxy(rank_context& context, const st
     const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
     made = std::make_unique<fabric_proxy>(
         context.devices,
-        fabric_proxy::settings{context.rank(), context.device, asked, limit, std::move(fail),
+        fabric_proxy::settings{context.rank(), context.device, asked, limit, std::move(fail), context.stages_payload,
                                [log] { return std::atomic_ref(log->abort).load(std::memory_order_relaxed) != 0; }},
         context.window_ids,
         open_libfabric(context.provider, local_node(context), static_cast<std::size_t>(context.size())));

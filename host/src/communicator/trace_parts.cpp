@@ -87,11 +87,14 @@ void bring_to_first_rank(rank_context& context, const std::string& call, std::si
   std::map<int, std::vector<std::byte>> far;
   for (std::size_t at = 0; at < bytes && !all_near; at += piece_bytes) {
     const std::size_t length = std::min(piece_bytes, bytes - at);
-    const std::vector<std::byte> pieces = context.agree.gather_bytes(call, length, [&](std::span<std::byte> piece) {
-      if (!is_near(context.rank())) std::copy_n(mine.data() + at, length, piece.data());
-    });
+    const auto pieces =
+        context.agree.gather_group_bytes(call, 0, length, [&](std::span<std::byte>, std::span<std::byte> piece) {
+          if (!is_near(context.rank())) std::copy_n(mine.data() + at, length, piece.data());
+          return bootstrap::for_first_rank;
+        });
     for (int rank = 0; rank < context.size() && context.rank() == 0; ++rank) {
-      const auto first = pieces.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * length);
+      const auto first =
+          pieces.group.parts.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * length);
       if (!is_near(rank)) far[rank].insert(far[rank].end(), first, first + static_cast<std::ptrdiff_t>(length));
     }
   }

@@ -13,7 +13,7 @@ namespace devcomm::host::detail {
 
 struct rank_context;
 
-/// What a rank on another host sends at a time. Every rank receives the pieces of all: at most 16 MiB, but of more than
+/// What a rank on another host sends at a time. Rank 0 receives the pieces of all: at most 16 MiB, but of more than
 /// 4,096 ranks 4 KiB each.
 [[nodiscard]] constexpr std::size_t bytes_of_trace_piece(int ranks) {
   constexpr std::size_t most_of_all = std::size_t{16} << 20;
@@ -21,8 +21,8 @@ struct rank_context;
 }
 
 /// *Collective*. `read` fills this rank's part of `bytes`; on rank 0 `take` gets the parts of all ranks, one after the
-/// other. Only rank 0 receives those of ranks on its host, by memory of their processes or by a descriptor; those of
-/// ranks on other hosts travel by all-gathers of the bootstrap, a piece at a time, in which every rank receives them.
+/// other. Those of ranks on its host come by memory of their processes or by a descriptor, those of ranks on other
+/// hosts by the bootstrap, a piece at a time. No other rank receives them, unless the bootstrap has only `all_gather`.
 void bring_to_first_rank(rank_context& context, const std::string& call, std::size_t bytes,
                          const std::function<void(std::span<std::byte>)>& read,
                          const std::function<void(int rank, std::span<const std::byte>)>& take);

@@ -2,11 +2,33 @@
 
 #include <devcomm/host/error.hpp>
 
+#include <atomic>
+#include <cstring>
+
 namespace devcomm::host::detail {
 namespace {
 
 [[noreturn]] void no_network() { throw not_supported("this backend has no network"); }
 [[noreturn]] void no_multicast() { throw not_supported("this backend has no multicast"); }
+
+/// Copies that are done when they have begun.
+class immediate_copies final : public copy_engine {
+ public:
+  explicit immediate_copies(network_port& port) : port_(port) {}
+  [[nodiscard]] std::uint64_t begin_read(void* host, const void* on_device, std::size_t bytes) override {
+    port_.fetch(host, on_device, bytes);
+    return 0;
+  }
+  [[nodiscard]] std::uint64_t begin_write(void* on_device, const void* host, std::size_t bytes) override {
+    port_.deliver(on_device, host, bytes);
+    return 0;
+  }
+  void poll() override {}
+  [[nodiscard]] bool is_done(std::uint64_t) const override { return true; }
+
+ private:
+  network_port& port_;
+};
 
 }  // namespace
 
@@ -23,6 +45,8 @@ std::unique_ptr<multicast_object> sharing_port::import_multicast_bytes(handle_ki
   no_multicast();
 }
 
+sharing_port::mapped_memory sharing_port::retain_mapped(int, void*, std::size_t, handle_kind) { return {}; }
+
 capability network_port::network() { return {false, "this version has no network transport for these devices"}; }
 
 capability network_port::network_from_host() {
@@ -33,12 +57,24 @@ std::unique_ptr<companion> network_port::accompany(int, const std::function<bool
   no_network();
 }
 
-void network_port::fetch(void*, const void*, std::size_t) { no_network(); }
+std::unique_ptr<copy_engine> network_port::open_copies(int) { return std::make_unique<immediate_copies>(*this); }
 
-void network_port::deliver(void*, const void*, std::size_t) { no_network(); }
+std::unique_ptr<copy_engine> network_port::open_copies_from_host(int) {
+  class plain_port final : public network_port {};
+  static plain_port plain;
+  return std::make_unique<immediate_copies>(plain);
+}
 
-std::uint64_t network_port::load(const std::uint64_t*) { no_network(); }
+void network_port::fetch(void* own, const void* shared, std::size_t bytes) { std::memcpy(own, shared, bytes); }
 
-void network_port::store(std::uint64_t*, std::uint64_t) { no_network(); }
+void network_port::deliver(void* shared, const void* own, std::size_t bytes) { std::memcpy(shared, own, bytes); }
+
+std::uint64_t network_port::load(const std::uint64_t* word) {
+  return std::atomic_ref(*const_cast<std::uint64_t*>(word)).load(std::memory_order_acquire);
+}
+
+void network_port::store(std::uint64_t* word, std::uint64_t value) {
+  std::atomic_ref(*word).store(value, std::memory_order_release);
+}
 
 }  // namespace devcomm::host::detail

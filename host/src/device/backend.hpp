@@ -127,6 +127,9 @@ inline constexpr std::size_t most_handle_bytes = 128;
 struct backend_traits {
   bool checks_launches = false;  ///< default of `check_launch`
   bool one_clock = false;        ///< all devices of one process share the clock of traces
+  /// Payload of the network passes through so many pieces of host memory of so many bytes.
+  std::size_t staged_pieces = 64;
+  std::size_t staged_bytes = 4096;
   capability timing{true, "GPU clocks"};
 };
 
@@ -192,8 +195,8 @@ class sharing_port {
                                                                                  std::span<const std::byte> handle,
                                                                                  std::size_t bytes);
 
-  /// Throws unless `bytes` from `pointer` lie in one allocation on `device`, and, where `for_peers`, in one that other
-  /// devices can be given access to: `cudaMalloc` memory.
+  /// Throws unless `bytes` from `pointer` lie in one allocation on `device`, or in mappings of physical memory without
+  /// a gap, and, where `for_peers`, in one that other devices can be given access to.
   virtual void check_pointer(int device, void* pointer, std::size_t bytes, bool for_peers) = 0;
   /// Opaque bytes by which another process opens the allocation that contains `pointer`, and the
   /// pointer's offset in it. *Requires* `check_pointer` for peers.
@@ -202,7 +205,20 @@ class sharing_port {
     std::size_t offset = 0;
   };
   [[nodiscard]] virtual exported_pointer export_pointer(int device, void* pointer) = 0;
+  /// A number of the allocation that contains `pointer`, which no other allocation of this process ever has; 0 where
+  /// there is none.
+  [[nodiscard]] virtual std::uint64_t allocation_id(int device, const void* pointer) = 0;
   [[nodiscard]] virtual std::unique_ptr<opened_memory> open_pointer(int device, std::span<const std::byte> handle) = 0;
+
+  /// Memory that the caller mapped from physical memory of its own, as PyTorch's expandable segments.
+  struct mapped_memory {
+    std::vector<std::shared_ptr<physical_memory>> pieces;  ///< in order; none: it is no such memory
+    std::vector<std::size_t> bytes;                        ///< of each
+    std::size_t offset = 0;                                ///< of the pointer in the first
+  };
+  /// The physical memory in which `bytes` from `pointer` lie. Throws `not_supported` where that cannot be exported as
+  /// `kind`. *Requires* `check_pointer` for peers.
+  [[nodiscard]] virtual mapped_memory retain_mapped(int device, void* pointer, std::size_t bytes, handle_kind kind);
 };
 
 /// Chooses which of so many things, at least one, happens next.
@@ -214,7 +230,24 @@ class companion {
   virtual ~companion() = default;
 };
 
-/// What the network's proxy does while kernels run. Only for backends whose `network()` is available.
+/// Copies between memory of one device and host memory of `allocate_host`, beside kernels: none is waited for. One
+/// thread at a time calls it. What is begun may be done in any order.
+class copy_engine {
+ public:
+  /// Waits for what was begun.
+  virtual ~copy_engine() = default;
+
+  /// Each begins a copy and returns its number. They throw where that cannot be done.
+  [[nodiscard]] virtual std::uint64_t begin_read(void* host, const void* on_device, std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::uint64_t begin_write(void* on_device, const void* host, std::size_t bytes) = 0;
+  /// Looks which copies are done. Throws where the device has failed: then no copy goes on.
+  virtual void poll() = 0;
+  /// Whether `poll` has seen copy `number` to be done. The calling thread then sees what was read, and kernels that
+  /// acquire a later `network_port::store` what was written.
+  [[nodiscard]] virtual bool is_done(std::uint64_t number) const = 0;
+};
+
+/// What the network's proxy does while kernels run.
 class network_port {
  public:
   virtual ~network_port() = default;
@@ -222,8 +255,8 @@ class network_port {
   /// Whether the ranks of one process can put to each other here.
   [[nodiscard]] virtual capability network();
   /// Calls `step` of `rank` again and again while kernels run on any device. It does a part of its work, whichever it
-  /// is told to choose where several could be next, and returns whether there was any. It calls only the next four,
-  /// and does not throw.
+  /// is told to choose where several could be next, and returns whether there was any, or copies are under way. It
+  /// reaches what kernels use by the last five alone, and does not throw. Only where `network()` is available.
   [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank,
                                                              const std::function<bool(const choose_next&)>& step);
   /// From here on a thread of the host's, whose proxy serves ranks of several processes, stores to memory that kernels
@@ -231,9 +264,16 @@ class network_port {
   virtual void expect_other_processes() {}
   /// Calls `work`, all that such a thread does: it is ordered with kernels by words that nobody but they see.
   virtual void as_other_processes(const std::function<void()>& work) { work(); }
-  /// Whether such a thread can reach what kernels put and get: the memory of windows.
+  /// Whether such a thread, and fabrics, can reach what kernels put and get: the memory of windows. Where they do not,
+  /// `open_copies_from_host` does.
   [[nodiscard]] virtual capability network_from_host();
-  /// Copies memory that kernels write, of a device or of the host, to memory that only `step` uses. Done on return.
+  /// For payload in memory of `device`. Without an override, by `fetch` and `deliver`: for devices whose memory the
+  /// host reaches.
+  [[nodiscard]] virtual std::unique_ptr<copy_engine> open_copies(int device);
+  /// The same for such a thread. Without an override, by ordinary accesses.
+  [[nodiscard]] virtual std::unique_ptr<copy_engine> open_copies_from_host(int device);
+  // Without an override, the next four are what threads of the host do.
+  /// Copies host memory that kernels write to memory that only `step` uses. Done on return.
   virtual void fetch(void* own, const void* shared, std::size_t bytes);
   /// Copies the other way. Done on return, and kernels that acquire a later `store` see the bytes.
   virtual void deliver(void* shared, const void* own, std::size_t bytes);

@@ -2,6 +2,8 @@
 /// The port to a fabric: what the transport between processes needs of libfabric, and what tests imitate.
 #pragma once
 
+#include <devcomm/host/error.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +17,16 @@ namespace devcomm::host::detail {
 struct fabric_address {
   std::uint32_t bytes = 0;
   std::array<std::byte, 124> name{};
+};
+
+/// A fabric does not take memory; `code` says why to a peer, whose fabric has the text.
+class registration_error : public system_error {
+ public:
+  registration_error(const std::string& what, int code) : system_error(what), code_(code) {}
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+ private:
+  int code_;
 };
 
 /// Memory that the fabric reads and writes; it does not after destruction.
@@ -51,16 +63,24 @@ class fabric {
   [[nodiscard]] virtual fabric_address address() const = 0;
   /// Peers have the numbers of their addresses from here on. Called once.
   virtual void connect(std::span<const fabric_address> peers) = 0;
+  /// Memory of a window or of landing pieces, which peers may reach. Throws `registration_error`.
   [[nodiscard]] virtual std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes) = 0;
+  /// Memory of messages and of payload on its way, which no peer may reach. Throws `registration_error`.
+  [[nodiscard]] virtual std::unique_ptr<fabric_region> add_buffers(std::span<std::byte> memory) = 0;
+  /// Bytes that a write or a read has at most.
+  [[nodiscard]] virtual std::uint64_t largest_transfer() const = 0;
+  /// What the code of a `registration_error` means, a peer's too.
+  [[nodiscard]] virtual std::string text_of(int code) const = 0;
 
   // Each returns false where the fabric takes no more now: to be tried again after `poll`. What it takes ends with a
-  // completion of `token`. They throw `system_error` where it can never be done.
+  // completion of `token`. They throw `system_error` where it can never be done. `region` has the memory on this side.
 
   /// A message goes into a buffer that the peer gave to `receive`. Complete when `message` may be written again, no
   /// matter what the peer does.
-  [[nodiscard]] virtual bool send(int peer, std::span<const std::byte> message, std::uint64_t token) = 0;
+  [[nodiscard]] virtual bool send(int peer, std::span<const std::byte> message, const fabric_region& region,
+                                  std::uint64_t token) = 0;
   /// A message that is longer than the buffer completes with an error.
-  [[nodiscard]] virtual bool receive(std::span<std::byte> buffer, std::uint64_t token) = 0;
+  [[nodiscard]] virtual bool receive(std::span<std::byte> buffer, const fabric_region& region, std::uint64_t token) = 0;
   /// Complete when the peer's threads can see the data.
   [[nodiscard]] virtual bool write(int peer, std::span<const char> source, const fabric_region& region,
                                    remote_place destination, std::uint64_t token) = 0;

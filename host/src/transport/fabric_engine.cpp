@@ -19,9 +19,6 @@ using gin::operation_kind;
 using gin::signal_change;
 using gin::strength;
 
-std::uint32_t lower(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
-std::uint32_t upper(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
-
 bool has_message(const gin::descriptor_head& head) {
   return head.kind == operation_kind::put_value || head.change != signal_change::none;
 }
@@ -31,33 +28,50 @@ bool has_message(const gin::descriptor_head& head) {
 fabric_engine::fabric_engine(surroundings about, std::unique_ptr<fabric> reached)
     : about_(std::move(about)),
       fabric_(std::move(reached)),
+      piece_bytes_(std::min(most_piece, fabric_->largest_transfer())),
       secret_(random_value<fabric_secret>()),
       pieces_(static_cast<std::size_t>(most_bytes / most_piece) * 8),
       sends_(send_buffers),
-      receives_(receive_buffers) {
+      receives_(receive_buffers),
+      send_memory_(fabric_->add_buffers(std::as_writable_bytes(std::span(sends_)))),
+      receive_memory_(fabric_->add_buffers(std::as_writable_bytes(std::span(receives_)))),
+      copies_(std::move(about_.staged.copies)) {
   for (std::size_t i = pieces_.size(); i > 0; --i) free_pieces_.push_back(i - 1);
   for (std::size_t i = sends_.size(); i > 0; --i) free_sends_.push_back(i - 1);
   for (std::size_t i = 0; i < receives_.size(); ++i) {
-    if (!fabric_->receive(bytes_of(receives_[i]), make_token(token_kind::received, i))) {
-      throw system_error(fabric_->name() + " takes no " + std::to_string(receives_.size()) + " buffers for messages");
+    if (!fabric_->receive(bytes_of(receives_[i]), *receive_memory_, make_token(token_kind::received, i))) {
+      throw system_error(fabric_->name() + " takes " + std::to_string(i) + " buffers for messages and not " +
+                         std::to_string(receives_.size()) + "; set DEVCOMM_GIN_PROVIDER to another provider");
     }
   }
 }
 
-fabric_engine::~fabric_engine() {
-  // While the buffers are there.
+// While the buffers are there.
+fabric_engine::~fabric_engine() { close(); }
+
+void fabric_engine::close() {
   regions_.clear();
+  own_region_.reset();
+  landing_region_.reset();
+  send_memory_.reset();
+  receive_memory_.reset();
   fabric_.reset();
+  copies_.reset();
+  // None is under way any more that would keep a window.
+  landings_.clear();
+  for (link& each : links_) each.carrying.clear();
+  for (piece& each : pieces_) each.copy = {};
 }
 
 void fabric_engine::connect(const std::vector<card>& cards) {
   std::vector<fabric_address> addresses;
-  links_.resize(cards.size());
+  links_ = std::vector<link>(cards.size());
   for (std::size_t i = 0; i < cards.size(); ++i) {
     addresses.push_back(cards[i].address);
     links_[i].secret = cards[i].secret;
     links_[i].lanes.resize(about_.queues.size());
   }
+  if (copies_) divide_landing();
   fabric_->connect(addresses);
 }
 
@@ -65,6 +79,7 @@ bool fabric_engine::step() {
   if (!fabric_) return false;
   bool any = handle_completions();
   if (left_alone_) return false;
+  if (copies_ && handle_copies()) any = true;
   if (!failed_ && take_posted()) any = true;
   if (!failed_ && issue()) any = true;
   if (send_messages()) any = true;
@@ -75,7 +90,8 @@ bool fabric_engine::step() {
 bool fabric_engine::idle() const {
   if (!fabric_) return true;
   if (free_sends_.size() != sends_.size()) return false;
-  const auto owes = [](const link& each) { return each.owes || !each.answers.empty(); };
+  if (!landings_.empty()) return false;
+  const auto owes = [](const link& each) { return each.owes || !each.answers.empty() || !each.carrying.empty(); };
   if (std::any_of(links_.begin(), links_.end(), owes)) return false;
   return failed_ || is_done();
 }
@@ -90,16 +106,23 @@ void fabric_engine::say_farewell() {
     if (!each.met || each.has_left) continue;
     fabric_message last;
     last.kind = message_kind::leave;
-    last.sequence = each.expected;
+    last.sequence = each.expected - each.carrying.size();
     each.answers.push_back(last);
+    each.told_leave = true;
   }
+}
+
+bool fabric_engine::has_parted() const {
+  if (!fabric_) return true;
+  const auto knows = [](const link& each) { return !each.told_leave || each.has_left || each.heard_leave; };
+  return std::all_of(links_.begin(), links_.end(), knows);
 }
 
 bool fabric_engine::forget(std::uint32_t window) {
   const auto found = regions_.find(window);
   if (found == regions_.end()) return false;
   const auto uses = [&](const flight& each) {
-    return each.region == found->second.get() && (each.pending != 0 || !failed_);
+    return each.region == found->second.get() && (is_moving(each) || !failed_);
   };
   if (std::any_of(flights_.begin(), flights_.end(), uses)) return true;
   regions_.erase(found);
@@ -112,16 +135,15 @@ void fabric_engine::take_away(std::uint32_t window) {
   bool moves = false;
   for (const flight& each : flights_) {
     if (each.region != found->second.get()) continue;
-    fail(each, "this rank freed window " + std::to_string(window) + " meanwhile");
-    moves = moves || each.pending != 0;
+    fail(each, "this rank freed window " + std::to_string(window) + " meanwhile: flush before its owner is destroyed");
+    moves = moves || is_moving(each);
   }
   if (!moves) {
     regions_.erase(found);
     return;
   }
   // The fabric has the memory's address. Nothing but its end keeps it from there.
-  regions_.clear();
-  fabric_.reset();
+  close();
 }
 
 // What kernels post.
@@ -134,8 +156,11 @@ bool fabric_engine::take_posted() {
     const std::uint32_t context = (first_queue_ + i) % count;
     network_queue& queue = *about_.queues[context];
     for (int taken = 0; taken < 16 && flights_.size() < most_in_flight && queue.has_next() && !failed_; ++taken) {
-      flights_.push_back({context, queue.take(), {}, false, nullptr, nullptr, {}, 0, 0, clock::now()});
+      flights_.emplace_back();
+      flights_.back().context = context;
+      flights_.back().operation = queue.take();
       flights_.back().self = std::prev(flights_.end());
+      flights_.back().progressed = clock::now();
       begin(flights_.back());
       any = true;
     }
@@ -148,13 +173,20 @@ void fabric_engine::begin(flight& one) {
   const std::string why = why_impossible(one.operation, about_.queues[one.context]->layout());
   if (!why.empty()) return fail(one, why);
   if (head.kind == operation_kind::put_value) one.operation.what.bytes = head.value_bytes;
-  if (head.peer == static_cast<std::uint32_t>(about_.rank)) return do_here(one);
   link& to = link_to(one);
+  if (is_own(to) && !copies_) return do_here(one);
   if (to.has_left) return fail_because_it_left(one);
   to.lanes[one.context].push_back(&one);
   const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
   if (!moves) return arrived(one);
   const std::uint32_t window = upper(one.operation.what.windows);
+  if (is_own(to)) {
+    known_place here;
+    const own_memory found =
+        with_own(window, 0, 0, [&](const window_table::entry& memory) { here.bytes = memory.bytes; });
+    here.why = found.why;
+    return begin_to_move(one, here);
+  }
   const auto [place, is_new] = to.places.try_emplace(window);
   if (place->second.is_known) return begin_to_move(one, place->second);
   place->second.waiting.push_back(&one);
@@ -165,13 +197,14 @@ void fabric_engine::begin(flight& one) {
   to.outgoing.push_back({question, &one});
 }
 
-/// Everything earlier to this rank is done: so are the signals that may not overtake it.
+/// Where the host reaches all windows. Everything earlier to this rank is done: so are the signals that may not
+/// overtake it.
 void fabric_engine::do_here(flight& one) {
   const gin::descriptor& what = one.operation.what;
   const gin::descriptor_head& head = one.operation.head;
   network_queue& queue = *about_.queues[one.context];
   const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
-  if (head.kind != operation_kind::signal) {
+  if (head.kind != operation_kind::signal && head.kind != operation_kind::fence) {
     char* remote = nullptr;
     own_memory found = with_own(upper(what.windows), what.remote, what.bytes, [&](const window_table::entry& theirs) {
       remote = theirs.local + what.remote;
@@ -197,19 +230,27 @@ void fabric_engine::do_here(flight& one) {
 void fabric_engine::begin_to_move(flight& one, const known_place& at) {
   const gin::descriptor& what = one.operation.what;
   const std::string whose = "rank " + std::to_string(one.operation.head.peer);
-  if (at.why != refusal::none) return fail_at_window(one, whose, false, {at.why});
+  if (at.why != refusal::none) return fail_at_window(one, whose, false, {at.why, 0, at.code});
   if (what.remote > at.bytes || what.bytes > at.bytes - what.remote) {
     return fail_at_window(one, whose, false, {refusal::past_end, at.bytes});
   }
-  const own_memory found =
-      with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
-        if (what.bytes == 0) return;
-        one.region = &region_of(lower(what.windows), memory);
-        one.local = memory.local + what.local;
-      });
+  own_memory found;
+  try {
+    found = with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
+      if (what.bytes == 0) return;
+      one.is_staged = memory.on_device || is_own(link_to(one));
+      if (one.is_staged) return;
+      one.region = &region_of(lower(what.windows), memory);
+      one.local = memory.local + what.local;
+    });
+  } catch (const registration_error& problem) {
+    return fail(one, problem.what());
+  }
   if (found.why != refusal::none) return fail_at_window(one, "this rank", true, found);
+  one.lands = at.lands;
   one.remote = {at.place.key, at.place.address + what.remote};
   one.progressed = clock::now();
+  one.out = 0;
   if (what.bytes == 0) return arrived(one);
   link_to(one).movers.push_back(&one);
 }
@@ -219,6 +260,10 @@ void fabric_engine::fail_at_window(const flight& one, const std::string& whose, 
   const gin::descriptor& what = one.operation.what;
   const std::uint32_t window = is_local ? lower(what.windows) : upper(what.windows);
   if (found.why == refusal::no_window) return fail(one, text_of_missing_window(whose, window));
+  if (found.why == refusal::not_registered) {
+    return fail(one, whose + " cannot register window " + std::to_string(window) + " with " + fabric_->name() + ": " +
+                         fabric_->text_of(found.code) + "; see what it says on its standard error");
+  }
   fail(one, text_of_overrun(what.bytes, is_local ? what.local : what.remote,
                             "window " + std::to_string(window) + " of " + whose, found.bytes));
 }
@@ -286,44 +331,107 @@ const fabric_region& fabric_engine::region_of(std::uint32_t window, const window
 // What goes out.
 
 bool fabric_engine::issue() {
-  bool any = false;
-  const std::size_t count = links_.size();
-  if (count != 0) first_link_ = (first_link_ + 1) % count;
-  for (std::size_t i = 0; i < count && !failed_; ++i) {
-    if (issue(links_[(first_link_ + i) % count])) any = true;
+  bool any = give_ready();
+  // Peers take turns, by pieces. While there is no room for the piece whose turn it is, no other begins: else smaller
+  // ones would take the room whenever a little is free. Who waits for the fabric or for a peer's landing pieces is
+  // passed over, as nobody else has what it waits for.
+  for (std::size_t passed = 0; passed < links_.size() && !failed_;) {
+    link& to = links_[first_link_];
+    const bool waits = !to.ready.empty() || (!to.movers.empty() && to.movers.front()->lands && to.free_landing.empty());
+    const bool begins = !waits && !to.movers.empty();
+    if (begins) {
+      if (!has_room(to)) return any;
+      begin_piece(to);
+      if (!to.ready.empty()) static_cast<void>(give_to_fabric(to));
+    }
+    any = any || begins;
+    passed = begins ? 0 : passed + 1;
+    first_link_ = (first_link_ + 1) % links_.size();
   }
   return any;
 }
 
-bool fabric_engine::issue(link& to) {
+bool fabric_engine::give_ready() {
   bool any = false;
-  while (!to.movers.empty() && !failed_) {
-    flight& one = *to.movers.front();
-    const std::uint64_t bytes = std::min(most_piece, one.operation.what.bytes - one.issued);
-    if (free_pieces_.empty() || (bytes_in_flight_ != 0 && bytes_in_flight_ + bytes > most_bytes)) return any;
-    const std::size_t slot = free_pieces_.back();
-    const auto peer = static_cast<int>(one.operation.head.peer);
-    const remote_place there{one.remote.key, one.remote.address + one.issued};
-    const std::span<char> here(one.local + one.issued, bytes);
-    const std::uint64_t name = make_token(token_kind::moved, slot);
-    bool taken = false;
-    try {
-      taken = one.operation.head.kind == operation_kind::get ? fabric_->read(peer, here, *one.region, there, name)
-                                                             : fabric_->write(peer, here, *one.region, there, name);
-    } catch (const system_error& problem) {
-      fail(one, problem.what());
-    }
-    if (!taken) return any;
-    any = true;
-    free_pieces_.pop_back();
-    pieces_[slot] = {&one, bytes};
-    bytes_in_flight_ += bytes;
-    one.issued += bytes;
-    ++one.pending;
-    one.progressed = clock::now();
-    if (one.issued == one.operation.what.bytes) to.movers.pop_front();
+  for (std::size_t passed = 0; passed < links_.size() && !failed_;) {
+    link& to = links_[first_ready_];
+    const bool taken = !to.ready.empty() && give_to_fabric(to);
+    any = any || taken;
+    passed = taken ? 0 : passed + 1;
+    first_ready_ = (first_ready_ + 1) % links_.size();
   }
   return any;
+}
+
+std::uint64_t fabric_engine::bytes_of_next_piece(const link& to) const {
+  const flight& one = *to.movers.front();
+  std::uint64_t bytes = std::min(piece_bytes_, one.operation.what.bytes - one.issued);
+  if (one.is_staged) bytes = std::min<std::uint64_t>(bytes, own_pieces_->piece_bytes());
+  if (one.lands) bytes = std::min<std::uint64_t>(bytes, to.landing_bytes);
+  return bytes;
+}
+
+bool fabric_engine::has_room(const link& to) const {
+  if (free_pieces_.empty() || (to.movers.front()->is_staged && !own_pieces_->has_free())) return false;
+  return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes_of_next_piece(to) <= most_bytes;
+}
+
+void fabric_engine::begin_piece(link& to) {
+  flight& one = *to.movers.front();
+  const bool gets = one.operation.head.kind == operation_kind::get;
+  const std::size_t number = free_pieces_.back();
+  const std::uint64_t bytes = bytes_of_next_piece(to);
+  free_pieces_.pop_back();
+  piece& next = pieces_[number] = {};
+  next.of = &one;
+  next.bytes = bytes;
+  next.offset = one.issued;
+  next.serial = ++serials_;
+  if (one.is_staged) next.own = own_pieces_->take();
+  if (one.lands) {
+    next.landing = to.free_landing.back();
+    to.free_landing.pop_back();
+    to.landing_users[*next.landing] = number;
+  }
+  bytes_in_flight_ += bytes;
+  one.issued += bytes;
+  ++one.pending;
+  one.progressed = clock::now();
+  if (one.issued == one.operation.what.bytes) to.movers.pop_front();
+
+  if (one.is_staged && (!gets || is_own(to))) {
+    begin_copy(number, piece_stage::reading);
+  } else if (gets && one.lands) {
+    tell(number, message_kind::lift);
+  } else {
+    to.ready.push_back(number);
+  }
+}
+
+bool fabric_engine::give_to_fabric(link& to) {
+  const std::size_t number = to.ready.front();
+  piece& next = pieces_[number];
+  flight& one = *next.of;
+  const auto peer = static_cast<int>(one.operation.head.peer);
+  const remote_place there =
+      next.landing ? remote_place{to.landing.key, to.landing.address + std::uint64_t{*next.landing} * to.landing_bytes}
+                   : remote_place{one.remote.key, one.remote.address + next.offset};
+  const std::span<char> here(next.own ? own_pieces_->at(*next.own) : one.local + next.offset, next.bytes);
+  const fabric_region& region = next.own ? *own_region_ : *one.region;
+  const std::uint64_t name = make_token(token_kind::moved, number);
+  try {
+    const bool taken = one.operation.head.kind == operation_kind::get ? fabric_->read(peer, here, region, there, name)
+                                                                      : fabric_->write(peer, here, region, there, name);
+    if (!taken) return false;
+  } catch (const system_error& problem) {
+    fail_in_fabric(one, problem.what());
+    return false;
+  }
+  to.ready.pop_front();
+  next.at = piece_stage::moving;
+  one.progressed = clock::now();
+  ++one.out;
+  return true;
 }
 
 bool fabric_engine::send_messages() {
@@ -336,7 +444,17 @@ bool fabric_engine::send_messages() {
 
 bool fabric_engine::send_messages(int peer, link& to) {
   bool any = false;
-  if (to.has_left) return any;
+  if (is_own(to)) {
+    for (; !failed_ && !to.outgoing.empty(); to.outgoing.pop_front(), any = true) {
+      fabric_message& change = to.outgoing.front().message;
+      if (to.unacknowledged.size() == most_unacknowledged) return any;
+      change.sequence = to.next++;
+      change.sender = static_cast<std::uint32_t>(peer);
+      to.unacknowledged.push_back(to.outgoing.front().of);
+      static_cast<void>(carry_out_next(to, change));
+    }
+    return any;
+  }
   if (to.again != clock::time_point{}) {
     if (clock::now() < to.again) return any;
     to.again = {};
@@ -344,7 +462,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
   if (to.owes && !to.acknowledging) {
     fabric_message done;
     done.kind = message_kind::acknowledge;
-    done.sequence = to.expected;
+    done.sequence = to.expected - to.carrying.size();
     to.acknowledging = true;
     if (!send(peer, done, nullptr)) {
       to.acknowledging = false;
@@ -358,16 +476,21 @@ bool fabric_engine::send_messages(int peer, link& to) {
     to.answers.pop_front();
     any = true;
   }
-  while (!failed_ && !to.outgoing.empty()) {
+  while (!failed_ && !to.has_left && !to.outgoing.empty()) {
     posted_message& next = to.outgoing.front();
     const bool changes = next.message.kind == message_kind::change;
     if (changes && to.unacknowledged.size() == most_unacknowledged) return any;
-    next.message.sequence = changes ? to.next : 0;
+    if (changes) next.message.sequence = to.next;
     if (!send(peer, next.message, next.of)) return any;
+    next.of->progressed = clock::now();
+    ++next.of->out;
     if (changes) {
       ++to.next;
       to.unacknowledged.push_back(next.of);
-      next.of->progressed = clock::now();
+    } else if (next.message.kind == message_kind::ask_for_place) {
+      to.places[next.message.window].is_asked = true;
+    } else {
+      pieces_[to.landing_users[next.message.slot]].is_sent = true;
     }
     to.outgoing.pop_front();
     any = true;
@@ -384,14 +507,15 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
   sent.message.secret = links_[static_cast<std::size_t>(peer)].secret;
   sent.message.sender = static_cast<std::uint32_t>(about_.rank);
   try {
-    if (!fabric_->send(peer, bytes_of(sent.message), make_token(token_kind::sent, slot))) return false;
+    if (!fabric_->send(peer, bytes_of(sent.message), *send_memory_, make_token(token_kind::sent, slot))) return false;
     free_sends_.pop_back();
   } catch (const system_error& problem) {
-    if (of == nullptr) {  // it is owed to the peer all the same
+    if (message.kind == message_kind::heard_leave) return true;  // which the peer does not wait for much longer
+    if (of == nullptr) {                                         // it is owed to the peer all the same
       links_[static_cast<std::size_t>(peer)].again = clock::now() + std::chrono::milliseconds(10);
       return false;
     }
-    fail(*of, problem.what());
+    fail_in_fabric(*of, problem.what());
   }
   return true;
 }
@@ -404,14 +528,35 @@ void fabric_engine::check_limits() {
   checked_ = now;
   if (stood_still) {  // this rank itself, a stopped process perhaps: peers' answers may wait in the fabric
     for (link& each : links_) each.heard = now;
+    for (flight& each : flights_) each.progressed = now;
     return;
   }
+  const std::chrono::milliseconds alone = about_.limit + about_.limit / 2;
   for (const flight& each : flights_) {
-    if (now - std::max(each.progressed, links_[each.operation.head.peer].heard) <= about_.limit) continue;
-    return fail(each, "rank " + std::to_string(each.operation.head.peer) + " has not answered for " +
-                          std::to_string(about_.limit.count()) +
-                          " ms, half of the kernel timeout: see what that rank says, or allow more by DEVCOMM_TIMEOUT");
+    const link& to = link_to(each);
+    const bool silent = now - std::max(each.progressed, to.heard) > about_.limit;
+    const bool lost = each.out != 0 && now - each.progressed > alone;
+    if (!silent && !lost) continue;
+    const auto copies = [&](std::size_t number) { return pieces_[number].of == &each; };
+    const std::string advice = " of the kernel timeout: see what that rank says, or allow more by DEVCOMM_TIMEOUT";
+    const std::string peer = "rank " + std::to_string(each.operation.head.peer);
+    if (is_own(to) || (each.out == 0 && std::any_of(copying_.begin(), copying_.end(), copies))) {
+      return fail(each, "copies of this rank's device have not brought it on for " +
+                            std::to_string(about_.limit.count()) +
+                            " ms, half of the kernel timeout: see what else runs on that device, or allow more by "
+                            "DEVCOMM_TIMEOUT");
+    }
+    if (silent) {
+      return fail(each, peer + " has not answered for " + std::to_string(about_.limit.count()) + " ms, half" + advice);
+    }
+    return fail(each, peer + " has answered others, but not this one for " + std::to_string(alone.count()) +
+                          " ms, three quarters" + advice);
   }
+}
+
+void fabric_engine::fail_in_fabric(const flight& one, const std::string& error) {
+  const std::string peer = "rank " + std::to_string(one.operation.head.peer);
+  fail(one, error + "; see what " + peer + " says, and whether the network between it and this host is up");
 }
 
 void fabric_engine::fail(const flight& one, const std::string& why) {

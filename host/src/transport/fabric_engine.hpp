@@ -9,17 +9,34 @@
 /// arrive. So no promise of a provider's about order is needed, but one about completion.
 ///
 /// *Completion.* An operation is complete when its data and its signal have had their effect on the peer: a put when
-/// its writes are complete, whatever goes by message when the peer has acknowledged it. Acknowledgements say how many
+/// its writes are complete, whatever goes by message when the peer has acknowledged it. So a fence has nothing to do:
+/// kernels wait until all operations up to it are complete. Acknowledgements say how many
 /// messages have been carried out; at most `most_unacknowledged` are on the way to one peer.
+///
+/// *Memory that the fabric does not reach.* Payload passes through pieces of pinned host memory, and copies of the
+/// device bring it from window to piece and from piece to window. Of a put: a copy to a piece of this rank's; a write
+/// to a landing piece of the peer's; the message `land`, upon which the peer's engine copies it to the window; its
+/// answer `landed`. Only then is that part of the data there. Of a get: the message `lift`, upon which the peer copies
+/// to a landing piece; its answer; a read; a copy to the window. A peer's landing pieces are divided among the ranks in
+/// advance, and a rank alone uses its own. What of this is left out depends on which of the two windows the fabric
+/// reaches. A window is kept until no copy reaches it. What a rank does to itself goes the same way, without fabric.
 ///
 /// *Places.* The first operation on a peer's window asks the peer for its key, which it answers as long as it has the
 /// window.
+///
+/// *The end.* That the fabric has sent a message does not say that the peer has it. So a rank that ends tells the peers
+/// that it has met how many of their messages it has carried out, and stays until they have answered.
+///
+/// *Limits.* An operation that waits its turn fails when its peer has done nothing for `surroundings::limit`; one whose
+/// data or message is on its way, when nothing of it has come back for half as long again, whatever else the peer does.
+/// Each copy, transfer and answer of a piece brings its operation on.
 #pragma once
 
 #include "rank/window_table.hpp"
 #include "transport/fabric.hpp"
 #include "transport/fabric_message.hpp"
 #include "transport/queue.hpp"
+#include "transport/staging.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -30,6 +47,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +70,13 @@ class fabric_engine {
     /// Told of messages that are dropped.
     std::function<void(const std::string&)> report;
     std::chrono::milliseconds limit;  ///< for an operation, from its latest progress on
+    /// For windows that are `on_device`.
+    struct {
+      memory_port* memory = nullptr;
+      int device = 0;
+      backend_traits shape{};
+      std::unique_ptr<copy_engine> copies{};
+    } staged{};
   };
 
   fabric_engine(surroundings about, std::unique_ptr<fabric> reached);
@@ -71,6 +96,8 @@ class fabric_engine {
   [[nodiscard]] bool is_done() const;
   /// Tells the peers that it has met that this rank ends: what they post to it fails from here on.
   void say_farewell();
+  /// Those peers know.
+  [[nodiscard]] bool has_parted() const;
   /// An operation of this rank's could not be done.
   [[nodiscard]] bool failed() const { return failed_; }
   /// Whether the fabric uses the memory of `window` for this rank's operations. When it does not, it knows the window
@@ -87,34 +114,54 @@ class fabric_engine {
   static constexpr std::uint64_t most_unacknowledged = 64;              ///< messages to one peer
   static constexpr std::size_t receive_buffers = 256;
   static constexpr std::size_t send_buffers = 128;
+  static constexpr std::uint32_t least_landing_bytes = 1024;  ///< of a piece, however many ranks share the memory
 
  private:
   using clock = std::chrono::steady_clock;
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
   /// What became of a look at this rank's memory.
   struct own_memory {
     refusal why = refusal::no_window;
     std::uint64_t bytes = 0;  ///< of the window
+    int code = 0;             ///< of the fabric, which does not take it
   };
   struct flight {
-    std::uint32_t context;
-    posted_operation operation;
+    std::uint32_t context = 0;
+    posted_operation operation{};
     std::list<flight>::iterator self;
     bool data_is_there = false;  ///< nothing is left but its message
     char* local = nullptr;
     const fabric_region* region = nullptr;  ///< while data moves
     remote_place remote;
+    bool is_staged = false;     ///< this rank's window is reached by copies
+    bool lands = false;         ///< the peer's is
     std::uint64_t issued = 0;   ///< bytes
     std::uint32_t pending = 0;  ///< pieces
     clock::time_point progressed;
+    std::uint32_t out = 0;  ///< pieces, messages and questions that are with the fabric or the peer
   };
   /// Of a peer's window.
   struct known_place {
+    bool is_asked = false;  ///< the question was sent
     bool is_known = false;
     refusal why = refusal::none;
     remote_place place;
     std::uint64_t bytes = 0;
+    bool lands = false;
+    int code = 0;
     std::vector<flight*> waiting;
+  };
+  /// A copy between a window of this rank's and pinned memory.
+  struct window_copy {
+    own_memory found;
+    std::optional<std::uint64_t> number;  // none: it is done
+    window_table::hold memory;
+  };
+  /// A peer's change whose value may be on its way to the window.
+  struct carried_change {
+    fabric_message change;
+    window_copy value;
   };
   struct posted_message {
     fabric_message message;
@@ -132,17 +179,45 @@ class fabric_engine {
     std::deque<fabric_message> answers;             // places and refusals
     std::map<std::uint64_t, fabric_message> early;  // changes of the peer that came before earlier ones
     std::uint64_t expected = 0;                     // number of the next change of the peer
-    bool owes = false;                              // an acknowledgement
-    bool acknowledging = false;                     // one is on its way
-    clock::time_point heard;                        // when the peer last did something
-    clock::time_point again{};                      // when what could not be sent is tried again
-    bool met = false;                               // a message came from the peer or went to it
-    bool has_left = false;                          // the peer ended
-    bool refused = false;                           // a change of the peer: none is carried out any more
+    std::deque<carried_change> carrying;            // changes below that are not done
+    std::deque<std::size_t> ready;                  // pieces for the fabric
+    remote_place landing;                           // the peer's landing pieces for this rank
+    std::uint32_t landing_bytes = 0;                // of each
+    std::vector<std::size_t> landing_users;         // pieces of this rank's, by landing piece
+    std::vector<std::uint32_t> free_landing;
+    bool owes = false;           // an acknowledgement
+    bool acknowledging = false;  // one is on its way
+    clock::time_point heard;     // when the peer last did something
+    clock::time_point again{};   // when what could not be sent is tried again
+    bool met = false;            // a message came from the peer or went to it
+    bool has_left = false;       // the peer ended
+    bool told_leave = false;     // this rank ends
+    bool heard_leave = false;    // the peer knows, or cannot be told
+    bool refused = false;        // a change of the peer: none is carried out any more
+  };
+  enum class piece_stage : std::uint8_t {
+    reading,  ///< a copy brings it to this rank's piece
+    asked,    ///< one brings it to the peer's landing piece
+    ready,    ///< for the fabric
+    moving,   ///< the fabric moves it
+    told,     ///< a copy brings it from the peer's landing piece
+    writing,  ///< one brings it from this rank's piece
   };
   struct piece {
     flight* of = nullptr;
     std::uint64_t bytes = 0;
+    std::uint64_t offset = 0;  // in the operation's data
+    std::uint64_t serial = 0;
+    piece_stage at = piece_stage::ready;
+    bool is_sent = false;                  // of `asked` and `told`: the message was
+    std::optional<std::size_t> own;        // piece of pinned memory
+    std::optional<std::uint32_t> landing;  // piece of the peer's
+    window_copy copy{};
+  };
+  /// What a peer asked for: `land` or `lift`.
+  struct landing_work {
+    fabric_message asked;
+    window_copy copy;
   };
   struct sent_message {
     fabric_message message;
@@ -160,12 +235,20 @@ class fabric_engine {
   void handle_refusal(link& from, const fabric_message& message);
   void handle_place(link& from, const fabric_message& message);
   void handle_farewell(link& from, const fabric_message& message);
+  void handle_landing(link& from, const fabric_message& message);
+  void handle_landed(link& from, const fabric_message& message);
   /// Tells where this rank's window is.
   void answer(link& to, std::uint32_t window);
-  /// Carries out a peer's change; why not, where it does not.
-  [[nodiscard]] own_memory carry_out(const fabric_message& change);
-  /// The change that is next; whether it could be done.
+  /// Begins to carry out a peer's change; why not, where it does not.
+  [[nodiscard]] own_memory carry_out(link& from, const fabric_message& change);
+  /// The change that is next; whether it can be done.
   [[nodiscard]] bool carry_out_next(link& from, const fabric_message& change);
+  /// Those whose values have arrived, in order.
+  void finish_changes(link& from);
+  /// A peer that has ended waits for none.
+  static void send_answer(link& to, const fabric_message& answer) {
+    if (!to.has_left) to.answers.push_back(answer);
+  }
   void drop(const std::string& why);
 
   [[nodiscard]] bool take_posted();
@@ -184,17 +267,57 @@ class fabric_engine {
   void fail_at_window(const flight& one, const std::string& whose, bool is_local, const own_memory& found);
 
   [[nodiscard]] bool issue();
-  [[nodiscard]] bool issue(link& to);
+  /// Gives the fabric pieces that are ready. Peers take turns, by pieces.
+  [[nodiscard]] bool give_ready();
+  /// The first ready piece of a link; whether the fabric took it.
+  [[nodiscard]] bool give_to_fabric(link& to);
+  [[nodiscard]] std::uint64_t bytes_of_next_piece(const link& to) const;
+  /// For a next piece in what all peers share.
+  [[nodiscard]] bool has_room(const link& to) const;
+  /// The next piece of the first mover, for which there is room.
+  void begin_piece(link& to);
+  /// What follows for a piece that has come through its stage.
+  void advance(std::size_t piece);
+  void end(std::size_t piece);
+  /// Between this rank's window that the piece's operation names and its pinned memory.
+  void begin_copy(std::size_t piece, piece_stage stage);
+  void tell(std::size_t piece, message_kind kind);
+  /// The piece that a peer's answer, or a message to it, is about; none where it is about none.
+  [[nodiscard]] std::optional<std::size_t> piece_of(const link& to, const fabric_message& message) const;
+  [[nodiscard]] window_copy copy_window(std::uint32_t window, std::uint64_t offset, std::uint64_t bytes, char* pinned,
+                                        bool to_window);
+  [[nodiscard]] bool is_done(const window_copy& copy) const;
+  /// Looks what copies are done; whether any is, or is under way.
+  [[nodiscard]] bool handle_copies();
+  void divide_landing();
+  /// In landing memory, of piece `slot` of a peer.
+  [[nodiscard]] std::size_t landing_offset(std::size_t rank, std::uint32_t slot) const {
+    return (rank * landing_pieces_ + slot) * landing_bytes_;
+  }
+  [[nodiscard]] std::size_t rank_of(const link& one) const { return static_cast<std::size_t>(&one - links_.data()); }
+  /// Whether the fabric moves data between the operation's window on this rank and a peer.
+  [[nodiscard]] bool is_moving(const flight& one) const;
+  [[nodiscard]] bool is_own(const link& one) const { return &one == &links_[static_cast<std::size_t>(about_.rank)]; }
   [[nodiscard]] bool send_messages();
   [[nodiscard]] bool send_messages(int peer, link& to);
   [[nodiscard]] bool send(int peer, const fabric_message& message, flight* of);
   void check_limits();
   void fail(const flight& one, const std::string& why);
-  void fail_because_it_left(const flight& one) { fail(one, "that rank has destroyed its device communicator"); }
+  void fail_because_it_left(const flight& one) {
+    fail(one,
+         "that rank has destroyed its device communicator: let all ranks pass a barrier on the host between the last "
+         "operation and the end of a device communicator");
+  }
+  /// What the fabric says of an operation.
+  void fail_in_fabric(const flight& one, const std::string& error);
+  /// Nothing of this rank's memory is the fabric's from here on.
+  void close();
   [[nodiscard]] link& link_to(const flight& one) { return links_[one.operation.head.peer]; }
+  [[nodiscard]] const link& link_to(const flight& one) const { return links_[one.operation.head.peer]; }
 
   surroundings about_;
   std::unique_ptr<fabric> fabric_;
+  std::uint64_t piece_bytes_;  // of one write or read
   fabric_secret secret_;
   std::vector<link> links_;  // by rank
   std::list<flight> flights_;
@@ -204,8 +327,23 @@ class fabric_engine {
   std::vector<sent_message> sends_;
   std::vector<std::size_t> free_sends_;
   std::vector<fabric_message> receives_;
+  std::unique_ptr<fabric_region> send_memory_;
+  std::unique_ptr<fabric_region> receive_memory_;
+  // Of memory that the fabric does not reach. Copies come to an end before the memory that they use.
+  std::unique_ptr<staging> own_pieces_;  // null: there is none
+  std::unique_ptr<host_memory> landing_;
+  std::unique_ptr<host_memory> values_;  // of changes
+  std::unique_ptr<fabric_region> own_region_;
+  std::unique_ptr<fabric_region> landing_region_;
+  std::uint32_t landing_pieces_ = 0;  // of each peer
+  std::uint32_t landing_bytes_ = 0;   // of a piece
+  std::list<landing_work> landings_;
+  std::vector<std::size_t> copying_;  // pieces
+  std::unique_ptr<copy_engine> copies_;
+  std::uint64_t serials_ = 0;
   std::uint64_t bytes_in_flight_ = 0;
-  std::size_t first_link_ = 0;  // whose turn it is
+  std::size_t first_link_ = 0;   // whose turn it is to begin a piece
+  std::size_t first_ready_ = 0;  // to give one to the fabric
   std::uint32_t first_queue_ = 0;
   std::uint64_t dropped_ = 0;
   clock::time_point checked_{};

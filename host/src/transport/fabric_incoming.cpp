@@ -41,8 +41,9 @@ void fabric_engine::handle_received(std::size_t buffer, const fabric_completion&
     why = parse_message(received, secret_, static_cast<std::uint32_t>(about_.rank),
                         static_cast<std::uint32_t>(links_.size()), message);
   }
-  if (!fabric_->receive(bytes_of(receives_[buffer]), make_token(token_kind::received, buffer))) {
-    throw system_error(fabric_->name() + " does not take a buffer back that it filled");
+  if (!fabric_->receive(bytes_of(receives_[buffer]), *receive_memory_, make_token(token_kind::received, buffer))) {
+    throw system_error(fabric_->name() +
+                       " does not take a buffer back that it filled; set DEVCOMM_GIN_PROVIDER to another provider");
   }
   if (why.empty()) {
     handle(message);
@@ -69,6 +70,10 @@ void fabric_engine::handle(const fabric_message& message) {
     case message_kind::ask_for_place: return answer(from, message.window);
     case message_kind::place: return handle_place(from, message);
     case message_kind::leave: return handle_farewell(from, message);
+    case message_kind::heard_leave: from.heard_leave = from.told_leave; return;
+    case message_kind::land:
+    case message_kind::lift: return handle_landing(from, message);
+    case message_kind::landed: return handle_landed(from, message);
   }
 }
 
@@ -78,7 +83,9 @@ void fabric_engine::handle_change(const fabric_message& message) {
     drop("message " + std::to_string(message.sequence) + " of rank " + std::to_string(message.sender) + what);
   };
   if (message.sequence < from.expected || from.early.contains(message.sequence)) return told(" came before");
-  if (message.sequence - from.expected >= most_unacknowledged) return told(" is far ahead of what it may send");
+  // Values of changes that are under way lie in places that are used again once these are acknowledged.
+  const std::uint64_t done = from.expected - from.carrying.size();
+  if (message.sequence - done >= most_unacknowledged) return told(" is far ahead of what it may send");
   if (from.refused) return;
   if (message.sequence != from.expected) {
     from.early.emplace(message.sequence, message);
@@ -92,38 +99,63 @@ void fabric_engine::handle_change(const fabric_message& message) {
 }
 
 bool fabric_engine::carry_out_next(link& from, const fabric_message& change) {
-  const own_memory found = carry_out(change);
+  const own_memory found = carry_out(from, change);
   if (found.why == refusal::none) {
     ++from.expected;
-    from.owes = true;
+    finish_changes(from);
     return true;
   }
   fabric_message no;
   no.kind = message_kind::refuse;
+  no.sender = change.sender;
   no.sequence = change.sequence;
   no.why = found.why;
   no.bytes = found.bytes;
-  from.answers.push_back(no);
   from.refused = true;
+  if (is_own(from)) {
+    handle_refusal(from, no);
+  } else {
+    send_answer(from, no);
+  }
   return false;
 }
 
-fabric_engine::own_memory fabric_engine::carry_out(const fabric_message& change) {
+fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_message& change) {
   if (change.context >= about_.queues.size()) return {refusal::no_signal};
-  network_queue& queue = *about_.queues[change.context];
-  if (change.signal_change != signal_change::none && change.signal >= queue.layout().signals) {
-    return {refusal::no_signal};
-  }
+  const gin::queue_layout& layout = about_.queues[change.context]->layout();
+  if (change.signal_change != signal_change::none && change.signal >= layout.signals) return {refusal::no_signal};
+  carried_change next{change, {{refusal::none}, {}, {}}};
   if (change.value_bytes != 0) {
-    const own_memory found = with_own(change.window, change.offset, change.value_bytes, [&](const auto& memory) {
-      std::memcpy(memory.local + change.offset, &change.value, change.value_bytes);
-    });
-    if (found.why != refusal::none) return found;
+    std::uint64_t value = change.value;
+    char* pinned = reinterpret_cast<char*>(&value);
+    if (values_) {
+      const std::size_t place = change.sender * most_unacknowledged + change.sequence % most_unacknowledged;
+      pinned = static_cast<char*>(values_->data()) + place * sizeof value;
+      std::memcpy(pinned, &value, sizeof value);
+    }
+    next.value = copy_window(change.window, change.offset, change.value_bytes, pinned, true);
+    if (next.value.found.why != refusal::none) return next.value.found;
   }
-  const std::uint32_t word = queue.layout().signal(change.signal);
-  if (change.signal_change == signal_change::add) queue.add(word, change.signal_value);
-  if (change.signal_change == signal_change::set) queue.set(word, change.signal_value);
+  from.carrying.push_back(std::move(next));
   return {refusal::none};
+}
+
+void fabric_engine::finish_changes(link& from) {
+  while (!from.carrying.empty() && is_done(from.carrying.front().value)) {
+    const fabric_message change = from.carrying.front().change;
+    from.carrying.pop_front();
+    network_queue& queue = *about_.queues[change.context];
+    const std::uint32_t word = queue.layout().signal(change.signal);
+    if (change.signal_change == signal_change::add) queue.add(word, change.signal_value);
+    if (change.signal_change == signal_change::set) queue.set(word, change.signal_value);
+    if (!is_own(from)) {
+      from.owes = !from.has_left;
+      continue;
+    }
+    flight* const done = from.unacknowledged.front();
+    from.unacknowledged.pop_front();
+    complete(*done);
+  }
 }
 
 void fabric_engine::handle_acknowledgement(link& from, const fabric_message& message) {
@@ -146,34 +178,65 @@ void fabric_engine::handle_refusal(link& from, const fabric_message& message) {
   }
   const flight& one = *from.unacknowledged[message.sequence - oldest];
   const std::string whose = "rank " + std::to_string(message.sender);
-  if (message.why == refusal::no_signal) return fail(one, whose + " has no such context or signal");
-  fail_at_window(one, whose, false, {message.why, message.bytes});
+  if (message.why == refusal::no_signal) {
+    return fail(
+        one,
+        whose +
+            " has no such context or signal: create the device communicator of each rank with the same gin::contexts");
+  }
+  fail_at_window(one, whose, false, {message.why, message.bytes, message.code});
 }
 
 void fabric_engine::answer(link& to, std::uint32_t window) {
   fabric_message where;
   where.kind = message_kind::place;
   where.window = window;
-  const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
-    const fabric_region& region = region_of(window, memory);
-    where.key = region.key();
-    where.base = region.base();
-  });
-  where.why = found.why;
-  where.bytes = found.bytes;
-  to.answers.push_back(where);
+  try {
+    const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
+      if (memory.on_device) {
+        where.key = landing_region_->key();
+        where.base = landing_region_->base() + landing_offset(rank_of(to), 0);
+        where.pieces = landing_pieces_;
+        where.piece_bytes = landing_bytes_;
+        return;
+      }
+      const fabric_region& region = region_of(window, memory);
+      where.key = region.key();
+      where.base = region.base();
+    });
+    where.why = found.why;
+    where.bytes = found.bytes;
+  } catch (const registration_error& problem) {
+    where.why = refusal::not_registered;
+    where.code = problem.code();
+    about_.report("rank " + std::to_string(rank_of(to)) + " is refused window " + std::to_string(window) + ": " +
+                  problem.what());
+  }
+  send_answer(to, where);
 }
 
 void fabric_engine::handle_place(link& from, const fabric_message& message) {
   const auto asked = from.places.find(message.window);
-  if (asked == from.places.end() || asked->second.is_known) {
+  if (asked == from.places.end() || !asked->second.is_asked || asked->second.is_known) {
     return drop("rank " + std::to_string(message.sender) + " tells where a window is, and was not asked");
   }
   known_place& place = asked->second;
+  place.lands = message.pieces != 0;
+  if (place.lands && from.landing_users.empty()) {
+    constexpr std::uint32_t most_pieces = 1 << 16;
+    if (message.pieces > most_pieces || message.piece_bytes == 0) {
+      return drop("rank " + std::to_string(message.sender) + " tells of landing pieces that make no sense");
+    }
+    from.landing = {message.key, message.base};
+    from.landing_bytes = message.piece_bytes;
+    from.landing_users.assign(message.pieces, none);
+    for (std::uint32_t i = message.pieces; i > 0; --i) from.free_landing.push_back(i - 1);
+  }
   place.is_known = true;
   place.why = message.why;
   place.place = {message.key, message.base};
   place.bytes = message.bytes;
+  place.code = message.code;
   for (flight* const each : std::exchange(place.waiting, {})) {
     if (!failed_) begin_to_move(*each, place);
   }
@@ -182,8 +245,14 @@ void fabric_engine::handle_place(link& from, const fabric_message& message) {
 void fabric_engine::handle_farewell(link& from, const fabric_message& message) {
   handle_acknowledgement(from, message);  // which may come later than this
   from.has_left = true;
-  from.owes = false;  // it waits for nothing any more
-  from.answers.clear();
+  from.owes = false;  // it waits for nothing any more but that this is heard
+  from.again = {};
+  std::erase_if(from.answers, [](const fabric_message& each) { return each.kind != message_kind::leave; });
+  if (!from.told_leave) {
+    fabric_message heard;
+    heard.kind = message_kind::heard_leave;
+    from.answers.push_back(heard);
+  }
   const auto to_it = [&](const flight& each) { return each.operation.head.peer == message.sender; };
   const auto open = std::find_if(flights_.begin(), flights_.end(), to_it);
   if (open != flights_.end()) fail_because_it_left(*open);
@@ -198,6 +267,7 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   if (error.empty()) return;
   if (sent.of == nullptr) {
     // A peer that has left needs no answer, and one that is gone ends its own operations; another one waits for it.
+    if (sent.message.kind == message_kind::leave) to.heard_leave = true;  // whoever may have
     if (to.has_left || sent.message.kind == message_kind::leave) return;
     to.again = clock::now() + std::chrono::milliseconds(10);
     if (acknowledges) {
@@ -208,23 +278,22 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
     return;
   }
   // What the fabric does not know may have been done all the same.
-  const bool open = sent.message.kind == message_kind::ask_for_place
-                        ? !to.places[sent.message.window].is_known
-                        : sent.message.sequence >= to.next - to.unacknowledged.size();
-  if (open) fail(*sent.of, error);
+  bool open = false;
+  switch (sent.message.kind) {
+    case message_kind::ask_for_place: open = !to.places[sent.message.window].is_known; break;
+    case message_kind::land:
+    case message_kind::lift: open = piece_of(to, sent.message).has_value(); break;
+    default: open = sent.message.sequence >= to.next - to.unacknowledged.size();
+  }
+  if (open) fail_in_fabric(*sent.of, error);
 }
 
 void fabric_engine::handle_moved(std::size_t slot, const std::string& error) {
   flight& one = *pieces_[slot].of;
-  bytes_in_flight_ -= pieces_[slot].bytes;
-  free_pieces_.push_back(slot);
-  --one.pending;
   link_to(one).heard = clock::now();
-  if (failed_) return;
-  if (!error.empty()) return fail(one, error);
-  if (one.pending != 0 || one.issued != one.operation.what.bytes) return;
-  one.region = nullptr;
-  arrived(one);
+  if (!error.empty()) fail_in_fabric(one, error);
+  --one.out;
+  advance(slot);
 }
 
 }  // namespace devcomm::host::detail

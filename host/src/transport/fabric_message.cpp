@@ -10,17 +10,20 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
     return "it has " + std::to_string(bytes.size()) + " bytes instead of " + std::to_string(sizeof message);
   }
   std::memcpy(static_cast<void*>(&message), bytes.data(), sizeof message);
-  if (message.format != fabric_message::this_format) return "it is no message of this version of devcomm";
+  if (message.format != fabric_message::this_format) {
+    return "it is no message of this version of devcomm: start all ranks with the same version";
+  }
   // All of it is compared, so that the time it takes tells nothing.
   if (((message.secret[0] ^ own[0]) | (message.secret[1] ^ own[1])) != 0) {
-    return "its sender does not know the secret of this device communicator";
+    return "its sender does not know the secret of this device communicator: it may be a stranger, so keep the network "
+           "between hosts private";
   }
   if (message.sender >= ranks || message.sender == self) {
     return "it says that it comes from rank " + std::to_string(message.sender);
   }
   const auto kind = static_cast<std::uint32_t>(message.kind);
   if (kind < static_cast<std::uint32_t>(message_kind::change) ||
-      kind > static_cast<std::uint32_t>(message_kind::leave)) {
+      kind > static_cast<std::uint32_t>(message_kind::landed)) {
     return "its kind is " + std::to_string(kind);
   }
   if (message.value_bytes > sizeof message.value) {
@@ -29,7 +32,7 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
   if (static_cast<std::uint32_t>(message.signal_change) > static_cast<std::uint32_t>(gin::signal_change::set)) {
     return "it changes a signal in an unknown way";
   }
-  if (static_cast<std::uint32_t>(message.why) > static_cast<std::uint32_t>(refusal::no_signal)) {
+  if (static_cast<std::uint32_t>(message.why) > static_cast<std::uint32_t>(refusal::not_registered)) {
     return "it refuses for an unknown reason";
   }
   return {};

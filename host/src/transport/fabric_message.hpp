@@ -22,14 +22,18 @@ enum class message_kind : std::uint32_t {
   ask_for_place,  ///< where is `window`?
   place,          ///< there, or nowhere
   leave,          ///< the sender ends; all changes below `sequence` are done
+  heard_leave,    ///< the answer
+  land,           ///< bring what lies in landing piece `slot` to the window
+  lift,           ///< bring a part of the window to landing piece `slot`
+  landed,         ///< that is done, or cannot be done: `land` or `lift` `sequence`
 };
 
 /// Why a rank does not do what a peer wants.
-enum class refusal : std::uint32_t { none, no_window, past_end, no_signal };
+enum class refusal : std::uint32_t { none, no_window, past_end, no_signal, not_registered };
 
 /// All kinds have one format: the members that a kind does not name are zero.
 struct fabric_message {
-  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d01;  // "devcomm" and a version
+  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d03;  // "devcomm" and a version
 
   std::uint64_t format = this_format;
   fabric_secret secret{};  ///< the receiver's
@@ -43,18 +47,27 @@ struct fabric_message {
   std::uint32_t value_bytes = 0;  ///< 0: there is no value to write
   std::uint64_t signal_value = 0;
   std::uint64_t value = 0;
-  std::uint64_t offset = 0;  ///< of the value in the window
-  // change, ask_for_place, place
+  // change, land, lift
+  std::uint64_t offset = 0;  ///< in the window
+  // change, ask_for_place, place, land, lift
   std::uint32_t window = 0;
-  // refuse, place
+  // refuse, place, landed
   refusal why = refusal::none;
   // place
   std::uint64_t key = 0;
   std::uint64_t base = 0;
+  // refuse, place, landed: of the window; land, lift: to move
   std::uint64_t bytes = 0;
+  // place, of a window that the fabric does not reach: the landing pieces that the receiver may use
+  std::uint32_t pieces = 0;
+  std::uint32_t piece_bytes = 0;
+  // land, lift, landed
+  std::uint32_t slot = 0;
+  // place
+  std::int32_t code = 0;  ///< of `not_registered`: of the fabric's error
 };
 
-static_assert(sizeof(fabric_message) == 112, "all ranks must agree: change the version in this_format with it");
+static_assert(sizeof(fabric_message) == 128, "all ranks must agree: change the version in this_format with it");
 
 /// Fills `message` from bytes that anyone may have sent to rank `self` of `ranks`. Returns why they are to be dropped:
 /// nothing of a message with another secret is looked at. Empty for a good message.

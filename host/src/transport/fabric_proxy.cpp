@@ -3,6 +3,7 @@
 #include "transport/plain_words.hpp"
 #include "transport/queue.hpp"
 #include "util/deadline.hpp"
+#include "util/idle_pauses.hpp"
 #include "util/process_stamp.hpp"
 #include "util/quiet_thread.hpp"
 
@@ -33,33 +34,6 @@ std::vector<std::unique_ptr<network_queue>> make_queues(memory_port& memory, net
   return made;
 }
 
-/// How long a thread without work pauses. Nothing can wake it: kernels post by storing to memory. So it looks again and
-/// again, at first without a pause, and later with pauses as long as what one who posts then can bear.
-class rest {
- public:
-  void after(bool worked) {
-    constexpr std::chrono::microseconds spins(20);
-    constexpr std::chrono::milliseconds yields(1);
-    constexpr std::chrono::microseconds longest(50);
-    if (worked) {
-      since_ = {};
-      return;
-    }
-    const clock::time_point now = clock::now();
-    if (since_ == clock::time_point{}) since_ = now;
-    const auto idle = now - since_;
-    if (idle < spins) return;
-    if (idle < yields) {
-      ::sched_yield();
-      return;
-    }
-    std::this_thread::sleep_for(std::min<clock::duration>(idle / 100, longest));
-  }
-
- private:
-  clock::time_point since_{};
-};
-
 }  // namespace
 
 /// What the thread works on.
@@ -71,9 +45,16 @@ class fabric_proxy::worker final : public window_table::watcher {
       : devices_(devices),
         given_(std::move(given)),
         windows_(std::move(windows)),
+        fabric_name_(reached->name()),
         queues_(make_queues(devices, words_, given_.device, given_.asked)),
-        engine_({given_.rank, queues_, windows_, [this](const std::string& text) { fail(text); },
-                 [this](const std::string& text) { report(text); }, given_.limit},
+        engine_({given_.rank,
+                 queues_,
+                 windows_,
+                 [this](const std::string& text) { fail(text); },
+                 [this](const std::string& text) { report(text); },
+                 given_.limit,
+                 {&devices, given_.device, devices.traits(),
+                  given_.stages ? devices.open_copies_from_host(given_.device) : nullptr}},
                 std::move(reached)) {}
 
   [[nodiscard]] fabric_engine& engine() { return engine_; }
@@ -87,9 +68,9 @@ class fabric_proxy::worker final : public window_table::watcher {
   }
   /// From here on it belongs to the thread alone.
   void leave_alone() noexcept {
-    report("the network's thread does not come back from the fabric; it and what it uses are left to themselves");
-    is_left_alone_ = true;
-    engine_.leave_alone();
+    report("the network's thread does not come back from " + fabric_name_ +
+           "; it and what it uses are left to themselves until the process ends");
+    part_with_thread();
   }
 
   void begin() noexcept {
@@ -102,6 +83,11 @@ class fabric_proxy::worker final : public window_table::watcher {
   void run() noexcept;
   /// Does what there is to do now; whether there was anything. Sets `over` when nothing will come any more.
   [[nodiscard]] bool step(bool& over);
+  /// When it comes back, it does nothing more for the rank.
+  void part_with_thread() noexcept {
+    is_left_alone_ = true;
+    engine_.leave_alone();
+  }
   void fail(const std::string& text) const {
     if (!is_left_alone_) given_.fail(text);
   }
@@ -112,6 +98,7 @@ class fabric_proxy::worker final : public window_table::watcher {
   network_port& devices_;
   const settings given_;
   std::shared_ptr<window_table> windows_;
+  const std::string fabric_name_;
   plain_words words_;
   std::vector<std::unique_ptr<network_queue>> queues_;
   std::mutex mutex_;  // guards the engine once the thread runs
@@ -130,7 +117,7 @@ void fabric_proxy::worker::run() noexcept {
   ::prctl(PR_SET_NAME, "devcomm-network");
   ::prctl(PR_SET_TIMERSLACK, nanoseconds);
   try {
-    rest pauses;
+    idle_pauses pauses;
     for (bool over = false; !over;) {
       pauses.after(step(over));
       while (visitors_.load(std::memory_order_relaxed) != 0) ::sched_yield();
@@ -164,24 +151,36 @@ bool fabric_proxy::worker::step(bool& over) {
     leaving_ = now;
     return true;
   }
-  // From here on only to peers who may be gone.
-  over = said_farewell_ && (engine_.idle() || now - leaving_ > farewell);
+  // From here on only to peers who may be gone, as they surely are when this rank's waits have ended.
+  const bool parted = engine_.idle() && (engine_.has_parted() || given_.ended());
+  over = said_farewell_ && (parted || now - leaving_ > farewell);
   return any;
 }
 
 void fabric_proxy::worker::removed(std::uint32_t window) noexcept {
   if (!made_in_.here()) return;  // a forked child has no thread, and its mutex may be locked for ever
-  const deadline limit(std::chrono::seconds(2));
+  constexpr std::chrono::seconds patience(2);
+  const deadline limit(patience);
+  // A provider that registers much memory is away for long.
+  const std::chrono::milliseconds longest = std::max<std::chrono::milliseconds>(patience, given_.limit);
+  clock::time_point came_back = clock::now();
   for (bool in_use = true; in_use; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
     ++visitors_;
+    const clock::time_point now = clock::now();
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+      came_back = now;
       in_use = engine_.forget(window);
       if (in_use && limit.passed()) {
         engine_.take_away(window);
         in_use = false;
       }
-    } else if (limit.passed() && given_.ended()) {
-      in_use = false;  // the thread is stuck in the fabric
+    } else if (now - came_back > (given_.ended() ? patience : longest)) {
+      // The thread is stuck in the fabric.
+      fail("rank " + std::to_string(given_.rank) + ": window " + std::to_string(window) + " is freed, and " +
+           fabric_name_ + " has not come back from a call for " + std::to_string(longest.count()) +
+           " ms: its device communicator is given up; destroy it, or set DEVCOMM_GIN_PROVIDER to another provider");
+      part_with_thread();
+      in_use = false;
     }
     --visitors_;
   }

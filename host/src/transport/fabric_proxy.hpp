@@ -28,6 +28,7 @@ class fabric_proxy final : public network_proxy {
     network_request asked;
     std::chrono::milliseconds limit;               ///< for an operation, from its latest progress on
     std::function<void(const std::string&)> fail;  ///< as that of `fabric_engine`
+    bool stages;                                   ///< whether there are windows that fabrics do not reach
     std::function<bool()> ended;  ///< whether the kernels' waits have ended: nobody waits for what is left
   };
 

@@ -3,6 +3,7 @@
 #include <devcomm/host/error.hpp>
 
 #include "transport/libfabric_calls.hpp"
+#include "transport/libfabric_choice.hpp"
 #include "util/random.hpp"
 
 #include <rdma/fabric.h>
@@ -17,7 +18,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -46,10 +46,11 @@ void* context_of(std::uint64_t token) { return reinterpret_cast<void*>(static_ca
 
 class region final : public fabric_region {
  public:
+  /// Without `memory`, a provider needs no registration of it.
   region(owned<fid_mr> memory, std::uint64_t base) : memory_(std::move(memory)), base_(base) {}
   [[nodiscard]] std::uint64_t key() const override { return ::fi_mr_key(memory_.get()); }
   [[nodiscard]] std::uint64_t base() const override { return base_; }
-  [[nodiscard]] void* descriptor() const { return ::fi_mr_desc(memory_.get()); }
+  [[nodiscard]] void* descriptor() const { return memory_ ? ::fi_mr_desc(memory_.get()) : nullptr; }
 
  private:
   owned<fid_mr> memory_;
@@ -62,6 +63,7 @@ class endpoint final : public fabric {
  public:
   endpoint(const std::string& provider, const std::string& node, std::size_t peers) : provider_(provider) {
     info_ = find(node);
+    rules_ = memory_rules_of(*info_);
     require(calls_.fabric(info_->fabric_attr, out(fabric_), nullptr), "fi_fabric");
     require(::fi_domain(fabric_.get(), info_.get(), out(domain_), nullptr), "fi_domain");
     fi_av_attr addresses{};
@@ -93,43 +95,49 @@ class endpoint final : public fabric {
       fi_addr_t number = FI_ADDR_UNSPEC;
       const int inserted = ::fi_av_insert(peers_.get(), each.name.data(), 1, &number, 0, nullptr);
       if (inserted != 1) {
-        throw system_error(name() + " does not take the address of rank " + std::to_string(numbers_.size()));
+        throw system_error("fi_av_insert of " + name() + " does not take the address of rank " +
+                           std::to_string(numbers_.size()) + (inserted < 0 ? ": " + calls_.text_of(inserted) : "") +
+                           "; let DEVCOMM_ADDRESS or DEVCOMM_INTERFACE name addresses of one network on all hosts");
       }
       numbers_.push_back(number);
     }
   }
 
   [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes) override {
-    fid_mr* made = nullptr;
     constexpr std::uint64_t access = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-    // Where providers take keys, strangers would have to guess 64 bits.
-    const auto key = random_value<std::uint64_t>();
-    const int code = ::fi_mr_reg(domain_.get(), base, bytes, access, 0, key, 0, &made, nullptr);
-    if (code != 0) {
-      throw system_error(name() + " cannot register " + std::to_string(bytes) +
-                         " bytes of a window: " + calls_.text_of(code));
-    }
-    const bool by_address = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
-    return std::make_unique<region>(owned<fid_mr>(made), by_address ? reinterpret_cast<std::uintptr_t>(base) : 0);
+    return std::make_unique<region>(registered(base, bytes, access, "memory for peers"),
+                                    rules_.peers_use_addresses ? reinterpret_cast<std::uintptr_t>(base) : 0);
   }
+  [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte> memory) override {
+    owned<fid_mr> made;
+    constexpr std::uint64_t access = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
+    if (rules_.registers_messages) made = registered(memory.data(), memory.size(), access, "buffers");
+    return std::make_unique<region>(std::move(made), 0);
+  }
+  [[nodiscard]] std::uint64_t largest_transfer() const override { return info_->ep_attr->max_msg_size; }
+  [[nodiscard]] std::string text_of(int code) const override { return calls_.text_of(code); }
 
-  [[nodiscard]] bool send(int peer, std::span<const std::byte> message, std::uint64_t token) override {
-    return taken(
-        ::fi_send(endpoint_.get(), message.data(), message.size(), nullptr, number_of(peer), context_of(token)));
+  [[nodiscard]] bool send(int peer, std::span<const std::byte> message, const fabric_region& region,
+                          std::uint64_t token) override {
+    return taken(::fi_send(endpoint_.get(), message.data(), message.size(), descriptor_of(region), number_of(peer),
+                           context_of(token)),
+                 "fi_send");
   }
-  [[nodiscard]] bool receive(std::span<std::byte> buffer, std::uint64_t token) override {
-    return taken(::fi_recv(endpoint_.get(), buffer.data(), buffer.size(), nullptr, FI_ADDR_UNSPEC, context_of(token)));
+  [[nodiscard]] bool receive(std::span<std::byte> buffer, const fabric_region& region, std::uint64_t token) override {
+    return taken(::fi_recv(endpoint_.get(), buffer.data(), buffer.size(), descriptor_of(region), FI_ADDR_UNSPEC,
+                           context_of(token)),
+                 "fi_recv");
   }
   [[nodiscard]] bool write(int peer, std::span<const char> source, const fabric_region& region,
                            remote_place destination, std::uint64_t token) override {
     const transfer one(const_cast<char*>(source.data()), source.size(), region, destination, number_of(peer), token);
-    return taken(::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+    return taken(::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE), "fi_writemsg");
   }
   [[nodiscard]] bool read(int peer, std::span<char> destination, const fabric_region& region, remote_place source,
                           std::uint64_t token) override {
     const transfer one(destination.data(), destination.size(), region, source, number_of(peer), token);
     // shm reads the peer's memory without a look at its key otherwise.
-    return taken(::fi_readmsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+    return taken(::fi_readmsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE), "fi_readmsg");
   }
 
   [[nodiscard]] std::size_t poll(std::span<fabric_completion> over) override {
@@ -140,7 +148,7 @@ class endpoint final : public fabric {
     if (got == -FI_EAVAIL) {
       return failed(over[0]) ? 1 : 0;
     }
-    if (got < 0) throw system_error("fi_cq_read failed: " + calls_.text_of(got));
+    if (got < 0) throw system_error("fi_cq_read of " + name() + " failed: " + calls_.text_of(got));
     const auto count = static_cast<std::size_t>(got);
     for (std::size_t i = 0; i < count; ++i) {
       over[i] = {reinterpret_cast<std::uintptr_t>(entries[i].op_context), entries[i].len, {}};
@@ -193,16 +201,8 @@ class endpoint final : public fabric {
   /// What the engine asks of a provider: messages, and writes that are complete when they have been delivered.
   [[nodiscard]] owned_info find(const std::string& node) const {
     const owned_info hints(calls_.dupinfo(nullptr));
-    if (!hints) throw system_error("fi_dupinfo is out of memory");
-    hints->caps = FI_MSG | FI_RMA;
-    hints->mode = 0;
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-    hints->domain_attr->threading = FI_THREAD_DOMAIN;
-    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
-    hints->domain_attr->av_type = FI_AV_TABLE;
-    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
-    hints->fabric_attr->prov_name = ::strdup(provider_.c_str());
+    if (!hints) throw system_error("fi_dupinfo of libfabric is out of memory");
+    ask_for_provider(*hints, provider_);
     fi_info* found = nullptr;
     const char* const at = node.empty() ? nullptr : node.c_str();
     const int code = calls_.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
@@ -213,6 +213,7 @@ class endpoint final : public fabric {
                           "); set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm; `fi_info -l` lists those "
                           "that are installed");
     }
+    if (const std::string why = why_unusable(*first, provider_); !why.empty()) throw not_supported(why);
     // What it says by itself, when not asked, is less.
     first->tx_attr->op_flags = 0;
     return first;
@@ -220,12 +221,28 @@ class endpoint final : public fabric {
 
   void require(long code, const char* call) const {
     if (code == 0) return;
-    throw system_error(std::string(call) + " of " + name() + " failed: " + calls_.text_of(code));
+    throw system_error(
+        std::string(call) + " of " + name() + " failed: " + calls_.text_of(code) +
+        "; set DEVCOMM_GIN_PROVIDER to another provider, or FI_LOG_LEVEL=warn to see what libfabric says");
   }
-  [[nodiscard]] bool taken(ssize_t code) const {
+  [[nodiscard]] bool taken(ssize_t code, const char* call) const {
     if (code == 0) return true;
     if (code == -FI_EAGAIN) return false;
-    throw system_error(name() + ": " + calls_.text_of(code));
+    throw system_error(std::string(call) + " of " + name() + ": " + calls_.text_of(code));
+  }
+
+  [[nodiscard]] owned<fid_mr> registered(void* base, std::size_t bytes, std::uint64_t access, const char* what) const {
+    fid_mr* made = nullptr;
+    // Where providers take keys, strangers would have to guess 64 bits.
+    const auto key = random_value<std::uint64_t>();
+    const int code = ::fi_mr_reg(domain_.get(), base, bytes, access, 0, key, 0, &made, nullptr);
+    if (code != 0) {
+      throw registration_error("fi_mr_reg of " + name() + " cannot register " + std::to_string(bytes) + " bytes of " +
+                                   what + ": " + calls_.text_of(code) +
+                                   "; allow more locked memory (ulimit -l), or free windows",
+                               code);
+    }
+    return owned<fid_mr>(made);
   }
   [[nodiscard]] fi_addr_t number_of(int peer) const { return numbers_[static_cast<std::size_t>(peer)]; }
 
@@ -234,14 +251,20 @@ class endpoint final : public fabric {
     fi_cq_err_entry entry{};
     const ssize_t got = ::fi_cq_readerr(queue_.get(), &entry, 0);
     if (got == -FI_EAGAIN) return false;
-    if (got < 0) throw system_error("fi_cq_readerr failed: " + calls_.text_of(got));
-    one = {reinterpret_cast<std::uintptr_t>(entry.op_context), entry.len, name() + ": " + calls_.text_of(entry.err)};
+    if (got < 0) throw system_error("fi_cq_readerr of " + name() + " failed: " + calls_.text_of(got));
+    const char* const what = (entry.flags & FI_READ) != 0    ? "a read"
+                             : (entry.flags & FI_WRITE) != 0 ? "a write"
+                             : (entry.flags & FI_RECV) != 0  ? "a message that came"
+                                                             : "a message";
+    one = {reinterpret_cast<std::uintptr_t>(entry.op_context), entry.len,
+           name() + " could not complete " + what + ": " + calls_.text_of(entry.err)};
     return true;
   }
 
   const libfabric_calls& calls_ = libfabric_library();
   const std::string provider_;
   owned_info info_;
+  memory_rules rules_;
   owned<fid_fabric> fabric_;
   owned<fid_domain> domain_;
   owned<fid_av> peers_;

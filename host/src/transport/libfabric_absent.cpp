@@ -1,4 +1,4 @@
-// In place of libfabric.cpp and libfabric_calls.cpp where libfabric's headers were not found.
+// In place of libfabric.cpp, libfabric_calls.cpp and libfabric_choice.cpp where libfabric's headers were not found.
 #include <devcomm/host/error.hpp>
 
 #include "rank/settings.hpp"

@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <rdma/fabric.h>
 
+#include <array>
+#include <climits>
 #include <cstdlib>
 
 namespace devcomm::host::detail {
@@ -12,10 +14,21 @@ namespace {
 
 constexpr const char* advice = "; install libfabric 1.17 or newer (Debian and Ubuntu: libfabric1)";
 
+/// Where the library was found, which may be another place than the one that was meant.
+std::string file_of(void* library) {
+  std::array<char, PATH_MAX> folder{};
+  if (::dlinfo(library, RTLD_DI_ORIGIN, folder.data()) != 0) return "libfabric.so.1";
+  return std::string(folder.data()) + "/libfabric.so.1";
+}
+
+std::string advice_about(void* library) {
+  return advice + std::string(", or take ") + file_of(library) + " out of the search path (LD_LIBRARY_PATH)";
+}
+
 template <class Function>
 void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
-  if (function == nullptr) throw not_supported(std::string("libfabric.so.1 lacks ") + name + advice);
+  if (function == nullptr) throw not_supported(file_of(library) + " lacks " + name + advice_about(library));
 }
 
 /// Never unloaded: providers keep threads and handlers.
@@ -35,8 +48,8 @@ libfabric_calls load() {
   find(library, "fi_version", found.version);
   const std::uint32_t version = found.version();
   if (FI_VERSION_LT(version, FI_VERSION(1, 17))) {
-    throw not_supported("libfabric.so.1 is version " + std::to_string(FI_MAJOR(version)) + "." +
-                        std::to_string(FI_MINOR(version)) + advice);
+    throw not_supported(file_of(library) + " is libfabric " + std::to_string(FI_MAJOR(version)) + "." +
+                        std::to_string(FI_MINOR(version)) + advice_about(library));
   }
   return found;
 }

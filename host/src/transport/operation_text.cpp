@@ -11,6 +11,7 @@ const char* name_of(operation_kind kind) {
     case operation_kind::put_value: return "put of a value";
     case operation_kind::get: return "get";
     case operation_kind::signal: return "signal";
+    case operation_kind::fence: return "fence";
   }
   return "unknown operation";
 }
@@ -27,11 +28,15 @@ std::string why_impossible(const posted_operation& operation, const gin::queue_l
   const gin::descriptor_head& head = operation.head;
   const auto signal = static_cast<std::uint32_t>(operation.what.actions);
   const auto counter = static_cast<std::uint32_t>(operation.what.actions >> 32);
-  if (head.peer >= layout.peers) return "there is no such rank";
-  if (head.change != gin::signal_change::none && signal >= layout.signals) {
-    return "there is no signal " + std::to_string(signal);
+  if (head.peer >= layout.peers) {
+    return "there is no such rank; the ranks are 0 to " + std::to_string(layout.peers - 1);
   }
-  if (head.counts && counter >= layout.counters) return "there is no counter " + std::to_string(counter);
+  if (head.change != gin::signal_change::none && signal >= layout.signals) {
+    return "there is no signal " + std::to_string(signal) + "; ask for more by gin::contexts";
+  }
+  if (head.counts && counter >= layout.counters) {
+    return "there is no counter " + std::to_string(counter) + "; ask for more by gin::contexts";
+  }
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@ class process_network {
  public:
   /// Where a rank is reached.
   struct endpoint {
+    int device;
     std::shared_ptr<const window_table> windows;
     std::vector<network_queue*> queues;  ///< of its contexts
   };
@@ -30,6 +32,13 @@ class process_network {
   void leave(int rank) noexcept {
     const std::lock_guard lock(mutex_);
     endpoints_.erase(rank);
+  }
+  /// Of the ranks that have joined.
+  [[nodiscard]] std::set<int> devices() {
+    const std::lock_guard lock(mutex_);
+    std::set<int> all;
+    for (const auto& [rank, reached] : endpoints_) all.insert(reached.device);
+    return all;
   }
   /// Calls `use` with the endpoint of `rank`, one caller at a time. False where there is none.
   template <class Use>

@@ -3,6 +3,7 @@
 #include "transport/operation_text.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -15,22 +16,24 @@ using gin::strength;
 
 bool moves_to_peer(operation_kind kind) { return kind == operation_kind::put || kind == operation_kind::put_value; }
 
-std::uint32_t lower(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
-std::uint32_t upper(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
-
 }  // namespace
 
 proxy::proxy(backend& devices, int device, int rank, const network_request& asked,
              std::shared_ptr<process_network> network, std::shared_ptr<const window_table> windows,
              std::function<void(const std::string&)> fail)
     : devices_(devices),
+      device_(device),
       rank_(rank),
       network_(std::move(network)),
       windows_(std::move(windows)),
-      fail_(std::move(fail)) {
+      fail_(std::move(fail)),
+      pieces_(devices, device, devices.traits()) {
+  process_network::endpoint reached{device, windows_, {}};
   for (std::uint32_t i = 0; i < asked.contexts; ++i) {
     queues_.push_back(std::make_unique<network_queue>(devices, devices, device, asked));
+    reached.queues.push_back(queues_.back().get());
   }
+  network_->join(rank_, std::move(reached));
 }
 
 proxy::~proxy() {
@@ -39,9 +42,7 @@ proxy::~proxy() {
 }
 
 void proxy::start() {
-  process_network::endpoint reached{windows_, {}};
-  for (const auto& queue : queues_) reached.queues.push_back(queue.get());
-  network_->join(rank_, std::move(reached));
+  for (const int device : network_->devices()) copies_.emplace(device, devices_.open_copies(device));
   running_ = devices_.accompany(rank_, [this](const choose_next& choose) { return step(choose); });
 }
 
@@ -52,14 +53,36 @@ void proxy::abandon() noexcept {
 }
 
 bool proxy::step(const choose_next& choose) noexcept {
-  if (failed_) return false;
   try {
-    return try_step(choose);
+    const bool copies = look_at_copies();
+    if (failed_) return copies;
+    return try_step(choose) || copies;
   } catch (const std::exception& problem) {
-    failed_ = true;
+    if (failed_.exchange(true)) {  // a device that has failed: no copy goes on
+      flights_.clear();
+      return false;
+    }
     fail_("rank " + std::to_string(rank_) + ": the network's proxy failed: " + problem.what());
-    return false;
+    return true;
   }
+}
+
+bool proxy::look_at_copies() {
+  for (const auto& [device, engine] : copies_) engine->poll();
+  bool any = false;
+  for (auto each = flights_.begin(); each != flights_.end();) {
+    const auto now = each++;
+    for (part& what : now->parts) {
+      if (what.copies != nullptr && !settle(*now, what)) any = true;
+    }
+    forget(now);
+  }
+  return any;
+}
+
+void proxy::forget(std::list<flight>::iterator one) {
+  one->parts.remove_if([](const part& what) { return what.at == part::place::gone; });
+  if (one->at == stage::over) flights_.erase(one);
 }
 
 bool proxy::try_step(const choose_next& choose) {
@@ -69,10 +92,8 @@ bool proxy::try_step(const choose_next& choose) {
       if (queues_[i]->has_next()) posted.push_back(i);
     }
   }
-  std::vector<std::list<flight>::iterator> ready;
-  for (auto each = flights_.begin(); each != flights_.end(); ++each) {
-    if (can_advance(*each)) ready.push_back(each);
-  }
+  std::vector<action> ready;
+  for (auto each = flights_.begin(); each != flights_.end(); ++each) list_actions(each, ready);
   const std::size_t count = posted.size() + ready.size();
   if (count == 0) return false;
   const std::uint32_t chosen = choose(static_cast<std::uint32_t>(count));
@@ -80,18 +101,43 @@ bool proxy::try_step(const choose_next& choose) {
     take(posted[chosen]);
     return true;
   }
-  const auto next = ready[chosen - posted.size()];
-  advance(*next);
-  if (next->at == stage::over) flights_.erase(next);
+  const action& next = ready[chosen - posted.size()];
+  if (next.of != nullptr) {
+    begin_to_write(*next.one, *next.of);
+  } else {
+    advance(*next.one);
+  }
+  forget(next.one);
   return true;
 }
+void proxy::list_actions(std::list<flight>::iterator one, std::vector<action>& actions) {
+  const bool moves = one->operation.what.bytes != 0;
+  switch (one->at) {
+    case stage::begun:
+      if (one->operation.head.kind == operation_kind::fence && !may_follow(*one)) break;
+      if (!moves || (one->begun != one->operation.what.bytes && pieces_.has_free())) actions.push_back({one, nullptr});
+      break;
+    case stage::captured:
+      if (!moves) actions.push_back({one, nullptr});
+      break;
+    case stage::arrived:
+      if (may_follow(*one)) actions.push_back({one, nullptr});
+      break;
+    case stage::over: break;
+  }
+  for (part& what : one->parts) {
+    if (what.at == part::place::there) actions.push_back({one, &what});
+  }
+}
 
-bool proxy::can_advance(const flight& one) const {
+bool proxy::may_follow(const flight& one) const {
   const gin::descriptor_head& head = one.operation.head;
-  if (one.at != stage::arrived || head.covers == strength::weak) return true;
+  const bool is_fence = head.kind == operation_kind::fence;
+  if (!is_fence && head.covers == strength::weak) return true;
   return std::none_of(flights_.begin(), flights_.end(), [&](const flight& other) {
     if (other.context != one.context || other.operation.head.peer != head.peer) return false;
     if (other.operation.number >= one.operation.number) return false;
+    if (is_fence) return true;
     const bool is_strong =
         other.operation.head.change != signal_change::none && other.operation.head.covers == strength::strong;
     return is_strong || (moves_to_peer(other.operation.head.kind) && other.at != stage::arrived);
@@ -99,18 +145,24 @@ bool proxy::can_advance(const flight& one) const {
 }
 
 void proxy::take(std::uint32_t context) {
-  flights_.push_back({context, queues_[context]->take(), stage::begun, {}});
-  const flight& one = flights_.back();
+  flights_.push_back({context, queues_[context]->take()});
+  flight& one = flights_.back();
+  gin::descriptor& what = one.operation.what;
   const std::string why = why_impossible(one.operation, queues_[context]->layout());
-  if (!why.empty()) fail(one, why);
+  if (!why.empty()) return fail(one, why);
+  if (one.operation.head.kind == operation_kind::put_value) what.bytes = one.operation.head.value_bytes;
+  if (one.operation.head.kind == operation_kind::signal) what.bytes = 0;
 }
 
 void proxy::advance(flight& one) {
-  switch (one.at) {
-    case stage::begun: return capture(one);
-    case stage::captured: return arrive(one);
-    case stage::arrived: return change_signal(one);
-    case stage::over: return;
+  if (one.at == stage::arrived) return change_signal(one);
+  if (one.operation.what.bytes != 0) return begin_to_read(one);
+  const gin::descriptor_head& head = one.operation.head;
+  if (one.at == stage::begun) complete(one);
+  if (one.at == stage::begun && moves_to_peer(head.kind)) {
+    one.at = stage::captured;
+  } else {
+    one.at = head.change == signal_change::none ? stage::over : stage::arrived;
   }
 }
 
@@ -120,7 +172,7 @@ void proxy::with_memory(const flight& one, const window_table& windows, std::uin
   const std::uint64_t bytes = one.operation.what.bytes;
   const bool found = windows.with(window, [&](const window_table::entry& memory) {
     if (offset <= memory.bytes && bytes <= memory.bytes - offset) {
-      use(memory.local + offset);
+      use(memory.local + offset, window_table::hold(memory.holds));
     } else {
       fail(one, text_of_overrun(bytes, offset, memory.name, memory.bytes));
     }
@@ -129,42 +181,78 @@ void proxy::with_memory(const flight& one, const window_table& windows, std::uin
 }
 
 template <class Use>
-void proxy::with_remote_memory(const flight& one, const Use& use) {
+void proxy::with_memory(const flight& one, bool on_peer, const Use& use) {
   const gin::descriptor& what = one.operation.what;
+  const auto with_copies_of = [&](int device) {
+    return [&use, &copies = *copies_.at(device)](char* memory, window_table::hold kept) {
+      use(memory, std::move(kept), copies);
+    };
+  };
+  if (!on_peer) {
+    return with_memory(one, *windows_, lower(what.windows), what.local, "this rank", with_copies_of(device_));
+  }
   const std::uint32_t rank = one.operation.head.peer;
   const bool reached = network_->with(static_cast<int>(rank), [&](const process_network::endpoint& peer) {
-    with_memory(one, *peer.windows, upper(what.windows), what.remote, "rank " + std::to_string(rank), use);
+    with_memory(one, *peer.windows, upper(what.windows), what.remote, "rank " + std::to_string(rank),
+                with_copies_of(peer.device));
   });
   if (!reached) fail(one, "that rank has destroyed its device communicator");
 }
 
-void proxy::capture(flight& one) {
+void proxy::begin_to_read(flight& one) {
   const gin::descriptor& what = one.operation.what;
-  const gin::descriptor_head& head = one.operation.head;
-  const auto with_own_memory = [&](const auto& use) {
-    with_memory(one, *windows_, lower(what.windows), what.local, "this rank", use);
-  };
-  if (head.kind == operation_kind::put_value) {
-    const auto* const value = reinterpret_cast<const std::byte*>(&what.value);
-    one.data.assign(value, value + head.value_bytes);
-  } else if (head.kind == operation_kind::put) {
-    with_own_memory([&](const char* source) {
-      one.data.resize(what.bytes);
-      devices_.fetch(one.data.data(), source, what.bytes);
-    });
-  } else if (head.kind == operation_kind::get) {
-    with_remote_memory(one, [&](const char* source) {
-      one.data.resize(what.bytes);
-      devices_.fetch(one.data.data(), source, what.bytes);
-    });
-    if (failed_) return;
-    with_own_memory([&](char* destination) { devices_.deliver(destination, one.data.data(), what.bytes); });
+  const std::uint64_t bytes = std::min<std::uint64_t>(what.bytes - one.begun, pieces_.piece_bytes());
+  part& next = one.parts.emplace_back(part{pieces_.take(), one.begun, bytes});
+  char* const piece = pieces_.at(next.piece);
+  one.begun += bytes;
+  if (one.operation.head.kind == operation_kind::put_value) {
+    std::memcpy(piece, &what.value, sizeof what.value);
+    one.read = bytes;
+    one.at = stage::captured;
+    return complete(one);
   }
-  if (failed_) return;
-  complete(one);
-  one.at = moves_to_peer(head.kind)             ? stage::captured
-           : head.change == signal_change::none ? stage::over
-                                                : stage::arrived;
+  with_memory(one, one.operation.head.kind == operation_kind::get,
+              [&](const char* source, window_table::hold kept, copy_engine& copies) {
+                next.copy = copies.begin_read(piece, source + next.offset, bytes);
+                next.copies = &copies;
+                next.at = part::place::coming;
+                next.memory = std::move(kept);
+              });
+  if (next.copies != nullptr) settle(one, next);
+}
+
+void proxy::begin_to_write(flight& one, part& what) {
+  with_memory(one, one.operation.head.kind != operation_kind::get,
+              [&](char* destination, window_table::hold kept, copy_engine& copies) {
+                what.copy = copies.begin_write(destination + what.offset, pieces_.at(what.piece), what.bytes);
+                what.copies = &copies;
+                what.at = part::place::going;
+                what.memory = std::move(kept);
+              });
+  if (what.copies != nullptr) settle(one, what);
+}
+
+bool proxy::settle(flight& one, part& what) {
+  if (!what.copies->is_done(what.copy)) return false;
+  what.copies = nullptr;
+  what.memory = {};
+  const bool puts = one.operation.head.kind != operation_kind::get;
+  const std::uint64_t all = one.operation.what.bytes;
+  if (what.at == part::place::coming) {
+    what.at = part::place::there;
+    one.read += what.bytes;
+    if (one.read != all) return true;
+    one.at = stage::captured;
+    if (puts) complete(one);
+    return true;
+  }
+  what.at = part::place::gone;
+  pieces_.give_back(what.piece);
+  one.written += what.bytes;
+  if (one.written != all) return true;
+  if (!puts) complete(one);
+  one.at = one.operation.head.change == signal_change::none ? stage::over : stage::arrived;
+  return true;
 }
 
 void proxy::complete(flight& one) {
@@ -172,12 +260,6 @@ void proxy::complete(flight& one) {
   const std::uint32_t counter = queue.layout().counter(upper(one.operation.what.actions));
   if (one.operation.head.counts) queue.add(counter, 1);
   queue.complete(one.operation.number, one.operation.head.peer);
-}
-
-void proxy::arrive(flight& one) {
-  with_remote_memory(one, [&](char* destination) { devices_.deliver(destination, one.data.data(), one.data.size()); });
-  one.data.clear();
-  one.at = one.operation.head.change == signal_change::none ? stage::over : stage::arrived;
 }
 
 void proxy::change_signal(flight& one) {

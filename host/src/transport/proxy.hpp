@@ -4,7 +4,11 @@
 /// An operation goes through steps, and the steps of different operations in any order that the contract of
 /// `gin::context` allows: the source is read, which completes it on this rank; the data arrives; the signal changes. A
 /// weak signal follows its own data only, a strong one also the data and the strong signals of all earlier operations
-/// of its context to that peer.
+/// of its context to that peer. A fence is read and complete in one step, once all these are over.
+///
+/// Payload goes from window to window through pieces of pinned host memory: a copy of the source's device brings it
+/// there, one of the destination's takes it from there. The pieces of an operation go their ways independently, many at
+/// a time, and windows are kept while a copy reaches them.
 #pragma once
 
 #include <devcomm/requirements.hpp>
@@ -14,12 +18,14 @@
 #include "transport/network_proxy.hpp"
 #include "transport/process_network.hpp"
 #include "transport/queue.hpp"
+#include "transport/staging.hpp"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,7 +34,8 @@ namespace devcomm::host::detail {
 
 class proxy final : public network_proxy {
  public:
-  /// `fail` is told of the first operation that cannot be done, and ends the rank's waits; none is done after it.
+  /// `fail` is told of the first operation that cannot be done, and ends the rank's waits; none is done after it. All
+  /// ranks of the process have a proxy before one of them starts.
   proxy(backend& devices, int device, int rank, const network_request& asked, std::shared_ptr<process_network> network,
         std::shared_ptr<const window_table> windows, std::function<void(const std::string&)> fail);
   /// Ends when all that was posted is done.
@@ -42,47 +49,78 @@ class proxy final : public network_proxy {
 
  private:
   enum class stage : std::uint8_t {
-    begun,     ///< read from the ring
-    captured,  ///< complete on this rank; its data has not arrived
+    begun,     ///< read from the ring; parts of its source may have been read
+    captured,  ///< its source has been read, which completes a put here; its data has not arrived
     arrived,   ///< its signal has not changed
     over,
+  };
+  /// A part of an operation's data, in a piece of host memory or on the way to or from there.
+  struct part {
+    enum class place : std::uint8_t { coming, there, going, gone };
+    std::size_t piece;
+    std::uint64_t offset;
+    std::uint64_t bytes;
+    place at = place::there;
+    copy_engine* copies = nullptr;  // under way
+    std::uint64_t copy = 0;
+    window_table::hold memory{};
   };
   struct flight {
     std::uint32_t context;
     posted_operation operation;
     stage at = stage::begun;
-    std::vector<std::byte> data;
+    std::uint64_t begun = 0;  // bytes whose way has begun
+    std::uint64_t read = 0;   // bytes that were in host memory
+    std::uint64_t written = 0;
+    std::list<part> parts{};
+  };
+  /// What could be done next: the way of a part to its destination, or, where `of` is null, what the flight is at.
+  struct action {
+    std::list<flight>::iterator one;
+    part* of;
   };
 
-  /// One step of one operation, whether there was any. Fails, and throws nothing, when memory is short.
+  /// One step of one operation, whether there was any or a copy is under way. Fails, and throws nothing, when memory is
+  /// short.
   [[nodiscard]] bool step(const choose_next& choose) noexcept;
   [[nodiscard]] bool try_step(const choose_next& choose);
-  [[nodiscard]] bool can_advance(const flight& one) const;
+  /// Looks which copies are done; whether any are under way.
+  [[nodiscard]] bool look_at_copies();
+  void list_actions(std::list<flight>::iterator one, std::vector<action>& actions);
+  [[nodiscard]] bool may_follow(const flight& one) const;
+  /// Of which nothing is left or, where `failed_`, begins: the flight's parts that are gone, and itself if it is over.
+  void forget(std::list<flight>::iterator one);
   void advance(flight& one);
   void take(std::uint32_t context);
-  void capture(flight& one);
-  void arrive(flight& one);
+  /// A further part of the source on its way to host memory.
+  void begin_to_read(flight& one);
+  void begin_to_write(flight& one, part& what);
+  /// Of a part whose copy is under way: finishes it if it is done. Whether it was.
+  bool settle(flight& one, part& what);
   void change_signal(flight& one);
   void complete(flight& one);
-  /// Calls `use` with the memory that an operation names, which is kept until it returns; fails where there is none.
+  /// Calls `use` with the memory that an operation names and a hold on it; fails where there is none.
   template <class Use>
   void with_memory(const flight& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
                    const std::string& whose, const Use& use);
-  /// The same of the memory on the operation's peer.
+  /// The same of the window on this rank, or on the operation's peer, with the copies of its device.
   template <class Use>
-  void with_remote_memory(const flight& one, const Use& use);
+  void with_memory(const flight& one, bool on_peer, const Use& use);
   void fail(const flight& one, const std::string& why);
 
   static constexpr std::size_t most_in_flight = 64;  ///< of all contexts; what is posted beyond stays in the rings
 
   backend& devices_;
+  const int device_;
   const int rank_;
   std::vector<std::unique_ptr<network_queue>> queues_;
   std::shared_ptr<process_network> network_;
   std::shared_ptr<const window_table> windows_;
   std::function<void(const std::string&)> fail_;
   std::atomic<bool> failed_ = false;  // or abandoned: does nothing more
-  std::list<flight> flights_;         // of each context in the order in which they were posted
+  staging pieces_;
+  std::map<int, std::unique_ptr<copy_engine>> copies_;  // by device
+  std::list<flight> flights_;                           // of each context in the order in which they were posted
   std::unique_ptr<companion> running_;
 };
 

@@ -15,6 +15,10 @@
 
 namespace devcomm::host::detail {
 
+// Of a descriptor's words that hold two numbers.
+inline std::uint32_t lower(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
+inline std::uint32_t upper(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
+
 /// An operation as it was read from a ring.
 struct posted_operation {
   std::uint64_t number;

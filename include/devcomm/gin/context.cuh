@@ -42,6 +42,9 @@ struct flush_ticket {
 /// - The counter of an operation, for this rank: its source may be written again; what it got can be read.
 /// - `flush`: the same of all operations that any thread posted to the context before.
 ///
+/// - `fence`: what was posted to any context before, to one peer, before what is posted to that peer afterwards, to
+/// any.
+///
 /// Completion on this rank says nothing of the peer: what has been flushed may not have arrived. An operation is
 /// earlier than another if it was posted earlier by the same thread, or by one that the poster has synchronized with.
 ///
@@ -61,7 +64,11 @@ class context {
 
   DEVCOMM_DEVICE context(Group group, const device_comm& comm, team members, const context_handle& contexts,
                          uint32_t index)
-      : group_(group), members_(members), queue_(end_of(comm, contexts, index)) {
+      : group_(group),
+        members_(members),
+        queue_(devcomm::detail::queue_end::of(comm, contexts, index)),
+        contexts_(contexts.count),
+        signals_(contexts.signals) {
     DEVCOMM_ASSERT(index < contexts.count, "context index is past the contexts that requirements asked for");
     if (leads() && devcomm::detail::is_aborted(queue_.home)) mine_ = status::aborted;
   }
@@ -76,6 +83,11 @@ class context {
     check_range(destination, destination_offset, bytes);
     check_range(source, source_offset, bytes);
     descriptor made = between(source, source_offset, destination, destination_offset, bytes);
+    if (devcomm::detail::arch::short_puts_are_values && bytes != 0 && bytes <= sizeof made.value) {
+      group_.sync();
+      if (leads()) devcomm::detail::copy_bytes(&made.value, source.local + source_offset, bytes);
+      return post(peer, operation_kind::put_value, made, remote, local, static_cast<uint32_t>(bytes));
+    }
     post(peer, operation_kind::put, made, remote, local, 0);
   }
   /// `count` elements.
@@ -125,9 +137,7 @@ class context {
   [[nodiscard]] DEVCOMM_DEVICE flush_ticket begin_flush(int peer) {
     const uint32_t rank = world_rank(peer);
     group_.sync();
-    const auto* const latest = queue_.at<uint64_t>(queue_.layout.latest(rank));
-    return {queue_.layout.done_with(rank), static_cast<int32_t>(rank),
-            devcomm::detail::arch::load<memory_order::relaxed, scope::device>(latest)};
+    return {queue_.layout.done_with(rank), static_cast<int32_t>(rank), queue_.latest(rank)};
   }
   DEVCOMM_DEVICE void wait(const flush_ticket& begun) {
     if (leads() && mine_ == status::success) {
@@ -136,6 +146,27 @@ class context {
       mine_ = devcomm::detail::wait_for_proxy(queue_, until, {false, 0});
     }
     group_.sync();
+  }
+
+  /// Waits until all operations to `peer` that were posted before, to any context of the handle, have had their effect
+  /// there and are complete here: data has arrived, signals have changed. What is posted to the peer afterwards, to
+  /// whatever context, finds all that done. A trip to the peer and back; threads of the group take the contexts in
+  /// turns.
+  DEVCOMM_DEVICE void fence(int peer) {
+    const uint32_t rank = world_rank(peer);
+    group_.sync();
+    for_each_sender(rank, [&](const devcomm::detail::queue_end& queue) {
+      const descriptor_head head{operation_kind::fence, signal_change::none, strength::strong, false, 0, rank};
+      return devcomm::detail::post(queue, {}, head, {false, 0});
+    });
+    for_each_sender(rank, [&](const devcomm::detail::queue_end& queue) {
+      const devcomm::detail::proxy_wait until{
+          operation::gin_fence,       queue.layout.done_with(rank),  queue.index,
+          static_cast<int32_t>(rank), wait_condition::done_by_proxy, queue.latest(rank)};
+      return devcomm::detail::wait_for_proxy(queue, until, {false, 0});
+    });
+    group_.sync();
+    if (leads() && mine_ == status::success && devcomm::detail::is_aborted(queue_.home)) mine_ = status::aborted;
   }
 
   /// Waits until signal `index` of this rank is at least `least`, by the sign of the difference. *Ordering*: acquires:
@@ -177,22 +208,22 @@ class context {
   DEVCOMM_DEVICE const team& members() const { return members_; }
 
  private:
-  DEVCOMM_DEVICE static devcomm::detail::queue_end end_of(const device_comm& comm, const context_handle& contexts,
-                                                          uint32_t index) {
-    const queue_layout layout{contexts.members, contexts.signals, contexts.counters};
-    char* const own = comm.resources.local;
-    return {reinterpret_cast<resource_header*>(own),
-            reinterpret_cast<context_record*>(own + contexts.offset + index * layout.bytes()), layout, index,
-            contexts.depth};
-  }
   DEVCOMM_DEVICE bool leads() const { return group_.thread_rank() == 0; }
 
   DEVCOMM_DEVICE uint32_t world_rank(int peer) const {
     DEVCOMM_ASSERT(peer >= 0 && peer < members_.size, "the peer of an operation is outside its team");
     return static_cast<uint32_t>(members_.world_rank(peer));
   }
+  /// Calls `action` with each of this thread's contexts that has sent to `rank`, while it returns success.
+  template <class Action>
+  DEVCOMM_DEVICE void for_each_sender(uint32_t rank, const Action& action) {
+    for (uint32_t i = group_.thread_rank(); i < contexts_ && mine_ == status::success; i += group_.size()) {
+      const devcomm::detail::queue_end queue = queue_.sibling(i);
+      if (queue.latest(rank) != 0) mine_ = action(queue);
+    }
+  }
   DEVCOMM_DEVICE uint32_t signal_word(uint32_t index) const {
-    DEVCOMM_ASSERT(index < queue_.layout.signals, "GIN signal is past those that gin::contexts asked for");
+    DEVCOMM_ASSERT(index < signals_, "GIN signal is past those that gin::contexts asked for");
     return queue_.layout.signal(index);
   }
   DEVCOMM_DEVICE uint32_t counter_word(uint32_t index) const {
@@ -279,6 +310,8 @@ class context {
   Group group_;
   team members_;
   devcomm::detail::queue_end queue_;
+  uint32_t contexts_;              // of the handle
+  uint32_t signals_;               // of the user's
   status mine_ = status::success;  // of thread 0, why it knows the session to be dead; of others, what was agreed
 };
 

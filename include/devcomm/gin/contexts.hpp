@@ -17,15 +17,22 @@ struct contexts {
   uint32_t count = 1;    ///< one for each block that posts much, or fewer
   uint32_t signals = 0;  ///< of each context
   uint32_t counters = 0;
-  uint32_t depth = 256;  ///< operations that may be posted before the proxy has read them; a power of two
+  uint32_t depth = 256;   ///< operations that may be posted before the proxy has read them; a power of two
+  uint32_t barriers = 0;  ///< of each context, see `gin::barrier_session`; each is a signal from every rank
 
   DEVCOMM_HOST_DEVICE constexpr context_handle add_to(requirements& needs) const {
     const auto ranks = static_cast<uint32_t>(world.size);
-    const uint64_t each = queue_layout{ranks, signals, counters}.bytes();
-    const resource_shape what{count, uint64_t{signals} << 32 | counters, uint64_t{depth} << 32 | ranks};
-    const uint64_t offset = needs.add(devcomm::detail::limited_product(count, each), 128, what);
-    needs.require_network({offset, count, ranks, signals, counters, depth, 1});
-    return {{offset, count, ranks}, signals, counters, depth, 0};
+    context_handle made{{0, count, ranks}, signals, counters, depth, barriers};
+    constexpr uint32_t most = ~0u;  // refused on creation
+    const uint32_t all = made.all_signals() < most ? static_cast<uint32_t>(made.all_signals()) : most;
+    const uint64_t each = queue_layout{ranks, all, counters}.bytes();
+    const resource_shape what{uint64_t{barriers} << 32 | count, uint64_t{signals} << 32 | counters,
+                              uint64_t{depth} << 32 | ranks};
+    made.offset = needs.add(devcomm::detail::limited_product(count, each), 128, what);
+    // Whole lines before it, so that it follows.
+    static_cast<void>(needs.add(barrier_layout{count, barriers, ranks}.bytes(), 128, {}));
+    needs.require_network({made.offset, count, ranks, all, counters, depth, 1});
+    return made;
   }
 };
 

@@ -28,6 +28,7 @@ enum class operation_kind : uint32_t {
   put_value,  ///< of up to 8 bytes, which the descriptor holds
   get,        ///< from the peer's window to this rank's
   signal,     ///< no data
+  fence,      ///< nothing; not complete before all earlier ones of its context to that peer have had their effect
 };
 
 /// What becomes of a signal of the peer.
@@ -79,10 +80,17 @@ static_assert(sizeof(descriptor) == 64, "kernels write it: change device_comm::l
 
 /// Independent contexts of the network. Plain data; pass it to the kernel. `members` are the ranks of the world.
 struct context_handle : resource_handle {
-  uint32_t signals;   ///< of a context
+  uint32_t signals;   ///< of a context, not counting those of its barriers
   uint32_t counters;  ///< of a context
   uint32_t depth;     ///< descriptors of a context's ring
-  uint32_t reserved;
+  uint32_t barriers;  ///< of a context
+
+  /// The signal by which `peer` arrives at barrier `index` of a context.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t arrivals(uint32_t index, uint32_t peer) const {
+    return signals + uint64_t{index} * members + peer;
+  }
+  /// Signals of a context in all.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t all_signals() const { return arrivals(barriers, 0); }
 };
 
 /// What a context keeps on its rank, at the start of its part of the resource window. Written by the host library
@@ -128,6 +136,26 @@ struct queue_layout {
     return seen(signal(0)) + uint64_t{peer} * sizeof(uint64_t);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return devcomm::detail::whole_lines(latest(peers)); }
+};
+
+/// What a rank keeps of the barriers of all contexts, in device memory behind the contexts: bytes from there.
+struct barrier_layout {
+  uint32_t contexts;
+  uint32_t barriers;  ///< of each
+  uint32_t peers;
+
+  /// Of barrier `index` of `context`: how often this rank has met `peer` there, times 2; 1 more where it has told the
+  /// peer of the next time.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t meetings(uint32_t context, uint32_t index, uint32_t peer) const {
+    return ((uint64_t{context} * barriers + index) * (uint64_t{peers} + 1) + peer) * sizeof(uint64_t);
+  }
+  /// The word by which a group without a vote of its own agrees on an outcome.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t context, uint32_t index) const {
+    return meetings(context, index, peers);
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
+    return devcomm::detail::limited_product(uint64_t{contexts} * barriers, (uint64_t{peers} + 1) * sizeof(uint64_t));
+  }
 };
 
 }  // namespace devcomm::gin

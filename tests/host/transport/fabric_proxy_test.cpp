@@ -5,6 +5,7 @@
 #include "fake_fabric.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,8 +25,14 @@ using namespace devcomm;
 using namespace devcomm::host::detail;
 using namespace devcomm_test;
 using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
+
+struct no_region final : fabric_region {
+  [[nodiscard]] std::uint64_t key() const override { return 0; }
+  [[nodiscard]] std::uint64_t base() const override { return 0; }
+};
 
 /// Calls `poll` for ever once it is told to; what it does otherwise is nothing.
 class stuck_fabric final : public fabric {
@@ -34,8 +42,15 @@ class stuck_fabric final : public fabric {
   [[nodiscard]] fabric_address address() const override { return {}; }
   void connect(std::span<const fabric_address>) override {}
   [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t) override { return nullptr; }
-  [[nodiscard]] bool send(int, std::span<const std::byte>, std::uint64_t) override { return false; }
-  [[nodiscard]] bool receive(std::span<std::byte>, std::uint64_t) override { return true; }
+  [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
+    return std::make_unique<no_region>();
+  }
+  [[nodiscard]] std::uint64_t largest_transfer() const override { return 1; }
+  [[nodiscard]] std::string text_of(int) const override { return {}; }
+  [[nodiscard]] bool send(int, std::span<const std::byte>, const fabric_region&, std::uint64_t) override {
+    return false;
+  }
+  [[nodiscard]] bool receive(std::span<std::byte>, const fabric_region&, std::uint64_t) override { return true; }
   [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t) override {
     return false;
   }
@@ -69,7 +84,7 @@ TEST_CASE("a proxy ends although its fabric does not come back, and so do window
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
   auto proxy = std::make_unique<fabric_proxy>(
       current_backend(),
-      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, [] { return ended.load(); }}, windows,
+      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, [] { return ended.load(); }}, windows,
       std::make_unique<stuck_fabric>(stuck));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();
@@ -86,13 +101,39 @@ TEST_CASE("a proxy ends although its fabric does not come back, and so do window
   CHECK(windows.use_count() == 1);
 }
 
+TEST_CASE("freeing a window ends although the fabric does not come back, and fails the device communicator by name") {
+  static std::atomic<bool> stuck = false;  // outlives the thread that is left
+  static std::string failure;
+  const auto windows = std::make_shared<window_table>();
+  std::vector<char> memory(64);
+  auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
+  auto proxy = std::make_unique<fabric_proxy>(
+      current_backend(),
+      fabric_proxy::settings{0, 0, one_context(), 2100ms, [](const std::string& text) { failure = text; }, false,
+                             [] { return false; }},  // nobody has been told
+      windows, std::make_unique<stuck_fabric>(stuck));
+  proxy->connect({proxy->own_card(), {}});
+  proxy->start();
+  stuck = true;
+  std::this_thread::sleep_for(20ms);
+  const auto begun = std::chrono::steady_clock::now();
+  listing.reset();
+  CHECK(std::chrono::steady_clock::now() - begun < 10s);
+  CHECK_THAT(failure, ContainsSubstring("rank 0: window 1 is freed, and a fabric that sticks has not come back from a "
+                                        "call for 2100 ms"));
+  stuck = false;
+  proxy.reset();  // of a thread that came back
+  CHECK(windows.use_count() == 1);
+}
+
 TEST_CASE("a proxy's thread takes no signals, and ends at once where nothing was posted") {
   fake_network net(1);
   const auto windows = std::make_shared<window_table>();
   static std::atomic<bool> never = false;
   auto proxy = std::make_unique<fabric_proxy>(
-      current_backend(), fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, [] { return false; }},
-      windows, std::make_unique<stuck_fabric>(never));
+      current_backend(),
+      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, [] { return false; }}, windows,
+      std::make_unique<stuck_fabric>(never));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();
   // Blocked in this thread too, a signal to the process stays pending: no thread takes it.

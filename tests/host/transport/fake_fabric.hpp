@@ -13,10 +13,12 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,14 +39,29 @@ class fake_network {
   int refused_sends = 0;
   int losing_sender = -1;  ///< whose next `lost_sends` messages are lost, which their completions say
   int lost_sends = 0;
-  bool completes_writes_early = false;  ///< before the peer can see the data: no fabric that is usable does
-  std::uint64_t moved = 0;              ///< bytes of writes and reads that are over
-  std::uint64_t in_flight = 0;          ///< bytes of those that are not
+  int unregistered = -1;  ///< whose windows cannot be registered
+  int forgetful = -1;     ///< whose next `forgotten_reads` reads never complete
+  int forgotten_reads = 0;
+  std::uint64_t may_move = std::numeric_limits<std::uint64_t>::max();  ///< halves of writes and reads
+  bool closing_loses = false;  ///< what an endpoint sent that is closed before it arrives
+  std::uint64_t largest_transfer = std::numeric_limits<std::uint64_t>::max();
+  // What providers may want of memory.
+  bool registers_messages = false;
+  bool peers_use_addresses = false;
+  bool completes_writes_early = false;    ///< before the peer can see the data: no fabric that is usable does
+  bool copies_are_trusted_early = false;  ///< between windows and pinned memory: no engine does
+  bool copies_fail = false;
+  bool copies_wait = false;
+  std::uint64_t copies = 0;     ///< that were begun
+  std::uint64_t moved = 0;      ///< bytes of writes and reads that are over
+  std::uint64_t in_flight = 0;  ///< bytes of those that are not
   std::uint64_t most_in_flight = 0;
 
   struct memory {
     char* base;
     std::size_t bytes;
+    std::uint64_t start;  ///< what peers call its first byte
+    bool for_peers;
   };
   struct endpoint {
     std::vector<int> peers;  // endpoints, by rank
@@ -99,12 +116,18 @@ class fake_fabric final : public detail::fabric {
     }
   }
   [[nodiscard]] std::unique_ptr<detail::fabric_region> add_memory(char* base, std::size_t bytes) override {
-    const std::uint64_t key = ++net_.keys;
-    net_.memories[key] = {base, bytes};
-    return std::make_unique<region>(net_, key);
+    if (net_.unregistered == number_) throw detail::registration_error("there is no room for a window", 12);
+    return add(base, bytes, true);
   }
+  [[nodiscard]] std::unique_ptr<detail::fabric_region> add_buffers(std::span<std::byte> memory) override {
+    return add(reinterpret_cast<char*>(memory.data()), memory.size(), false);
+  }
+  [[nodiscard]] std::uint64_t largest_transfer() const override { return net_.largest_transfer; }
+  [[nodiscard]] std::string text_of(int code) const override { return "error " + std::to_string(code); }
 
-  [[nodiscard]] bool send(int peer, std::span<const std::byte> message, std::uint64_t token) override {
+  [[nodiscard]] bool send(int peer, std::span<const std::byte> message, const detail::fabric_region& memory,
+                          std::uint64_t token) override {
+    check_local(memory, message.data(), message.size());
     if (net_.refused_sender == number_ && net_.refused_sends > 0) {
       --net_.refused_sends;
       throw devcomm::host::system_error("no connection");
@@ -118,7 +141,10 @@ class fake_fabric final : public detail::fabric {
     const int to = peer_of(peer);
     std::vector<std::byte> bytes(message.begin(), message.end());
     finish(net_, number_, token, {});
-    net_.later([&net = net_, to, bytes = std::move(bytes)] { return deliver(net, to, bytes); });
+    net_.later([&net = net_, from = number_, to, bytes = std::move(bytes)] {
+      if (net.closing_loses && !net.endpoints.contains(from)) return true;
+      return deliver(net, to, bytes);
+    });
     return true;
   }
   /// What anyone may do who knows the address.
@@ -133,16 +159,24 @@ class fake_fabric final : public detail::fabric {
     found->second.over.push_back({token, fits, bytes.size() > buffer.size() ? "the message is too long" : ""});
     return true;
   }
-  [[nodiscard]] bool receive(std::span<std::byte> buffer, std::uint64_t token) override {
+  [[nodiscard]] bool receive(std::span<std::byte> buffer, const detail::fabric_region& memory,
+                             std::uint64_t token) override {
+    check_local(memory, buffer.data(), buffer.size());
     net_.endpoints[number_].buffers.emplace_back(buffer, token);
     return true;
   }
-  [[nodiscard]] bool write(int peer, std::span<const char> source, const detail::fabric_region&,
+  [[nodiscard]] bool write(int peer, std::span<const char> source, const detail::fabric_region& memory,
                            detail::remote_place destination, std::uint64_t token) override {
+    check_local(memory, source.data(), source.size());
     return move(peer, const_cast<char*>(source.data()), source.size(), destination, token, true);
   }
-  [[nodiscard]] bool read(int peer, std::span<char> destination, const detail::fabric_region&,
+  [[nodiscard]] bool read(int peer, std::span<char> destination, const detail::fabric_region& memory,
                           detail::remote_place source, std::uint64_t token) override {
+    check_local(memory, destination.data(), destination.size());
+    if (net_.forgetful == number_ && net_.forgotten_reads > 0) {
+      --net_.forgotten_reads;
+      return true;
+    }
     return move(peer, destination.data(), destination.size(), source, token, false);
   }
   [[nodiscard]] std::size_t poll(std::span<detail::fabric_completion> over) override {
@@ -161,12 +195,32 @@ class fake_fabric final : public detail::fabric {
     region(fake_network& net, std::uint64_t key) : net_(net), key_(key) {}
     ~region() override { net_.memories.erase(key_); }
     [[nodiscard]] std::uint64_t key() const override { return key_; }
-    [[nodiscard]] std::uint64_t base() const override { return key_ << 40; }
+    [[nodiscard]] std::uint64_t base() const override { return net_.memories.at(key_).start; }
 
    private:
     fake_network& net_;
     std::uint64_t key_;
   };
+
+  [[nodiscard]] std::unique_ptr<detail::fabric_region> add(char* base, std::size_t bytes, bool for_peers) {
+    const std::uint64_t key = ++net_.keys;
+    const std::uint64_t start = net_.peers_use_addresses ? reinterpret_cast<std::uintptr_t>(base) : 0;
+    net_.memories[key] = {base, bytes, start, for_peers};
+    return std::make_unique<region>(net_, key);
+  }
+  /// Where memory of messages has to be registered, it is found by the region that comes with it; that of a window is
+  /// on every fabric.
+  void check_local(const detail::fabric_region& memory, const void* base, std::size_t bytes) const {
+    const auto found = net_.memories.find(memory.key());
+    if (found != net_.memories.end() && (net_.registers_messages || found->second.for_peers)) {
+      const char* const first = static_cast<const char*>(base);
+      const auto& [start, size, name, for_peers] = found->second;
+      if (start <= first && first + bytes <= start + size) return;
+    } else if (found != net_.memories.end()) {
+      return;
+    }
+    throw std::logic_error("memory is used that is not registered");
+  }
 
   [[nodiscard]] int peer_of(int rank) { return net_.endpoints[number_].peers.at(static_cast<std::size_t>(rank)); }
 
@@ -181,6 +235,7 @@ class fake_fabric final : public detail::fabric {
   /// In two halves that come at different times, the second one first or last.
   [[nodiscard]] bool move(int peer, char* here, std::size_t bytes, detail::remote_place there, std::uint64_t token,
                           bool writes) {
+    if (bytes > net_.largest_transfer) throw std::logic_error("a transfer is too large");
     if (net_.happens(net_.refuses)) return false;
     if (net_.fails_to == peer_of(peer)) {
       finish(net_, number_, token, "the link is down");
@@ -193,12 +248,14 @@ class fake_fabric final : public detail::fabric {
     const auto part = [&](std::size_t from, std::size_t to) {
       net_.later([&net = net_, number = number_, here, there, token, writes, left, from, to, bytes] {
         if (!net.endpoints.contains(number)) return true;  // closed: nothing moves any more
+        if (net.may_move == 0) return false;
+        --net.may_move;
         const auto memory = net.memories.find(there.key);
-        if (memory == net.memories.end()) {
+        if (memory == net.memories.end() || !memory->second.for_peers) {
           if (--*left == 0) finish(net, number, token, "there is no such memory");
           return true;
         }
-        char* const remote = memory->second.base + (there.address - (there.key << 40));
+        char* const remote = memory->second.base + (there.address - memory->second.start);
         std::memcpy(writes ? remote + from : here + from, writes ? here + from : remote + from, to - from);
         if (--*left != 0) return true;
         net.in_flight -= bytes;

@@ -4,6 +4,7 @@
 
 #include "device/cuda/context.hpp"
 #include "device/cuda/memory.hpp"
+#include "device/cuda/network.hpp"
 #include "util/hex.hpp"
 
 #include <algorithm>
@@ -76,6 +77,12 @@ detail::device_facts look_at(int device) {
 class cuda_backend final : public detail::backend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
+  [[nodiscard]] detail::backend_traits traits() const override {
+    detail::backend_traits t;
+    t.staged_pieces = 32;
+    t.staged_bytes = std::size_t{256} << 10;
+    return t;
+  }
 
   [[nodiscard]] int device_count() override {
     int count = 0;
@@ -200,9 +207,16 @@ class cuda_backend final : public detail::backend {
   [[nodiscard]] exported_pointer export_pointer(int device, void* pointer) override {
     return cuda::export_pointer(device, pointer);
   }
+  [[nodiscard]] std::uint64_t allocation_id(int device, const void* pointer) override {
+    return cuda::allocation_id(device, pointer);
+  }
   [[nodiscard]] std::unique_ptr<detail::opened_memory> open_pointer(int device,
                                                                     std::span<const std::byte> handle) override {
     return cuda::open_pointer(device, handle);
+  }
+
+  [[nodiscard]] mapped_memory retain_mapped(int device, void* pointer, std::size_t bytes, handle_kind kind) override {
+    return cuda::retain_mapped(device, pointer, bytes, kind);
   }
 
   void enable_peer_access(int device, int peer_device) override {
@@ -224,6 +238,27 @@ class cuda_backend final : public detail::backend {
   void read(int device, void* destination, const void* source, std::size_t bytes,
             std::chrono::milliseconds limit) override {
     copy_to_host(device, destination, source, bytes, limit);
+  }
+
+  [[nodiscard]] capability network() override {
+    return {true, "between the ranks of this process; payload goes through pinned host memory by copy engines"};
+  }
+  [[nodiscard]] std::unique_ptr<detail::companion> accompany(
+      int, const std::function<bool(const detail::choose_next&)>& step) override {
+    return cuda::accompany(step);
+  }
+  [[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies(int device) override {
+    return cuda::open_copies(device);
+  }
+  [[nodiscard]] capability network_from_host() override {
+    return {false, "windows lie in GPU memory, which libfabric is not asked to reach"};
+  }
+  [[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies_from_host(int device) override {
+    return cuda::open_copies(device);
+  }
+  void as_other_processes(const std::function<void()>& work) override {
+    stay_out_of_captures();
+    work();
   }
 
  private:

@@ -80,6 +80,7 @@ driver_functions load_driver() {
   from.load(f.mem_create, "cuMemCreate");
   from.load(f.mem_release, "cuMemRelease");
   from.load(f.mem_retain_allocation_handle, "cuMemRetainAllocationHandle");
+  from.load(f.mem_get_allocation_properties, "cuMemGetAllocationPropertiesFromHandle");
   from.load(f.mem_export, "cuMemExportToShareableHandle");
   from.load(f.mem_import, "cuMemImportFromShareableHandle");
   from.load(f.mem_address_reserve, "cuMemAddressReserve");
@@ -97,11 +98,18 @@ driver_functions load_driver() {
   from.load(f.ipc_open_mem_handle, "cuIpcOpenMemHandle");
   from.load(f.ipc_close_mem_handle, "cuIpcCloseMemHandle");
   from.load(f.stream_create, "cuStreamCreate");
+  from.load(f.stream_create_with_priority, "cuStreamCreateWithPriority");
   from.load(f.stream_destroy, "cuStreamDestroy");
   from.load(f.stream_query, "cuStreamQuery");
   from.load(f.memset_d8_async, "cuMemsetD8Async");
   from.load(f.memcpy_htod_async, "cuMemcpyHtoDAsync");
   from.load(f.memcpy_dtoh_async, "cuMemcpyDtoHAsync");
+  from.load(f.event_create, "cuEventCreate");
+  from.load(f.event_destroy, "cuEventDestroy");
+  from.load(f.event_record, "cuEventRecord");
+  from.load(f.event_query, "cuEventQuery");
+  from.load(f.ctx_get_stream_priority_range, "cuCtxGetStreamPriorityRange");
+  from.load(f.thread_exchange_stream_capture_mode, "cuThreadExchangeStreamCaptureMode");
   from.load_newer(f.multicast_get_granularity, "cuMulticastGetGranularity", multicast_version);
   from.load_newer(f.multicast_create, "cuMulticastCreate", multicast_version);
   from.load_newer(f.multicast_add_device, "cuMulticastAddDevice", multicast_version);

@@ -43,6 +43,7 @@ struct driver_functions {
   decltype(&cuMemCreate) mem_create;
   decltype(&cuMemRelease) mem_release;
   decltype(&cuMemRetainAllocationHandle) mem_retain_allocation_handle;
+  decltype(&cuMemGetAllocationPropertiesFromHandle) mem_get_allocation_properties;
   decltype(&cuMemExportToShareableHandle) mem_export;
   decltype(&cuMemImportFromShareableHandle) mem_import;
   decltype(&cuMemAddressReserve) mem_address_reserve;
@@ -60,11 +61,18 @@ struct driver_functions {
   decltype(&cuIpcOpenMemHandle) ipc_open_mem_handle;
   decltype(&cuIpcCloseMemHandle) ipc_close_mem_handle;
   decltype(&cuStreamCreate) stream_create;
+  decltype(&cuStreamCreateWithPriority) stream_create_with_priority;
   decltype(&cuStreamDestroy) stream_destroy;
   decltype(&cuStreamQuery) stream_query;
   decltype(&cuMemsetD8Async) memset_d8_async;
   decltype(&cuMemcpyHtoDAsync) memcpy_htod_async;
   decltype(&cuMemcpyDtoHAsync) memcpy_dtoh_async;
+  decltype(&cuEventCreate) event_create;
+  decltype(&cuEventDestroy) event_destroy;
+  decltype(&cuEventRecord) event_record;
+  decltype(&cuEventQuery) event_query;
+  decltype(&cuCtxGetStreamPriorityRange) ctx_get_stream_priority_range;
+  decltype(&cuThreadExchangeStreamCaptureMode) thread_exchange_stream_capture_mode;
 
   // Null in drivers before 530.
   CUresult (*multicast_get_granularity)(std::size_t*, const multicast_properties*, multicast_granularity_flag);

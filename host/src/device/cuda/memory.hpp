@@ -34,6 +34,9 @@ namespace devcomm::host::cuda {
 [[nodiscard]] std::unique_ptr<detail::opened_memory> allocate_device(int device, std::size_t bytes);
 void check_pointer(int device, void* pointer, std::size_t bytes, bool for_peers);
 [[nodiscard]] detail::sharing_port::exported_pointer export_pointer(int device, void* pointer);
+[[nodiscard]] std::uint64_t allocation_id(int device, const void* pointer);
+[[nodiscard]] detail::sharing_port::mapped_memory retain_mapped(int device, void* pointer, std::size_t bytes,
+                                                                detail::handle_kind kind);
 [[nodiscard]] std::unique_ptr<detail::opened_memory> open_pointer(int device, std::span<const std::byte> handle);
 
 }  // namespace devcomm::host::cuda

@@ -1,5 +1,6 @@
 #include <devcomm/host/error.hpp>
 
+#include "device/cuda/allocation.hpp"
 #include "device/cuda/context.hpp"
 #include "device/cuda/deferred_frees.hpp"
 #include "device/cuda/memory.hpp"
@@ -97,7 +98,14 @@ struct span_of_memory {
   std::size_t bytes = 0;
 };
 
-/// Only `cudaMalloc` memory becomes accessible to a device by `cuCtxEnablePeerAccess`.
+/// The handle of the physical memory that is mapped at an address; 0 where there is none. The caller releases it.
+CUmemGenericAllocationHandle mapped_at(CUdeviceptr address) {
+  CUmemGenericAllocationHandle handle = 0;
+  const bool found = driver().mem_retain_allocation_handle(&handle, reinterpret_cast<void*>(address)) == CUDA_SUCCESS;
+  return found ? handle : 0;
+}
+
+/// Memory of an asynchronous pool becomes accessible to a device neither by `cuCtxEnablePeerAccess` nor by a mapping.
 void require_peers_access(void* pointer) {
   constexpr const char* instead = "; allocate with cudaMalloc, or use communicator::allocate";
   CUmemoryPool pool = nullptr;
@@ -108,19 +116,28 @@ void require_peers_access(void* pointer) {
     throw not_supported(std::string("the pointer is not cudaMalloc memory, which peers need: it comes from an ") +
                         "asynchronous pool (cudaMallocAsync)" + instead);
   }
-  CUmemGenericAllocationHandle handle = 0;
-  if (driver().mem_retain_allocation_handle(&handle, pointer) == CUDA_SUCCESS) {
-    report(driver().mem_release(handle), "cuMemRelease");
-    throw not_supported(
-        std::string("the pointer is not cudaMalloc memory, which peers need: it comes from the virtual ") +
-        "memory interface, as PyTorch's expandable segments do (leave expandable_segments off)" + instead);
-  }
 }
 
 span_of_memory allocation_of(CUdeviceptr address) {
   span_of_memory found;
   check(driver().mem_get_address_range(&found.base, &found.bytes, address), "cuMemGetAddressRange");
   return found;
+}
+
+/// Bytes from `address` to the end of its allocation, or of the mappings that follow each other there; no more than are
+/// `needed` for sure.
+std::size_t bytes_from(CUdeviceptr address, std::size_t needed) {
+  std::size_t bytes = 0;
+  for (bool mapped = true; mapped && bytes < needed;) {
+    const span_of_memory here = allocation_of(address + bytes);
+    bytes = here.base + here.bytes - address;
+    for (const CUdeviceptr at : {address, address + bytes}) {
+      const CUmemGenericAllocationHandle handle = mapped_at(at);
+      mapped = mapped && handle != 0;
+      if (handle != 0) report(driver().mem_release(handle), "cuMemRelease");
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -142,8 +159,7 @@ void check_pointer(int device, void* pointer, std::size_t bytes, bool for_peers)
                            std::to_string(device) + "; allocate it while the rank's device is current");
   }
   if (for_peers) require_peers_access(pointer);
-  const span_of_memory all = allocation_of(address);
-  const std::size_t left = all.bytes - (address - all.base);
+  const std::size_t left = bytes_from(address, bytes);
   if (bytes > left) {
     throw invalid_argument(std::to_string(bytes) + " bytes run past the end of the allocation, which has " +
                            std::to_string(left) + " left; register less or allocate more");
@@ -166,6 +182,48 @@ detail::sharing_port::exported_pointer export_pointer(int device, void* pointer)
   check(driver().ipc_get_mem_handle(&handle, base), "cuIpcGetMemHandle");
   const auto raw = std::as_bytes(std::span(&handle, 1));
   return {{raw.begin(), raw.end()}, address - base};
+}
+
+std::uint64_t allocation_id(int device, const void* pointer) {
+  const on_device scope(device);
+  unsigned long long id = 0;
+  const CUresult known =
+      driver().pointer_get_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<CUdeviceptr>(pointer));
+  if (known == CUDA_ERROR_INVALID_VALUE) return 0;  // memory that CUDA does not know
+  check(known, "cuPointerGetAttribute");
+  return id;
+}
+
+detail::sharing_port::mapped_memory retain_mapped(int device, void* pointer, std::size_t bytes,
+                                                  detail::handle_kind kind) {
+  const on_device scope(device);
+  const auto first = reinterpret_cast<CUdeviceptr>(pointer);
+  detail::sharing_port::mapped_memory found;
+  for (CUdeviceptr at = first; at < first + bytes;) {
+    const CUmemGenericAllocationHandle handle = mapped_at(at);
+    if (handle == 0) return found;  // as `check_pointer` allows it, memory of cudaMalloc
+    const span_of_memory here = allocation_of(at);
+    found.pieces.push_back(std::make_shared<physical>(device, handle, here.bytes, kind));
+    found.bytes.push_back(here.bytes);
+    if (at == first) found.offset = at - here.base;
+    at = here.base + here.bytes;
+    CUmemAllocationProp made{};
+    check(driver().mem_get_allocation_properties(&made, handle), "cuMemGetAllocationPropertiesFromHandle");
+    if (made.location.type != CU_MEM_LOCATION_TYPE_DEVICE || made.location.id != device) {
+      throw invalid_argument("a part of the memory lies on device " + std::to_string(made.location.id) +
+                             " and this rank uses device " + std::to_string(device) + "; register them apart");
+    }
+    if ((made.requestedHandleTypes & driver_type(kind)) != driver_type(kind)) {
+      throw not_supported(
+          std::string(
+              "the memory comes from the virtual memory interface, as PyTorch's expandable segments do, and was "
+              "not made to be shared by ") +
+          std::string(detail::traits_of(kind)->name) +
+          ", which the ranks in other processes need; make it so (requestedHandleTypes), allocate with cudaMalloc "
+          "(leave expandable_segments off), or use communicator::allocate");
+    }
+  }
+  return found;
 }
 
 std::unique_ptr<detail::opened_memory> open_pointer(int device, std::span<const std::byte> handle) {

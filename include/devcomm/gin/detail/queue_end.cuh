@@ -5,6 +5,7 @@
 #include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
+#include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/gin/queue.hpp>
 #include <devcomm/memory_order.hpp>
@@ -20,9 +21,26 @@ struct queue_end {
   uint32_t index;  ///< of the context
   uint32_t depth;
 
+  DEVCOMM_DEVICE static queue_end of(const device_comm& comm, const gin::context_handle& contexts, uint32_t index) {
+    const gin::queue_layout layout{contexts.members, static_cast<uint32_t>(contexts.all_signals()), contexts.counters};
+    char* const own = comm.resources.local;
+    return {reinterpret_cast<resource_header*>(own),
+            reinterpret_cast<gin::context_record*>(own + contexts.offset + index * layout.bytes()), layout, index,
+            contexts.depth};
+  }
+
   template <class T>
   DEVCOMM_DEVICE T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(reinterpret_cast<char*>(record) + offset);
+  }
+  /// Another context of the same handle.
+  DEVCOMM_DEVICE queue_end sibling(uint32_t other) const {
+    char* const first = reinterpret_cast<char*>(record) - index * layout.bytes();
+    return {home, reinterpret_cast<gin::context_record*>(first + other * layout.bytes()), layout, other, depth};
+  }
+  /// 1 more than the number of the latest operation to world rank `peer` that the caller knows of.
+  DEVCOMM_DEVICE uint64_t latest(uint32_t peer) const {
+    return arch::load<memory_order::relaxed, scope::device>(at<uint64_t>(layout.latest(peer)));
   }
   /// A word as it is now. *Ordering*: acquires.
   DEVCOMM_DEVICE uint64_t load(uint32_t word) const {

@@ -1,0 +1,180 @@
+#include "device/cuda/network.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include "device/cuda/context.hpp"
+#include "device/cuda/driver.hpp"
+#include "util/deadline.hpp"
+#include "util/idle_pauses.hpp"
+#include "util/quiet_thread.hpp"
+
+#include <sys/prctl.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <type_traits>
+
+namespace devcomm::host::cuda {
+namespace {
+
+struct closer {
+  void operator()(CUstream stream) const noexcept { report(driver().stream_destroy(stream), "cuStreamDestroy"); }
+  void operator()(CUevent event) const noexcept { report(driver().event_destroy(event), "cuEventDestroy"); }
+};
+template <class Handle>
+using owned = std::unique_ptr<std::remove_pointer_t<Handle>, closer>;
+
+/// Copies one way, which a stream does in order. An event is recorded behind each.
+class copy_stream {
+ public:
+  explicit copy_stream(int priority) {
+    CUstream stream = nullptr;
+    check(driver().stream_create_with_priority(&stream, CU_STREAM_NON_BLOCKING, priority),
+          "cuStreamCreateWithPriority");
+    stream_.reset(stream);
+    for (owned<CUevent>& each : events_) {
+      CUevent event = nullptr;
+      check(driver().event_create(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+      each.reset(event);
+    }
+  }
+
+  [[nodiscard]] CUstream get() const { return stream_.get(); }
+  /// Of what was given to the stream last.
+  [[nodiscard]] std::uint64_t number_it() {
+    while (begun_ - done_ == events_.size()) poll();
+    check(driver().event_record(events_[begun_ % events_.size()].get(), stream_.get()), "cuEventRecord");
+    return begun_++;
+  }
+  void poll() {
+    while (done_ != begun_) {
+      const CUresult code = driver().event_query(events_[done_ % events_.size()].get());
+      if (code == CUDA_ERROR_NOT_READY) return;
+      check(code, "cuEventQuery");
+      ++done_;
+    }
+  }
+  [[nodiscard]] bool is_idle() const { return done_ == begun_; }
+  [[nodiscard]] bool is_done(std::uint64_t number) const { return number < done_; }
+
+ private:
+  owned<CUstream> stream_;
+  std::array<owned<CUevent>, 64> events_;
+  std::uint64_t begun_ = 0;
+  std::uint64_t done_ = 0;
+};
+
+int highest_priority() {
+  int least = 0;
+  int greatest = 0;
+  check(driver().ctx_get_stream_priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange");
+  return greatest;
+}
+
+class stream_copies final : public detail::copy_engine {
+ public:
+  explicit stream_copies(int device) : device_(device) {
+    const on_device scope(device);
+    reads_ = std::make_unique<copy_stream>(highest_priority());
+    writes_ = std::make_unique<copy_stream>(highest_priority());
+  }
+  ~stream_copies() override {
+    const on_device scope(device_, std::nothrow);
+    try {
+      const detail::deadline limit(std::chrono::seconds(2));
+      for (; !reads_->is_idle() || !writes_->is_idle(); std::this_thread::yield()) {
+        poll();
+        if (limit.passed()) throw system_error("copies did not end");
+      }
+    } catch (const std::exception& problem) {
+      std::fprintf(stderr, "devcomm: copies of device %d for the network: %s\n", device_, problem.what());
+    }
+    reads_.reset();
+    writes_.reset();
+  }
+  stream_copies(const stream_copies&) = delete;
+  stream_copies& operator=(const stream_copies&) = delete;
+
+  [[nodiscard]] std::uint64_t begin_read(void* host, const void* memory, std::size_t bytes) override {
+    const on_device scope(device_);
+    check(driver().memcpy_dtoh_async(host, reinterpret_cast<CUdeviceptr>(memory), bytes, reads_->get()),
+          "cuMemcpyDtoHAsync");
+    return reads_->number_it() << 1;
+  }
+  [[nodiscard]] std::uint64_t begin_write(void* memory, const void* host, std::size_t bytes) override {
+    const on_device scope(device_);
+    check(driver().memcpy_htod_async(reinterpret_cast<CUdeviceptr>(memory), host, bytes, writes_->get()),
+          "cuMemcpyHtoDAsync");
+    return writes_->number_it() << 1 | 1;
+  }
+  void poll() override {
+    if (reads_->is_idle() && writes_->is_idle()) return;
+    const on_device scope(device_);
+    reads_->poll();
+    writes_->poll();
+  }
+  [[nodiscard]] bool is_done(std::uint64_t number) const override {
+    return ((number & 1) == 0 ? reads_ : writes_)->is_done(number >> 1);
+  }
+
+ private:
+  int device_;
+  std::unique_ptr<copy_stream> reads_;
+  std::unique_ptr<copy_stream> writes_;
+};
+
+class proxy_thread final : public detail::companion {
+ public:
+  explicit proxy_thread(const std::function<bool(const detail::choose_next&)>& step)
+      : step_(step), thread_(detail::quiet_thread([this] { run(); })) {}
+  ~proxy_thread() override {
+    ends_ = true;
+    thread_.join();
+  }
+  proxy_thread(const proxy_thread&) = delete;
+  proxy_thread& operator=(const proxy_thread&) = delete;
+
+ private:
+  void run() noexcept {
+    constexpr unsigned long nanoseconds = 1000;
+    ::prctl(PR_SET_NAME, "devcomm-network");
+    ::prctl(PR_SET_TIMERSLACK, nanoseconds);
+    stay_out_of_captures();
+    // In turn, so that no context and no operation is left behind by others.
+    const detail::choose_next in_turn = [turn = 0u](std::uint32_t count) mutable { return turn++ % count; };
+    detail::idle_pauses pauses;
+    for (;;) {
+      const bool last = ends_;  // what was posted before is seen by the step that follows
+      const bool any = step_(in_turn);
+      if (last && !any) return;
+      pauses.after(any);
+    }
+  }
+
+  std::function<bool(const detail::choose_next&)> step_;
+  std::atomic<bool> ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<detail::copy_engine> open_copies(int device) { return std::make_unique<stream_copies>(device); }
+
+std::unique_ptr<detail::companion> accompany(const std::function<bool(const detail::choose_next&)>& step) {
+  return std::make_unique<proxy_thread>(step);
+}
+
+void stay_out_of_captures() {
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  report(driver().thread_exchange_stream_capture_mode(&mode), "cuThreadExchangeStreamCaptureMode");
+}
+
+}  // namespace devcomm::host::cuda

@@ -1,0 +1,22 @@
+/// \file network.hpp
+/// What the network's proxies need of CUDA: copies beside kernels, and threads that work while kernels run.
+#pragma once
+
+#include "device/backend.hpp"
+
+#include <functional>
+#include <memory>
+
+namespace devcomm::host::cuda {
+
+/// By copy engines, on streams of its own that wait for no other and are before others where they share a queue of the
+/// device's.
+[[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies(int device);
+
+/// A thread that calls `step`, as `network_port::accompany` says.
+[[nodiscard]] std::unique_ptr<detail::companion> accompany(const std::function<bool(const detail::choose_next&)>& step);
+
+/// Makes the calling thread one whose calls of the driver are no part of the stream captures of others, and fail none.
+void stay_out_of_captures();
+
+}  // namespace devcomm::host::cuda

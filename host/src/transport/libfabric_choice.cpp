@@ -1,0 +1,69 @@
+#include "transport/libfabric_choice.hpp"
+
+#include "transport/fabric_engine.hpp"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace devcomm::host::detail {
+namespace {
+
+constexpr int known_modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+
+}  // namespace
+
+void ask_for_provider(fi_info& hints, const std::string& provider) {
+  hints.caps = FI_MSG | FI_RMA;
+  hints.mode = 0;
+  hints.ep_attr->type = FI_EP_RDM;
+  // A provider answers with those that it needs. All windows have their memory from the start, as FI_MR_ALLOCATED asks.
+  hints.domain_attr->mr_mode = known_modes;
+  hints.domain_attr->threading = FI_THREAD_DOMAIN;
+  hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
+  hints.domain_attr->av_type = FI_AV_TABLE;
+  hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+  hints.fabric_attr->prov_name = ::strdup(provider.c_str());
+}
+
+memory_rules memory_rules_of(const fi_info& found) {
+  const int modes = found.domain_attr->mr_mode;
+  return {(modes & FI_MR_LOCAL) != 0, (modes & FI_MR_VIRT_ADDR) != 0, (modes & FI_MR_PROV_KEY) != 0};
+}
+
+std::string why_unusable(const fi_info& found, const std::string& provider) {
+  const auto refusal = [&](const std::string& why) {
+    return "libfabric's provider \"" + provider + "\" cannot be used: " + why +
+           "; set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm";
+  };
+  if (found.mode != 0) {
+    return refusal("it wants mode bits " + std::to_string(found.mode) + " of its caller, which has none");
+  }
+  const int unknown = found.domain_attr->mr_mode & ~known_modes;
+  if (unknown != 0) {
+    return refusal("it wants memory registered in ways that are not supported (mr_mode bits " +
+                   std::to_string(unknown) + ")");
+  }
+  const std::size_t key_bytes = found.domain_attr->mr_key_size;
+  if (key_bytes > sizeof(std::uint64_t)) {
+    return refusal("its keys of memory have " + std::to_string(key_bytes) + " bytes, and there is room for 8");
+  }
+  if (key_bytes < sizeof(std::uint64_t) && !memory_rules_of(found).chooses_keys) {
+    return refusal("the keys of memory that it takes have " + std::to_string(key_bytes) +
+                   " bytes, and strangers could guess keys of less than 8");
+  }
+  if (found.ep_attr->max_msg_size < sizeof(fabric_message)) {
+    return refusal("its messages have at most " + std::to_string(found.ep_attr->max_msg_size) + " bytes, and " +
+                   std::to_string(sizeof(fabric_message)) + " are needed");
+  }
+  if (found.rx_attr->size < fabric_engine::receive_buffers) {
+    return refusal("it receives at most " + std::to_string(found.rx_attr->size) + " messages at a time, and " +
+                   std::to_string(fabric_engine::receive_buffers) + " are needed");
+  }
+  return {};
+}
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,26 @@
+/// \file libfabric_choice.hpp
+/// What the transport asks of libfabric's providers, and what it makes of what they answer.
+#pragma once
+
+#include <string>
+
+struct fi_info;
+
+namespace devcomm::host::detail {
+
+/// What a provider wants of memory, by its mode bits.
+struct memory_rules {
+  bool registers_messages = false;   ///< FI_MR_LOCAL: also of memory that only this process uses
+  bool peers_use_addresses = false;  ///< FI_MR_VIRT_ADDR: else offsets from the start of a region
+  bool chooses_keys = false;         ///< FI_MR_PROV_KEY: else this library does, at random
+};
+
+/// Fills in hints for `fi_getinfo`: messages, and writes that are complete when they have been delivered.
+void ask_for_provider(fi_info& hints, const std::string& provider);
+
+[[nodiscard]] memory_rules memory_rules_of(const fi_info& found);
+
+/// Why the provider cannot be used although it has what was asked for, and what to do; empty where it can.
+[[nodiscard]] std::string why_unusable(const fi_info& found, const std::string& provider);
+
+}  // namespace devcomm::host::detail

@@ -1,0 +1,208 @@
+/// \file barrier_protocol.cuh
+/// The protocol behind `gin::barrier_session`, and the part of `collective::barrier_session` that crosses the network.
+///
+/// Protocol. A barrier of a context has one signal from each rank of the world on every rank. To arrive, a rank adds 1
+/// to its signal on each peer; to pass, it waits until each peer's signal has one more than it had when the two last
+/// met. How often it has met each peer a rank keeps in device memory, for each barrier, context and peer: so different
+/// teams may use a barrier one after the other, and nothing is reset between launches. A peer cannot arrive at the
+/// meeting after next before this rank has told it of the next one, so a signal is at most one ahead.
+///
+/// Additions of weak signals may take effect in any order, as sets may not; but they cannot be repeated. So beside the
+/// number of meetings stands whether the peer has been told of the next one, and an arrival that follows a timeout
+/// tells nobody twice.
+///
+/// Posting a signal releases at system scope, and pairs with the acquire of the wait for its word; the group's own
+/// `sync` before the one and after the other extends the order to all its threads.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/detail/agree.cuh>
+#include <devcomm/detail/poll.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/gin/barriers.hpp>
+#include <devcomm/gin/detail/queue_end.cuh>
+#include <devcomm/group.cuh>
+#include <devcomm/memory_order.hpp>
+#include <devcomm/status.hpp>
+#include <devcomm/team.hpp>
+
+namespace devcomm::detail {
+
+/// Which members a rank does not meet by the network.
+enum class left_out : uint32_t { nobody, self, lsa_team };
+
+/// Whom a rank meets.
+struct barrier_peers {
+  team members;
+  left_out without = left_out::nobody;
+};
+
+/// One thread's part in one barrier. All threads of the group call each method, in the same order, and with the same
+/// peers and level from an arrival to its `advance`.
+template <class Group>
+class network_barrier {
+ public:
+  DEVCOMM_DEVICE network_barrier(Group group, const device_comm& comm, const gin::context_handle& contexts,
+                                 gin::context_range range, uint32_t index)
+      : group_(group),
+        contexts_(contexts),
+        first_(queue_end::of(comm, contexts, range.first)),
+        range_{range.first, range.count < contexts.count ? range.count : contexts.count},
+        index_(index) {
+    DEVCOMM_ASSERT(range_.first < contexts.count && range_.count <= contexts.count - range_.first,
+                   "the contexts of a barrier are past those that requirements asked for");
+    DEVCOMM_ASSERT_OF(index < contexts.barriers, "GIN barrier", index, contexts.barriers,
+                      "barrier index is past the barriers that gin::contexts asked for; ask for more: "
+                      "gin::contexts{.barriers = count}");
+    if (is_aborted(home())) mine_ = status::aborted;
+  }
+
+  /// In checked mode, names what is wrong with a team.
+  DEVCOMM_DEVICE static void check_team([[maybe_unused]] const team& members,
+                                        [[maybe_unused]] const device_comm& comm) {
+    DEVCOMM_ASSERT(is_subset(members, comm.world()), "the team of a GIN barrier must lie within the world");
+    DEVCOMM_ASSERT(members.contains(comm.rank) && members.world_rank(members.rank) == comm.rank,
+                   "the caller is not the member that its team says");
+  }
+
+  /// Synchronises the group, and waits until what it has got can be read, where the level says so.
+  DEVCOMM_DEVICE status flush(gin::fence_level level, deadline limit) {
+    group_.sync();
+    if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
+    if (!gin::fences_gets(level)) return mine_;
+    status outcome = mine_;
+    for (uint32_t i = thread(); i < range_.count && outcome == status::success; i += threads()) {
+      const queue_end queue = first_.sibling(range_.first + i);
+      const uint64_t posted = arch::load<memory_order::relaxed, scope::device>(&queue.record->posted);
+      const proxy_wait until{
+          operation::gin_flush, queue.layout.done(), queue.index, -1, wait_condition::done_by_proxy, posted};
+      outcome = wait_for_proxy(queue, until, limit);
+    }
+    return keep(outcome, limit);
+  }
+  /// Synchronises the group and tells the peers. *Ordering*: releases what any thread of the group did before.
+  DEVCOMM_DEVICE void tell(const barrier_peers& peers, gin::fence_level level) {
+    group_.sync();
+    if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
+    for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
+      uint64_t* const met = meetings(queue, peer);
+      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(met);
+      if (now % 2 != 0) return status::success;  // told by a session that timed out
+      gin::descriptor arrival{};
+      arrival.actions = contexts_.arrivals(index_, peer_of_peers());
+      arrival.signal_value = 1;
+      const gin::descriptor_head head{gin::operation_kind::signal,
+                                      gin::signal_change::add,
+                                      gin::fences_puts(level) ? gin::strength::strong : gin::strength::weak,
+                                      false,
+                                      0,
+                                      peer};
+      const status outcome = post(queue, arrival, head, {false, 0});
+      if (outcome == status::success) arch::store<memory_order::relaxed, scope::device>(met, now + 1);
+      return keep(outcome, {false, 0});
+    });
+  }
+  /// Waits for the peers. The group's own sync is left to the caller.
+  DEVCOMM_DEVICE status poll(const barrier_peers& peers, gin::fence_level level, deadline limit) {
+    status outcome = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
+    if (outcome != status::success) return outcome;
+    for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
+      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(meetings(queue, peer));
+      const auto signal = static_cast<uint32_t>(contexts_.arrivals(index_, peer));
+      const proxy_wait until{operation::gin_barrier,     queue.layout.signal(signal), index_,
+                             static_cast<int32_t>(peer), wait_condition::epoch,       now / 2 + 1};
+      outcome = keep(wait_for_proxy(queue, until, limit), limit);
+      return outcome;
+    });
+    return outcome;
+  }
+  /// The barrier has been passed.
+  DEVCOMM_DEVICE void advance(const barrier_peers& peers, gin::fence_level level) {
+    for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
+      uint64_t* const met = meetings(queue, peer);
+      arch::store<memory_order::relaxed, scope::device>(
+          met, arch::load<memory_order::relaxed, scope::device>(met) / 2 * 2 + 2);
+      return status::success;
+    });
+  }
+  /// One outcome for the group; synchronises it.
+  DEVCOMM_DEVICE status settle(status outcome) {
+    const status agreed = detail::agree(group_, outcome, status::aborted, outcome_word());
+    if (agreed == status::aborted && mine_ == status::success) mine_ = agreed;
+    return agreed;
+  }
+  /// Why the session is dead, agreed by the group.
+  DEVCOMM_DEVICE status agree() {
+    const status outcome = detail::agree(group_, mine_, status::timeout, outcome_word());
+    if (outcome != status::success) mine_ = outcome;
+    return outcome;
+  }
+  /// Whether this thread knows the session to be dead.
+  DEVCOMM_DEVICE bool is_dead() const { return mine_ != status::success; }
+
+  DEVCOMM_DEVICE const Group& group() const { return group_; }
+  DEVCOMM_DEVICE resource_header* home() const { return first_.home; }
+  DEVCOMM_DEVICE const gin::context_handle& contexts() const { return contexts_; }
+  DEVCOMM_DEVICE uint32_t first_context() const { return range_.first; }
+  DEVCOMM_DEVICE session_id id() const {
+    const device_comm& comm = home()->comm;
+    return {operation::gin_barrier,
+            range_.first * contexts_.barriers + index_,
+            comm.rank,
+            thread(),
+            threads(),
+            comm.resources.base,
+            contexts_.offset,
+            false};
+  }
+
+ private:
+  DEVCOMM_DEVICE uint32_t thread() const { return group_.thread_rank(); }
+  DEVCOMM_DEVICE uint32_t threads() const { return group_.size(); }
+  /// This rank, as its peers know it.
+  DEVCOMM_DEVICE uint32_t peer_of_peers() const { return static_cast<uint32_t>(home()->comm.rank); }
+  DEVCOMM_DEVICE char* memory() const {
+    return home()->comm.resources.local + contexts_.offset + uint64_t{contexts_.count} * first_.layout.bytes();
+  }
+  DEVCOMM_DEVICE gin::barrier_layout layout() const { return {contexts_.count, contexts_.barriers, contexts_.members}; }
+  DEVCOMM_DEVICE uint64_t* meetings(const queue_end& queue, uint32_t peer) const {
+    return reinterpret_cast<uint64_t*>(memory() + layout().meetings(queue.index, index_, peer));
+  }
+  DEVCOMM_DEVICE uint32_t* outcome_word() const {
+    return reinterpret_cast<uint32_t*>(memory() + layout().outcome(range_.first, index_));
+  }
+  /// A failure ends the session, unless it is a deadline of the caller's own.
+  DEVCOMM_DEVICE status keep(status outcome, deadline limit) {
+    if (outcome != status::success && !(outcome == status::timeout && limit.own)) mine_ = outcome;
+    return outcome;
+  }
+
+  /// Calls `action` with each of this thread's pairs of a context and a peer while it returns success. Where puts are
+  /// fenced, they are fenced in each context, and for the rank itself too; else one context will do.
+  template <class Action>
+  DEVCOMM_DEVICE void for_each(const barrier_peers& peers, gin::fence_level level, Action action) {
+    const team& members = peers.members;
+    const auto size = static_cast<uint32_t>(members.size);
+    const uint32_t pairs = gin::fences_puts(level) ? range_.count * size : size;
+    status outcome = mine_;
+    DEVCOMM_UNROLL_BY(1)
+    for (uint32_t i = thread(); i < pairs && outcome == status::success; i += threads()) {
+      // The next rank first, so that not all tell the same one at once.
+      const uint32_t member = (static_cast<uint32_t>(members.rank) + 1 + i % size) % size;
+      const int peer = members.world_rank(static_cast<int>(member));
+      const bool is_self = static_cast<int32_t>(member) == members.rank;
+      if (is_self && (!gin::fences_puts(level) || peers.without == left_out::self)) continue;
+      if (peers.without == left_out::lsa_team && home()->comm.lsa_member(peer) >= 0) continue;
+      outcome = action(first_.sibling(range_.first + i / size), static_cast<uint32_t>(peer));
+    }
+  }
+
+  Group group_;
+  gin::context_handle contexts_;
+  queue_end first_;
+  gin::context_range range_;
+  uint32_t index_;
+  status mine_ = status::success;  // why this thread knows the session to be dead
+};
+
+}  // namespace devcomm::detail

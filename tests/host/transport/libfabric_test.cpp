@@ -1,0 +1,211 @@
+// What the transport makes of what providers of libfabric want and offer, of strangers, and of a library that is too
+// old.
+#include <devcomm/host/error.hpp>
+
+#include <device/backend.hpp>
+#include <transport/fabric_engine.hpp>
+#include <transport/libfabric.hpp>
+#include <transport/libfabric_choice.hpp>
+#include <transport/plain_words.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+using namespace devcomm::host::detail;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// What a provider answers, without the library that makes it.
+struct answer {
+  answer(int modes, std::size_t key_bytes) {
+    info.ep_attr = &endpoint;
+    info.rx_attr = &receive;
+    info.tx_attr = &transmit;
+    info.domain_attr = &domain;
+    info.fabric_attr = &fabric;
+    domain.mr_mode = modes;
+    domain.mr_key_size = key_bytes;
+    endpoint.max_msg_size = std::size_t{1} << 30;
+    receive.size = 384;
+  }
+  answer(const answer&) = delete;
+  answer& operator=(const answer&) = delete;
+
+  [[nodiscard]] std::string problem() const { return why_unusable(info, "p"); }
+
+  fi_info info{};
+  fi_ep_attr endpoint{};
+  fi_rx_attr receive{};
+  fi_tx_attr transmit{};
+  fi_domain_attr domain{};
+  fi_fabric_attr fabric{};
+};
+
+constexpr int by_peers_addresses = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+
+}  // namespace
+
+TEST_CASE("what providers want of memory follows from their mode bits") {
+  const answer tcp(0, 8);
+  CHECK(tcp.problem().empty());
+  CHECK(!memory_rules_of(tcp.info).registers_messages);
+  CHECK(!memory_rules_of(tcp.info).peers_use_addresses);
+  CHECK(!memory_rules_of(tcp.info).chooses_keys);
+  const answer verbs(FI_MR_LOCAL | by_peers_addresses, 4);
+  CHECK(verbs.problem().empty());
+  CHECK(memory_rules_of(verbs.info).registers_messages);
+  CHECK(memory_rules_of(verbs.info).peers_use_addresses);
+  CHECK(memory_rules_of(verbs.info).chooses_keys);
+  const answer efa_without_local(by_peers_addresses, 4);
+  CHECK(efa_without_local.problem().empty());
+  CHECK(!memory_rules_of(efa_without_local.info).registers_messages);
+  CHECK(memory_rules_of(efa_without_local.info).peers_use_addresses);
+}
+
+TEST_CASE("a provider is asked for all ways of memory that are known, and for no mode of its caller") {
+  answer hints(0, 0);
+  ask_for_provider(hints.info, "verbs;ofi_rxm");
+  CHECK(hints.domain.mr_mode == (FI_MR_LOCAL | by_peers_addresses));
+  CHECK(hints.info.mode == 0);
+  CHECK(std::string(hints.fabric.prov_name) == "verbs;ofi_rxm");
+  std::free(hints.fabric.prov_name);
+}
+
+TEST_CASE("a provider that cannot be used is refused with the reason and another one to take") {
+  answer long_keys(FI_MR_PROV_KEY, 32);
+  CHECK_THAT(long_keys.problem(), ContainsSubstring("keys of memory have 32 bytes, and there is room for 8"));
+  answer short_keys(0, 4);
+  CHECK_THAT(short_keys.problem(), ContainsSubstring("strangers could guess"));
+  answer small_messages(0, 8);
+  small_messages.endpoint.max_msg_size = 64;
+  CHECK_THAT(small_messages.problem(), ContainsSubstring("messages have at most 64 bytes"));
+  answer few_receives(0, 8);
+  few_receives.receive.size = 128;
+  CHECK_THAT(few_receives.problem(), ContainsSubstring("receives at most 128 messages at a time, and 256 are needed"));
+  answer by_endpoint(FI_MR_ENDPOINT, 8);
+  CHECK_THAT(by_endpoint.problem(), ContainsSubstring("ways that are not supported"));
+  answer contexts(0, 8);
+  contexts.info.mode = FI_CONTEXT;
+  CHECK_THAT(contexts.problem(), ContainsSubstring("wants mode bits"));
+  for (const answer* each : {&long_keys, &short_keys, &small_messages, &few_receives, &by_endpoint, &contexts}) {
+    CHECK_THAT(each->problem(), ContainsSubstring("set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm"));
+  }
+}
+
+namespace {
+
+/// One of two ranks on a real fabric, which signal each other.
+struct connected_rank {
+  explicit connected_rank(int rank) {
+    devcomm::network_request asked{};
+    asked.contexts = 1;
+    asked.peers = 2;
+    asked.signals = 1;
+    asked.depth = 4;
+    queues.push_back(std::make_unique<network_queue>(current_backend(), words, 0, asked));
+    listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
+    engine = std::make_unique<fabric_engine>(
+        fabric_engine::surroundings{rank, queues, windows, [this](const std::string& text) { failure = text; },
+                                    [this](const std::string& text) { reports.push_back(text); }, 10s},
+        open_libfabric("tcp;ofi_rxm", "127.0.0.1", 2));
+  }
+  [[nodiscard]] std::uint64_t signal() { return words.load(queues[0]->record().words + queues[0]->layout().signal(0)); }
+  void post_signal(std::uint32_t peer, std::uint64_t turn) {
+    devcomm::gin::descriptor_head head{};
+    head.kind = devcomm::gin::operation_kind::signal;
+    head.change = devcomm::gin::signal_change::add;
+    head.peer = peer;
+    devcomm::gin::descriptor* const slot = queues[0]->record().ring + turn;
+    slot->signal_value = 1;
+    words.store(&slot->head, head.pack(devcomm::gin::descriptor::lap(turn, 4)));
+  }
+
+  plain_words words;
+  std::vector<char> memory = std::vector<char>(4096, 'a');
+  std::shared_ptr<window_table> windows = std::make_shared<window_table>();
+  std::unique_ptr<window_table::listing> listing;
+  std::vector<std::unique_ptr<network_queue>> queues;
+  std::string failure;
+  std::vector<std::string> reports;
+  std::unique_ptr<fabric_engine> engine;
+};
+
+}  // namespace
+
+TEST_CASE("over tcp a stranger who knows the address of a rank can neither signal nor write, and disturbs nobody") {
+  connected_rank zero(0);
+  connected_rank one(1);
+  const std::vector<fabric_engine::card> cards = {zero.engine->own_card(), one.engine->own_card()};
+  zero.engine->connect(cards);
+  one.engine->connect(cards);
+  const auto until = [&](const auto& over) {
+    const auto begun = std::chrono::steady_clock::now();
+    while (!over() && std::chrono::steady_clock::now() - begun < 10s) {
+      static_cast<void>(zero.engine->step());
+      static_cast<void>(one.engine->step());
+    }
+    return over();
+  };
+  zero.post_signal(1, 0);
+  CHECK(until([&] { return one.signal() == 1; }));
+
+  const auto stranger = open_libfabric("tcp;ofi_rxm", "127.0.0.1", 1);
+  stranger->connect({&cards[1].address, 1});
+  fabric_message forged;
+  forged.sender = 0;
+  forged.sequence = 1;
+  forged.kind = message_kind::change;
+  forged.signal_change = devcomm::gin::signal_change::add;
+  forged.signal_value = 100;
+  std::vector<char> bytes(64, 'x');
+  const auto sent = stranger->add_buffers(std::as_writable_bytes(std::span(&forged, 1)));
+  const auto source = stranger->add_memory(bytes.data(), bytes.size());
+  std::string said = "nothing";
+  bool is_sent = false;
+  CHECK(until([&] {
+    if (!is_sent) is_sent = stranger->send(0, std::as_bytes(std::span(&forged, 1)), *sent, 1);
+    std::array<fabric_completion, 1> over;
+    static_cast<void>(stranger->poll(over));
+    return !one.reports.empty();
+  }));
+  CHECK_THAT(one.reports.at(0), ContainsSubstring("its sender does not know the secret"));
+  bool is_written = false;
+  CHECK(until([&] {
+    if (!is_written) is_written = stranger->write(0, bytes, *source, {12345, 0}, 2);
+    std::array<fabric_completion, 1> over;
+    if (stranger->poll(over) == 1 && over[0].token == 2) said = over[0].error;
+    return said != "nothing";
+  }));
+  CHECK(!said.empty());  // refused
+  CHECK(one.memory == std::vector<char>(4096, 'a'));
+
+  zero.post_signal(1, 1);
+  CHECK(until([&] { return one.signal() == 2; }));
+  CHECK(one.failure + zero.failure == "");
+}
+
+// Run alone, with the library of old_libfabric.cpp in the search path.
+TEST_CASE("a library that is too old is refused with its file, its version and what to do", "[.][old]") {
+  try {
+    static_cast<void>(open_libfabric("tcp;ofi_rxm", "127.0.0.1", 2));
+    FAIL("it was taken");
+  } catch (const devcomm::host::not_supported& refusal) {
+    const std::string file = std::string(DEVCOMM_OLD_LIBFABRIC) + "/libfabric.so.1";
+    CHECK_THAT(refusal.what(), ContainsSubstring(file + " is libfabric 1.11; install libfabric 1.17 or newer"));
+    CHECK_THAT(refusal.what(), ContainsSubstring("or take " + file + " out of the search path (LD_LIBRARY_PATH)"));
+  }
+}
