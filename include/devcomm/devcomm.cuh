@@ -10,14 +10,18 @@
 #include <devcomm/channel/session.cuh>
 #include <devcomm/collective/all_gather.cuh>
 #include <devcomm/collective/all_reduce/algorithm.hpp>
+#include <devcomm/collective/all_reduce/hierarchical.cuh>
 #include <devcomm/collective/all_reduce/one_shot.cuh>
 #include <devcomm/collective/all_reduce/one_shot_zero_copy.cuh>
 #include <devcomm/collective/all_reduce/two_shot.cuh>
 #include <devcomm/collective/all_reduce/two_shot_chunked.cuh>
 #include <devcomm/collective/all_reduce/two_shot_zero_copy.cuh>
 #include <devcomm/collective/all_to_all.cuh>
+#include <devcomm/collective/all_to_all_hybrid.cuh>
 #include <devcomm/collective/all_to_all_v.cuh>
+#include <devcomm/collective/barrier_session.cuh>
 #include <devcomm/collective/broadcast.cuh>
+#include <devcomm/collective/copy_engines.cuh>
 #include <devcomm/collective/exchange.cuh>
 #include <devcomm/collective/multimem.cuh>
 #include <devcomm/collective/reduce_scatter.cuh>
@@ -34,6 +38,8 @@
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/diagnostics/trace_span.cuh>
+#include <devcomm/gin/barrier_session.cuh>
+#include <devcomm/gin/barriers.hpp>
 #include <devcomm/gin/context.cuh>
 #include <devcomm/gin/contexts.hpp>
 #include <devcomm/group.cuh>

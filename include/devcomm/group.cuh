@@ -215,4 +215,28 @@ class warp_span {
   uint32_t barrier_;
 };
 
+namespace detail {
+
+/// Whether `Group` is all threads of a block: `block`, or CUDA's `thread_block`.
+template <class Group, class = void>
+inline constexpr bool is_whole_block = false;
+template <>
+inline constexpr bool is_whole_block<block> = true;
+template <class Group>
+inline constexpr bool is_whole_block<Group, void_t<decltype(Group::group_index()), decltype(Group::thread_index())>> =
+    true;
+
+/// Synchronises the group in a session's destructor, which threads may reach by different ways: some of them by
+/// returning from the kernel where others go on.
+template <class Group>
+DEVCOMM_DEVICE void sync_at_end(const Group& group) {
+  if constexpr (is_whole_block<Group>) {
+    arch::sync_block_apart();
+  } else {
+    group.sync();
+  }
+}
+
+}  // namespace detail
+
 }  // namespace devcomm

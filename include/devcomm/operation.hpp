@@ -37,6 +37,8 @@ enum class operation : uint32_t {
   gin_counter,
   gin_flush,  ///< until operations are complete on their rank
   gin_post,   ///< until the proxy has read an earlier operation
+  gin_fence,  ///< until operations have had their effect on the peer
+  gin_barrier,
 };
 
 /// What a wait asks of the word that it polls.
@@ -83,6 +85,8 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
     case operation::gin_counter: return "GIN counter";
     case operation::gin_flush: return "GIN flush of context";
     case operation::gin_post: return "GIN post to context";
+    case operation::gin_fence: return "GIN fence of context";
+    case operation::gin_barrier: return "GIN barrier";
   }
   return "unknown operation";
 }

@@ -192,6 +192,25 @@ TEST_CASE("messages arrive whole whether none of them, some or all go inline") {
     check_rounds(test::ranks_that_meet(3), test::is_watched ? 10 : 30, 2, 2, 0, inline_bytes);
 }
 
+TEST_CASE("short messages, one from and one to each rank, arrive whole, also where a peer's list has more") {
+  for (const std::uint32_t from : {0u, ~0u - 5})
+    test::on_ranks(test::ranks_that_meet(3), [=](host::communicator& comm) {
+      post_office office(comm, 2, 2, 1024, 2048);
+      if (from != 0) office.start_at(from);
+      std::mt19937 all(7);
+      std::mt19937 own(static_cast<unsigned>(comm.rank()));
+      for (int round = 0; round < (test::is_watched ? 3 : 8); ++round) {
+        std::vector<planned> plan;
+        for (int to = 0; to < comm.size(); ++to)
+          for (int sender = 0; sender < comm.size(); ++sender)
+            if (all() % 4 != 0) plan.push_back({sender, to, 1 + all() % (to == sender ? 3000 : 2040)});
+        const int last = comm.size() - 1;  // every other round: its list alone is not short
+        if (round % 2 == 1) plan.insert(plan.end(), {{last, last, 9000}, {last, last, 100}});
+        office.move(plan, own, 2, 256);
+      }
+    });
+}
+
 TEST_CASE("one slot suffices for all connections of a lane") {
   check_rounds(test::ranks_that_meet(4), test::is_watched ? 20 : 40, 2, 1, 0);
 }
@@ -225,9 +244,10 @@ TEST_CASE("a large message takes all lanes and many slots") {
 
 namespace {
 
-/// What went wrong on each rank where rank `r` moves `lists[r](r's data)`, one launch; a rank without messages launches
-/// nothing. `deadline`: calls `transfer_for` first, which must time out on ranks with messages.
-std::vector<std::string> failures_of(const std::vector<std::vector<message>>& lists, bool names_windows = true) {
+/// What went wrong on each rank where rank `r` moves `lists[r]`, one launch; a rank without messages launches nothing.
+/// Lists of two short messages have warps of their own in blocks of 64 threads, and not in those of 32.
+std::vector<std::string> failures_of(const std::vector<std::vector<message>>& lists, bool names_windows = true,
+                                     unsigned threads = 64) {
   std::vector<std::string> texts(lists.size());
   host::communicator_options options;
   options.kernel_timeout = std::chrono::milliseconds(60);
@@ -239,11 +259,12 @@ std::vector<std::string> failures_of(const std::vector<std::vector<message>>& li
         const auto connections = needs.add(channel::connections{comm.lsa(), 1, 2, 1024});
         const auto device_comm = comm.create_device_comm(needs);
         const auto window = comm.allocate(1 << 16);
-        const test::device_array<char> data(1 << 16);
+        const test::device_array<char> sent(1 << 14);
+        const test::device_array<char> received(1 << 14);
         channel::message_table table(16, 1);
         std::vector<message> mine = lists[me];
         for (message& m : mine) {
-          m.data = data.get();
+          m.data = m.way == channel::direction::send ? sent.get() : received.get();
           if (m.window != 0) {
             m.window = window.window().id + 1;
             m.data = window.window().local;
@@ -255,7 +276,7 @@ std::vector<std::string> failures_of(const std::vector<std::vector<message>>& li
         comm.barrier();
         if (!mine.empty())
           collective::send_receive(device_comm.get(), connections, table,
-                                   {.grid = 1, .block = 64, .stream = cudaStreamPerThread});
+                                   {.grid = 1, .block = threads, .stream = cudaStreamPerThread});
         test::finish("send_receive");
         const auto failures = device_comm.failures();
         if (!failures.empty()) texts[me] = host::describe(failures.front());
@@ -279,11 +300,12 @@ using Catch::Matchers::Equals;
 }  // namespace
 
 TEST_CASE("ranks that name different sizes for a message are named, with both sizes") {
-  for (const bool direct : {false, true}) {
+  for (const auto& [direct, threads] : {std::pair{false, 32u}, {true, 32u}, {false, 64u}, {true, 64u}}) {
     for (const auto& [sent, received] :
          std::vector<std::pair<std::uint64_t, std::uint64_t>>{{100, 50}, {0, 7}, {9000, 0}}) {
       const auto texts = failures_of({{receive(1, 8), send(1, sent)},
-                                      {direct ? receive_in_window(0, received) : receive(0, received), send(0, 8)}});
+                                      {direct ? receive_in_window(0, received) : receive(0, received), send(0, 8)}},
+                                     true, threads);
       const std::string sends = std::to_string(sent) + " bytes";
       const std::string receives = std::to_string(received) + " bytes";
       CHECK_THAT(texts[1], ContainsSubstring("rank 1, block 0: receive 0: mismatch: rank 0 sends " + sends +
@@ -306,6 +328,46 @@ TEST_CASE("a rank that never lists the message is named") {
   CHECK(texts[1].empty());
 }
 
+namespace {
+
+__global__ void transfer_twice(device_comm comm, channel::connection_handle connections,
+                               const channel::message_list* list, status* outcome) {
+  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  session.transfer(*list);
+  session.transfer(*list);
+  const status said = session.agree();
+  if (threadIdx.x == 0) *outcome = said;
+}
+
+}  // namespace
+
+TEST_CASE("a session whose transfer has failed moves nothing more, and says why") {
+  host::communicator_options options;
+  options.kernel_timeout = std::chrono::milliseconds(60);
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        requirements needs = comm.requirements();
+        const auto connections = needs.add(channel::connections{comm.lsa(), 1, 2, 1024});
+        const auto device_comm = comm.create_device_comm(needs);
+        const test::device_array<char> data(9000);
+        const test::device_array<status> outcome(1);
+        channel::message_table table(1, 0);
+        if (comm.rank() == 0) {
+          for (const std::uint64_t bytes : {std::uint64_t{20}, std::uint64_t{9000}}) {
+            table.assign({message::send(1, data.get(), bytes)}, {}, cudaStreamPerThread);
+            launch(transfer_twice, {.grid = 1, .block = 64, .stream = cudaStreamPerThread}, device_comm.get(),
+                   connections, table.on_device(), outcome.get());
+            test::finish("transfer_twice");
+            test::require(outcome.read()[0] == (bytes == 20 ? status::timeout : status::aborted), "a wrong outcome");
+            test::require(device_comm.failures().size() == 1, "a dead session leaves another record");
+          }
+        }
+        comm.barrier();
+      },
+      options);
+}
+
 TEST_CASE("a message to the wrong rank is missed by the right one") {
   const auto texts = failures_of({{send(2, 20)}, {receive(0, 20)}, {}});
   CHECK_THAT(texts[0], ContainsSubstring("send 0 waited for rank 2 to receive piece 1"));
@@ -316,8 +378,12 @@ TEST_CASE("a peer that is none, and a window that the list does not name, fail b
   for (const int peer : {-1, 2})
     CHECK_THAT(failures_of({{send(peer, 20)}, {}})[0],
                ContainsSubstring("rank 0, block 0: send 0: mismatch: its peer or its window is none of the session's"));
-  CHECK_THAT(failures_of({{send(1, 20)}, {receive_in_window(0, 20)}}, false)[0],
-             ContainsSubstring("send 0: mismatch: rank 1 receives it into window"));
+  for (const unsigned threads : {16u, 64u})  // less than a warp, and more
+    CHECK_THAT(failures_of({{send(1, 20)}, {receive_in_window(0, 20)}}, false, threads)[0],
+               ContainsSubstring("send 0: mismatch: rank 1 receives it into window"));
+  CHECK_THAT(
+      failures_of({{receive_in_window(1, 20)}, {send(0, 20)}}, false)[0],
+      ContainsSubstring("rank 0, block 0: receive 0: mismatch: its peer or its window is none of the session's"));
 }
 
 TEST_CASE("what a rank sends itself must match what it receives") {

@@ -253,6 +253,85 @@ TEST_CASE("a sender whose receiver never takes a step, and a receiver to whom no
   });
 }
 
+namespace {
+
+/// Rank 0 sends a step in each of several sessions, rank 1 receives it, all in one launch.
+template <protocol Protocol>
+__global__ void send_in_sessions(device_comm comm, channel::fifo_handle<Protocol> fifos, unsigned* failed) {
+  const team ranks = comm.lsa();
+  const channel::endpoint none = channel::endpoint::none();
+  const channel::endpoint other{1 - ranks.rank, 0, 0};
+  for (std::uint32_t n = 0; n < 12; ++n) {
+    channel::session link{block{}, comm, fifos, ranks.rank == 1 ? other : none, ranks.rank == 0 ? other : none};
+    if (ranks.rank == 0) link.template send<std::uint32_t>({0, 30}, message{0, n});
+    if (ranks.rank == 1) link.template recv<std::uint32_t>({0, 30}, comparison{{0, n}, failed});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sessions of a step, one after another, write slots that the receiver has read") {
+  test::for_each_protocol([](auto protocol) {
+    INFO(to_string(protocol()));
+    test::on_ranks(2, [&](host::communicator& comm) {
+      auto needs = comm.requirements();
+      const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 1, 30, 4});
+      const auto device_comm = comm.create_device_comm(needs);
+      const test::device_array<unsigned> wrong(2);
+      comm.barrier();
+      launch(send_in_sessions<protocol()>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+             device_comm.get(), fifos, wrong.get());
+      test::finish("send_in_sessions");
+      device_comm.check();
+      test::require(wrong.read().front() == 0, "packs of another session");
+      comm.barrier();
+    });
+  });
+}
+
+namespace {
+
+/// Rank 0 sends nothing, so rank 1 gives up, and rank 2, which comes a little later, is to get nothing from it.
+template <protocol Protocol>
+__global__ void pass_on(device_comm comm, channel::fifo_handle<Protocol> fifos, unsigned* got) {
+  const team ranks = comm.lsa();
+  const std::uint64_t start = detail::arch::global_time();
+  while (ranks.rank == 2 && detail::arch::global_time() - start < 40000000) __nanosleep(100000);
+  const channel::endpoint next = ranks.rank == 1 ? channel::to_next(ranks, 0) : channel::endpoint::none();
+  channel::session link{block{}, comm, fifos, channel::from_previous(ranks, 0), next};
+  const auto take = [&](std::uint64_t, const pack<std::uint32_t>&) { atomicAdd(got, 1u); };
+  if (ranks.rank == 1) link.template recv_copy_send<std::uint32_t>({0, 30}, take);
+  if (ranks.rank == 2) link.template recv<std::uint32_t>({0, 30}, take);
+}
+
+}  // namespace
+
+TEST_CASE("a rank that gave up passes nothing on") {
+  test::for_each_protocol([](auto protocol) {
+    INFO(to_string(protocol()));
+    host::communicator_options options;
+    options.kernel_timeout = std::chrono::milliseconds(60);
+    test::on_ranks(
+        3,
+        [&](host::communicator& comm) {
+          auto needs = comm.requirements();
+          const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 1, 30, 2});
+          const auto device_comm = comm.create_device_comm(needs);
+          const test::device_array<unsigned> got(1);
+          comm.barrier();
+          if (comm.rank() != 0) {
+            launch(pass_on<protocol()>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+                   fifos, got.get());
+            test::finish("pass_on");
+            test::require(!device_comm.failures().empty(), "no record of the rank that sends nothing");
+          }
+          test::require(got.read().front() == 0, "packs arrived that nobody sent");
+          comm.barrier();
+        },
+        options);
+  });
+}
+
 TEST_CASE("a rank that gave up sends nothing again, though there is credit") {
   test::for_each_protocol([](auto protocol) {
     INFO(to_string(protocol()));

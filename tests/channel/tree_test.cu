@@ -6,6 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -47,11 +48,14 @@ void check(int ranks, std::uint64_t count) {
     comm.barrier();  // an allocation may wait for a kernel that waits for this rank
     for (int n = 0; n < 3; ++n) {
       const bool scaled = n == 1;
+      const bool smallest = n == 2;  // which zeros of children that are not there would change
       const test::device_array<std::uint32_t>& output = *outputs[static_cast<std::size_t>(n)];
       const launch_config shape{.grid = blocks, .block = threads, .stream = cudaStreamPerThread};
       if (scaled) {
         launch(reduce<Protocol, scaled_sum<std::uint32_t>>, shape, device_comm.get(), fifos, input.get(), output.get(),
                count, scaled_sum<std::uint32_t>{3});
+      } else if (smallest) {
+        launch(reduce<Protocol, minimum>, shape, device_comm.get(), fifos, input.get(), output.get(), count, minimum{});
       } else {
         launch(reduce<Protocol, sum>, shape, device_comm.get(), fifos, input.get(), output.get(), count, sum{});
       }
@@ -60,11 +64,18 @@ void check(int ranks, std::uint64_t count) {
       const auto got = output.read();
       for (std::uint64_t i = 0; i < count; ++i) {
         std::uint32_t total = 0;
-        for (int rank = 0; rank < ranks; ++rank) total += input_of(rank, i);
-        test::require(got[i] == (scaled ? 3 * total : total), [&] {
-          return "rank " + std::to_string(comm.rank()) + ": element " + std::to_string(i) + " is " +
-                 std::to_string(got[i]);
-        });
+        std::uint32_t least = ~0u;
+        for (int rank = 0; rank < ranks; ++rank) {
+          total += input_of(rank, i);
+          least = std::min(least, input_of(rank, i));
+        }
+        test::require(got[i] == (scaled     ? 3 * total
+                                 : smallest ? least
+                                            : total),
+                      [&] {
+                        return "rank " + std::to_string(comm.rank()) + ": element " + std::to_string(i) + " is " +
+                               std::to_string(got[i]);
+                      });
       }
       test::require(got[count] == ~0u, "an element past the end was written");
     }

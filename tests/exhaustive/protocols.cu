@@ -435,6 +435,89 @@ scenario fifo(const char* name, int ranks, const char* bound, std::uint32_t slot
           }};
 }
 
+// --- groups of messages ---
+
+/// What the messages of `trade` go through.
+enum class carried { inlined, to_window };
+
+/// Who sends in each call: rank 0, or each to the other; the two list their messages in different orders then.
+enum class senders { first, both };
+
+__global__ void trade(device_comm comm, channel::connection_handle connections, sym_ptr<std::uint32_t> board,
+                      std::uint32_t* result, carried how, senders who, std::uint32_t words, int calls) {
+  // Words that no peer reaches, and those that it stores to.
+  auto* const list = reinterpret_cast<channel::message*>(result + 16);
+  std::uint32_t* const output = how == carried::to_window ? board.local() : result + 80;
+  std::uint32_t* const input = result + 160;
+  const int peer = 1 - comm.rank;
+  const auto value = [](int rank, int call, std::uint32_t i) {
+    return static_cast<std::uint32_t>(1000 * rank + 100 * call) + i + 1;
+  };
+  std::uint32_t wrong = 0;
+  {
+    channel::group_session session{thread{}, comm, connections, {0, 1}};
+    for (int call = 0; call < calls; ++call) {
+      for (std::uint32_t i = 0; i < words; ++i) input[i] = value(comm.rank, call, i);
+      const channel::message sent = channel::message::send(peer, input, words * sizeof *input);
+      const channel::message received = how == carried::to_window
+                                            ? channel::message::receive(peer, board, words)
+                                            : channel::message::receive(peer, output, words * sizeof *output);
+      const bool sends = who == senders::both || comm.rank == 0;
+      const bool receives = who == senders::both || comm.rank == 1;
+      list[0] = comm.rank == 0 ? sent : received;
+      list[1] = comm.rank == 0 ? received : sent;
+      session.transfer({list, sends && receives ? 2u : 1u, 1, &board.memory});
+      for (std::uint32_t i = 0; receives && i < words; ++i) wrong += output[i] != value(peer, call, i) ? 1u : 0u;
+    }
+    wrong += session.agree() != status::success ? 1u : 0u;
+  }
+  *result += 1 + 100 * wrong;
+}
+
+/// From numbers that wrap around on the way.
+scenario messages(const char* name, const char* bound, carried how, senders who, std::uint32_t words, int calls) {
+  const auto connections = std::make_shared<channel::connection_handle>();
+  return {
+      name,
+      2,
+      bound,
+      false,
+      [=](requirements& needs) {
+        const auto mine = needs.add(channel::connections{needs.lsa(), 1, 1, 128, how == carried::inlined ? 64u : 0u});
+        static std::mutex one;
+        const std::lock_guard hold(one);
+        *connections = mine;
+      },
+      [=](const bench& b) {
+        const channel::connection_layout& layout = connections->layout;
+        b.on_each_rank([&](int rank) {
+          constexpr std::uint32_t from = ~0u;
+          char* const own = b.comm(rank).resources.local + connections->offset;
+          const auto peer = static_cast<std::uint32_t>(1 - rank);
+          const auto set = [&](std::uint64_t at, std::uint32_t value) { std::memcpy(own + at, &value, sizeof value); };
+          const auto set_note = [&]<class Note>(std::uint64_t at, std::uint32_t number, const Note&) {
+            for (std::uint32_t half = 0; half < 2 * Note::words; ++half) set(at + half * 8 + 4, number);
+            set(at + offsetof(channel::posted_note<Note>, number), number);
+          };
+          set(layout.sent(0, peer), from);
+          for (const std::uint32_t last : {from - 1, from - 2}) {  // their numbers are one more
+            set_note(layout.ticket(0, peer, last), last + 1, channel::message_ticket{});
+            set_note(layout.offer(0, peer, last), last + 1, channel::message_offer{});
+          }
+          for (const auto way : {channel::direction::send, channel::direction::receive})
+            for (std::uint64_t word = 0; word < 4; ++word) set(layout.state(0, peer, way) + 4 * word, from);
+          *b.result(rank) = 0;
+        });
+        b.on_each_rank([&](int rank) {
+          devcomm::launch(trade, {}, b.comm(rank), *connections, b.board(rank), b.result(rank), how, who, words, calls);
+        });
+        b.finish();
+        for (int rank = 0; rank < b.size(); ++rank)
+          b.require(*b.result(rank) == 1,
+                    "rank " + std::to_string(rank) + " got a wrong message: " + std::to_string(*b.result(rank)));
+      }};
+}
+
 // --- outcomes ---
 
 /// Rank 0 gives the first barrier up after a while, and says so; rank 1 comes at any time.
@@ -668,6 +751,9 @@ int main(int argc, char** argv) {
       fifo<channel::protocol::ll>("FIFO, LL", 3, "1 slot, 2 messages", 1, 2, 1),
       fifo<channel::protocol::ll128>("FIFO, LL128", 2, "1 slot, 3 messages", 1, 3, 1),
       fifo<channel::protocol::ll128>("FIFO, LL128", 3, "1 slot, 2 messages", 1, 2, 1),
+      messages("messages, inline", "2 calls of a word", carried::inlined, senders::first, 1, 2),
+      messages("messages, inline", "a word each way", carried::inlined, senders::both, 1, 1),
+      messages("messages, to window", "2 calls of a word", carried::to_window, senders::first, 1, 2),
       zero_copy(2),
       zero_copy(3),
       chunked("1 round, 2 launches", 1, 2, false),

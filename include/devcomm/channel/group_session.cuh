@@ -6,6 +6,7 @@
 #include <devcomm/assert.hpp>
 #include <devcomm/channel/detail/connection_end.cuh>
 #include <devcomm/channel/detail/posted_note.cuh>
+#include <devcomm/channel/detail/short_message.cuh>
 #include <devcomm/channel/messages.hpp>
 #include <devcomm/data/copy.cuh>
 #include <devcomm/detail/agree.cuh>
@@ -94,7 +95,7 @@ class group_session {
     if (devcomm::detail::arch::unwinding()) return;
     if (open_ && !dead_) give_up();
     devcomm::detail::arch::call_session(id(), devcomm::detail::session_call::end);
-    group_.sync();
+    devcomm::detail::sync_at_end(group_);
     devcomm::detail::arch::leave_session(id());
   }
 
@@ -104,7 +105,7 @@ class group_session {
   /// Moves all messages of the list. *Ordering*: what a rank's threads wrote before its lanes called it, and its
   /// messages carry, is what the receiver's memory holds afterwards.
   DEVCOMM_DEVICE void transfer(const message_list& list) {
-    DEVCOMM_ASSERT(!open_, "a list is under way: repeat transfer_for until it succeeds");
+    DEVCOMM_ASSERT(!open_ || dead_, "a list is under way: repeat transfer_for until it succeeds");
     static_cast<void>(run(list, {false, 0}));
   }
 
@@ -159,10 +160,13 @@ class group_session {
 
   DEVCOMM_DEVICE status run(const message_list& list, devcomm::detail::deadline limit) {
     devcomm::detail::arch::call_session(id(), devcomm::detail::session_call::transfer);
+    if (dead_) return agree();
     const trace_span traced = trace({"messages", span_kind::copy});
+    const list_kind kind = open_ || limit.own ? list_kind::unknown : move_short(list);
+    if (kind == list_kind::moved) return dead_ ? agree() : status::success;
     const uint64_t start = limit.own ? devcomm::detail::arch::global_time() : 0;
     const auto is_late = [&] { return limit.own && any(devcomm::detail::arch::global_time() - start >= limit.budget); };
-    if (!open_) begin(list);
+    if (!open_) begin(list, kind);
     status outcome = status::success;
     while (!dead_) {
       const look found = look_around(list, limit, start);
@@ -188,11 +192,56 @@ class group_session {
     return dead_ ? agree() : outcome;
   }
 
-  DEVCOMM_DEVICE void begin(const message_list& list) {
+  /// What a first look at a whole list has found.
+  enum class list_kind {
+    unknown,
+    valid,     ///< without messages to the rank itself
+    with_own,  ///< valid
+    moved,     ///< short, and has been moved, or failed
+  };
+  /// Moves the list by some warps for each message, if all are short. *Collective*.
+  DEVCOMM_DEVICE list_kind move_short(const message_list& list) {
+    using devcomm::detail::message_warps;
+    using devcomm::detail::short_message;
+    constexpr uint32_t warp_threads = devcomm::detail::arch::warp_threads;
+    if constexpr (!devcomm::detail::is_whole_block<Group>) {
+      return list_kind::unknown;  // which threads are in a warp is not known
+    } else {
+      const uint32_t warps = group_.size() / warp_threads;
+      if (group_.size() % warp_threads != 0 || list.count == 0 || list.count > warps ||
+          list.count > short_message::most || list.window_count > short_message::most)
+        return list_kind::unknown;
+      group_.sync();  // the list is there
+      const devcomm::detail::connection_lane at = here();
+      const uint32_t warps_each = warps / list.count;
+      const uint32_t index = group_.thread_rank() / (warps_each * warp_threads);
+      short_message mine(at, list, index);
+      if (any(!mine.fits() || failure_ != status::success)) {
+        if (any(!mine.is_valid())) return list_kind::unknown;
+        return any(mine.is_own(at)) ? list_kind::with_own : list_kind::valid;
+      }
+      const message_warps own{group_.thread_rank() - index * warps_each * warp_threads, warps_each};
+      const status failure = mine.move(
+          at, list, own,
+          [&](const devcomm::detail::awaited_word& awaited, const auto& ready) { return wait_for(awaited, ready); });
+      if (failure != status::success) failure_ = failure;
+      if (any(failure_ != status::success)) {
+        die();
+      } else if (lane_.index == 0) {
+        count_for_others();
+      }
+      return list_kind::moved;
+    }
+  }
+
+  DEVCOMM_DEVICE void begin(const message_list& list, list_kind kind) {
     const devcomm::detail::connection_lane at = here();
     open_ = fresh_ = over_ = true;
-    group_.sync();
-    const bool has_own = check(list);
+    bool has_own = kind == list_kind::with_own;
+    if (kind == list_kind::unknown) {
+      group_.sync();
+      has_own = any(check(list));
+    }
     for_each_end(at, list, [](auto one) { one.rewind(); });
     for_each_own([&](uint32_t) { over_ = false; });
     sending_ = receiving_ = {{nullptr, 0}, true};
@@ -201,7 +250,7 @@ class group_session {
       clear(at.mask(1));
     }
     own_ = {};
-    if (any(has_own)) begin_own(list);
+    if (has_own) begin_own(list);
     if (any(failure_ != status::success)) die();
   }
   DEVCOMM_DEVICE void clear(uint32_t* mask) const {
@@ -429,7 +478,7 @@ class group_session {
   DEVCOMM_DEVICE void copy_piece(const message_list& list, const connection_piece& piece, uint32_t number) {
     if (piece.flag != 0) {
       if (number % 2 == static_cast<uint32_t>(direction::send)) {
-        devcomm::detail::send_inline(group_, piece);
+        devcomm::detail::send_inline<1>(group_, piece);
       } else {
         receive_inline(piece, number / 2);
       }
@@ -446,27 +495,25 @@ class group_session {
       if (done + turn < piece.bytes) static_cast<void>(copy_own(list, own_turn));
     }
   }
-  /// The packets were stored before the offer, so a wait for them is short, and has the communicator's timeout.
+  /// A sender stores all packets without waiting for anything, so a wait for them is short, and has the communicator's
+  /// timeout.
   DEVCOMM_DEVICE void receive_inline(const connection_piece& piece, uint32_t peer) {
-    const devcomm::detail::awaited_word awaited{operation::message_receive,
-                                                piece.index,
-                                                members_.world_rank(static_cast<int>(peer)),
-                                                wait_condition::piece_sent,
-                                                0,
-                                                uint64_t{piece.number} + 1,
-                                                lane_.index,
-                                                connections_.offset};
+    const devcomm::detail::awaited_word awaited =
+        devcomm::detail::awaited_packets(here(), peer, piece.index, piece.number);
+    devcomm::detail::receive_inline<1>(group_, piece, [&](const auto& ready) { return wait_for(awaited, ready); });
+  }
+  /// Polls with the communicator's timeout; whether `ready` came true. Else the failure has been recorded.
+  template <class Ready>
+  DEVCOMM_DEVICE bool wait_for(const devcomm::detail::awaited_word& awaited, const Ready& ready) {
     const devcomm::detail::deadline limit{false, 0};
-    devcomm::detail::receive_inline(group_, piece, [&](const auto& ready) {
-      bool arrived = true;
-      devcomm::detail::poll<1>(
-          home_, limit, [&] { return label_of(awaited, limit); }, ready,
-          [&](status failure) {
-            arrived = false;
-            fail_wait(failure, awaited);
-          });
-      return arrived;
-    });
+    bool is_ready = true;
+    devcomm::detail::poll<1>(
+        home_, limit, [&] { return label_of(awaited, limit); }, ready,
+        [&](status failure) {
+          is_ready = false;
+          fail_wait(failure, awaited);
+        });
+    return is_ready;
   }
 
   /// Lanes that this call leaves out have the same number of the next message, by which lanes share it out.

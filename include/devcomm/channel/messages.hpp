@@ -133,7 +133,7 @@ struct alignas(16) connection_piece {
   uint32_t flag;    ///< of the packets that it goes in; 0: it goes as it is
   uint32_t index;   ///< of the message in the list
   uint32_t number;  ///< of the piece in its connection
-  uint32_t reserved;
+  uint32_t taken;   ///< warps that have taken their packets of an inline part, while some have not
 };
 
 static_assert(sizeof(connection_state) + sizeof(connection_piece) == 128, "see connection_layout::state");

@@ -96,16 +96,16 @@ class session {
   DEVCOMM_DEVICE ~session() noexcept(false) {
     if (devcomm::detail::arch::unwinding()) return;
     called(devcomm::detail::session_call::end);
-    group_.sync();
+    devcomm::detail::sync_at_end(group_);
     if (group_.thread_rank() == 0) keep_counts();
-    group_.sync();
+    devcomm::detail::sync_at_end(group_);
     for_each_id(devcomm::detail::leave_action{});
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
   DEVCOMM_DEVICE const team& members() const { return members_; }
   /// Index of `member` in the LSA team.
-  DEVCOMM_DEVICE int lsa_member(int member) const { return members_.world_rank(member) - home_->comm.lsa_first; }
+  DEVCOMM_DEVICE int lsa_member(int member) const { return members_.number(member) - home_->comm.lsa_first; }
   /// Packs of a slot: what one step moves at most.
   DEVCOMM_DEVICE uint32_t capacity() const { return slot_packs_; }
   /// Steps that the session may be ahead of a receiver.

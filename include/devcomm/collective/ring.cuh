@@ -133,6 +133,8 @@ DEVCOMM_DEVICE void all_reduce_ring(Channel& ring, slice packs, const Produce& p
                                     const Operator& op) {
   const detail::ring_members members{ring.members().rank, ring.members().size};
   if (members.size == 1) return detail::reduce_alone<T>(ring.group(), packs, produce, consume, op);
+  const trace_span traced = ring.trace(
+      call_span{collective_call::all_reduce_ring, static_cast<uint32_t>(operation::fifo_receive), packs.size()}.pack());
   constexpr bool direct =
       detail::has_store<Consume, T> && detail::has_load<Consume> && Channel::fifo_protocol == channel::protocol::simple;
   const detail::prepared_input<T, Produce, Operator> input{produce, op};

@@ -81,6 +81,9 @@ DEVCOMM_DEVICE void all_reduce_tree(const Place& place, slice packs, const Produ
   if (size == 1) return detail::reduce_alone<T>(place.group(), packs, produce, consume, op);
   const uint64_t chunk = place.fifos().packs;
   if (chunk == 0) return;
+  const trace_span traced{
+      place.group(), reinterpret_cast<resource_header*>(place.comm().resources.local),
+      call_span{collective_call::all_reduce_tree, static_cast<uint32_t>(operation::fifo_receive), packs.size()}.pack()};
   const auto part = [&](uint64_t i) -> slice {
     const uint64_t begin = packs.begin + i * chunk;
     return {begin, packs.end - begin < chunk ? packs.end : begin + chunk};

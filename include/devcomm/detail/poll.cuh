@@ -118,9 +118,9 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 }
 
 /// Calls `ready`, which returns whether what is waited for has happened, until it returns true. When `limit` is
-/// reached or the waits of the device communicator are aborted first, calls `fail` with the reason. `label` returns the
-/// `wait_label`; only the simulator and the watchdog call it. The threads of a `LaneGroup` poll together: `ready`
-/// returns the same to all of them.
+/// reached or the waits of the device communicator are aborted first, calls `fail` with the reason. `told` returns the
+/// `wait_label`, with the peer's number in teams; only the simulator and the watchdog call it. The threads of a
+/// `LaneGroup` poll together: `ready` returns the same to all of them.
 ///
 /// The loop is as short as possible, since a few more cycles between polls can delay the moment at which an arrival is
 /// seen by a whole poll. Polls come in rounds of `Unroll`; the checks, once in `arch::rounds_per_check` rounds, are
@@ -134,7 +134,12 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 /// Thousands of threads that read a word across PCIe delay each other, and the arrival that they wait for, by
 /// milliseconds.
 template <int Unroll = arch::polls_per_round, class LaneGroup = one_thread, class Label, class Ready, class Fail>
-DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label label, Ready ready, Fail fail) {
+DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label told, Ready ready, Fail fail) {
+  const auto label = [&] {
+    wait_label of_ranks = told();
+    of_ranks.peer = home->comm.world_rank_of(of_ranks.peer);
+    return of_ranks;
+  };
   arch::wait_scope waiting(
       label, [=] { return &home->abort; }, [=] { return &home->comm.failures->abort; });
   wait_progress progress{0, arch::rounds_per_check, status::success};

@@ -13,7 +13,7 @@ namespace devcomm::detail {
 struct awaited {
   operation what;
   uint32_t index;     ///< which barrier, mailbox or signal
-  int32_t peer;       ///< world rank
+  int32_t peer;       ///< number in teams
   uint32_t expected;  ///< epoch waited for
   uint32_t seen;      ///< epoch last read
 };
@@ -27,7 +27,7 @@ struct awaited_group : awaited {
 struct awaited_word {
   operation what;
   uint32_t index;  ///< of the signal, or of the word in `window`
-  int32_t peer;    ///< world rank that is to store; -1: no particular one
+  int32_t peer;    ///< number in teams of the rank that is to store; -1: no particular one
   wait_condition condition;
   uint32_t window;              ///< as `failure_record::window`
   uint64_t expected;            ///< value waited for; 0 where a predicate decides
@@ -72,7 +72,7 @@ DEVCOMM_DEVICE inline void write_failure(failure_record& record, const resource_
   record.what = wait.what;
   record.index = wait.index;
   record.rank = home->comm.rank;
-  record.peer = wait.peer;
+  record.peer = home->comm.world_rank_of(wait.peer);
   record.block = arch::block_rank();
   record.thread = arch::thread_rank();
   record.expected = wait.expected;
@@ -110,7 +110,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   record.index = wait.index;
   record.peer_index = wait.peer_index;
   record.rank = home->comm.rank;
-  record.peer = wait.peer;
+  record.peer = home->comm.world_rank_of(wait.peer);
   record.block = arch::block_rank();
   record.thread = arch::thread_rank();
   record.expected = wait.expected;

@@ -61,7 +61,7 @@ class barrier_session {
     called(detail::session_call::end);
     DEVCOMM_ASSERT(!arrived_ || timed_out_ || protocol_.is_dead(), "a session ended between arrive and wait");
     protocol_.keep_epoch();
-    protocol_.group().sync();
+    detail::sync_at_end(protocol_.group());
     detail::arch::leave_session(id());
   }
 

@@ -81,7 +81,7 @@ class ll_all_to_all_session {
                    "the slots were made for a team of another size");
     own_ = comm.resources.local + slots.offset;
     first_ = comm.resources.base + slots.offset +
-             static_cast<uint64_t>(members.world_rank(0) - comm.lsa_first) * comm.resources.stride;
+             static_cast<uint64_t>(members.number(0) - comm.lsa_first) * comm.resources.stride;
     stride_ = static_cast<int64_t>(comm.resources.stride) * members.stride;
     last_ = detail::arch::load<memory_order::relaxed, scope::device>(kept());
     epoch_ = after(last_);
@@ -97,9 +97,9 @@ class ll_all_to_all_session {
     if (detail::arch::unwinding()) return;
     DEVCOMM_ASSERT(!is_used_, "a session ends within an epoch: call end_epoch after the last receive");
     detail::arch::call_session(id(), detail::session_call::end);
-    group_.sync();  // all have read it
+    detail::sync_at_end(group_);  // all have read it
     if (group_.thread_rank() == 0) detail::arch::store<memory_order::relaxed, scope::device>(kept(), last_);
-    group_.sync();
+    detail::sync_at_end(group_);
     detail::arch::leave_session(id());
   }
 
@@ -263,7 +263,7 @@ class ll_all_to_all_session {
       return {operation::ll_mailbox,
               index_,
               home_->comm.rank,
-              world_rank(from),
+              number(from),
               epoch_,
               limit.nanoseconds(*home_),
               limit.own,
@@ -295,7 +295,7 @@ class ll_all_to_all_session {
             if (failure == status::timeout && limit.own) return;
             failure_ = failure;
             detail::report(home_, failure,
-                           detail::awaited{operation::ll_mailbox, index_, world_rank(from), epoch_, last_seen()});
+                           detail::awaited{operation::ll_mailbox, index_, number(from), epoch_, last_seen()});
           });
     }
     DEVCOMM_UNROLL
@@ -307,7 +307,7 @@ class ll_all_to_all_session {
     }
     return outcome;
   }
-  DEVCOMM_DEVICE int32_t world_rank(int member) const { return member == any_peer ? -1 : members_.world_rank(member); }
+  DEVCOMM_DEVICE int32_t number(int member) const { return member == any_peer ? -1 : members_.number(member); }
   DEVCOMM_DEVICE uint32_t last_seen() const { return epoch_ - 1; }
 
   Group group_;

@@ -112,7 +112,7 @@ class signal_session {
                      "own, or let them wait for values");
       detail::arch::store<memory_order::relaxed, scope::device>(kept_, taken_);
     }
-    group_.sync();
+    detail::sync_at_end(group_);
   }
 
   /// Stores `value` to the signal of `peer`, which may be this rank. *Ordering*: with an order that releases, what any
@@ -232,7 +232,7 @@ class signal_session {
     DEVCOMM_ASSERT_OF(peer >= 0 && peer < members_.size, "member", peer, members_.size,
                       "the peer of a signal is outside its team");
     detail::check_store_order(order);
-    return word_.lsa(members_.world_rank(peer) - word_.memory.lsa_first);
+    return word_.lsa(members_.number(peer) - word_.memory.lsa_first);
   }
   DEVCOMM_DEVICE void check_wait([[maybe_unused]] int peer, memory_order order) const {
     DEVCOMM_ASSERT(peer == any_peer || (peer >= 0 && peer < members_.size), "the peer of a signal is outside its team");
@@ -241,7 +241,7 @@ class signal_session {
 
   template <class Condition>
   DEVCOMM_DEVICE detail::awaited_word awaited(int peer, const Condition& condition) const {
-    const int rank = peer == any_peer ? -1 : members_.world_rank(peer);
+    const int rank = peer == any_peer ? -1 : members_.number(peer);
     return {operation::lsa_signal, index_, rank, kind_of(condition), window_, value_of(condition)};
   }
   template <class Condition>

@@ -82,7 +82,7 @@ class barrier_session {
     if (first() == 0)
       devcomm::detail::arch::store<memory_order::relaxed, scope::device>(own<uint64_t>(layout().epoch(index_)),
                                                                          epoch_ << 1 | (counted_ ? 1u : 0u));
-    group_.sync();
+    devcomm::detail::sync_at_end(group_);
     devcomm::detail::arch::leave_session(id());
   }
 
@@ -223,7 +223,7 @@ class barrier_session {
       for (int i = first(); outcome == status::success && i < members_.size - 1; i += step()) {
         const int member = devcomm::detail::nth_peer(i, members_.rank);
         outcome = poll_word(layout().flag(index_, static_cast<uint32_t>(member)),
-                            static_cast<int>(members_.world_rank(member)), static_cast<uint32_t>(next()), order, limit);
+                            static_cast<int>(members_.number(member)), static_cast<uint32_t>(next()), order, limit);
       }
     } else if (first() == 0) {
       outcome = poll_word(layout().arrivals(index_, next()), -1, target(), order, limit);
@@ -241,7 +241,7 @@ class barrier_session {
     const auto epoch = static_cast<uint32_t>(next());
     devcomm::detail::report(home_, status::mismatch,
                             devcomm::detail::awaited{operation::multimem_barrier, index_,
-                                                     static_cast<int32_t>(members_.world_rank(member)), epoch, epoch},
+                                                     static_cast<int32_t>(members_.number(member)), epoch, epoch},
                             {slots + members_.rank, slots + member});
   }
   DEVCOMM_DEVICE void advance() {

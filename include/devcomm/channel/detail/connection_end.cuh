@@ -89,7 +89,7 @@ struct connection_lane {
   DEVCOMM_DEVICE resource_header* home() const { return reinterpret_cast<resource_header*>(comm.resources.local); }
   DEVCOMM_DEVICE char* own() const { return comm.resources.local + handle.offset; }
   DEVCOMM_DEVICE char* on(int member) const {
-    const auto slot = static_cast<uint64_t>(members.world_rank(member) - comm.lsa_first);
+    const auto slot = static_cast<uint64_t>(members.number(member) - comm.lsa_first);
     return comm.resources.base + slot * comm.resources.stride + handle.offset;
   }
   DEVCOMM_DEVICE uint32_t* word(uint32_t i) const {
@@ -119,6 +119,19 @@ struct connection_lane {
   }
 };
 
+/// The packets of an inline part, piece `number` of what comes from `peer`, as records and reports say them.
+DEVCOMM_DEVICE inline awaited_word awaited_packets(const connection_lane& on, uint32_t peer, uint32_t index,
+                                                   uint32_t number) {
+  return {operation::message_receive,
+          index,
+          on.members.number(static_cast<int>(peer)),
+          wait_condition::piece_sent,
+          0,
+          uint64_t{number} + 1,
+          on.lane.index,
+          on.handle.offset};
+}
+
 /// What one rank says of a message.
 struct said_of_message {
   uint64_t bytes;   ///< or `channel::no_such_window`, or `channel::no_such_message`
@@ -137,7 +150,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
   record.what = way == channel::direction::send ? operation::message_send : operation::message_receive;
   record.index = record.peer_index = index;
   record.rank = home->comm.rank;
-  record.peer = peer;
+  record.peer = home->comm.world_rank_of(peer);
   record.block = arch::block_rank();
   record.thread = arch::thread_rank();
   record.mine.grid_blocks = mine.lanes;
@@ -168,10 +181,10 @@ class connection_end {
 
   /// Begins with the first message of the list.
   DEVCOMM_DEVICE void rewind() {
-    DEVCOMM_ASSERT(state_.peer == 0 || state_.peer == static_cast<uint32_t>(world_rank()) + 1,
+    DEVCOMM_ASSERT(state_.peer == 0 || state_.peer == static_cast<uint32_t>(peer_number()) + 1,
                    "connections are used with another team than before, of which other ranks are members");
     state_.next = 0;
-    state_.peer = static_cast<uint32_t>(world_rank()) + 1;
+    state_.peer = static_cast<uint32_t>(peer_number()) + 1;
   }
   /// Whether a message of it is under way.
   DEVCOMM_DEVICE bool is_open() const { return stage() != connection_stage::idle; }
@@ -182,7 +195,7 @@ class connection_end {
  protected:
   DEVCOMM_DEVICE connection_stage stage() const { return static_cast<connection_stage>(state_.stage); }
   DEVCOMM_DEVICE void go_to(connection_stage stage) { state_.stage = static_cast<uint32_t>(stage); }
-  DEVCOMM_DEVICE int world_rank() const { return on_.members.world_rank(static_cast<int>(peer_)); }
+  DEVCOMM_DEVICE int peer_number() const { return on_.members.number(static_cast<int>(peer_)); }
   DEVCOMM_DEVICE uint32_t self() const { return static_cast<uint32_t>(on_.members.rank); }
   DEVCOMM_DEVICE uint32_t lane() const { return on_.lane.index; }
   DEVCOMM_DEVICE char* on_peer(uint64_t offset) const { return on_.on(static_cast<int>(peer_)) + offset; }
@@ -217,10 +230,16 @@ class connection_end {
     return nullptr;
   }
 
+  /// Of the packets of an inline part.
+  DEVCOMM_DEVICE uint32_t flag() const { return state_.parts | 1u << 31; }
+  DEVCOMM_DEVICE channel::connection_piece piece_of(connection_stage how, const char* from, char* to,
+                                                    uint64_t bytes) const {
+    const uint32_t packets = how == connection_stage::copy_inline ? flag() : 0;
+    return {from, to, bytes, packets, state_.current, state_.pieces, 0};
+  }
   /// Tells the group what to copy.
   DEVCOMM_DEVICE void copy_piece(connection_stage how, const char* from, char* to, uint64_t bytes) {
-    const uint32_t flag = how == connection_stage::copy_inline ? state_.parts | 1u << 31 : 0;
-    *on_.piece(number()) = {from, to, bytes, flag, state_.current, state_.pieces, {}};
+    *on_.piece(number()) = piece_of(how, from, to, bytes);
     go_to(how);
   }
   DEVCOMM_DEVICE uint64_t bytes_left() const { return state_.end - state_.at; }
@@ -246,7 +265,7 @@ class connection_end {
     return theirs.lanes == on_.lane.count && theirs.message == message_number() && theirs.bytes == state_.length;
   }
   DEVCOMM_DEVICE status report(said_of_message theirs) const {
-    return report_message(on_.home(), Way, state_.current, world_rank(),
+    return report_message(on_.home(), Way, state_.current, peer_number(),
                           {state_.length, on_.lane.count, message_number()}, theirs);
   }
 
@@ -292,11 +311,11 @@ class sending_connection : public connection_end<channel::direction::send> {
 
   /// What it waits for, as records and reports say it.
   DEVCOMM_DEVICE awaited_word wait() const {
-    return {operation::message_send,     state_.current, world_rank(),     wait_condition::receive_listed, 0,
+    return {operation::message_send,     state_.current, peer_number(),    wait_condition::receive_listed, 0,
             uint64_t{state_.pieces} + 1, lane(),         on_.handle.offset};
   }
 
- private:
+ protected:
   DEVCOMM_DEVICE bool is_waiting() const {
     return stage() == connection_stage::wait_ticket || stage() == connection_stage::wait_taken;
   }
@@ -342,7 +361,8 @@ class sending_connection : public connection_end<channel::direction::send> {
   /// Null where the list does not name the window.
   DEVCOMM_DEVICE char* in_window(uint32_t window, uint64_t offset) const {
     for (uint32_t w = 0; w < list_.window_count; ++w)
-      if (list_.windows[w].id + 1 == window) return list_.windows[w].peer_pointer(world_rank(), offset);
+      if (list_.windows[w].id + 1 == window)
+        return list_.windows[w].lsa_pointer(peer_number() - list_.windows[w].lsa_first, offset);
     return nullptr;
   }
   DEVCOMM_DEVICE void end_piece(uint64_t bytes) {
@@ -389,8 +409,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   DEVCOMM_DEVICE void end_copy() {
     const uint64_t bytes = on_.piece(number())->bytes;
     if (stage() == connection_stage::copy_inline) {
-      arch::store<memory_order::relaxed, scope::system>(sent(), state_.pieces + 1);
-      make_ticket(state_.window, 0);  // which the sender's list is to name, as for a longer part
+      say_taken();
     } else {
       arch::fetch_add<memory_order::relaxed, scope::device>(on_.pool(), 0u - (1u << next_slot()));
     }
@@ -404,15 +423,20 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     if (data && state_.posted == state_.pieces)
       return {what, state_.current, -1, wait_condition::slot_free, 0, 0, lane(), on_.handle.offset};
     const uint32_t number = data ? state_.pieces : state_.parts;
-    return {what, state_.current,       world_rank(), data ? wait_condition::piece_sent : wait_condition::send_listed,
-            0,    uint64_t{number} + 1, lane(),       on_.handle.offset};
+    return {what, state_.current,       peer_number(), data ? wait_condition::piece_sent : wait_condition::send_listed,
+            0,    uint64_t{number} + 1, lane(),        on_.handle.offset};
   }
 
- private:
+ protected:
   DEVCOMM_DEVICE const channel::posted_note<channel::message_offer>* offer() const {
     return here<const channel::posted_note<channel::message_offer>>(on_.layout().offer(lane(), peer_, state_.parts));
   }
   DEVCOMM_DEVICE uint32_t* sent() const { return here<uint32_t>(on_.layout().sent(lane(), peer_)); }
+  /// An inline part has been taken, and its packets zeroed.
+  DEVCOMM_DEVICE void say_taken() {
+    arch::store<memory_order::relaxed, scope::system>(sent(), state_.pieces + 1);
+    make_ticket(state_.window, 0);  // which the sender's list is to name, as for a longer part
+  }
   /// Whether the ticket waits for no offer.
   DEVCOMM_DEVICE bool has_early_ticket() const {
     return !is_inline() && (state_.window != 0 || state_.begin == state_.end);
@@ -432,10 +456,14 @@ class receiving_connection : public connection_end<channel::direction::receive> 
         channel::message_ticket{state_.length, offset, window, on_.lane.count, message_number(), 0});
   }
 
+  /// With the ticket, by which the sender compares too, and stores nothing.
+  DEVCOMM_DEVICE status refuse(const channel::message_offer& made) {
+    if (!has_early_ticket()) make_ticket(0, 0);
+    return report({made.bytes, made.lanes, made.message});
+  }
   DEVCOMM_DEVICE bool accept(const channel::message_offer& made, status& failure) {
     if (!is_same(made)) {
-      if (!has_early_ticket()) make_ticket(0, 0);  // the sender compares, and stores nothing
-      failure = report({made.bytes, made.lanes, made.message});
+      failure = refuse(made);
       return false;
     }
     if (is_inline()) {

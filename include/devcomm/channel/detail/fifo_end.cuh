@@ -158,7 +158,7 @@ class fifo_ends {
                       "FIFO index on the peer is past the FIFOs that requirements asked for; ask for a larger count");
 #if DEVCOMM_CHECKED
     if (!leads_) return;
-    const uint32_t peer = channel::fifo_peer_mark(members_.world_rank(end.peer));
+    const uint32_t peer = channel::fifo_peer_mark(members_.number(end.peer));
     uint32_t* const peers = &counts_of(end.index)->peers;
     const uint32_t before = arch::load<memory_order::relaxed, scope::device>(peers) >> half & 0xffffu;
     DEVCOMM_ASSERT(before == 0 || before == peer,
@@ -169,7 +169,7 @@ class fifo_ends {
   }
   DEVCOMM_DEVICE char* own() const { return comm_.resources.local + fifos_.offset; }
   DEVCOMM_DEVICE char* on(int member) const {
-    const auto slot = static_cast<uint64_t>(members_.world_rank(member) - comm_.lsa_first);
+    const auto slot = static_cast<uint64_t>(members_.number(member) - comm_.lsa_first);
     return comm_.resources.base + slot * comm_.resources.stride + fifos_.offset;
   }
   DEVCOMM_DEVICE fifo_end common(const channel::endpoint& end, char* receiver, uint32_t receiver_index) const {
@@ -178,7 +178,7 @@ class fifo_ends {
             0,
             end.index,
             end.peer_index,
-            members_.world_rank(end.peer)};
+            members_.number(end.peer)};
   }
 
   const device_comm& comm_;

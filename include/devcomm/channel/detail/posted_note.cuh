@@ -63,28 +63,49 @@ DEVCOMM_DEVICE inline void store_word(char* to, uint64_t bytes, uint64_t word) {
   for (uint32_t i = 0; i < 8 && i < bytes; ++i) to[i] = static_cast<char>(word >> 8 * i);
 }
 
-/// This thread's part of an inline message, to its place at the peer. *Collective*; does not synchronise.
-template <class Group>
+/// This thread's part of an inline message, to its place at the peer, `Batch` packets at a time. *Collective*; does not
+/// synchronise.
+template <uint32_t Batch, class Group>
 DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_piece& piece) {
-  for (uint64_t i = group.thread_rank(); i * 8 < piece.bytes; i += group.size())
-    arch::store_halves(piece.to + i * 16,
-                       ll_protocol::encode(load_word(piece.from + i * 8, piece.bytes - i * 8), piece.flag));
+  const uint64_t threads = group.size();
+  for (uint64_t i = group.thread_rank(); i * 8 < piece.bytes; i += threads * Batch) {
+    uint64_t words[Batch] = {};
+    DEVCOMM_UNROLL
+    for (uint32_t b = 0; b < Batch; ++b)
+      if (const uint64_t at = (i + threads * b) * 8; at < piece.bytes)
+        words[b] = load_word(piece.from + at, piece.bytes - at);
+    DEVCOMM_UNROLL
+    for (uint32_t b = 0; b < Batch; ++b)
+      if (const uint64_t at = (i + threads * b) * 8; at < piece.bytes)
+        arch::store_halves(piece.to + at * 2, ll_protocol::encode(words[b], piece.flag));
+  }
 }
 
 /// The same, from its place on this rank, which is zeroed. `wait(ready)` calls `ready` until it returns true, or
 /// returns false.
-template <class Group, class Wait>
+template <uint32_t Batch, class Group, class Wait>
 DEVCOMM_DEVICE void receive_inline(const Group& group, const channel::connection_piece& piece, const Wait& wait) {
-  for (uint64_t i = group.thread_rank(); i * 8 < piece.bytes; i += group.size()) {
-    char* const packet = const_cast<char*>(piece.from) + i * 16;
-    arch::halves raw;
+  const uint64_t threads = group.size();
+  for (uint64_t i = group.thread_rank(); i * 8 < piece.bytes; i += threads * Batch) {
+    char* const first = const_cast<char*>(piece.from) + i * 16;
+    arch::halves raw[Batch];
     const auto ready = [&] {
-      raw = arch::load_halves(packet);
-      return ll_protocol::has_flag(raw, piece.flag);
+      bool all = true;
+      DEVCOMM_UNROLL
+      for (uint32_t b = 0; b < Batch; ++b)
+        if ((i + threads * b) * 8 < piece.bytes) raw[b] = arch::load_halves(first + threads * b * 16);
+      DEVCOMM_UNROLL
+      for (uint32_t b = 0; b < Batch; ++b)
+        if ((i + threads * b) * 8 < piece.bytes) all = all & ll_protocol::has_flag(raw[b], piece.flag);
+      return all;
     };
     if (!wait(ready)) return;
-    arch::store_halves(packet, {0, 0});
-    store_word(piece.to + i * 8, piece.bytes - i * 8, ll_protocol::decode(raw));
+    DEVCOMM_UNROLL
+    for (uint32_t b = 0; b < Batch; ++b)
+      if (const uint64_t at = (i + threads * b) * 8; at < piece.bytes) {
+        arch::store_halves(first + threads * b * 16, {0, 0});
+        store_word(piece.to + at, piece.bytes - at, ll_protocol::decode(raw[b]));
+      }
   }
 }
 

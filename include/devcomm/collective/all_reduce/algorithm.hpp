@@ -10,9 +10,10 @@ namespace devcomm::collective {
 /// How an all-reduce moves its data. The names have two parts. *Shots*: with one, every rank reduces the whole vector
 /// from all inputs; with two, each rank reduces its shard and sends the result to all. *Transport*: packets, where
 /// nothing is added to the name; `zero_copy` straight between windows; or `chunked` through scratch memory of the
-/// peers; or `multimem`, by the switch.
+/// peers; or `multimem`, by the switch. `ring` and `tree` go through FIFO channels, see docs/channels.md.
 ///
-/// All of them but the last reduce in the order of the ranks, so that all ranks get the same bits in every run.
+/// All ranks get the same bits, and all but `two_shot_multimem` get them in every run: ring and tree reduce in an order
+/// of their own, the others in that of the ranks.
 /// `host::all_reduce_plan` chooses among them by size.
 enum class all_reduce_algorithm : uint32_t {
   /// `all_reduce_one_shot`. Each rank sends `ranks - 1` times the vector, with LL twice that, in one trip over the
@@ -43,6 +44,14 @@ enum class all_reduce_algorithm : uint32_t {
   /// floating
   /// point need not be the same in every run.
   two_shot_multimem,
+  /// `all_reduce_ring`. Each rank sends `2 * (ranks - 1) / ranks` times the vector to the next rank alone, in
+  /// `2 * (ranks - 1)` trips. For the largest vectors where only neighbours have good links. Hooks; private memory.
+  ring,
+  /// The same with `to_window` as consumer: results go straight into the next rank's output.
+  ring_to_window,
+  /// `all_reduce_tree`. Each rank sends the vector once up and once to each of at most two children down, in at most
+  /// `2 * log2(ranks)` trips. For many ranks. Hooks; private memory.
+  tree,
 };
 
 /// Key of the algorithm in plans, and name in messages.
@@ -55,6 +64,9 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(all_reduce_algorithm algorit
     case all_reduce_algorithm::two_shot_chunked: return "two_shot_chunked";
     case all_reduce_algorithm::two_shot_chunked_to_window: return "two_shot_chunked_to_window";
     case all_reduce_algorithm::two_shot_multimem: return "two_shot_multimem";
+    case all_reduce_algorithm::ring: return "ring";
+    case all_reduce_algorithm::ring_to_window: return "ring_to_window";
+    case all_reduce_algorithm::tree: return "tree";
   }
   return "unknown algorithm";
 }
@@ -67,6 +79,9 @@ DEVCOMM_HOST_DEVICE constexpr collective_call call_of(all_reduce_algorithm algor
     case all_reduce_algorithm::one_shot_zero_copy: return collective_call::all_reduce_one_shot_zero_copy;
     case all_reduce_algorithm::two_shot_zero_copy: return collective_call::all_reduce_two_shot_zero_copy;
     case all_reduce_algorithm::two_shot_multimem: return collective_call::all_reduce_two_shot_multimem;
+    case all_reduce_algorithm::ring: return collective_call::all_reduce_ring;
+    case all_reduce_algorithm::ring_to_window: return collective_call::all_reduce_ring;
+    case all_reduce_algorithm::tree: return collective_call::all_reduce_tree;
     case all_reduce_algorithm::two_shot_chunked: break;
     case all_reduce_algorithm::two_shot_chunked_to_window: break;
   }

@@ -29,6 +29,7 @@ inline constexpr uint64_t first_host_turn = 200000;
 inline constexpr uint64_t host_interval = 1 << 18;
 /// Nanoseconds from one load of a proxy's word by a context to the next.
 inline constexpr uint64_t proxy_interval = 256;
+inline constexpr bool short_puts_are_values = true;
 /// Nanoseconds after which a wait is noted for the watchdog.
 inline constexpr uint64_t noted_after = 1000000;
 
@@ -43,6 +44,10 @@ __device__ inline uint32_t lane() {
 }
 
 __device__ inline void sync_block() { __syncthreads(); }
+/// The same for threads that may come by different ways. `__syncthreads` is aligned: ptxas may copy what follows a
+/// branch into both of its ways, the barrier with it, and a warp whose lanes are at two copies waits for ever. Seen
+/// with ptxas 13.0 for sm_90 at the end of a kernel with `if (threadIdx.x != 0) return;`.
+__device__ inline void sync_block_apart() { asm volatile("barrier.sync 0;" : : : "memory"); }
 __device__ inline bool sync_block_or(bool predicate) { return __syncthreads_or(predicate) != 0; }
 __device__ inline void sync_warp(uint32_t mask) { __syncwarp(mask); }
 __device__ inline void join_warp() { __syncwarp(); }
@@ -113,9 +118,18 @@ __device__ inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) 
   return exchange<memory_order::relaxed, scope::device>(turn, current) != current;
 }
 
+/// Turns are drawn, so that no thread is kept from its turn by others that wait in vain: of lanes that exchange at once
+/// the same one always wins, and of lanes that come one after the other the first may come again before the second.
 __device__ inline bool proxy_turn(uint64_t* last, uint64_t now) {
   const uint64_t before = load<memory_order::relaxed, scope::device>(last);
-  if (now - before < proxy_interval && now >= before) return false;
+  // A turn may have been taken since `now`.
+  if (now >= before ? now - before < proxy_interval : before - now < proxy_interval) return false;
+  const uint32_t asking = active_mask();
+  const uint32_t drawn = static_cast<uint32_t>(now / 32) * 0x9e3779b1u >> 16;
+  if (static_cast<uint32_t>(__popc(asking & ((1u << lane()) - 1))) != drawn % static_cast<uint32_t>(__popc(asking)))
+    return false;
+  const uint32_t of_thread = thread_rank() * 0x85ebca6bu + block_rank() * 0xc2b2ae35u;
+  if ((((drawn >> 8) ^ of_thread) * 0x9e3779b1u >> 31) != 0) return false;
   return compare_exchange<scope::device>(last, before, now) == before;
 }
 

@@ -51,7 +51,7 @@ struct barrier_memory {
   DEVCOMM_DEVICE lsa::barrier_layout layout() const { return {barriers.count, barriers.members}; }
   /// This team's barriers on one of its members. The resource window is always strided.
   DEVCOMM_DEVICE char* on(int member) const {
-    const auto slot = static_cast<uint64_t>(members.world_rank(member) - comm.lsa_first);
+    const auto slot = static_cast<uint64_t>(members.number(member) - comm.lsa_first);
     return comm.resources.base + slot * comm.resources.stride + barriers.offset;
   }
   DEVCOMM_DEVICE uint32_t* own_word(uint64_t offset) const {
@@ -105,7 +105,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status compare_launches(resource_header* 
   const launch_contract* slots = memory.contract(members.rank, 0, epoch);
   const int member = first_difference(slots, members.rank, members.size, first, step);
   if (member < 0) return status::success;
-  report(home, status::mismatch, awaited{operation::lsa_barrier, index, members.world_rank(member), epoch, epoch},
+  report(home, status::mismatch, awaited{operation::lsa_barrier, index, members.number(member), epoch, epoch},
          {slots + members.rank, slots + member});
   return status::mismatch;
 }
@@ -287,7 +287,7 @@ class barrier_protocol {
   DEVCOMM_DEVICE status poll_flag(const peer_flags& peer, memory_order order, deadline limit) {
     const uint32_t target = epoch_ + 1;
     uint32_t seen = epoch_;
-    const int rank = members_.world_rank(peer.member);
+    const int rank = members_.number(peer.member);
     const auto label = [&]() -> wait_label {
       const uint64_t budget = limit.nanoseconds(*home_);
       return {operation::lsa_barrier, index_, home_->comm.rank, rank, target, budget, limit.own, seen, index_, 0,

@@ -12,7 +12,7 @@ namespace devcomm::detail {
 /// In checked mode, names what is wrong with a session's `members`.
 DEVCOMM_DEVICE inline void check_team([[maybe_unused]] const team& members, [[maybe_unused]] const device_comm& comm) {
   DEVCOMM_ASSERT(is_subset(members, comm.lsa()), "the team of a session must lie within the LSA team");
-  DEVCOMM_ASSERT(members.contains(comm.rank) && members.world_rank(members.rank) == comm.rank,
+  DEVCOMM_ASSERT(members.number(members.rank) == comm.lsa().number(comm.lsa_rank()),
                  "the caller is not the member that its team says");
 }
 
@@ -24,7 +24,7 @@ struct packet_members {
   team ranks;     ///< of the members; of a local team, its one rank
   bool is_local;  ///< the members are groups of one rank
 
-  DEVCOMM_DEVICE int world_rank(int member) const { return is_local ? ranks.first : ranks.world_rank(member); }
+  DEVCOMM_DEVICE int number(int member) const { return is_local ? ranks.first : ranks.number(member); }
   /// The mailbox of `member`, where this member's is `own`.
   DEVCOMM_DEVICE uint32_t mailbox(uint32_t own, int member) const {
     return is_local ? own + static_cast<uint32_t>(member - rank) : own;
@@ -47,7 +47,7 @@ struct packet_memory {
   DEVCOMM_DEVICE static packet_memory of_ranks(const device_comm& comm, const team& ranks, uint64_t offset,
                                                uint32_t index) {
     check_team(ranks, comm);
-    const auto first = static_cast<uint64_t>(ranks.world_rank(0) - comm.lsa_first);
+    const auto first = static_cast<uint64_t>(ranks.number(0) - comm.lsa_first);
     return {{ranks.rank, ranks.size, ranks, false},
             comm.resources.base + first * comm.resources.stride + offset,
             static_cast<int64_t>(comm.resources.stride) * ranks.stride,

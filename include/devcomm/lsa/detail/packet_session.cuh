@@ -91,9 +91,9 @@ class packet_session {
   DEVCOMM_DEVICE ~packet_session() noexcept(false) {
     if (arch::unwinding()) return;
     arch::call_session(id(), session_call::end);
-    group_.sync();  // all have read it
+    sync_at_end(group_);  // all have read it
     if (group_.thread_rank() == 0) arch::store<memory_order::relaxed, scope::device>(own_, epoch_);
-    group_.sync();
+    sync_at_end(group_);
     arch::leave_session(id());
   }
 
@@ -195,7 +195,7 @@ class packet_session {
       return {what,
               index_,
               home_->comm.rank,
-              members_.world_rank(peer),
+              members_.number(peer),
               epoch_,
               home_->comm.timeout,
               false,
@@ -235,7 +235,7 @@ class packet_session {
  private:
   /// For a report, that `member` was waited for.
   DEVCOMM_DEVICE awaited awaited_from(int member, uint32_t seen) const {
-    return {what, index_, members_.world_rank(member), epoch_, seen};
+    return {what, index_, members_.number(member), epoch_, seen};
   }
   /// As `wait_record::groups`.
   DEVCOMM_DEVICE uint32_t groups() const {

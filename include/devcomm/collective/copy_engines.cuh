@@ -1,0 +1,290 @@
+/// \file copy_engines.cuh
+/// Exchange and all-to-all by copy engines: host calls on streams, for large vectors beside compute, as the copies take
+/// no multiprocessor.
+///
+/// Protocol. Each pair of members has a signal on both sides, that of member `m` at index `m`. When two ranks meet for
+/// the n-th time, each stores n to its signal on the other (release) and waits until its own has it (acquire). How
+/// often a rank has met a peer is `taken()` of that signal, which outlives kernels, so that graphs replay as they are.
+/// A copy lies in stream order between two meetings, each a kernel of one block: what was copied is released by the
+/// store of the second, and begins after the wait of the first.
+#pragma once
+
+#include <devcomm/collective/exchange.cuh>
+#include <devcomm/device_comm.hpp>
+#include <devcomm/group.cuh>
+#include <devcomm/lsa/signal_session.cuh>
+#include <devcomm/lsa/signals.hpp>
+#include <devcomm/sym_ptr.hpp>
+
+#if !defined(__CUDACC_RTC__)
+#  include <devcomm/launch.hpp>
+
+#  include <cstddef>
+#  include <stdexcept>
+#  include <string>
+#  include <vector>
+#endif
+
+namespace devcomm::collective {
+
+/// The signals of `copy_engines`. Plain data.
+struct copy_engine_handle : lsa::signal_handle {};
+
+/// Asks for them: `needs.add(collective::copy_engine_signals{comm.lsa()})`.
+struct copy_engine_signals {
+  team members;  ///< the LSA team
+
+  DEVCOMM_HOST_DEVICE constexpr copy_engine_handle add_to(requirements& needs) const {
+    return {needs.add(lsa::signals{members, static_cast<uint32_t>(members.size)})};
+  }
+};
+
+}  // namespace devcomm::collective
+
+namespace devcomm::detail {
+
+/// The peers that one exchange meets.
+struct meet_partners {
+  int first;   // or `no_member`
+  int second;  // or `no_member`; never `first`
+
+  DEVCOMM_DEVICE int count(const team&) const { return 2; }
+  DEVCOMM_DEVICE int member(int i, const team&) const { return i == 0 ? first : second; }
+};
+
+/// All other members.
+struct meet_all {
+  DEVCOMM_DEVICE int count(const team& members) const { return members.size - 1; }
+  DEVCOMM_DEVICE int member(int i, const team& members) const { return (members.rank + 1 + i) % members.size; }
+};
+
+/// One block; each thread meets its peers, all of which are signalled before the first is waited for.
+template <class Peers>
+__global__ void meet_peers(device_comm comm, lsa::signal_handle signals, Peers peers) {
+  const team members = comm.lsa();
+  const int first = static_cast<int>(arch::thread_rank());
+  const int step = static_cast<int>(arch::block_threads());
+  const auto with_each = [&](const auto& action) {
+    for (int i = first; i < peers.count(members); i += step) {
+      const int peer = peers.member(i, members);
+      if (peer < 0) continue;
+      lsa::signal_session met{thread{}, comm, signals, static_cast<uint32_t>(peer)};
+      action(peer, met);
+    }
+  };
+  with_each([&](int peer, const auto& met) {
+    lsa::signal_session own{thread{}, comm, signals, static_cast<uint32_t>(members.rank)};
+    own.store(peer, met.taken() + 1);
+  });
+  with_each([](int peer, auto& met) { met.take(peer); });
+}
+
+}  // namespace devcomm::detail
+
+#if !defined(__CUDACC_RTC__)
+
+namespace devcomm::collective {
+
+/// What the calls of one `copy_engines` do with the buffer that lies in a window.
+enum class copy_buffers {
+  /// Each call may use the same. A call meets the peers twice, before and after its copies.
+  reused,
+  /// A call does not use what the call before used, and has the same partners: two buffers in turn will do. It meets
+  /// the peers once. Where outputs lie in a window the copies begin at once, without a word from the receivers: what
+  /// reads the output of a call is on the stream before the next call, and the first outputs are free on all ranks
+  /// before any rank calls. Where inputs lie in a window the call ends without a word from the readers: what writes an
+  /// input again is on the stream after the next call.
+  alternating
+};
+
+/// A rank's copies between windows by copy engines. The vectors that peers reach lie in a window: either outputs, into
+/// which the senders copy, or inputs, from which the receivers copy; the others are any memory of the device.
+///
+///     const auto signals = needs.add(collective::copy_engine_signals{comm.lsa()});
+///     collective::copy_engines copies{device_comm.get(), signals};
+///     const auto with = collective::partners::in_ring(rank, ranks);
+///     copies.exchange(with, input, window.pointer<float>(), count, stream);
+///     consume<<<blocks, threads, 0, stream>>>(window.pointer<float>().local(), count);
+///     copies.exchange(with, input, window.pointer<float>(), count, stream);
+///
+/// Calls are asynchronous, in the order of their stream, and capturable into graphs. With the default buffers a copy
+/// into a window begins when all that the receiver put on its stream before its call is over, so it never overruns a
+/// receiver that is late. When the stream goes on after a call, the output is there, and peers have read the input.
+///
+/// *Collective*: every rank makes it, and the ranks that copy to each other make the same calls in the same order;
+/// those of one object come one after the other, on one stream or ordered by events.
+///
+/// *Multiprocessors*: none while data moves. A meeting is a kernel of one block that waits for the peers: of one warp,
+/// or of a thread for each peer of an all-to-all.
+///
+/// *Failure*: a meeting ends by the communicator's timeout or abort, as every wait does, and leaves a record: "signal 2
+/// waited for rank 2". Then later meetings end at once and signal nothing, so that the stream always comes to its end.
+/// Copies cannot be taken back: those of the call that failed and of later ones still run. What they read or overwrite
+/// need not be ready, so after a failure neither this rank's outputs hold what they should, nor, where outputs lie in
+/// a window, those of its receivers, whose own calls fail at the next meeting. Check before results are believed.
+/// Receivers that copy from a window write nobody's memory but their own.
+///
+/// *Lifetime*: the device communicator and all windows outlive what was put on streams and graphs. Made and used with
+/// the rank's device current.
+class copy_engines {
+ public:
+  /// Uses up to `most_streams` streams at once for the copies of an all-to-all, the caller's among them.
+  copy_engines(const device_comm& comm, const copy_engine_handle& signals, int most_streams = 4)
+      : comm_(comm), signals_(signals) {
+    if (static_cast<int>(signals.members) != comm.lsa_size)
+      throw std::invalid_argument(
+          "copy_engines: the signals are those of another device communicator: add "
+          "collective::copy_engine_signals to the requirements of this one");
+    if (most_streams < 1) throw std::invalid_argument("copy_engines: no stream to copy on; give at least 1");
+    const int others = most_streams < comm.lsa_size ? most_streams - 1 : comm.lsa_size - 1;
+    lanes_.reserve(static_cast<std::size_t>(others));
+    check_cuda(cudaEventCreateWithFlags(&begin_, cudaEventDisableTiming), "copy_engines");
+    try {
+      for (int i = 0; i < others; ++i) add_lane();
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  copy_engines(const copy_engines&) = delete;
+  copy_engines& operator=(const copy_engines&) = delete;
+  ~copy_engines() { release(); }
+
+  /// Sends `count` elements to `with.to` and receives as many from `with.from`. The output lies in a window; where in
+  /// it, is the same on all ranks. Ranks that exchange with each other give the same `count`.
+  template <class T>
+  void exchange(partners with, const T* input, const sym_ptr<T>& output, uint64_t count, cudaStream_t stream,
+                copy_buffers buffers = copy_buffers::reused) {
+    const uint64_t bytes = checked("exchange", output, count, 1);
+    const devcomm::detail::meet_partners peers = peers_of(with);
+    if (buffers == copy_buffers::reused) meet(peers, stream);
+    if (with.to != no_member) copy(output.lsa(with.to), input, bytes, stream);
+    meet(peers, stream);
+  }
+
+  /// The same where the input lies in a window.
+  template <class T>
+  void exchange(partners with, const sym_ptr<T>& input, T* output, uint64_t count, cudaStream_t stream,
+                copy_buffers buffers = copy_buffers::reused) {
+    const uint64_t bytes = checked("exchange", input, count, 1);
+    const devcomm::detail::meet_partners peers = peers_of(with);
+    meet(peers, stream);
+    if (with.from != no_member) copy(output, input.lsa(with.from), bytes, stream);
+    if (buffers == copy_buffers::reused) meet(peers, stream);
+  }
+
+  /// Sends `count` elements to each member of the LSA team, the first to member 0; the output has those of member 0
+  /// first, and lies in a window, at one place on all ranks.
+  template <class T>
+  void all_to_all(const T* input, const sym_ptr<T>& output, uint64_t count, cudaStream_t stream,
+                  copy_buffers buffers = copy_buffers::reused) {
+    const uint64_t bytes = checked("all_to_all", output, count, comm_.lsa_size);
+    const auto mine = static_cast<int64_t>(count) * comm_.lsa_rank();
+    if (buffers == copy_buffers::reused) meet_others(stream);
+    for_each_member(stream, [&](int member, cudaStream_t on) {
+      copy((output + mine).lsa(member), input + count * static_cast<uint64_t>(member), bytes, on);
+    });
+    meet_others(stream);
+  }
+
+  /// The same where the input lies in a window.
+  template <class T>
+  void all_to_all(const sym_ptr<T>& input, T* output, uint64_t count, cudaStream_t stream,
+                  copy_buffers buffers = copy_buffers::reused) {
+    const uint64_t bytes = checked("all_to_all", input, count, comm_.lsa_size);
+    const auto mine = static_cast<int64_t>(count) * comm_.lsa_rank();
+    meet_others(stream);
+    for_each_member(stream, [&](int member, cudaStream_t on) {
+      copy(output + count * static_cast<uint64_t>(member), (input + mine).lsa(member), bytes, on);
+    });
+    if (buffers == copy_buffers::reused) meet_others(stream);
+  }
+
+ private:
+  struct lane {
+    cudaStream_t stream = nullptr;
+    cudaEvent_t end = nullptr;
+  };
+
+  void add_lane() {
+    lanes_.emplace_back();
+    check_cuda(cudaStreamCreateWithFlags(&lanes_.back().stream, cudaStreamNonBlocking), "copy_engines");
+    check_cuda(cudaEventCreateWithFlags(&lanes_.back().end, cudaEventDisableTiming), "copy_engines");
+  }
+  void release() noexcept {
+    for (const lane& each : lanes_) {
+      if (each.stream != nullptr) static_cast<void>(cudaStreamDestroy(each.stream));
+      if (each.end != nullptr) static_cast<void>(cudaEventDestroy(each.end));
+    }
+    static_cast<void>(cudaEventDestroy(begin_));
+  }
+
+  /// Bytes of `count` elements, of which `shares` fit into the window.
+  template <class T>
+  [[nodiscard]] uint64_t checked(const char* call, const sym_ptr<T>& place, uint64_t count, int shares) const {
+    const window& memory = place.memory;
+    if (memory.lsa_first != comm_.lsa_first || memory.lsa_size != comm_.lsa_size)
+      throw std::invalid_argument(std::string("copy_engines::") + call + ": window " + std::to_string(memory.id) +
+                                  " is of another LSA team than the device communicator: allocate it by the same "
+                                  "communicator");
+    const uint64_t room = place.offset <= memory.bytes ? (memory.bytes - place.offset) / sizeof(T) : 0;
+    if (count > room / static_cast<uint64_t>(shares))
+      throw std::out_of_range(std::string("copy_engines::") + call + ": " + std::to_string(shares) + " x " +
+                              std::to_string(count) + " elements, where window " + std::to_string(memory.id) +
+                              " has room for " + std::to_string(room) + " from byte " + std::to_string(place.offset) +
+                              " on: allocate a larger one");
+    return count * sizeof(T);
+  }
+
+  static void copy(void* to, const void* from, uint64_t bytes, cudaStream_t stream) {
+    if (bytes != 0) check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy_engines");
+  }
+
+  /// Those of `with` that are not this rank.
+  [[nodiscard]] devcomm::detail::meet_partners peers_of(partners with) const {
+    const int self = comm_.lsa_rank();
+    if (!with.can_be_of(self, comm_.lsa_size))
+      throw std::invalid_argument("copy_engines::exchange: to " + std::to_string(with.to) + ", from " +
+                                  std::to_string(with.from) + " cannot be the partners of member " +
+                                  std::to_string(self) + " of " + std::to_string(comm_.lsa_size) +
+                                  ": give members of the LSA team, no_member, or the rank itself for both");
+    return {with.to == self ? no_member : with.to, with.from == self || with.from == with.to ? no_member : with.from};
+  }
+  // Templates, or every file that includes this would compile their kernels.
+  template <class Partners>
+  void meet(const Partners& peers, cudaStream_t stream) const {
+    if (peers.first == no_member && peers.second == no_member) return;
+    launch(devcomm::detail::meet_peers<Partners>, {1, 2, 0, stream}, comm_, signals_, peers);
+  }
+  template <class All = devcomm::detail::meet_all>
+  void meet_others(cudaStream_t stream) const {
+    const auto others = static_cast<unsigned>(comm_.lsa_size - 1);
+    if (others == 0) return;
+    launch(devcomm::detail::meet_peers<All>, {1, others < 1024 ? others : 1024, 0, stream}, comm_, signals_, All{});
+  }
+
+  /// Calls `action(member, stream)` with each member, this rank last, so that no two ranks begin with one member; the
+  /// streams begin and end with `stream`.
+  template <class Action>
+  void for_each_member(cudaStream_t stream, const Action& action) {
+    if (!lanes_.empty()) check_cuda(cudaEventRecord(begin_, stream), "copy_engines");
+    for (const lane& each : lanes_) check_cuda(cudaStreamWaitEvent(each.stream, begin_), "copy_engines");
+    for (int i = 0; i < comm_.lsa_size; ++i) {
+      const std::size_t turn = static_cast<std::size_t>(i) % (lanes_.size() + 1);
+      action((comm_.lsa_rank() + 1 + i) % comm_.lsa_size, turn == 0 ? stream : lanes_[turn - 1].stream);
+    }
+    for (const lane& each : lanes_) {
+      check_cuda(cudaEventRecord(each.end, each.stream), "copy_engines");
+      check_cuda(cudaStreamWaitEvent(stream, each.end), "copy_engines");
+    }
+  }
+
+  device_comm comm_;
+  lsa::signal_handle signals_;
+  std::vector<lane> lanes_;  // beside the caller's stream
+  cudaEvent_t begin_ = nullptr;
+};
+
+}  // namespace devcomm::collective
+
+#endif
