@@ -5,7 +5,7 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
-#                                             lateness, fused_rms_norm, collectives, moves, channels, multimem_software or sanitizer
+#                                             lateness, fused_rms_norm, collectives, moves, channels, multimem_software, litmus, soak or sanitizer
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
 #                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0, or the GPUs have none
 #
@@ -18,7 +18,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels multimem_software sanitizer)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels multimem_software litmus soak sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
@@ -91,7 +91,7 @@ export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAS
 
 run_examples() { # RANKS
   for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm \
-    08_registered_buffers 10_sequence_parallel_norm 11_ping_pong 12_tokens_to_experts 13_ring_all_reduce; do
+    08_registered_buffers 10_sequence_parallel_norm 11_ping_pong 12_tokens_to_experts 13_ring_all_reduce 18_captured_buffers; do
     run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
   done
 }
@@ -188,6 +188,25 @@ part_sanitizer() {
     for program in "$bin"/*_test_gpu "$bin"/example_0[1-4,6-8]*_gpu "$bin"/example_1[0-3]*_gpu; do
       limit=300 run CUDA_VISIBLE_DEVICES=0,1 DEVCOMM_TEST_FEW=1 "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$program"
     done
+  done
+}
+
+# Weakened controls may stay unseen where ranks share a GPU, and so lie on one L2 cache.
+part_litmus() {
+  start_log litmus "Litmus tests: outcomes that the protocols' rules forbid, a million rounds each under memory stress"
+  local n
+  for n in "${rank_counts[@]}"; do
+    [ "$n" -ge 2 ] && limit=300 run DEVCOMM_RANKS="$n" "$bin/benchmark_litmus_gpu"
+  done
+  limit=300 run CUDA_VISIBLE_DEVICES=0 DEVCOMM_RANKS=2 "$bin/benchmark_litmus_gpu" --controls reported
+}
+
+part_soak() {
+  start_log soak "Random collectives, sizes, alignments, shapes and lateness, also of ranks that share GPUs"
+  local n calls
+  for n in 2 3 4 8; do
+    if [ "$n" -le "$gpus" ]; then calls=60000; else calls=400; fi
+    limit=600 run DEVCOMM_RANKS="$n" "$bin/random_collectives_gpu" "$calls"
   done
 }
 
@@ -424,8 +443,10 @@ for part in "${parts[@]}"; do
     channels) part_channels ;;
     multimem) part_multimem ;;
     multimem_software) part_multimem_software ;;
+    litmus) part_litmus ;;
+    soak) part_soak ;;
     sanitizer) part_sanitizer ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels multimem multimem_software sanitizer" ;;
+    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels multimem multimem_software litmus soak sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

@@ -41,7 +41,8 @@ class all_reduce final : public operation {
                                              .in_windows = true,
                                              .chunks = true,
                                              .ll128 = ll128_,
-                                             .multimem = multicast_});
+                                             .multimem = multicast_,
+                                             .fifos = true});
     return {to_string(plan.algorithm), to_string(plan.protocol), {plan.blocks, plan.threads}, plan.why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
@@ -55,6 +56,7 @@ class all_reduce final : public operation {
     add_chunked_all_reduce(context, made);
     add_channel_all_reduces(context, made);
     add_multimem_all_reduces(context, made);
+    add_multimem_packet_all_reduces(context, made);
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {

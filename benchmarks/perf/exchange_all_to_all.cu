@@ -100,6 +100,71 @@ class ends_algorithm final : public device_algorithm {
   std::string obstacle_;
 };
 
+/// By copy engines, into a window or from one. `Buffers` other than `reused`: a call is two, the first of which uses
+/// memory of its own.
+template <class Moves, bool FromWindow, collective::copy_buffers Buffers>
+class copy_engine_algorithm final : public device_algorithm {
+  static constexpr bool alternating = Buffers == collective::copy_buffers::alternating;
+
+ public:
+  explicit copy_engine_algorithm(const rank_context& context) : device_algorithm(context) {
+    requirements needs = comm().requirements();
+    const auto signals = needs.add(collective::copy_engine_signals{comm().lsa()});
+    device_comm_ = comm().create_device_comm(needs);
+    copies_.emplace(device_comm_->get(), signals);
+    if (alternating) other_.emplace(comm().allocate(context.most_bytes));
+  }
+
+  [[nodiscard]] std::string name() const override { return alternating ? "copies_in_turn" : "copies"; }
+  [[nodiscard]] std::string protocol() const override { return FromWindow ? "from_window" : "to_window"; }
+  [[nodiscard]] std::string why_not(const work&) const override { return ""; }
+  [[nodiscard]] bool can_be_in_place() const override { return false; }
+  [[nodiscard]] std::vector<launch_shape> shapes(const work&) const override { return {{}}; }
+  [[nodiscard]] launch_shape fitted(const work&) const override { return {}; }
+  [[nodiscard]] int times_in_call(const work&) const override { return alternating ? 2 : 1; }
+  void start(const work& what) override {
+    if (alternating) move(what, other_->pointer<char>());
+    move(what, in_window<char>(what.output));
+  }
+
+ private:
+  void move(const work& what, const sym_ptr<char>& output) {
+    if constexpr (FromWindow) {
+      Moves::run(*copies_, what, in_window<char>(what.input), output.local(), Buffers);
+    } else {
+      Moves::run(*copies_, what, static_cast<const char*>(what.input), output, Buffers);
+    }
+  }
+
+  std::optional<collective::copy_engines> copies_;
+  std::optional<host::symmetric_memory> other_;
+};
+
+template <class Moves>
+void add_copy_engines(const rank_context& context, algorithms& made) {
+  using collective::copy_buffers;
+  made.push_back(std::make_unique<copy_engine_algorithm<Moves, false, copy_buffers::reused>>(context));
+  made.push_back(std::make_unique<copy_engine_algorithm<Moves, true, copy_buffers::reused>>(context));
+  made.push_back(std::make_unique<copy_engine_algorithm<Moves, false, copy_buffers::alternating>>(context));
+}
+
+struct exchange_copies {
+  template <class Input, class Output>
+  static void run(collective::copy_engines& copies, const work& what, Input input, Output output,
+                  collective::copy_buffers buffers) {
+    copies.exchange(collective::partners::in_ring(what.rank, what.ranks), input, output, what.bytes, what.stream,
+                    buffers);
+  }
+};
+
+struct all_to_all_copies {
+  template <class Input, class Output>
+  static void run(collective::copy_engines& copies, const work& what, Input input, Output output,
+                  collective::copy_buffers buffers) {
+    copies.all_to_all(input, output, what.shard() * bytes_of(what.type), what.stream, buffers);
+  }
+};
+
 class exchange_with_neighbours final : public packets_lines_or_windows<exchange_packets, exchange_direct> {
  public:
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
@@ -107,6 +172,7 @@ class exchange_with_neighbours final : public packets_lines_or_windows<exchange_
     made.push_back(std::make_unique<ends_algorithm<packets::lamport, 0, 512>>(context));
     made.push_back(std::make_unique<ends_algorithm<packets::lamport, 256, 512>>(context));
     made.push_back(std::make_unique<ends_algorithm<packets::ll128, 256, 512>>(context));
+    add_copy_engines<exchange_copies>(context, made);
     return made;
   }
   [[nodiscard]] std::string name() const override { return "exchange"; }
@@ -164,6 +230,11 @@ class all_to_all_of_shards final : public packets_lines_or_windows<all_to_all_pa
   }
   [[nodiscard]] double bus_factor(int ranks) const override { return (ranks - 1.0) / ranks; }
   [[nodiscard]] std::uint64_t granularity(const work& what) const override { return granularity_of_shards(what); }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made = packets_lines_or_windows::make_algorithms(context);
+    add_copy_engines<all_to_all_copies>(context, made);
+    return made;
+  }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
     return make_nccl(nccl_call::all_to_all, context);
   }

@@ -17,6 +17,14 @@ inline constexpr std::uint32_t simulated_room = 64;  ///< so that small messages
 using ll = lsa::ll_session<block>;
 using lamport = lsa::lamport_session<block>;
 using ll128 = lsa::ll128_session<block>;
+/// The same, each packet for all ranks by one multimem store.
+using multimem_ll = multimem::packet_session<ll>;
+using multimem_lamport = multimem::packet_session<lamport>;
+
+template <class Session>
+inline constexpr bool is_by_switch = false;
+template <class Session>
+inline constexpr bool is_by_switch<multimem::packet_session<Session>> = true;
 
 /// The vectors of a call. Blocks share out the packs of `length` elements: of the vector, or of each rank's shard.
 template <class T>
@@ -57,22 +65,22 @@ __global__ void __launch_bounds__(most_threads, 1)
 }
 
 /// `Collective` has, beside what `device_algorithm.hpp` asks for, `most_bytes`, above which other ways are always
-/// ahead, and `run<T>(session, packs, produce, consume)`.
+/// ahead, and `run<T>(session, packs, produce, consume)`. A session by multimem makes its multicast object when it is
+/// first measured, so that no other row has one.
 template <class Collective, class Session>
 class packet_algorithm final : public device_algorithm {
  public:
   explicit packet_algorithm(const rank_context& context) : device_algorithm(context) {
-    requirements needs = comm().requirements();
-    mailboxes_ = needs.add(
-        lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, is_simulated() ? simulated_room : channel_room));
-    if (const host::capability& lines = comm().properties().ll128; needs.whole_lines() && !lines.available) {
-      obstacle_ = "no " + protocol() + " mailboxes: " + lines.reason;
-      return;
-    }
-    device_comm_ = comm().create_device_comm(needs);
+    const host::properties& has = comm().properties();
+    if (constexpr bool lines = Session::handle::protocol == packet_protocol::ll128; lines && !has.ll128.available)
+      obstacle_ = "no " + protocol() + " mailboxes: " + has.ll128.reason;
+    if (is_by_switch<Session> && !has.multicast.available) obstacle_ = "no multicast: " + has.multicast.reason;
+    if (obstacle_.empty() && !is_by_switch<Session>) make_device_comm();
   }
 
-  [[nodiscard]] std::string name() const override { return Collective::name; }
+  [[nodiscard]] std::string name() const override {
+    return std::string(Collective::name) + (is_by_switch<Session> ? "_multimem" : "");
+  }
   [[nodiscard]] std::string protocol() const override { return to_string(Session::handle::protocol); }
   [[nodiscard]] bool can_be_dependent() const override { return true; }
   [[nodiscard]] std::string why_not(const work& what) const override {
@@ -83,6 +91,10 @@ class packet_algorithm final : public device_algorithm {
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     return usual_shapes(packs_of_call<Collective>(what), is_simulated());
+  }
+  [[nodiscard]] std::byte* memory() override {
+    if (!device_comm_) make_device_comm();
+    return nullptr;  // the usual
   }
   void start(const work& what) override {
     if (what.shape.threads % Session::group_multiple != 0)
@@ -99,6 +111,14 @@ class packet_algorithm final : public device_algorithm {
   }
 
  private:
+  void make_device_comm() {
+    requirements needs = comm().requirements();
+    if (is_by_switch<Session>) needs.with(multimem::resources{multimem::policy::required});
+    mailboxes_ = needs.add(
+        lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, is_simulated() ? simulated_room : channel_room));
+    device_comm_ = comm().create_device_comm(needs);
+  }
+
   typename Session::handle mailboxes_{};
   std::string obstacle_;  ///< why there are no mailboxes
 };

@@ -19,5 +19,9 @@ void add_ll128_all_reduces(const rank_context& context, algorithms& made) {
 void add_lamport_all_reduces(const rank_context& context, algorithms& made) {
   add_all_reduces<packets::lamport>(context, made);
 }
+void add_multimem_packet_all_reduces(const rank_context& context, algorithms& made) {
+  made.push_back(std::make_unique<packets::packet_algorithm<packets::one_shot, packets::multimem_ll>>(context));
+  made.push_back(std::make_unique<packets::packet_algorithm<packets::one_shot, packets::multimem_lamport>>(context));
+}
 
 }  // namespace perf

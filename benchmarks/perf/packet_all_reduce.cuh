@@ -10,6 +10,8 @@ namespace perf {
 void add_ll_all_reduces(const rank_context& context, algorithms& made);
 void add_ll128_all_reduces(const rank_context& context, algorithms& made);
 void add_lamport_all_reduces(const rank_context& context, algorithms& made);
+/// One shot, over LL and Lamport mailboxes, by multimem.
+void add_multimem_packet_all_reduces(const rank_context& context, algorithms& made);
 
 namespace packets {
 

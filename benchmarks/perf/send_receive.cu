@@ -34,8 +34,12 @@ class message_group final : public device_algorithm {
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     std::vector<launch_shape> fit;
-    for (const launch_shape& shape : device_algorithm::shapes(what))
-      if (shape.blocks <= connections_.count) fit.push_back(shape);
+    for (const launch_shape& shape : device_algorithm::shapes(what)) {
+      if (shape.blocks > connections_.count) continue;
+      fit.push_back(shape);
+      // A warp for each message, or several, where all are short.
+      if (shape.threads < 256 && !is_simulated()) fit.push_back({shape.blocks, 256});
+    }
     return fit;
   }
   [[nodiscard]] launch_shape fitted(const work& what) const override {

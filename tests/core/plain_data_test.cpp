@@ -26,8 +26,8 @@ struct four_slots {
   std::array<char, 4 * 128> memory{};
   std::array<char*, 4> table{memory.data() + 300, memory.data() + 200, memory.data(), memory.data() + 100};
 
-  window strided() { return {memory.data(), nullptr, memory.data() + 128, 128, 64, 4, 4, 1, 7}; }
-  window tabled() { return {nullptr, table.data(), table[1], 0, 64, 4, 4, 1, 8}; }
+  window strided() { return {memory.data(), nullptr, memory.data() + 128, 128, 64, 4, 4, 1, 7, nullptr}; }
+  window tabled() { return {nullptr, table.data(), table[1], 0, 64, 4, 4, 1, 8, nullptr}; }
 };
 
 }  // namespace
@@ -38,6 +38,7 @@ TEST_CASE("a strided window finds peers by arithmetic") {
   CHECK(w.lsa_pointer(0) == slots.memory.data());
   CHECK(w.lsa_pointer(3, 60) == slots.memory.data() + 3 * 128 + 60);
   CHECK(w.local_pointer(8) == w.lsa_pointer(w.lsa_rank, 8));
+  CHECK(w.world_rank(3) == 7);
 }
 
 TEST_CASE("a registered window finds peers in its table") {
@@ -78,6 +79,38 @@ TEST_CASE("sym_ptr arithmetic is that of pointers") {
   CHECK(q.as<char>() - p.as<char>() == 16);
 }
 
+TEST_CASE("members of an LSA team that are no consecutive ranks are found by world rank") {
+  four_slots slots;
+  const std::array<std::int32_t, 4> ranks{1, 3, 6, 7};
+  device_comm comm{};
+  comm.rank = 6;
+  comm.size = 9;
+  comm.lsa_first = first_lsa_number + 5;
+  comm.lsa_size = 4;
+  comm.resources = slots.strided();
+  comm.resources.lsa_first = comm.lsa_first;
+  comm.resources.lsa_rank = 2;
+  comm.resources.lsa_ranks = ranks.data();
+  int members = 0;
+  for (int rank = 0; rank < comm.size; ++rank) {
+    const int member = comm.lsa_member(rank);
+    CHECK((comm.resources.peer_pointer(rank) != nullptr) == (member >= 0));
+    if (member < 0) continue;
+    ++members;
+    CHECK(comm.world_rank(comm.lsa(), member) == rank);
+    CHECK(comm.resources.world_rank(member) == rank);
+    CHECK(comm.resources.peer_pointer(rank) == comm.resources.lsa_pointer(member));
+  }
+  CHECK(members == 4);
+  CHECK(comm.lsa() == team{2, 4, comm.lsa_first, 1});
+  CHECK_FALSE(comm.lsa().has_world_ranks());
+  CHECK(comm.world_rank(inner_factor(comm.lsa(), 2), 1) == 7);
+  CHECK(comm.world_rank(comm.world(), 5) == 5);
+  CHECK(comm.world_rank_of(-1) == -1);
+  comm.flags = device_comm::round_robin;
+  CHECK(comm.rail() == team{0, 2, 4, 1});
+}
+
 TEST_CASE("every status and operation has a name") {
   CHECK(std::string(to_string(status::timeout)) == "timeout");
   CHECK(std::string(to_string(status::mismatch)) == "mismatch");
@@ -92,6 +125,7 @@ TEST_CASE("a device communicator gives the teams of its rank") {
   comm.size = 8;
   comm.lsa_first = 4;
   comm.lsa_size = 4;
+  comm.resources.lsa_rank = 2;
   CHECK(comm.world() == team{6, 8, 0, 1});
   CHECK(comm.lsa() == team{2, 4, 4, 1});
   CHECK(comm.rail() == team{1, 2, 2, 4});

@@ -9,6 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
 using namespace devcomm;
@@ -28,9 +29,11 @@ __global__ void reduce_range(pointers<const T> from, int sources, pointers<T> to
       Operator{});
 }
 
+/// `apart`: by how many elements more each source is skewed than the one before. `finish` is applied to each total.
 template <class T, class Operator, class Reference>
-void check_reduce(int sources, int destinations, std::size_t count, std::size_t from_skew, std::size_t to_skew,
-                  Reference reference) {
+void check_reduce(
+    int sources, int destinations, std::size_t count, std::size_t from_skew, std::size_t to_skew, Reference reference,
+    std::size_t apart = 0, const std::function<float(float)>& finish = [](float total) { return total; }) {
   INFO("count " << count << ", " << sources << " sources, " << destinations << " destinations, skews " << from_skew
                 << " and " << to_skew << ", size of T " << sizeof(T));
   const std::size_t capacity = 2 * test::guard + count + 16;
@@ -40,14 +43,15 @@ void check_reduce(int sources, int destinations, std::size_t count, std::size_t 
   const auto begin = [&](int which, std::size_t skew) {
     return static_cast<std::size_t>(which) * capacity / 16 * 16 + skew;
   };
+  const auto source = [&](int s) { return begin(s, from_skew + apart * static_cast<std::size_t>(s)); };
   for (int s = 0; s < sources; ++s) {
-    for (std::size_t i = 0; i < count; ++i) inputs[begin(s, from_skew) + i] = test::element<T>(i, s);
+    for (std::size_t i = 0; i < count; ++i) inputs[source(s) + i] = test::element<T>(i, s);
   }
   const test::device_array<T> in(inputs);
   const test::device_array<T> out(outputs);
   pointers<const T> from{};
   pointers<T> to{};
-  for (int s = 0; s < sources; ++s) from.at[s] = in.get() + begin(s, from_skew);
+  for (int s = 0; s < sources; ++s) from.at[s] = in.get() + source(s);
   for (int d = 0; d < destinations; ++d) to.at[d] = out.get() + begin(d, test::guard + to_skew);
   launch(reduce_range<T, Operator>, {.grid = 1, .block = 64, .stream = cudaStreamPerThread}, from, sources, to,
          destinations, count);
@@ -56,7 +60,7 @@ void check_reduce(int sources, int destinations, std::size_t count, std::size_t 
     for (std::size_t i = 0; i < count; ++i) {
       float total = static_cast<float>(test::element<T>(i, 0));
       for (int s = 1; s < sources; ++s) total = reference(total, static_cast<float>(test::element<T>(i, s)));
-      outputs[begin(d, test::guard + to_skew) + i] = static_cast<T>(total);
+      outputs[begin(d, test::guard + to_skew) + i] = static_cast<T>(finish(total));
     }
   }
   const auto got = out.read();
@@ -150,4 +154,15 @@ TEST_CASE("each operator reduces as its name says") {
   check_reduce<__half, minimum>(3, 1, 777, 1, 1, [](float a, float b) { return b < a ? b : a; });
   check_reduce<__nv_bfloat16, maximum>(3, 1, 777, 1, 1, [](float a, float b) { return a < b ? b : a; });
   check_reduce<int, maximum>(3, 1, 777, 1, 1, [](float a, float b) { return a < b ? b : a; });
+  check_reduce<int, minimum>(3, 1, 777, 1, 1, [](float a, float b) { return b < a ? b : a; });
+  check_reduce<float, average>(
+      4, 1, 777, 1, 1, [](float a, float b) { return a + b; }, 0, [](float total) { return total / 4; });
+}
+
+TEST_CASE("sources may be aligned each in its own way") {
+  const auto add = [](float a, float b) { return a + b; };
+  for (const std::size_t apart : {1u, 2u, 3u}) {
+    check_reduce<float, sum>(4, 1, 333, 0, 0, add, apart);
+    check_reduce<__half, sum>(4, 2, 333, 0, 0, add, apart);
+  }
 }

@@ -66,6 +66,22 @@ TEST_CASE("scaled_sum rounds the product before it adds") {
   CHECK(result.read().front() == 0x1p-11f);
 }
 
+namespace {
+
+__global__ void finish_means(signed char* results) {
+  results[0] = average{}.finish(static_cast<signed char>(100), 200);
+  results[1] = average{}.finish(static_cast<signed char>(-100), 3);
+}
+
+}  // namespace
+
+TEST_CASE("the mean of small integers is right for more inputs than the type can count") {
+  const test::device_array<signed char> results(2, 0x5a);
+  launch(finish_means, {.grid = 1, .block = 1, .stream = cudaStreamPerThread}, results.get());
+  test::finish("finish_means");
+  CHECK(results.read() == std::vector<signed char>{0, -33});
+}
+
 TEST_CASE("small floating-point types accumulate in float") {
   STATIC_REQUIRE(std::is_same_v<accumulator_t<__half>, float>);
   STATIC_REQUIRE(std::is_same_v<accumulator_t<__nv_bfloat16>, float>);

@@ -18,6 +18,7 @@ struct view {
   std::uint32_t sum;
   std::uint32_t any_of_last;
   std::uint32_t any_of_none;
+  std::uint32_t broadcasts;
   std::uint32_t broadcast;
 };
 
@@ -44,6 +45,9 @@ __device__ view view_of(const Group& group, std::uint32_t* board) {
   seen.any_of_none = group.any(false) ? 1 : 0;
   large mine{};
   for (int i = 0; i < 6; ++i) mine.words[i] = seen.rank * 10 + static_cast<std::uint32_t>(i);
+  // One after another, from different members: each is read before the next.
+  for (std::uint32_t root = 0; root < seen.size; ++root)
+    seen.broadcasts += broadcast(group, seen.rank * 10 + root, root) == root * 11 ? 1u : 0u;
   seen.broadcast = broadcast(group, mine, seen.size - 1).words[5];
   return seen;
 }
@@ -102,6 +106,7 @@ void check_groups() {
     REQUIRE(seen[t].sum == size * (size + 1) / 2);
     REQUIRE(seen[t].any_of_last == 1);
     REQUIRE(seen[t].any_of_none == 0);
+    REQUIRE(seen[t].broadcasts == size);
     REQUIRE(seen[t].broadcast == (size - 1) * 10 + 5);
   }
 }

@@ -57,11 +57,12 @@ __global__ void make_calls(device_comm comm, typename Session::handle mailboxes,
 
 #if DEVCOMM_CHECKED
 
-/// Rank 1 of three shows something else than the others, which `differs` finds in their records.
+/// Rank 1 of three shows something else than the others, which `differs` finds in their records. Groups are of `size`
+/// threads, each of which shows its rank's.
 template <class Session>
-void check_difference(const std::string& what, bool in_first, const std::function<void(shown&)>& change,
+void check_difference(unsigned size, const std::string& what, bool in_first, const std::function<void(shown&)>& change,
                       const std::function<bool(const failure_record&)>& differs) {
-  INFO(what << ", " << to_string(Session::what));
+  INFO(what << ", " << to_string(Session::what) << ", groups of " << size);
   test::on_ranks(test::ranks_that_meet(3),
                  [&](host::communicator& comm) {
                    auto needs = comm.requirements();
@@ -71,7 +72,7 @@ void check_difference(const std::string& what, bool in_first, const std::functio
                    shown mine;
                    if (comm.rank() == 1) change(mine);
                    comm.barrier();
-                   launch(make_calls<Session>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+                   launch(make_calls<Session>, {.grid = 1, .block = size, .stream = cudaStreamPerThread},
                           device_comm.get().with_launch_key(mine.key), mailboxes, mine, outcomes.get());
                    test::finish("make_calls");
                    const auto seen = outcomes.read();
@@ -93,7 +94,7 @@ void check_difference(const std::string& what, bool in_first, const std::functio
 }
 
 template <class Session>
-void check_fields() {
+void check_fields(unsigned size) {
   using field = std::function<std::uint64_t(const call_contract&)>;
   struct one_field {
     std::string name;
@@ -113,15 +114,15 @@ void check_fields() {
   };
   for (const one_field& each : fields) {
     check_difference<Session>(
-        each.name + " of a second call", false, [&](shown& mine) { each.change(mine.second); },
+        size, each.name + " of a second call", false, [&](shown& mine) { each.change(mine.second); },
         [&](const failure_record& r) { return each.get(r.my_call) != each.get(r.their_call); });
   }
   check_difference<Session>(
-      "root of a first call", true, [](shown& mine) { mine.first.root = 2; },
+      size, "root of a first call", true, [](shown& mine) { mine.first.root = 2; },
       [](const failure_record& r) { return r.my_call.root != r.their_call.root; });
   for (const std::uint64_t other : {std::uint64_t{6}, std::uint64_t{1} << 32 | 5}) {
     check_difference<Session>(
-        "key " + std::to_string(other), true, [&](shown& mine) { mine.key = other; },
+        size, "key " + std::to_string(other), true, [&](shown& mine) { mine.key = other; },
         [](const failure_record& r) { return r.mine.key != r.theirs.key; });
   }
 }
@@ -142,9 +143,10 @@ __global__ void meet_in_one_launch(device_comm comm, status* outcome) {
 #if DEVCOMM_CHECKED
 
 TEST_CASE("each field of a call's contract is compared, in a second call as in the first") {
-  check_fields<ll>();
-  check_fields<lamport>();
-  check_fields<ll128>();
+  check_fields<ll>(threads);
+  check_fields<ll>(1);
+  check_fields<lamport>(threads);
+  check_fields<ll128>(threads);
 }
 
 namespace {

@@ -137,6 +137,83 @@ TEST_CASE("a later session of another group of the launch knows that its rank is
       impatient());
 }
 
+namespace {
+
+/// Block 0 waits in vain, block 1 with a deadline that is far off.
+__global__ void wait_in_two_blocks(device_comm comm, status* outcomes) {
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  if (blockIdx.x == 0) barrier.sync();
+  outcomes[blockIdx.x * blockDim.x + threadIdx.x] =
+      blockIdx.x == 0 ? barrier.agree() : barrier.sync_for(milliseconds(5000));
+}
+
+}  // namespace
+
+TEST_CASE("a wait that fails ends the other waits of its rank, long before their own deadlines") {
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+        comm.barrier();
+        if (comm.rank() == 0) {
+          const test::device_array<status> outcomes(2 * threads, 0xff);
+          launch(wait_in_two_blocks, {.grid = 2, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+                 outcomes.get());
+          test::finish("wait_in_two_blocks");
+          const auto seen = outcomes.read();
+          for (std::size_t i = 0; i < seen.size(); ++i) {
+            const status expected = i < threads ? status::timeout : status::aborted;
+            test::require(seen[i] == expected, [&] {
+              return "thread " + std::to_string(i) + " was told " + to_string(seen[i]) + ", expected " +
+                     to_string(expected);
+            });
+          }
+          test::require(check_throws(device_comm), "check does not know of the failure");
+        }
+        comm.barrier();
+      },
+      impatient());
+}
+
+namespace {
+
+/// Rank 1 does not send its first packet, so that one thread of rank 0 gives up, while rank 1 is not in its second
+/// round.
+__global__ void lose_a_packet(device_comm comm, lsa::ll_handle mailboxes, unsigned* arrived) {
+  lsa::ll_session session{block{}, comm, mailboxes, 0};
+  const int peer = 1 - comm.rank;
+  std::uint64_t got[1][1];
+  session.begin_round();
+  if (comm.rank == 0 || threadIdx.x != 0) session.send(peer, threadIdx.x, 1);
+  session.receive(peer, peer + 1, threadIdx.x, got);
+  if (comm.rank == 1 && threadIdx.x == 0) sleep_for(100);
+  session.begin_round();
+  session.send(peer, threadIdx.x, 2);
+  session.receive(peer, peer + 1, threadIdx.x, got);
+  if (got[0][0] == 2) atomicAdd(arrived, 1u);
+}
+
+}  // namespace
+
+TEST_CASE("a group of which one thread gave up sends no packets of the next round") {
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        auto needs = comm.requirements();
+        const auto mailboxes = needs.add(lsa::ll_mailboxes{comm.lsa(), 1, threads});
+        const auto device_comm = comm.create_device_comm(needs);
+        const test::device_array<unsigned> arrived(1);
+        comm.barrier();
+        launch(lose_a_packet, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+               mailboxes, arrived.get());
+        test::finish("lose_a_packet");
+        test::require(arrived.read().front() == 0, "packets of a rank that gave up arrived");
+        test::require(check_throws(device_comm), "check does not know of the failure");
+        comm.barrier();
+      },
+      impatient());
+}
+
 TEST_CASE("a rank whose peers gave up on another learns of it") {
   // Rank 0 gives up on rank 1 while rank 2, which came in time, goes on to a second barrier.
   test::on_ranks(
@@ -577,6 +654,23 @@ TEST_CASE("ranks that broadcast from different roots are told so") {
                    }
                    const char* expected = "broadcast of packs 0 to 8 of 4-byte elements with root";
                    test::require(said.find(expected) != std::string::npos, "it said: " + said);
+                   comm.barrier();
+                 },
+                 {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});
+}
+
+TEST_CASE("ranks whose partners in an exchange match pass the check") {
+  test::on_ranks(test::ranks_that_meet(3),
+                 [](host::communicator& comm) {
+                   auto needs = comm.requirements();
+                   const lsa::lamport_handle mailboxes = needs.add(lsa::lamport_mailboxes{comm.lsa(), 1, 8});
+                   const auto device_comm = comm.create_device_comm(needs);
+                   const test::device_array<float> data(32);
+                   comm.barrier();
+                   launch(exchange_with, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(),
+                          comm.lsa(), mailboxes, collective::partners::in_ring(comm.rank(), comm.size()), data.get());
+                   test::finish("exchange_with");
+                   device_comm.check();
                    comm.barrier();
                  },
                  {.kernel_timeout = std::chrono::seconds(5), .check_launch = true});

@@ -42,10 +42,13 @@ __device__ bool differ(const T& a, const T& b) {
 
 constexpr std::uint32_t values = 9;  // from each member to each, in an epoch
 
-/// Epochs of all kinds in turn: one value for each pair, several at once, a broadcast, and a reduction.
+/// Epochs of all kinds in turn: one value for each pair, several at once, a broadcast, and reductions. `kept` of a
+/// block is where its session ended, or 0.
 template <class T>
-__global__ void exchange_values(device_comm comm, lsa::ll_slots_handle slots, std::uint32_t epochs, unsigned* wrong) {
+__global__ void exchange_values(device_comm comm, lsa::ll_slots_handle slots, std::uint32_t epochs, unsigned* kept,
+                                unsigned* wrong) {
   lsa::ll_all_to_all_session session{block{}, comm, slots, blockIdx.x};
+  if (threadIdx.x == 0 && kept[blockIdx.x] != 0 && kept[blockIdx.x] != session.epoch()) atomicAdd(wrong, 1u);
   const team& ranks = session.members();
   const auto size = static_cast<std::uint32_t>(ranks.size);
   const auto me = static_cast<std::uint32_t>(ranks.rank);
@@ -78,12 +81,17 @@ __global__ void exchange_values(device_comm comm, lsa::ll_slots_handle slots, st
       } else {
         const auto total = session.template receive_reduce<std::uint32_t>(n * size, size, 1, sum{});
         if (total != size * (number + n) + size * (size - 1) / 2) atomicAdd(wrong, 1u);
+        if (n < size) {  // of one member, all values
+          const auto of_member = session.template receive_reduce<std::uint32_t>(n, values, size, sum{});
+          if (of_member != values * (number + n) + values * (values - 1) / 2) atomicAdd(wrong, 1u);
+        }
       }
       atomicAdd(wrong + 1, 1u);
     }
     session.end_epoch();
   }
   if (session.agree() != status::success) atomicAdd(wrong, 1u);
+  if (threadIdx.x == 0) kept[blockIdx.x] = session.epoch();
 }
 
 template <class T>
@@ -100,11 +108,12 @@ void check_values(int ranks, std::uint32_t from) {
       check_cuda(cudaMemcpyAsync(device_comm.get().resources.local + slots.offset + layout.epoch(b), &from, sizeof from,
                                  cudaMemcpyDefault, cudaStreamPerThread),
                  "copy");
+    const test::device_array<unsigned> kept(blocks);
     const test::device_array<unsigned> wrong(2);
     comm.barrier();
     for (const std::uint32_t epochs : {4u, 1u, 5u})
       launch(exchange_values<T>, {.grid = blocks, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(), slots,
-             epochs, wrong.get());
+             epochs, kept.get(), wrong.get());
     test::finish("exchange_values");
     device_comm.check();
     test::require(wrong.read()[0] == 0 && wrong.read()[1] == 10 * blocks * values,
@@ -117,7 +126,7 @@ void check_values(int ranks, std::uint32_t from) {
 }  // namespace
 
 TEST_CASE("LL all-to-all sessions bring values of any size to their slots") {
-  for (const int ranks : test::is_watched ? std::vector{1, 2, 3, 4} : test::rank_counts) {
+  for (const int ranks : test::is_watched ? std::vector{1, 2, 3, 5} : test::rank_counts) {
     check_values<words_of<2>>(ranks, 0);
     check_values<words_of<1>>(ranks, 0);
     check_values<words_of<5>>(ranks, 0);
@@ -133,9 +142,14 @@ TEST_CASE("LL all-to-all sessions go on across the wrap-around of their epochs")
 
 namespace {
 
-/// Rank 1 sends nothing to rank 0.
+/// Rank 1 sends nothing to rank 0, which has a value of its own in each slot from earlier epochs.
 __global__ void receive_in_vain(device_comm comm, lsa::ll_slots_handle slots, status* outcome) {
   lsa::ll_all_to_all_session session{block{}, comm, slots, 0};
+  for (std::uint64_t earlier = 1; earlier <= 2; ++earlier) {
+    session.send(0, threadIdx.x, earlier);
+    static_cast<void>(session.template receive<std::uint64_t>(threadIdx.x, 0));
+    session.end_epoch();
+  }
   const auto value = session.template receive<std::uint64_t>(threadIdx.x, 1);
   session.end_epoch();
   const status agreed = session.agree();
@@ -196,7 +210,7 @@ TEST_CASE("a slot to which nobody sends is a timeout that names the member") {
       options);
   CHECK(said == std::vector{status::timeout, status::success});
   CHECK_THAT(text, Catch::Matchers::ContainsSubstring(
-                       "rank 0, block 0: LL mailbox 0 waited for rank 1 to reach epoch 1 and last saw 0: timeout"));
+                       "rank 0, block 0: LL mailbox 0 waited for rank 1 to reach epoch 3 and last saw 2: timeout"));
 }
 
 TEST_CASE("a receive with a deadline of its own is repeated until the value comes") {

@@ -19,6 +19,26 @@ namespace {
 
 constexpr unsigned threads = 64;
 
+__device__ std::uint64_t value_of(int rank, std::uint32_t packet, std::uint32_t round) {
+  return std::uint64_t{round} << 32 | static_cast<std::uint64_t>(rank) << 16 | packet;
+}
+
+/// What one thread sends another receives, in every round another one.
+__global__ void receive_by_others(device_comm comm, lsa::ll_handle mailboxes, std::uint32_t rounds, unsigned* wrong) {
+  lsa::ll_session session{block{}, comm, mailboxes, 0};
+  const int members = session.members().size;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    session.begin_round();
+    for (int m = 0; m < members; ++m) session.send(m, threadIdx.x, value_of(comm.rank, threadIdx.x, round));
+    const std::uint32_t other = (threadIdx.x + 1 + 13 * round) % blockDim.x;
+    for (int m = 0; m < members; ++m) {
+      std::uint64_t got[1][1];
+      session.receive(m, m + 1, other, got);
+      if (got[0][0] != value_of(m, other, round)) atomicAdd(wrong, 1u);
+    }
+  }
+}
+
 /// Each row is one of several blocks', which tell each other what they have, round after round.
 __global__ void sum_of_blocks(device_comm comm, lsa::ll_handle mailboxes, std::uint32_t rounds, std::uint32_t* sums) {
   const std::uint32_t part = blockIdx.x % mailboxes.members;
@@ -39,6 +59,24 @@ __global__ void sum_of_blocks(device_comm comm, lsa::ll_handle mailboxes, std::u
 }
 
 }  // namespace
+
+TEST_CASE("packets are received by other threads than sent them, round after round") {
+  for (const int ranks : {2, 3}) {
+    test::on_ranks(test::ranks_that_meet(ranks), [](host::communicator& comm) {
+      auto needs = comm.requirements();
+      const auto mailboxes = needs.add(lsa::ll_mailboxes{comm.lsa(), 1, threads});
+      const auto device_comm = comm.create_device_comm(needs);
+      const test::device_array<unsigned> wrong(1);
+      comm.barrier();
+      launch(receive_by_others, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+             mailboxes, 8u, wrong.get());
+      test::finish("receive_by_others");
+      device_comm.check();
+      test::require(wrong.read().front() == 0, "packets of another round");
+      comm.barrier();
+    });
+  }
+}
 
 TEST_CASE("blocks of one rank reduce among themselves, on several ranks at once") {
   test::on_ranks(2, [](host::communicator& comm) {

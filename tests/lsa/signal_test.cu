@@ -203,13 +203,14 @@ TEST_CASE("every kind of group can signal") {
 
 namespace {
 
-/// Rank 0 stores values and flags; rank 1 waits for each by another condition.
-__global__ void meet_conditions(device_comm comm, lsa::signal_handle signals, sym_ptr<std::uint32_t> words,
-                                std::uint32_t* wrong) {
+/// Rank 0 stores values and flags; rank 1 waits for each by another condition. `first` is one of two signals.
+template <class Group>
+__global__ void meet_conditions(device_comm comm, lsa::signal_handle signals, std::uint32_t first,
+                                sym_ptr<std::uint32_t> words, std::uint32_t* wrong) {
   const int me = comm.lsa().rank;
   const int peer = 1 - me;
-  lsa::signal_session there{block{}, comm, signals, 0};
-  lsa::signal_session back{block{}, comm, signals, 1};
+  lsa::signal_session there{Group{}, comm, signals, first};
+  lsa::signal_session back{Group{}, comm, signals, first + 1};
   std::uint32_t count = 0;
   // What rank 0 stores, and who is told of it.
   const std::uint64_t steps[] = {5, 3, ~std::uint64_t{0}, 0x1234567800000040u};
@@ -223,7 +224,7 @@ __global__ void meet_conditions(device_comm comm, lsa::signal_handle signals, sy
       if (step == 1) there.wait(lsa::any_peer, lsa::equal_to{3});
       if (step == 2) there.wait(peer, [](std::uint64_t seen) { return seen > 5; });
       if (step == 3) {
-        while (there.load() != steps[3]) {  // a loop that the whole block makes alike
+        while (there.load() != steps[3]) {  // a loop that the whole group makes alike
         }
       }
       count += words.local()[(threadIdx.x + 1) % blockDim.x] != 100 + step ? 1u : 0u;
@@ -243,14 +244,19 @@ __global__ void meet_conditions(device_comm comm, lsa::signal_handle signals, sy
 TEST_CASE("a wait is for a value, for a value at least, or for what a predicate takes") {
   test::on_ranks(2, [](host::communicator& comm) {
     auto needs = comm.requirements();
-    const auto signals = needs.add(lsa::signals{comm.lsa(), 2});
+    const auto signals = needs.add(lsa::signals{comm.lsa(), 4});
     const auto device_comm = comm.create_device_comm(needs);
     const auto words = comm.allocate(threads * sizeof(std::uint32_t));
-    const test::device_array<std::uint32_t> wrong(threads, 0xff);
-    launch(meet_conditions, one_block(), device_comm.get(), signals, words.pointer<std::uint32_t>(), wrong.get());
+    const test::device_array<std::uint32_t> of_block(threads, 0xff);
+    const test::device_array<std::uint32_t> of_warp(32, 0xff);
+    launch(meet_conditions<block>, one_block(), device_comm.get(), signals, 0u, words.pointer<std::uint32_t>(),
+           of_block.get());
+    launch(meet_conditions<warp>, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(), signals,
+           2u, words.pointer<std::uint32_t>(), of_warp.get());
     test::finish("meet_conditions");
     device_comm.check();
-    require_none(wrong.read(), "rank " + std::to_string(comm.rank()));
+    require_none(of_block.read(), "block of rank " + std::to_string(comm.rank()));
+    require_none(of_warp.read(), "warp of rank " + std::to_string(comm.rank()));
     comm.barrier();
   });
 }
@@ -260,12 +266,18 @@ namespace {
 constexpr int overwritten_words = 64;
 
 /// Rank 1 hands a word over with the value 1; rank 2, which knows of nothing, overwrites each signal with 2. Where rank
-/// 0 has seen the 1, the word is there.
-__global__ void overwrite_signals(device_comm comm, sym_ptr<std::uint64_t> flags, sym_ptr<std::uint32_t> words,
-                                  std::uint32_t* wrong) {
+/// 0 has seen the 1, the word is there. Both begin with a word when rank 0 waits for it.
+__global__ void overwrite_signals(device_comm comm, lsa::signal_handle pace, sym_ptr<std::uint64_t> flags,
+                                  sym_ptr<std::uint32_t> words, std::uint32_t* wrong) {
   std::uint32_t count = 0;
+  lsa::signal_session next{thread{}, comm, pace, 0};
   for (int i = 0; i < overwritten_words; ++i) {
     lsa::signal_session signal{thread{}, comm, flags + i};
+    if (comm.lsa_rank() == 0) {
+      for (int peer = 1; peer <= 2; ++peer) next.add(peer, 1);
+    } else {
+      next.take(0);
+    }
     if (comm.lsa_rank() == 1) {
       words.lsa(0)[i] = 500 + static_cast<std::uint32_t>(i);
       signal.store(0, 1);
@@ -282,12 +294,14 @@ __global__ void overwrite_signals(device_comm comm, sym_ptr<std::uint64_t> flags
 
 TEST_CASE("a value that met the condition is acquired, though another rank has overwritten it since") {
   test::on_ranks(3, [](host::communicator& comm) {
-    const auto device_comm = comm.create_device_comm(comm.requirements());
+    auto needs = comm.requirements();
+    const auto pace = needs.add(lsa::signals{comm.lsa(), 1});
+    const auto device_comm = comm.create_device_comm(needs);
     const auto flags = comm.allocate(overwritten_words * sizeof(std::uint64_t), "flags");
     const auto words = comm.allocate(overwritten_words * sizeof(std::uint32_t), "words");
     const test::device_array<std::uint32_t> wrong(1, 0xff);
     comm.barrier();
-    launch(overwrite_signals, {.grid = 1, .block = 1, .stream = cudaStreamPerThread}, device_comm.get(),
+    launch(overwrite_signals, {.grid = 1, .block = 1, .stream = cudaStreamPerThread}, device_comm.get(), pace,
            flags.pointer<std::uint64_t>(), words.pointer<std::uint32_t>(), wrong.get());
     test::finish("overwrite_signals");
     device_comm.check();

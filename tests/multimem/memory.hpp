@@ -68,7 +68,8 @@ class memory {
             0,
             ranks_,
             rank,
-            77};
+            77,
+            nullptr};
   }
   [[nodiscard]] char* at(int rank) const { return slots_->base() + stride_ * static_cast<std::size_t>(rank); }
   [[nodiscard]] int ranks() const { return ranks_; }

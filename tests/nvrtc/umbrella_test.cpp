@@ -97,7 +97,8 @@ using namespace devcomm;
 using namespace devcomm::collective;
 
 extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxes, lsa::ll128_handle lines,
-                                       chunk_buffers chunks, sym_ptr<float> data, uint64_t count) {
+                                       chunk_buffers chunks, gin::context_handle contexts, sym_ptr<float> data,
+                                       uint64_t count) {
   float* own = data.local();
   const from_memory<float> source{own, count};
   const to_memory<float> result{own, count};
@@ -132,6 +133,16 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxe
   lsa::ll128_session session{block{}, comm, lines, blockIdx.x};
   exchange_zero_copy<float>(barrier, packet_ends<lsa::ll128_session<block>>{session, 1, 2}, partners{0, 0}, own, data, count);
   all_to_all_v_zero_copy<float>(barrier, session, from_pieces<float>{own, table, table}, table, data, count);
+  barrier_session hosts{block{}, comm, contexts, gin::all_contexts(), blockIdx.x};
+  all_to_all_hybrid<float>(hosts, data, data, count);
+  all_reduce_hierarchical<float>(hosts, data, data, data, count, sum{});
+  if (hosts.sync_for(milliseconds(5)) != status::success) return;
+  gin::context net{warp{}, comm, contexts, 0};
+  net.put(0, data, data, count, gin::signal_add{0}, gin::counter_increment{0});
+  net.fence(0);
+  gin::barrier_session rail{warp{}, comm, comm.rail(), contexts, gin::one_context(0), 1};
+  rail.arrive(gin::fence_level::get);
+  if (rail.wait_for(milliseconds(5)) == status::success) rail.sync(gin::fence_level::none);
 }
 )";
 

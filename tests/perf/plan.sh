@@ -39,3 +39,9 @@ for switch in any_order none; do
   [[ $switch != none ]] || way=one_shot_ll
   grep -q " $way " <<<"$output" || fail "$way did not run: $output"
 done
+# Rings and trees are planned as any other.
+for way in 'ring ll' 'ring_to_window simple' 'tree simple'; do
+  printf '2 1024 %s 1 32 %s\n' "$way" 1.0 'one_shot ll' 2.0 >"$plan"
+  output=$(DEVCOMM_ALL_REDUCE_PLAN=$plan "$program" all_reduce -n 2 -b 1K -e 1K --place out --launches 1 --replays 1) || fail "$output"
+  grep -q " ${way/ /_} " <<<"$output" || fail "$way did not run: $output"
+done
