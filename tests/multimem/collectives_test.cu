@@ -286,18 +286,20 @@ __global__ void all_reduce_rms_norm(device_comm comm, multimem::barrier_handle b
 
 TEST_CASE("multimem collectives are right for every type, number of ranks, count and alignment") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
-    test::on_ranks(ranks, [](host::communicator& comm) {
-      check_type<float, sum>(comm);
-      check_type<__half, sum>(comm);
-      if (comm.size() > 3) return;
-      check_type<__nv_bfloat16, maximum>(comm);
-      check_type<double, sum>(comm);
-      check_type<std::int32_t, minimum>(comm);
-      check_type<std::uint64_t, bitwise_xor>(comm);
+    DYNAMIC_SECTION(ranks << " ranks") {
+      test::on_ranks(ranks, [](host::communicator& comm) {
+        check_type<float, sum>(comm);
+        check_type<__half, sum>(comm);
+        if (comm.size() > 3) return;
+        check_type<__nv_bfloat16, maximum>(comm);
+        check_type<double, sum>(comm);
+        check_type<std::int32_t, minimum>(comm);
+        check_type<std::uint64_t, bitwise_xor>(comm);
 #if defined(DEVCOMM_SIMULATOR)  // switches of sm_90 do not reduce them
-      check_type<__nv_fp8_e5m2, maximum>(comm);
+        check_type<__nv_fp8_e5m2, maximum>(comm);
 #endif
-    });
+      });
+    }
   }
 }
 
