@@ -39,6 +39,7 @@ for text in 'devcomm simulator: data race \(seed 1[,)]' 'consumer\.cu:[0-9]+' 'e
 done
 command=$(sed -n 's/^-- to repeat: //p' "$WORK/bad.out")
 echo "to repeat: $command"
+[[ $command == *DEVCOMM_SIM_SCHEDULE=mixed* ]] || complain "the command that repeats the failure has no mixed schedule"
 status=0
 sh -c "$command" >"$WORK/again.out" 2>&1 || status=$?
 [ "$status" = 66 ] || complain "the command that repeats the failure ended with $status, not with 66"
