@@ -9,6 +9,7 @@
 
 #include <devcomm/host/error.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace devcomm::host {
@@ -114,6 +115,20 @@ void communicator::write_trace(const device_communicator& traced, const std::str
 void communicator::clear_trace(const device_communicator& traced) {
   const detail::range shown("clear_trace");
   detail::clear_trace(*state_, "clear_trace", traced.get(), traced.state_->trace());
+}
+
+void communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const detail::range shown("all_gather");
+  const std::vector<std::byte> gathered =
+      state_->agree.gather_bytes("all_gather", mine.size(), [&](std::span<std::byte> part) {
+        const std::size_t needed = mine.size() * static_cast<std::size_t>(size());
+        if (all.size() != needed)
+          throw invalid_argument("room for " + std::to_string(all.size()) + " bytes, but " + std::to_string(size()) +
+                                 " ranks give " + std::to_string(mine.size()) + " each: make it " +
+                                 std::to_string(needed));
+        std::copy(mine.begin(), mine.end(), part.begin());
+      });
+  std::copy(gathered.begin(), gathered.end(), all.begin());
 }
 
 void communicator::barrier() {

@@ -53,6 +53,48 @@ TEST_CASE("a limit on LSA teams cuts the world into teams of that size") {
   CHECK(ends == all_ok(8));
 }
 
+TEST_CASE("all ranks learn the small values of each") {
+  struct value {
+    int rank;
+    double time;
+  };
+  const auto ends = on_threads(4, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 2});
+    for (int round = 0; round < 3; ++round) {
+      const auto all = comm.all_gather(value{comm.rank(), round + 0.5 * comm.rank()});
+      require(all.size() == 4, "one from each rank");
+      for (int rank = 0; rank < 4; ++rank) {
+        const value& theirs = all[static_cast<std::size_t>(rank)];
+        require(theirs.rank == rank && theirs.time == round + 0.5 * rank, "in the order of the ranks");
+      }
+    }
+  });
+  CHECK(ends == all_ok(4));
+}
+
+TEST_CASE("a gather without room for all fails on every rank and says how much it takes") {
+  const auto ends = on_threads(3, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const std::vector<std::byte> mine(5);
+    std::vector<std::byte> all(comm.rank() == 1 ? 10 : 15);
+    comm.all_gather(mine, all);
+  });
+  const std::string cause = "all_gather (rank 1 of 3): room for 10 bytes, but 3 ranks give 5 each: make it 15";
+  CHECK(ends[0] == "remote_error(1): all_gather (rank 0 of 3): rank 1 failed: " + cause);
+  CHECK(ends[1] == "invalid_argument: " + cause);
+  CHECK(ends[2] == "remote_error(1): all_gather (rank 2 of 3): rank 1 failed: " + cause);
+}
+
+TEST_CASE("ranks that gather values of different sizes are told") {
+  const auto ends = on_threads(2, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const std::vector<std::byte> mine(comm.rank() == 0 ? 4 : 8);
+    std::vector<std::byte> all(2 * mine.size());
+    comm.all_gather(mine, all);
+  });
+  for (const std::string& end : ends) CHECK(end.ends_with("all ranks must make the same calls with the same sizes"));
+}
+
 TEST_CASE("a limit that does not divide the ranks fails on all of them and says so") {
   const auto ends =
       on_threads(8, [](auto bootstrap) { host::communicator comm(std::move(bootstrap), {.lsa_size = 3}); });

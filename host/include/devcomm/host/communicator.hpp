@@ -15,8 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace devcomm::host {
@@ -135,9 +137,9 @@ struct communicator_options {
 };
 
 /// *Collective* (constructor, `allocate`, `register_memory`, `collect_buffers`, `register_buffers`,
-/// `create_device_comm`, `split`, `write_trace`, `clear_trace`, `barrier`): every rank calls, in the same order. When
-/// one rank fails, all throw: the one its own error, the others `remote_error` naming it. When a rank is missing,
-/// `timeout_error` names it.
+/// `create_device_comm`, `split`, `write_trace`, `clear_trace`, `all_gather`, `barrier`): every rank calls, in the same
+/// order. When one rank fails, all throw: the one its own error, the others `remote_error` naming it. When a rank is
+/// missing, `timeout_error` names it.
 ///
 /// An exception that destroys it on one rank ends the waits of the others, on the host and in kernels, as `abort` does;
 /// their `check` and their collective calls throw `remote_error` that names the rank.
@@ -204,6 +206,17 @@ class communicator {
   /// runs.
   void clear_trace(const device_communicator& traced);
 
+  /// Every rank's `mine`, rank 0's first: small values of the host, such as sizes and times. Any LSA teams.
+  template <class T>
+  [[nodiscard]] std::vector<T> all_gather(const T& mine) {
+    static_assert(std::is_trivially_copyable_v<T>, "all_gather: values travel between processes as bytes");
+    std::vector<T> all(static_cast<std::size_t>(size()));
+    all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    return all;
+  }
+  /// The same of as many bytes from each rank as `mine` has there, the same number everywhere; `all` has room for those
+  /// of all ranks.
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
   /// Host barrier. Does not wait for kernels.
   void barrier();
 
