@@ -170,8 +170,9 @@ constexpr unsigned widths = (detail::has_load_reduce<Operator, T, 4> ? 1u : 0u) 
 /// Of the sum, minimum, maximum, the bitwise operators, and one that PTX lacks.
 using form_row = std::array<unsigned, 7>;
 template <class T>
-constexpr form_row forms_of = {widths<sum, T>,        widths<minimum, T>,     widths<maximum, T>, widths<bitwise_and, T>,
-                               widths<bitwise_or, T>, widths<bitwise_xor, T>, widths<average, T>};
+constexpr form_row forms_of = {widths<sum, T>,         widths<minimum, T>,    widths<maximum, T>,
+                               widths<bitwise_and, T>, widths<bitwise_or, T>, widths<bitwise_xor, T>,
+                               widths<average, T>};
 
 enum class mistake { none, misaligned, other_memory, past_the_end, no_record, no_address };
 
