@@ -112,7 +112,9 @@ __device__ void make_call(Barrier& barrier, form which, sym_ptr<std::uint32_t> i
 
 __global__ void call_once(device_comm comm, multimem::barrier_handle barriers, sym_ptr<std::uint32_t> board,
                           std::uint32_t* result, form which, std::uint32_t count, bool lsa_barrier) {
-  const auto value = [](int rank, std::uint64_t i) { return 10 * static_cast<std::uint32_t>(i) + 100u * rank; };
+  const auto value = [](int rank, std::uint64_t i) {
+    return 10 * static_cast<std::uint32_t>(i) + 100 * static_cast<std::uint32_t>(rank);
+  };
   const bool reduces = which == form::one_shot || which == form::reduce_scatter;
   const sym_ptr<std::uint32_t> output = board + 16;
   std::uint32_t* const own = result + 4;
