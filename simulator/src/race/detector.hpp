@@ -97,8 +97,10 @@ class detector {
 
   [[nodiscard]] bool ordered(const record& r, const actor& after) const;
   [[nodiscard]] bool known_done(const record& r, const clock_reference& known) const;
+  /// Whether an alias fence, or the end of a launch, is between `r` and what `after` does next.
+  [[nodiscard]] bool fenced(const record& r, const actor& after) const;
   void report(const record& earlier, const record& now, const actor& by, uintptr_t address);
-  /// One thread's accesses by a multicast address and by another, with nothing between them that orders the two.
+  /// Accesses by a multicast address and by another, ordered, but without a fence between them.
   void report_alias(const record& earlier, const record& now, uintptr_t address);
   void report_not_coherent(const record& earlier, const record& now, uintptr_t address);
   void report_side(const record& now, uintptr_t address, const char* what, const char* advice);

@@ -175,8 +175,8 @@ void detector::report(const record& earlier, const record& now, const actor& by,
 void detector::report_alias(const record& earlier, const record& now, uintptr_t address) {
   if (!is_news(earlier, now)) return;
   say(text_of(earlier, now, address, "missing fence between two addresses of one memory", "after the earlier ") +
-      "  one of them is by a multicast address: the thread need not see its own store; call "
-      "multimem::fence_alias() between the two, or meet in a multimem::barrier_session\n");
+      "  one of them is by a multicast address: the later need not see the earlier; call "
+      "multimem::fence_alias() between the two, in one of the threads, or meet in a multimem::barrier_session\n");
 }
 
 void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address) {
