@@ -157,7 +157,9 @@ std::string rank_context::name() const { return "rank " + std::to_string(rank())
 
 std::string rank_context::text_of_loss() const {
   const int lost = first_lost();
-  return lost < 0 ? std::string() : name() + " left because rank " + std::to_string(lost) + " was lost";
+  if (lost < 0) return {};
+  std::string told = aborts->reason_of_loss();
+  return !told.empty() ? told : name() + " left because rank " + std::to_string(lost) + " was lost";
 }
 
 int rank_context::first_lost() const noexcept {

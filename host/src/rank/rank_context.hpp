@@ -97,7 +97,7 @@ struct rank_context {
   void connect_links();
   /// A peer that is gone, or -1.
   [[nodiscard]] int first_lost() const noexcept;
-  /// "rank 1 left because rank 0 was lost", or empty.
+  /// Why that one is gone, as it was told here, so that all ranks are told the same; empty where none is.
   [[nodiscard]] std::string text_of_loss() const;
   /// "rank 1".
   [[nodiscard]] std::string name() const;
