@@ -103,6 +103,8 @@ struct rank_context {
   [[nodiscard]] std::string name() const;
   void choose_device();
   [[nodiscard]] device_info describe_device();
+  /// Where its fabric handles, of which `fabric` tells, may reach devices of other hosts; the reason names the domain.
+  [[nodiscard]] capability nvlink_domain_of_device(const capability& fabric) const;
   /// How this rank reaches each of all ranks.
   [[nodiscard]] std::vector<reach> reachable(std::string& obstacle);
   /// What all ranks have to know of what one of them reaches.

@@ -31,7 +31,7 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_CHECK_LAUNCH", "host library", "1: compare launches across ranks; 0: do not"},
     {"DEVCOMM_MEMORY_HANDLE", "host library", "`file_descriptor` or `fabric`"},
     {"DEVCOMM_NVLINK_DOMAIN", "host library",
-     "name of the NVLink domain that this host's GPUs share with those of other hosts, the same on all of them"},
+     "name of the NVLink domain that this host's GPUs share with other hosts', alike on all; else NVML tells"},
     {"DEVCOMM_NVLS_ENABLE", "host library", "0: multicast is not available, as with `NCCL_NVLS_ENABLE`"},
     {"DEVCOMM_LL128_ENABLE", "host library", "0: LL128 mailboxes are not available"},
     {"DEVCOMM_ALL_REDUCE_PLAN", "host library", "file with the measured times that `plan_all_reduce` uses"},
