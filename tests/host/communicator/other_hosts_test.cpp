@@ -12,10 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <span>
@@ -158,6 +160,47 @@ TEST_CASE("other hosts are told who left and why, also where a rank that heard o
   for (int rank = 0; rank < 4; ++rank) {
     CHECK(ends[static_cast<std::size_t>(rank)] == (rank == 1 ? "error: out of cheese" : "ok"));
   }
+}
+
+TEST_CASE("a rank on another host that aborts and leaves is a loss, of which kernels that wait are told") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const int culprit = GENERATE(0, 1);
+  CAPTURE(culprit);
+  const auto ends = on_hosts([&](host::communicator& comm) {
+    const auto device = comm.create_device_comm(comm.requirements());
+    comm.barrier();
+    if (comm.rank() == culprit) return comm.abort();
+    require_loss(comm, culprit, 10s);
+    require(std::atomic_ref(device.get().failures->abort).load() == abort_by_host, "kernels poll this word");
+    const std::string told = text_of<host::remote_error>([&] { comm.check(); });
+    require(told.find("aborted its communicator and left") != std::string::npos, "the reason is known: " + told);
+  });
+  CHECK(ends == all_ok(3));
+}
+
+TEST_CASE("the thread that watches other hosts leaves signals to the program's threads") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const auto ends = on_processes(2, [](auto bootstrap) {
+    require(enter_own_host(), "a process enters a network namespace");  // so that the bootstrap is watched, too
+    host::communicator comm(std::move(bootstrap));
+    comm.barrier();
+    int threads = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+      if (entry.path().filename() == std::to_string(::getpid())) continue;
+      ++threads;
+      std::ifstream status(entry.path() / "status");
+      for (std::string line; std::getline(status, line);) {
+        if (!line.starts_with("SigBlk:")) continue;
+        const auto blocked = std::stoull(line.substr(7), nullptr, 16);
+        for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM}) {
+          require((blocked >> (signal - 1) & 1) == 1, "a thread takes signal " + std::to_string(signal));
+        }
+      }
+    }
+    require(threads >= 1, "there is such a thread");
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
 }
 
 TEST_CASE("a host that falls silent is taken for gone after the limit") {
