@@ -339,7 +339,6 @@ void rank_context::join_domain(const std::string& call) {
 }
 
 rank_context::reach_summary rank_context::summarize(const std::vector<reach>& row) const {
-  require_divisor(size(), options.lsa_size);
   reach_summary mine{};
   mine.granularity = device_infos[static_cast<std::size_t>(rank())].granularity;
   mine.neighbours = static_cast<std::uint32_t>(domain.ranks.size());

@@ -26,7 +26,7 @@ inline constexpr known_variable known_variables[] = {
      "where `split` across hosts listens; else at `DEVCOMM_INTERFACE`, rank 0's connection, the only interface"},
     {"DEVCOMM_INTERFACE", "start-up", "network interface whose address `split` across hosts takes: ib0"},
     {"DEVCOMM_RANKS", "host library", "ranks (threads) that `run_ranks` makes when no launcher did"},
-    {"DEVCOMM_LSA_SIZE", "host library", "largest LSA team; must divide the number of ranks"},
+    {"DEVCOMM_LSA_SIZE", "host library", "largest LSA team"},
     {"DEVCOMM_TIMEOUT", "host library", "seconds that a kernel's wait without a deadline of its own may take"},
     {"DEVCOMM_CHECK_LAUNCH", "host library", "1: compare launches across ranks; 0: do not"},
     {"DEVCOMM_MEMORY_HANDLE", "host library", "`file_descriptor` or `fabric`"},
