@@ -45,6 +45,10 @@ std::unique_ptr<multicast_object> sharing_port::import_multicast_bytes(handle_ki
   no_multicast();
 }
 
+capability sharing_port::nvlink_domain(int) {
+  return {false, "these devices have none, and DEVCOMM_NVLINK_DOMAIN is not set"};
+}
+
 sharing_port::mapped_memory sharing_port::retain_mapped(int, void*, std::size_t, handle_kind) { return {}; }
 
 capability network_port::network() { return {false, "this version has no network transport for these devices"}; }

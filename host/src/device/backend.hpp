@@ -179,6 +179,9 @@ class sharing_port {
   [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
   /// Whether lines of 128 bytes that a warp stores by one instruction stay whole between the two.
   [[nodiscard]] virtual capability whole_lines(int device, const std::string& peer_uuid) = 0;
+  /// Whether `device` is in an NVLink domain with devices of other hosts; where it is, the reason names that domain,
+  /// alike on all of them.
+  [[nodiscard]] virtual capability nvlink_domain(int device);
   /// Lets `device` reach `cudaMalloc` memory of `peer_device` in this process.
   virtual void enable_peer_access(int device, int peer_device) = 0;
 

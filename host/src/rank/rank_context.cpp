@@ -157,7 +157,9 @@ std::string rank_context::name() const { return "rank " + std::to_string(rank())
 
 std::string rank_context::text_of_loss() const {
   const int lost = first_lost();
-  return lost < 0 ? std::string() : name() + " left because rank " + std::to_string(lost) + " was lost";
+  if (lost < 0) return {};
+  std::string told = aborts->reason_of_loss();
+  return !told.empty() ? told : name() + " left because rank " + std::to_string(lost) + " was lost";
 }
 
 int rank_context::first_lost() const noexcept {
@@ -242,9 +244,9 @@ device_info rank_context::describe_device() {
   }
   mine.device = device;
 
-  const bool exports = facts.fabric_handles.available && (wanted == handle_kind::none || wanted == handle_kind::fabric);
-  if (const auto shared = nvlink_domain(process_variables()); shared && exports) {
-    mine.nvlink_domain = name_of_group("NVLink domain " + *shared);
+  properties.nvlink_domain = nvlink_domain_of_device(facts.fabric_handles);
+  if (properties.nvlink_domain.available) {
+    mine.nvlink_domain = name_of_group("NVLink domain " + properties.nvlink_domain.reason);
   }
 
   properties.device_name = facts.name;
@@ -259,6 +261,15 @@ device_info rank_context::describe_device() {
     fill(mine.no_multicast, properties.multicast.reason.empty() ? "no reason given" : properties.multicast.reason);
   }
   return mine;
+}
+
+capability rank_context::nvlink_domain_of_device(const capability& fabric) const {
+  const std::optional<std::string> named = nvlink_domain(process_variables());
+  if (ranks_of_host(peers, rank()).size() == peers.size()) return {false, "all ranks are on one host"};
+  const std::string start = "memory crosses hosts by fabric handles, and ";
+  if (wanted == handle_kind::file_descriptor) return {false, start + "DEVCOMM_MEMORY_HANDLE is file_descriptor"};
+  if (!fabric.available) return {false, start + "there are none: " + fabric.reason};
+  return named ? capability{true, "DEVCOMM_NVLINK_DOMAIN is " + *named} : devices.nvlink_domain(device);
 }
 
 std::vector<reach> rank_context::reachable(std::string& obstacle) {
@@ -311,6 +322,10 @@ void rank_context::join_domain(const std::string& call) {
     device_info card;
   };
   domain.name = name_of_domain(peers, device_infos, rank());
+  if (properties.nvlink_domain.available && domain.name == peers[static_cast<std::size_t>(rank())].host) {
+    properties.nvlink_domain = {
+        false, "not all ranks of this host are in that of this rank: " + properties.nvlink_domain.reason};
+  }
   const auto found = agree.gather_group(call, domain.name, [&] {
     const auto own = static_cast<std::size_t>(rank());
     return member{peers[own], device_infos[own]};
@@ -324,7 +339,6 @@ void rank_context::join_domain(const std::string& call) {
 }
 
 rank_context::reach_summary rank_context::summarize(const std::vector<reach>& row) const {
-  require_divisor(size(), options.lsa_size);
   reach_summary mine{};
   mine.granularity = device_infos[static_cast<std::size_t>(rank())].granularity;
   mine.neighbours = static_cast<std::uint32_t>(domain.ranks.size());
@@ -474,7 +488,8 @@ capability rank_context::whole_lines() const {
   for (const int peer : lsa_ranks) {
     if (peer == rank()) continue;
     if (peers[static_cast<std::size_t>(peer)].host != peers[static_cast<std::size_t>(rank())].host) {
-      return {false, "rank " + std::to_string(peer) + " is on another host, and nothing tells of the links between"};
+      return {false,
+              "rank " + std::to_string(peer) + " is on another host, and the driver tells of links inside a host only"};
     }
     answer = devices.whole_lines(device, text_of(device_infos[static_cast<std::size_t>(peer)].uuid));
     if (!answer.available) return {false, "to the device of rank " + std::to_string(peer) + ": " + answer.reason};

@@ -97,12 +97,14 @@ struct rank_context {
   void connect_links();
   /// A peer that is gone, or -1.
   [[nodiscard]] int first_lost() const noexcept;
-  /// "rank 1 left because rank 0 was lost", or empty.
+  /// Why that one is gone, as it was told here, so that all ranks are told the same; empty where none is.
   [[nodiscard]] std::string text_of_loss() const;
   /// "rank 1".
   [[nodiscard]] std::string name() const;
   void choose_device();
   [[nodiscard]] device_info describe_device();
+  /// Where its fabric handles, of which `fabric` tells, may reach devices of other hosts; the reason names the domain.
+  [[nodiscard]] capability nvlink_domain_of_device(const capability& fabric) const;
   /// How this rank reaches each of all ranks.
   [[nodiscard]] std::vector<reach> reachable(std::string& obstacle);
   /// What all ranks have to know of what one of them reaches.

@@ -174,12 +174,6 @@ agreement::group_name name_of_domain(const std::vector<rank_info>& ranks, const 
   return alike && mine != agreement::group_name{} ? mine : ranks[static_cast<std::size_t>(rank)].host;
 }
 
-void require_divisor(int ranks, int most) {
-  if (most == 0 || (most <= ranks && ranks % most == 0)) return;
-  throw invalid_argument("an LSA team of " + std::to_string(most) + " does not divide " + std::to_string(ranks) +
-                         " ranks; set DEVCOMM_LSA_SIZE or lsa_size to a divisor, or leave it out");
-}
-
 std::vector<std::vector<int>> form_teams(const reach_matrix& domain, int most) {
   std::vector<std::vector<std::size_t>> teams;  // of places in `domain.ranks`
   for (std::size_t rank = 0; rank < domain.ranks.size(); ++rank) {

@@ -100,9 +100,6 @@ void require_agreement(const std::vector<job_info>& ranks, const std::string& ca
 /// none.
 [[nodiscard]] handle_kind common_handle(std::uint32_t offered, handle_kind wanted);
 
-/// Throws `invalid_argument` unless `most`, the largest LSA team (0: no limit), divides the number of ranks.
-void require_divisor(int ranks, int most);
-
 /// Which of the ranks of a domain reach each other. Both ascend.
 struct reach_matrix {
   std::vector<int> ranks;

@@ -6,7 +6,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <thread>
 
 using namespace devcomm;
@@ -95,13 +97,38 @@ TEST_CASE("ranks that gather values of different sizes are told") {
   for (const std::string& end : ends) CHECK(end.ends_with("all ranks must make the same calls with the same sizes"));
 }
 
-TEST_CASE("a limit that does not divide the ranks fails on all of them and says so") {
-  const auto ends =
-      on_threads(8, [](auto bootstrap) { host::communicator comm(std::move(bootstrap), {.lsa_size = 3}); });
-  for (const std::string& end : ends) {
-    CHECK(end.find("invalid_argument: communicator") == 0);
-    CHECK(end.find("an LSA team of 3 does not divide 8 ranks") != std::string::npos);
-  }
+TEST_CASE("a limit that does not divide the ranks leaves a smaller last team, and no rails") {
+  const int limit = GENERATE(3, 5, 7);
+  CAPTURE(limit);
+  const auto ends = on_threads(8, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = limit});
+    const int first = comm.rank() / limit * limit;
+    const int size = std::min(limit, 8 - first);
+    require(comm.lsa() == team{comm.rank() - first, size, first, 1}, "the last team has what is left");
+    const auto memory = comm.allocate(64);
+    memory.window().local[0] = static_cast<char>(comm.rank() + 1);
+    const auto device = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+    require(device.get().lsa_size == size, "kernels are told");
+    comm.barrier();
+    for (int peer = 0; peer < 8; ++peer) {
+      const char* const at = memory.window().peer_pointer(peer);
+      require((at != nullptr) == comm.lsa().contains(peer), "only team members have an address");
+      require(at == nullptr || *at == peer + 1, "and it is theirs");
+    }
+    const std::string why = text_of<host::not_supported>([&] { static_cast<void>(comm.rail()); });
+    require(why.find("has " + std::to_string(8 % limit) + " ranks") != std::string::npos, "rails say why not: " + why);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(8));
+}
+
+TEST_CASE("a limit above the number of ranks limits nothing") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 8});
+    require(comm.lsa().size == 2, "all are one team");
+    require(comm.rail().size == 1, "and rails are of one rank");
+  });
+  CHECK(ends == all_ok(2));
 }
 
 TEST_CASE("malformed variables are named with what they should be") {

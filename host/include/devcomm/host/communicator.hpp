@@ -116,7 +116,8 @@ class device_communicator {
 struct communicator_options {
   /// Device of this rank; -1 takes the rank's index among those of this host, modulo the number of devices.
   int device = -1;
-  /// Largest LSA team; 0 means as many as can reach each other. `DEVCOMM_LSA_SIZE` overrides.
+  /// Largest LSA team; 0 means as many as can reach each other. The last team has what is
+  /// left. `DEVCOMM_LSA_SIZE` overrides.
   int lsa_size = 0;
   /// How long a kernel's wait without a deadline of its own may take; `DEVCOMM_TIMEOUT` (seconds)
   /// overrides.

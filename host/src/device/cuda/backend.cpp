@@ -5,6 +5,7 @@
 #include "device/cuda/context.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/network.hpp"
+#include "device/cuda/nvml.hpp"
 #include "util/hex.hpp"
 
 #include <algorithm>
@@ -24,9 +25,14 @@ std::string compute_capability(int device) {
          std::to_string(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
 }
 
-std::string uuid_of(int device) {
+CUuuid raw_uuid_of(int device) {
   CUuuid raw{};
   check(driver().device_get_uuid(&raw, handle_of(device)), "cuDeviceGetUuid");
+  return raw;
+}
+
+std::string uuid_of(int device) {
+  const CUuuid raw = raw_uuid_of(device);
   return "GPU-" + detail::to_hex(std::as_bytes(std::span(raw.bytes)));
 }
 
@@ -148,6 +154,8 @@ class cuda_backend final : public detail::backend {
         "this process does not see it, and the driver tells nothing of the link; leave CUDA_VISIBLE_DEVICES out and "
         "choose devices by the option device"};
   }
+
+  [[nodiscard]] capability nvlink_domain(int device) override { return nvlink_domain_of(raw_uuid_of(device)); }
 
   [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit) override {
     return cuda::wait_until_idle(device, limit);
