@@ -42,6 +42,7 @@ proxy::~proxy() {
 }
 
 void proxy::start() {
+  direct_ = devices_.open_direct_copies();
   for (const int device : network_->devices()) copies_.emplace(device, devices_.open_copies(device));
   running_ = devices_.accompany(rank_, [this](const choose_next& choose) { return step(choose); });
 }
@@ -172,7 +173,7 @@ void proxy::with_memory(const flight& one, const window_table& windows, std::uin
   const std::uint64_t bytes = one.operation.what.bytes;
   const bool found = windows.with(window, [&](const window_table::entry& memory) {
     if (offset <= memory.bytes && bytes <= memory.bytes - offset) {
-      use(memory.local + offset, window_table::hold(memory.holds));
+      use(memory.local + offset, window_table::hold(memory.holds), memory.on_device);
     } else {
       fail(one, text_of_overrun(bytes, offset, memory.name, memory.bytes));
     }
@@ -184,8 +185,8 @@ template <class Use>
 void proxy::with_memory(const flight& one, bool on_peer, const Use& use) {
   const gin::descriptor& what = one.operation.what;
   const auto with_copies_of = [&](int device) {
-    return [&use, &copies = *copies_.at(device)](char* memory, window_table::hold kept) {
-      use(memory, std::move(kept), copies);
+    return [&use, this, device](char* memory, window_table::hold kept, bool on_device) {
+      use(memory, std::move(kept), on_device ? *copies_.at(device) : *direct_);
     };
   };
   if (!on_peer) {

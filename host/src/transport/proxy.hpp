@@ -99,11 +99,12 @@ class proxy final : public network_proxy {
   bool settle(flight& one, part& what);
   void change_signal(flight& one);
   void complete(flight& one);
-  /// Calls `use` with the memory that an operation names and a hold on it; fails where there is none.
+  /// Calls `use` with the memory that an operation names, a hold on it and whether it is `on_device`; fails where there
+  /// is none.
   template <class Use>
   void with_memory(const flight& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
                    const std::string& whose, const Use& use);
-  /// The same of the window on this rank, or on the operation's peer, with the copies of its device.
+  /// The same of the window on this rank, or on the operation's peer, with the copies that reach it.
   template <class Use>
   void with_memory(const flight& one, bool on_peer, const Use& use);
   void fail(const flight& one, const std::string& why);
@@ -120,6 +121,7 @@ class proxy final : public network_proxy {
   std::atomic<bool> failed_ = false;  // or abandoned: does nothing more
   staging pieces_;
   std::map<int, std::unique_ptr<copy_engine>> copies_;  // by device
+  std::unique_ptr<copy_engine> direct_;                 // for windows that are not `on_device`
   std::list<flight> flights_;                           // of each context in the order in which they were posted
   std::unique_ptr<companion> running_;
 };
