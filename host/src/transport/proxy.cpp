@@ -3,6 +3,8 @@
 #include "transport/operation_text.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -37,6 +39,7 @@ proxy::proxy(backend& devices, int device, int rank, const network_request& aske
 }
 
 proxy::~proxy() {
+  closing_ = true;
   running_.reset();
   network_->leave(rank_);
 }
@@ -48,7 +51,7 @@ void proxy::start() {
 }
 
 void proxy::abandon() noexcept {
-  failed_ = true;
+  failed_ = closing_ = true;
   running_.reset();
   for (const auto& queue : queues_) queue->abandon();
 }
@@ -71,14 +74,33 @@ bool proxy::step(const choose_next& choose) noexcept {
 bool proxy::look_at_copies() {
   for (const auto& [device, engine] : copies_) engine->poll();
   bool any = false;
+  bool goes_on = false;
   for (auto each = flights_.begin(); each != flights_.end();) {
     const auto now = each++;
     for (part& what : now->parts) {
-      if (what.copies != nullptr && !settle(*now, what)) any = true;
+      if (what.copies != nullptr) (settle(*now, what) ? goes_on : any) = true;
     }
     forget(now);
   }
-  return any;
+  if (!any || goes_on || !closing_) {
+    waiting_since_.reset();
+    return any;
+  }
+  return !gave_up_waiting();
+}
+
+bool proxy::gave_up_waiting() {
+  constexpr std::chrono::seconds patience(5);
+  const auto now = std::chrono::steady_clock::now();
+  if (!waiting_since_) waiting_since_ = now;
+  if (now - *waiting_since_ < patience) return false;
+  failed_ = true;
+  flights_.clear();
+  std::fprintf(stderr,
+               "devcomm: rank %d: copies for the network do not end; what was posted last does not arrive, and memory "
+               "is freed when the device is idle\n",
+               rank_);
+  return true;
 }
 
 void proxy::forget(std::list<flight>::iterator one) {

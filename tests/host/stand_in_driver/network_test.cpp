@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -295,6 +297,91 @@ TEST_CASE("a window is not freed while a copy reaches it, and puts to it fail fr
       }
     }
     require(said.find("put to rank 1 in context 0: rank 1 has no window") != std::string::npos, "check said: " + said);
+  });
+  CHECK(ends == all_ok(2));
+}
+
+namespace {
+
+constexpr int never = 1 << 30;
+
+/// Whether `work` ends within `limit`. Copies go on after that, so that it ends.
+bool ends_within(std::chrono::seconds limit, const std::function<void()>& work) {
+  std::future<void> done = std::async(std::launch::async, work);
+  const bool in_time = done.wait_for(limit) == std::future_status::ready;
+  stand_in().delay_copies(0);
+  done.get();
+  return in_time;
+}
+
+}  // namespace
+
+TEST_CASE("windows can be freed while more copies than are watched for do not end") {
+#ifndef DEVCOMM_TEST_LIBFABRIC
+  SKIP("built without libfabric");
+#endif
+  const auto ends = on_stand_in(3, 1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 128});
+    const auto device_comm = comm.create_device_comm(needs);
+    constexpr std::uint64_t values = 64;  // that a peer sends without an answer
+    const auto out = comm.allocate(2 * values * sizeof(std::uint64_t));
+    std::optional<host::symmetric_memory> other = comm.allocate(100);
+    kernel_end net(device_comm.get(), contexts);
+    stand_in().fail(nullptr, 0);  // counts from here on
+    if (comm.rank() == 2) stand_in().delay_copies(never);
+    comm.barrier();
+    const auto me = static_cast<std::uint64_t>(comm.rank());
+    for (std::uint64_t i = 0; i < values && me != 2; ++i) {
+      gin::descriptor what{};
+      what.windows = std::uint64_t{out.window().id} << 32;
+      what.remote = (me * values + i) * sizeof(std::uint64_t);
+      what.bytes = sizeof(std::uint64_t);
+      what.value = 1000 * me + i;
+      what.signal_value = 1;
+      static_cast<void>(net.post(
+          what, {gin::operation_kind::put_value, gin::signal_change::add, gin::strength::strong, false, 8, 2}));
+    }
+    bool freed = true;
+    if (me == 2) {
+      const auto begun = std::chrono::steady_clock::now();
+      while (stand_in().calls("cuMemcpyHtoDAsync") < 65) {
+        require(std::chrono::steady_clock::now() - begun < 20s, "copies begin");
+        std::this_thread::sleep_for(1ms);
+      }
+      freed = ends_within(5s, [&] { other.reset(); });
+      net.wait(net.layout().signal(0), 2 * values);
+      const auto* const mine = reinterpret_cast<const std::uint64_t*>(out.window().local);
+      for (std::uint64_t i = 0; i < 2 * values; ++i) {
+        require(mine[i] == 1000 * (i / values) + i % values, "each value has come before its signal");
+      }
+    }
+    comm.barrier();
+    device_comm.check();
+    require(freed, "a window that no copy reaches is freed at once");
+  });
+  CHECK(ends == all_ok(3));
+}
+
+TEST_CASE("a device communicator of one process ends although a copy does not") {
+  const auto ends = on_stand_in(2, 2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+    std::optional<host::device_communicator> device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(1000);
+    const auto out = comm.allocate(1000);
+    stand_in().delay_copies(never);
+    comm.barrier();
+    {
+      kernel_end net(device_comm->get(), contexts);
+      net.put(static_cast<std::uint32_t>(1 - comm.rank()), out.window(), in.window(), 1000, 1);
+      net.wait(net.layout().consumed(), 1);
+    }
+    const bool ended = ends_within(15s, [&] { device_comm.reset(); });
+    require(ended, "it ends");
+    comm.barrier();
   });
   CHECK(ends == all_ok(2));
 }
