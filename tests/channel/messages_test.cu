@@ -206,7 +206,7 @@ TEST_CASE("short messages, one from and one to each rank, arrive whole, also whe
             if (all() % 4 != 0) plan.push_back({sender, to, 1 + all() % (to == sender ? 3000 : 2040)});
         const int last = comm.size() - 1;  // every other round: its list alone is not short
         if (round % 2 == 1) plan.insert(plan.end(), {{last, last, 9000}, {last, last, 100}});
-        office.move(plan, own, 2, 256);
+        office.move(plan, own, round % 3 == 0 ? 1u : 2u, 256);  // the lane that is left out counts the messages too
       }
     });
 }

@@ -44,6 +44,35 @@ TEST_CASE("a weak signal has the data of its put before it, for any size and ali
   }
 }
 
+TEST_CASE("windows in pinned host memory are put to and from as those in device memory are") {
+  using host::memory_place;
+  const memory_place both[] = {memory_place::device, memory_place::pinned_host};
+  for (const memory_place from : both) {
+    for (const memory_place to : both) {
+      INFO("from place " << static_cast<int>(from) << " to place " << static_cast<int>(to));
+      test::on_ranks(3, [=](host::communicator& comm) {
+        constexpr std::uint64_t part = 9000;
+        auto needs = comm.requirements();
+        const auto contexts = needs.add(gin::contexts{comm.world(), 1, 2});
+        const auto device_comm = comm.create_device_comm(needs);
+        const auto in = comm.allocate(part, from);
+        const auto out = comm.allocate(part, to);
+        const test::device_array<std::uint32_t> wrong(threads);
+        std::uint32_t first = 0;
+        for (const message& what : {message{0, 0, 0}, {8, 3, 1}, {8191, 1, 7}}) {
+          launch(shift, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), part, what,
+                 first, 2u, wrong.get());
+          test::finish("shift");
+          device_comm.check();
+          require_none(wrong, std::to_string(what.bytes) + " bytes");
+          first += 2;
+        }
+        comm.barrier();
+      });
+    }
+  }
+}
+
 TEST_CASE("a strong signal has all earlier puts of its context to that peer before it, also where the queue is full") {
   for (const int ranks : {1, 2, 3}) {
     INFO(ranks << " ranks");

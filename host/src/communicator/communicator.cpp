@@ -65,7 +65,14 @@ symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name
   const detail::range shown("allocate");
   return symmetric_memory(
       std::unique_ptr<symmetric_memory::state, symmetric_memory::destroyer>(new symmetric_memory::state(
-          *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), asked), made)));
+          *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), {.multimem = asked}), made)));
+}
+
+symmetric_memory communicator::allocate(std::size_t bytes, memory_place place, std::string_view name, code_place made) {
+  const detail::range shown("allocate");
+  return symmetric_memory(
+      std::unique_ptr<symmetric_memory::state, symmetric_memory::destroyer>(new symmetric_memory::state(
+          *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), {.place = place}), made)));
 }
 
 symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {

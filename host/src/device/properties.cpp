@@ -23,7 +23,7 @@ std::string to_string(const properties& p) {
          " multiprocessors\n" + line("LSA", p.lsa) + line("rails", p.rail) +
          line("NVLink domain across hosts", p.nvlink_domain) + line("LL128", p.ll128) + handles +
          line("CUDA IPC", p.cuda_ipc) + line("multicast", p.multicast) + line("network", p.network) +
-         line("timing", p.timing) + line("GPU of its own", p.own_device);
+         line("pinned host memory", p.pinned_host) + line("timing", p.timing) + line("GPU of its own", p.own_device);
 }
 
 }  // namespace devcomm::host

@@ -117,6 +117,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     properties.ll128 = whole_lines();
     properties.multicast = multicast_of_team();
     properties.network = network_of_world();
+    properties.pinned_host = pinned_of_team();
     properties.cuda_ipc = ipc_of_team();
     properties.own_device = own_device();
     aborts->explain_timeouts(cause_of_timeouts());
@@ -254,6 +255,7 @@ device_info rank_context::describe_device() {
   properties.multiprocessors = facts.multiprocessors;
   properties.cuda_ipc = facts.cuda_ipc;
   properties.multicast = facts.multicast;
+  properties.pinned_host = facts.pinned_host;
   if (const std::string forbidden = multicast_forbidden(process_variables()); !forbidden.empty()) {
     properties.multicast = {false, forbidden};
   }
@@ -499,7 +501,10 @@ capability rank_context::whole_lines() const {
 
 capability rank_context::network_of_world() {
   const std::optional<std::string> named = wanted_provider(process_variables());
-  if (!named && local_ranks.size() == static_cast<std::size_t>(size())) return devices.network();
+  if (!named && local_ranks.size() == static_cast<std::size_t>(size())) {
+    stages_payload = !devices.network_from_host().available;
+    return devices.network();
+  }
   provider = named.value_or(default_provider);
   if (capability built = libfabric_support(); !built.available) return built;
   const capability reached = devices.network_from_host();
@@ -544,6 +549,15 @@ capability rank_context::ipc_of_team() const {
                        "one (docker run --pid=host, shareProcessNamespace of a pod)"};
   }
   return properties.cuda_ipc;
+}
+
+capability rank_context::pinned_of_team() const {
+  if (!properties.pinned_host.available || handle == handle_kind::none || handle == handle_kind::file_descriptor) {
+    return properties.pinned_host;
+  }
+  return {false, "the processes of the LSA team share memory by " + std::string(traits_of(handle)->name) +
+                     " handles, and that of the host by descriptors only; leave DEVCOMM_MEMORY_HANDLE unset, or set "
+                     "DEVCOMM_LSA_SIZE to a team of one process"};
 }
 
 bool rank_context::share_device(int a, int b) const {

@@ -68,7 +68,7 @@ struct rank_context {
   std::size_t granularity = 0;  ///< the largest of all ranks' devices
   host::properties properties;
   std::string provider;         ///< libfabric's, which GIN needs here; empty: all ranks are in this process
-  bool stages_payload = false;  ///< GIN's, of windows: neither its thread nor its fabric reaches them
+  bool stages_payload = false;  ///< GIN's, of windows in device memory: neither its thread nor its fabric reaches them
   std::shared_ptr<abort_state> aborts;
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators
@@ -134,6 +134,7 @@ struct rank_context {
   [[nodiscard]] capability whole_lines() const;
   [[nodiscard]] capability multicast_of_team() const;
   [[nodiscard]] capability network_of_world();
+  [[nodiscard]] capability pinned_of_team() const;
   [[nodiscard]] capability ipc_of_team() const;
   [[nodiscard]] capability own_device() const;
   /// Why a wait may have timed out on this host, other than for a mistake; empty for nothing.

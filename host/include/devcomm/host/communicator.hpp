@@ -6,6 +6,7 @@
 #include <devcomm/host/bootstrap.hpp>
 #include <devcomm/host/code_place.hpp>
 #include <devcomm/host/error.hpp>
+#include <devcomm/host/memory_place.hpp>
 #include <devcomm/host/properties.hpp>
 #include <devcomm/lsa/barriers.hpp>
 #include <devcomm/lsa/whole_world.hpp>
@@ -175,6 +176,12 @@ class communicator {
   /// there is no multicast; `multimem_policy::or_software` falls back, and the result's `multimem()` says so.
   [[nodiscard]] symmetric_memory allocate(std::size_t bytes, std::string_view name = {},
                                           devcomm::multimem::policy asked = devcomm::multimem::policy::none,
+                                          code_place made = code_place::here());
+  /// The same where `place` says. With `memory_place::pinned_host` puts and gets of GIN need no copy engine, over
+  /// fabrics that do not reach GPU memory too; peers' loads and stores cross PCIe, and atomic operations of several
+  /// GPUs on one word are atomic only where PCIe or NVLink to the host makes them so. There is no multimem on such a
+  /// window. Throws `not_supported` where `properties().pinned_host` says no.
+  [[nodiscard]] symmetric_memory allocate(std::size_t bytes, memory_place place, std::string_view name = {},
                                           code_place made = code_place::here());
 
   /// A window over memory that the caller allocated with `cudaMalloc` and keeps alive. Addresses may

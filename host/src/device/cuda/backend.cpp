@@ -77,6 +77,7 @@ detail::device_facts look_at(int device) {
                    ? capability{true, "memory from cudaMalloc"}
                    : capability{false, "the device has no unified addressing"};
   f.multicast = multicast_of(device);
+  f.pinned_host = pinned_windows_of(device);
   return f;
 }
 
@@ -189,6 +190,16 @@ class cuda_backend final : public detail::backend {
   }
   [[nodiscard]] std::unique_ptr<detail::address_range> reserve(std::size_t bytes) override {
     return cuda::reserve(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<detail::physical_memory> create_pinned(int, std::size_t bytes, handle_kind) override {
+    return cuda::create_pinned(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<detail::physical_memory> import_pinned(int, int descriptor,
+                                                                       std::size_t bytes) override {
+    return cuda::import_pinned(descriptor, bytes);
+  }
+  [[nodiscard]] std::unique_ptr<detail::address_range> reserve_pinned(std::size_t bytes) override {
+    return cuda::reserve_pinned(bytes);
   }
   [[nodiscard]] std::size_t multicast_granularity(int members, handle_kind kind) override {
     return cuda::multicast_granularity(members, kind);
