@@ -19,21 +19,20 @@ __global__ void ping_pong(device_comm comm, lsa::signal_handle signals, sym_ptr<
   }
 }
 
+void play(host::communicator& comm) {
+  requirements needs = comm.requirements();
+  const lsa::signal_handle signals = needs.add(lsa::signals{comm.lsa(), 1});
+  const host::device_communicator device_comm = comm.create_device_comm(needs);
+  const host::symmetric_memory ball = comm.allocate(256 * sizeof(float));
+  launch(ping_pong, {.grid = 1, .block = 256}, device_comm.get(), signals, ball.pointer<float>(), 100);
+  check_cuda(cudaDeviceSynchronize(), "ping_pong");
+  device_comm.check();
+  const int me = comm.lsa().rank;
+  const auto hits = static_cast<float>((me ^ 1) < comm.lsa().size ? 200 - me % 2 : 0);  // the last one was rank 1's
+  example::expect(ball.pointer<float>().local(), 256, "ball", [hits](std::uint64_t) { return hits; });
+  if (comm.rank() == 0) std::printf("ping_pong: %g hits correct on %d ranks\n", hits, comm.size());
+}
+
 int main() {
-  return example::run([] {
-    host::run_ranks({}, [](host::communicator& comm) {
-      requirements needs = comm.requirements();
-      const lsa::signal_handle signals = needs.add(lsa::signals{comm.lsa(), 1});
-      const host::device_communicator device_comm = comm.create_device_comm(needs);
-      const host::symmetric_memory ball = comm.allocate(256 * sizeof(float));
-      launch(ping_pong, {.grid = 1, .block = 256}, device_comm.get(), signals, ball.pointer<float>(), 100);
-      check_cuda(cudaDeviceSynchronize(), "ping_pong");
-      device_comm.check();
-      const int me = comm.lsa().rank;
-      const int hits = (me ^ 1) < comm.lsa().size ? 200 - me % 2 : 0;  // the last one was rank 1's
-      example::expect(ball.pointer<float>().local(), 256, "ball",
-                      [=](std::uint64_t) { return static_cast<float>(hits); });
-      if (comm.rank() == 0) std::printf("ping_pong: %d hits correct on %d ranks\n", hits, comm.size());
-    });
-  });
+  return example::run([] { host::run_ranks({}, play); });
 }

@@ -13,7 +13,8 @@ PROGRAMS is the folder of mistakes_none and the others. A section of the page is
     ```                                lines of which each is in the output; ... is any text, numbers of ranks,
                                        blocks, threads and seeds any numbers
 
-A mode or a program without a report has no quotation.
+A mode or a program without a report has no quotation. `check` fails as well where a run takes far longer than the page
+says.
 """
 import os
 import pathlib
@@ -39,7 +40,7 @@ class Section:
     def __init__(self, name):
         self.name = name
         self.code = []  # lines with their sign
-        self.seen = []  # (modes, exit status, quoted lines)
+        self.seen = []  # (modes, exit status, seconds, quoted lines)
 
 
 def read_page():
@@ -51,7 +52,7 @@ def read_page():
             elif fence == "diff":
                 sections[-1].code.append(line)
             else:
-                sections[-1].seen[-1][2].append(line)
+                sections[-1].seen[-1][3].append(line)
         elif line.startswith("### "):
             title = re.fullmatch(r"### .* \(`(\w+)`\)", line)
             if not title:
@@ -68,7 +69,7 @@ def read_page():
             if unknown:
                 sys.exit(f"{PAGE}:{number}: no mode is called '{unknown[0]}'")
             status = -11 if seen[2] == "SIGSEGV" else int(seen[2])
-            sections[-1].seen.append((modes, status, []))
+            sections[-1].seen.append((modes, status, float(seen[3]), []))
     return sections
 
 
@@ -91,25 +92,35 @@ def missing(quoted, output):
     return [line for line in quoted if not re.search(pattern(line), output)]
 
 
+def longest(seconds):
+    """How long a run may take of which the page says so many seconds: machines are slow and busy, but one who waits for
+    the simulator's grace period or for a timeout waits longer than that."""
+    return 10 * seconds + 5
+
+
 def check(programs, name):
     failed = False
     section = next((one for one in read_page() if one.name == name), None)
     if section is None or not section.seen:
         sys.exit(f"{PAGE} does not say what one sees of {name}")
-    for modes, status, quoted in section.seen:
+    for modes, status, seconds, quoted in section.seen:
         for mode in modes:
             told = []
             for seed in MODES[mode][2]:
+                begin = time.monotonic()
                 got, output = run(programs, mode, name, seed)
+                took = time.monotonic() - begin
                 lacks = missing(quoted, output)
-                if got == status and not lacks:
+                if took > longest(seconds):
+                    told = [f"{name}, {mode}, seed {seed}: {took:.1f} s, and the page says {seconds} s\n{output}"] + told
+                elif got == status and not lacks:
                     break
                 told.append(f"{name}, {mode}, seed {seed}: exit status {got}, expected {status}\n" +
                             "".join(f"  lacks: {line}\n" for line in lacks) + output)
             else:
                 failed = True
                 print(told[0])
-    for mode in dict.fromkeys(mode for modes, _, _ in section.seen for mode in modes):
+    for mode in dict.fromkeys(mode for modes, *_ in section.seen for mode in modes):
         got, output = run(programs, mode, name, 1, "right")
         if got != 0 or "devcomm" in output:
             failed = True
@@ -148,7 +159,7 @@ def pages(programs):
 
 def times(programs):
     for section in read_page():
-        for modes, _, _ in section.seen:
+        for modes, *_ in section.seen:
             for mode in modes:
                 begin = time.monotonic()
                 got, _ = run(programs, mode, section.name, 1)

@@ -131,20 +131,22 @@ void check_rounds_from(host::communicator& comm, std::uint64_t epoch) {
 
 TEST_CASE("multimem collectives are right for every number of ranks, count and alignment") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
-    test::on_ranks(ranks, [](host::communicator& comm) {
-      std::vector<std::uint64_t> counts{0, 1, 37, 4101};
-      // Blocks come back for more than one turn of `InFlight` packs a thread.
-      if (comm.size() <= 3) counts.push_back(std::uint64_t{12288} * static_cast<std::uint64_t>(comm.size()) + 5);
-      check_type<float, sum>(comm, counts);
-      check_type<__half, sum>(comm, {0, 1, 37, 8197});
+    DYNAMIC_SECTION(ranks << " ranks") {
+      test::on_ranks(ranks, [](host::communicator& comm) {
+        std::vector<std::uint64_t> counts{0, 1, 37, 4101};
+        // Blocks come back for more than one turn of `InFlight` packs a thread.
+        if (comm.size() <= 3) counts.push_back(std::uint64_t{12288} * static_cast<std::uint64_t>(comm.size()) + 5);
+        check_type<float, sum>(comm, counts);
+        check_type<__half, sum>(comm, {0, 1, 37, 8197});
 #if !defined(DEVCOMM_SIMULATOR)  // there types_test.cu has all of them
-      if (comm.size() > 3) return;
-      check_type<__nv_bfloat16, maximum>(comm, {0, 1, 37, 8197});
-      check_type<double, sum>(comm, {0, 1, 37, 2053});
-      check_type<std::int32_t, minimum>(comm, {0, 1, 37, 4101});
-      check_type<std::uint64_t, bitwise_xor>(comm, {0, 1, 37, 2053});
+        if (comm.size() > 3) return;
+        check_type<__nv_bfloat16, maximum>(comm, {0, 1, 37, 8197});
+        check_type<double, sum>(comm, {0, 1, 37, 2053});
+        check_type<std::int32_t, minimum>(comm, {0, 1, 37, 4101});
+        check_type<std::uint64_t, bitwise_xor>(comm, {0, 1, 37, 2053});
 #endif
-    });
+      });
+    }
   }
 }
 

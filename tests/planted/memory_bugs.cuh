@@ -140,6 +140,25 @@ void out_of_window(const bench& b) {
   b.finish();
 }
 
+/// A function for global memory gets an address of shared memory.
+__global__ void copy_staged(std::uint32_t* out, bool wrong) {
+  __shared__ __align__(16) std::uint32_t staged[threads];
+  staged[threadIdx.x] = 7 + threadIdx.x;
+  __syncthreads();
+  std::uint32_t* const mine = out + blockIdx.x * blockDim.x;
+  if (wrong) {
+    copy(block{}, mine, static_cast<const std::uint32_t*>(staged), threads);
+  } else {
+    mine[threadIdx.x] = staged[threadIdx.x];
+  }
+}
+void shared_as_global(const bench& b) {
+  const output out(words);
+  launch(copy_staged, bench::config(), out.get(), b.wrong);
+  b.finish();
+  b.expect(out, [](std::uint32_t i) { return 7 + i % threads; });
+}
+
 /// Memory is freed and then used by a kernel.
 void use_after_free(const bench& b) {
   void* array = nullptr;
@@ -173,6 +192,7 @@ std::vector<bug> memory_bugs() {
           {"uninitialised_read", uninitialised_read},
           {"out_of_bounds", out_of_bounds},
           {"out_of_window", out_of_window},
+          {"shared_as_global", shared_as_global},
           {"use_after_free", use_after_free},
           {"leaked_window", leaked_window},
           {"leaked_device_comm", leaked_device_comm}};

@@ -287,6 +287,36 @@ void signal_not_acquired(const bench& b) {
 }
 void missing_credit(const bench& b) { stream_with(b, memory_order::release, memory_order::acquire, !b.wrong); }
 
+/// A number and then a flag to the next rank, by signals of each block: both are atomic, so that no order between them
+/// is no data race.
+__global__ void signal_number(device_comm comm, board words, std::uint32_t* out, memory_order released,
+                              memory_order acquired) {
+  if (threadIdx.x != 0) return;
+  const team ranks = comm.lsa();
+  const int next = (ranks.rank + 1) % ranks.size;
+  const int previous = (ranks.rank + ranks.size - 1) % ranks.size;
+  const sym_ptr<std::uint64_t> signals = words.as<std::uint64_t>() + std::int64_t{2} * blockIdx.x;
+  lsa::signal_session number{thread{}, comm, signals};
+  lsa::signal_session flag{thread{}, comm, signals + 1};
+  number.store(next, 70 + blockIdx.x, memory_order::relaxed);
+  flag.store(next, 1, released);
+  flag.wait(previous, lsa::equal_to{1}, acquired);
+  out[blockIdx.x] = static_cast<std::uint32_t>(number.load(memory_order::relaxed));
+}
+void signal_with(const bench& b, memory_order released, memory_order acquired) {
+  const output out(blocks);
+  launch(signal_number, bench::config(), b.comm(), b.board, out.get(), released, acquired);
+  b.finish();
+  b.expect(out, [](std::uint32_t i) { return 70 + i; });
+}
+void relaxed_message(const bench& b) {
+  signal_with(b, b.wrong ? memory_order::relaxed : memory_order::release,
+              b.wrong ? memory_order::relaxed : memory_order::acquire);
+}
+void relaxed_reader(const bench& b) {
+  signal_with(b, memory_order::release, b.wrong ? memory_order::relaxed : memory_order::acquire);
+}
+
 /// Threads read what other threads of the block put into shared memory.
 __global__ void reverse_block(std::uint32_t* out, bool wrong) {
   __shared__ std::uint32_t staged[threads];
@@ -404,6 +434,8 @@ std::vector<bug> order_bugs() {
           {"packets_not_zeroed", packets_not_zeroed},
           {"signal_not_released", signal_not_released},
           {"signal_not_acquired", signal_not_acquired},
+          {"relaxed_message", relaxed_message},
+          {"relaxed_reader", relaxed_reader},
           {"missing_credit", missing_credit},
           {"missing_block_sync", missing_block_sync},
           {"missing_group_sync", missing_group_sync},

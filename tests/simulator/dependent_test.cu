@@ -56,6 +56,26 @@ __global__ void never_reached(unsigned* words) {
   words[1] = 7;
 }
 
+/// Allows the next launch, and notes whether it begins while this one works.
+__global__ void look_for_next(unsigned* words) {
+  devcomm::allow_dependent_launch();
+  if (threadIdx.x != 0) return;
+  for (int i = 0; i < 2000; ++i) {
+    arch::fetch_add<relaxed, scope::device>(words + 4, 1u);  // work, so that this is no wait
+    if (arch::load<relaxed, scope::device>(words) != 0) words[1] = 1;
+  }
+}
+/// As kernels built for PTX `Version`: below 9.0 they do not wait, as the function is empty there.
+template <int Version>
+__global__ void begin_early(unsigned* words) {
+  if (Version >= 90) {
+    if (threadIdx.x == 0) arch::store<relaxed, scope::device>(words, 1u);
+    devcomm::wait_for_prior_launch();
+  }
+  if (threadIdx.x == 0) words[2] = 1 + words[1];
+  if (threadIdx.x == 0) arch::store<relaxed, scope::device>(words, 1u);
+}
+
 class chain {
  public:
   chain() {
@@ -120,4 +140,20 @@ TEST_CASE("a launch that is not dependent begins after the end of the one before
   c.add(allow_late, false, 4);
   c.add(copy_word, false);
   CHECK(c.read()[2] == 1);
+}
+
+TEST_CASE("a dependent launch begins early if its code can wait, and only then") {
+  const auto run = [](int version, void (*kernel)(unsigned*)) {
+    sim::set_ptx_version(version);
+    const chain c;
+    c.add(look_for_next, false);
+    c.add(kernel, true);
+    const std::vector<unsigned> words = c.read();
+    sim::set_ptx_version(90);
+    CHECK(words[2] == 1 + words[1]);  // what the launch before wrote, in any case
+    CHECK(sim::race_reports() == 0);
+    return words[1] == 1;
+  };
+  CHECK_FALSE(run(80, begin_early<80>));
+  CHECK(run(90, begin_early<90>));
 }

@@ -1,11 +1,18 @@
 /// Mistakes that end the program, with a message: `fatal NAME`.
 #include <cuda_runtime.h>
-#include <devcomm/launch.hpp>
+#include <devcomm/devcomm.cuh>
+#include <devcomm/host/bootstrap.hpp>
+#include <devcomm/host/communicator.hpp>
 #include <devcomm/simulator/simulator.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 extern __shared__ char dynamic_chars[];
 __global__ void write_shared(int place) { dynamic_chars[place] = 1; }
@@ -52,10 +59,51 @@ int run_unseen(const std::string& name, int* memory) {
   return name == "own_status" ? 3 : 0;
 }
 
+__global__ void meet(devcomm::device_comm comm) {
+  devcomm::lsa::barrier_session barrier{devcomm::block{}, comm, blockIdx.x};
+  barrier.sync();
+}
+
+/// What a rank makes, without `run_ranks`.
+struct rank_objects {
+  explicit rank_objects(std::shared_ptr<devcomm::host::bootstrap> ranks)
+      : comm(std::move(ranks), {.kernel_timeout = std::chrono::milliseconds(50)}),
+        resources(comm.create_device_comm(comm.requirements().lsa_barriers(2))) {}
+
+  devcomm::host::communicator comm;
+  devcomm::host::device_communicator resources;
+};
+
+/// Rank 1 launches another grid than rank 0, or none, and the program goes on as if their kernels had been right.
+void one_unseen_rank(const std::string& name, std::shared_ptr<devcomm::host::bootstrap> ranks) {
+  auto made = std::make_unique<rank_objects>(std::move(ranks));
+  const bool mismatch = name == "mismatch";
+  if (made->comm.rank() == 0 || mismatch) {
+    const unsigned grid = made->comm.rank() == 0 ? 1 : 2;
+    devcomm::launch(meet, {.grid = grid, .stream = cudaStreamPerThread}, made->resources.get());
+    devcomm::check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  }
+  made->comm.barrier();
+  if (name == "wait_looked_at") static_cast<void>(made->resources.failures());
+  if (name == "wait_left") static_cast<void>(made.release());  // never destroyed
+}
+
+int run_unseen_ranks(const std::string& name) {
+  std::vector<std::thread> threads;
+  for (auto& ranks : devcomm::host::thread_bootstraps(2)) {
+    threads.emplace_back([&name, own = std::move(ranks)]() mutable { one_unseen_rank(name, std::move(own)); });
+  }
+  for (std::thread& each : threads) each.join();
+  return 0;
+}
+
 int run(const char* name) {
   int* memory = nullptr;
   devcomm::check_cuda(cudaMalloc(&memory, 64), "cudaMalloc");
   devcomm::check_cuda(cudaMemset(memory, 0, 64), "cudaMemset");
+  for (const char* const ranks : {"mismatch", "wait", "wait_left", "wait_looked_at"}) {
+    if (std::string("unseen_") + ranks == name) return run_unseen_ranks(ranks);
+  }
   if (std::strncmp(name, "unseen_", 7) == 0) return run_unseen(name + 7, memory);
   if (std::strcmp(name, "volatile_spin") == 0) {
     devcomm::launch(volatile_spin, {}, memory, reinterpret_cast<unsigned*>(memory + 1));

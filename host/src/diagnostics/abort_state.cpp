@@ -6,6 +6,9 @@
 #include "util/call_text.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -29,7 +32,70 @@ bool has_timed_out(failure_log& log) {
                      [](const failure_record& record) { return record.outcome == status::timeout; });
 }
 
+struct every_state {
+  std::mutex mutex;
+  std::set<const abort_state*> states;
+};
+
+/// Never destroyed: communicators may be left when the process ends.
+every_state& all() {
+  static auto& only = *new every_state;
+  return only;
+}
+
+/// Of the first failure that no call has returned.
+const process_stamp& failed_process() {
+  static const process_stamp only;
+  return only;
+}
+
+/// Ends a program as failed that would end well. Handlers that are left then get this status: glibc allows a handler to
+/// call `exit`, and goes on with the next one.
+void end_as_failed(int status, void* /*unused*/) {
+  constexpr int unseen_status = 65;
+  if (status == 0 && failed_process().here()) std::exit(unseen_status);
+}
+
+void expect_failed_end() noexcept {
+  static const int once = (static_cast<void>(failed_process()), on_exit(&end_as_failed, nullptr));
+  static_cast<void>(once);
+}
+
 }  // namespace
+
+abort_state::abort_state(int rank, int size) : rank_(rank), size_(size) {
+  const std::lock_guard lock(all().mutex);
+  all().states.insert(this);
+}
+
+abort_state::~abort_state() {
+  {
+    const std::lock_guard lock(all().mutex);
+    all().states.erase(this);
+  }
+  if (report_unseen()) expect_failed_end();
+}
+
+bool abort_state::report_all_unseen() noexcept {
+  const std::lock_guard lock(all().mutex);
+  bool any = false;
+  for (const abort_state* each : all().states) any = each->report_unseen() || any;
+  return any;
+}
+
+bool abort_state::report_unseen() const noexcept {
+  if (!made_in_.here()) return false;
+  try {
+    check_unseen();
+  } catch (const std::exception& unseen) {
+    std::fprintf(stderr,
+                 "devcomm: the program does not end well, as no call has returned this failure; call check() when the "
+                 "kernels are over: %s\n",
+                 unseen.what());
+    return true;
+  }
+  return false;
+}
 
 void abort_state::abort() noexcept {
   aborted_.store(true, std::memory_order_release);

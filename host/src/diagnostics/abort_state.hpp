@@ -4,6 +4,8 @@
 
 #include <devcomm/diagnostics/failure.hpp>
 
+#include "util/process_stamp.hpp"
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -27,7 +29,11 @@ class abort_state {
     std::string text;
   };
 
-  explicit abort_state(int rank, int size) : rank_(rank), size_(size) {}
+  explicit abort_state(int rank, int size);
+  /// What `check_unseen` would throw ends the program as failed.
+  ~abort_state();
+  abort_state(const abort_state&) = delete;
+  abort_state& operator=(const abort_state&) = delete;
 
   /// Ends all waits: the caller's `communicator::abort`.
   void abort() noexcept;
@@ -71,6 +77,9 @@ class abort_state {
   /// Throws as `check` does, but only failures that neither `check` has thrown nor `note_seen` tells of. Nothing after
   /// `abort`, whose caller knows.
   void check_unseen() const;
+  /// At the end of the program: writes to stderr what `check_unseen` would throw of each rank of this process that is
+  /// left; returns whether there was anything.
+  [[nodiscard]] static bool report_all_unseen() noexcept;
 
  private:
   struct attached {
@@ -84,6 +93,8 @@ class abort_state {
   [[nodiscard]] static bool has_unseen_network_failure(const attached& each) {
     return !each.network_failure.empty() && !each.network_seen;
   }
+  /// Writes to stderr what `check_unseen` would throw; returns whether there was anything.
+  [[nodiscard]] bool report_unseen() const noexcept;
   /// Call it with `mutex_`.
   void store_abort() noexcept;
   /// Of the first device communicator that a peer gave up, `only` or any; null if there is none. Call it with `mutex_`.
@@ -96,6 +107,7 @@ class abort_state {
 
   const int rank_;
   const int size_;
+  const process_stamp made_in_;
   std::atomic<bool> aborted_{false};
   std::atomic<int> lost_rank_{-1};
   mutable std::mutex mutex_;  // guards what follows

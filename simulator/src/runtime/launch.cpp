@@ -1,5 +1,6 @@
 /// Kernel launches and attributes of kernels.
 #include <devcomm/simulator/detail/launch.hpp>
+#include <devcomm/simulator/simulator.hpp>
 
 #include "base/symbol.hpp"
 #include "gpu/device_memory.hpp"
@@ -55,6 +56,8 @@ size_t shared_limit(const void* function) {
   const auto found = shared_limits().find(function);
   return found == shared_limits().end() ? gpu_limits::shared_per_block : static_cast<size_t>(found->second);
 }
+
+constinit int ptx_version = 90;  // guarded by the engine's lock
 
 cudaError_t check(const launch_shape& shape, const void* function) {
   const dim3& g = shape.grid;
@@ -128,7 +131,8 @@ cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* 
   *attributes = {};
   attributes->maxThreadsPerBlock = gpu_limits::threads_per_block;
   attributes->numRegs = 32;
-  attributes->ptxVersion = attributes->binaryVersion = 90;
+  attributes->ptxVersion = ptx_version;
+  attributes->binaryVersion = 90;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(shared_limit(function));
   return cudaSuccess;
 }
@@ -152,3 +156,12 @@ extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t func
 }
 
 }  // namespace devcomm::simulator::detail
+
+namespace devcomm::simulator {
+
+void set_ptx_version(int version) {
+  const detail::engine_guard hold;
+  detail::ptx_version = version;
+}
+
+}  // namespace devcomm::simulator

@@ -7,6 +7,7 @@
 
 #include <devcomm/simulator/detail/execution.hpp>
 
+#include <diagnostics/abort_state.hpp>
 #include <diagnostics/live_objects.hpp>
 
 #include <cstdio>
@@ -28,12 +29,13 @@ engine& make_engine() {
 void report_unseen(int status, void*) {
   constexpr int unseen_status = 65;
   if (status != 0 || made == nullptr) return;
+  const bool unseen_waits = host::detail::abort_state::report_all_unseen();
   {
     const engine_guard hold;
     const uint64_t failed = made->unfetched_failures;
     const uint64_t unfinished = made->unfinished_launches;
     const char* const refused = unseen_refusal();
-    if (failed == 0 && unfinished == 0 && refused == nullptr) return;
+    if (failed == 0 && unfinished == 0 && refused == nullptr && !unseen_waits) return;
     if (failed == 0 && refused != nullptr) {
       std::fprintf(stderr,
                    "devcomm simulator: the program ends well although a launch by <<<>>> was refused: %s. Call "
@@ -44,7 +46,7 @@ void report_unseen(int status, void*) {
                    "devcomm simulator: the program ends well although a launch has failed, as no call has returned the "
                    "error: %s. Synchronize with each stream, and check what that returns\n",
                    made->failure_text().c_str());
-    } else {
+    } else if (unfinished != 0) {
       std::fprintf(stderr,
                    "devcomm simulator: the program ends before %llu of its launches have, so that nobody knows "
                    "whether they are right. Synchronize with each stream, and check what that returns\n",

@@ -55,6 +55,10 @@ void set_multicast(multicast kind);
 /// Throws `std::invalid_argument` for anything else. Counts from the next communicator on.
 void set_peers(std::string_view groups);
 
+/// The PTX version that kernels seem to be built for, as `cudaFuncGetAttributes` tells it: 90 is 9.0. `launch` keeps
+/// the answer for a kernel, so set it before the kernel's first launch.
+void set_ptx_version(int version);
+
 /// Bytes of stack of each simulated thread (`DEVCOMM_SIM_STACK`).
 void set_stack_bytes(std::size_t bytes);
 /// A thread that runs this long without reaching a preemption point ends the program, which names it; 0 waits forever
