@@ -211,6 +211,63 @@ TEST_CASE("short messages, one from and one to each rank, arrive whole, also whe
     });
 }
 
+TEST_CASE("short messages that several warps move arrive whole, one after another") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    post_office office(comm, 2, 2, 1024, 2048);
+    std::mt19937 own(static_cast<unsigned>(comm.rank()));
+    for (std::uint64_t round = 0; round < 4; ++round) office.move({{0, 1, 2000 + round}, {1, 0, 1900}}, own, 2, 256);
+  });
+}
+
+namespace {
+
+/// What lies around `bytes` bytes from `begin` on.
+__global__ void write_around(char* data, std::uint64_t size, std::uint64_t begin, std::uint64_t bytes) {
+  for (std::uint64_t i = threadIdx.x; i < size; i += blockDim.x)
+    if (i < begin || i >= begin + bytes) data[i] = 'x';
+}
+
+}  // namespace
+
+TEST_CASE("another kernel may write what lies around a message while it is on its way") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    constexpr std::uint64_t size = 64;
+    requirements needs = comm.requirements();
+    const auto connections = needs.add(channel::connections{comm.lsa(), 1, 2, 1024, 512});
+    const auto device_comm = comm.create_device_comm(needs);
+    cudaStream_t other = nullptr;
+    check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    const int peer = 1 - comm.rank();
+    channel::message_table table(2, 0);
+    for (std::uint64_t bytes = 1; bytes <= 20; ++bytes) {
+      const std::uint64_t begin = bytes % 3 == 0 ? 19 : 16;  // of whole words, or not
+      std::vector<char> sent(size, 'x'), expected(size, 'x');
+      for (std::uint64_t i = 0; i < bytes; ++i) {
+        sent[begin + i] = static_cast<char>(byte_of(comm.rank(), peer, bytes, i));
+        expected[begin + i] = static_cast<char>(byte_of(peer, comm.rank(), bytes, i));
+      }
+      const test::device_array<char> out(sent);
+      const test::device_array<char> in(size);
+      table.assign({message::send(peer, out.get() + begin, bytes), message::receive(peer, in.get() + begin, bytes)}, {},
+                   cudaStreamPerThread);
+      test::finish("a table");
+      comm.barrier();
+      for (char* const data : {out.get(), in.get()})
+        launch(write_around, {.grid = 1, .block = 32, .stream = other}, data, size, begin, bytes);
+      collective::send_receive(device_comm.get(), connections, table,
+                               {.grid = 1, .block = 64, .stream = cudaStreamPerThread});
+      test::finish("send_receive");
+      check_cuda(cudaStreamSynchronize(other), "write_around");
+      device_comm.check();
+      test::require(in.read() == expected, [&] {
+        return "a message of " + std::to_string(bytes) + " bytes is wrong on rank " + std::to_string(comm.rank());
+      });
+      comm.barrier();
+    }
+    check_cuda(cudaStreamDestroy(other), "cudaStreamDestroy");
+  });
+}
+
 TEST_CASE("one slot suffices for all connections of a lane") {
   check_rounds(test::ranks_that_meet(4), test::is_watched ? 20 : 40, 2, 1, 0);
 }
@@ -229,6 +286,20 @@ TEST_CASE("connections go on across the wrap-around of their counts") {
   } else {
     for (const std::uint32_t from : {~0u - 7, ~0u - 1, 0x7ffffff9u}) check_rounds(3, 60, 3, 2, from);
   }
+}
+
+TEST_CASE("packets of a message are not taken again when their flags come again after a wrap-around") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    post_office office(comm, 1);
+    std::mt19937 own(static_cast<unsigned>(comm.rank()));
+    for (std::size_t round = 0; round < 4; ++round) {
+      office.start_at(1000);
+      // The bytes of a message depend on its place in the plan.
+      std::vector<planned> plan(round, planned{0, 0, 1});
+      plan.insert(plan.end(), {{0, 1, 400}, {1, 0, 400}});
+      office.move(plan, own, 1, 64);
+    }
+  });
 }
 
 TEST_CASE("a large message takes all lanes and many slots") {

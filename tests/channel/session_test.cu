@@ -473,3 +473,76 @@ TEST_CASE("a wait of a channel with a deadline says that it has run out, and may
     });
   });
 }
+
+namespace {
+
+constexpr nanoseconds own_limit = milliseconds(2);
+
+/// Rank 1 sends a pack before rank 0's time is over, rank 2 only after it.
+template <protocol Protocol>
+__global__ void come_one_by_one(device_comm comm, channel::fifo_handle<Protocol> fifos, lsa::signal_handle signals,
+                                std::uint64_t* passed, unsigned* wrong) {
+  const team ranks = comm.lsa();
+  const channel::endpoint none = channel::endpoint::none();
+  channel::endpoint ends[2] = {none, none};
+  if (ranks.rank == 0) {
+    for (std::uint32_t child = 0; child < 2; ++child) ends[child] = {static_cast<int>(child) + 1, child, 0};
+  } else if (ranks.rank <= 2) {
+    ends[0] = {0, 0, static_cast<std::uint32_t>(ranks.rank - 1)};
+  } else {
+    return;
+  }
+  lsa::signal_session pace{block{}, comm, signals, 0};
+  channel::session<Protocol, block, 2, 2> star{block{}, comm, ranks, fifos, ends, ends};
+  if (ranks.rank == 0) {
+    for (int child = 1; child <= 2; ++child) pace.store(child, 1);
+    const std::uint64_t begin = detail::arch::global_time();
+    const status outcome = star.wait_receive_for(1, own_limit);
+    if (threadIdx.x == 0) *passed = outcome == status::timeout ? detail::arch::global_time() - begin : 0;
+    pace.store(2, 2);
+    star.template recv_reduce_copy<std::uint32_t>(
+        {0, 1}, message{0, 0},
+        [=](std::uint64_t, const pack<std::uint32_t>& value) {
+          for (unsigned e = 0; e < 4; ++e)
+            if (value[static_cast<int>(e)] != element(0, 0, e) + element(1, 0, e) + element(2, 0, e))
+              atomicAdd(wrong, 1u);
+        },
+        sum{}, 3);
+  } else {
+    pace.wait(0, lsa::at_least{1});
+    if (ranks.rank == 1) {
+      static_cast<void>(pace.wait_for(0, lsa::at_least{2}, nanoseconds{own_limit.count * 6 / 10}));
+    } else {
+      pace.wait(0, lsa::at_least{2});
+    }
+    star.template send<std::uint32_t>({0, 1}, message{ranks.rank, 0});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a deadline of a channel's wait is for all that it waits for") {
+  test::for_each_protocol([](auto protocol) {
+    test::on_ranks(3, [=](host::communicator& comm) {
+      if (comm.size() < 3) return;  // DEVCOMM_RANKS asks for another number
+      auto needs = comm.requirements();
+      const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 2, 60, 2});
+      const auto signals = needs.add(lsa::signals{comm.lsa(), 1});
+      const auto device_comm = comm.create_device_comm(needs);
+      const test::device_array<std::uint64_t> passed(1);
+      const test::device_array<unsigned> wrong(1);
+      comm.barrier();
+      launch(come_one_by_one<protocol()>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+             device_comm.get(), fifos, signals, passed.get(), wrong.get());
+      test::finish("come_one_by_one");
+      device_comm.check();
+      test::require(wrong.read()[0] == 0, "a wrong sum");
+      if (comm.rank() == 0) {
+        const std::uint64_t took = passed.read()[0];
+        test::require(took >= own_limit.count && took < own_limit.count * 13 / 10,
+                      "a wait of 2 ms took " + std::to_string(took) + " ns, or did not time out");
+      }
+      comm.barrier();
+    });
+  });
+}

@@ -87,6 +87,55 @@ TEST_CASE("what a get brought is there after a flush of its peer, or by its coun
   }
 }
 
+namespace {
+
+/// Each thread gets a word and flushes for itself; in even rounds after all have posted, so that it may read what all
+/// have got. Whose wait ends by what another thread saw of the proxy is left to chance.
+__global__ void get_by_threads(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> in,
+                               sym_ptr<std::uint32_t> out, std::uint32_t rounds, std::uint32_t* wrong) {
+  gin::context mine{thread{}, comm, contexts, 0};
+  const int next = (comm.rank + 1) % comm.size;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    const std::uint32_t first = round * threads;
+    mine.get(next, out + static_cast<std::int64_t>(first + threadIdx.x), in + static_cast<std::int64_t>(threadIdx.x),
+             1);
+    if (round % 2 == 0) __syncthreads();
+    mine.flush();
+    const std::uint32_t begin = round % 2 == 0 ? 0 : threadIdx.x;
+    const std::uint32_t end = round % 2 == 0 ? threads : threadIdx.x + 1;
+    for (std::uint32_t i = begin; i < end; ++i)
+      wrong[threadIdx.x] += out.local()[first + i] != 1000u * static_cast<std::uint32_t>(next) + i ? 1u : 0u;
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what threads of a rank got is there after each thread's own flush") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    constexpr std::uint32_t rounds = 10;
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(threads * sizeof(std::uint32_t));
+    const auto out = comm.allocate(rounds * threads * sizeof(std::uint32_t));
+    std::vector<std::uint32_t> words;
+    for (std::uint32_t i = 0; i < threads; ++i) words.push_back(1000u * static_cast<std::uint32_t>(comm.rank()) + i);
+    check_cuda(cudaMemcpyAsync(in.data(), words.data(), threads * sizeof(std::uint32_t), cudaMemcpyDefault,
+                               cudaStreamPerThread),
+               "cudaMemcpyAsync");
+    test::finish("cudaMemcpyAsync");
+    comm.barrier();
+    const test::device_array<std::uint32_t> wrong(threads);
+    launch(get_by_threads, blocks_of(1), device_comm.get(), contexts, in.pointer<std::uint32_t>(),
+           out.pointer<std::uint32_t>(), rounds, wrong.get());
+    test::finish("get_by_threads");
+    device_comm.check();
+    require_none(wrong, "rank " + std::to_string(comm.rank()));
+    comm.barrier();
+  });
+}
+
 TEST_CASE("values carry their bytes and no more, and signals can be set, added to and reset") {
   for (const int ranks : {1, 2, 3}) {
     INFO(ranks << " ranks");

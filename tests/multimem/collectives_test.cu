@@ -22,6 +22,51 @@ using namespace multimem_test;
 
 namespace {
 
+/// Calls of one block, which writes its input just before each and reads its output just after.
+template <form Which, class Barrier>
+__device__ void call_often(Barrier& barrier, const vectors<float>& v, unsigned* wrong) {
+  const team ranks = barrier.members();
+  const auto shard = collective::shard_of(v.count, ranks.size, ranks.rank);
+  const std::uint64_t length = collective::shard_length(v.count, ranks.size);
+  const std::uint64_t outputs = Which == form::reduce_scatter ? shard.size() : v.count;
+  for (int round = 1; round <= 3; ++round) {
+    for (std::uint64_t i = threadIdx.x; i < v.count; i += blockDim.x)
+      v.input.local()[i] = element<float>(ranks.rank, i, round);
+    call<Which, float, sum>(barrier, v);
+    for (std::uint64_t i = threadIdx.x; i < outputs; i += blockDim.x) {
+      float expected = 0;
+      if constexpr (Which == form::all_gather) {
+        expected = element<float>(static_cast<int>(i / length), i % length, round);
+      } else if constexpr (Which == form::broadcast) {
+        expected = element<float>(v.root, i, round);
+      } else {
+        const std::uint64_t at = Which == form::reduce_scatter ? shard.begin + i : i;
+        for (int rank = 0; rank < ranks.size; ++rank) expected += element<float>(rank, at, round);
+      }
+      if (v.output.local()[i] != expected) atomicAdd(wrong, 1u);
+    }
+  }
+}
+template <form Which>
+__global__ void run_often(device_comm comm, multimem::barrier_handle barriers, bool by_lsa, vectors<float> v,
+                          unsigned* wrong) {
+  if (by_lsa) {
+    lsa::barrier_session barrier{block{}, comm, 0};
+    call_often<Which>(barrier, v, wrong);
+  } else {
+    multimem::barrier_session barrier{block{}, comm, barriers, 0};
+    call_often<Which>(barrier, v, wrong);
+  }
+}
+
+/// How often each pack of a result was consumed.
+__global__ void count_consumed(device_comm comm, multimem::barrier_handle barriers, sym_ptr<float> input,
+                               std::uint64_t count, unsigned* consumed) {
+  multimem::barrier_session barrier{block{}, comm, barriers, blockIdx.x};
+  collective::all_reduce_one_shot_multimem<float>(
+      barrier, input, count, [=](std::uint64_t i, const pack<float>&) { atomicAdd(consumed + i, 1u); }, sum{});
+}
+
 /// Each rank writes its number, and after the barrier reads its neighbour's; many rounds in one session.
 __global__ void go_round(device_comm comm, multimem::barrier_handle barriers, sym_ptr<unsigned> words, int rounds,
                          unsigned* wrong) {
@@ -148,6 +193,58 @@ TEST_CASE("multimem collectives are right for every number of ranks, count and a
       });
     }
   }
+}
+
+TEST_CASE("a multimem collective orders what its group writes before and reads after, call after call") {
+  constexpr void (*kernels[])(device_comm, multimem::barrier_handle, bool, vectors<float>, unsigned*) = {
+      run_often<form::one_shot>, run_often<form::two_shot>, run_often<form::reduce_scatter>,
+      run_often<form::all_gather>, run_often<form::broadcast>};
+  test::on_ranks(test::ranks_that_meet(3), [&](host::communicator& comm) {
+    const host::symmetric_memory input = comm.allocate(capacity, "input", asked);
+    const host::symmetric_memory output = comm.allocate(capacity, "output", asked);
+    requirements needs = comm.requirements().lsa_barriers(1);
+    const auto barriers = needs.add(multimem::barriers{1, asked});
+    const auto device = comm.create_device_comm(needs);
+    const test::device_array<unsigned> wrong(1);
+    comm.barrier();
+    for (const bool by_lsa : {true, false}) {
+      for (const auto kernel : kernels) {
+        const vectors<float> v{{input.window(), 16}, {output.window(), 32}, 1021, comm.size() - 1};
+        launch(kernel, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device.get(), barriers, by_lsa, v,
+               wrong.get());
+      }
+    }
+    test::finish("multimem collectives");
+    device.check();
+    test::require(wrong.read().front() == 0,
+                  std::to_string(wrong.read().front()) + " elements wrong on rank " + std::to_string(comm.rank()));
+    comm.barrier();
+  });
+}
+
+TEST_CASE("a one-shot multimem all-reduce consumes each pack once, and none past the last") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    const host::symmetric_memory input = comm.allocate(capacity, "input", asked);
+    requirements needs = comm.requirements();
+    const auto barriers = needs.add(multimem::barriers{blocks, asked});
+    const auto device = comm.create_device_comm(needs);
+    comm.barrier();
+    // Of a block: fewer packs than threads, some in a last turn, and whole turns of 8.
+    for (const std::uint64_t packs : {1u, 100u, 900u, 1000u, 1023u, 1024u, 1500u, 2048u, 2500u}) {
+      for (const std::uint64_t missing : {0u, 3u}) {
+        const std::uint64_t room = packs + 64;
+        const test::device_array<unsigned> consumed(room);
+        launch(count_consumed, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device.get(),
+               barriers, sym_ptr<float>{input.window(), 0}, packs * pack<float>::size - missing, consumed.get());
+        test::finish("count_consumed");
+        device.check();
+        std::vector<unsigned> once(room);
+        std::fill_n(once.begin(), packs, 1u);
+        test::require(consumed.read() == once, "not every pack of " + std::to_string(packs) + " is consumed once");
+      }
+    }
+    comm.barrier();
+  });
 }
 
 TEST_CASE("multimem collectives take registered memory that members have at different places modulo 16 bytes") {

@@ -101,7 +101,7 @@ kernel_of<T> kernel_for(form which) {
 
 /// Small whole numbers: sums have one result in any order.
 template <class T>
-T element(int rank, std::uint64_t i, int round) {
+__host__ __device__ T element(int rank, std::uint64_t i, int round) {
   return static_cast<T>(
       static_cast<float>((static_cast<std::uint64_t>(rank) * 3 + i * 5 + static_cast<std::uint64_t>(round)) % 4));
 }

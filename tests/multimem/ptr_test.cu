@@ -127,6 +127,18 @@ __global__ void add_all(window place, float* out) {
   if (place.lsa_rank == 0) *out = place.multimem<float>().load_reduce<sum, 4>();
 }
 
+/// Every thread of every rank adds to the same word, and to one of the two elements that share another.
+__global__ void add_at_once(window place, int times) {
+  const multimem::ptr<std::uint32_t, multimem::software> word(place);
+  const multimem::ptr<__half, multimem::software> halves(place, 64);
+  multimem::value<__half, 4> ones{};
+  ones[threadIdx.x % 2] = __float2half(1.0f);
+  for (int i = 0; i < times; ++i) {
+    word.reduce<sum>(1u);
+    halves.template reduce<sum>(ones);
+  }
+}
+
 /// Rank 0 stores to all; the others look at two members until one has it, and note whether only one has.
 __global__ void watch_a_store(window place, unsigned* split) {
   if (place.lsa_rank == 0) {
@@ -250,6 +262,21 @@ TEST_CASE("a window without a multicast address is reduced in software") {
   check_form<float, sum, 16>(shared);
   check_form<__half, sum, 8>(shared);
   check_form<std::int64_t, minimum, 8>(shared);
+}
+
+TEST_CASE("reductions of many threads and ranks in software are all counted") {
+  constexpr int ranks = 3;
+  constexpr unsigned threads = 16;
+  constexpr int times = 5;
+  memory shared(ranks, 4096, how::software);
+  REQUIRE(multimem_test::run_all(shared, add_at_once, threads, times) == cudaSuccess);
+  constexpr unsigned all = unsigned{ranks} * threads * unsigned{times};
+  for (int rank = 0; rank < ranks; ++rank) {
+    INFO("rank " << rank);
+    CHECK(shared.get<std::uint32_t>(rank, 0) == all);
+    for (const __half& count : shared.get<std::array<__half, 2>>(rank, 64))
+      CHECK(static_cast<float>(count) == static_cast<float>(all / 2));
+  }
 }
 
 TEST_CASE("the simulated switch adds in an order of the seed, and in that of the ranks where asked") {
