@@ -333,10 +333,19 @@ class session {
     if constexpr (sends) {
       DEVCOMM_UNROLL
       for (int s = 0; s < Sends; ++s)
-        if (sends_to(s) && (has_tail ? group_.thread_rank() == 0 : packets::lane_group::leads()))
+        if (sends_to(s) && shows_steps())
           devcomm::detail::show_step(to_[s], slots_, contract);
     }
     return true;
+  }
+  /// Whether this thread shows what call a step belongs to: each that stores a flag, as nothing else orders its flags
+  /// behind what another has shown.
+  DEVCOMM_DEVICE bool shows_steps() const {
+    if constexpr (has_tail) {
+      return group_.thread_rank() == 0;
+    } else {
+      return packets::has_flag();
+    }
   }
   DEVCOMM_DEVICE bool lacks_credit(int s) const { return sends_to(s) && !to_[s].has_credit(slots_); }
   /// The first threads of the group wait at an end each: those that are received from first.
@@ -503,7 +512,8 @@ class session {
     typename packets::raw raw[AtOnce];
     const char* slot = slot_of(from);
     const failing_wait wait = wait_of(operation::fifo_receive, from);
-    bool other = false;
+    bool differs = false;  // as this thread knows
+    bool other = false;    // as one that loads with it knows
     const auto ready = [&] {
       DEVCOMM_UNROLL
       for (int u = 0; u < AtOnce; ++u) raw[u] = packets::load(slot, at[u]);
@@ -511,8 +521,10 @@ class session {
       DEVCOMM_UNROLL
       for (int u = 0; u < AtOnce; ++u) missing = missing | packets::is_missing(raw[u], from.flag());
       const bool whole = !lane_group::any(missing);
-      if constexpr (DEVCOMM_CHECKED != 0)
-        other = lane_group::any(lane_group::leads() && devcomm::detail::differs(from, slots_, contract, whole));
+      if constexpr (DEVCOMM_CHECKED != 0) {
+        differs = packets::has_flag() && devcomm::detail::differs(from, slots_, contract, whole);
+        other = lane_group::any(differs);
+      }
       return whole || other;
     };
     packets::join();
@@ -524,7 +536,8 @@ class session {
             failure_ = failure;
             devcomm::detail::report(home_, failure, wait.for_step(from.step + 1), from.step);
           });
-      if (other) failure_ = devcomm::detail::report_difference(home_, from, wait, slots_, contract);
+      if (other) failure_ = status::aborted;
+      if (differs) failure_ = devcomm::detail::report_difference(home_, from, wait, slots_, contract);
     }
     if (failure_ != status::success) return;
     DEVCOMM_UNROLL

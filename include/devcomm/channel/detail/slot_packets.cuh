@@ -12,7 +12,8 @@
 namespace devcomm::detail {
 
 /// `raw` is what one thread loads of a slot for one pack. Lanes that have gone separate ways call `join()` before they
-/// load together.
+/// load together. Threads that store and load flags have `has_flag()`: what one of them releases before its flag, the
+/// one that loads the flag acquires.
 template <channel::protocol Protocol>
 struct slot_packets;
 
@@ -33,6 +34,7 @@ struct slot_packets<channel::protocol::ll> {
     arch::halves packets[2];
   };
   DEVCOMM_DEVICE static void join() {}
+  DEVCOMM_DEVICE static constexpr bool has_flag() { return true; }
 
   template <class T>
   DEVCOMM_DEVICE static void store(char* slot, const cursor& at, const pack<T>& value, uint32_t flag) {
@@ -68,6 +70,7 @@ struct slot_packets<channel::protocol::ll128> {
   using raw = arch::vec16;
   /// Without it, a lane might load its part of a line before the line has arrived, and another one its flag after.
   DEVCOMM_DEVICE static void join() { arch::join_warp(); }
+  DEVCOMM_DEVICE static bool has_flag() { return ll128_protocol::has_flag(); }
 
   template <class T>
   DEVCOMM_DEVICE static void store(char* slot, const cursor& at, const pack<T>& value, uint32_t flag) {
