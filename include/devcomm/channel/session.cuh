@@ -333,8 +333,7 @@ class session {
     if constexpr (sends) {
       DEVCOMM_UNROLL
       for (int s = 0; s < Sends; ++s)
-        if (sends_to(s) && shows_steps())
-          devcomm::detail::show_step(to_[s], slots_, contract);
+        if (sends_to(s) && shows_steps()) devcomm::detail::show_step(to_[s], slots_, contract);
     }
     return true;
   }

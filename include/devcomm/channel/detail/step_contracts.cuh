@@ -4,7 +4,8 @@
 /// In checked mode, the sender shows what call a step belongs to before it sends the step; the receiver compares it
 /// with its own while it waits, as a call of another size may never send what is waited for. A slot's contract is
 /// written again no sooner than the slot. Of packets, each thread that stores a flag shows, and each that loads one
-/// compares: a flag is relaxed, so it orders only what its own thread has released before, for the thread that loads it.
+/// compares: a flag is relaxed, so it orders only what its own thread has released before, for the thread that loads
+/// it.
 #pragma once
 
 #include <devcomm/channel/detail/fifo_end.cuh>
