@@ -333,18 +333,10 @@ class session {
     if constexpr (sends) {
       DEVCOMM_UNROLL
       for (int s = 0; s < Sends; ++s)
-        if (sends_to(s) && shows_steps()) devcomm::detail::show_step(to_[s], slots_, contract);
+        if (sends_to(s) && packets::shows_steps(group_.thread_rank()))
+          devcomm::detail::show_step(to_[s], slots_, contract);
     }
     return true;
-  }
-  /// Whether this thread shows what call a step belongs to: each that stores a flag, as nothing else orders its flags
-  /// behind what another has shown.
-  DEVCOMM_DEVICE bool shows_steps() const {
-    if constexpr (has_tail) {
-      return group_.thread_rank() == 0;
-    } else {
-      return packets::has_flag();
-    }
   }
   DEVCOMM_DEVICE bool lacks_credit(int s) const { return sends_to(s) && !to_[s].has_credit(slots_); }
   /// The first threads of the group wait at an end each: those that are received from first.
@@ -511,8 +503,7 @@ class session {
     typename packets::raw raw[AtOnce];
     const char* slot = slot_of(from);
     const failing_wait wait = wait_of(operation::fifo_receive, from);
-    bool differs = false;  // as this thread knows
-    bool other = false;    // as one that loads with it knows
+    bool differs = false, other = false;  // as this thread knows, as one that loads with it does
     const auto ready = [&] {
       DEVCOMM_UNROLL
       for (int u = 0; u < AtOnce; ++u) raw[u] = packets::load(slot, at[u]);
@@ -574,10 +565,7 @@ class session {
         if (word != nullptr) devcomm::detail::arch::store<memory_order::release, scope::system>(word, count);
       }
     } else if constexpr (receives) {
-      if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) {
-        die();
-        return;
-      }
+      if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) return static_cast<void>(die());
       if (group_.thread_rank() == 0) {
         DEVCOMM_UNROLL
         for (int r = 0; r < Receives; ++r)
