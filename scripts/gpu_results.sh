@@ -208,6 +208,7 @@ part_soak() {
     if [ "$n" -le "$gpus" ]; then calls=60000; else calls=400; fi
     limit=600 run DEVCOMM_RANKS="$n" "$bin/random_collectives_gpu" "$calls"
   done
+  limit=600 run DEVCOMM_RANKS=8 "$bin/random_messages_gpu" 1000
 }
 
 part_all_reduce() {

@@ -49,6 +49,7 @@ int communicator::device() const noexcept { return state_->device; }
 team communicator::world() const noexcept { return world_team(rank(), size()); }
 team communicator::lsa() const noexcept { return state_->lsa; }
 const std::vector<int>& communicator::lsa_ranks() const noexcept { return state_->lsa_ranks; }
+const std::vector<int>& communicator::lsa_ring() const noexcept { return state_->lsa_ring; }
 team communicator::rail() const {
   const team lsa = state_->lsa;
   if (const capability& rails = state_->properties.rail; !rails.available) {

@@ -91,6 +91,8 @@ struct device_facts {
   int multiprocessors = 0;
   /// Identifies a device of a host across processes (`CUDA_VISIBLE_DEVICES` renumbers them).
   std::string uuid;
+  /// PCI domain, bus and device, the domain in the upper half: GPUs behind one switch or socket have neighbouring ones.
+  std::uint64_t pci = 0;
   capability file_descriptor_handles;
   capability fabric_handles;
   capability cuda_ipc;

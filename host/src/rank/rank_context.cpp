@@ -243,6 +243,7 @@ device_info rank_context::describe_device() {
     if ((facts.*each.offered).available) mine.handles |= bit_of(each.kind);
     properties.*each.reported = facts.*each.offered;
   }
+  mine.pci = facts.pci;
   mine.device = device;
 
   properties.nvlink_domain = nvlink_domain_of_device(facts.fabric_handles);
@@ -459,6 +460,12 @@ void rank_context::choose_lsa(const std::string& call, const reach_matrix& reach
       if (std::binary_search(members.begin(), members.end(), rank())) lsa_ranks = members;
     }
     lsa = team_of(lsa_ranks, rank());
+    std::vector<member_site> sites;
+    for (const int each : lsa_ranks) {
+      const auto at = static_cast<std::size_t>(each);
+      sites.push_back({peers[at].host, device_infos[at].pci});
+    }
+    lsa_ring = ring_over(sites);
     if (!lsa.has_world_ranks()) {
       const std::vector<std::int32_t> members(lsa_ranks.begin(), lsa_ranks.end());
       const std::size_t bytes = members.size() * sizeof(std::int32_t);

@@ -61,6 +61,7 @@ struct rank_context {
   int device = -1;
   team lsa{0, 1, 0, 1};
   std::vector<int> lsa_ranks;                ///< world ranks of its members, ascending
+  std::vector<int> lsa_ring;                 ///< its members in the order of `ring_over`
   std::shared_ptr<opened_memory> lsa_table;  ///< the same on the device; null where they are consecutive
   placement placed = placement::block;       ///< of all LSA teams, where there are rails
   /// Handle type of memory of this rank's LSA team; `none` when one process holds the team.

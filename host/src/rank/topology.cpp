@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <tuple>
 
 namespace devcomm::host::detail {
 namespace {
@@ -195,6 +196,26 @@ std::vector<std::vector<int>> form_teams(const reach_matrix& domain, int most) {
     for (const std::size_t member : members) team.push_back(domain.ranks[member]);
   }
   return named;
+}
+
+std::vector<int> ring_over(const std::vector<member_site>& members) {
+  struct visit {
+    std::size_t first_of_host;
+    std::uint64_t pci;
+    int member;
+  };
+  std::vector<visit> visits;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const auto first = std::find_if(members.begin(), members.end(),
+                                    [&](const member_site& other) { return other.host == members[i].host; });
+    visits.push_back({static_cast<std::size_t>(first - members.begin()), members[i].pci, static_cast<int>(i)});
+  }
+  std::sort(visits.begin(), visits.end(), [](const visit& a, const visit& b) {
+    return std::tie(a.first_of_host, a.pci, a.member) < std::tie(b.first_of_host, b.pci, b.member);
+  });
+  std::vector<int> ring;
+  for (const visit& each : visits) ring.push_back(each.member);
+  return ring;
 }
 
 placement placement_of(const std::vector<int>& team, int ranks) {

@@ -220,6 +220,7 @@ class simulator_backend final : public host::detail::backend {
     f.name = "simulated GPU " + std::to_string(device);
     f.multiprocessors = detail::host_port::multiprocessors();
     f.uuid = uuid_prefix + std::to_string(device);
+    f.pci = static_cast<std::uint64_t>(device) << 8;
     f.file_descriptor_handles = {true, "shared memory of this host"};
     f.fabric_handles = {true, "shared memory of this host, opened through /proc"};
     f.cuda_ipc = {true, "shared memory of this host, opened through /proc"};

@@ -164,6 +164,10 @@ class communicator {
   [[nodiscard]] team lsa() const noexcept;
   /// World ranks of the members of `lsa()`, ascending.
   [[nodiscard]] const std::vector<int>& lsa_ranks() const noexcept;
+  /// Members of `lsa()` in the order in which a ring should go round, the same on all ranks: one host after another,
+  /// on each by the PCI addresses of the devices, so that those behind one switch or socket follow each other. For
+  /// `channel::ring_table`.
+  [[nodiscard]] const std::vector<int>& lsa_ring() const noexcept;
   /// The ranks with this one's index in each LSA team. Throws `not_supported` where LSA teams differ in size or are
   /// placed unevenly, with the reason that `properties().rail` has.
   [[nodiscard]] team rail() const;

@@ -63,6 +63,9 @@ detail::device_facts look_at(int device) {
   f.name = name.data();
   f.multiprocessors = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   f.uuid = uuid_of(device);
+  const auto part = [&](CUdevice_attribute which) { return static_cast<std::uint64_t>(attribute(device, which)); };
+  f.pci = part(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) << 32 | part(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) << 8 |
+          part(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
   const bool managed = attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
   const bool descriptors = attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
   if (!managed) {
