@@ -477,6 +477,11 @@ __global__ void share_by_both(window place, first_access how, fence_by fence, un
   }
 }
 
+__global__ void add_and_overwrite(window place, unsigned* out) {
+  out[place.lsa_rank] = multimem::ptr<unsigned>(place).load_reduce<sum>();
+  *reinterpret_cast<unsigned*>(place.local) = 7;
+}
+
 __global__ void store_to_all(window place) {
   if (place.lsa_rank == 0) multimem::ptr<unsigned>(place).store(5u);
 }
@@ -559,6 +564,16 @@ TEST_CASE("two threads that use two addresses of one memory, with a barrier but 
     CHECK(contains(shared_by(fence_by::other), "missing fence between two addresses of one memory"));
     CHECK(shared_by(fence_by::other_between_two_barriers).empty());
   }
+}
+
+TEST_CASE("a missing alias fence hides no data race at the same places") {
+  if (!sim::detects_races()) return;
+  memory shared(2, 4096);
+  check_cuda(cudaSetDevice(0), "cudaSetDevice");
+  test::device_array<unsigned> out(2);
+  REQUIRE(multimem_test::run_all(shared, add_and_overwrite, 1, out.get()) == cudaSuccess);
+  CHECK(sim::race_reports() == 2);
+  sim::clear_races();
 }
 
 TEST_CASE("the end of a launch stands for a fence between two addresses of one memory") {

@@ -136,6 +136,7 @@ void clear_reports() {
   d.reports = 0;
   d.last_report.clear();
   d.reported.clear();
+  d.reported_aliases.clear();
   missed().clear();
 }
 void set_exit_status(int status) { the_detector().exit_status = status; }
