@@ -34,8 +34,8 @@ __device__ inline void* dynamic_shared() {
   return in_shared;
 }
 
-/// By hand, as all threads of a hot loop need the sum: `cub::WarpReduce` and `cub::BlockReduce` give it to one of them, and
-/// to hand it on takes another shuffle or another barrier.
+/// By hand, as all threads of a hot loop need the sum: `cub::WarpReduce` and `cub::BlockReduce` give it to one of them,
+/// and to hand it on takes another shuffle or another barrier.
 __device__ inline float sum_over_warp(float value) {
   for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(0xffffffffu, value, bits);
   return value;

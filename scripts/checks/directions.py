@@ -45,7 +45,7 @@ HOST = {
 
 # Of the host library: the device port with what it is made of, and what reports share with the watchdog.
 SIMULATOR_MAY_INCLUDE = ("device/", "util/", "diagnostics/waits_for_graph.hpp", "diagnostics/wait_text.hpp",
-                         "diagnostics/live_objects.hpp")
+                         "diagnostics/abort_state.hpp", "diagnostics/live_objects.hpp")
 
 # The seam chooses the simulator's half by name.
 SEAM = ("include/devcomm/detail/arch/arch.cuh", "devcomm/simulator/arch.cuh")
