@@ -5,7 +5,7 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
-#                                             lateness, fused_rms_norm, collectives, moves, channels, multimem_software, litmus, soak or sanitizer
+#                                             lateness, fused_rms_norm, collectives, moves, channels, gin, multimem_software, litmus, soak or sanitizer
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
 #                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0, or the GPUs have none
 #
@@ -18,7 +18,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels multimem_software litmus soak sanitizer)
+bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels gin multimem_software litmus soak sanitizer)
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
@@ -208,6 +208,7 @@ part_soak() {
     if [ "$n" -le "$gpus" ]; then calls=60000; else calls=400; fi
     limit=600 run DEVCOMM_RANKS="$n" "$bin/random_collectives_gpu" "$calls"
   done
+  limit=600 run DEVCOMM_RANKS=8 "$bin/random_messages_gpu" 1000
 }
 
 part_all_reduce() {
@@ -346,6 +347,28 @@ part_channels() {
       # shellcheck disable=SC2086
       run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 1G -f 16 --place out --blocks ${shape% *} --threads ${shape#* } \
         --algo ring_simple,ring_to_window_simple,ring_ll,ring_ll128,tree_simple,tree_ll,tree_ll128
+    done
+  done
+}
+
+part_gin() {
+  start_log gin "The network: each rank a host, over copy engines and libfabric, beside libfabric alone and NCCL over sockets"
+  local provider operation
+  for provider in 'tcp;ofi_rxm' shm; do
+    run "$bin/raw_libfabric" --provider "$provider"
+  done
+  # Ranks of one process, by the proxy that needs no fabric; then as processes, each provider.
+  for operation in gin_signal gin_ping_pong gin_put; do
+    run DEVCOMM_LSA_SIZE=1 "$bin/devcomm-perf_gpu" "$operation" -n 2 -b 8 -e 64M -f 16 --algo all --place out
+    for provider in 'tcp;ofi_rxm' shm; do
+      run DEVCOMM_LSA_SIZE=1 "DEVCOMM_GIN_PROVIDER=$provider" scripts/lib/in_processes.sh 2 "$bin/devcomm-perf_gpu" "$operation" -b 8 -e 64M \
+        -f 16 --algo all --place out
+    done
+  done
+  for operation in gin_exchange gin_all_to_all gin_all_reduce; do
+    for provider in 'tcp;ofi_rxm' shm; do
+      run DEVCOMM_LSA_SIZE=1 "DEVCOMM_GIN_PROVIDER=$provider" NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket \
+        scripts/lib/in_processes.sh 2 "$bin/devcomm-perf_gpu" "$operation" -b 1K -e 64M -f 4 --algo auto --place out --compare nccl
     done
   done
 }

@@ -110,6 +110,8 @@ class operation {
   [[nodiscard]] virtual std::uint64_t region(const work& what) const { return what.bytes; }
   /// Whether a call may find its input where its output goes.
   [[nodiscard]] virtual bool can_be_in_place() const { return true; }
+  /// Whether its algorithms reach ranks of other LSA teams.
+  [[nodiscard]] virtual bool crosses_hosts() const { return false; }
   /// Where a call's input and output are, given where those of the whole vector would be.
   virtual void place(work&) const {}
   /// In at most `blocks` blocks.

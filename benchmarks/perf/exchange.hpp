@@ -3,38 +3,21 @@
 #pragma once
 
 #include <devcomm/host/communicator.hpp>
-#include <devcomm/launch.hpp>
-
-#include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <vector>
 
 namespace perf {
 
-/// *Collective*: making it and every call.
+/// *Collective*: every call.
 class exchange {
  public:
-  static constexpr std::size_t most_bytes = 256;
-
-  explicit exchange(devcomm::host::communicator& comm) : comm_(comm), window_(comm.allocate(most_bytes)) {}
+  explicit exchange(devcomm::host::communicator& comm) : comm_(comm) {}
 
   /// Every rank's `mine`, rank 0's first. `T` is trivially copyable.
   template <class T>
   std::vector<T> gather(const T& mine) {
-    static_assert(sizeof(T) <= most_bytes);
-    std::vector<T> all(static_cast<std::size_t>(comm_.size()));
-    devcomm::check_cuda(cudaMemcpy(window_.data(), &mine, sizeof mine, cudaMemcpyHostToDevice), "cudaMemcpy");
-    devcomm::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // until then it may be on its way
-    comm_.barrier();
-    for (int rank = 0; rank < comm_.size(); ++rank) {
-      const void* theirs = window_.window().peer_pointer(rank, 0);
-      devcomm::check_cuda(cudaMemcpy(&all[static_cast<std::size_t>(rank)], theirs, sizeof mine, cudaMemcpyDeviceToHost),
-                          "cudaMemcpy");
-    }
-    comm_.barrier();
-    return all;
+    return comm_.all_gather(mine);
   }
 
   template <class T>
@@ -51,7 +34,6 @@ class exchange {
 
  private:
   devcomm::host::communicator& comm_;
-  devcomm::host::symmetric_memory window_;
 };
 
 }  // namespace perf

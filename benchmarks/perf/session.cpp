@@ -45,6 +45,10 @@ session::session(devcomm::host::communicator& comm, const options& settings)
       throw usage_error("--place in: " + operation_->name() + " is measured out of place only");
     settings_.in_place = false;
   }
+  if (!operation_->crosses_hosts() && comm_.lsa().size != comm_.size())
+    throw usage_error(operation_->name() + " is by load and store, and " + std::to_string(comm_.size()) +
+                      " ranks form LSA teams of " + std::to_string(comm_.lsa().size) +
+                      "; give ranks that reach each other, or an operation of the network: gin_...");
   own_ = operation_->make_algorithms(context_);
   if (!settings_.compare.empty()) peers_ = operation_->make_nccl_algorithms(context_);
   if (comm_.size() == 1 && !settings_.late.empty())

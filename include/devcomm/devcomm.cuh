@@ -62,5 +62,6 @@
 
 #if !defined(__CUDACC_RTC__)
 #  include <devcomm/channel/message_table.hpp>
+#  include <devcomm/channel/ring_table.hpp>
 #  include <devcomm/launch.hpp>
 #endif

@@ -46,7 +46,7 @@ HOST = {
 # Of the host library: the device port with what it is made of, what reports share with the watchdog, and what is looked
 # at when the program ends.
 SIMULATOR_MAY_INCLUDE = ("device/", "util/", "diagnostics/waits_for_graph.hpp", "diagnostics/wait_text.hpp",
-                         "diagnostics/live_objects.hpp", "diagnostics/abort_state.hpp")
+                         "diagnostics/abort_state.hpp", "diagnostics/live_objects.hpp")
 
 # The seam chooses the simulator's half by name.
 SEAM = ("include/devcomm/detail/arch/arch.cuh", "devcomm/simulator/arch.cuh")

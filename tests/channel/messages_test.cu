@@ -2,16 +2,15 @@
 /// late; and ranks that do not agree, or never come, are named.
 #include <devcomm/devcomm.cuh>
 
+#include "channel/post_office.hpp"
 #include "support/ranks.hpp"
 #include "support/watched.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -19,150 +18,10 @@
 
 using namespace devcomm;
 using channel::message;
+using test::planned;
+using test::post_office;
 
 namespace {
-
-// Bytes for what a rank sends, and as much for what it receives, of each kind.
-constexpr std::uint64_t room = test::is_watched ? 1 << 17 : 1 << 20;
-
-std::uint8_t byte_of(int from, int to, std::uint64_t number, std::uint64_t i) {
-  const std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u + number * 0xbf58476d1ce4e5b9u +
-                          static_cast<std::uint64_t>(from * 64 + to + 1) * 0x94d049bb133111ebu;
-  return static_cast<std::uint8_t>(x >> 40);
-}
-
-/// A message of a plan that all ranks make alike.
-struct planned {
-  int from;
-  int to;
-  std::uint64_t bytes;
-};
-
-/// Sends and receives of many rounds, each with messages that all ranks know.
-class post_office {
- public:
-  explicit post_office(host::communicator& comm, std::uint32_t lanes, std::uint32_t slots = 2,
-                       std::uint32_t slot_bytes = 1024, std::uint32_t inline_bytes = 512)
-      : comm_(comm), window_(comm.allocate(room)), outputs_(room), inputs_(room), table_(1024, 1), lanes_(lanes) {
-    requirements needs = comm.requirements();
-    connections_ = needs.add(channel::connections{comm.lsa(), lanes, slots, slot_bytes, inline_bytes});
-    device_comm_.emplace(comm.create_device_comm(needs));
-  }
-
-  /// All counts of all connections, as if so many messages had gone through.
-  void start_at(std::uint32_t count) {
-    const auto layout = connections_.layout;
-    char* own = device_comm_->get().resources.local + connections_.offset;
-    const auto set = [&](std::uint64_t at, std::uint32_t value) {
-      check_cuda(cudaMemcpyAsync(own + at, &value, sizeof value, cudaMemcpyDefault, cudaStreamPerThread), "copy");
-    };
-    for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
-      set(layout.own(lane), count);  // passes
-      for (std::uint32_t m = 0; m < connections_.members; ++m) {
-        set(layout.sent(lane, m), count);
-        for (const std::uint32_t last : {count - 1, count - 2}) {  // their numbers are one more
-          set_note<channel::message_ticket>(layout.ticket(lane, m, last), last + 1, set);
-          set_note<channel::message_offer>(layout.offer(lane, m, last), last + 1, set);
-        }
-        for (const auto way : {channel::direction::send, channel::direction::receive})
-          for (std::uint32_t word = 0; word < 4; ++word) set(layout.state(lane, m, way) + word * 4, count);
-      }
-    }
-    test::finish("counts");
-    comm_.barrier();
-  }
-
-  /// Its number, and the flags of its packets: the upper half of each 8 bytes.
-  template <class Note, class Set>
-  static void set_note(std::uint64_t at, std::uint32_t number, const Set& set) {
-    for (std::uint32_t half = 0; half < 2 * Note::words; ++half) set(at + half * 8 + 4, number);
-    set(at + offsetof(channel::posted_note<Note>, number), number);
-  }
-
-  /// Moves the messages of a plan; `random` shuffles this rank's list and says what goes into the window. Messages
-  /// between two ranks keep their order.
-  void move(const std::vector<planned>& plan, std::mt19937& random, unsigned blocks, unsigned threads) {
-    const int me = comm_.rank();
-    std::vector<std::uint8_t> sent(room, 0x77), expected(room, 0x5a), expected_in_window(room, 0x5a);
-    std::vector<message> sends, receives;
-    std::uint64_t out = 0, in = 0, in_window = 0;
-    for (std::size_t n = 0; n < plan.size(); ++n) {
-      const planned& m = plan[n];
-      if (m.from == me) {
-        out += random() % 19;
-        for (std::uint64_t i = 0; i < m.bytes; ++i) sent[out + i] = byte_of(m.from, m.to, n, i);
-        sends.push_back(message::send(m.to, outputs_.get() + out, m.bytes));
-        out += m.bytes;
-      }
-      if (m.to == me) {
-        const bool direct = random() % 2 == 0;
-        std::uint64_t& at = direct ? in_window : in;
-        at += random() % 19;
-        auto& image = direct ? expected_in_window : expected;
-        for (std::uint64_t i = 0; i < m.bytes; ++i) image[at + i] = byte_of(m.from, m.to, n, i);
-        receives.push_back(direct ? message::receive(m.from, sym_ptr<std::uint8_t>{window_.window(), at}, m.bytes)
-                                  : message::receive(m.from, inputs_.get() + at, m.bytes));
-        at += m.bytes;
-      }
-      test::require(out <= room && in <= room && in_window <= room, "the test's buffers are too small");
-    }
-    outputs_.write(sent);
-    inputs_.write(std::vector<std::uint8_t>(room, 0x5a));
-    check_cuda(cudaMemsetAsync(window_.data(), 0x5a, room, cudaStreamPerThread), "cudaMemsetAsync");
-    table_.assign(shuffled(sends, receives, random), {window_.window()}, cudaStreamPerThread);
-    comm_.barrier();
-    collective::send_receive(device_comm_->get(), connections_, table_,
-                             {.grid = blocks, .block = threads, .stream = cudaStreamPerThread});
-    test::finish("send_receive");
-    device_comm_->check();
-    std::vector<std::uint8_t> got(room);
-    check_cuda(cudaMemcpyAsync(got.data(), window_.data(), room, cudaMemcpyDefault, cudaStreamPerThread), "copy");
-    test::finish("copy");
-    test::require(got == expected_in_window, "rank " + std::to_string(me) + " got wrong messages in its window");
-    test::require(inputs_.read() == expected, "rank " + std::to_string(me) + " got wrong messages");
-    comm_.barrier();
-  }
-
- private:
-  /// Any order in which messages to one peer, and from one, keep theirs.
-  static std::vector<message> shuffled(const std::vector<message>& sends, const std::vector<message>& receives,
-                                       std::mt19937& random) {
-    std::vector<message> all = sends;
-    all.insert(all.end(), receives.begin(), receives.end());
-    std::vector<std::size_t> order(all.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::shuffle(order.begin(), order.end(), random);
-    std::vector<message> result(all.size());
-    std::vector<bool> done(all.size());
-    for (std::size_t place = 0; place < order.size(); ++place) {
-      const message& drawn = all[order[place]];
-      std::size_t first = 0;  // the first of its connection that has no place
-      while (done[first] || all[first].peer != drawn.peer || all[first].way != drawn.way) ++first;
-      done[first] = true;
-      result[place] = all[first];
-    }
-    return result;
-  }
-
-  host::communicator& comm_;
-  host::symmetric_memory window_;
-  test::device_array<std::uint8_t> outputs_;
-  test::device_array<std::uint8_t> inputs_;
-  channel::message_table table_;
-  std::uint32_t lanes_;
-  channel::connection_handle connections_{};
-  std::optional<host::device_communicator> device_comm_;
-};
-
-/// Some messages between random ranks, and of random sizes.
-std::vector<planned> random_plan(int ranks, int messages, std::mt19937& random) {
-  constexpr std::uint64_t sizes[] = {0, 1, 3, 16, 100, 1024, 1025, 2047, 4096, 5000, 9000};
-  std::vector<planned> plan;
-  for (int i = 0; i < messages; ++i)
-    plan.push_back({static_cast<int>(random() % static_cast<unsigned>(ranks)),
-                    static_cast<int>(random() % static_cast<unsigned>(ranks)), sizes[random() % std::size(sizes)]});
-  return plan;
-}
 
 void check_rounds(int ranks, int messages, int rounds, std::uint32_t slots, std::uint32_t from,
                   std::uint32_t inline_bytes = 512) {
@@ -175,7 +34,7 @@ void check_rounds(int ranks, int messages, int rounds, std::uint32_t slots, std:
     std::mt19937 all(static_cast<unsigned>(ranks * 1000 + messages));
     std::mt19937 own(static_cast<unsigned>(comm.rank()));
     for (int round = 0; round < rounds; ++round)
-      office.move(random_plan(comm.size(), messages, all), own, 1 + static_cast<unsigned>(round) % lanes,
+      office.move(test::random_plan(comm.size(), messages, all), own, 1 + static_cast<unsigned>(round) % lanes,
                   round % 4 == 3 ? 32 : 64);
   });
 }
@@ -206,21 +65,70 @@ TEST_CASE("short messages, one from and one to each rank, arrive whole, also whe
             if (all() % 4 != 0) plan.push_back({sender, to, 1 + all() % (to == sender ? 3000 : 2040)});
         const int last = comm.size() - 1;  // every other round: its list alone is not short
         if (round % 2 == 1) plan.insert(plan.end(), {{last, last, 9000}, {last, last, 100}});
-        office.move(plan, own, 2, 256);
+        office.move(plan, own, round % 3 == 0 ? 1u : 2u, 256);  // the lane that is left out counts the messages too
       }
     });
 }
 
-TEST_CASE("one slot suffices for all connections of a lane") {
-  check_rounds(test::ranks_that_meet(4), test::is_watched ? 20 : 40, 2, 1, 0);
+TEST_CASE("short messages that several warps move arrive whole, one after another") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    post_office office(comm, 2, 2, 1024, 2048);
+    std::mt19937 own(static_cast<unsigned>(comm.rank()));
+    for (std::uint64_t round = 0; round < 4; ++round) office.move({{0, 1, 2000 + round}, {1, 0, 1900}}, own, 2, 256);
+  });
 }
 
-TEST_CASE("groups of 100 random sends and receives on 8 ranks, again and again") {
-  if (test::is_watched) {
-    check_rounds(test::ranks_that_meet(8), 100, 1, 4, 0);
-  } else {
-    check_rounds(test::ranks_that_meet(8), 100, 100, 4, 0);
-  }
+namespace {
+
+/// What lies around `bytes` bytes from `begin` on.
+__global__ void write_around(char* data, std::uint64_t size, std::uint64_t begin, std::uint64_t bytes) {
+  for (std::uint64_t i = threadIdx.x; i < size; i += blockDim.x)
+    if (i < begin || i >= begin + bytes) data[i] = 'x';
+}
+
+}  // namespace
+
+TEST_CASE("another kernel may write what lies around a message while it is on its way") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    constexpr std::uint64_t size = 64;
+    requirements needs = comm.requirements();
+    const auto connections = needs.add(channel::connections{comm.lsa(), 1, 2, 1024, 512});
+    const auto device_comm = comm.create_device_comm(needs);
+    cudaStream_t other = nullptr;
+    check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    const int peer = 1 - comm.rank();
+    channel::message_table table(2, 0);
+    for (std::uint64_t bytes = 1; bytes <= 20; ++bytes) {
+      const std::uint64_t begin = bytes % 3 == 0 ? 19 : 16;  // of whole words, or not
+      std::vector<char> sent(size, 'x'), expected(size, 'x');
+      for (std::uint64_t i = 0; i < bytes; ++i) {
+        sent[begin + i] = static_cast<char>(byte_of(comm.rank(), peer, bytes, i));
+        expected[begin + i] = static_cast<char>(byte_of(peer, comm.rank(), bytes, i));
+      }
+      const test::device_array<char> out(sent);
+      const test::device_array<char> in(size);
+      table.assign({message::send(peer, out.get() + begin, bytes), message::receive(peer, in.get() + begin, bytes)}, {},
+                   cudaStreamPerThread);
+      test::finish("a table");
+      comm.barrier();
+      for (char* const data : {out.get(), in.get()})
+        launch(write_around, {.grid = 1, .block = 32, .stream = other}, data, size, begin, bytes);
+      collective::send_receive(device_comm.get(), connections, table,
+                               {.grid = 1, .block = 64, .stream = cudaStreamPerThread});
+      test::finish("send_receive");
+      check_cuda(cudaStreamSynchronize(other), "write_around");
+      device_comm.check();
+      test::require(in.read() == expected, [&] {
+        return "a message of " + std::to_string(bytes) + " bytes is wrong on rank " + std::to_string(comm.rank());
+      });
+      comm.barrier();
+    }
+    check_cuda(cudaStreamDestroy(other), "cudaStreamDestroy");
+  });
+}
+
+TEST_CASE("one slot suffices for all connections of a lane") {
+  check_rounds(test::ranks_that_meet(4), test::is_watched ? 20 : 40, 2, 1, 0);
 }
 
 TEST_CASE("connections go on across the wrap-around of their counts") {
@@ -229,6 +137,20 @@ TEST_CASE("connections go on across the wrap-around of their counts") {
   } else {
     for (const std::uint32_t from : {~0u - 7, ~0u - 1, 0x7ffffff9u}) check_rounds(3, 60, 3, 2, from);
   }
+}
+
+TEST_CASE("packets of a message are not taken again when their flags come again after a wrap-around") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    post_office office(comm, 1);
+    std::mt19937 own(static_cast<unsigned>(comm.rank()));
+    for (std::size_t round = 0; round < 4; ++round) {
+      office.start_at(1000);
+      // The bytes of a message depend on its place in the plan.
+      std::vector<planned> plan(round, planned{0, 0, 1});
+      plan.insert(plan.end(), {{0, 1, 400}, {1, 0, 400}});
+      office.move(plan, own, 1, 64);
+    }
+  });
 }
 
 TEST_CASE("a large message takes all lanes and many slots") {

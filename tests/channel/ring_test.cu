@@ -6,7 +6,12 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -50,12 +55,9 @@ struct vectors {
   int root;
 };
 
-template <protocol Protocol>
-__global__ void run(device_comm comm, channel::fifo_handle<Protocol> fifos, operation_kind what, vectors at) {
+template <class Ring>
+__device__ void run_on(Ring& ring, const team& ranks, operation_kind what, const vectors& at) {
   using T = std::int32_t;
-  const team ranks = comm.lsa();
-  channel::session ring{block{}, comm, fifos, channel::from_previous(ranks, blockIdx.x),
-                        channel::to_next(ranks, blockIdx.x)};
   const slice packs = collective::slice_of_block(packs_of<T>(at.count));
   T* out = at.output.local();
   const std::uint64_t all = at.count * static_cast<std::uint64_t>(ranks.size);
@@ -79,6 +81,21 @@ __global__ void run(device_comm comm, channel::fifo_handle<Protocol> fifos, oper
     case operation_kind::broadcast: collective::broadcast_ring<T>(ring, at.root, packs, input, output); break;
     case operation_kind::reduce: collective::reduce_ring<T>(ring, at.root, packs, input, output, sum{}); break;
   }
+}
+
+template <protocol Protocol>
+__global__ void run(device_comm comm, channel::fifo_handle<Protocol> fifos, operation_kind what, vectors at) {
+  const team ranks = comm.lsa();
+  channel::session ring{block{}, comm, fifos, channel::from_previous(ranks, blockIdx.x),
+                        channel::to_next(ranks, blockIdx.x)};
+  run_on(ring, ranks, what, at);
+}
+
+template <protocol Protocol>
+__global__ void run_in_order(device_comm comm, channel::fifo_handle<Protocol> fifos, operation_kind what, vectors at,
+                             ring_order order) {
+  collective::ring_place ring{block{}, comm, comm.lsa(), order, fifos, blockIdx.x};
+  run_on(ring, comm.lsa(), what, at);
 }
 
 /// Elements that the output has then, the value of each, and whether this rank has any.
@@ -105,9 +122,18 @@ expectation expected(operation_kind what, int rank, int ranks, std::uint64_t cou
 
 constexpr std::int32_t poison = -1;
 
+/// Some order of so many members.
+std::vector<int> shuffled_members(int ranks) {
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  std::shuffle(members.begin(), members.end(), std::mt19937(static_cast<unsigned>(ranks)));
+  return members;
+}
+
 template <protocol Protocol>
-void check(int ranks, std::uint64_t count, std::size_t offset) {
-  INFO(to_string(Protocol) << ", " << ranks << " ranks, " << count << " elements, offset " << offset);
+void check(int ranks, std::uint64_t count, std::size_t offset, bool in_order = false) {
+  INFO(to_string(Protocol) << ", " << ranks << " ranks, " << count << " elements, offset " << offset
+                           << (in_order ? ", in an order of its own" : ""));
   test::on_ranks(ranks, [=](host::communicator& comm) {
     auto needs = comm.requirements();
     const std::uint32_t slots = count % 2 == 0 ? 2 : 4;
@@ -120,6 +146,7 @@ void check(int ranks, std::uint64_t count, std::size_t offset) {
     std::vector<std::int32_t> values(offset + count * size);
     for (std::uint64_t i = 0; i < count * size; ++i) values[offset + i] = input_of(comm.rank(), i);
     const test::device_array<std::int32_t> input(values);
+    const channel::ring_table order(comm.lsa(), shuffled_members(ranks));
     for (const operation_kind what : operations) {
       const int root = ranks - 1 - static_cast<int>(count % size);
       std::vector<std::int32_t> before(room, poison);
@@ -130,8 +157,13 @@ void check(int ranks, std::uint64_t count, std::size_t offset) {
                  "copy");
       test::finish("copy");
       comm.barrier();  // the next rank may write here now
-      launch(run<Protocol>, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), fifos,
-             what, vectors{input.get() + offset, out, count, root});
+      const launch_config shape{.grid = blocks, .block = threads, .stream = cudaStreamPerThread};
+      const vectors at{input.get() + offset, out, count, root};
+      if (in_order) {
+        launch(run_in_order<Protocol>, shape, device_comm.get(), fifos, what, at, order.order());
+      } else {
+        launch(run<Protocol>, shape, device_comm.get(), fifos, what, at);
+      }
       test::finish("ring");
       device_comm.check();
       std::vector<std::int32_t> after(room);
@@ -160,6 +192,26 @@ TEST_CASE("collectives round a ring give what the definition says") {
     for (const std::uint64_t count : {1u, 2u, 119u, 120u, 2000u}) check<protocol()>(test::ranks_that_meet(3), count, 0);
     for (const std::size_t offset : {1u, 2u, 3u}) check<protocol()>(test::ranks_that_meet(3), 333, offset);
   });
+}
+
+TEST_CASE("collectives round a ring in any order give what the definition says") {
+  test::for_each_protocol([](auto protocol) {
+    for (const int ranks : test::rank_counts) check<protocol()>(ranks, 501, 1, true);
+    check<protocol()>(test::ranks_that_meet(4), 2000, 0, true);
+  });
+}
+
+TEST_CASE("an order of a ring that leaves a member out is refused") {
+  const team three{1, 3, 0, 1};
+  for (const std::vector<int>& members :
+       std::vector<std::vector<int>>{{}, {0, 1}, {0, 1, 1}, {0, 1, 3}, {0, -1, 2}, {0, 1, 2, 0}}) {
+    CAPTURE(members);
+    CHECK_THROWS_AS(channel::ring_table(three, members), std::invalid_argument);
+  }
+  const channel::ring_table right(three, {2, 1, 0});
+  CHECK(right.order().position == 1);
+  CHECK(right.order().next == 0);
+  CHECK(right.order().previous == 2);
 }
 
 namespace {

@@ -138,6 +138,79 @@ TEST_CASE("channels go on across the wrap-around of their counts") {
 
 namespace {
 
+/// FIFOs 2 and 3 are within a rank: from its first kernel to its second, and back.
+constexpr channel::endpoint to_other_kernel(const team& ranks, std::uint32_t kernel) {
+  return {ranks.rank, 2 + kernel, 2 + kernel};
+}
+constexpr channel::endpoint from_other_kernel(const team& ranks, std::uint32_t kernel) {
+  return to_other_kernel(ranks, 1 - kernel);
+}
+
+/// Messages go round ring `kernel`. Before each, a pack goes to the rank's other kernel and one comes from it, so that
+/// each kernel waits for the other all the while.
+template <protocol Protocol>
+__global__ void pass_round_beside(device_comm comm, channel::fifo_handle<Protocol> fifos, std::uint32_t kernel,
+                                  unsigned* wrong) {
+  const team ranks = comm.lsa();
+  channel::session ring{block{}, comm, fifos, channel::from_previous(ranks, kernel), channel::to_next(ranks, kernel)};
+  channel::session beside{block{}, comm, fifos, from_other_kernel(ranks, kernel), to_other_kernel(ranks, kernel)};
+  for (std::uint32_t n = 0; n < messages; ++n) {
+    beside.template send<std::uint32_t>({0, 1}, message{ranks.rank, 2 * n + kernel});
+    beside.template recv<std::uint32_t>({0, 1}, comparison{{ranks.rank, 2 * n + 1 - kernel}, wrong});
+    const slice packs{n, n + size_of(n)};
+    ring.template send<std::uint32_t>(packs, message{ranks.rank, 100 * kernel + n});
+    ring.template recv<std::uint32_t>(packs, comparison{{ring_previous(ranks), 100 * kernel + n}, wrong});
+  }
+  if (ring.agree() != status::success || beside.agree() != status::success) atomicAdd(wrong, 1u);
+}
+
+/// Two streams of the calling thread's device.
+struct two_streams {
+  two_streams() {
+    for (cudaStream_t& each : streams) check_cuda(cudaStreamCreateWithFlags(&each, cudaStreamNonBlocking), "stream");
+  }
+  two_streams(const two_streams&) = delete;
+  two_streams& operator=(const two_streams&) = delete;
+  ~two_streams() {
+    for (const cudaStream_t each : streams) static_cast<void>(cudaStreamDestroy(each));
+  }
+
+  cudaStream_t streams[2]{};
+};
+
+}  // namespace
+
+TEST_CASE("two kernels on two streams use channels of their own of one communicator at once") {
+  test::for_each_protocol([](auto protocol) {
+    INFO(to_string(protocol()));
+    for (const int ranks : {1, 2, 3}) {
+      test::on_ranks(ranks, [=](host::communicator& comm) {
+        auto needs = comm.requirements();
+        const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 4, 60, 4});
+        const auto device_comm = comm.create_device_comm(needs);
+        const test::device_array<unsigned> wrong(2);
+        const two_streams beside;
+        comm.barrier();  // an allocation may wait for a kernel that waits for this rank
+        for (int n = 0; n < 2; ++n)
+          for (const std::uint32_t kernel : {0u, 1u})
+            launch(pass_round_beside<protocol()>, {.grid = 1, .block = threads, .stream = beside.streams[kernel]},
+                   device_comm.get(), fifos, kernel, wrong.get());
+        for (const cudaStream_t each : beside.streams) check_cuda(cudaStreamSynchronize(each), "pass_round_beside");
+        device_comm.check();
+        std::uint64_t packs = 0;
+        for (std::uint32_t n = 0; n < messages; ++n) packs += 4 * (size_of(n) + 1);
+        test::require(wrong.read()[0] == 0 && wrong.read()[1] == packs,
+                      "rank " + std::to_string(comm.rank()) + " has " + std::to_string(wrong.read()[0]) +
+                          " wrong elements, and " + std::to_string(wrong.read()[1]) + " packs of " +
+                          std::to_string(packs));
+        comm.barrier();
+      });
+    }
+  });
+}
+
+namespace {
+
 /// Rank 0 adds its input to those of up to two others and sends the sum back to both.
 template <protocol Protocol>
 __global__ void sum_of_star(device_comm comm, channel::fifo_handle<Protocol> fifos, std::uint64_t packs,
@@ -398,6 +471,41 @@ __global__ void use_with_two(device_comm comm, channel::fifo_handle<protocol::ll
 
 }  // namespace
 
+namespace {
+
+/// Both kernels have a session of ring 0 at once: the second begins its own when the first has told it to.
+__global__ void share_a_ring(device_comm comm, channel::fifo_handle<protocol::ll> fifos, std::uint32_t kernel) {
+  const team ranks = comm.lsa();
+  const auto nothing = [](std::uint64_t, const pack<std::uint32_t>&) {};
+  channel::session beside{block{}, comm, fifos, from_other_kernel(ranks, kernel), to_other_kernel(ranks, kernel)};
+  if (kernel == 1) beside.template recv<std::uint32_t>({0, 1}, nothing);
+  channel::session ring{block{}, comm, fifos, channel::from_previous(ranks, 0), channel::to_next(ranks, 0)};
+  beside.template send<std::uint32_t>({0, 1}, message{0, 0});
+  if (kernel == 0) beside.template recv<std::uint32_t>({0, 1}, nothing);
+}
+
+}  // namespace
+
+TEST_CASE("two kernels that use one channel at once are told so") {
+  std::string said;
+  test::on_ranks(2, [&](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto fifos = needs.add(channel::ll_fifos{comm.lsa(), 4, 30, 2});
+    const auto device_comm = comm.create_device_comm(needs);
+    if (comm.rank() == 0) {
+      const two_streams beside;
+      for (const std::uint32_t kernel : {0u, 1u})
+        launch(share_a_ring, {.grid = 1, .block = 32, .stream = beside.streams[kernel]}, device_comm.get(), fifos,
+               kernel);
+      for (const cudaStream_t each : beside.streams) static_cast<void>(cudaStreamSynchronize(each));
+      said = simulator::last_failure();
+    }
+    comm.barrier();
+  });
+  CHECK_THAT(said, Catch::Matchers::ContainsSubstring("two sessions of FIFO 0 of rank 0 are live at once"));
+  CHECK_THAT(said, Catch::Matchers::ContainsSubstring("give groups that run side by side indices of their own"));
+}
+
 TEST_CASE("a FIFO index that is used with two peers is named") {
   std::string said;
   test::on_ranks(3, [&](host::communicator& comm) {
@@ -469,6 +577,79 @@ TEST_CASE("a wait of a channel with a deadline says that it has run out, and may
       device_comm.check();
       test::require(wrong.read()[0] == 0 && (comm.rank() == 0 || wrong.read()[1] == 5 * 60),
                     "wrong packs, or no timeout, on rank " + std::to_string(comm.rank()));
+      comm.barrier();
+    });
+  });
+}
+
+namespace {
+
+constexpr nanoseconds own_limit = milliseconds(2);
+
+/// Rank 1 sends a pack before rank 0's time is over, rank 2 only after it.
+template <protocol Protocol>
+__global__ void come_one_by_one(device_comm comm, channel::fifo_handle<Protocol> fifos, lsa::signal_handle signals,
+                                std::uint64_t* passed, unsigned* wrong) {
+  const team ranks = comm.lsa();
+  const channel::endpoint none = channel::endpoint::none();
+  channel::endpoint ends[2] = {none, none};
+  if (ranks.rank == 0) {
+    for (std::uint32_t child = 0; child < 2; ++child) ends[child] = {static_cast<int>(child) + 1, child, 0};
+  } else if (ranks.rank <= 2) {
+    ends[0] = {0, 0, static_cast<std::uint32_t>(ranks.rank - 1)};
+  } else {
+    return;
+  }
+  lsa::signal_session pace{block{}, comm, signals, 0};
+  channel::session<Protocol, block, 2, 2> star{block{}, comm, ranks, fifos, ends, ends};
+  if (ranks.rank == 0) {
+    for (int child = 1; child <= 2; ++child) pace.store(child, 1);
+    const std::uint64_t begin = detail::arch::global_time();
+    const status outcome = star.wait_receive_for(1, own_limit);
+    if (threadIdx.x == 0) *passed = outcome == status::timeout ? detail::arch::global_time() - begin : 0;
+    pace.store(2, 2);
+    star.template recv_reduce_copy<std::uint32_t>(
+        {0, 1}, message{0, 0},
+        [=](std::uint64_t, const pack<std::uint32_t>& value) {
+          for (unsigned e = 0; e < 4; ++e)
+            if (value[static_cast<int>(e)] != element(0, 0, e) + element(1, 0, e) + element(2, 0, e))
+              atomicAdd(wrong, 1u);
+        },
+        sum{}, 3);
+  } else {
+    pace.wait(0, lsa::at_least{1});
+    if (ranks.rank == 1) {
+      static_cast<void>(pace.wait_for(0, lsa::at_least{2}, nanoseconds{own_limit.count * 6 / 10}));
+    } else {
+      pace.wait(0, lsa::at_least{2});
+    }
+    star.template send<std::uint32_t>({0, 1}, message{ranks.rank, 0});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a deadline of a channel's wait is for all that it waits for") {
+  test::for_each_protocol([](auto protocol) {
+    test::on_ranks(3, [=](host::communicator& comm) {
+      if (comm.size() < 3) return;  // DEVCOMM_RANKS asks for another number
+      auto needs = comm.requirements();
+      const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 2, 60, 2});
+      const auto signals = needs.add(lsa::signals{comm.lsa(), 1});
+      const auto device_comm = comm.create_device_comm(needs);
+      const test::device_array<std::uint64_t> passed(1);
+      const test::device_array<unsigned> wrong(1);
+      comm.barrier();
+      launch(come_one_by_one<protocol()>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
+             device_comm.get(), fifos, signals, passed.get(), wrong.get());
+      test::finish("come_one_by_one");
+      device_comm.check();
+      test::require(wrong.read()[0] == 0, "a wrong sum");
+      if (comm.rank() == 0) {
+        const std::uint64_t took = passed.read()[0];
+        test::require(took >= own_limit.count && took < own_limit.count * 13 / 10,
+                      "a wait of 2 ms took " + std::to_string(took) + " ns, or did not time out");
+      }
       comm.barrier();
     });
   });

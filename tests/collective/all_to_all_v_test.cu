@@ -186,7 +186,7 @@ class program {
     constexpr std::uint64_t counts[] = {65, 1, 333, 16, 607};
     for (int i = 0; i < 3; ++i, ++added_)
       add<Way, T>(counts[static_cast<std::size_t>(added_) % std::size(counts)],
-                  spreads[static_cast<std::size_t>(added_) % std::size(spreads)], added_ % 4 == 3);
+                  spreads[static_cast<std::size_t>(added_) % std::size(spreads)], added_ % 4 >= 2);
   }
 
   void replay(int times) {
@@ -232,4 +232,63 @@ TEST_CASE("all-to-alls with counts on the device bring every piece whole to its 
       all.replay(comm.size() == 3 ? 3 : 1);
     });
   }
+}
+
+namespace {
+
+/// Elements that `from` has for `to`, many more than there is memory for; a number of more than 31 bits.
+std::uint64_t huge_count(int from, int to) {
+  return (std::uint64_t{1} << (34 + 5 * from)) + static_cast<std::uint64_t>(1000 * from + to);
+}
+
+}  // namespace
+
+TEST_CASE("zero-copy all-to-alls bring counts of any size, where outputs have room for the first elements alone") {
+  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
+    constexpr std::uint64_t room = 300;
+    resources at{};
+    const requirements needs = needs_of(comm, at);
+    const auto device_comm = comm.create_device_comm(needs);
+    at.comm = device_comm.get();
+    const auto output = comm.allocate(2 * room * sizeof(float));
+    const auto element = [](int from, std::uint64_t i) {
+      return static_cast<float>(from * 1000) + static_cast<float>(i);
+    };
+    std::vector<std::uint64_t> counts, lengths;
+    for (int peer = 0; peer < comm.size(); ++peer) {
+      counts.push_back(huge_count(comm.rank(), peer));
+      lengths.push_back(huge_count(peer, comm.rank()));
+    }
+    std::vector<float> values;
+    for (std::uint64_t i = 0; i < room; ++i) values.push_back(element(comm.rank(), i));
+    const test::device_array<float> input(values);
+    const test::device_array<std::uint64_t> device_counts(counts);
+    const test::device_array<std::uint64_t> offsets(static_cast<std::size_t>(comm.size()));
+    const test::device_array<std::uint64_t> received(static_cast<std::size_t>(comm.size()), 0xff);
+    const vectors<float> v{{input.get(), device_counts.get(), offsets.get()},
+                           output.pointer<float>(),
+                           room,
+                           layout::packed,
+                           received.get()};
+    for (const auto kernel : {run<zero_copy, float>, run<zero_copy_lamport, float>}) {
+      check_cuda(cudaMemsetAsync(output.data(), 0, 2 * room * sizeof(float), cudaStreamPerThread), "cudaMemsetAsync");
+      test::finish("cudaMemsetAsync");
+      comm.barrier();
+      launch(kernel, {.grid = most_blocks, .block = threads, .stream = cudaStreamPerThread}, at, v);
+      test::finish("an all-to-all with counts");
+      device_comm.check();
+      comm.barrier();
+      test::require(received.read() == lengths, "a length is wrong on rank " + std::to_string(comm.rank()));
+      std::vector<float> got(2 * room);
+      check_cuda(cudaMemcpyAsync(got.data(), output.data(), got.size() * sizeof(float), cudaMemcpyDefault,
+                                 cudaStreamPerThread),
+                 "cudaMemcpyAsync");
+      test::finish("cudaMemcpyAsync");
+      for (std::uint64_t i = 0; i < got.size(); ++i)
+        test::require(got[i] == (i < room ? element(0, i) : 0), [&] {
+          return "element " + std::to_string(i) + " is wrong on rank " + std::to_string(comm.rank());
+        });
+      comm.barrier();
+    }
+  });
 }

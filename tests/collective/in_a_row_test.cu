@@ -27,16 +27,37 @@ __host__ __device__ float element(int rank, std::uint64_t i, int call) {
 
 // --- between kernels of one stream ---
 
-enum class kind { one_shot, two_shot, chunked, reduce_scatter, all_gather, broadcast };
-constexpr kind kinds[] = {kind::one_shot,       kind::two_shot,   kind::chunked,
-                          kind::reduce_scatter, kind::all_gather, kind::broadcast};
+enum class kind {
+  one_shot,
+  two_shot,
+  chunked,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  exchange,
+  exchange_with_ends,
+  all_to_all,
+  all_to_all_v
+};
+constexpr kind kinds[] = {kind::one_shot,   kind::two_shot,    kind::chunked,  kind::reduce_scatter,
+                          kind::all_gather, kind::broadcast,   kind::exchange, kind::exchange_with_ends,
+                          kind::all_to_all, kind::all_to_all_v};
 constexpr std::uint64_t count = 1021;
+constexpr int most_ranks = 8;
 
 struct vectors {
   sym_ptr<float> input;
   sym_ptr<float> output;
   collective::chunk_buffers chunks;
+  lsa::ll_handle mailboxes;
 };
+
+/// Elements that a rank has for each of all.
+__host__ __device__ std::uint64_t shard_for_each(int ranks) { return count / static_cast<unsigned>(ranks); }
+/// Those of an all-to-all-v, which are fewer.
+__host__ __device__ std::uint64_t piece_of(int from, int to, int ranks) {
+  return shard_for_each(ranks) - static_cast<unsigned>((from + to) % 3) * 7;
+}
 
 __global__ void produce(device_comm comm, vectors v, int call, bool late) {
   if (late && threadIdx.x == 0) __nanosleep(20000);
@@ -70,29 +91,78 @@ __global__ void run(device_comm comm, vectors v, kind what, int root) {
     case kind::broadcast:
       collective::broadcast_zero_copy(barrier, root, static_cast<const float*>(v.input.local()), v.output, count);
       break;
+    case kind::exchange:
+      collective::exchange_zero_copy<float>(barrier, collective::partners::in_ring(ranks.rank, ranks.size),
+                                            v.input.local(), v.output, count);
+      break;
+    case kind::exchange_with_ends: {
+      ll session{block{}, comm, v.mailboxes, 0};
+      collective::exchange_zero_copy<float>(barrier, collective::packet_ends<ll>{session, 9, 7},
+                                            collective::partners::in_ring(ranks.rank, ranks.size), v.input.local(),
+                                            v.output, count);
+      break;
+    }
+    case kind::all_to_all:
+      collective::all_to_all_zero_copy<float>(barrier, v.input.local(), v.output, shard_for_each(ranks.size));
+      break;
+    case kind::all_to_all_v: {
+      __shared__ std::uint64_t counts[most_ranks], offsets[most_ranks], table[2 * most_ranks];
+      if (threadIdx.x < static_cast<unsigned>(ranks.size)) {
+        counts[threadIdx.x] = piece_of(ranks.rank, static_cast<int>(threadIdx.x), ranks.size);
+        offsets[threadIdx.x] = threadIdx.x * shard_for_each(ranks.size);
+      }
+      __syncthreads();
+      ll session{block{}, comm, v.mailboxes, 0};
+      collective::all_to_all_v_zero_copy<float>(
+          barrier, session, collective::from_pieces<float>{v.input.local(), counts, offsets}, table, v.output, count);
+      break;
+    }
   }
 }
 
 __global__ void consume(device_comm comm, vectors v, kind what, int root, int call, unsigned* wrong) {
   const team ranks = comm.lsa();
-  const auto sum_of = [&](std::uint64_t i) {
-    float sum = 0;
-    for (int rank = 0; rank < ranks.size; ++rank) sum += element(rank, i, call);
-    return sum;
-  };
-  const auto shard = collective::shard_of(count, ranks.size, ranks.rank);
-  const std::uint64_t length = collective::shard_length(count, ranks.size);
-  const std::uint64_t outputs = what == kind::reduce_scatter ? shard.size() : count;
-  for (std::uint64_t i = threadIdx.x; i < outputs; i += blockDim.x) {
-    float expected = 0;
-    switch (what) {
-      case kind::reduce_scatter: expected = sum_of(shard.begin + i); break;
-      case kind::all_gather: expected = element(static_cast<int>(i / length), i, call); break;
-      case kind::broadcast: expected = element(root, i, call); break;
-      default: expected = sum_of(i); break;
-    }
+  const auto take = [&](std::uint64_t i, float expected) {
     if (v.output.local()[i] != expected) atomicAdd(wrong, 1u);
     v.output.local()[i] = -1;
+  };
+  /// `elements` of the input of rank `from`, from `first` on.
+  const auto take_piece = [&](std::uint64_t begin, int from, std::uint64_t first, std::uint64_t elements) {
+    for (std::uint64_t i = threadIdx.x; i < elements; i += blockDim.x) take(begin + i, element(from, first + i, call));
+  };
+  const auto take_sums = [&](const collective::slice& sums) {
+    for (std::uint64_t i = threadIdx.x; i < sums.size(); i += blockDim.x) {
+      float sum = 0;
+      for (int rank = 0; rank < ranks.size; ++rank) sum += element(rank, sums.begin + i, call);
+      take(i, sum);
+    }
+  };
+  const std::uint64_t length = shard_for_each(ranks.size);
+  switch (what) {
+    case kind::reduce_scatter: take_sums(collective::shard_of(count, ranks.size, ranks.rank)); break;
+    case kind::all_gather:
+      for (int from = 0; from < ranks.size; ++from) {
+        const auto shard = collective::shard_of(count, ranks.size, from);
+        take_piece(shard.begin, from, shard.begin, shard.size());
+      }
+      break;
+    case kind::broadcast: take_piece(0, root, 0, count); break;
+    case kind::exchange:
+    case kind::exchange_with_ends: take_piece(0, (ranks.rank + ranks.size - 1) % ranks.size, 0, count); break;
+    case kind::all_to_all:
+      for (int from = 0; from < ranks.size; ++from)
+        take_piece(static_cast<unsigned>(from) * length, from, static_cast<unsigned>(ranks.rank) * length, length);
+      break;
+    case kind::all_to_all_v: {
+      std::uint64_t begin = 0;
+      for (int from = 0; from < ranks.size; ++from) {
+        const std::uint64_t elements = piece_of(from, ranks.rank, ranks.size);
+        take_piece(begin, from, static_cast<unsigned>(ranks.rank) * length, elements);
+        begin += elements;
+      }
+      break;
+    }
+    default: take_sums({0, count}); break;
   }
 }
 
@@ -103,10 +173,11 @@ TEST_CASE("a collective between the kernels that write its input and read its ou
     constexpr int times = 3;
     auto needs = comm.requirements().lsa_barriers(1);
     const auto chunks = needs.add(collective::chunk_buffer_bytes{1 << 12});
+    const auto mailboxes = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), 1, 16));
     const auto device_comm = comm.create_device_comm(needs);
     const auto input = comm.allocate(count * sizeof(float));
     const auto output = comm.allocate(count * sizeof(float));
-    const vectors v{input.pointer<float>(), output.pointer<float>(), chunks};
+    const vectors v{input.pointer<float>(), output.pointer<float>(), chunks, mailboxes};
     const test::device_array<unsigned> wrong(std::size(kinds));
     const launch_config config{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
     comm.barrier();
@@ -268,4 +339,56 @@ TEST_CASE("a mailbox of a call's capacity is used for one round") {
     }
     check_rounds<ll128>(which, 64, 3);
   }
+}
+
+namespace {
+
+/// Every rank sends `elements` elements to each.
+__global__ void send_pieces(device_comm comm, lsa::ll_handle mailboxes, std::uint64_t elements, unsigned* consumed) {
+  __shared__ std::uint64_t counts[most_ranks], received[most_ranks + 1];
+  ll session{block{}, comm, mailboxes, blockIdx.x};
+  if (threadIdx.x < static_cast<unsigned>(session.members().size)) counts[threadIdx.x] = elements;
+  __syncthreads();
+  collective::all_to_all_v<float>(
+      session, counts, received,
+      [](int, std::uint64_t) {
+        return pack<float>{{1, 1, 1, 1}};
+      },
+      [=](int, std::uint64_t, const pack<float>&) { atomicAdd(consumed, 1u); });
+}
+
+}  // namespace
+
+TEST_CASE("blocks of an all-to-all-v share a piece in as many rounds as the share of one needs") {
+  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
+    constexpr unsigned blocks = 2;
+    constexpr std::uint32_t capacity = 8;  // packs of a round: a share, and one for the count
+    auto needs = comm.requirements();
+    const auto mailboxes = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), blocks, capacity));
+    const auto device_comm = comm.create_device_comm(needs);
+    const lsa::mailbox_layout layout{mailboxes.count, mailboxes.members, mailboxes.packets};
+    for (const std::uint32_t rounds : {1u, 2u}) {
+      const std::uint64_t share = capacity * rounds - 1;
+      const test::device_array<unsigned> consumed(1);
+      const auto epoch = [&] {
+        std::uint32_t value = 0;
+        check_cuda(cudaMemcpyAsync(&value, device_comm.get().resources.local + mailboxes.offset + layout.epoch(0),
+                                   sizeof value, cudaMemcpyDefault, cudaStreamPerThread),
+                   "cudaMemcpyAsync");
+        test::finish("cudaMemcpyAsync");
+        return value;
+      };
+      const std::uint32_t before = epoch();
+      comm.barrier();
+      launch(send_pieces, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+             mailboxes, blocks * share * pack<float>::size, consumed.get());
+      test::finish("send_pieces");
+      device_comm.check();
+      test::require(epoch() - before == rounds,
+                    std::to_string(epoch() - before) + " rounds where " + std::to_string(rounds) + " suffice");
+      test::require(consumed.read().front() == blocks * share * static_cast<unsigned>(comm.size()),
+                    "packs are missing");
+      comm.barrier();
+    }
+  });
 }

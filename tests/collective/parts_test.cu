@@ -1,4 +1,5 @@
-/// How blocks share a vector out between windows: every element belongs to one part of one block.
+/// How blocks share a vector out between windows: every element belongs to one part of one block. And how ranks and
+/// threads share chunks: every pack goes through the hooks once.
 #include <devcomm/devcomm.cuh>
 
 #include "support/ranks.hpp"
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 using namespace devcomm;
@@ -67,5 +69,62 @@ TEST_CASE("parts of blocks are disjoint, whole packs and cover a shard") {
       check<std::uint32_t>({5, 5 + count / 4}, blocks);
       check<double>({1, 1 + count / 8}, blocks);
     }
+  }
+}
+
+namespace {
+
+constexpr unsigned threads = 32;
+constexpr std::uint64_t margin = 64;  // packs on both sides of a slice
+
+/// How often each pack of a vector was produced and consumed.
+struct hook_calls {
+  unsigned* produced;
+  unsigned* consumed;
+};
+
+__global__ void reduce_a_slice(device_comm comm, collective::chunk_buffers buffers, slice packs, hook_calls calls) {
+  lsa::barrier_session barrier{block{}, comm, 0};
+  collective::all_reduce_two_shot_chunked<float>(
+      barrier, collective::chunk_scratch::of_group(comm, buffers, buffers.packs_for(1, comm.lsa_size), 0), packs,
+      [=](std::uint64_t i) {
+        atomicAdd(calls.produced + i, 1u);
+        return pack<float>{{1, 1, 1, 1}};
+      },
+      [=](std::uint64_t i, const pack<float>&) { atomicAdd(calls.consumed + i, 1u); }, sum{});
+}
+
+}  // namespace
+
+TEST_CASE("an all-reduce in chunks calls its hooks once for each pack of a slice, and for none beside it") {
+  for (const int ranks : {2, 3, 4}) {
+    INFO(ranks << " ranks");
+    test::on_ranks(ranks, [](host::communicator& comm) {
+      constexpr std::uint64_t packs_of_chunk = 300;
+      auto needs = comm.requirements().lsa_barriers(1);
+      const auto members = static_cast<std::uint64_t>(comm.size());
+      const auto buffers = needs.add(collective::chunk_buffer_bytes{2 * 16 * members * packs_of_chunk});
+      const auto device_comm = comm.create_device_comm(needs);
+      comm.barrier();
+      // Of a rank's packs: fewer than threads, some in a last turn, all in whole turns of 2, 4 and 8 at a time; the
+      // last rank has fewer, or none.
+      for (const std::uint64_t own : {1u, 33u, 64u, 75u, 110u, 128u, 240u, 256u, 290u, 700u}) {
+        for (const std::uint64_t missing : {0u, 1u, 20u}) {
+          const std::uint64_t count = own * members > missing ? own * members - missing : 1;
+          const test::device_array<unsigned> produced(count + 2 * margin);
+          const test::device_array<unsigned> consumed(count + 2 * margin);
+          launch(reduce_a_slice, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+                 buffers, slice{margin, margin + count}, hook_calls{produced.get(), consumed.get()});
+          test::finish("reduce_a_slice");
+          device_comm.check();
+          std::vector<unsigned> once(count + 2 * margin);
+          std::fill_n(once.begin() + margin, count, 1u);
+          const std::string where = std::to_string(count) + " packs, rank " + std::to_string(comm.rank());
+          test::require(produced.read() == once, "not every pack is produced once: " + where);
+          test::require(consumed.read() == once, "not every pack is consumed once: " + where);
+        }
+      }
+      comm.barrier();
+    });
   }
 }

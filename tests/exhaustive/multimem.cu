@@ -90,6 +90,58 @@ __global__ void reduce_two_shot(device_comm comm, multimem::barrier_handle barri
   result[0] += 1 + 100 * wrong;
 }
 
+enum class form { one_shot, reduce_scatter, all_gather, broadcast };
+
+/// A call of two ranks on `count` elements, between barriers of either kind. What only this rank reads or writes is in
+/// `result`.
+template <class Barrier>
+__device__ void make_call(Barrier& barrier, form which, sym_ptr<std::uint32_t> input, sym_ptr<std::uint32_t> output,
+                          std::uint32_t* own, std::uint32_t count) {
+  switch (which) {
+    case form::one_shot:
+      collective::all_reduce_one_shot_multimem<std::uint32_t, 1>(
+          barrier, input, count, collective::to_memory<std::uint32_t>{own, count}, sum{});
+      break;
+    case form::reduce_scatter:
+      collective::reduce_scatter_multimem<std::uint32_t, 1>(barrier, input, own, count, sum{});
+      break;
+    case form::all_gather: collective::all_gather_multimem<std::uint32_t, 1>(barrier, own, output, count); break;
+    case form::broadcast: collective::broadcast_multimem<std::uint32_t, 1>(barrier, 1, own, output, count); break;
+  }
+}
+
+__global__ void call_once(device_comm comm, multimem::barrier_handle barriers, sym_ptr<std::uint32_t> board,
+                          std::uint32_t* result, form which, std::uint32_t count, bool lsa_barrier) {
+  const auto value = [](int rank, std::uint64_t i) {
+    return 10 * static_cast<std::uint32_t>(i) + 100 * static_cast<std::uint32_t>(rank);
+  };
+  const bool reduces = which == form::one_shot || which == form::reduce_scatter;
+  const sym_ptr<std::uint32_t> output = board + 16;
+  std::uint32_t* const own = result + 4;
+  std::uint32_t* const input = reduces ? board.local() : own;
+  for (std::uint32_t i = 0; i < count; ++i) input[i] = value(comm.rank, i);
+  if (lsa_barrier) {
+    lsa::barrier_session barrier{thread{}, comm, 0};
+    make_call(barrier, which, board, output, own, count);
+  } else {
+    multimem::barrier_session barrier{thread{}, comm, barriers, 0};
+    make_call(barrier, which, board, output, own, count);
+  }
+  const collective::slice shard = collective::shard_of(count, comm.size, comm.rank);
+  const std::uint64_t length = collective::shard_length(count, comm.size);
+  std::uint32_t wrong = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint32_t both = value(0, i) + value(1, i);
+    if (which == form::one_shot) wrong += own[i] != both ? 1u : 0u;
+    if (which == form::reduce_scatter && i >= shard.begin && i < shard.end)
+      wrong += own[i - shard.begin] != both ? 1u : 0u;
+    if (which == form::all_gather)
+      wrong += output.local()[i] != value(static_cast<int>(i / length), i % length) ? 1u : 0u;
+    if (which == form::broadcast) wrong += output.local()[i] != value(1, i) ? 1u : 0u;
+  }
+  result[0] += 1 + 100 * wrong;
+}
+
 /// Rounds of a pack.
 template <class Session>
 __global__ void reduce_packets(device_comm comm, typename Session::handle mailboxes, sym_ptr<std::uint32_t>,
@@ -127,6 +179,9 @@ scenario of_two_shot(const char* name, int ranks, bool lsa_barrier) {
   return explored<multimem::barrier_handle>(name, ranks, "a pack for each rank", 1, one_barrier, reduce_two_shot,
                                             4 * static_cast<std::uint32_t>(ranks), lsa_barrier);
 }
+scenario of_call(const char* name, form which, const char* bound, std::uint32_t count, bool lsa_barrier) {
+  return explored<multimem::barrier_handle>(name, 2, bound, 1, one_barrier, call_once, which, count, lsa_barrier);
+}
 template <class Session>
 scenario of_packets(const char* name, int ranks, const char* bound, std::uint32_t packs) {
   scenario made = explored<typename Session::handle>(name, ranks, bound, 1, mailbox_of_a_pack<Session>,
@@ -146,6 +201,14 @@ int main(int argc, char** argv) {
           of_two_shot("all-reduce, two-shot, multimem", 2, false),
           of_two_shot("all-reduce, two-shot, multimem, LSA barrier", 2, true),
           of_two_shot("all-reduce, two-shot, multimem, LSA barrier", 3, true),
+          of_call("all-reduce, one-shot, multimem", form::one_shot, "5 elements", 5, false),
+          of_call("all-reduce, one-shot, multimem, LSA barrier", form::one_shot, "5 elements", 5, true),
+          of_call("reduce-scatter, multimem", form::reduce_scatter, "9 elements", 9, false),
+          of_call("reduce-scatter, multimem, LSA barrier", form::reduce_scatter, "9 elements", 9, true),
+          of_call("all-gather, multimem", form::all_gather, "9 elements", 9, false),
+          of_call("all-gather, multimem, LSA barrier", form::all_gather, "9 elements", 9, true),
+          of_call("broadcast, multimem", form::broadcast, "5 elements", 5, false),
+          of_call("broadcast, multimem, LSA barrier", form::broadcast, "5 elements", 5, true),
           of_packets<ll>("all-reduce, one-shot, LL by multimem", 2, "3 rounds of a pack", 3),
           of_packets<ll>("all-reduce, one-shot, LL by multimem", 3, "a pack", 1),
           of_packets<lamport>("all-reduce, one-shot, Lamport by multimem", 2, "3 rounds of a pack", 3),

@@ -44,6 +44,35 @@ TEST_CASE("a weak signal has the data of its put before it, for any size and ali
   }
 }
 
+TEST_CASE("windows in pinned host memory are put to and from as those in device memory are") {
+  using host::memory_place;
+  const memory_place both[] = {memory_place::device, memory_place::pinned_host};
+  for (const memory_place from : both) {
+    for (const memory_place to : both) {
+      INFO("from place " << static_cast<int>(from) << " to place " << static_cast<int>(to));
+      test::on_ranks(3, [=](host::communicator& comm) {
+        constexpr std::uint64_t part = 9000;
+        auto needs = comm.requirements();
+        const auto contexts = needs.add(gin::contexts{comm.world(), 1, 2});
+        const auto device_comm = comm.create_device_comm(needs);
+        const auto in = comm.allocate(part, from);
+        const auto out = comm.allocate(part, to);
+        const test::device_array<std::uint32_t> wrong(threads);
+        std::uint32_t first = 0;
+        for (const message& what : {message{0, 0, 0}, {8, 3, 1}, {8191, 1, 7}}) {
+          launch(shift, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), part, what,
+                 first, 2u, wrong.get());
+          test::finish("shift");
+          device_comm.check();
+          require_none(wrong, std::to_string(what.bytes) + " bytes");
+          first += 2;
+        }
+        comm.barrier();
+      });
+    }
+  }
+}
+
 TEST_CASE("a strong signal has all earlier puts of its context to that peer before it, also where the queue is full") {
   for (const int ranks : {1, 2, 3}) {
     INFO(ranks << " ranks");
@@ -56,6 +85,55 @@ TEST_CASE("what a get brought is there after a flush of its peer, or by its coun
     INFO((by_counter ? "by counter" : "by flush"));
     test::on_ranks(3, [=](host::communicator& comm) { require_gets(comm, 777, by_counter); });
   }
+}
+
+namespace {
+
+/// Each thread gets a word and flushes for itself; in even rounds after all have posted, so that it may read what all
+/// have got. Whose wait ends by what another thread saw of the proxy is left to chance.
+__global__ void get_by_threads(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> in,
+                               sym_ptr<std::uint32_t> out, std::uint32_t rounds, std::uint32_t* wrong) {
+  gin::context mine{thread{}, comm, contexts, 0};
+  const int next = (comm.rank + 1) % comm.size;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    const std::uint32_t first = round * threads;
+    mine.get(next, out + static_cast<std::int64_t>(first + threadIdx.x), in + static_cast<std::int64_t>(threadIdx.x),
+             1);
+    if (round % 2 == 0) __syncthreads();
+    mine.flush();
+    const std::uint32_t begin = round % 2 == 0 ? 0 : threadIdx.x;
+    const std::uint32_t end = round % 2 == 0 ? threads : threadIdx.x + 1;
+    for (std::uint32_t i = begin; i < end; ++i)
+      wrong[threadIdx.x] += out.local()[first + i] != 1000u * static_cast<std::uint32_t>(next) + i ? 1u : 0u;
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what threads of a rank got is there after each thread's own flush") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    constexpr std::uint32_t rounds = 10;
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(threads * sizeof(std::uint32_t));
+    const auto out = comm.allocate(rounds * threads * sizeof(std::uint32_t));
+    std::vector<std::uint32_t> words;
+    for (std::uint32_t i = 0; i < threads; ++i) words.push_back(1000u * static_cast<std::uint32_t>(comm.rank()) + i);
+    check_cuda(cudaMemcpyAsync(in.data(), words.data(), threads * sizeof(std::uint32_t), cudaMemcpyDefault,
+                               cudaStreamPerThread),
+               "cudaMemcpyAsync");
+    test::finish("cudaMemcpyAsync");
+    comm.barrier();
+    const test::device_array<std::uint32_t> wrong(threads);
+    launch(get_by_threads, blocks_of(1), device_comm.get(), contexts, in.pointer<std::uint32_t>(),
+           out.pointer<std::uint32_t>(), rounds, wrong.get());
+    test::finish("get_by_threads");
+    device_comm.check();
+    require_none(wrong, "rank " + std::to_string(comm.rank()));
+    comm.barrier();
+  });
 }
 
 TEST_CASE("values carry their bytes and no more, and signals can be set, added to and reset") {

@@ -2,6 +2,7 @@
 // that belongs to another launch. Also built so that what the comparison stores and loads are accesses like all others.
 #include <devcomm/devcomm.cuh>
 
+#include "channel/fifo_kinds.hpp"
 #include "support/ranks.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -152,9 +153,9 @@ TEST_CASE("each field of a call's contract is compared, in a second call as in t
 namespace {
 
 /// Rank 0 sends `sent` as one kind of element, rank 1 receives `received` as another.
-template <class Sent, class Received>
-__global__ void move_packs(device_comm comm, channel::fifo_handle<channel::protocol::ll> fifos, slice sent,
-                           slice received, unsigned* moved) {
+template <channel::protocol Protocol, class Sent, class Received>
+__global__ void move_packs(device_comm comm, channel::fifo_handle<Protocol> fifos, slice sent, slice received,
+                           unsigned* moved) {
   const channel::endpoint none = channel::endpoint::none();
   const channel::endpoint other{1 - comm.lsa().rank, 0, 0};
   channel::session link{block{}, comm, fifos, comm.lsa().rank == 1 ? other : none, comm.lsa().rank == 0 ? other : none};
@@ -164,18 +165,19 @@ __global__ void move_packs(device_comm comm, channel::fifo_handle<channel::proto
 }
 
 /// What rank 1 is told.
-template <class Sent, class Received>
+template <channel::protocol Protocol, class Sent, class Received>
 std::string told_of(slice sent, slice received) {
   std::string text;
   test::on_ranks(2,
                  [&](host::communicator& comm) {
                    auto needs = comm.requirements();
-                   const auto fifos = needs.add(channel::ll_fifos{comm.lsa(), 1, 30, 2});
+                   const auto fifos = needs.add(channel::fifos<Protocol>{comm.lsa(), 1, 30, 2});
                    const auto device_comm = comm.create_device_comm(needs);
                    const test::device_array<unsigned> moved(1);
                    comm.barrier();
-                   launch(move_packs<Sent, Received>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread},
-                          device_comm.get(), fifos, sent, received, moved.get());
+                   launch(move_packs<Protocol, Sent, Received>,
+                          {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(), fifos, sent,
+                          received, moved.get());
                    test::finish("move_packs");
                    const auto failures = device_comm.failures();
                    if (comm.rank() == 1 && !failures.empty()) text = host::describe(failures.front());
@@ -193,10 +195,13 @@ TEST_CASE("each field of a FIFO's contract is compared") {
     CHECK(said.find("rank 0 called channel call of " + theirs + " elements where rank 1 called channel call of " +
                     mine) != std::string::npos);
   };
-  // Both count packs from the first of their slice.
-  CHECK(told_of<float, float>({1, 9}, {0, 8}).empty());
-  check(told_of<float, float>({1, 8}, {1, 9}), "packs 0 to 7 of 4-byte", "packs 0 to 8 of 4-byte");
-  check(told_of<float, double>({1, 9}, {1, 9}), "packs 0 to 8 of 4-byte", "packs 0 to 8 of 8-byte");
+  test::for_each_protocol([&](auto protocol) {
+    INFO(to_string(protocol()));
+    // Both count packs from the first of their slice.
+    CHECK(told_of<protocol(), float, float>({1, 9}, {0, 8}).empty());
+    check(told_of<protocol(), float, float>({1, 8}, {1, 9}), "packs 0 to 7 of 4-byte", "packs 0 to 8 of 4-byte");
+    check(told_of<protocol(), float, double>({1, 9}, {1, 9}), "packs 0 to 8 of 4-byte", "packs 0 to 8 of 8-byte");
+  });
 }
 
 #endif

@@ -1,11 +1,11 @@
 /// Barriers and collectives by multimem, on a simulated switch and in software, against references.
 #include <devcomm/devcomm.cuh>
 
+#include "every_form.cuh"
 #include "support/ranks.hpp"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_fp8.h>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -14,199 +14,57 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 using namespace devcomm;
+using namespace multimem_test;
 
 namespace {
 
-constexpr unsigned threads = 64;
-constexpr unsigned blocks = 2;
-constexpr std::size_t capacity = 1 << 18;  // bytes
-
-#if defined(DEVCOMM_SIMULATOR)
-// A simulated switch is nobody else's.
-const int on_a_switch = unsetenv("NCCL_NVLS_ENABLE") + unsetenv("DEVCOMM_NVLS_ENABLE");
-#else
-// GPUs whose NVLink switch others use as well are left without multicast.
-const int in_software_on_gpus = setenv("DEVCOMM_NVLS_ENABLE", "0", 1);
-#endif
-
-constexpr auto asked = multimem::policy::or_software;
-
-enum class form { one_shot, two_shot, reduce_scatter, all_gather, broadcast };
-constexpr form forms[] = {form::one_shot, form::two_shot, form::reduce_scatter, form::all_gather, form::broadcast};
-
-template <class T>
-struct vectors {
-  sym_ptr<T> input;
-  sym_ptr<T> output;
-  std::uint64_t count;
-  int root;
-};
-
-template <form Which, class T, class Operator, class Barrier>
-__device__ void call(Barrier& barrier, const vectors<T>& v) {
-  if constexpr (Which == form::one_shot) {
-    collective::all_reduce_one_shot_multimem<T>(barrier, v.input, v.count,
-                                                collective::to_memory<T>{v.output.local(), v.count}, Operator{});
-  } else if constexpr (Which == form::two_shot) {
-    collective::all_reduce_two_shot_multimem<T>(barrier, v.input, v.output, v.count, Operator{});
-  } else if constexpr (Which == form::reduce_scatter) {
-    collective::reduce_scatter_multimem<T>(barrier, v.input, v.output.local(), v.count, Operator{});
-  } else if constexpr (Which == form::all_gather) {
-    collective::all_gather_multimem<T>(barrier, v.input.local(), v.output, v.count);
+/// Calls of one block, which writes its input just before each and reads its output just after.
+template <form Which, class Barrier>
+__device__ void call_often(Barrier& barrier, const vectors<float>& v, unsigned* wrong) {
+  const team ranks = barrier.members();
+  const auto shard = collective::shard_of(v.count, ranks.size, ranks.rank);
+  const std::uint64_t length = collective::shard_length(v.count, ranks.size);
+  const std::uint64_t outputs = Which == form::reduce_scatter ? shard.size() : v.count;
+  for (int round = 1; round <= 3; ++round) {
+    for (std::uint64_t i = threadIdx.x; i < v.count; i += blockDim.x)
+      v.input.local()[i] = element<float>(ranks.rank, i, round);
+    call<Which, float, sum>(barrier, v);
+    for (std::uint64_t i = threadIdx.x; i < outputs; i += blockDim.x) {
+      float expected = 0;
+      if constexpr (Which == form::all_gather) {
+        expected = element<float>(static_cast<int>(i / length), i % length, round);
+      } else if constexpr (Which == form::broadcast) {
+        expected = element<float>(v.root, i, round);
+      } else {
+        const std::uint64_t at = Which == form::reduce_scatter ? shard.begin + i : i;
+        for (int rank = 0; rank < ranks.size; ++rank) expected += element<float>(rank, at, round);
+      }
+      if (v.output.local()[i] != expected) atomicAdd(wrong, 1u);
+    }
+  }
+}
+template <form Which>
+__global__ void run_often(device_comm comm, multimem::barrier_handle barriers, bool by_lsa, vectors<float> v,
+                          unsigned* wrong) {
+  if (by_lsa) {
+    lsa::barrier_session barrier{block{}, comm, 0};
+    call_often<Which>(barrier, v, wrong);
   } else {
-    collective::broadcast_multimem<T>(barrier, v.root, v.input.local(), v.output, v.count);
+    multimem::barrier_session barrier{block{}, comm, barriers, 0};
+    call_often<Which>(barrier, v, wrong);
   }
 }
 
-/// Whether collectives of `T` are tried by a barrier of LSA, too. What such a barrier adds is the same for all types,
-/// and nvcc takes ten seconds for each.
-#if defined(DEVCOMM_SIMULATOR)
-template <class T>
-constexpr bool also_by_lsa = true;
-#else
-template <class T>
-constexpr bool also_by_lsa = std::is_same_v<T, float>;
-#endif
-
-/// By a barrier of multimem, or one of LSA. A kernel for each form: ptxas takes more than twice as long for one that is
-/// twice as long.
-template <form Which, class T, class Operator>
-__global__ void run(device_comm comm, multimem::barrier_handle barriers, bool by_lsa, vectors<T> v) {
-  if constexpr (also_by_lsa<T>) {
-    if (by_lsa) {
-      lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-      call<Which, T, Operator>(barrier, v);
-      return;
-    }
-  }
+/// How often each pack of a result was consumed.
+__global__ void count_consumed(device_comm comm, multimem::barrier_handle barriers, sym_ptr<float> input,
+                               std::uint64_t count, unsigned* consumed) {
   multimem::barrier_session barrier{block{}, comm, barriers, blockIdx.x};
-  call<Which, T, Operator>(barrier, v);
-}
-
-template <class T>
-using kernel_of = void (*)(device_comm, multimem::barrier_handle, bool, vectors<T>);
-
-template <class T, class Operator>
-kernel_of<T> kernel_for(form which) {
-  switch (which) {
-    case form::one_shot: return run<form::one_shot, T, Operator>;
-    case form::two_shot: return run<form::two_shot, T, Operator>;
-    case form::reduce_scatter: return run<form::reduce_scatter, T, Operator>;
-    case form::all_gather: return run<form::all_gather, T, Operator>;
-    case form::broadcast: break;
-  }
-  return run<form::broadcast, T, Operator>;
-}
-
-/// Small whole numbers: sums have one result in any order.
-template <class T>
-T element(int rank, std::uint64_t i, int round) {
-  return static_cast<T>(
-      static_cast<float>((static_cast<std::uint64_t>(rank) * 3 + i * 5 + static_cast<std::uint64_t>(round)) % 4));
-}
-
-/// The operators as the host has them: those of the library are for kernels.
-template <class Operator, class A>
-A combine(A a, A b) {
-  if constexpr (std::is_same_v<Operator, sum>) {
-    return a + b;
-  } else if constexpr (std::is_same_v<Operator, minimum>) {
-    return b < a ? b : a;
-  } else if constexpr (std::is_same_v<Operator, maximum>) {
-    return a < b ? b : a;
-  } else {
-    static_assert(std::is_same_v<Operator, bitwise_xor>);
-    return a ^ b;
-  }
-}
-template <class T, class Operator>
-T reduced(int ranks, std::uint64_t i, int round) {
-  auto total = static_cast<accumulator_t<T>>(element<T>(0, i, round));
-  for (int r = 1; r < ranks; ++r)
-    total = combine<Operator>(total, static_cast<accumulator_t<T>>(element<T>(r, i, round)));
-  return static_cast<T>(total);
-}
-
-void copy(void* to, const void* from) {
-  check_cuda(cudaMemcpyAsync(to, from, capacity, cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");
-  test::finish("cudaMemcpyAsync");
-}
-
-template <class T, class Operator>
-void check_type(host::communicator& comm) {
-  const host::symmetric_memory input = comm.allocate(capacity, "input", asked);
-  const host::symmetric_memory output = comm.allocate(capacity, "output", asked);
-  requirements needs = comm.requirements().lsa_barriers(blocks);
-  const auto barriers = needs.add(multimem::barriers{blocks, asked});
-  const auto device = comm.create_device_comm(needs);
-  int round = 0;
-  for (const form which : forms) {
-    std::vector<std::uint64_t> counts{0, 1, 37, 16384 / sizeof(T) + 5};
-    // Blocks come back for more than one turn of `InFlight` packs a thread.
-    if (std::is_same_v<T, float> && comm.size() <= 3)
-      counts.push_back(std::uint64_t{12288} * static_cast<std::uint64_t>(comm.size()) + 5);
-    for (const std::uint64_t count : counts) {
-      ++round;
-      // Elements off 16 bytes: none, both by as many, one.
-      const std::uint64_t skew_in = which == form::one_shot ? 0 : static_cast<std::uint64_t>(round) % 3;
-      const std::uint64_t skew_out = round % 4 == 3 ? 1 : skew_in;
-      const int root = round % comm.size();
-      const auto shard = collective::shard_of(count, comm.size(), comm.rank());
-      std::vector<unsigned char> in(capacity, 0x3c);
-      std::vector<unsigned char> out(capacity, 0x5a);
-      const std::uint64_t given = which == form::all_gather ? shard.size() : count;
-      for (std::uint64_t i = 0; i < given; ++i) {
-        const T value = element<T>(comm.rank(), i, round);
-        std::memcpy(&in[(16 / sizeof(T) + skew_in + i) * sizeof(T)], static_cast<const void*>(&value), sizeof value);
-      }
-      copy(input.data(), in.data());
-      copy(output.data(), out.data());
-      comm.barrier();
-      const vectors<T> v{
-          {input.window(), 16 + skew_in * sizeof(T)}, {output.window(), 16 + skew_out * sizeof(T)}, count, root};
-      launch(kernel_for<T, Operator>(which), {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
-             device.get(), barriers, round % 2 == 0, v);
-      test::finish("a multimem collective");
-      device.check();
-      comm.barrier();
-      std::vector<unsigned char> got(capacity);
-      copy(got.data(), output.data());
-      const auto put = [&](std::uint64_t i, T value) {
-        std::memcpy(&out[(16 / sizeof(T) + skew_out + i) * sizeof(T)], static_cast<const void*>(&value), sizeof value);
-      };
-      for (std::uint64_t i = 0; i < count; ++i) {
-        switch (which) {
-          case form::one_shot:
-          case form::two_shot: put(i, reduced<T, Operator>(comm.size(), i, round)); break;
-          case form::reduce_scatter:
-            if (i >= shard.begin && i < shard.end) put(i - shard.begin, reduced<T, Operator>(comm.size(), i, round));
-            break;
-          case form::all_gather: {
-            const std::uint64_t length = collective::shard_length(count, comm.size());
-            put(i, element<T>(static_cast<int>(i / length), i % length, round));
-            break;
-          }
-          case form::broadcast: put(i, element<T>(root, i, round)); break;
-        }
-      }
-      test::require(got == out, [&] {
-        const auto at = std::mismatch(got.begin(), got.end(), out.begin()).first - got.begin();
-        return "form " + std::to_string(static_cast<int>(which)) + ", " + std::to_string(count) + " elements of " +
-               std::to_string(sizeof(T)) + " bytes, rank " + std::to_string(comm.rank()) + " of " +
-               std::to_string(comm.size()) +
-               (comm.properties().multicast.available ? ", by the switch" : ", in software") + ": byte " +
-               std::to_string(at) + " of the output is wrong";
-      });
-      comm.barrier();
-    }
-  }
+  collective::all_reduce_one_shot_multimem<float>(
+      barrier, input, count, [=](std::uint64_t i, const pack<float>&) { atomicAdd(consumed + i, 1u); }, sum{});
 }
 
 /// Each rank writes its number, and after the barrier reads its neighbour's; many rounds in one session.
@@ -220,6 +78,19 @@ __global__ void go_round(device_comm comm, multimem::barrier_handle barriers, sy
     if (words.lsa(next)[threadIdx.x] != static_cast<unsigned>(round)) wrong[threadIdx.x] += 1;
     barrier.sync();
   }
+}
+
+/// As if `epoch` barriers had passed.
+void set_epoch(const device_comm& comm, multimem::barrier_handle barriers, std::uint64_t epoch) {
+  const multimem::barrier_layout layout{barriers.count, barriers.members};
+  const auto set = [&](std::uint64_t place, auto value) {
+    copy(comm.resources.local + barriers.offset + place, &value, sizeof value);
+  };
+  set(layout.epoch(0), epoch << 1);
+  set(layout.arrivals(0, 0), static_cast<std::uint32_t>(epoch / 2 * barriers.members));
+  set(layout.arrivals(0, 1), static_cast<std::uint32_t>((epoch + 1) / 2 * barriers.members));
+  for (std::uint32_t member = 0; member < barriers.members; ++member)
+    set(layout.flag(0, member), static_cast<std::uint32_t>(epoch));
 }
 
 __global__ void wait_for_others(device_comm comm, multimem::barrier_handle barriers, bool come, unsigned* outcomes) {
@@ -282,24 +153,116 @@ __global__ void all_reduce_rms_norm(device_comm comm, multimem::barrier_handle b
   barrier.sync();
 }
 
+/// Rounds of a barrier, launch after launch, as if `epoch` of them had passed.
+void check_rounds_from(host::communicator& comm, std::uint64_t epoch) {
+  requirements needs = comm.requirements();
+  const auto barriers = needs.add(multimem::barriers{1, asked});
+  const auto device = comm.create_device_comm(needs);
+  const host::symmetric_memory words = comm.allocate(4096, "words");
+  set_epoch(device.get(), barriers, epoch);
+  test::device_array<unsigned> wrong(threads);
+  comm.barrier();
+  for (int launches = 0; launches < 2; ++launches) {
+    launch(go_round, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device.get(), barriers,
+           sym_ptr<unsigned>{words.window(), 0}, 4, wrong.get());
+  }
+  test::finish("rounds of a barrier");
+  device.check();
+  for (const unsigned count : wrong.read()) test::require(count == 0, "a barrier let a rank pass too early");
+  comm.barrier();
+}
+
 }  // namespace
 
-TEST_CASE("multimem collectives are right for every type, number of ranks, count and alignment") {
+TEST_CASE("multimem collectives are right for every number of ranks, count and alignment") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     DYNAMIC_SECTION(ranks << " ranks") {
       test::on_ranks(ranks, [](host::communicator& comm) {
-        check_type<float, sum>(comm);
-        check_type<__half, sum>(comm);
+        std::vector<std::uint64_t> counts{0, 1, 37, 4101};
+        // Blocks come back for more than one turn of `InFlight` packs a thread.
+        if (comm.size() <= 3) counts.push_back(std::uint64_t{12288} * static_cast<std::uint64_t>(comm.size()) + 5);
+        check_type<float, sum>(comm, counts);
+        check_type<__half, sum>(comm, {0, 1, 37, 8197});
+#if !defined(DEVCOMM_SIMULATOR)  // there types_test.cu has all of them
         if (comm.size() > 3) return;
-        check_type<__nv_bfloat16, maximum>(comm);
-        check_type<double, sum>(comm);
-        check_type<std::int32_t, minimum>(comm);
-        check_type<std::uint64_t, bitwise_xor>(comm);
-#if defined(DEVCOMM_SIMULATOR)  // switches of sm_90 do not reduce them
-        check_type<__nv_fp8_e5m2, maximum>(comm);
+        check_type<__nv_bfloat16, maximum>(comm, {0, 1, 37, 8197});
+        check_type<double, sum>(comm, {0, 1, 37, 2053});
+        check_type<std::int32_t, minimum>(comm, {0, 1, 37, 4101});
+        check_type<std::uint64_t, bitwise_xor>(comm, {0, 1, 37, 2053});
 #endif
       });
     }
+  }
+}
+
+TEST_CASE("a multimem collective orders what its group writes before and reads after, call after call") {
+  constexpr void (*kernels[])(device_comm, multimem::barrier_handle, bool, vectors<float>, unsigned*) = {
+      run_often<form::one_shot>, run_often<form::two_shot>, run_often<form::reduce_scatter>,
+      run_often<form::all_gather>, run_often<form::broadcast>};
+  test::on_ranks(test::ranks_that_meet(3), [&](host::communicator& comm) {
+    const host::symmetric_memory input = comm.allocate(capacity, "input", asked);
+    const host::symmetric_memory output = comm.allocate(capacity, "output", asked);
+    requirements needs = comm.requirements().lsa_barriers(1);
+    const auto barriers = needs.add(multimem::barriers{1, asked});
+    const auto device = comm.create_device_comm(needs);
+    const test::device_array<unsigned> wrong(1);
+    comm.barrier();
+    for (const bool by_lsa : {true, false}) {
+      for (const auto kernel : kernels) {
+        const vectors<float> v{{input.window(), 16}, {output.window(), 32}, 1021, comm.size() - 1};
+        launch(kernel, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device.get(), barriers, by_lsa, v,
+               wrong.get());
+      }
+    }
+    test::finish("multimem collectives");
+    device.check();
+    test::require(wrong.read().front() == 0,
+                  std::to_string(wrong.read().front()) + " elements wrong on rank " + std::to_string(comm.rank()));
+    comm.barrier();
+  });
+}
+
+TEST_CASE("a one-shot multimem all-reduce consumes each pack once, and none past the last") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    const host::symmetric_memory input = comm.allocate(capacity, "input", asked);
+    requirements needs = comm.requirements();
+    const auto barriers = needs.add(multimem::barriers{blocks, asked});
+    const auto device = comm.create_device_comm(needs);
+    comm.barrier();
+    // Of a block: fewer packs than threads, some in a last turn, and whole turns of 8.
+    for (const std::uint64_t packs : {1u, 100u, 900u, 1000u, 1023u, 1024u, 1500u, 2048u, 2500u}) {
+      for (const std::uint64_t missing : {0u, 3u}) {
+        const std::uint64_t room = packs + 64;
+        const test::device_array<unsigned> consumed(room);
+        launch(count_consumed, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device.get(),
+               barriers, sym_ptr<float>{input.window(), 0}, packs * pack<float>::size - missing, consumed.get());
+        test::finish("count_consumed");
+        device.check();
+        std::vector<unsigned> once(room);
+        std::fill_n(once.begin(), packs, 1u);
+        test::require(consumed.read() == once, "not every pack of " + std::to_string(packs) + " is consumed once");
+      }
+    }
+    comm.barrier();
+  });
+}
+
+TEST_CASE("multimem collectives take registered memory that members have at different places modulo 16 bytes") {
+  for (const int ranks : {1, 2, 3}) {
+    test::on_ranks(test::ranks_that_meet(ranks), [](host::communicator& comm) {
+      constexpr std::size_t bytes = 8192;
+      const test::device_array<unsigned char> input(bytes + 16);
+      const test::device_array<unsigned char> output(bytes + 16);
+      const std::size_t shift = comm.rank() == comm.size() - 1 ? 4 : 0;
+      {
+        const auto from = comm.register_memory(input.get() + shift, bytes, "input");
+        const auto to = comm.register_memory(output.get() + 4 - shift, bytes, "output");
+        check_forms<float, sum>(comm, from.window(), to.window(), {0, 1, 37, 1029});
+        check_forms<__half, sum>(comm, from.window(), to.window(), {0, 1, 37, 2053});
+        comm.barrier();
+      }
+      comm.barrier();
+    });
   }
 }
 
@@ -352,6 +315,19 @@ TEST_CASE("a multimem barrier orders data across ranks, round after round and la
       for (const unsigned count : wrong.read()) test::require(count == 0, "a barrier let a rank pass too early");
       comm.barrier();
     });
+  }
+}
+
+TEST_CASE("counters and flags of multimem barriers wrap around") {
+  constexpr std::uint64_t past_32_bits = std::uint64_t{1} << 32;
+  // Counters grow by the number of ranks every other epoch: those of 2 ranks come to 0, those of 3 step over it. Flags
+  // are epochs. Of both the whole range and half of it, where differences change their sign.
+  for (const std::uint64_t ranks : {2u, 3u}) {
+    for (const std::uint64_t epoch :
+         {2 * past_32_bits / ranks - 4, past_32_bits / ranks - 5, past_32_bits - 4, past_32_bits / 2 - 5}) {
+      test::on_ranks(test::ranks_that_meet(static_cast<int>(ranks)),
+                     [epoch](host::communicator& comm) { check_rounds_from(comm, epoch); });
+    }
   }
 }
 

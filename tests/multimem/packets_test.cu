@@ -3,6 +3,10 @@
 
 #include "support/ranks.hpp"
 
+#if defined(DEVCOMM_SIMULATOR)
+#  include <devcomm/simulator/simulator.hpp>
+#endif
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -102,12 +106,57 @@ void check(host::communicator& comm) {
 
 }  // namespace
 
+#if defined(DEVCOMM_SIMULATOR)
+namespace {
+
+/// Packets between the first two ranks.
+class session_of_two : public ll {
+ public:
+  __device__ session_of_two(block group, const device_comm& comm, lsa::ll_handle mailboxes, std::uint32_t index)
+      : ll(group, comm, team{comm.lsa_rank(), 2, 0, 1}, mailboxes, index) {}
+};
+
+template <class Session>
+__global__ void begin_by_multimem(device_comm comm, lsa::ll_handle mailboxes) {
+  if (comm.lsa_rank() > 1) return;
+  multimem::packet_session<Session> session{block{}, comm, mailboxes, 0};
+  session.begin_round();
+}
+
+/// What the simulator says of a session over `members` of three ranks, on rank 0.
+template <class Session>
+std::string failure_of_session(int members) {
+  std::string said;
+  test::on_ranks(3, [&](host::communicator& comm) {
+    requirements needs = comm.requirements();
+    needs.with(multimem::resources{multimem::policy::or_software});
+    const auto mailboxes = needs.add(lsa::mailboxes_for<ll>(team{comm.rank(), members, 0, 1}, 1, 1));
+    const auto device = comm.create_device_comm(needs);
+    if (comm.rank() == 0) {
+      simulator::clear_failure();
+      launch(begin_by_multimem<Session>, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device.get(),
+             mailboxes);
+      if (cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess) said = simulator::last_failure();
+    }
+    comm.barrier();
+  });
+  simulator::clear_failure();
+  return said;
+}
+
+}  // namespace
+
+TEST_CASE("a packet session by multimem is one of the whole LSA team") {
+  CHECK(failure_of_session<ll>(3).empty());
+  CHECK(failure_of_session<session_of_two>(2).find("reach the whole LSA team") != std::string::npos);
+}
+#endif
+
 TEST_CASE("all-reduces over packets by multimem are right for every number of ranks, count and protocol") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     test::on_ranks(ranks, [](host::communicator& comm) {
       check<ll, float>(comm);
       check<lamport, float>(comm);
-      if (comm.size() > 3) return;
       check<ll, std::int32_t>(comm);
       check<ll, double>(comm);
       check<lamport, __half>(comm);

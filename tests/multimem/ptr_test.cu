@@ -99,9 +99,44 @@ void check_form(memory& shared) {
   }
 }
 
+/// Every operation and width that multimem has of an integer, and of a float of less than 4 bytes.
+template <class T>
+void check_integer(memory& shared) {
+  check_form<T, sum, sizeof(T)>(shared);
+  check_form<T, minimum, sizeof(T)>(shared);
+  check_form<T, maximum, sizeof(T)>(shared);
+  check_form<T, bitwise_and, sizeof(T)>(shared);
+  check_form<T, bitwise_or, sizeof(T)>(shared);
+  check_form<T, bitwise_xor, sizeof(T)>(shared);
+}
+template <class T, class Operator>
+void check_widths(memory& shared) {
+  check_form<T, Operator, 4>(shared);
+  check_form<T, Operator, 8>(shared);
+  check_form<T, Operator, 16, multimem::hardware>(shared);
+}
+template <class T>
+void check_small_float(memory& shared) {
+  check_widths<T, sum>(shared);
+  check_widths<T, minimum>(shared);
+  check_widths<T, maximum>(shared);
+}
+
 /// Each rank has one number; thread 0 of rank 0 adds them.
 __global__ void add_all(window place, float* out) {
   if (place.lsa_rank == 0) *out = place.multimem<float>().load_reduce<sum, 4>();
+}
+
+/// Every thread of every rank adds to the same word, and to one of the two elements that share another.
+__global__ void add_at_once(window place, int times) {
+  const multimem::ptr<std::uint32_t, multimem::software> word(place);
+  const multimem::ptr<__half, multimem::software> halves(place, 64);
+  multimem::value<__half, 4> ones{};
+  ones[threadIdx.x % 2] = __float2half(1.0f);
+  for (int i = 0; i < times; ++i) {
+    word.reduce<sum>(1u);
+    halves.template reduce<sum>(ones);
+  }
 }
 
 /// Rank 0 stores to all; the others look at two members until one has it, and note whether only one has.
@@ -139,6 +174,18 @@ __global__ void watch_an_element(window place, unsigned* torn) {
   if (seen != all) torn[place.lsa_rank] = 1;
 }
 
+/// Widths that `Operator` has of `T`: bits 0 to 2 for 4, 8 and 16 bytes.
+template <class Operator, class T>
+constexpr unsigned widths = (detail::has_load_reduce<Operator, T, 4> ? 1u : 0u) |
+                            (detail::has_load_reduce<Operator, T, 8> ? 2u : 0u) |
+                            (detail::has_load_reduce<Operator, T, 16> ? 4u : 0u);
+/// Of the sum, minimum, maximum, the bitwise operators, and one that PTX lacks.
+using form_row = std::array<unsigned, 7>;
+template <class T>
+constexpr form_row forms_of = {widths<sum, T>,         widths<minimum, T>,    widths<maximum, T>,
+                               widths<bitwise_and, T>, widths<bitwise_or, T>, widths<bitwise_xor, T>,
+                               widths<average, T>};
+
 enum class mistake { none, misaligned, other_memory, past_the_end, no_record, no_address };
 
 template <class Mode>
@@ -154,6 +201,9 @@ __global__ void make_mistake(window place, mistake which) {
   const std::uint64_t offset = which == mistake::misaligned ? 8 : which == mistake::past_the_end ? place.bytes : 0;
   multimem::ptr<float, Mode>(changed, offset).store(pack<float>{});
 }
+
+__global__ void store_one_float(window place) { multimem::ptr<float>(place).store(1.0f); }
+__global__ void store_four_floats(window place) { multimem::ptr<float>(place).store(pack<float>{}); }
 
 template <class Mode = multimem::automatic>
 std::string failure_of(mistake which, how kind = how::multicast) {
@@ -176,24 +226,35 @@ TEST_CASE("multimem reduces and stores every type, operation and width as softwa
     check_form<float, sum, 8, multimem::hardware>(shared);
     check_form<float, sum, 16>(shared);
     check_form<double, sum, 8>(shared);
-    check_form<std::uint32_t, sum, 4>(shared);
-    check_form<std::int32_t, minimum, 4>(shared);
-    check_form<std::int32_t, maximum, 4>(shared);
-    check_form<std::uint32_t, bitwise_and, 4>(shared);
-    check_form<std::int32_t, bitwise_xor, 4>(shared);
-    check_form<std::uint64_t, maximum, 8>(shared);
-    check_form<std::uint64_t, bitwise_or, 8>(shared);
-    check_form<std::int64_t, sum, 8>(shared);
-    check_form<std::int64_t, minimum, 8>(shared);
-    check_form<__half, sum, 4>(shared);
-    check_form<__half, minimum, 8>(shared);
-    check_form<__half, sum, 16, multimem::hardware>(shared);
-    check_form<__nv_bfloat16, maximum, 4>(shared);
-    check_form<__nv_bfloat16, sum, 16>(shared);
-    check_form<__nv_fp8_e4m3, minimum, 4>(shared);
-    check_form<__nv_fp8_e4m3, sum, 16>(shared);
-    check_form<__nv_fp8_e5m2, maximum, 8>(shared);
+    check_integer<std::uint32_t>(shared);
+    check_integer<std::int32_t>(shared);
+    check_integer<std::uint64_t>(shared);
+    check_integer<std::int64_t>(shared);
+    check_small_float<__half>(shared);
+    check_small_float<__nv_bfloat16>(shared);
+    check_small_float<__nv_fp8_e4m3>(shared);
+    check_small_float<__nv_fp8_e5m2>(shared);
   }
+}
+
+TEST_CASE("multimem has the types, operations and widths of PTX, and no other") {
+  constexpr form_row only_sums{7, 0, 0, 0, 0, 0, 0};
+  constexpr form_row small_floats{7, 7, 7, 0, 0, 0, 0};
+  constexpr form_row one_of_4_bytes{1, 1, 1, 1, 1, 1, 0};
+  constexpr form_row one_of_8_bytes{2, 2, 2, 2, 2, 2, 0};
+  constexpr form_row nothing{};
+  CHECK(forms_of<float> == only_sums);
+  CHECK(forms_of<double> == form_row{2, 0, 0, 0, 0, 0, 0});
+  CHECK(forms_of<__half> == small_floats);
+  CHECK(forms_of<__nv_bfloat16> == small_floats);
+  CHECK(forms_of<__nv_fp8_e4m3> == small_floats);
+  CHECK(forms_of<__nv_fp8_e5m2> == small_floats);
+  CHECK(forms_of<std::uint32_t> == one_of_4_bytes);
+  CHECK(forms_of<std::int32_t> == one_of_4_bytes);
+  CHECK(forms_of<std::uint64_t> == one_of_8_bytes);
+  CHECK(forms_of<std::int64_t> == one_of_8_bytes);
+  CHECK(forms_of<std::int8_t> == nothing);
+  CHECK(forms_of<std::uint16_t> == nothing);
 }
 
 TEST_CASE("a window without a multicast address is reduced in software") {
@@ -201,6 +262,21 @@ TEST_CASE("a window without a multicast address is reduced in software") {
   check_form<float, sum, 16>(shared);
   check_form<__half, sum, 8>(shared);
   check_form<std::int64_t, minimum, 8>(shared);
+}
+
+TEST_CASE("reductions of many threads and ranks in software are all counted") {
+  constexpr int ranks = 3;
+  constexpr unsigned threads = 16;
+  constexpr int times = 5;
+  memory shared(ranks, 4096, how::software);
+  REQUIRE(multimem_test::run_all(shared, add_at_once, threads, times) == cudaSuccess);
+  constexpr unsigned all = unsigned{ranks} * threads * unsigned{times};
+  for (int rank = 0; rank < ranks; ++rank) {
+    INFO("rank " << rank);
+    CHECK(shared.get<std::uint32_t>(rank, 0) == all);
+    for (const __half& count : shared.get<std::array<__half, 2>>(rank, 64))
+      CHECK(static_cast<float>(count) == static_cast<float>(all / 2));
+  }
 }
 
 TEST_CASE("the simulated switch adds in an order of the seed, and in that of the ranks where asked") {
@@ -273,6 +349,28 @@ TEST_CASE("wrong multimem accesses are named in the caller's terms") {
   CHECK(contains(failure_of(mistake::other_memory), "no multicast address"));
   CHECK(failure_of(mistake::none).empty());
   CHECK(failure_of<multimem::software>(mistake::no_record).empty());
+}
+
+TEST_CASE("an access to registered memory that a member has at no multiple of its size is misuse") {
+  memory shared(2, 4096, how::software);
+  check_cuda(cudaSetDevice(0), "cudaSetDevice");
+  for (const int off : {0, 4}) {  // of member 1
+    const test::device_array<char*> table(std::vector<char*>{shared.at(0), shared.at(1) + off});
+    const auto failure = [&](auto kernel) {
+      sim::clear_failure();
+      check_cuda(cudaSetDevice(0), "cudaSetDevice");
+      launch(kernel, {.grid = 1, .block = 1, .stream = cudaStreamPerThread},
+             window{nullptr, table.get(), shared.at(0), 0, 4080, 0, 2, 0, 78, nullptr});
+      const std::string text = cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess ? "" : sim::last_failure();
+      sim::clear_failure();
+      return text;
+    };
+    CHECK(failure(store_one_float).empty());
+    const std::string text = failure(store_four_floats);
+    CHECK(contains(text, "register it at a multiple of 16 bytes") == (off != 0));
+    CHECK(text.empty() == (off == 0));
+    if (off != 0) cudaDeviceReset();
+  }
 }
 
 TEST_CASE("a member without memory behind a multicast address is reported") {
@@ -351,10 +449,51 @@ __global__ void read_by_both(window place, between what, unsigned* out) {
   *out = multimem::ptr<unsigned>(place).load_reduce<sum>();
 }
 
-__global__ void meet_by_flag(window place, bool ordered, unsigned* out) {
+enum class first_access { write, store_to_all, read };
+enum class fence_by { nobody, first, second, other, other_between_two_barriers };
+
+/// Thread 0 of rank 0 accesses a word by one address, and thread 1, after a barrier of the block, by the other.
+__global__ void share_by_both(window place, first_access how, fence_by fence, unsigned* out) {
+  if (place.lsa_rank != 0) return;
+  auto* const own = reinterpret_cast<unsigned*>(place.local);
+  const multimem::ptr<unsigned> all(place);
+  if (threadIdx.x == 0) {
+    if (how == first_access::write) *own = 7;
+    if (how == first_access::store_to_all) all.store(7u);
+    if (how == first_access::read) *out = *own;
+    if (fence == fence_by::first) multimem::fence_alias();
+  }
+  if (threadIdx.x == 2 && fence == fence_by::other) multimem::fence_alias();
+  __syncthreads();
+  if (fence == fence_by::other_between_two_barriers) {
+    if (threadIdx.x == 2) multimem::fence_alias();
+    __syncthreads();
+  }
+  if (threadIdx.x == 1) {
+    if (fence == fence_by::second) multimem::fence_alias();
+    if (how == first_access::write) *out = all.load_reduce<sum>();
+    if (how == first_access::store_to_all) *out = *own;
+    if (how == first_access::read) all.store(8u);
+  }
+}
+
+__global__ void add_and_overwrite(window place, unsigned* out) {
+  out[place.lsa_rank] = multimem::ptr<unsigned>(place).load_reduce<sum>();
+  *reinterpret_cast<unsigned*>(place.local) = 7;
+}
+
+__global__ void store_to_all(window place) {
+  if (place.lsa_rank == 0) multimem::ptr<unsigned>(place).store(5u);
+}
+__global__ void read_own(window place, unsigned* out) {
+  if (place.lsa_rank == 0) *out = *reinterpret_cast<const unsigned*>(place.local);
+}
+
+__global__ void meet_by_flag(window place, bool ordered, fence_by fence, unsigned* out) {
   auto* const flag = reinterpret_cast<unsigned*>(place.lsa_pointer(1, 128));
   if (place.lsa_rank == 0) {
     multimem::ptr<unsigned>(place).store(5u);
+    if (fence == fence_by::first) multimem::fence_alias();
     if (ordered) {
       detail::arch::store<memory_order::release, scope::system>(flag, 1u);
     } else {
@@ -364,7 +503,15 @@ __global__ void meet_by_flag(window place, bool ordered, unsigned* out) {
   }
   while (detail::arch::load<memory_order::acquire, scope::system>(flag) == 0) {
   }
+  if (fence == fence_by::second) multimem::fence_alias();
   *out = *reinterpret_cast<const unsigned*>(place.local);
+}
+
+std::string report_of_races(cudaError_t ended) {
+  REQUIRE(ended == cudaSuccess);
+  const std::string text = sim::race_reports() == 0 ? "" : sim::last_race();
+  sim::clear_races();
+  return text;
 }
 
 }  // namespace
@@ -374,15 +521,8 @@ TEST_CASE("the race detector sees each member's access, and aliases without a fe
   memory shared(2, 4096);
   check_cuda(cudaSetDevice(0), "cudaSetDevice");
   test::device_array<unsigned> out(1);
-  const auto report_of = [&](auto&& run) {
-    sim::clear_races();
-    REQUIRE(run() == cudaSuccess);
-    const std::string text = sim::race_reports() == 0 ? "" : sim::last_race();
-    sim::clear_races();
-    return text;
-  };
   const auto alias = [&](between what) {
-    return report_of([&] { return multimem_test::run_all(shared, read_by_both, 1, what, out.get()); });
+    return report_of_races(multimem_test::run_all(shared, read_by_both, 1, what, out.get()));
   };
   const std::string text = alias(between::nothing);
   CHECK(contains(text, "missing fence between two addresses of one memory"));
@@ -390,14 +530,58 @@ TEST_CASE("the race detector sees each member's access, and aliases without a fe
   CHECK(contains(text, "window 'tensor' of rank 0"));
   CHECK(contains(text, "call multimem::fence_alias() between the two"));
   CHECK(alias(between::fence).empty());
-  CHECK(alias(between::sync).empty());
-  const auto flag = [&](bool ordered) {
+  CHECK(contains(alias(between::sync), "missing fence between two addresses of one memory"));
+  const auto flag = [&](bool ordered, fence_by fence) {
     const unsigned zero[64] = {};
     for (int r = 0; r < 2; ++r) shared.write(r, 0, zero, sizeof zero);
-    return report_of([&] { return multimem_test::run_all(shared, meet_by_flag, 1, ordered, out.get()); });
+    return report_of_races(multimem_test::run_all(shared, meet_by_flag, 1, ordered, fence, out.get()));
   };
-  CHECK(flag(true).empty());
-  const std::string race = flag(false);
+  CHECK(flag(true, fence_by::first).empty());
+  CHECK(flag(true, fence_by::second).empty());
+  CHECK(contains(flag(true, fence_by::nobody), "missing fence between two addresses of one memory"));
+  const std::string race = flag(false, fence_by::first);
   CHECK(contains(race, "write of 4 bytes by a multicast address by device 0"));
   CHECK(contains(race, "call multimem::fence_alias() in one of the threads"));
+}
+
+TEST_CASE("two threads that use two addresses of one memory, with a barrier but no fence between them, are reported") {
+  if (!sim::detects_races()) return;
+  memory shared(2, 4096);
+  check_cuda(cudaSetDevice(0), "cudaSetDevice");
+  test::device_array<unsigned> out(1);
+  for (const first_access how : {first_access::write, first_access::store_to_all, first_access::read}) {
+    const auto shared_by = [&](fence_by fence) {
+      return report_of_races(multimem_test::run_all(shared, share_by_both, 3, how, fence, out.get()));
+    };
+    INFO("first access " << static_cast<int>(how));
+    const std::string text = shared_by(fence_by::nobody);
+    CHECK(contains(text, "missing fence between two addresses of one memory"));
+    CHECK(contains(text, "by a multicast address"));
+    CHECK(contains(text, "thread 1, kernel"));
+    CHECK(contains(text, "thread 0, kernel"));
+    CHECK(shared_by(fence_by::first).empty());
+    CHECK(shared_by(fence_by::second).empty());
+    CHECK(contains(shared_by(fence_by::other), "missing fence between two addresses of one memory"));
+    CHECK(shared_by(fence_by::other_between_two_barriers).empty());
+  }
+}
+
+TEST_CASE("a missing alias fence hides no data race at the same places") {
+  if (!sim::detects_races()) return;
+  memory shared(2, 4096);
+  check_cuda(cudaSetDevice(0), "cudaSetDevice");
+  test::device_array<unsigned> out(2);
+  REQUIRE(multimem_test::run_all(shared, add_and_overwrite, 1, out.get()) == cudaSuccess);
+  CHECK(sim::race_reports() == 2);
+  sim::clear_races();
+}
+
+TEST_CASE("the end of a launch stands for a fence between two addresses of one memory") {
+  if (!sim::detects_races()) return;
+  memory shared(2, 4096);
+  check_cuda(cudaSetDevice(0), "cudaSetDevice");
+  test::device_array<unsigned> out(1);
+  CHECK(report_of_races(multimem_test::run_all(shared, store_to_all, 1)).empty());
+  CHECK(report_of_races(multimem_test::run_all(shared, read_own, 1, out.get())).empty());
+  CHECK(report_of_races(multimem_test::run_all(shared, store_to_all, 1)).empty());
 }

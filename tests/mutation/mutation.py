@@ -7,7 +7,7 @@ mutation.py plant INCLUDE OUT
     name of a mutant whose text is not in its header, or more than once.
 
 mutation.py check [ROOT]
-    Whether each mutant's text is in its header of the tree ROOT.
+    Whether each mutant's text is in its header of the tree ROOT, and docs/mutation.md is of these mutants.
 
 mutation.py run BUILD [--all | --seed N | --only MUTANT...] [--jobs N]
     Builds the programs that are needed in the build folder BUILD, of preset simulator-race, and runs mutants against them:
@@ -15,7 +15,8 @@ mutation.py run BUILD [--all | --seed N | --only MUTANT...] [--jobs N]
     mutants.txt does not say why, or if one of which it says so is killed.
 
 mutation.py page BUILD FILE
-    Writes docs/mutation.md from what became of each mutant when it ran last in that build folder.
+    Writes docs/mutation.md from what became of each mutant when it ran last in that build folder. What FILE says of a
+    mutant that did not run there stays, as long as it fits the mutant's lines.
 
 mutation.py list
     Names, kinds and tests of all mutants.
@@ -412,6 +413,10 @@ a failure record of the library.
 """
 
 
+# A mutant's row of the page: its name, kind, what it does, and unless it survived how it was killed, and by what.
+ROW = re.compile(r"^\| ([a-z0-9_]+) \| (.+) \| (.+) \| (?:–|([^:|]+): ([^|]+)) \|$", re.MULTILINE)
+
+
 class Record:
     """What became of each mutant, kept in the build folder."""
 
@@ -424,11 +429,39 @@ class Record:
             self.ends[o.mutant.name] = [o.how, f"{o.test[0]}, {o.test[1]}"] if o.how else ["", ""]
         self.path.write_text(json.dumps(self.ends, indent=1))
 
-    def of_all(self, mutants):
+    def of_all(self, mutants, page):
+        """`page` has those that did not run in this build folder."""
+        ends = ends_on_page(mutants, page)
+        ends.update({mutant.name: self.ends[mutant.name] for mutant in mutants if mutant.name in self.ends})
         for mutant in mutants:
-            if mutant.name not in self.ends:
-                raise Mistake(f"mutant '{mutant.name}' has not been run in this build folder: run BUILD --all")
-        return {mutant.name: self.ends[mutant.name] for mutant in mutants}
+            if mutant.name not in ends:
+                raise Mistake(f"mutant '{mutant.name}' has not been run in this build folder: run BUILD --only {mutant.name}")
+        return {mutant.name: ends[mutant.name] for mutant in mutants}
+
+
+def ends_on_page(mutants, page):
+    """What became of those mutants that a page has just as they are."""
+    rows = {row[1]: row for row in ROW.finditer(page)}
+    ends = {}
+    for mutant in mutants:
+        row = rows.get(mutant.name)
+        if not row or (row[2], row[3]) != (mutant.kind, mutant.what) or bool(row[4]) == mutant.may_survive():
+            continue
+        if row[4] and not any(row[5] == f"{test[0]}, {test[1]}" for test in mutant.tests):
+            continue
+        ends[mutant.name] = [row[4] or "", row[5] or ""]
+    return ends
+
+
+def check_page(mutants, path):
+    page = path.read_text()
+    ends = ends_on_page(mutants, page)
+    lost = [mutant.name for mutant in mutants if mutant.name not in ends]
+    if lost:
+        raise Mistake(f"docs/mutation.md does not have these mutants as they are in mutants.txt: {', '.join(lost)}; "
+                      "mutation.py run BUILD --only NAME..., then mutation.py page BUILD docs/mutation.md")
+    if page_of(mutants, ends) != page:
+        raise Mistake("docs/mutation.md is not what mutation.py writes of its mutants: mutation.py page BUILD docs/mutation.md")
 
 
 def page_of(mutants, ends):
@@ -484,7 +517,9 @@ def main():
         plant(read_mutants(HERE / "mutants.txt"), options.include, options.out)
         return 0
     if options.command == "check":
-        plant(read_mutants(options.root / "tests/mutation/mutants.txt"), options.root / "include")
+        mutants = read_mutants(options.root / "tests/mutation/mutants.txt")
+        plant(mutants, options.root / "include")
+        check_page(mutants, options.root / "docs/mutation.md")
         return 0
     mutants = read_mutants(HERE / "mutants.txt")
     if options.command == "list":
@@ -495,7 +530,8 @@ def main():
         return 0
 
     if options.command == "page":
-        write_if_changed(options.file, page_of(mutants, Record(options.build).of_all(mutants)))
+        page = options.file.read_text() if options.file.exists() else ""
+        write_if_changed(options.file, page_of(mutants, Record(options.build).of_all(mutants, page)))
         return 0
     if bool(options.only) + options.all + (options.seed is not None) > 1:
         raise Mistake("give one of --all, --seed and --only")

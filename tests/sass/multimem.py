@@ -144,12 +144,22 @@ def problem(k, code):
     return ""
 
 
-def refusal(nvcc, root, work):
-    """What the compiler says of a pointer of multimem::hardware for a target without multimem; empty if it takes it."""
-    file = work / "multimem_sm_80.cu"
-    file.write_text("#include <devcomm/multimem/ptr.cuh>\nusing namespace devcomm;\n"
-                    "__global__ void store(window w) { multimem::ptr<float, multimem::hardware>(w).store(1.0f); }\n")
-    result = subprocess.run([nvcc, "-std=c++17", "-arch=sm_80", f"-I{root / 'include'}", "-cubin", "-o",
+# Target, access, and what the compiler says of it.
+REFUSALS = (
+    ("sm_80", "multimem::ptr<float, multimem::hardware>(w).store(1.0f);", "this target has no multimem"),
+    ("sm_90", "(void)multimem::ptr<__nv_fp8_e4m3, multimem::hardware>(w).load_reduce<sum>();",
+     "this target's switch does not reduce 8-bit floats"),
+    ("sm_90", "(void)multimem::ptr<__nv_fp8_e5m2, multimem::hardware>(w).load_reduce<maximum>();",
+     "this target's switch does not reduce 8-bit floats"),
+)
+
+
+def refusal(nvcc, root, work, target, access):
+    """What the compiler says of an access that a target lacks; empty if it takes it."""
+    file = work / f"multimem_lacks_{target}.cu"
+    file.write_text("#include <cuda_fp8.h>\n#include <devcomm/multimem/ptr.cuh>\nusing namespace devcomm;\n"
+                    f"__global__ void refused(window w) {{ {access} }}\n")
+    result = subprocess.run([nvcc, "-std=c++17", f"-arch={target}", f"-I{root / 'include'}", "-cubin", "-o",
                              file.with_suffix(".cubin"), file], capture_output=True, text=True)
     return result.stderr if result.returncode else ""
 
@@ -183,9 +193,10 @@ def main():
         if not problem(other, code):
             wrong += 1
             print(f"the code of {sample} passes for {other}: nothing is checked", file=sys.stderr)
-    if "this target has no multimem" not in refusal(nvcc, root, work):
-        wrong += 1
-        print("multimem::hardware compiles for sm_80, or is refused for another reason", file=sys.stderr)
+    for target, access, reason in REFUSALS:
+        if reason not in refusal(nvcc, root, work, target, access):
+            wrong += 1
+            print(f"{access} compiles for {target}, or is refused for another reason", file=sys.stderr)
     print(f"{tried} forms on {len(TARGETS)} targets, {wrong} wrong")
     return 1 if wrong else 0
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,7 +20,7 @@ namespace devcomm::host {
 namespace {
 
 constexpr int tag_announcement = 1;
-constexpr int tag_gave_up = 2;
+constexpr int tag_end = 2;
 
 void check(int code, const std::string& call) {
   if (code == MPI_SUCCESS) return;
@@ -64,6 +65,12 @@ struct gathering {
     return data != MPI_REQUEST_NULL ||
            std::any_of(requests.begin(), requests.end(), [](MPI_Request each) { return each != MPI_REQUEST_NULL; });
   }
+};
+
+/// Sent by a rank for which no later round can succeed: who is to blame, and why.
+struct end_notice {
+  std::int32_t culprit;
+  std::array<char, 508> text;
 };
 
 /// A duplicate that MPI is making.
@@ -168,7 +175,7 @@ class mpi_ranks final : public bootstrap {
         if (!round.here[i]) missing.push_back(static_cast<int>(i));
       }
       if (missing.empty() && sent) return;
-      hear_who_gave_up(call);
+      hear_of_end(call);
       if (until.passed()) {
         give_up(call, until, missing.empty() ? "announcements to leave" : detail::rank_list(missing) + " to take part");
       }
@@ -201,39 +208,48 @@ class mpi_ranks final : public bootstrap {
         call);
     int done = 0;
     for (back_off wait; check(MPI_Test(&round.data, &done, MPI_STATUS_IGNORE), call), done == 0; wait.pause()) {
-      hear_who_gave_up(call);
+      hear_of_end(call);
       if (until.passed()) give_up(call, until, "the bytes of ranks that did take part");
     }
     std::copy(round.all.begin(), round.all.end(), all.begin());
   }
 
-  void hear_who_gave_up(const std::string& call) {
+  void hear_of_end(const std::string& call) {
     if (const auto cause = interrupted_.get()) {
-      broken_rank_ = cause->culprit;
-      broken_ = cause->text;
+      tell_end(cause->culprit, cause->text);
       throw remote_error(call + ": " + broken_, broken_rank_);
     }
     int there = 0;
     MPI_Status status;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, tag_gave_up, duplicate_, &there, &status), call);
+    check(MPI_Iprobe(MPI_ANY_SOURCE, tag_end, duplicate_, &there, &status), call);
     if (there == 0) return;
-    broken_rank_ = status.MPI_SOURCE;
-    broken_ = "rank " + std::to_string(broken_rank_) +
-              " gave up when its limit passed; look for its error, and see what held the others up";
+    end_notice heard{};
+    check(MPI_Recv(&heard, sizeof heard, MPI_BYTE, status.MPI_SOURCE, tag_end, duplicate_, MPI_STATUS_IGNORE), call);
+    heard.text.back() = '\0';
+    broken_rank_ = heard.culprit;
+    broken_ = heard.text.data();
     throw remote_error(call + ": " + broken_, broken_rank_);
   }
 
   [[noreturn]] void give_up(const std::string& call, const detail::deadline& until, const std::string& what) {
-    broken_rank_ = rank_;
-    broken_ = "rank " + std::to_string(rank_) + " gave up after " + until.limit_text() + " waiting for " + what;
+    tell_end(rank_, "rank " + std::to_string(rank_) + " gave up after " + until.limit_text() + " waiting for " + what);
+    throw timeout_error(call + ": " + broken_ + "; see what holds them up, or raise the limit");
+  }
+
+  void tell_end(int culprit, const std::string& text) {
+    broken_rank_ = culprit;
+    broken_ = text;
+    auto said = std::make_unique<end_notice>();
+    said->culprit = culprit;
+    text.copy(said->text.data(), said->text.size() - 1);
     for (int other = 0; other < size_; ++other) {
       MPI_Request request = MPI_REQUEST_NULL;
-      // Best effort; an empty message needs no buffer.
-      if (other != rank_ && MPI_Isend(nullptr, 0, MPI_BYTE, other, tag_gave_up, duplicate_, &request) == MPI_SUCCESS) {
-        MPI_Request_free(&request);
-      }
+      if (other == rank_) continue;
+      // Best effort.
+      const int code = MPI_Isend(said.get(), sizeof *said, MPI_BYTE, other, tag_end, duplicate_, &request);
+      if (code == MPI_SUCCESS) MPI_Request_free(&request);
     }
-    throw timeout_error(call + ": " + broken_ + "; see what holds them up, or raise the limit");
+    said.release();  // NOLINT(bugprone-unused-return-value): MPI may read it until the process ends
   }
 
   int rank_ = 0;

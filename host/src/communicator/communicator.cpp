@@ -9,6 +9,7 @@
 
 #include <devcomm/host/error.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace devcomm::host {
@@ -48,6 +49,7 @@ int communicator::device() const noexcept { return state_->device; }
 team communicator::world() const noexcept { return world_team(rank(), size()); }
 team communicator::lsa() const noexcept { return state_->lsa; }
 const std::vector<int>& communicator::lsa_ranks() const noexcept { return state_->lsa_ranks; }
+const std::vector<int>& communicator::lsa_ring() const noexcept { return state_->lsa_ring; }
 team communicator::rail() const {
   const team lsa = state_->lsa;
   if (const capability& rails = state_->properties.rail; !rails.available) {
@@ -64,7 +66,14 @@ symmetric_memory communicator::allocate(std::size_t bytes, std::string_view name
   const detail::range shown("allocate");
   return symmetric_memory(
       std::unique_ptr<symmetric_memory::state, symmetric_memory::destroyer>(new symmetric_memory::state(
-          *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), asked), made)));
+          *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), {.multimem = asked}), made)));
+}
+
+symmetric_memory communicator::allocate(std::size_t bytes, memory_place place, std::string_view name, code_place made) {
+  const detail::range shown("allocate");
+  return symmetric_memory(
+      std::unique_ptr<symmetric_memory::state, symmetric_memory::destroyer>(new symmetric_memory::state(
+          *state_, detail::allocate_window(*state_, "allocate", bytes, std::string(name), {.place = place}), made)));
 }
 
 symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {
@@ -114,6 +123,20 @@ void communicator::write_trace(const device_communicator& traced, const std::str
 void communicator::clear_trace(const device_communicator& traced) {
   const detail::range shown("clear_trace");
   detail::clear_trace(*state_, "clear_trace", traced.get(), traced.state_->trace());
+}
+
+void communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const detail::range shown("all_gather");
+  const std::vector<std::byte> gathered =
+      state_->agree.gather_bytes("all_gather", mine.size(), [&](std::span<std::byte> part) {
+        const std::size_t needed = mine.size() * static_cast<std::size_t>(size());
+        if (all.size() != needed)
+          throw invalid_argument("room for " + std::to_string(all.size()) + " bytes, but " + std::to_string(size()) +
+                                 " ranks give " + std::to_string(mine.size()) + " each: make it " +
+                                 std::to_string(needed));
+        std::copy(mine.begin(), mine.end(), part.begin());
+      });
+  std::copy(gathered.begin(), gathered.end(), all.begin());
 }
 
 void communicator::barrier() {

@@ -136,9 +136,10 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   }
   // The watchdog's part of device memory follows the requirements'.
   const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
-  resources_ = detail::allocate_window(context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
-                                       "resources of device communicator " + std::to_string(number_), needs.multimem(),
-                                       detail::same_size::in_teams_of_one_size);
+  resources_ =
+      detail::allocate_window(context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
+                              "resources of device communicator " + std::to_string(number_),
+                              {.multimem = needs.multimem(), .alike = detail::same_size::in_teams_of_one_size});
 
   comm_.version = device_comm::layout_version;
   comm_.flags = context.options.check_launch ? device_comm::check_launch : 0;

@@ -9,6 +9,7 @@ namespace devcomm::host::detail {
 namespace {
 
 [[noreturn]] void no_network() { throw not_supported("this backend has no network"); }
+[[noreturn]] void no_pinned() { throw not_supported("this backend has no windows in pinned host memory"); }
 [[noreturn]] void no_multicast() { throw not_supported("this backend has no multicast"); }
 
 /// Copies that are done when they have begun.
@@ -34,6 +35,12 @@ class immediate_copies final : public copy_engine {
 
 void address_range::map(std::size_t, multicast_object&, std::size_t, std::span<const int>) { no_multicast(); }
 
+std::unique_ptr<physical_memory> memory_port::create_pinned(int, std::size_t, handle_kind) { no_pinned(); }
+
+std::unique_ptr<address_range> memory_port::reserve_pinned(std::size_t) { no_pinned(); }
+
+std::unique_ptr<physical_memory> sharing_port::import_pinned(int, int, std::size_t) { no_pinned(); }
+
 std::size_t memory_port::multicast_granularity(int, handle_kind) { no_multicast(); }
 
 std::unique_ptr<multicast_object> memory_port::create_multicast(int, std::size_t, handle_kind) { no_multicast(); }
@@ -43,6 +50,10 @@ std::unique_ptr<multicast_object> sharing_port::import_multicast_descriptor(int,
 std::unique_ptr<multicast_object> sharing_port::import_multicast_bytes(handle_kind, std::span<const std::byte>,
                                                                        std::size_t) {
   no_multicast();
+}
+
+capability sharing_port::nvlink_domain(int) {
+  return {false, "these devices have none, and DEVCOMM_NVLINK_DOMAIN is not set"};
 }
 
 sharing_port::mapped_memory sharing_port::retain_mapped(int, void*, std::size_t, handle_kind) { return {}; }
@@ -57,7 +68,9 @@ std::unique_ptr<companion> network_port::accompany(int, const std::function<bool
   no_network();
 }
 
-std::unique_ptr<copy_engine> network_port::open_copies(int) { return std::make_unique<immediate_copies>(*this); }
+std::unique_ptr<copy_engine> network_port::open_copies(int) { return open_direct_copies(); }
+
+std::unique_ptr<copy_engine> network_port::open_direct_copies() { return std::make_unique<immediate_copies>(*this); }
 
 std::unique_ptr<copy_engine> network_port::open_copies_from_host(int) {
   class plain_port final : public network_port {};

@@ -3,6 +3,7 @@
 /// or simulated devices.
 #pragma once
 
+#include <devcomm/host/memory_place.hpp>
 #include <devcomm/host/properties.hpp>
 
 #include <array>
@@ -90,10 +91,13 @@ struct device_facts {
   int multiprocessors = 0;
   /// Identifies a device of a host across processes (`CUDA_VISIBLE_DEVICES` renumbers them).
   std::string uuid;
+  /// PCI domain, bus and device, the domain in the upper half: GPUs behind one switch or socket have neighbouring ones.
+  std::uint64_t pci = 0;
   capability file_descriptor_handles;
   capability fabric_handles;
   capability cuda_ipc;
   capability multicast;
+  capability pinned_host;
 };
 
 /// What the host library knows of a kind of handle.
@@ -144,6 +148,10 @@ class memory_port {
   [[nodiscard]] virtual std::unique_ptr<physical_memory> create_physical(int device, std::size_t bytes,
                                                                          handle_kind kind) = 0;
   [[nodiscard]] virtual std::unique_ptr<address_range> reserve(std::size_t bytes) = 0;
+  /// Zeroed pinned host memory of whole pages, that only ranges of `reserve_pinned` map. It is exported by descriptor,
+  /// where `kind` says so. This and the next only for backends whose devices have `device_facts::pinned_host`.
+  [[nodiscard]] virtual std::unique_ptr<physical_memory> create_pinned(int device, std::size_t bytes, handle_kind kind);
+  [[nodiscard]] virtual std::unique_ptr<address_range> reserve_pinned(std::size_t bytes);
   /// Sizes of multicast objects of `members` devices, and of what is bound to them, are multiples of this. This and the
   /// next only for backends whose devices have `device_facts::multicast`.
   [[nodiscard]] virtual std::size_t multicast_granularity(int members, handle_kind kind);
@@ -179,6 +187,9 @@ class sharing_port {
   [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
   /// Whether lines of 128 bytes that a warp stores by one instruction stay whole between the two.
   [[nodiscard]] virtual capability whole_lines(int device, const std::string& peer_uuid) = 0;
+  /// Whether `device` is in an NVLink domain with devices of other hosts; where it is, the reason names that domain,
+  /// alike on all of them.
+  [[nodiscard]] virtual capability nvlink_domain(int device);
   /// Lets `device` reach `cudaMalloc` memory of `peer_device` in this process.
   virtual void enable_peer_access(int device, int peer_device) = 0;
 
@@ -187,6 +198,9 @@ class sharing_port {
   [[nodiscard]] virtual std::unique_ptr<physical_memory> import_bytes(int device, handle_kind kind,
                                                                       std::span<const std::byte> handle,
                                                                       std::size_t bytes) = 0;
+
+  /// Memory of `create_pinned` of another process. Only for backends whose devices have `device_facts::pinned_host`.
+  [[nodiscard]] virtual std::unique_ptr<physical_memory> import_pinned(int device, int descriptor, std::size_t bytes);
 
   /// Only for backends whose devices have `device_facts::multicast`.
   [[nodiscard]] virtual std::unique_ptr<multicast_object> import_multicast_descriptor(int descriptor,
@@ -272,6 +286,8 @@ class network_port {
   [[nodiscard]] virtual std::unique_ptr<copy_engine> open_copies(int device);
   /// The same for such a thread. Without an override, by ordinary accesses.
   [[nodiscard]] virtual std::unique_ptr<copy_engine> open_copies_from_host(int device);
+  /// For payload in memory that the host reaches: by `fetch` and `deliver`.
+  [[nodiscard]] std::unique_ptr<copy_engine> open_direct_copies();
   // Without an override, the next four are what threads of the host do.
   /// Copies host memory that kernels write to memory that only `step` uses. Done on return.
   virtual void fetch(void* own, const void* shared, std::size_t bytes);

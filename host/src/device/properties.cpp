@@ -20,9 +20,10 @@ std::string to_string(const properties& p) {
     handles += line(std::string(each.name) + " handles", p.*each.reported);
   }
   return "backend: " + p.backend + "\ndevice: " + p.device_name + ", " + std::to_string(p.multiprocessors) +
-         " multiprocessors\n" + line("LSA", p.lsa) + line("rails", p.rail) + line("LL128", p.ll128) + handles +
+         " multiprocessors\n" + line("LSA", p.lsa) + line("rails", p.rail) +
+         line("NVLink domain across hosts", p.nvlink_domain) + line("LL128", p.ll128) + handles +
          line("CUDA IPC", p.cuda_ipc) + line("multicast", p.multicast) + line("network", p.network) +
-         line("timing", p.timing) + line("GPU of its own", p.own_device);
+         line("pinned host memory", p.pinned_host) + line("timing", p.timing) + line("GPU of its own", p.own_device);
 }
 
 }  // namespace devcomm::host

@@ -200,6 +200,11 @@ void abort_state::store_abort() noexcept {
   for (const attached& each : logs_) end_waits(*each.log);
 }
 
+std::string abort_state::reason_of_loss() const {
+  const std::lock_guard lock(mutex_);
+  return lost_text_;
+}
+
 bool abort_state::wait_for_loss(std::chrono::milliseconds limit) const {
   std::unique_lock lock(mutex_);
   return lost_.wait_for(lock, limit, [&] { return lost_rank() >= 0; });

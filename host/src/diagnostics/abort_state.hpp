@@ -61,6 +61,8 @@ class abort_state {
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
   /// World rank of the first lost peer, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return lost_rank_.load(std::memory_order_acquire); }
+  /// Why that one is lost, or empty.
+  [[nodiscard]] std::string reason_of_loss() const;
   /// Waits at most `limit` for a loss: another connection to that rank may tell of its end first, without the reason.
   [[nodiscard]] bool wait_for_loss(std::chrono::milliseconds limit) const;
   /// Whether another rank's failure was known here before this rank gave up anything of its own.

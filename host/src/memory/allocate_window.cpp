@@ -4,6 +4,8 @@
 #include "memory/window_state.hpp"
 #include "rank/forgetting.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -22,6 +24,7 @@ struct wish {
   std::uint64_t bytes = 0;
   std::uint64_t granularity = 1;  ///< of the multicast object
   policy multimem = policy::none;
+  memory_place place = memory_place::device;
   std::uint32_t team = 0;  ///< size of its LSA team; 0: the size of the window does not depend on it
 };
 
@@ -52,6 +55,14 @@ const char* name_of(policy multimem) {
   return "an unknown value";
 }
 
+const char* name_of(memory_place place) {
+  switch (place) {
+    case memory_place::device: return "memory_place::device";
+    case memory_place::pinned_host: return "memory_place::pinned_host";
+  }
+  return "an unknown value";
+}
+
 void require_same_wish(const rank_context& context, const std::string& call, const std::vector<wish>& wishes) {
   const std::string start = call_text(call, context.rank(), context.size()) + ": rank ";
   const wish& first = wishes[0];
@@ -68,14 +79,23 @@ void require_same_wish(const rank_context& context, const std::string& call, con
       throw invalid_argument(start + std::to_string(i) + " asked for " + name_of(other.multimem) + " and rank 0 for " +
                              name_of(first.multimem) + "; ask for the same on every rank");
     }
+    if (other.place != first.place) {
+      throw invalid_argument(start + std::to_string(i) + " asked for " + name_of(other.place) + " and rank 0 for " +
+                             name_of(first.place) + "; ask for the same on every rank");
+    }
   }
 }
 
 /// The steps of one call of `allocate`, on one rank.
 class allocation_steps {
  public:
-  allocation_steps(rank_context& context, const std::string& call, std::size_t bytes, policy multimem, same_size alike)
-      : context_(context), call_(call), bytes_(bytes), multimem_(multimem), alike_(alike) {}
+  allocation_steps(rank_context& context, const std::string& call, std::size_t bytes, const window_kind& kind)
+      : context_(context),
+        call_(call),
+        bytes_(bytes),
+        multimem_(kind.multimem),
+        is_pinned_(kind.place == memory_place::pinned_host),
+        alike_(kind.alike) {}
 
   [[nodiscard]] window_state run(const std::string& name) {
     forgetting on_failure(context_, context_.handle == handle_kind::file_descriptor ? number_ : 0);
@@ -83,6 +103,11 @@ class allocation_steps {
     window_state state(context_, number_, bytes_, name);
     map(state, handles);
     if (multimem_ != policy::none) add_multimem(state);
+    if (is_pinned_) {
+      state.multimem.reason =
+          "the window lies in pinned host memory, which cannot be bound to a multicast object; allocate it in device "
+          "memory";
+    }
     on_failure.keep();
     state.handle_type =
         traits_of(context_.handle) != nullptr ? std::string(traits_of(context_.handle)->name) : "same process";
@@ -102,7 +127,7 @@ class allocation_steps {
   [[nodiscard]] std::vector<handle_bytes> make_memory() {
     const auto [wishes, offers] = context_.agree.gather_notes_and_group(call_, context_.name_of_lsa(), [&] {
       std::pair<wish, handle_bytes> mine{check_wish(), {}};
-      if (multimem_ == policy::none) mine.second = create(context_.granularity);
+      if (multimem_ == policy::none) mine.second = create(is_pinned_ ? page_bytes() : context_.granularity);
       return mine;
     });
     require_same_wish(context_, call_, wishes);
@@ -130,17 +155,23 @@ class allocation_steps {
       throw not_supported("multimem is required, and there is no multicast: " + there.reason +
                           "; ask for multimem_policy::or_software, which then loads from and stores to each member");
     }
-    wish mine{bytes_, 1, multimem_, 0};
+    if (const capability& pinned = context_.properties.pinned_host; is_pinned_ && !pinned.available) {
+      throw not_supported("there are no windows in pinned host memory: " + pinned.reason);
+    }
+    wish mine{bytes_, 1, multimem_, is_pinned_ ? memory_place::pinned_host : memory_place::device, 0};
     if (alike_ == same_size::in_teams_of_one_size) mine.team = static_cast<std::uint32_t>(lsa_.size);
     if (has_multicast()) mine.granularity = context_.devices.multicast_granularity(lsa_.size, context_.handle);
     return mine;
   }
 
+  [[nodiscard]] static std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
   /// This rank's memory, of whole `unit`s.
   [[nodiscard]] handle_bytes create(std::size_t unit) {
     rounded_ = (bytes_ + unit - 1) / unit * unit;
     std::unique_ptr<physical_memory> memory =
-        context_.devices.create_physical(context_.device, rounded_, context_.handle);
+        is_pinned_ ? context_.devices.create_pinned(context_.device, rounded_, context_.handle)
+                   : context_.devices.create_physical(context_.device, rounded_, context_.handle);
     const handle_bytes mine = hand_over(*memory, window_piece::memory);
     space_ = context_.process->share<window_mapping>(number_, context_.lsa_ranks.front(), lsa_.size);
     space_->place(lsa_.rank, std::move(memory), context_.device);
@@ -151,21 +182,26 @@ class allocation_steps {
     // At least one unmapped granule after each slot: an access past its end faults.
     const std::size_t stride = rounded_ + context_.granularity + context_.devices.empty_after_part(lsa_.size);
     context_.agree.together(call_, [&] {
-      space_->map(context_.devices, stride, [&](int member) {
+      const memory_place place = is_pinned_ ? memory_place::pinned_host : memory_place::device;
+      space_->map(context_.devices, place, stride, [&](int member) {
         const int peer = world_rank(member);
         if (context_.handle == handle_kind::file_descriptor) {
           const unique_fd descriptor = context_.process->links().take_memory(number_, peer, until_);
-          return context_.devices.import_descriptor(context_.device, descriptor.get(), rounded_);
+          return is_pinned_ ? context_.devices.import_pinned(context_.device, descriptor.get(), rounded_)
+                            : context_.devices.import_descriptor(context_.device, descriptor.get(), rounded_);
         }
         return context_.devices.import_bytes(context_.device, context_.handle,
                                              handles[static_cast<std::size_t>(peer)].get(), rounded_);
       });
+      const bool stages_payload = context_.stages_payload && !is_pinned_;
       state.window.base = space_->base();
       state.window.local = space_->base() + static_cast<std::size_t>(lsa_.rank) * stride;
-      context_.devices.zero(context_.device, state.window.local, rounded_, context_.agree.limit_of_work());
+      if (!is_pinned_) {
+        context_.devices.zero(context_.device, state.window.local, rounded_, context_.agree.limit_of_work());
+      }
       // Before the ranks meet: the first that goes on may put to the others at once.
       state.listing =
-          context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name, context_.stages_payload});
+          context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name, stages_payload});
     });
     state.window.stride = stride;
   }
@@ -241,6 +277,7 @@ class allocation_steps {
   const std::string& call_;
   const std::size_t bytes_;
   const policy multimem_;
+  const bool is_pinned_;
   const same_size alike_;
   const std::uint64_t number_ = ++context_.windows;
   const team lsa_ = context_.lsa;
@@ -253,8 +290,8 @@ class allocation_steps {
 }  // namespace
 
 window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes, const std::string& name,
-                             policy multimem, same_size alike) {
-  return allocation_steps(context, call, bytes, multimem, alike).run(name);
+                             const window_kind& kind) {
+  return allocation_steps(context, call, bytes, kind).run(name);
 }
 
 }  // namespace devcomm::host::detail

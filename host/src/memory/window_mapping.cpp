@@ -14,12 +14,14 @@ void window_mapping::place(int member, std::unique_ptr<physical_memory> memory, 
   if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);
 }
 
-void window_mapping::map(memory_port& devices, std::size_t stride, const import_function& import) {
+void window_mapping::map(memory_port& devices, memory_place place, std::size_t stride, const import_function& import) {
   const std::lock_guard lock(mutex_);
   if (range_) return;
   if (failure_) std::rethrow_exception(failure_);
   try {
-    std::unique_ptr<address_range> range = devices.reserve(stride * members_.size());
+    const std::size_t bytes = stride * members_.size();
+    std::unique_ptr<address_range> range =
+        place == memory_place::device ? devices.reserve(bytes) : devices.reserve_pinned(bytes);
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (!members_[i]) members_[i] = import(static_cast<int>(i));
       range->map(i * stride, *members_[i], devices_);

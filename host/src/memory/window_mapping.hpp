@@ -29,7 +29,7 @@ class window_mapping {
 
   /// Maps all slots once: the first local rank to call does it, the others wait for it and get its error, if any.
   /// *Requires* `place` of every local member.
-  void map(memory_port& devices, std::size_t stride, const import_function& import);
+  void map(memory_port& devices, memory_place place, std::size_t stride, const import_function& import);
 
   /// Binds the memory of a local member to the window's multicast object.
   void bind_multicast(int member, int device, std::size_t bytes);

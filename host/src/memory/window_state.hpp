@@ -50,11 +50,15 @@ struct window_state {
 /// Which ranks must ask for windows of one size.
 enum class same_size : std::uint32_t { everywhere, in_teams_of_one_size };
 
+struct window_kind {
+  devcomm::multimem::policy multimem = devcomm::multimem::policy::none;
+  memory_place place = memory_place::device;
+  same_size alike = same_size::everywhere;
+};
+
 /// *Collective*: zeroed memory of `bytes` on every rank, mapped for the LSA team.
 [[nodiscard]] window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
-                                           const std::string& name,
-                                           devcomm::multimem::policy multimem = devcomm::multimem::policy::none,
-                                           same_size alike = same_size::everywhere);
+                                           const std::string& name, const window_kind& kind);
 
 /// *Collective*: a window over memory that the caller allocated.
 [[nodiscard]] window_state register_window(rank_context& context, const std::string& call, void* local,

@@ -117,6 +117,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     properties.ll128 = whole_lines();
     properties.multicast = multicast_of_team();
     properties.network = network_of_world();
+    properties.pinned_host = pinned_of_team();
     properties.cuda_ipc = ipc_of_team();
     properties.own_device = own_device();
     aborts->explain_timeouts(cause_of_timeouts());
@@ -157,7 +158,9 @@ std::string rank_context::name() const { return "rank " + std::to_string(rank())
 
 std::string rank_context::text_of_loss() const {
   const int lost = first_lost();
-  return lost < 0 ? std::string() : name() + " left because rank " + std::to_string(lost) + " was lost";
+  if (lost < 0) return {};
+  std::string told = aborts->reason_of_loss();
+  return !told.empty() ? told : name() + " left because rank " + std::to_string(lost) + " was lost";
 }
 
 int rank_context::first_lost() const noexcept {
@@ -240,11 +243,12 @@ device_info rank_context::describe_device() {
     if ((facts.*each.offered).available) mine.handles |= bit_of(each.kind);
     properties.*each.reported = facts.*each.offered;
   }
+  mine.pci = facts.pci;
   mine.device = device;
 
-  const bool exports = facts.fabric_handles.available && (wanted == handle_kind::none || wanted == handle_kind::fabric);
-  if (const auto shared = nvlink_domain(process_variables()); shared && exports) {
-    mine.nvlink_domain = name_of_group("NVLink domain " + *shared);
+  properties.nvlink_domain = nvlink_domain_of_device(facts.fabric_handles);
+  if (properties.nvlink_domain.available) {
+    mine.nvlink_domain = name_of_group("NVLink domain " + properties.nvlink_domain.reason);
   }
 
   properties.device_name = facts.name;
@@ -252,6 +256,7 @@ device_info rank_context::describe_device() {
   properties.multiprocessors = facts.multiprocessors;
   properties.cuda_ipc = facts.cuda_ipc;
   properties.multicast = facts.multicast;
+  properties.pinned_host = facts.pinned_host;
   if (const std::string forbidden = multicast_forbidden(process_variables()); !forbidden.empty()) {
     properties.multicast = {false, forbidden};
   }
@@ -259,6 +264,15 @@ device_info rank_context::describe_device() {
     fill(mine.no_multicast, properties.multicast.reason.empty() ? "no reason given" : properties.multicast.reason);
   }
   return mine;
+}
+
+capability rank_context::nvlink_domain_of_device(const capability& fabric) const {
+  const std::optional<std::string> named = nvlink_domain(process_variables());
+  if (ranks_of_host(peers, rank()).size() == peers.size()) return {false, "all ranks are on one host"};
+  const std::string start = "memory crosses hosts by fabric handles, and ";
+  if (wanted == handle_kind::file_descriptor) return {false, start + "DEVCOMM_MEMORY_HANDLE is file_descriptor"};
+  if (!fabric.available) return {false, start + "there are none: " + fabric.reason};
+  return named ? capability{true, "DEVCOMM_NVLINK_DOMAIN is " + *named} : devices.nvlink_domain(device);
 }
 
 std::vector<reach> rank_context::reachable(std::string& obstacle) {
@@ -311,6 +325,10 @@ void rank_context::join_domain(const std::string& call) {
     device_info card;
   };
   domain.name = name_of_domain(peers, device_infos, rank());
+  if (properties.nvlink_domain.available && domain.name == peers[static_cast<std::size_t>(rank())].host) {
+    properties.nvlink_domain = {
+        false, "not all ranks of this host are in that of this rank: " + properties.nvlink_domain.reason};
+  }
   const auto found = agree.gather_group(call, domain.name, [&] {
     const auto own = static_cast<std::size_t>(rank());
     return member{peers[own], device_infos[own]};
@@ -324,7 +342,6 @@ void rank_context::join_domain(const std::string& call) {
 }
 
 rank_context::reach_summary rank_context::summarize(const std::vector<reach>& row) const {
-  require_divisor(size(), options.lsa_size);
   reach_summary mine{};
   mine.granularity = device_infos[static_cast<std::size_t>(rank())].granularity;
   mine.neighbours = static_cast<std::uint32_t>(domain.ranks.size());
@@ -443,6 +460,12 @@ void rank_context::choose_lsa(const std::string& call, const reach_matrix& reach
       if (std::binary_search(members.begin(), members.end(), rank())) lsa_ranks = members;
     }
     lsa = team_of(lsa_ranks, rank());
+    std::vector<member_site> sites;
+    for (const int each : lsa_ranks) {
+      const auto at = static_cast<std::size_t>(each);
+      sites.push_back({peers[at].host, device_infos[at].pci});
+    }
+    lsa_ring = ring_over(sites);
     if (!lsa.has_world_ranks()) {
       const std::vector<std::int32_t> members(lsa_ranks.begin(), lsa_ranks.end());
       const std::size_t bytes = members.size() * sizeof(std::int32_t);
@@ -474,7 +497,8 @@ capability rank_context::whole_lines() const {
   for (const int peer : lsa_ranks) {
     if (peer == rank()) continue;
     if (peers[static_cast<std::size_t>(peer)].host != peers[static_cast<std::size_t>(rank())].host) {
-      return {false, "rank " + std::to_string(peer) + " is on another host, and nothing tells of the links between"};
+      return {false,
+              "rank " + std::to_string(peer) + " is on another host, and the driver tells of links inside a host only"};
     }
     answer = devices.whole_lines(device, text_of(device_infos[static_cast<std::size_t>(peer)].uuid));
     if (!answer.available) return {false, "to the device of rank " + std::to_string(peer) + ": " + answer.reason};
@@ -484,7 +508,10 @@ capability rank_context::whole_lines() const {
 
 capability rank_context::network_of_world() {
   const std::optional<std::string> named = wanted_provider(process_variables());
-  if (!named && local_ranks.size() == static_cast<std::size_t>(size())) return devices.network();
+  if (!named && local_ranks.size() == static_cast<std::size_t>(size())) {
+    stages_payload = !devices.network_from_host().available;
+    return devices.network();
+  }
   provider = named.value_or(default_provider);
   if (capability built = libfabric_support(); !built.available) return built;
   const capability reached = devices.network_from_host();
@@ -529,6 +556,15 @@ capability rank_context::ipc_of_team() const {
                        "one (docker run --pid=host, shareProcessNamespace of a pod)"};
   }
   return properties.cuda_ipc;
+}
+
+capability rank_context::pinned_of_team() const {
+  if (!properties.pinned_host.available || handle == handle_kind::none || handle == handle_kind::file_descriptor) {
+    return properties.pinned_host;
+  }
+  return {false, "the processes of the LSA team share memory by " + std::string(traits_of(handle)->name) +
+                     " handles, and that of the host by descriptors only; leave DEVCOMM_MEMORY_HANDLE unset, or set "
+                     "DEVCOMM_LSA_SIZE to a team of one process"};
 }
 
 bool rank_context::share_device(int a, int b) const {

@@ -61,6 +61,7 @@ struct rank_context {
   int device = -1;
   team lsa{0, 1, 0, 1};
   std::vector<int> lsa_ranks;                ///< world ranks of its members, ascending
+  std::vector<int> lsa_ring;                 ///< its members in the order of `ring_over`
   std::shared_ptr<opened_memory> lsa_table;  ///< the same on the device; null where they are consecutive
   placement placed = placement::block;       ///< of all LSA teams, where there are rails
   /// Handle type of memory of this rank's LSA team; `none` when one process holds the team.
@@ -68,7 +69,7 @@ struct rank_context {
   std::size_t granularity = 0;  ///< the largest of all ranks' devices
   host::properties properties;
   std::string provider;         ///< libfabric's, which GIN needs here; empty: all ranks are in this process
-  bool stages_payload = false;  ///< GIN's, of windows: neither its thread nor its fabric reaches them
+  bool stages_payload = false;  ///< GIN's, of windows in device memory: neither its thread nor its fabric reaches them
   std::shared_ptr<abort_state> aborts;
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators
@@ -97,12 +98,14 @@ struct rank_context {
   void connect_links();
   /// A peer that is gone, or -1.
   [[nodiscard]] int first_lost() const noexcept;
-  /// "rank 1 left because rank 0 was lost", or empty.
+  /// Why that one is gone, as it was told here, so that all ranks are told the same; empty where none is.
   [[nodiscard]] std::string text_of_loss() const;
   /// "rank 1".
   [[nodiscard]] std::string name() const;
   void choose_device();
   [[nodiscard]] device_info describe_device();
+  /// Where its fabric handles, of which `fabric` tells, may reach devices of other hosts; the reason names the domain.
+  [[nodiscard]] capability nvlink_domain_of_device(const capability& fabric) const;
   /// How this rank reaches each of all ranks.
   [[nodiscard]] std::vector<reach> reachable(std::string& obstacle);
   /// What all ranks have to know of what one of them reaches.
@@ -132,6 +135,7 @@ struct rank_context {
   [[nodiscard]] capability whole_lines() const;
   [[nodiscard]] capability multicast_of_team() const;
   [[nodiscard]] capability network_of_world();
+  [[nodiscard]] capability pinned_of_team() const;
   [[nodiscard]] capability ipc_of_team() const;
   [[nodiscard]] capability own_device() const;
   /// Why a wait may have timed out on this host, other than for a mistake; empty for nothing.

@@ -13,8 +13,7 @@ constexpr double most_seconds = 1e9;
 }  // namespace
 
 communicator_options apply_environment(communicator_options options, const environment& variables) {
-  if (const auto size = integer_variable(variables, "DEVCOMM_LSA_SIZE", 1, most_ranks,
-                                         "a number of ranks from 1 that divides the size of the job")) {
+  if (const auto size = integer_variable(variables, "DEVCOMM_LSA_SIZE", 1, most_ranks, "a number of ranks from 1")) {
     options.lsa_size = *size;
   }
   if (const auto limit = seconds_variable(variables, "DEVCOMM_TIMEOUT", {.most = most_seconds},
@@ -24,7 +23,7 @@ communicator_options apply_environment(communicator_options options, const envir
   if (const auto check = flag_variable(variables, "DEVCOMM_CHECK_LAUNCH")) options.check_launch = *check;
   if (options.lsa_size < 0) {
     throw invalid_argument("lsa_size is " + std::to_string(options.lsa_size) +
-                           "; give 0 (as many as can reach each other) or a divisor of the size");
+                           "; give 0 (as many as can reach each other) or the largest number of ranks");
   }
   if (options.kernel_timeout.count() <= 0 || options.kernel_timeout > std::chrono::duration<double>(most_seconds)) {
     throw invalid_argument("kernel_timeout is " + std::to_string(options.kernel_timeout.count()) +

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <tuple>
 
 namespace devcomm::host::detail {
 namespace {
@@ -174,12 +175,6 @@ agreement::group_name name_of_domain(const std::vector<rank_info>& ranks, const 
   return alike && mine != agreement::group_name{} ? mine : ranks[static_cast<std::size_t>(rank)].host;
 }
 
-void require_divisor(int ranks, int most) {
-  if (most == 0 || (most <= ranks && ranks % most == 0)) return;
-  throw invalid_argument("an LSA team of " + std::to_string(most) + " does not divide " + std::to_string(ranks) +
-                         " ranks; set DEVCOMM_LSA_SIZE or lsa_size to a divisor, or leave it out");
-}
-
 std::vector<std::vector<int>> form_teams(const reach_matrix& domain, int most) {
   std::vector<std::vector<std::size_t>> teams;  // of places in `domain.ranks`
   for (std::size_t rank = 0; rank < domain.ranks.size(); ++rank) {
@@ -201,6 +196,26 @@ std::vector<std::vector<int>> form_teams(const reach_matrix& domain, int most) {
     for (const std::size_t member : members) team.push_back(domain.ranks[member]);
   }
   return named;
+}
+
+std::vector<int> ring_over(const std::vector<member_site>& members) {
+  struct visit {
+    std::size_t first_of_host;
+    std::uint64_t pci;
+    int member;
+  };
+  std::vector<visit> visits;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const auto first = std::find_if(members.begin(), members.end(),
+                                    [&](const member_site& other) { return other.host == members[i].host; });
+    visits.push_back({static_cast<std::size_t>(first - members.begin()), members[i].pci, static_cast<int>(i)});
+  }
+  std::sort(visits.begin(), visits.end(), [](const visit& a, const visit& b) {
+    return std::tie(a.first_of_host, a.pci, a.member) < std::tie(b.first_of_host, b.pci, b.member);
+  });
+  std::vector<int> ring;
+  for (const visit& each : visits) ring.push_back(each.member);
+  return ring;
 }
 
 placement placement_of(const std::vector<int>& team, int ranks) {

@@ -52,6 +52,7 @@ struct rank_info {
 struct device_info {
   std::array<char, 64> uuid{};
   std::uint64_t granularity = 0;
+  std::uint64_t pci = 0;      ///< see `device_facts`
   std::uint32_t handles = 0;  ///< bits `bit_of(kind)` of the kinds that it offers
   std::int32_t device = -1;   ///< index in its process
   /// Why it has no multicast; empty where it has.
@@ -100,9 +101,6 @@ void require_agreement(const std::vector<job_info>& ranks, const std::string& ca
 /// none.
 [[nodiscard]] handle_kind common_handle(std::uint32_t offered, handle_kind wanted);
 
-/// Throws `invalid_argument` unless `most`, the largest LSA team (0: no limit), divides the number of ranks.
-void require_divisor(int ranks, int most);
-
 /// Which of the ranks of a domain reach each other. Both ascend.
 struct reach_matrix {
   std::vector<int> ranks;
@@ -112,6 +110,16 @@ struct reach_matrix {
 /// Divides the ranks of a domain into LSA teams, of `most` members at most (0: no limit): each rank joins the first
 /// team all of whose members it reaches, and that reach it. All ranks of the domain find the same.
 [[nodiscard]] std::vector<std::vector<int>> form_teams(const reach_matrix& domain, int most);
+
+/// Where a member of a team is.
+struct member_site {
+  agreement::group_name host{};
+  std::uint64_t pci = 0;  ///< see `device_facts`
+};
+/// The order in which a ring visits members: one host after another, in the order of their first members, and on each
+/// by the devices' PCI addresses; members of one device keep their order. So it enters each host, and each run of
+/// addresses on it, once.
+[[nodiscard]] std::vector<int> ring_over(const std::vector<member_site>& members);
 
 /// How an LSA team lies among all ranks.
 enum class placement : std::int32_t {

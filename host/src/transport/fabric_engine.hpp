@@ -105,6 +105,8 @@ class fabric_engine {
   [[nodiscard]] bool forget(std::uint32_t window);
   /// The same, whatever uses it fails; where the fabric moves data there, the engine gives the fabric up.
   void take_away(std::uint32_t window);
+  /// Nothing of this rank's memory is the fabric's from here on, and peers learn from theirs that it is gone.
+  void close();
   /// By another thread, while this one does not come back from the fabric: when it does, the engine does nothing more.
   void leave_alone() noexcept { left_alone_ = true; }
 
@@ -310,8 +312,6 @@ class fabric_engine {
   }
   /// What the fabric says of an operation.
   void fail_in_fabric(const flight& one, const std::string& error);
-  /// Nothing of this rank's memory is the fabric's from here on.
-  void close();
   [[nodiscard]] link& link_to(const flight& one) { return links_[one.operation.head.peer]; }
   [[nodiscard]] const link& link_to(const flight& one) const { return links_[one.operation.head.peer]; }
 

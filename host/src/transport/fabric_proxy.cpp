@@ -124,6 +124,9 @@ void fabric_proxy::worker::run() noexcept {
     }
   } catch (const std::exception& problem) {
     fail("rank " + std::to_string(given_.rank) + ": the network's proxy failed: " + problem.what());
+    // Nobody serves peers any more, who would wait for their limits.
+    const std::lock_guard lock(mutex_);
+    engine_.close();
   }
 }
 

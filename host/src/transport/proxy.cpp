@@ -3,6 +3,8 @@
 #include "transport/operation_text.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -37,17 +39,19 @@ proxy::proxy(backend& devices, int device, int rank, const network_request& aske
 }
 
 proxy::~proxy() {
+  closing_ = true;
   running_.reset();
   network_->leave(rank_);
 }
 
 void proxy::start() {
+  direct_ = devices_.open_direct_copies();
   for (const int device : network_->devices()) copies_.emplace(device, devices_.open_copies(device));
   running_ = devices_.accompany(rank_, [this](const choose_next& choose) { return step(choose); });
 }
 
 void proxy::abandon() noexcept {
-  failed_ = true;
+  failed_ = closing_ = true;
   running_.reset();
   for (const auto& queue : queues_) queue->abandon();
 }
@@ -70,14 +74,33 @@ bool proxy::step(const choose_next& choose) noexcept {
 bool proxy::look_at_copies() {
   for (const auto& [device, engine] : copies_) engine->poll();
   bool any = false;
+  bool goes_on = false;
   for (auto each = flights_.begin(); each != flights_.end();) {
     const auto now = each++;
     for (part& what : now->parts) {
-      if (what.copies != nullptr && !settle(*now, what)) any = true;
+      if (what.copies != nullptr) (settle(*now, what) ? goes_on : any) = true;
     }
     forget(now);
   }
-  return any;
+  if (!any || goes_on || !closing_) {
+    waiting_since_.reset();
+    return any;
+  }
+  return !gave_up_waiting();
+}
+
+bool proxy::gave_up_waiting() {
+  constexpr std::chrono::seconds patience(5);
+  const auto now = std::chrono::steady_clock::now();
+  if (!waiting_since_) waiting_since_ = now;
+  if (now - *waiting_since_ < patience) return false;
+  failed_ = true;
+  flights_.clear();
+  std::fprintf(stderr,
+               "devcomm: rank %d: copies for the network do not end; what was posted last does not arrive, and memory "
+               "is freed when the device is idle\n",
+               rank_);
+  return true;
 }
 
 void proxy::forget(std::list<flight>::iterator one) {
@@ -172,7 +195,7 @@ void proxy::with_memory(const flight& one, const window_table& windows, std::uin
   const std::uint64_t bytes = one.operation.what.bytes;
   const bool found = windows.with(window, [&](const window_table::entry& memory) {
     if (offset <= memory.bytes && bytes <= memory.bytes - offset) {
-      use(memory.local + offset, window_table::hold(memory.holds));
+      use(memory.local + offset, window_table::hold(memory.holds), memory.on_device);
     } else {
       fail(one, text_of_overrun(bytes, offset, memory.name, memory.bytes));
     }
@@ -184,8 +207,8 @@ template <class Use>
 void proxy::with_memory(const flight& one, bool on_peer, const Use& use) {
   const gin::descriptor& what = one.operation.what;
   const auto with_copies_of = [&](int device) {
-    return [&use, &copies = *copies_.at(device)](char* memory, window_table::hold kept) {
-      use(memory, std::move(kept), copies);
+    return [&use, this, device](char* memory, window_table::hold kept, bool on_device) {
+      use(memory, std::move(kept), on_device ? *copies_.at(device) : *direct_);
     };
   };
   if (!on_peer) {

@@ -21,12 +21,14 @@
 #include "transport/staging.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,7 +40,7 @@ class proxy final : public network_proxy {
   /// ranks of the process have a proxy before one of them starts.
   proxy(backend& devices, int device, int rank, const network_request& asked, std::shared_ptr<process_network> network,
         std::shared_ptr<const window_table> windows, std::function<void(const std::string&)> fail);
-  /// Ends when all that was posted is done.
+  /// Ends when all that was posted is done, or when no copy has ended for 5 s.
   ~proxy() override;
   proxy(const proxy&) = delete;
   proxy& operator=(const proxy&) = delete;
@@ -86,6 +88,8 @@ class proxy final : public network_proxy {
   [[nodiscard]] bool try_step(const choose_next& choose);
   /// Looks which copies are done; whether any are under way.
   [[nodiscard]] bool look_at_copies();
+  /// Of copies that this rank's end waits for: whether none of them has ended for so long that none will.
+  [[nodiscard]] bool gave_up_waiting();
   void list_actions(std::list<flight>::iterator one, std::vector<action>& actions);
   [[nodiscard]] bool may_follow(const flight& one) const;
   /// Of which nothing is left or, where `failed_`, begins: the flight's parts that are gone, and itself if it is over.
@@ -99,11 +103,12 @@ class proxy final : public network_proxy {
   bool settle(flight& one, part& what);
   void change_signal(flight& one);
   void complete(flight& one);
-  /// Calls `use` with the memory that an operation names and a hold on it; fails where there is none.
+  /// Calls `use` with the memory that an operation names, a hold on it and whether it is `on_device`; fails where there
+  /// is none.
   template <class Use>
   void with_memory(const flight& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
                    const std::string& whose, const Use& use);
-  /// The same of the window on this rank, or on the operation's peer, with the copies of its device.
+  /// The same of the window on this rank, or on the operation's peer, with the copies that reach it.
   template <class Use>
   void with_memory(const flight& one, bool on_peer, const Use& use);
   void fail(const flight& one, const std::string& why);
@@ -117,9 +122,12 @@ class proxy final : public network_proxy {
   std::shared_ptr<process_network> network_;
   std::shared_ptr<const window_table> windows_;
   std::function<void(const std::string&)> fail_;
-  std::atomic<bool> failed_ = false;  // or abandoned: does nothing more
+  std::atomic<bool> failed_ = false;                                    // or abandoned: does nothing more
+  std::atomic<bool> closing_ = false;                                   // nothing more is posted
+  std::optional<std::chrono::steady_clock::time_point> waiting_since_;  // for copies, none of which ended since
   staging pieces_;
   std::map<int, std::unique_ptr<copy_engine>> copies_;  // by device
+  std::unique_ptr<copy_engine> direct_;                 // for windows that are not `on_device`
   std::list<flight> flights_;                           // of each context in the order in which they were posted
   std::unique_ptr<companion> running_;
 };

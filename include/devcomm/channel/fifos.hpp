@@ -158,5 +158,11 @@ DEVCOMM_HOST_DEVICE constexpr endpoint from_previous(const team& ring, uint32_t 
 DEVCOMM_HOST_DEVICE constexpr endpoint to_next(const team& ring, uint32_t index) {
   return {ring_next(ring), index, index};
 }
+DEVCOMM_HOST_DEVICE constexpr endpoint from_previous(const ring_order& ring, uint32_t index) {
+  return {ring.previous, index, index};
+}
+DEVCOMM_HOST_DEVICE constexpr endpoint to_next(const ring_order& ring, uint32_t index) {
+  return {ring.next, index, index};
+}
 
 }  // namespace devcomm::channel

@@ -333,7 +333,7 @@ class session {
     if constexpr (sends) {
       DEVCOMM_UNROLL
       for (int s = 0; s < Sends; ++s)
-        if (sends_to(s) && (has_tail ? group_.thread_rank() == 0 : packets::lane_group::leads()))
+        if (sends_to(s) && packets::shows_steps(group_.thread_rank()))
           devcomm::detail::show_step(to_[s], slots_, contract);
     }
     return true;
@@ -503,7 +503,7 @@ class session {
     typename packets::raw raw[AtOnce];
     const char* slot = slot_of(from);
     const failing_wait wait = wait_of(operation::fifo_receive, from);
-    bool other = false;
+    bool differs = false, other = false;  // as this thread knows, as one that loads with it does
     const auto ready = [&] {
       DEVCOMM_UNROLL
       for (int u = 0; u < AtOnce; ++u) raw[u] = packets::load(slot, at[u]);
@@ -511,8 +511,10 @@ class session {
       DEVCOMM_UNROLL
       for (int u = 0; u < AtOnce; ++u) missing = missing | packets::is_missing(raw[u], from.flag());
       const bool whole = !lane_group::any(missing);
-      if constexpr (DEVCOMM_CHECKED != 0)
-        other = lane_group::any(lane_group::leads() && devcomm::detail::differs(from, slots_, contract, whole));
+      if constexpr (DEVCOMM_CHECKED != 0) {
+        differs = packets::has_flag() && devcomm::detail::differs(from, slots_, contract, whole);
+        other = lane_group::any(differs);
+      }
       return whole || other;
     };
     packets::join();
@@ -524,7 +526,8 @@ class session {
             failure_ = failure;
             devcomm::detail::report(home_, failure, wait.for_step(from.step + 1), from.step);
           });
-      if (other) failure_ = devcomm::detail::report_difference(home_, from, wait, slots_, contract);
+      if (other) failure_ = status::aborted;
+      if (differs) failure_ = devcomm::detail::report_difference(home_, from, wait, slots_, contract);
     }
     if (failure_ != status::success) return;
     DEVCOMM_UNROLL
@@ -562,10 +565,7 @@ class session {
         if (word != nullptr) devcomm::detail::arch::store<memory_order::release, scope::system>(word, count);
       }
     } else if constexpr (receives) {
-      if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) {
-        die();
-        return;
-      }
+      if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) return static_cast<void>(die());
       if (group_.thread_rank() == 0) {
         DEVCOMM_UNROLL
         for (int r = 0; r < Receives; ++r)

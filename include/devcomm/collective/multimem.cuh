@@ -164,7 +164,8 @@ namespace devcomm::collective {
 /// that go on with the result. `consume(i, pack)` takes pack `i` of this rank's result, each once, by a thread of the
 /// group; the last pack is filled up with zeros. Ranks may get different last bits, see docs/multimem.md.
 ///
-/// *Requires* `input` at a multiple of 16 bytes of its window, and that `consume` leaves it as it is: peers read it.
+/// *Requires* `input` at a multiple of 16 bytes of its window, and that `consume` leaves it as it is: peers read it. A
+/// window over registered memory that is no multiple of 16 bytes on some member takes single elements, and longer.
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> input, uint64_t count,
                                                  const Consume& consume, Operator op) {
@@ -177,7 +178,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> in
   if (barrier.agree() != status::success) return;
   const multimem::ptr<T, Mode> all(input);
   devcomm::detail::fence_aliases(barrier, all.is_hardware());
-  const uint64_t whole = count / pack<T>::size;
+  const uint64_t whole = devcomm::detail::is_aligned_on_members<16>(input) ? count / pack<T>::size : 0;
   const slice mine = slice_of_block(packs_of<T>(count));
   devcomm::detail::for_each_pack<InFlight>(
       barrier.group(), {mine.begin, mine.end < whole ? mine.end : whole},
@@ -185,11 +186,14 @@ DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> in
         return devcomm::detail::load_reduced_pack<Operator>(all + static_cast<int64_t>(p * pack<T>::size));
       },
       [&](uint64_t p, const pack<T>& value) { consume(p, value); });
-  if (mine.end > whole && mine.end > mine.begin && barrier.group().thread_rank() == 0) {  // the last, in part
-    pack<T> last{};
-    devcomm::detail::reduce_members_to<T>(thread{}, input + static_cast<int64_t>(whole * pack<T>::size), last.data,
-                                          count - whole * pack<T>::size, op);
-    consume(whole, last);
+  // The last, in part, or all.
+  const uint64_t rest = mine.begin > whole ? mine.begin : whole;
+  for (uint64_t p = rest + barrier.group().thread_rank(); p < mine.end; p += barrier.group().size()) {
+    const uint64_t left = count - p * pack<T>::size;
+    pack<T> elements{};
+    devcomm::detail::reduce_members_to<T>(thread{}, input + static_cast<int64_t>(p * pack<T>::size), elements.data,
+                                          left < pack<T>::size ? left : pack<T>::size, op);
+    consume(p, elements);
   }
   devcomm::detail::fence_aliases(barrier, all.is_hardware());
   barrier.sync(memory_order::acq_rel);

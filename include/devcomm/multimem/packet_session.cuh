@@ -41,7 +41,12 @@ class packet_session : public Session {
   template <class Group>
   DEVCOMM_DEVICE packet_session(Group group, const device_comm& comm, typename Session::handle mailboxes,
                                 uint32_t index)
-      : Session(group, comm, mailboxes, index), all_(comm.resources) {}
+      : Session(group, comm, mailboxes, index), all_(comm.resources) {
+    DEVCOMM_ASSERT(
+        this->members().size == comm.lsa_size && this->members().rank == comm.lsa_rank(),
+        "packets by multimem reach the whole LSA team: ask for mailboxes of requirements::lsa(), and make the "
+        "session of that team");
+  }
 
   /// Whether packets for all go by a multicast address; the same on all ranks.
   [[nodiscard]] DEVCOMM_DEVICE bool is_hardware() const { return all_.is_hardware(); }

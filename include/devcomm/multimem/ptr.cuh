@@ -192,6 +192,9 @@ class ptr {
     DEVCOMM_ASSERT(offset_ % Bytes == 0, "a multimem access must be aligned to its size");
     DEVCOMM_ASSERT(offset_ <= memory_.bytes && Bytes <= memory_.bytes - offset_,
                    "a multimem access is past the window's end");
+    DEVCOMM_ASSERT(devcomm::detail::is_aligned_on_members<Bytes>(place()),
+                   "a member's registered memory is not aligned to the size of this multimem access: register it at a "
+                   "multiple of 16 bytes on every rank, or access fewer bytes at a time");
   }
   DEVCOMM_DEVICE char* multicast() const { return address_ + offset_; }
 

@@ -10,6 +10,16 @@
 
 namespace devcomm::detail {
 
+/// Whether `place` is at a multiple of `Bytes` bytes on every member if it is one in the window: memory that the
+/// library allocated is; what members registered may be anywhere.
+template <int Bytes, class T>
+DEVCOMM_DEVICE bool is_aligned_on_members(const sym_ptr<T>& place) {
+  if (place.memory.base != nullptr) return true;
+  for (int member = 0; member < place.memory.lsa_size; ++member)
+    if (reinterpret_cast<uintptr_t>(place.lsa(member)) % Bytes != 0) return false;
+  return true;
+}
+
 /// Strong loads are of 4 bytes, but of elements that have 8.
 template <class T>
 using strong_word = conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;

@@ -229,9 +229,16 @@ void add_device_range(int device, void* base, size_t bytes) {
   sanitizer::watch(base, bytes, "window memory", device);
 }
 
-void remove_device_range(void* base) {
+void add_pinned_range(int device, void* base, size_t bytes) {
+  table()[static_cast<char*>(base)] = {memory_kind::pinned, device, bytes, -1, 0};
+  add_host_range(base, bytes);
+  sanitizer::watch(base, bytes, "pinned memory", device);
+}
+
+void remove_range(void* base) {
   const auto found = table().find(static_cast<char*>(base));
   if (found == table().end()) return;
+  if (found->second.kind == memory_kind::pinned) remove_host_range(base);
   sanitizer::forget(base, found->second.bytes);
   table().erase(found);
 }

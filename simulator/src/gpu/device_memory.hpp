@@ -33,7 +33,10 @@ bool release(memory_kind kind, void* pointer);
 [[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
 /// Device memory that `allocate` has not made, such as a window's: copies and messages then know it.
 void add_device_range(int device, void* base, size_t bytes);
-void remove_device_range(void* base);
+/// The same for pinned host memory.
+void add_pinned_range(int device, void* base, size_t bytes);
+/// Of either kind.
+void remove_range(void* base);
 /// Gives memory back and keeps its addresses for a while without access, so that late accesses fault and do
 /// not hit another allocation.
 void retire_range(void* range, size_t bytes);

@@ -16,6 +16,7 @@ bool is_by(const publication& p, const actor& a) {
 stamp actor::publish() {
   stamp s;
   s.base = known;
+  s.fenced = fenced;
   s.order = ++stamps;
   if (group == 0) return s;
   s.epoch = epoch - 1;
@@ -30,9 +31,15 @@ stamp actor::publish() {
   return s;
 }
 
+void actor::alias_fence() {
+  const stamp s = publish();
+  join(fenced, s);
+}
+
 void actor::acquire(const stamp& s) {
   met = 0;
   join(known, s.base);
+  join(fenced, s.fenced);
   const bool own = s.group == group && s.lane == lane;
   if (s.group != 0 && !own) raise(known, s.group, s.width, s.lane, s.epoch);
 }
@@ -49,7 +56,7 @@ void actor::note(const publication& p) {
   }
   if (pending.size() == pending_kept) {
     publication all;
-    for (const publication& one : pending) join(all.what.base, one.what);
+    for (const publication& one : pending) join(all.what, one.what);
     all.of_many = true;
     pending.assign(1, all);
   }
@@ -77,6 +84,7 @@ void actor::release_fence() {
 }
 
 void actor::forget_fences() {
+  fenced = clock_reference();
   for (publication& f : fences) f = publication();
   pending.clear();
 }
@@ -126,7 +134,7 @@ void variable::add(const publication& p) {
   }
   if (published_.size() == kept) {
     publication all;
-    for (const publication& one : published_) join(all.what.base, one.what);
+    for (const publication& one : published_) join(all.what, one.what);
     all.of_many = true;
     published_.assign(1, all);
   }
@@ -182,6 +190,7 @@ uint64_t meeting::meetings = 0;
 void meeting::release(actor& a) {
   const stamp s = a.publish();
   acquired_.clear();
+  join(fenced_, s.fenced);
   const bool joined = !s.base || std::find(released_.begin(), released_.end(), s.base) != released_.end();
   if (!joined) {
     join(known_, s.base);
@@ -193,6 +202,7 @@ void meeting::release(actor& a) {
 }
 
 void meeting::acquire(actor& a) {
+  join(a.fenced, fenced_);
   if (a.met == number_) {  // all that it knows is covered here
     a.met = 0;
     if (known_) a.known = known_;

@@ -50,6 +50,7 @@ struct publication {
 
 struct actor {
   clock_reference known;        ///< what others did that is ordered before what this one does next
+  clock_reference fenced;       ///< of that and its own, what comes before an alias fence that is ordered so, too
   clock_reference at_launch;    ///< what was known when its kernel began
   uint32_t group = 0;           ///< 0: none yet
   uint32_t width = 1;           ///< threads of the group
@@ -74,11 +75,8 @@ struct actor {
   publication fences[3];             ///< published by each strong store after a release fence; by scope
   std::vector<publication> pending;  ///< found by relaxed loads; joined by an acquire fence
 
-  /// Its later accesses are told apart from the earlier ones; orders nothing else.
-  void alias_fence() {
-    if (dirty) ++epoch;
-    dirty = false;
-  }
+  /// What it did and knows is ordered with what follows by another address of the same memory.
+  void alias_fence();
   void begin_one(bool on) {
     at_once = on;
     one_store = 0;
@@ -162,12 +160,15 @@ class meeting {
   void release(actor& a);
   void acquire(actor& a);
   [[nodiscard]] clock_reference& known() { return known_; }
+  /// The end of a launch, which `known` has, is a fence of all that it did.
+  void forget_fences() { fenced_ = clock_reference(); }
 
  private:
   static uint64_t meetings;
 
   uint64_t number_ = ++meetings;
   clock_reference known_;
+  clock_reference fenced_;
   // Most threads that meet have the same clock: what was joined already, and the result.
   static constexpr size_t kept = 16;
   std::vector<clock_reference> released_;

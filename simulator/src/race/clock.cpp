@@ -135,4 +135,9 @@ void join(clock_reference& c, const stamp& s) {
   if (s.group != 0) raise(c, s.group, s.width, s.lane, s.epoch);
 }
 
+void join(stamp& all, const stamp& s) {
+  join(all.base, s);
+  join(all.fenced, s.fenced);
+}
+
 }  // namespace devcomm::simulator::race

@@ -96,7 +96,8 @@ void drop_groups(clock_reference& c, Predicate gone) {
 /// What one thread publishes at one moment: its clock with its own epoch. Costs one reference.
 struct stamp {
   clock_reference base;
-  uint32_t group = 0;  ///< 0: the thread has no epoch of its own
+  clock_reference fenced;  ///< what an alias fence has ordered, of what it knows
+  uint32_t group = 0;      ///< 0: the thread has no epoch of its own
   uint32_t width = 0;
   uint32_t lane = 0;
   uint32_t epoch = 0;
@@ -104,11 +105,14 @@ struct stamp {
 
   [[nodiscard]] bool empty() const { return !base && group == 0; }
   bool operator==(const stamp& other) const {
-    return base == other.base && group == other.group && lane == other.lane && epoch == other.epoch;
+    return base == other.base && fenced == other.fenced && group == other.group && lane == other.lane &&
+           epoch == other.epoch;
   }
 };
 
 /// Joins `s` into `c`.
 void join(clock_reference& c, const stamp& s);
+/// Joins `s` into `all`, which has no epoch of its own.
+void join(stamp& all, const stamp& s);
 
 }  // namespace devcomm::simulator::race

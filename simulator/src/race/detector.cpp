@@ -80,6 +80,14 @@ bool detector::known_done(const record& r, const clock_reference& known) const {
   return known->of(t.chain, 0) >= t.epoch;
 }
 
+bool detector::fenced(const record& r, const actor& after) const {
+  if (epoch_of(after.fenced, r.group, r.lane()) >= r.epoch) return true;
+  const group_facts& g = groups[r.group];
+  if (g.width == 0 || groups[after.group].width == 0) return true;  // copies and the host see launches that have ended
+  const task_facts& t = tasks[g.task];
+  return epoch_of(after.known, t.chain, 0) >= t.epoch;
+}
+
 void detector::read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code) {
   if (a.ignored > 0 || a.group == 0 || groups[a.group].width == 0) return;
   const uintptr_t end = address + bytes;
@@ -138,8 +146,9 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
       p->at(address).access(
           now,
           [&](const record& r) {
-            if (is_unfenced_alias(r, now)) report_alias(r, now, address);
-            return ordered(r, a);
+            const bool before = ordered(r, a);
+            if (before && needs_alias_fence(r, now) && !fenced(r, a)) report_alias(r, now, address);
+            return before;
           },
           [&](const record& r) {
             if (races(r, now)) report(r, now, a, address);

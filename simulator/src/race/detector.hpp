@@ -97,8 +97,10 @@ class detector {
 
   [[nodiscard]] bool ordered(const record& r, const actor& after) const;
   [[nodiscard]] bool known_done(const record& r, const clock_reference& known) const;
+  /// Whether an alias fence, or the end of a launch, is between `r` and what `after` does next.
+  [[nodiscard]] bool fenced(const record& r, const actor& after) const;
   void report(const record& earlier, const record& now, const actor& by, uintptr_t address);
-  /// One thread's accesses by a multicast address and by another, with nothing between them that orders the two.
+  /// Accesses by a multicast address and by another, ordered, but without a fence between them.
   void report_alias(const record& earlier, const record& now, uintptr_t address);
   void report_not_coherent(const record& earlier, const record& now, uintptr_t address);
   void report_side(const record& now, uintptr_t address, const char* what, const char* advice);
@@ -122,7 +124,9 @@ class detector {
   std::vector<task_facts> tasks;
   std::map<int, int> ranks;  ///< by device
 
-  std::set<std::pair<uint64_t, uint64_t>> reported;  ///< pairs of code addresses
+  using code_pairs = std::set<std::pair<uint64_t, uint64_t>>;
+  code_pairs reported;          ///< pairs of code addresses
+  code_pairs reported_aliases;  ///< of accesses that lack a fence only
   uint64_t reports = 0;
   std::string last_report;
   int exit_status = 66;
@@ -135,7 +139,7 @@ class detector {
   };
   [[nodiscard]] access_size& size_of(uint64_t code) { return sizes_[(code ^ code >> 14) % std::size(sizes_)]; }
   /// Whether this pair of places is reported for the first time.
-  [[nodiscard]] bool is_news(const record& earlier, const record& now);
+  [[nodiscard]] static bool is_news(code_pairs& known, const record& earlier, const record& now);
   void say(const std::string& text);
   [[nodiscard]] std::string what_did(const record& r);
   /// "data race (seed 1) at byte 0 of window 'a'", and who did what where.

@@ -66,7 +66,9 @@ void begin_task(void* id, int device, const void* kernel) {
 void end_task(void* id, void** cell) {
   detector& d = the_detector();
   const guard hold;
-  d.finish_task(as_actor(id), meeting_of(cell).known());
+  meeting& end = meeting_of(cell);
+  d.finish_task(as_actor(id), end.known());
+  end.forget_fences();
 }
 uint32_t new_block(void* launch, uint64_t block, uint32_t threads, uint64_t key) {
   detector& d = the_detector();
@@ -120,7 +122,10 @@ void set_store_delay(uint64_t longest, uint64_t seed, const uint64_t* step) {
 }
 void stores_are_one(bool on) { self().begin_one(on); }
 void multicast(bool on) { self().multicast = on; }
-void alias_fence() { self().alias_fence(); }
+void alias_fence() {
+  const guard hold;
+  self().alias_fence();
+}
 void restore() { the_detector().buffer.restore(); }
 
 uint64_t reports() { return the_detector().reports; }
@@ -131,6 +136,7 @@ void clear_reports() {
   d.reports = 0;
   d.last_report.clear();
   d.reported.clear();
+  d.reported_aliases.clear();
   missed().clear();
 }
 void set_exit_status(int status) { the_detector().exit_status = status; }

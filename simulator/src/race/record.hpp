@@ -38,7 +38,7 @@ struct record {
     return low >> 32 == 0 ? low : low | uint64_t{1} << 46;
   }
   /// Equal for accesses by one thread of one kind to the same bytes: the latest replaces the others.
-  [[nodiscard]] uint64_t key() const { return uint64_t{group} << 17 | (how & 0x1ffff); }
+  [[nodiscard]] uint64_t key() const { return uint64_t{group} << 18 | (how & 0x3ffff); }
 
   bool operator==(const record& other) const {
     return how == other.how && group == other.group && epoch == other.epoch;
@@ -54,11 +54,9 @@ static_assert(sizeof(record) == 16);
          (a.how & b.how & record::atomic) != record::atomic;
 }
 
-/// Whether a thread wrote by `a` and goes on by `b`, one of the two by a multicast address, and has neither met other
-/// threads between them nor fenced: it need not see its own store then.
-[[nodiscard]] inline bool is_unfenced_alias(const record& a, const record& b) {
-  return a.writes() && a.by_multicast() != b.by_multicast() && a.group == b.group && a.lane() == b.lane() &&
-         a.epoch == b.epoch && conflict(a, b);
+/// Whether one of the two is by a multicast address, and the order that they must have needs a fence between them.
+[[nodiscard]] inline bool needs_alias_fence(const record& a, const record& b) {
+  return a.by_multicast() != b.by_multicast() && conflict(a, b);
 }
 
 /// Whether `newer`, which comes after `older`, conflicts with everything that `older` conflicts with: `older`
@@ -66,6 +64,8 @@ static_assert(sizeof(record) == 16);
 [[nodiscard]] inline bool covers(const record& newer, const record& older) {
   if ((older.bytes() & ~newer.bytes()) != 0) return false;
   if (newer.writes() && !newer.is_atomic()) return true;
+  // Neither conflicts with the other, so nobody looks for a fence between them.
+  if (newer.by_multicast() != older.by_multicast()) return false;
   if (older.writes() && !older.is_atomic()) return false;
   // The narrower scope conflicts with more.
   if (older.is_atomic() && newer.scope() > older.scope()) return false;

@@ -141,10 +141,10 @@ std::string detector::describe(const record& r) const {
          function_at(t.kernel);
 }
 
-bool detector::is_news(const record& earlier, const record& now) {
+bool detector::is_news(code_pairs& known, const record& earlier, const record& now) {
   const uint64_t a = earlier.code();
   const uint64_t b = now.code();
-  return reported.insert({std::min(a, b), std::max(a, b)}).second;
+  return known.insert({std::min(a, b), std::max(a, b)}).second;
 }
 
 void detector::say(const std::string& text) {
@@ -163,7 +163,7 @@ std::string detector::text_of(const record& earlier, const record& now, uintptr_
 }
 
 void detector::report(const record& earlier, const record& now, const actor& by, uintptr_t address) {
-  if (!is_news(earlier, now)) return;
+  if (!is_news(reported, earlier, now)) return;
   std::string text = text_of(earlier, now, address, "data race", "not ordered with the earlier ");
   if (earlier.by_multicast() != now.by_multicast())
     text +=
@@ -173,14 +173,14 @@ void detector::report(const record& earlier, const record& now, const actor& by,
 }
 
 void detector::report_alias(const record& earlier, const record& now, uintptr_t address) {
-  if (!is_news(earlier, now)) return;
+  if (!is_news(reported_aliases, earlier, now)) return;
   say(text_of(earlier, now, address, "missing fence between two addresses of one memory", "after the earlier ") +
-      "  one of them is by a multicast address: the thread need not see its own store; call "
-      "multimem::fence_alias() between the two, or meet in a multimem::barrier_session\n");
+      "  one of them is by a multicast address: the later need not see the earlier; call "
+      "multimem::fence_alias() between the two, in one of the threads, or meet in a multimem::barrier_session\n");
 }
 
 void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address) {
-  if (!is_news(earlier, now)) return;
+  if (!is_news(reported, earlier, now)) return;
   std::string text = "devcomm simulator: data race (" + detail::how_to_repeat() + ") at " + describe(address) + "\n";
   text += "  read of " + std::to_string(size_of(now.code()).bytes) + " bytes by __ldg, by " + describe(now) + "\n" +
           where(now);

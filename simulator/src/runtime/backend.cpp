@@ -62,12 +62,15 @@ class device_share {
 
 class memfd final : public host::detail::physical_memory, public detail::file_memory {
  public:
-  /// `share` is its part of the device's memory; null for memory of another process.
-  memfd(int device, unique_fd descriptor, std::size_t bytes, std::unique_ptr<device_share> share)
-      : device_(device), descriptor_(std::move(descriptor)), bytes_(bytes), share_(std::move(share)) {}
+  enum class place { device, pinned_host };
+  /// `share` is its part of the device's memory; null for memory of the host or of another process.
+  memfd(int device, unique_fd descriptor, std::size_t bytes, std::unique_ptr<device_share> share,
+        place where = place::device)
+      : device_(device), descriptor_(std::move(descriptor)), bytes_(bytes), share_(std::move(share)), where_(where) {}
 
   /// The device that it belongs to; for memory of another process, the device that imported it.
   [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] bool is_pinned() const noexcept { return where_ == place::pinned_host; }
   [[nodiscard]] int get() const noexcept { return descriptor_.get(); }
   [[nodiscard]] int file() const noexcept override { return descriptor_.get(); }
   [[nodiscard]] std::size_t bytes() const noexcept override { return bytes_; }
@@ -81,6 +84,7 @@ class memfd final : public host::detail::physical_memory, public detail::file_me
   unique_fd descriptor_;
   std::size_t bytes_;
   std::unique_ptr<device_share> share_;
+  place where_;
 };
 
 /// Address space without memory, until some is mapped into it. Pages without access on both sides end what runs
@@ -95,7 +99,7 @@ class reservation final : public host::detail::address_range {
   ~reservation() override {
     for (char* each : mapped_) {
       detail::host_port::remove_physical_mapping(each);
-      detail::host_port::remove_device_range(each);
+      detail::host_port::remove_range(each);
     }
     for (char* each : multicast_) detail::host_port::remove_multicast_range(each);
     detail::host_port::retire_range(base_ - page(), mapped_bytes_);
@@ -112,7 +116,11 @@ class reservation final : public host::detail::address_range {
       detail::fail_call("mmap");
     }
     mapped_.push_back(base_ + offset);
-    detail::host_port::add_device_range(from.device(), base_ + offset, from.bytes());
+    if (from.is_pinned()) {
+      detail::host_port::add_pinned_range(from.device(), base_ + offset, from.bytes());
+    } else {
+      detail::host_port::add_device_range(from.device(), base_ + offset, from.bytes());
+    }
     detail::host_port::add_physical_mapping(detail::name_of_file(from.get()), base_ + offset, from.bytes());
   }
   /// Pages without access: what is no multimem access faults.
@@ -164,7 +172,7 @@ class plain_device_memory final : public host::detail::opened_memory {
   plain_device_memory(int device, std::size_t bytes) : share_(device, bytes), bytes_(bytes) {
     detail::host_port::add_device_range(device, bytes_.get(), bytes);
   }
-  ~plain_device_memory() override { detail::host_port::remove_device_range(bytes_.get()); }
+  ~plain_device_memory() override { detail::host_port::remove_range(bytes_.get()); }
   plain_device_memory(const plain_device_memory&) = delete;
   plain_device_memory& operator=(const plain_device_memory&) = delete;
   [[nodiscard]] char* data() const noexcept override { return static_cast<char*>(bytes_.get()); }
@@ -212,9 +220,11 @@ class simulator_backend final : public host::detail::backend {
     f.name = "simulated GPU " + std::to_string(device);
     f.multiprocessors = detail::host_port::multiprocessors();
     f.uuid = uuid_prefix + std::to_string(device);
+    f.pci = static_cast<std::uint64_t>(device) << 8;
     f.file_descriptor_handles = {true, "shared memory of this host"};
     f.fabric_handles = {true, "shared memory of this host, opened through /proc"};
     f.cuda_ipc = {true, "shared memory of this host, opened through /proc"};
+    f.pinned_host = {true, "memory of this host"};
     f.multicast = detail::host_port::has_multicast()
                       ? capability{true, "simulated NVLink switch"}
                       : capability{false, "DEVCOMM_SIM_MULTICAST=none: the simulated GPUs have no NVLink switch"};
@@ -249,6 +259,18 @@ class simulator_backend final : public host::detail::backend {
     if (kind != host::detail::handle_kind::none) detail::host_port::note_shared_memory();
     auto share = std::make_unique<device_share>(device, bytes);
     return std::make_unique<memfd>(device, detail::make_file(bytes), bytes, std::move(share));
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_pinned(int device, std::size_t bytes,
+                                                                             host::detail::handle_kind kind) override {
+    if (kind != host::detail::handle_kind::none) detail::host_port::note_shared_memory();
+    return std::make_unique<memfd>(device, detail::make_file(bytes), bytes, nullptr, memfd::place::pinned_host);
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::address_range> reserve_pinned(std::size_t bytes) override {
+    return std::make_unique<reservation>(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_pinned(int device, int descriptor,
+                                                                             std::size_t bytes) override {
+    return import(device, unique_fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), bytes, memfd::place::pinned_host);
   }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> import_descriptor(int device, int descriptor,
                                                                                  std::size_t bytes) override {
@@ -378,7 +400,8 @@ class simulator_backend final : public host::detail::backend {
       throw not_supported("DEVCOMM_SIM_MULTICAST=none: the simulated GPUs have no NVLink switch");
   }
 
-  [[nodiscard]] static std::unique_ptr<memfd> import(int device, unique_fd descriptor, std::size_t bytes) {
+  [[nodiscard]] static std::unique_ptr<memfd> import(int device, unique_fd descriptor, std::size_t bytes,
+                                                     memfd::place where = memfd::place::device) {
     if (!descriptor) detail::fail_call("fcntl");
     if (detail::status_of(descriptor.get()).st_size < static_cast<off_t>(bytes)) {
       throw system_error(
@@ -386,7 +409,7 @@ class simulator_backend final : public host::detail::backend {
           "one version of devcomm");
     }
     detail::host_port::note_shared_memory();
-    return std::make_unique<memfd>(device, std::move(descriptor), bytes, nullptr);
+    return std::make_unique<memfd>(device, std::move(descriptor), bytes, nullptr, where);
   }
 
   std::mutex mutex_;

@@ -43,9 +43,14 @@ void add_device_range(int device, void* base, std::size_t bytes) {
   detail::add_device_range(device, base, bytes);
 }
 
-void remove_device_range(void* base) {
+void add_pinned_range(int device, void* base, std::size_t bytes) {
   const engine_guard hold;
-  detail::remove_device_range(base);
+  detail::add_pinned_range(device, base, bytes);
+}
+
+void remove_range(void* base) {
+  const engine_guard hold;
+  detail::remove_range(base);
 }
 
 void retire_range(void* range, std::size_t bytes) {

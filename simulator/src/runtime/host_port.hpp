@@ -20,7 +20,8 @@ void name_rank_of_device(int device, int rank);
 // As in gpu/device_memory.hpp, but these take the engine's lock.
 [[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
 void add_device_range(int device, void* base, std::size_t bytes);
-void remove_device_range(void* base);
+void add_pinned_range(int device, void* base, std::size_t bytes);
+void remove_range(void* base);
 void retire_range(void* range, std::size_t bytes);
 [[nodiscard]] bool take_device_memory(int device, std::size_t bytes);
 void return_device_memory(int device, std::size_t bytes);

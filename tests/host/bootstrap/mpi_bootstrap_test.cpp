@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -45,11 +46,29 @@ void check_missing_rank(host::bootstrap& job) {
   const outcome o = outcome_of([&] { gather_and_check(job, 8, 1, 500ms); });
   if (late) {
     require(o.kind == "remote_error", "who comes too late hears who gave up", o.kind + ": " + o.text);
+    require(o.says("gave up after 500 ms waiting for rank"), "and for whom it waited", o.text);
   } else {
     require(o.kind == "timeout_error" || o.kind == "remote_error", "a missing rank ends the wait", o.text);
     require(o.kind == "remote_error" || o.says("rank 1"), "a timeout names the missing rank", o.text);
     require(o.took < 1400ms, "the limit holds");
   }
+}
+
+/// The last rank is told that rank 1 is lost, as by its links, and tells the others.
+void check_interruption(host::bootstrap& job) {
+  const std::string why = "rank 1 left because of an exception: out of cheese";
+  barrier(job);
+  if (job.rank() == 1) return;  // it takes no part any more
+  const outcome o = outcome_of([&] {
+    const std::jthread hears([&] {
+      std::this_thread::sleep_for(200ms);
+      if (job.rank() == job.size() - 1) job.interrupt(1, why);
+    });
+    barrier(job, 5s);
+  });
+  require(o.kind == "remote_error" && o.culprit == 1, "all are told who is lost", o.kind + ": " + o.text);
+  require(o.says(why), "and why", o.text);
+  require(o.took < 2s, "at once");
 }
 
 /// Rank 1 comes after the others have given up; MPI then completes what they had begun, and writes the result.
@@ -83,6 +102,9 @@ int main(int argc, char** argv) {
     check_gathering(*job);
     MPI_Barrier(MPI_COMM_WORLD);
     if (job->size() > 1) check_missing_rank(*job);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto second = host::mpi_bootstrap(MPI_COMM_WORLD, 10s);
+    if (second->size() > 2) check_interruption(*second);
   });
   require(o.ok(), "no error", o.kind + ": " + o.text);
   MPI_Barrier(MPI_COMM_WORLD);

@@ -157,6 +157,67 @@ TEST_CASE("a rank that gave up and leaves with a culprit is heard by all") {
   CHECK(first_failure(ends).empty());
 }
 
+TEST_CASE("ranks that hear of a loss from another rank are told who is lost and why, whether they wait or not") {
+  // As on a host whose ranks hear of each other sooner than rank 0 does.
+  const std::string why = "rank 1 left because of an exception: out of cheese";
+  struct course {
+    int teller;
+    bool all_wait;  ///< else the teller alone, and the others are told by their watch
+  };
+  const course one = GENERATE(course{2, true}, course{0, true}, course{3, true}, course{2, false}, course{0, false});
+  const way w = GENERATE(way::tcp_threads, way::tcp_processes);
+  CAPTURE(one.teller, one.all_wait, to_string(w));
+  const auto ends = run_job(w, 4, [&](const shared_bootstrap& ranks) {
+    const heard losses(*ranks);
+    barrier(*ranks);
+    if (ranks->rank() == 1) {
+      std::this_thread::sleep_for(1s);
+    } else if (ranks->rank() == one.teller) {
+      const std::jthread hears([&] {
+        std::this_thread::sleep_for(200ms);
+        ranks->interrupt(1, why);
+      });
+      barrier(*ranks, 5s);
+    } else if (one.all_wait) {
+      barrier(*ranks, 5s);
+    } else {
+      losses.expect(1, why);
+      barrier(*ranks, 5s);
+    }
+    ranks->leave(-1, {});
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const outcome& end = ends[static_cast<std::size_t>(rank)];
+    CAPTURE(rank, end.text);
+    CHECK(end.kind == (rank == 1 ? "ok" : "remote_error"));
+    CHECK(end.culprit == (rank == 1 ? -1 : 1));
+    CHECK(end.says(rank == 1 ? "" : why));
+  }
+}
+
+TEST_CASE("a rank that was told of a loss and leaves in peace is not lost itself") {
+  const std::string why = "rank 1 left because of an exception: out of cheese";
+  const auto ends = run_job(way::tcp_processes, 4, [&](const shared_bootstrap& ranks) {
+    barrier(*ranks);
+    if (ranks->rank() == 2) {
+      ranks->interrupt(1, why);
+      require(outcome_of([&] { barrier(*ranks); }).culprit == 1, "it was told");
+      ranks->leave(-1, {});
+      return;
+    }
+    std::this_thread::sleep_for(500ms);  // all that rank 2 says waits for rank 0
+    if (ranks->rank() != 1) barrier(*ranks, 5s);
+    std::this_thread::sleep_for(500ms);
+  });
+  for (const int rank : {0, 3}) {
+    const outcome& end = ends[static_cast<std::size_t>(rank)];
+    CAPTURE(rank, end.text);
+    CHECK(end.kind == "remote_error");
+    CHECK(end.culprit == 1);
+    CHECK(end.says(why));
+  }
+}
+
 TEST_CASE("a rank that blames a rank that there is not is lost itself") {
   const auto ends = run_job(way::tcp_processes, 3, [](const shared_bootstrap& ranks) {
     const heard losses(*ranks);

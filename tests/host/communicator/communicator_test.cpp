@@ -6,7 +6,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <thread>
 
 using namespace devcomm;
@@ -53,13 +55,80 @@ TEST_CASE("a limit on LSA teams cuts the world into teams of that size") {
   CHECK(ends == all_ok(8));
 }
 
-TEST_CASE("a limit that does not divide the ranks fails on all of them and says so") {
-  const auto ends =
-      on_threads(8, [](auto bootstrap) { host::communicator comm(std::move(bootstrap), {.lsa_size = 3}); });
-  for (const std::string& end : ends) {
-    CHECK(end.find("invalid_argument: communicator") == 0);
-    CHECK(end.find("an LSA team of 3 does not divide 8 ranks") != std::string::npos);
-  }
+TEST_CASE("all ranks learn the small values of each") {
+  struct value {
+    int rank;
+    double time;
+  };
+  const auto ends = on_threads(4, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 2});
+    for (int round = 0; round < 3; ++round) {
+      const auto all = comm.all_gather(value{comm.rank(), round + 0.5 * comm.rank()});
+      require(all.size() == 4, "one from each rank");
+      for (int rank = 0; rank < 4; ++rank) {
+        const value& theirs = all[static_cast<std::size_t>(rank)];
+        require(theirs.rank == rank && theirs.time == round + 0.5 * rank, "in the order of the ranks");
+      }
+    }
+  });
+  CHECK(ends == all_ok(4));
+}
+
+TEST_CASE("a gather without room for all fails on every rank and says how much it takes") {
+  const auto ends = on_threads(3, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const std::vector<std::byte> mine(5);
+    std::vector<std::byte> all(comm.rank() == 1 ? 10 : 15);
+    comm.all_gather(mine, all);
+  });
+  const std::string cause = "all_gather (rank 1 of 3): room for 10 bytes, but 3 ranks give 5 each: make it 15";
+  CHECK(ends[0] == "remote_error(1): all_gather (rank 0 of 3): rank 1 failed: " + cause);
+  CHECK(ends[1] == "invalid_argument: " + cause);
+  CHECK(ends[2] == "remote_error(1): all_gather (rank 2 of 3): rank 1 failed: " + cause);
+}
+
+TEST_CASE("ranks that gather values of different sizes are told") {
+  const auto ends = on_threads(2, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const std::vector<std::byte> mine(comm.rank() == 0 ? 4 : 8);
+    std::vector<std::byte> all(2 * mine.size());
+    comm.all_gather(mine, all);
+  });
+  for (const std::string& end : ends) CHECK(end.ends_with("all ranks must make the same calls with the same sizes"));
+}
+
+TEST_CASE("a limit that does not divide the ranks leaves a smaller last team, and no rails") {
+  const int limit = GENERATE(3, 5, 7);
+  CAPTURE(limit);
+  const auto ends = on_threads(8, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = limit});
+    const int first = comm.rank() / limit * limit;
+    const int size = std::min(limit, 8 - first);
+    require(comm.lsa() == team{comm.rank() - first, size, first, 1}, "the last team has what is left");
+    const auto memory = comm.allocate(64);
+    memory.window().local[0] = static_cast<char>(comm.rank() + 1);
+    const auto device = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+    require(device.get().lsa_size == size, "kernels are told");
+    comm.barrier();
+    for (int peer = 0; peer < 8; ++peer) {
+      const char* const at = memory.window().peer_pointer(peer);
+      require((at != nullptr) == comm.lsa().contains(peer), "only team members have an address");
+      require(at == nullptr || *at == peer + 1, "and it is theirs");
+    }
+    const std::string why = text_of<host::not_supported>([&] { static_cast<void>(comm.rail()); });
+    require(why.find("has " + std::to_string(8 % limit) + " ranks") != std::string::npos, "rails say why not: " + why);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(8));
+}
+
+TEST_CASE("a limit above the number of ranks limits nothing") {
+  const auto ends = on_threads(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 8});
+    require(comm.lsa().size == 2, "all are one team");
+    require(comm.rail().size == 1, "and rails are of one rank");
+  });
+  CHECK(ends == all_ok(2));
 }
 
 TEST_CASE("malformed variables are named with what they should be") {

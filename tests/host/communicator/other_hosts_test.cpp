@@ -12,10 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <span>
@@ -47,10 +49,11 @@ outcomes on_hosts(const std::function<void(host::communicator&)>& body) {
   });
 }
 
-/// Cannot watch where it is `blind`.
-class blind_bootstrap final : public host::bootstrap {
+/// Cannot watch where it is `blind`, and says its farewell `late`.
+class altered_watch final : public host::bootstrap {
  public:
-  blind_bootstrap(std::shared_ptr<host::bootstrap> ranks, bool blind) : ranks_(std::move(ranks)), blind_(blind) {}
+  altered_watch(std::shared_ptr<host::bootstrap> ranks, bool blind, std::chrono::milliseconds late)
+      : ranks_(std::move(ranks)), blind_(blind), late_(late) {}
   [[nodiscard]] int rank() const noexcept override { return ranks_->rank(); }
   [[nodiscard]] int size() const noexcept override { return ranks_->size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::chrono::milliseconds limit) override {
@@ -61,11 +64,15 @@ class blind_bootstrap final : public host::bootstrap {
     if (blind_) throw host::system_error("no more epoll instances");
     ranks_->watch(lost);
   }
-  void leave(int culprit, const std::string& why) noexcept override { ranks_->leave(culprit, why); }
+  void leave(int culprit, const std::string& why) noexcept override {
+    std::this_thread::sleep_for(late_);
+    ranks_->leave(culprit, why);
+  }
 
  private:
   std::shared_ptr<host::bootstrap> ranks_;
   bool blind_;
+  std::chrono::milliseconds late_;
 };
 
 void require_loss(const host::communicator& comm, int culprit, std::chrono::seconds limit) {
@@ -125,6 +132,77 @@ TEST_CASE("a rank on another host that leaves by an exception is a loss at once"
   }
 }
 
+TEST_CASE("other hosts are told who left and why, also where a rank that heard of it speaks first") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const bool waits = GENERATE(false, true);  // for the rank that leaves, or is in no call
+  CAPTURE(waits);
+  const auto ends = on_processes(4, [&](auto bootstrap) {
+    const bool leaves = bootstrap->rank() == 1;
+    const bool neighbour = bootstrap->rank() == 2;
+    if (!leaves && !neighbour) require(enter_own_host(), "a process enters a network namespace");
+    const auto ranks = std::make_shared<altered_watch>(std::move(bootstrap), false, leaves ? 2s : 0s);
+    {
+      host::communicator comm(ranks);
+      comm.barrier();
+      if (leaves) throw std::runtime_error("out of cheese");
+      if (neighbour && waits) {
+        const std::string told = text_of<host::remote_error>([&] { comm.barrier(); });
+        require(told.find("rank 1 left because of an exception") != std::string::npos, "a neighbour knows: " + told);
+        std::this_thread::sleep_for(1s);
+      } else {
+        require_loss(comm, 1, 1s);
+      }
+      const std::string told = text_of<host::remote_error>([&] { comm.check(); });
+      require(told.find(": rank 1 left because of an exception") != std::string::npos, "all know the reason: " + told);
+    }
+    std::this_thread::sleep_for(2s);
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(ends[static_cast<std::size_t>(rank)] == (rank == 1 ? "error: out of cheese" : "ok"));
+  }
+}
+
+TEST_CASE("a rank on another host that aborts and leaves is a loss, of which kernels that wait are told") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const int culprit = GENERATE(0, 1);
+  CAPTURE(culprit);
+  const auto ends = on_hosts([&](host::communicator& comm) {
+    const auto device = comm.create_device_comm(comm.requirements());
+    comm.barrier();
+    if (comm.rank() == culprit) return comm.abort();
+    require_loss(comm, culprit, 10s);
+    require(std::atomic_ref(device.get().failures->abort).load() == abort_by_host, "kernels poll this word");
+    const std::string told = text_of<host::remote_error>([&] { comm.check(); });
+    require(told.find("aborted its communicator and left") != std::string::npos, "the reason is known: " + told);
+  });
+  CHECK(ends == all_ok(3));
+}
+
+TEST_CASE("the thread that watches other hosts leaves signals to the program's threads") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const auto ends = on_processes(2, [](auto bootstrap) {
+    require(enter_own_host(), "a process enters a network namespace");  // so that the bootstrap is watched, too
+    host::communicator comm(std::move(bootstrap));
+    comm.barrier();
+    int threads = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+      if (entry.path().filename() == std::to_string(::getpid())) continue;
+      ++threads;
+      std::ifstream status(entry.path() / "status");
+      for (std::string line; std::getline(status, line);) {
+        if (!line.starts_with("SigBlk:")) continue;
+        const auto blocked = std::stoull(line.substr(7), nullptr, 16);
+        for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM}) {
+          require((blocked >> (signal - 1) & 1) == 1, "a thread takes signal " + std::to_string(signal));
+        }
+      }
+    }
+    require(threads >= 1, "there is such a thread");
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
+
 TEST_CASE("a host that falls silent is taken for gone after the limit") {
   if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
   ::setenv("DEVCOMM_PEER_TIMEOUT", "2", 1);
@@ -159,7 +237,7 @@ TEST_CASE("a rank that cannot watch other hosts fails the start of all with its 
   const auto ends = on_processes(3, [](auto bootstrap) {
     require(enter_own_host(), "a process enters a network namespace");
     const bool blind = bootstrap->rank() == 1;
-    const auto ranks = std::make_shared<blind_bootstrap>(std::move(bootstrap), blind);
+    const auto ranks = std::make_shared<altered_watch>(std::move(bootstrap), blind, 0ms);
     std::string text;
     if (blind) {
       text = text_of<host::system_error>([&] { host::communicator comm(ranks); });

@@ -108,6 +108,7 @@ TEST_CASE("an NVLink domain that spans hosts is one LSA team, by fabric handles"
     *static_cast<char*>(memory.data()) = static_cast<char>(comm.rank() + 1);
     comm.barrier();
     require_reach(comm, memory.window(), {0, 1, 2, 3});
+    require(comm.lsa_ring() == std::vector<int>{0, 2, 1, 3}, "a ring enters each host once");
 
     void* own = nullptr;
     require(cudaMalloc(&own, 4096) == cudaSuccess, "there is memory");
@@ -125,6 +126,19 @@ TEST_CASE("an NVLink domain that spans hosts is one LSA team, by fabric handles"
   ::unsetenv("DEVCOMM_MEMORY_HANDLE");
   ::unsetenv("DEVCOMM_NVLINK_DOMAIN");
   CHECK(apart == all_ok(4));
+}
+
+TEST_CASE("a ring goes round by the PCI addresses of the devices") {
+  const std::vector<int> devices = {3, 0, 2, 1};
+  const int inside = GENERATE(0, 1);
+  const rank_body body = [&](auto bootstrap) {
+    const int mine = devices[static_cast<std::size_t>(bootstrap->rank())];
+    host::communicator comm(std::move(bootstrap), {.device = mine});
+    require(comm.lsa_ring() == std::vector<int>{1, 3, 2, 0}, "the order of the devices");
+    comm.barrier();
+  };
+  const auto ends = inside == 0 ? on_threads(4, body) : on_processes(4, body);
+  CHECK(ends == all_ok(4));
 }
 
 TEST_CASE("ranks in different PID namespaces share windows, and are told why they cannot register memory") {

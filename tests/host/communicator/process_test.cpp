@@ -68,6 +68,31 @@ TEST_CASE("processes reach each other's windows by every kind of handle") {
   CHECK(ends == all_ok(ranks));
 }
 
+TEST_CASE("processes reach each other's windows in pinned host memory by descriptors, and are refused without") {
+  const int inside = GENERATE(1, 2);
+  CAPTURE(inside);
+  const auto ends = on_processes(
+      4,
+      [&](auto bootstrap) {
+        host::communicator comm(std::move(bootstrap));
+        const auto memory = comm.allocate(10007, host::memory_place::pinned_host);
+        require(memory.handle_type() == "file descriptor", "the way is reported: " + memory.handle_type());
+        exchange_patterns(comm, memory.window());
+      },
+      inside);
+  CHECK(ends == all_ok(4));
+  const auto refused = on_processes(2, [](auto bootstrap) {
+    ::setenv("DEVCOMM_MEMORY_HANDLE", "fabric", 1);
+    host::communicator comm(std::move(bootstrap));
+    require(!comm.properties().pinned_host.available, "fabric handles are for memory of devices");
+    static_cast<void>(comm.allocate(64, host::memory_place::pinned_host));
+  });
+  for (const std::string& end : refused) {
+    CHECK(end.find("there are no windows in pinned host memory: the processes of the LSA team share memory by fabric "
+                   "handles, and that of the host by descriptors only") != std::string::npos);
+  }
+}
+
 TEST_CASE("processes that hold several ranks each reach all of them, at one address a process") {
   const int lsa_size = GENERATE(0, 2, 4);
   CAPTURE(lsa_size);

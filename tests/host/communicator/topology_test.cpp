@@ -4,7 +4,11 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +53,34 @@ rank_info rank_at(char host, int pid) {
   return r;
 }
 
+bool visits_all(std::vector<int> ring, std::size_t size) {
+  std::sort(ring.begin(), ring.end());
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    if (ring[i] != static_cast<int>(i)) return false;
+  }
+  return ring.size() == size;
+}
+
+/// Hops of the ring between members that `of` tells apart.
+template <class Of>
+std::size_t crossings(const std::vector<int>& ring, const std::vector<member_site>& members, Of of) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    const auto here = static_cast<std::size_t>(ring[i]);
+    const auto next = static_cast<std::size_t>(ring[(i + 1) % ring.size()]);
+    count += of(members[here]) != of(members[next]) ? 1 : 0;
+  }
+  return count;
+}
+
+/// Each place has to be entered once, where there are several.
+template <class Of>
+std::size_t fewest_crossings(const std::vector<member_site>& members, Of of) {
+  std::set<decltype(of(members[0]))> places;
+  for (const member_site& m : members) places.insert(of(m));
+  return places.size() == 1 ? 0 : places.size();
+}
+
 }  // namespace
 
 TEST_CASE("LSA teams are all ranks that reach each other, wherever they are") {
@@ -61,15 +93,15 @@ TEST_CASE("LSA teams are all ranks that reach each other, wherever they are") {
   CHECK(teams_of("abcab") == teams{{0, 3}, {1, 4}, {2}});
 }
 
-TEST_CASE("a limit is kept, and must divide the number of ranks") {
+TEST_CASE("a limit is kept, and the last team has what is left") {
   CHECK(teams_of("aaaaaaaa", 4) == teams{{0, 1, 2, 3}, {4, 5, 6, 7}});
   CHECK(teams_of("aaaaaaaa", 8) == teams{{0, 1, 2, 3, 4, 5, 6, 7}});
   CHECK(teams_of("aabbccdd", 4) == teams{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
   CHECK(teams_of("abababab", 2) == teams{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
-  CHECK_NOTHROW(require_divisor(8, 4));
-  CHECK_NOTHROW(require_divisor(7, 0));
-  CHECK_THROWS_AS(require_divisor(8, 3), invalid_argument);
-  CHECK_THROWS_AS(require_divisor(4, 8), invalid_argument);
+  CHECK(teams_of("aaaaaaaa", 3) == teams{{0, 1, 2}, {3, 4, 5}, {6, 7}});
+  CHECK(teams_of("aaabbbb", 2) == teams{{0, 1}, {2}, {3, 4}, {5, 6}});
+  CHECK(teams_of("aaaa", 8) == teams{{0, 1, 2, 3}});
+  CHECK(placed("aaaaaaaa", 3).find("the LSA team of rank 0 has 3 ranks and that of rank 6 has 2 ranks") == 0);
 }
 
 TEST_CASE("two ranks of which one does not reach the other are not in one LSA team") {
@@ -105,6 +137,40 @@ TEST_CASE("a team of consecutive ranks counts world ranks, and another one its m
   CHECK_FALSE(even.has_world_ranks());
   CHECK_FALSE(odd.has_world_ranks());
   for (int member = 0; member < 2; ++member) CHECK_FALSE(odd.contains(even.number(member)));
+}
+
+TEST_CASE("a ring enters each host once, for every number of ranks and every placement") {
+  std::mt19937 random(1);
+  for (std::size_t size = 1; size <= 64; ++size) {
+    for (int placed = 0; placed < 4; ++placed) {  // in turn over two hosts, over three, in blocks, at random
+      CAPTURE(size, placed);
+      std::vector<member_site> members(size);
+      for (std::size_t i = 0; i < size; ++i) {
+        const std::size_t hosts[] = {i % 2, i % 3, i / 5, random() % 4};
+        members[i].host[0] = static_cast<std::byte>(hosts[placed]);
+        members[i].pci = placed == 3 ? random() % 7 << 8 : i << 8;
+      }
+      const std::vector<int> ring = ring_over(members);
+      CHECK(visits_all(ring, size));
+      const auto host = [](const member_site& m) { return std::vector<std::byte>(m.host.begin(), m.host.end()); };
+      CHECK(crossings(ring, members, host) == fewest_crossings(members, host));
+    }
+  }
+}
+
+TEST_CASE("on a host a ring goes from each switch to the next once, whichever ranks are behind it") {
+  const auto at = [](char host, std::uint64_t pci) {
+    member_site m{{}, pci};
+    m.host[0] = static_cast<std::byte>(host);
+    return m;
+  };
+  // Two sockets, of buses below 0x80 and from there on, and ranks dealt to them in turn; a second PCI domain.
+  const std::vector<member_site> one_host = {at('a', 0x8a00), at('a', 0x1a00), at('a', 0x8b00), at('a', 0x1b00)};
+  CHECK(ring_over(one_host) == std::vector<int>{1, 3, 0, 2});
+  CHECK(ring_over({at('a', std::uint64_t{1} << 32), at('a', 0xff00)}) == std::vector<int>{1, 0});
+  // Hosts in the order of their first members, ranks of one GPU in their own.
+  CHECK(ring_over({at('b', 7), at('a', 7), at('b', 6), at('a', 7), at('a', 6)}) == std::vector<int>{2, 0, 4, 1, 3});
+  CHECK(ring_over({}).empty());
 }
 
 TEST_CASE("an NVLink domain counts where all ranks of a host are in it") {

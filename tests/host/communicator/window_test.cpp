@@ -56,6 +56,43 @@ TEST_CASE("what a rank writes to its slot is what every LSA peer reads at that r
   CHECK(ends == all_ok(ranks));
 }
 
+TEST_CASE("a window in pinned host memory is zeroed, reached by every LSA peer and says that it has no multimem") {
+  const int ranks = GENERATE(1, 3);
+  CAPTURE(ranks);
+  const auto ends = on_threads(ranks, [&](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    require(comm.properties().pinned_host.available, "the simulator has pinned host memory");
+    const host::symmetric_memory memory = comm.allocate(odd_bytes, host::memory_place::pinned_host, "mailbox");
+    const window w = memory.window();
+    require(w.bytes == odd_bytes && w.local == w.lsa_pointer(w.lsa_rank), "it is a window like others");
+    require(memory.name() == "window 'mailbox'", "it has its name: " + memory.name());
+    for (std::size_t i = 0; i < w.bytes; ++i) require(w.local[i] == 0, [] { return "a new window holds zeros"; });
+    require(!memory.multimem().available, "there is no multicast to memory of the host");
+    require(memory.multimem().reason.find("pinned host memory, which cannot be bound to a multicast object") !=
+                std::string::npos,
+            "the reason is given: " + memory.multimem().reason);
+    comm.barrier();
+    fill_own(w, comm.rank());
+    comm.barrier();
+    for (int peer = 0; peer < ranks; ++peer) require_pattern(w.lsa_pointer(peer), w.bytes, peer);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(ranks));
+}
+
+TEST_CASE("places that differ fail on all ranks and name the one that differs") {
+  const auto ends = on_threads(3, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const auto place = comm.rank() == 2 ? host::memory_place::pinned_host : host::memory_place::device;
+    static_cast<void>(comm.allocate(64, place));
+  });
+  for (const std::string& end : ends) {
+    CHECK(end.find("invalid_argument: allocate") == 0);
+    CHECK(end.find("rank 2 asked for memory_place::pinned_host and rank 0 for memory_place::device") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("ranks of one process see a window at one address") {
   std::vector<window> seen(4);
   const auto ends = on_threads(4, [&](auto bootstrap) {

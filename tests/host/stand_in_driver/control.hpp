@@ -13,6 +13,7 @@ struct stand_in_held {
   int mappings;       ///< in reservations
   int device_memory;  ///< `cuMemAlloc`, and opened by CUDA IPC
   int host_memory;    ///< `cuMemHostAlloc`
+  int registered;     ///< `cuMemHostRegister`
   int streams;
   int events;
 };

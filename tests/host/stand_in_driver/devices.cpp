@@ -24,6 +24,7 @@ options read_options() {
   if (const char* const missing = std::getenv("STAND_IN_CUDA_MISSING")) now.missing = missing;
   now.with_multicast = number("STAND_IN_CUDA_MULTICAST", now.with_multicast);
   now.peers = number("STAND_IN_CUDA_P2P", 1) != 0;
+  now.registers = number("STAND_IN_CUDA_REGISTERS", 1) != 0;
   now.fabric = number("STAND_IN_CUDA_FABRIC", 1) != 0;
   if (const char* const memory = std::getenv("STAND_IN_CUDA_MEMORY")) now.memory = std::strtoull(memory, nullptr, 10);
   const int count = number("STAND_IN_CUDA_DEVICES", 8);
@@ -122,6 +123,8 @@ CUresult device_get_attribute(int* value, CUdevice_attribute which, CUdevice dev
   if (which == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) *value = 1;
   if (which == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) *value = 1;
   if (which == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) *value = 1;
+  if (which == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) *value = 1;
+  if (which == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) *value = s.chosen.registers ? 1 : 0;
   if (which == fabric) *value = s.chosen.fabric ? 1 : 0;
   if (which == multicast && s.chosen.version >= 12010) *value = s.gpu_of(device) < s.chosen.with_multicast ? 1 : 0;
   return CUDA_SUCCESS;

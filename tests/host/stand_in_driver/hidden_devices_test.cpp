@@ -77,6 +77,9 @@ TEST_CASE("devices that a process does not see and cannot map are in teams of th
                                   ", which this process does not see, was tried: "),
                 "the peer is named: " + why);
         require(contains(why, cause.reason), "and the reason: " + why);
+        if (contains(why, "cuMemImport")) {
+          require(contains(why, "(MIG, containers with one GPU), set DEVCOMM_LSA_SIZE"), "and the advice: " + why);
+        }
         const auto memory = comm.allocate(5000);
         exchange(comm, memory.window());
         const auto device = comm.create_device_comm(comm.requirements().lsa_barriers(1));

@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -120,6 +122,100 @@ TEST_CASE("puts between GPUs arrive whole before their signals, however late cop
   CHECK(on_stand_in(2, inside, body, {{"STAND_IN_CUDA_DEVICES", std::to_string(devices)}}) == all_ok(2));
 }
 
+TEST_CASE("puts between windows in pinned host memory need no copy engine") {
+  const int inside = GENERATE(2, 1);
+  const bool from_device = GENERATE(false, true);
+  const bool to_device = GENERATE(false, true);
+  CAPTURE(inside, from_device, to_device);
+#ifndef DEVCOMM_TEST_LIBFABRIC
+  if (inside == 1) SKIP("built without libfabric");
+#endif
+  const auto ends = on_stand_in(2, inside, [&](auto bootstrap) {
+    {
+      host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+      const auto place = [](bool device) {
+        return device ? host::memory_place::device : host::memory_place::pinned_host;
+      };
+      auto needs = comm.requirements();
+      const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+      const auto device_comm = comm.create_device_comm(needs);
+      constexpr std::uint64_t bytes = 700001;
+      const auto in = comm.allocate(bytes, place(from_device));
+      const auto out = comm.allocate(bytes, place(to_device));
+      for (std::uint64_t i = 0; i < bytes; ++i) {
+        reinterpret_cast<std::byte*>(in.window().local)[i] = byte_of(comm.rank(), 0, i);
+      }
+      comm.barrier();
+      stand_in().fail(nullptr, 0);  // counts from here on
+      stand_in().delay_copies(2);
+      comm.barrier();
+      kernel_end net(device_comm.get(), contexts);
+      const auto peer = static_cast<std::uint32_t>(1 - comm.rank());
+      net.put(peer, out.window(), in.window(), bytes, 1);
+      net.wait(net.layout().signal(0), 1);
+      net.wait(net.layout().done(), 1);
+      comm.barrier();
+      const bool reads = stand_in().calls("cuMemcpyDtoHAsync") != 0;
+      const bool writes = stand_in().calls("cuMemcpyHtoDAsync") != 0;
+      require(reads == from_device, "a copy engine reads what lies in device memory, and nothing else");
+      require(writes == to_device, "a copy engine writes what lies in device memory, and nothing else");
+      std::uint64_t wrong = 0;
+      for (std::uint64_t i = 0; i < bytes; ++i) {
+        const auto came = reinterpret_cast<const std::byte*>(out.window().local)[i];
+        wrong += came == byte_of(static_cast<int>(peer), 0, i) ? 0 : 1;
+      }
+      require(wrong == 0, std::to_string(wrong) + " bytes are wrong");
+      device_comm.check();
+      comm.barrier();
+    }
+    stand_in().delay_copies(0);
+    if (inside == 1) require_nothing_held("at the end");
+  });
+  CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("windows in pinned host memory are registered with devices, shared by processes and given back") {
+  const auto ends = on_stand_in(4, 2, [](auto bootstrap) {
+    {
+      host::communicator comm(std::move(bootstrap));
+      require(comm.lsa().size == 4, "the ranks are one LSA team");
+      const auto memory = comm.allocate(5000, host::memory_place::pinned_host);
+      const window w = memory.window();
+      w.local[4999] = static_cast<char>(10 + comm.rank());
+      comm.barrier();
+      for (int peer = 0; peer < 4; ++peer) require(w.lsa_pointer(peer)[4999] == 10 + peer, "peers are reached");
+      require(stand_in().held().registered == 4, "each slot is registered once in a process");
+      comm.barrier();
+    }
+  });
+  CHECK(ends == all_ok(4));
+  const auto alone = on_stand_in(1, 1, [](auto bootstrap) {
+    {
+      host::communicator comm(std::move(bootstrap));
+      stand_in().fail("cuMemHostRegister", 1);
+      const std::string said =
+          text_of<host::system_error>([&] { static_cast<void>(comm.allocate(5000, host::memory_place::pinned_host)); });
+      require(said.find("cuMemHostRegister failed") != std::string::npos, "allocate said: " + said);
+      const auto memory = comm.allocate(5000, host::memory_place::pinned_host);
+      require(stand_in().held().registered == 1, "another one can be had");
+    }
+    require_nothing_held("at the end");
+  });
+  CHECK(alone == all_ok(1));
+}
+
+TEST_CASE("windows in pinned host memory are refused where devices have other addresses for it") {
+  const auto ends = on_stand_in(2, 2,
+                                [](auto bootstrap) {
+                                  host::communicator comm(std::move(bootstrap));
+                                  static_cast<void>(comm.allocate(64, host::memory_place::pinned_host));
+                                },
+                                {{"STAND_IN_CUDA_REGISTERS", "0"}});
+  for (const std::string& end : ends) {
+    CHECK(end.find("there are no windows in pinned host memory: the device has other addresses") != std::string::npos);
+  }
+}
+
 TEST_CASE("values go to GPUs in order with signals, and gets come from them") {
   const int inside = GENERATE(2, 1);
   CAPTURE(inside);
@@ -201,6 +297,91 @@ TEST_CASE("a window is not freed while a copy reaches it, and puts to it fail fr
       }
     }
     require(said.find("put to rank 1 in context 0: rank 1 has no window") != std::string::npos, "check said: " + said);
+  });
+  CHECK(ends == all_ok(2));
+}
+
+namespace {
+
+constexpr int never = 1 << 30;
+
+/// Whether `work` ends within `limit`. Copies go on after that, so that it ends.
+bool ends_within(std::chrono::seconds limit, const std::function<void()>& work) {
+  std::future<void> done = std::async(std::launch::async, work);
+  const bool in_time = done.wait_for(limit) == std::future_status::ready;
+  stand_in().delay_copies(0);
+  done.get();
+  return in_time;
+}
+
+}  // namespace
+
+TEST_CASE("windows can be freed while more copies than are watched for do not end") {
+#ifndef DEVCOMM_TEST_LIBFABRIC
+  SKIP("built without libfabric");
+#endif
+  const auto ends = on_stand_in(3, 1, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 128});
+    const auto device_comm = comm.create_device_comm(needs);
+    constexpr std::uint64_t values = 64;  // that a peer sends without an answer
+    const auto out = comm.allocate(2 * values * sizeof(std::uint64_t));
+    std::optional<host::symmetric_memory> other = comm.allocate(100);
+    kernel_end net(device_comm.get(), contexts);
+    stand_in().fail(nullptr, 0);  // counts from here on
+    if (comm.rank() == 2) stand_in().delay_copies(never);
+    comm.barrier();
+    const auto me = static_cast<std::uint64_t>(comm.rank());
+    for (std::uint64_t i = 0; i < values && me != 2; ++i) {
+      gin::descriptor what{};
+      what.windows = std::uint64_t{out.window().id} << 32;
+      what.remote = (me * values + i) * sizeof(std::uint64_t);
+      what.bytes = sizeof(std::uint64_t);
+      what.value = 1000 * me + i;
+      what.signal_value = 1;
+      static_cast<void>(net.post(
+          what, {gin::operation_kind::put_value, gin::signal_change::add, gin::strength::strong, false, 8, 2}));
+    }
+    bool freed = true;
+    if (me == 2) {
+      const auto begun = std::chrono::steady_clock::now();
+      while (stand_in().calls("cuMemcpyHtoDAsync") < 65) {
+        require(std::chrono::steady_clock::now() - begun < 20s, "copies begin");
+        std::this_thread::sleep_for(1ms);
+      }
+      freed = ends_within(5s, [&] { other.reset(); });
+      net.wait(net.layout().signal(0), 2 * values);
+      const auto* const mine = reinterpret_cast<const std::uint64_t*>(out.window().local);
+      for (std::uint64_t i = 0; i < 2 * values; ++i) {
+        require(mine[i] == 1000 * (i / values) + i % values, "each value has come before its signal");
+      }
+    }
+    comm.barrier();
+    device_comm.check();
+    require(freed, "a window that no copy reaches is freed at once");
+  });
+  CHECK(ends == all_ok(3));
+}
+
+TEST_CASE("a device communicator of one process ends although a copy does not") {
+  const auto ends = on_stand_in(2, 2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+    std::optional<host::device_communicator> device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(1000);
+    const auto out = comm.allocate(1000);
+    stand_in().delay_copies(never);
+    comm.barrier();
+    {
+      kernel_end net(device_comm->get(), contexts);
+      net.put(static_cast<std::uint32_t>(1 - comm.rank()), out.window(), in.window(), 1000, 1);
+      net.wait(net.layout().consumed(), 1);
+    }
+    const bool ended = ends_within(15s, [&] { device_comm.reset(); });
+    require(ended, "it ends");
+    comm.barrier();
   });
   CHECK(ends == all_ok(2));
 }

@@ -82,6 +82,28 @@ CUresult mem_free_host(void* data) {
   return here.result(CUDA_SUCCESS);
 }
 
+CUresult mem_host_register(void* data, std::size_t bytes, unsigned flags) {
+  const call here("cuMemHostRegister");
+  if (here.fails()) return call::failure;
+  if (current_device() < 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (flags != (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)) {
+    return complain("cuMemHostRegister for one device, or for none", CUDA_ERROR_INVALID_VALUE);
+  }
+  if (!state().registered.emplace(data, bytes).second) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_host_unregister(void* data) {
+  wait_for_kernels();
+  const call here("cuMemHostUnregister");
+  if (state().registered.erase(data) == 0) {
+    return complain("cuMemHostUnregister of what is not registered", CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  }
+  unsigned char resident = 0;
+  if (::mincore(data, 1, &resident) != 0) return complain("memory was unmapped while it was registered");
+  return here.result(CUDA_SUCCESS);
+}
+
 CUresult get_address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address) {
   const call here("cuMemGetAddressRange");
   if (here.fails()) return call::failure;
@@ -174,6 +196,8 @@ std::vector<entry> plain_memory_entries() {
           named("cuMemFree", mem_free),
           named("cuMemHostAlloc", mem_host_alloc),
           named("cuMemFreeHost", mem_free_host),
+          named("cuMemHostRegister", mem_host_register),
+          named("cuMemHostUnregister", mem_host_unregister),
           named("cuMemGetAddressRange", get_address_range),
           named("cuPointerGetAttribute", pointer_get_attribute),
           named("cuIpcGetMemHandle", ipc_get_mem_handle),

@@ -93,15 +93,11 @@ outcomes on_stand_in(int ranks, int inside, const rank_body& body, const variabl
 void require_nothing_held(const std::string& when) {
   const stand_in_held now = stand_in().held();
   const std::pair<const char*, int> all[] = {
-      {"handles of memory", now.memory},
-      {"multicast objects", now.multicast},
-      {"bindings", now.bindings},
-      {"reservations", now.reservations},
-      {"mappings", now.mappings},
-      {"device memory", now.device_memory},
-      {"host memory", now.host_memory},
-      {"streams", now.streams},
-      {"events", now.events},
+      {"handles of memory", now.memory}, {"multicast objects", now.multicast},
+      {"bindings", now.bindings},        {"reservations", now.reservations},
+      {"mappings", now.mappings},        {"device memory", now.device_memory},
+      {"host memory", now.host_memory},  {"registered host memory", now.registered},
+      {"streams", now.streams},          {"events", now.events},
   };
   for (const auto& [what, count] : all) {
     require(count == 0, when + " nothing is held, but " + std::to_string(count) + " " + what);

@@ -127,6 +127,7 @@ stand_in_held stand_in_count_held() {
   now.mappings = static_cast<int>(state().mappings.size());
   now.device_memory = static_cast<int>(state().plain.size());
   now.host_memory = static_cast<int>(state().host.size());
+  now.registered = static_cast<int>(state().registered.size());
   now.streams = state().streams;
   now.events = state().events;
   return now;

@@ -113,6 +113,7 @@ struct options {
   int with_multicast = 1 << 20;
   bool peers = true;
   bool fabric = true;
+  bool registers = true;                      ///< host memory
   std::size_t memory = std::size_t{1} << 40;  ///< of each device, for `cuMemCreate`
 };
 
@@ -128,6 +129,7 @@ struct process_state {
   std::map<CUdeviceptr, plain_allocation> plain;
   unsigned long long numbers = 0;  ///< of plain allocations so far
   std::map<void*, std::size_t> host;
+  std::map<void*, std::size_t> registered;  ///< by `cuMemHostRegister`
   int copy_delay = 0;  ///< queries of an event in which a stream does one thing; 0: it does all at once
   int streams = 0;
   int events = 0;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -64,6 +65,40 @@ class stuck_fabric final : public fabric {
 
  private:
   const std::atomic<bool>& stuck_;
+};
+
+/// Fails once it is told to.
+class failing_fabric final : public fabric {
+ public:
+  failing_fabric(const std::atomic<bool>& fails, std::atomic<bool>& closed) : fails_(fails), closed_(closed) {}
+  ~failing_fabric() override { closed_ = true; }
+  [[nodiscard]] std::string name() const override { return "a fabric that fails"; }
+  [[nodiscard]] fabric_address address() const override { return {}; }
+  void connect(std::span<const fabric_address>) override {}
+  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t) override { return nullptr; }
+  [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
+    return std::make_unique<no_region>();
+  }
+  [[nodiscard]] std::uint64_t largest_transfer() const override { return 1; }
+  [[nodiscard]] std::string text_of(int) const override { return {}; }
+  [[nodiscard]] bool send(int, std::span<const std::byte>, const fabric_region&, std::uint64_t) override {
+    return false;
+  }
+  [[nodiscard]] bool receive(std::span<std::byte>, const fabric_region&, std::uint64_t) override { return true; }
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t) override {
+    return false;
+  }
+  [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t) override {
+    return false;
+  }
+  [[nodiscard]] std::size_t poll(std::span<fabric_completion>) override {
+    if (fails_) throw host::system_error("the endpoint is in a bad state");
+    return 0;
+  }
+
+ private:
+  const std::atomic<bool>& fails_;
+  std::atomic<bool>& closed_;
 };
 
 network_request one_context() {
@@ -123,6 +158,38 @@ TEST_CASE("freeing a window ends although the fabric does not come back, and fai
                                         "call for 2100 ms"));
   stuck = false;
   proxy.reset();  // of a thread that came back
+  CHECK(windows.use_count() == 1);
+}
+
+TEST_CASE("a fabric that fails is closed at once, so that peers learn of it, and the rank's waits end") {
+  std::atomic<bool> fails = false;
+  std::atomic<bool> closed = false;
+  std::mutex mutex;
+  std::string failure;
+  const auto windows = std::make_shared<window_table>();
+  std::vector<char> memory(64);
+  auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
+  auto proxy = std::make_unique<fabric_proxy>(current_backend(),
+                                              fabric_proxy::settings{0, 0, one_context(), 10s,
+                                                                     [&](const std::string& text) {
+                                                                       const std::lock_guard lock(mutex);
+                                                                       failure = text;
+                                                                     },
+                                                                     false, [] { return false; }},
+                                              windows, std::make_unique<failing_fabric>(fails, closed));
+  proxy->connect({proxy->own_card(), {}});
+  proxy->start();
+  std::this_thread::sleep_for(5ms);
+  CHECK(!closed);
+  fails = true;
+  for (int i = 0; i < 500 && !closed; ++i) std::this_thread::sleep_for(10ms);
+  CHECK(closed);
+  {
+    const std::lock_guard lock(mutex);
+    CHECK_THAT(failure, ContainsSubstring("rank 0: the network's proxy failed: the endpoint is in a bad state"));
+  }
+  listing.reset();
+  proxy.reset();
   CHECK(windows.use_count() == 1);
 }
 

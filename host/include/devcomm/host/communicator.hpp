@@ -6,6 +6,7 @@
 #include <devcomm/host/bootstrap.hpp>
 #include <devcomm/host/code_place.hpp>
 #include <devcomm/host/error.hpp>
+#include <devcomm/host/memory_place.hpp>
 #include <devcomm/host/properties.hpp>
 #include <devcomm/lsa/barriers.hpp>
 #include <devcomm/lsa/whole_world.hpp>
@@ -15,8 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace devcomm::host {
@@ -114,7 +117,8 @@ class device_communicator {
 struct communicator_options {
   /// Device of this rank; -1 takes the rank's index among those of this host, modulo the number of devices.
   int device = -1;
-  /// Largest LSA team; 0 means as many as can reach each other. `DEVCOMM_LSA_SIZE` overrides.
+  /// Largest LSA team; 0 means as many as can reach each other. The last team has what is
+  /// left. `DEVCOMM_LSA_SIZE` overrides.
   int lsa_size = 0;
   /// How long a kernel's wait without a deadline of its own may take; `DEVCOMM_TIMEOUT` (seconds)
   /// overrides.
@@ -135,9 +139,9 @@ struct communicator_options {
 };
 
 /// *Collective* (constructor, `allocate`, `register_memory`, `collect_buffers`, `register_buffers`,
-/// `create_device_comm`, `split`, `write_trace`, `clear_trace`, `barrier`): every rank calls, in the same order. When
-/// one rank fails, all throw: the one its own error, the others `remote_error` naming it. When a rank is missing,
-/// `timeout_error` names it.
+/// `create_device_comm`, `split`, `write_trace`, `clear_trace`, `all_gather`, `barrier`): every rank calls, in the same
+/// order. When one rank fails, all throw: the one its own error, the others `remote_error` naming it. When a rank is
+/// missing, `timeout_error` names it.
 ///
 /// An exception that destroys it on one rank ends the waits of the others, on the host and in kernels, as `abort` does;
 /// their `check` and their collective calls throw `remote_error` that names the rank.
@@ -160,6 +164,10 @@ class communicator {
   [[nodiscard]] team lsa() const noexcept;
   /// World ranks of the members of `lsa()`, ascending.
   [[nodiscard]] const std::vector<int>& lsa_ranks() const noexcept;
+  /// Members of `lsa()` in the order in which a ring should go round, the same on all ranks: one host after another,
+  /// on each by the PCI addresses of the devices, so that those behind one switch or socket follow each other. For
+  /// `channel::ring_table`.
+  [[nodiscard]] const std::vector<int>& lsa_ring() const noexcept;
   /// The ranks with this one's index in each LSA team. Throws `not_supported` where LSA teams differ in size or are
   /// placed unevenly, with the reason that `properties().rail` has.
   [[nodiscard]] team rail() const;
@@ -172,6 +180,12 @@ class communicator {
   /// there is no multicast; `multimem_policy::or_software` falls back, and the result's `multimem()` says so.
   [[nodiscard]] symmetric_memory allocate(std::size_t bytes, std::string_view name = {},
                                           devcomm::multimem::policy asked = devcomm::multimem::policy::none,
+                                          code_place made = code_place::here());
+  /// The same where `place` says. With `memory_place::pinned_host` puts and gets of GIN need no copy engine, over
+  /// fabrics that do not reach GPU memory too; peers' loads and stores cross PCIe, and atomic operations of several
+  /// GPUs on one word are atomic only where PCIe or NVLink to the host makes them so. There is no multimem on such a
+  /// window. Throws `not_supported` where `properties().pinned_host` says no.
+  [[nodiscard]] symmetric_memory allocate(std::size_t bytes, memory_place place, std::string_view name = {},
                                           code_place made = code_place::here());
 
   /// A window over memory that the caller allocated with `cudaMalloc` and keeps alive. Addresses may
@@ -204,6 +218,17 @@ class communicator {
   /// runs.
   void clear_trace(const device_communicator& traced);
 
+  /// Every rank's `mine`, rank 0's first: small values of the host, such as sizes and times. Any LSA teams.
+  template <class T>
+  [[nodiscard]] std::vector<T> all_gather(const T& mine) {
+    static_assert(std::is_trivially_copyable_v<T>, "all_gather: values travel between processes as bytes");
+    std::vector<T> all(static_cast<std::size_t>(size()));
+    all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    return all;
+  }
+  /// The same of as many bytes from each rank as `mine` has there, the same number everywhere; `all` has room for those
+  /// of all ranks.
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
   /// Host barrier. Does not wait for kernels.
   void barrier();
 

@@ -466,10 +466,11 @@ class tcp_hub final : public bootstrap {
         p.gave_up_text = in.text();
       } else if (got->type == frame_type::leave) {
         const farewell said = farewell::decode(got->payload);
-        if (said.culprit < static_cast<int>(size_)) {
-          p.farewell_said = said;
-        } else {
+        const bool blamed = p.farewell_said && p.farewell_said->culprit >= 0;  // which it does not take back
+        if (said.culprit >= static_cast<int>(size_)) {
           p.stream->close("it blames a rank that there is not");
+        } else if (!blamed) {
+          p.farewell_said = said;
         }
       } else if ((got->type == frame_type::part || got->type == frame_type::bad_arguments) && got->round == round_ &&
                  !p.part) {

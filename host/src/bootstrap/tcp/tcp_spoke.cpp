@@ -82,8 +82,7 @@ class tcp_spoke final : public bootstrap {
     try {
       const std::lock_guard lock(mutex_);
       if (culprit >= 0) lost_ = {};
-      stream_->queue(frame_type::leave, round_, shared_payload(farewell{culprit, why}.encode()));
-      stream_->flush();
+      say_farewell(culprit, why);
     } catch (const std::exception&) {
       // Out of memory: the others see the connection close.
     }
@@ -278,8 +277,7 @@ class tcp_spoke final : public bootstrap {
     const std::lock_guard lock(mutex_);
     const std::string text = "rank " + std::to_string(rank_) + " cannot watch its connection any more: " + why;
     if (!broken_) broken_ = round_failure{kind::remote, rank_, true, text};
-    stream_->queue(frame_type::leave, round_, shared_payload(farewell{rank_, text}.encode()));
-    stream_->flush();
+    say_farewell(rank_, text);
     return report_of(rank_, text);
   }
 
@@ -301,20 +299,22 @@ class tcp_spoke final : public bootstrap {
                              " waiting for " + (on_root ? "rank 0" : waits_for) +
                              " to take part; see what holds them up, or raise the limit";
     broken_ = round_failure{kind::remote, rank_, true, text};
-    tell_end(on_root, text);
-    throw timeout_error(call + ": " + text);
-  }
-
-  [[noreturn]] void stop(const std::string& call, const interruption::cause& cause) {
-    broken_ = round_failure{kind::remote, cause.culprit, true, cause.text};
-    tell_end(true, cause.text);
-    broken_->raise(call);
-  }
-
-  void tell_end(bool on_root, const std::string& text) {
     wire_writer message;
     message.integer(static_cast<std::uint32_t>(on_root ? 1 : 0)).bytes(bytes_of(text));
     stream_->queue(frame_type::gave_up, round_, shared_payload(message.data()));
+    stream_->flush();
+    throw timeout_error(call + ": " + text);
+  }
+
+  /// Rank 0 and the others may hear of the loss from here first, so it goes on as it came: who is lost, and why.
+  [[noreturn]] void stop(const std::string& call, const interruption::cause& cause) {
+    broken_ = round_failure{kind::remote, cause.culprit, true, cause.text};
+    say_farewell(cause.culprit, cause.text);
+    broken_->raise(call);
+  }
+
+  void say_farewell(int culprit, const std::string& text) {
+    stream_->queue(frame_type::leave, round_, shared_payload(farewell{culprit, text}.encode()));
     stream_->flush();
   }
 

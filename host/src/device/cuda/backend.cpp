@@ -5,6 +5,7 @@
 #include "device/cuda/context.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/network.hpp"
+#include "device/cuda/nvml.hpp"
 #include "util/hex.hpp"
 
 #include <algorithm>
@@ -24,9 +25,14 @@ std::string compute_capability(int device) {
          std::to_string(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
 }
 
-std::string uuid_of(int device) {
+CUuuid raw_uuid_of(int device) {
   CUuuid raw{};
   check(driver().device_get_uuid(&raw, handle_of(device)), "cuDeviceGetUuid");
+  return raw;
+}
+
+std::string uuid_of(int device) {
+  const CUuuid raw = raw_uuid_of(device);
   return "GPU-" + detail::to_hex(std::as_bytes(std::span(raw.bytes)));
 }
 
@@ -57,6 +63,9 @@ detail::device_facts look_at(int device) {
   f.name = name.data();
   f.multiprocessors = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   f.uuid = uuid_of(device);
+  const auto part = [&](CUdevice_attribute which) { return static_cast<std::uint64_t>(attribute(device, which)); };
+  f.pci = part(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) << 32 | part(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) << 8 |
+          part(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
   const bool managed = attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
   const bool descriptors = attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
   if (!managed) {
@@ -71,6 +80,7 @@ detail::device_facts look_at(int device) {
                    ? capability{true, "memory from cudaMalloc"}
                    : capability{false, "the device has no unified addressing"};
   f.multicast = multicast_of(device);
+  f.pinned_host = pinned_windows_of(device);
   return f;
 }
 
@@ -149,6 +159,8 @@ class cuda_backend final : public detail::backend {
         "choose devices by the option device"};
   }
 
+  [[nodiscard]] capability nvlink_domain(int device) override { return nvlink_domain_of(raw_uuid_of(device)); }
+
   [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit) override {
     return cuda::wait_until_idle(device, limit);
   }
@@ -181,6 +193,16 @@ class cuda_backend final : public detail::backend {
   }
   [[nodiscard]] std::unique_ptr<detail::address_range> reserve(std::size_t bytes) override {
     return cuda::reserve(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<detail::physical_memory> create_pinned(int, std::size_t bytes, handle_kind) override {
+    return cuda::create_pinned(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<detail::physical_memory> import_pinned(int, int descriptor,
+                                                                       std::size_t bytes) override {
+    return cuda::import_pinned(descriptor, bytes);
+  }
+  [[nodiscard]] std::unique_ptr<detail::address_range> reserve_pinned(std::size_t bytes) override {
+    return cuda::reserve_pinned(bytes);
   }
   [[nodiscard]] std::size_t multicast_granularity(int members, handle_kind kind) override {
     return cuda::multicast_granularity(members, kind);

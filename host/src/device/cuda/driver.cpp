@@ -90,6 +90,8 @@ driver_functions load_driver() {
   from.load(f.mem_set_access, "cuMemSetAccess");
   from.load(f.mem_host_alloc, "cuMemHostAlloc");
   from.load(f.mem_free_host, "cuMemFreeHost");
+  from.load(f.mem_host_register, "cuMemHostRegister");
+  from.load(f.mem_host_unregister, "cuMemHostUnregister");
   from.load(f.mem_alloc, "cuMemAlloc");
   from.load(f.mem_free, "cuMemFree");
   from.load(f.mem_get_address_range, "cuMemGetAddressRange");

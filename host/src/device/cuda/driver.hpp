@@ -53,6 +53,8 @@ struct driver_functions {
   decltype(&cuMemSetAccess) mem_set_access;
   decltype(&cuMemHostAlloc) mem_host_alloc;
   decltype(&cuMemFreeHost) mem_free_host;
+  decltype(&cuMemHostRegister) mem_host_register;
+  decltype(&cuMemHostUnregister) mem_host_unregister;
   decltype(&cuMemAlloc) mem_alloc;
   decltype(&cuMemFree) mem_free;
   decltype(&cuMemGetAddressRange) mem_get_address_range;

@@ -21,6 +21,11 @@ namespace devcomm::host::cuda {
                                                                     std::span<const std::byte> handle,
                                                                     std::size_t bytes);
 [[nodiscard]] std::unique_ptr<detail::address_range> reserve(std::size_t bytes);
+/// Whether there are windows in pinned host memory for `device`.
+[[nodiscard]] capability pinned_windows_of(int device);
+[[nodiscard]] std::unique_ptr<detail::physical_memory> create_pinned(std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::physical_memory> import_pinned(int descriptor, std::size_t bytes);
+[[nodiscard]] std::unique_ptr<detail::address_range> reserve_pinned(std::size_t bytes);
 /// Whether the driver has multicast for `device`; makes no object to find out.
 [[nodiscard]] capability multicast_of(int device);
 [[nodiscard]] std::size_t multicast_granularity(int members, detail::handle_kind kind);

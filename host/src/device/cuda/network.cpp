@@ -32,7 +32,8 @@ struct closer {
 template <class Handle>
 using owned = std::unique_ptr<std::remove_pointer_t<Handle>, closer>;
 
-/// Copies one way, which a stream does in order. An event is recorded behind each.
+/// Copies one way, which a stream does in order. An event is recorded behind each; while all events are behind copies
+/// that are not done, further copies share the next one.
 class copy_stream {
  public:
   explicit copy_stream(int priority) {
@@ -40,35 +41,54 @@ class copy_stream {
     check(driver().stream_create_with_priority(&stream, CU_STREAM_NON_BLOCKING, priority),
           "cuStreamCreateWithPriority");
     stream_.reset(stream);
-    for (owned<CUevent>& each : events_) {
+    for (mark& each : marks_) {
       CUevent event = nullptr;
       check(driver().event_create(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-      each.reset(event);
+      each.event.reset(event);
     }
   }
 
   [[nodiscard]] CUstream get() const { return stream_.get(); }
-  /// Of what was given to the stream last.
+  /// Of what was given to the stream last. Waits for nothing: the caller holds locks.
   [[nodiscard]] std::uint64_t number_it() {
-    while (begun_ - done_ == events_.size()) poll();
-    check(driver().event_record(events_[begun_ % events_.size()].get(), stream_.get()), "cuEventRecord");
-    return begun_++;
+    const std::uint64_t number = begun_++;
+    record();
+    return number;
   }
   void poll() {
-    while (done_ != begun_) {
-      const CUresult code = driver().event_query(events_[done_ % events_.size()].get());
-      if (code == CUDA_ERROR_NOT_READY) return;
+    for (; oldest_ != next_; ++oldest_) {
+      const mark& first = marks_[oldest_ % marks_.size()];
+      const CUresult code = driver().event_query(first.event.get());
+      if (code == CUDA_ERROR_NOT_READY) break;
       check(code, "cuEventQuery");
-      ++done_;
+      done_ = first.end;
     }
+    record();
   }
   [[nodiscard]] bool is_idle() const { return done_ == begun_; }
   [[nodiscard]] bool is_done(std::uint64_t number) const { return number < done_; }
 
  private:
+  struct mark {
+    owned<CUevent> event;
+    std::uint64_t end = 0;  // copies before this one are done when it has happened
+  };
+
+  /// Behind the copies that no event is behind, if one is free.
+  void record() {
+    if (marked_ == begun_ || next_ - oldest_ == marks_.size()) return;
+    mark& last = marks_[next_ % marks_.size()];
+    check(driver().event_record(last.event.get(), stream_.get()), "cuEventRecord");
+    last.end = marked_ = begun_;
+    ++next_;
+  }
+
   owned<CUstream> stream_;
-  std::array<owned<CUevent>, 64> events_;
-  std::uint64_t begun_ = 0;
+  std::array<mark, 64> marks_;  // in a ring: those from `oldest_` to `next_` were recorded
+  std::uint64_t oldest_ = 0;
+  std::uint64_t next_ = 0;
+  std::uint64_t begun_ = 0;   // copies
+  std::uint64_t marked_ = 0;  // those with an event behind them
   std::uint64_t done_ = 0;
 };
 

@@ -12,7 +12,8 @@
 namespace devcomm::detail {
 
 /// `raw` is what one thread loads of a slot for one pack. Lanes that have gone separate ways call `join()` before they
-/// load together.
+/// load together. Threads that store and load flags have `has_flag()`: what one of them releases before its flag, the
+/// one that loads the flag acquires. So of packets, these show what call a step belongs to (`shows_steps`).
 template <channel::protocol Protocol>
 struct slot_packets;
 
@@ -22,6 +23,7 @@ struct slot_packets<channel::protocol::simple> {
   using lane_group = one_thread;
   using cursor = lsa::thread_cursor;
   using raw = arch::vec16;
+  DEVCOMM_DEVICE static constexpr bool shows_steps(uint64_t thread_rank) { return thread_rank == 0; }
 };
 
 /// Two packets of 8 bytes a pack.
@@ -33,6 +35,8 @@ struct slot_packets<channel::protocol::ll> {
     arch::halves packets[2];
   };
   DEVCOMM_DEVICE static void join() {}
+  DEVCOMM_DEVICE static constexpr bool has_flag() { return true; }
+  DEVCOMM_DEVICE static constexpr bool shows_steps(uint64_t) { return has_flag(); }
 
   template <class T>
   DEVCOMM_DEVICE static void store(char* slot, const cursor& at, const pack<T>& value, uint32_t flag) {
@@ -68,6 +72,8 @@ struct slot_packets<channel::protocol::ll128> {
   using raw = arch::vec16;
   /// Without it, a lane might load its part of a line before the line has arrived, and another one its flag after.
   DEVCOMM_DEVICE static void join() { arch::join_warp(); }
+  DEVCOMM_DEVICE static bool has_flag() { return ll128_protocol::has_flag(); }
+  DEVCOMM_DEVICE static bool shows_steps(uint64_t) { return ll128_protocol::has_flag(); }
 
   template <class T>
   DEVCOMM_DEVICE static void store(char* slot, const cursor& at, const pack<T>& value, uint32_t flag) {

@@ -3,7 +3,9 @@
 ///
 /// In checked mode, the sender shows what call a step belongs to before it sends the step; the receiver compares it
 /// with its own while it waits, as a call of another size may never send what is waited for. A slot's contract is
-/// written again no sooner than the slot.
+/// written again no sooner than the slot. Of packets, each thread that stores a flag shows, and each that loads one
+/// compares: a flag is relaxed, so it orders only what its own thread has released before, for the thread that loads
+/// it.
 #pragma once
 
 #include <devcomm/channel/detail/fifo_end.cuh>
@@ -16,7 +18,7 @@ namespace devcomm::detail {
 
 using checked_call = call_contract;
 
-/// Shows the call of this step; called by one thread of the group.
+/// Shows the call of this step. *Ordering*: releases; the step's tail or a flag of this thread follows.
 DEVCOMM_DEVICE inline void show_step(const sending_end& to, uint32_t slots, const call_contract& call) {
   channel::step_contract* contract = to.contract(slots);
   store_contract(&contract->call, call);

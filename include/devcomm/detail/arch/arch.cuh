@@ -68,7 +68,8 @@
 /// a word of the network's proxy may load it from host memory now: one thread of a context once in `proxy_interval`
 /// nanoseconds; `last` is a word of the context's. In the simulator every time, as a wait there sleeps until a word
 /// that it has loaded changes. `short_puts_are_values`: whether the thread that posts a put of at most 8 bytes reads
-/// its source; in the simulator the proxy does, so that a missing flush is found whatever the size.
+/// its source; in the simulator the proxy does, so that a missing flush is found whatever the size, unless the whole
+/// program is compiled with `DEVCOMM_SHORT_PUTS_ARE_VALUES`.
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the

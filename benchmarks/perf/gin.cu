@@ -1,0 +1,467 @@
+// Operations of the network, which need no LSA team: DEVCOMM_LSA_SIZE=1 makes a host of each rank.
+#include "perf/device_algorithm.hpp"
+#include "perf/nccl_algorithms.hpp"
+#include "perf/random_data.hpp"
+
+#include <devcomm/devcomm.cuh>
+
+#include <algorithm>
+
+namespace perf {
+namespace {
+
+using namespace devcomm;
+
+using element = __nv_bfloat16;
+
+/// Blocks of a launch, each with a context of its own.
+constexpr unsigned most_contexts = 8;
+/// Signals of a context: what has come, and what may be sent again.
+constexpr std::uint32_t arrived = 0;
+constexpr std::uint32_t credit = 1;
+
+/// What a block has waited for, in all launches so far.
+struct tally {
+  std::uint64_t arrivals;
+  std::uint64_t credits;
+};
+
+/// What blocks move, each a part.
+struct message {
+  sym_ptr<element> input;
+  sym_ptr<element> output;
+  std::uint64_t count;
+  tally* tallies;
+  int times;
+
+  struct part {
+    sym_ptr<element> input;
+    sym_ptr<element> output;
+    std::uint64_t count;
+  };
+  __device__ part of_block() const {
+    const std::uint64_t each = collective::packs_per_block(collective::packs_of<element>(count), gridDim.x);
+    const std::uint64_t first = min(each * pack<element>::size * blockIdx.x, count);
+    const std::uint64_t last = min(first + each * pack<element>::size, count);
+    const auto offset = static_cast<std::int64_t>(first);
+    return {input + offset, output + offset, last - first};
+  }
+  __device__ tally before() const { return tallies[blockIdx.x]; }
+  /// The block has no other use of its tally.
+  __device__ void leave(const tally& seen) const {
+    __syncthreads();
+    if (threadIdx.x == 0) tallies[blockIdx.x] = seen;
+  }
+};
+
+/// How it goes back and forth between ranks 0 and 1.
+enum class stroke { signal, value, put };
+
+template <stroke With>
+__global__ void __launch_bounds__(most_threads, 1)
+    volleys(device_comm comm, gin::context_handle contexts, message ball) {
+  gin::context net{block{}, comm, contexts, blockIdx.x};
+  const auto part = ball.of_block();
+  tally seen = ball.before();
+  for (int trip = 0; trip < ball.times; ++trip) {
+    if (trip % 2 != comm.rank) {
+      net.wait_signal(arrived, ++seen.arrivals);
+      continue;
+    }
+    const gin::signal_add arrival{arrived, 1, gin::strength::weak};
+    if constexpr (With == stroke::signal) {
+      net.signal(1 - comm.rank, arrival);
+    } else if constexpr (With == stroke::value) {
+      const sym_ptr<std::uint64_t> source{part.input.memory, part.input.offset};
+      const sym_ptr<std::uint64_t> destination{part.output.memory, part.output.offset};
+      net.put_value(1 - comm.rank, destination, *source.local(), arrival);
+    } else {
+      net.put(1 - comm.rank, part.output, part.input, part.count, arrival);
+    }
+  }
+  net.flush();
+  ball.leave(seen);
+}
+
+/// Rank 0 puts so many times to rank 1. `Group` posts: a block, or each of its threads.
+template <class Group>
+__global__ void __launch_bounds__(most_threads, 1)
+    stream_of_puts(device_comm comm, gin::context_handle contexts, message goods) {
+  gin::context net{block{}, comm, contexts, blockIdx.x};
+  const auto part = goods.of_block();
+  tally seen = goods.before();
+  if (comm.rank == 0) {
+    net.wait_signal(credit, seen.credits++);
+    constexpr bool by_threads = devcomm::detail::is_same<Group, thread>;
+    const int stride = by_threads ? static_cast<int>(blockDim.x) : 1;
+    gin::context poster{Group{}, comm, contexts, blockIdx.x};
+    for (int i = by_threads ? static_cast<int>(threadIdx.x) : 0; i < goods.times; i += stride)
+      poster.put(1, part.output, part.input, part.count);
+    __syncthreads();
+    net.signal(1, gin::signal_add{arrived});
+  } else if (comm.rank == 1) {
+    net.wait_signal(arrived, ++seen.arrivals);
+    net.signal(0, gin::signal_add{credit});
+  }
+  net.flush();
+  goods.leave(seen);
+}
+
+__global__ void __launch_bounds__(most_threads, 1)
+    put_to_next(device_comm comm, gin::context_handle contexts, message goods) {
+  gin::context net{block{}, comm, contexts, blockIdx.x};
+  const auto part = goods.of_block();
+  const auto ring = collective::partners::in_ring(comm.rank, comm.size);
+  tally seen = goods.before();
+  net.wait_signal(credit, seen.credits++);
+  net.put(ring.to, part.output, part.input, part.count, gin::signal_add{arrived, 1, gin::strength::weak});
+  net.wait_signal(arrived, ++seen.arrivals);
+  net.signal(ring.from, gin::signal_add{credit});
+  net.flush();
+  goods.leave(seen);
+}
+
+template <class T>
+__global__ void __launch_bounds__(most_threads, 1)
+    all_to_all_of_hosts(device_comm comm, gin::context_handle contexts, sym_ptr<T> input, sym_ptr<T> output,
+                        std::uint64_t length) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x), blockIdx.x};
+  collective::all_to_all_hybrid<T>(barrier, input, output, length);
+}
+
+template <class T>
+__global__ void __launch_bounds__(most_threads, 1)
+    all_reduce_of_hosts(device_comm comm, gin::context_handle contexts, sym_ptr<T> input, sym_ptr<T> output,
+                        sym_ptr<T> scratch, std::uint64_t count) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x), blockIdx.x};
+  collective::all_reduce_hierarchical<T>(barrier, input, output, scratch, count, sum{});
+}
+
+/// What the algorithms share: contexts, one for each block.
+class network_algorithm : public device_algorithm {
+ public:
+  explicit network_algorithm(const rank_context& context) : device_algorithm(context) {
+    const host::capability& network = comm().properties().network;
+    if (!network.available) obstacle_ = "no network: " + network.reason;
+  }
+
+  [[nodiscard]] std::string protocol() const override { return "gin"; }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    if (!obstacle_.empty()) return obstacle_;
+    return what.shape.blocks <= most_contexts ? "" : "it has " + std::to_string(most_contexts) + " contexts";
+  }
+  [[nodiscard]] bool can_be_in_place() const override { return false; }
+  [[nodiscard]] launch_shape fitted(const work& what) const override {
+    return {std::min(what.shape.blocks, most_contexts), what.shape.threads};
+  }
+  [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
+    std::vector<launch_shape> all;
+    for (unsigned blocks = 1; blocks <= most_contexts; blocks *= 2)
+      if (blocks == 1 || what.bytes / blocks >= least_of_block) all.push_back({blocks, threads()});
+    return all;
+  }
+
+ protected:
+  /// Bytes. What a proxy moves at once should not be less.
+  static constexpr std::uint64_t least_of_block = 262144;
+
+  [[nodiscard]] virtual unsigned threads() const { return 32; }
+  /// *Collective*. Adds contexts and barriers, where there is a network.
+  void create(requirements needs, std::uint32_t signals, std::uint32_t barriers) {
+    if (!obstacle_.empty()) return;
+    contexts_ = needs.lsa_barriers(most_contexts)
+                    .add(gin::contexts{.world = comm().world(),
+                                       .count = most_contexts,
+                                       .signals = signals,
+                                       .depth = 1024,
+                                       .barriers = barriers});
+    device_comm_ = comm().create_device_comm(needs);
+  }
+
+  gin::context_handle contexts_{};
+
+ private:
+  std::string obstacle_;
+};
+
+/// Messages with signals.
+class message_algorithm : public network_algorithm {
+ public:
+  explicit message_algorithm(const rank_context& context) : network_algorithm(context) {
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&tallies_), most_contexts * sizeof *tallies_), "cudaMalloc");
+    check_cuda(cudaMemset(tallies_, 0, most_contexts * sizeof *tallies_), "cudaMemset");
+    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    create(comm().requirements(), 2, 0);
+  }
+  ~message_algorithm() override { cudaFree(tallies_); }
+
+ protected:
+  template <class Kernel>
+  void start_kernel(const work& what, Kernel kernel) {
+    launch(kernel, shape_of(what), device_comm_->get(), contexts_,
+           message{in_window<element>(what.input), in_window<element>(what.output), what.bytes / sizeof(element),
+                   tallies_, times_in_call(what)});
+  }
+  /// An even number of times, fewer for large messages.
+  [[nodiscard]] int often(const work& what) const {
+    if (is_simulated()) return 4;
+    return what.bytes <= 65536 ? 200 : what.bytes <= (4u << 20) ? 20 : 4;
+  }
+
+ private:
+  tally* tallies_ = nullptr;
+};
+
+template <stroke With>
+class volleys_algorithm final : public message_algorithm {
+ public:
+  using message_algorithm::message_algorithm;
+
+  [[nodiscard]] std::string name() const override {
+    return With == stroke::signal ? "signal" : With == stroke::value ? "put_value" : "put";
+  }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    if (what.ranks != 2) return "a ping-pong is between two ranks";
+    if (With == stroke::value && what.bytes != sizeof(std::uint64_t)) return "a value has 8 bytes";
+    return message_algorithm::why_not(what);
+  }
+  [[nodiscard]] int times_in_call(const work& what) const override { return often(what); }
+  void start(const work& what) override { start_kernel(what, volleys<With>); }
+};
+
+template <class Group>
+class stream_algorithm final : public message_algorithm {
+ public:
+  using message_algorithm::message_algorithm;
+
+  [[nodiscard]] std::string name() const override {
+    return std::is_same_v<Group, block> ? "put_by_block" : "put_by_threads";
+  }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    return what.ranks < 2 ? "rank 0 puts to rank 1" : message_algorithm::why_not(what);
+  }
+  [[nodiscard]] int times_in_call(const work& what) const override { return 5 * often(what); }
+  void start(const work& what) override { start_kernel(what, stream_of_puts<Group>); }
+};
+
+class exchange_algorithm final : public message_algorithm {
+ public:
+  using message_algorithm::message_algorithm;
+
+  [[nodiscard]] std::string name() const override { return "put"; }
+  void start(const work& what) override { start_kernel(what, put_to_next); }
+};
+
+class all_to_all_algorithm final : public network_algorithm {
+ public:
+  explicit all_to_all_algorithm(const rank_context& context) : network_algorithm(context) {
+    create(comm().requirements(), 0, most_contexts);
+  }
+
+  [[nodiscard]] std::string name() const override { return "hybrid"; }
+  void start(const work& what) override {
+    launch(all_to_all_of_hosts<element>, shape_of(what), device_comm_->get(), contexts_, in_window<element>(what.input),
+           in_window<element>(what.output), what.shard() * bytes_of(what.type) / sizeof(element));
+  }
+
+ protected:
+  [[nodiscard]] unsigned threads() const override { return most_threads; }
+};
+
+class all_reduce_algorithm final : public network_algorithm {
+ public:
+  explicit all_reduce_algorithm(const rank_context& context) : network_algorithm(context) {
+    requirements needs = comm().requirements();
+    scratch_ = needs.add_buffer<char>(
+        collective::hierarchical_scratch<char>(context.most_bytes, comm().size(), comm().lsa().size));
+    create(needs, 0, most_contexts);
+  }
+
+  [[nodiscard]] std::string name() const override { return "hierarchical"; }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    const host::capability& rail = comm().properties().rail;
+    return rail.available ? network_algorithm::why_not(what) : "no rails: " + rail.reason;
+  }
+  void start(const work& what) override {
+    with_type(what.type, [&]<class T>(T) {
+      const sym_ptr<char> scratch = device_comm_->get().buffer(scratch_);
+      launch(all_reduce_of_hosts<T>, shape_of(what), device_comm_->get(), contexts_, in_window<T>(what.input),
+             in_window<T>(what.output), sym_ptr<T>{scratch.memory, scratch.offset}, what.count());
+    });
+  }
+
+ protected:
+  [[nodiscard]] unsigned threads() const override { return most_threads; }
+
+ private:
+  buffer_handle<char> scratch_{};
+};
+
+/// What operations of the network share.
+class network_operation : public operation {
+ public:
+  [[nodiscard]] double bus_factor(int) const override { return 1; }
+  [[nodiscard]] bool can_be_in_place() const override { return false; }
+  [[nodiscard]] bool crosses_hosts() const override { return true; }
+  [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
+    choice best = usual(what);
+    best.protocol = "gin";
+    best.shape.blocks =
+        static_cast<unsigned>(std::clamp<std::uint64_t>(what.bytes / 262144, 1, std::min(blocks, most_contexts)));
+    best.why = best.algorithm + ", a block for each 256 KiB: by size";
+    return best;
+  }
+  void fill(const work& what, std::uint64_t seed) const override {
+    fill_random(what.input, what.count(), what.type, what.rank, seed, what.stream);
+  }
+
+ protected:
+  /// The algorithm and the threads of a block.
+  [[nodiscard]] virtual choice usual(const work& what) const = 0;
+};
+
+class gin_signal final : public network_operation {
+ public:
+  [[nodiscard]] std::string name() const override { return "gin_signal"; }
+  [[nodiscard]] std::string about() const override {
+    return "a signal of the network between ranks 0 and 1, bytes do not count; times of one way";
+  }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made;
+    made.push_back(std::make_unique<volleys_algorithm<stroke::signal>>(context));
+    return made;
+  }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
+    return make_nccl(nccl_call::ping_pong, context);
+  }
+  /// Nothing is moved; a signal that is lost ends in a time-out.
+  [[nodiscard]] std::uint64_t count_wrong(const work&, std::uint64_t) const override { return 0; }
+
+ protected:
+  [[nodiscard]] choice usual(const work&) const override { return {"signal", {}, {1, 32}, {}}; }
+};
+
+class gin_ping_pong final : public network_operation {
+ public:
+  [[nodiscard]] std::string name() const override { return "gin_ping_pong"; }
+  [[nodiscard]] std::string about() const override {
+    return "bytes put with a signal between ranks 0 and 1 by the network; times of one way";
+  }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made;
+    made.push_back(std::make_unique<volleys_algorithm<stroke::put>>(context));
+    made.push_back(std::make_unique<volleys_algorithm<stroke::value>>(context));
+    return made;
+  }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
+    return make_nccl(nccl_call::ping_pong, context);
+  }
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
+    return count_wrong_pieces(what, {what.count(), 1 - what.rank}, seed);
+  }
+
+ protected:
+  [[nodiscard]] choice usual(const work&) const override { return {"put", {}, {1, 32}, {}}; }
+};
+
+class gin_put final : public network_operation {
+ public:
+  [[nodiscard]] std::string name() const override { return "gin_put"; }
+  [[nodiscard]] std::string about() const override {
+    return "bytes of each of many puts from rank 0 to rank 1 by the network; times of one";
+  }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made;
+    made.push_back(std::make_unique<stream_algorithm<block>>(context));
+    made.push_back(std::make_unique<stream_algorithm<thread>>(context));
+    return made;
+  }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context&) const override {
+    throw usage_error("--compare nccl: NCCL has no puts of its own to time; gin_exchange has");
+  }
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
+    return what.rank == 1 ? count_wrong_pieces(what, {what.count(), 0}, seed) : 0;
+  }
+
+ protected:
+  [[nodiscard]] choice usual(const work&) const override { return {"put_by_threads", {}, {1, 32}, {}}; }
+};
+
+class gin_exchange final : public network_operation {
+ public:
+  [[nodiscard]] std::string name() const override { return "gin_exchange"; }
+  [[nodiscard]] std::string about() const override {
+    return "bytes that each rank puts to the next by the network, and gets from the previous";
+  }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made;
+    made.push_back(std::make_unique<exchange_algorithm>(context));
+    return made;
+  }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
+    return make_nccl(nccl_call::exchange, context);
+  }
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
+    return count_wrong_pieces(what, {what.count(), collective::partners::in_ring(what.rank, what.ranks).from}, seed);
+  }
+
+ protected:
+  [[nodiscard]] choice usual(const work&) const override { return {"put", {}, {1, 32}, {}}; }
+};
+
+class gin_all_to_all final : public network_operation {
+ public:
+  [[nodiscard]] std::string name() const override { return "gin_all_to_all"; }
+  [[nodiscard]] std::string about() const override {
+    return "bytes of each rank's input, of which a shard goes to each rank, by stores inside LSA teams and puts across";
+  }
+  [[nodiscard]] double bus_factor(int ranks) const override { return (ranks - 1.0) / ranks; }
+  [[nodiscard]] std::uint64_t granularity(const work& what) const override {
+    return static_cast<std::uint64_t>(what.ranks) * std::max<std::uint64_t>(bytes_of(what.type), sizeof(element));
+  }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made;
+    made.push_back(std::make_unique<all_to_all_algorithm>(context));
+    return made;
+  }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
+    return make_nccl(nccl_call::all_to_all, context);
+  }
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
+    return count_wrong_pieces(what, {what.shard(), 0, static_cast<std::uint64_t>(what.rank) * what.shard()}, seed);
+  }
+
+ protected:
+  [[nodiscard]] choice usual(const work&) const override { return {"hybrid", {}, {1, most_threads}, {}}; }
+};
+
+class gin_all_reduce final : public network_operation {
+ public:
+  [[nodiscard]] std::string name() const override { return "gin_all_reduce"; }
+  [[nodiscard]] std::string about() const override {
+    return "bytes of each rank's vector, reduced inside LSA teams and along the rails by the network";
+  }
+  [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
+  [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
+    algorithms made;
+    made.push_back(std::make_unique<all_reduce_algorithm>(context));
+    return made;
+  }
+  [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
+    return make_nccl(nccl_call::all_reduce, context);
+  }
+  [[nodiscard]] std::uint64_t count_wrong(const work& what, std::uint64_t seed) const override {
+    return count_wrong_sums(what, 0, what.count(), seed);
+  }
+
+ protected:
+  [[nodiscard]] choice usual(const work&) const override { return {"hierarchical", {}, {1, most_threads}, {}}; }
+};
+
+const bool are_registered =
+    register_operation(std::make_unique<gin_signal>()) && register_operation(std::make_unique<gin_ping_pong>()) &&
+    register_operation(std::make_unique<gin_put>()) && register_operation(std::make_unique<gin_exchange>()) &&
+    register_operation(std::make_unique<gin_all_to_all>()) && register_operation(std::make_unique<gin_all_reduce>());
+
+}  // namespace
+}  // namespace perf

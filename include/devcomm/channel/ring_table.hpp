@@ -1,0 +1,65 @@
+/// \file ring_table.hpp
+/// The order of a ring in memory that kernels read. Host code; needs the CUDA runtime's headers or the simulator's.
+#pragma once
+
+#include <devcomm/launch.hpp>
+#include <devcomm/ring.hpp>
+#include <devcomm/team.hpp>
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace devcomm::channel {
+
+/// An order of the members of a team, in device memory. Made once, as an allocation may wait for kernels that wait for
+/// this rank.
+///
+///     const channel::ring_table ring(comm.lsa(), comm.lsa_ring());
+///     launch(kernel, shape, device_comm.get(), fifos, ring.order());
+class ring_table {
+ public:
+  /// `members`: each member of `t` once, the same on all ranks; this rank sends to the one after itself, and the last
+  /// to the first. Throws `std::invalid_argument` where one is missing.
+  ring_table(const team& t, const std::vector<int>& members) : order_(in_team_order(t)) {
+    const auto size = static_cast<std::size_t>(t.size);
+    std::vector<int32_t> places(size, -1);
+    for (std::size_t at = 0; at < members.size() && at < size; ++at) {
+      const int member = members[at];
+      if (member >= 0 && member < t.size) places[static_cast<std::size_t>(member)] = static_cast<int32_t>(at);
+    }
+    for (std::size_t member = 0; member < size; ++member) {
+      if (places[member] < 0 || members.size() != size)
+        throw std::invalid_argument(
+            "ring_table: " + std::to_string(members.size()) + " members of a team of " + std::to_string(t.size) +
+            (places[member] < 0 ? ", without member " + std::to_string(member) : "") + "; name each member once");
+    }
+    const auto here = static_cast<std::size_t>(places[static_cast<std::size_t>(t.rank)]);
+    order_.position = static_cast<int32_t>(here);
+    order_.next = members[(here + 1) % size];
+    order_.previous = members[(here + size - 1) % size];
+    const std::vector<int32_t> table(members.begin(), members.end());
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&memory_), size * sizeof(int32_t)), "cudaMalloc of a ring table");
+    check_cuda(cudaMemcpyAsync(memory_, table.data(), size * sizeof(int32_t), cudaMemcpyDefault, cudaStreamPerThread),
+               "ring_table");
+    check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "ring_table");
+    order_.members = memory_;
+  }
+  ring_table(const ring_table&) = delete;
+  ring_table& operator=(const ring_table&) = delete;
+  ~ring_table() { static_cast<void>(cudaFree(memory_)); }
+
+  /// For the kernel.
+  [[nodiscard]] const ring_order& order() const& { return order_; }
+  const ring_order& order() && = delete;
+
+ private:
+  ring_order order_;
+  int32_t* memory_ = nullptr;
+};
+
+}  // namespace devcomm::channel
