@@ -102,8 +102,8 @@ TEST_CASE("another kernel may write what lies around a message while it is on it
       const std::uint64_t begin = bytes % 3 == 0 ? 19 : 16;  // of whole words, or not
       std::vector<char> sent(size, 'x'), expected(size, 'x');
       for (std::uint64_t i = 0; i < bytes; ++i) {
-        sent[begin + i] = static_cast<char>(byte_of(comm.rank(), peer, bytes, i));
-        expected[begin + i] = static_cast<char>(byte_of(peer, comm.rank(), bytes, i));
+        sent[begin + i] = static_cast<char>(post_office::byte_of(comm.rank(), peer, bytes, i));
+        expected[begin + i] = static_cast<char>(post_office::byte_of(peer, comm.rank(), bytes, i));
       }
       const test::device_array<char> out(sent);
       const test::device_array<char> in(size);

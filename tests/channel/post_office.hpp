@@ -39,6 +39,13 @@ class post_office {
     device_comm_.emplace(comm.create_device_comm(needs));
   }
 
+  /// What byte `i` of message `number` of a plan is.
+  static std::uint8_t byte_of(int from, int to, std::uint64_t number, std::uint64_t i) {
+    const std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u + number * 0xbf58476d1ce4e5b9u +
+                            static_cast<std::uint64_t>(from * 64 + to + 1) * 0x94d049bb133111ebu;
+    return static_cast<std::uint8_t>(x >> 40);
+  }
+
   /// All counts of all connections, as if so many messages had gone through.
   void start_at(std::uint32_t count) {
     const auto layout = connections_.layout;
@@ -117,12 +124,6 @@ class post_office {
   }
 
  private:
-  static std::uint8_t byte_of(int from, int to, std::uint64_t number, std::uint64_t i) {
-    const std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u + number * 0xbf58476d1ce4e5b9u +
-                            static_cast<std::uint64_t>(from * 64 + to + 1) * 0x94d049bb133111ebu;
-    return static_cast<std::uint8_t>(x >> 40);
-  }
-
   /// Any order in which messages to one peer, and from one, keep theirs.
   static std::vector<devcomm::channel::message> shuffled(const std::vector<devcomm::channel::message>& sends,
                                                          const std::vector<devcomm::channel::message>& receives,
