@@ -80,7 +80,7 @@ void* new_thread(void* launch, uint32_t group, uint32_t lane) {
   const guard hold;
   auto* a = new actor;
   a->host = false;
-  a->known = a->at_launch = as_actor(launch).known;
+  a->known = a->at_launch = a->fenced = as_actor(launch).known;  // ends of launches are fences
   a->group = group;
   a->width = d.groups[group].width;
   a->lane = lane;
@@ -91,6 +91,7 @@ void* new_thread(void* launch, uint32_t group, uint32_t lane) {
 void begins_again() {
   const guard hold;
   self().at_launch = self().known;
+  self().fenced = self().known;
 }
 
 void watch(const void* base, size_t bytes, const char* kind, int device, const char* name) {
