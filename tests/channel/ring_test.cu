@@ -142,7 +142,7 @@ void check(int ranks, std::uint64_t count, std::size_t offset, bool in_order = f
     const auto size = static_cast<std::uint64_t>(ranks);
     const std::uint64_t room = offset + count * size + 4;
     const auto output = comm.allocate(room * sizeof(std::int32_t));
-    const sym_ptr<std::int32_t> out = output.pointer<std::int32_t>() + static_cast<std::int64_t>(offset);
+    const sym_ptr<std::int32_t> out{output.window(), offset * sizeof(std::int32_t)};
     std::vector<std::int32_t> values(offset + count * size);
     for (std::uint64_t i = 0; i < count * size; ++i) values[offset + i] = input_of(comm.rank(), i);
     const test::device_array<std::int32_t> input(values);

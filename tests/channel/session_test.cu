@@ -139,10 +139,10 @@ TEST_CASE("channels go on across the wrap-around of their counts") {
 namespace {
 
 /// FIFOs 2 and 3 are within a rank: from its first kernel to its second, and back.
-constexpr channel::endpoint to_other_kernel(const team& ranks, std::uint32_t kernel) {
+__host__ __device__ constexpr channel::endpoint to_other_kernel(const team& ranks, std::uint32_t kernel) {
   return {ranks.rank, 2 + kernel, 2 + kernel};
 }
-constexpr channel::endpoint from_other_kernel(const team& ranks, std::uint32_t kernel) {
+__host__ __device__ constexpr channel::endpoint from_other_kernel(const team& ranks, std::uint32_t kernel) {
   return to_other_kernel(ranks, 1 - kernel);
 }
 

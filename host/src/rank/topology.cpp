@@ -214,6 +214,7 @@ std::vector<int> ring_over(const std::vector<member_site>& members) {
     return std::tie(a.first_of_host, a.pci, a.member) < std::tie(b.first_of_host, b.pci, b.member);
   });
   std::vector<int> ring;
+  ring.reserve(visits.size());
   for (const visit& each : visits) ring.push_back(each.member);
   return ring;
 }
