@@ -148,11 +148,14 @@ __global__ void stream_puts(device_comm comm, gin::context_handle contexts, sym_
   outcome[threadIdx.x] = now;
 }
 
-/// Rank 0 streams puts to rank 1, which does `end` meanwhile. Returns what rank 0 found.
-outcomes stream_until(const std::string& provider,
+enum class acquaintance { has_met, new_to };
+
+/// Rank 0 streams puts to rank 1, which does `end` meanwhile, or before where they have not met. Returns how both
+/// ended.
+outcomes stream_until(const std::string& provider, acquaintance peer,
                       const std::function<void(host::communicator&, host::device_communicator&)>& end) {
   host::communicator_options impatient;
-  impatient.kernel_timeout = 5s;
+  impatient.kernel_timeout = 8s;
   return on_hosts(
       2, provider,
       [&](host::communicator& comm) {
@@ -162,17 +165,25 @@ outcomes stream_until(const std::string& provider,
         auto device_comm = comm.create_device_comm(needs);
         const auto in = comm.allocate(bytes);
         const auto out = comm.allocate(bytes);
+        const test::device_array<status> outcome(threads);
+        if (peer == acquaintance::has_met) {
+          launch(put_to_next, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(),
+                 outcome.get());
+          test::finish("put_to_next");
+        }
         comm.barrier();
         if (comm.rank() == 1) {
-          std::this_thread::sleep_for(200ms);
-          return end(comm, device_comm);
+          if (peer == acquaintance::has_met) std::this_thread::sleep_for(200ms);
+          end(comm, device_comm);
+          if (peer == acquaintance::new_to) comm.barrier();
+          return;
         }
-        const test::device_array<status> outcome(threads);
+        if (peer == acquaintance::new_to) comm.barrier();
         const auto begun = std::chrono::steady_clock::now();
         launch(stream_puts, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), bytes,
                outcome.get());
         test::finish("stream_puts");
-        test::require(std::chrono::steady_clock::now() - begun < 15s, "the waits end within the timeout");
+        test::require(std::chrono::steady_clock::now() - begun < 24s, "the waits end within the timeout");
         test::require(outcome.read()[0] != status::success, "the waits fail");
         std::this_thread::sleep_for(1ms);
         device_comm.check();
@@ -185,7 +196,8 @@ outcomes stream_until(const std::string& provider,
 TEST_CASE("a process killed in a stream of puts ends its peer's waits, and is named") {
   const std::string provider = any_provider();
   CAPTURE(provider);
-  const auto ends = stream_until(provider, [](host::communicator&, host::device_communicator&) { ::raise(SIGKILL); });
+  const auto ends = stream_until(provider, acquaintance::has_met,
+                                 [](host::communicator&, host::device_communicator&) { ::raise(SIGKILL); });
   INFO(ends[0]);
   CHECK(ends[1] == "signal 9");
   CHECK((ends[0].starts_with("remote_error(1)") || ends[0].find("to rank 1 in context 0") != std::string::npos));
@@ -194,16 +206,28 @@ TEST_CASE("a process killed in a stream of puts ends its peer's waits, and is na
 TEST_CASE("a rank that has destroyed its device communicator ends the puts to it, and is named") {
   const std::string provider = any_provider();
   CAPTURE(provider);
-  const auto ends = stream_until(provider, [](host::communicator& comm, host::device_communicator& device_comm) {
-    { const host::device_communicator gone = std::move(device_comm); }
-    std::this_thread::sleep_for(3s);
-    static_cast<void>(comm);
-  });
+  const auto ends = stream_until(provider, acquaintance::has_met,
+                                 [](host::communicator& comm, host::device_communicator& device_comm) {
+                                   { const host::device_communicator gone = std::move(device_comm); }
+                                   std::this_thread::sleep_for(3s);
+                                   static_cast<void>(comm);
+                                 });
   INFO(ends[0]);
   CHECK(ends[1] == "ok");
   CHECK_THAT(ends[0],
              ContainsSubstring(
                  "kernel_error: check (rank 0 of 2): rank 0: put to rank 1 in context 0: that rank has destroyed "));
+}
+
+TEST_CASE(
+    "a rank that has destroyed its device communicator before it was ever met ends the puts to it, and is named") {
+  const auto ends = stream_until("tcp;ofi_rxm", acquaintance::new_to,
+                                 [](host::communicator&, host::device_communicator& device_comm) {
+                                   const host::device_communicator gone = std::move(device_comm);
+                                 });
+  INFO(ends[0]);
+  CHECK(ends[1] == "ok");
+  CHECK_THAT(ends[0], ContainsSubstring("kernel_error: check (rank 0 of 2): rank 0: put to rank 1 in context 0: "));
 }
 
 TEST_CASE("between processes an operation on a window that is gone ends the waits, and says which and why") {
@@ -556,7 +580,7 @@ TEST_CASE("a process killed in a stream of collectives over hosts ends all other
         }
         const auto begun = std::chrono::steady_clock::now();
         test::require(launch_rounds(job, ~0u) != status::success, "the waits fail");
-        test::require(std::chrono::steady_clock::now() - begun < 15s, "the waits end within the timeout");
+        test::require(std::chrono::steady_clock::now() - begun < 24s, "the waits end within the timeout");
         job.device_comm.check();
       },
       1, impatient, 2);

@@ -523,14 +523,19 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
 void fabric_engine::check_limits() {
   constexpr std::chrono::milliseconds often(10);
   const clock::time_point now = clock::now();
-  if (now - checked_ < often) return;
-  const bool stood_still = checked_ != clock::time_point{} && now - checked_ > 10 * often;
+  const clock::duration since = now - checked_;
+  if (since < often) return;
+  const bool first = checked_ == clock::time_point{};
   checked_ = now;
-  if (stood_still) {  // this rank itself, a stopped process perhaps: peers' answers may wait in the fabric
-    for (link& each : links_) each.heard = now;
-    for (flight& each : flights_) each.progressed = now;
-    return;
+  // Of a time in which this rank itself stood still, a stopped process perhaps, a quarter of the limit counts at most,
+  // and peers' answers that wait in the fabric are looked for once more. A fabric whose calls take long, or a busy
+  // machine, lets it stand still again and again, and must not keep the limits away.
+  const bool again = std::exchange(stood_still_, !first && since > 10 * often);
+  if (const clock::duration most = about_.limit / 4; !first && since > most) {
+    for (link& each : links_) each.heard += since - most;
+    for (flight& each : flights_) each.progressed += since - most;
   }
+  if (stood_still_ && !again) return;
   const std::chrono::milliseconds alone = about_.limit + about_.limit / 2;
   for (const flight& each : flights_) {
     const link& to = link_to(each);
@@ -544,6 +549,12 @@ void fabric_engine::check_limits() {
       return fail(each, "copies of this rank's device have not brought it on for " +
                             std::to_string(about_.limit.count()) +
                             " ms, half of the kernel timeout: see what else runs on that device, or allow more by "
+                            "DEVCOMM_TIMEOUT");
+    }
+    if (silent && !to.has_spoken) {
+      return fail(each, peer + " has never answered, for " + std::to_string(about_.limit.count()) +
+                            " ms, half of the kernel timeout: it may have destroyed its device communicator (let all "
+                            "ranks pass a barrier on the host before that); see what it says, or allow more by "
                             "DEVCOMM_TIMEOUT");
     }
     if (silent) {

@@ -192,6 +192,7 @@ class fabric_engine {
     clock::time_point heard;     // when the peer last did something
     clock::time_point again{};   // when what could not be sent is tried again
     bool met = false;            // a message came from the peer or went to it
+    bool has_spoken = false;     // a message came from it
     bool has_left = false;       // the peer ended
     bool told_leave = false;     // this rank ends
     bool heard_leave = false;    // the peer knows, or cannot be told
@@ -347,6 +348,7 @@ class fabric_engine {
   std::uint32_t first_queue_ = 0;
   std::uint64_t dropped_ = 0;
   clock::time_point checked_{};
+  bool stood_still_ = false;  // before the latest check
   bool failed_ = false;
   std::atomic<bool> left_alone_ = false;
 };

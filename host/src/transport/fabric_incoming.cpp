@@ -62,6 +62,7 @@ void fabric_engine::drop(const std::string& why) {
 void fabric_engine::handle(const fabric_message& message) {
   link& from = links_[message.sender];
   from.met = true;
+  from.has_spoken = true;
   from.heard = clock::now();
   switch (message.kind) {
     case message_kind::change: return handle_change(message);

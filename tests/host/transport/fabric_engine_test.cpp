@@ -390,17 +390,55 @@ TEST_CASE("operations that make no sense to the peer are named with the reason")
              ContainsSubstring("window 7 of this rank, which has 4096"));
 }
 
-TEST_CASE("a peer that does not answer ends the operation at its limit, and is named") {
-  job two(1, 2, 4096, 50ms);
+namespace {
+
+/// How rank 0's put to rank 1, which no longer takes part, ends where the rank's steps are so far apart.
+std::string end_of_put(job& two, std::chrono::milliseconds apart) {
   two[0].post(0, {0, 0, 0, 8, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
   const auto begun = std::chrono::steady_clock::now();
   while (two[0].failure.empty() && std::chrono::steady_clock::now() - begun < 5s) {
     static_cast<void>(two[0].engine->step());  // and nobody else
-    std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(apart);
   }
-  CHECK(two[0].failure ==
+  return two[0].failure;
+}
+
+}  // namespace
+
+TEST_CASE("a peer that does not answer ends the operation at its limit, and is named") {
+  job two(1, 2, 4096, 50ms);
+  gin::descriptor_head head = head_of(gin::operation_kind::signal, 1);
+  head.change = gin::signal_change::add;
+  two[0].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
+  while (two[0].word(0, two[0].layout.done()) == 0) two.step();
+  CHECK(end_of_put(two, 1ms) ==
         "rank 0: put to rank 1 in context 0: rank 1 has not answered for 50 ms, half of the "
         "kernel timeout: see what that rank says, or allow more by DEVCOMM_TIMEOUT");
+}
+
+TEST_CASE("a peer that never answered may be gone, which the end of the operation says") {
+  job two(1, 2, 4096, 50ms);
+  CHECK(end_of_put(two, 1ms) ==
+        "rank 0: put to rank 1 in context 0: rank 1 has never answered, for 50 ms, half of the kernel timeout: it may "
+        "have destroyed its device communicator (let all ranks pass a barrier on the host before that); see what it "
+        "says, or allow more by DEVCOMM_TIMEOUT");
+}
+
+TEST_CASE("a rank that stands still again and again has its limits all the same") {
+  job two(1, 2, 4096, 400ms);
+  CHECK_THAT(end_of_put(two, 120ms), ContainsSubstring("rank 1 has never answered, for 400 ms"));
+}
+
+TEST_CASE("a rank that was stopped for long finds its peers' answers before its limits") {
+  for (std::uint32_t seed = 0; seed < 5; ++seed) {
+    job two(seed, 2, 4096, 200ms);
+    two[0].post(0, {0, 0, 0, 8, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+    for (std::size_t i = 0; i < 3 * seed; ++i) two.step();
+    std::this_thread::sleep_for(500ms);
+    two.settle();
+    CHECK(two[0].failure.empty());
+    CHECK(two[0].word(0, two[0].layout.done()) == 1);
+  }
 }
 
 TEST_CASE("a get that never completes has a limit of its own, whatever else comes from its peer") {
