@@ -86,7 +86,8 @@ class dead_end final : public fabric {
   [[nodiscard]] std::string name() const override { return "a dead end"; }
   [[nodiscard]] fabric_address address() const override { return {}; }
   void connect(std::span<const fabric_address>) override {}
-  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t) override {
+  [[nodiscard]] devcomm::host::capability to_devices() const override { return {}; }
+  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t, std::optional<int>) override {
     return std::make_unique<region>();
   }
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {

@@ -182,7 +182,9 @@ void device_communicator::state::open_network(detail::rank_context& context, con
                                               const network_request& asked) {
   const auto fail = [aborts = aborts_, log = comm_.failures](const std::string& text) { aborts->fail(log, text); };
   if (!context.provider.empty()) {
-    proxy_ = detail::open_fabric_proxy(context, call, asked, comm_.failures, fail);
+    detail::opened_network opened = detail::open_fabric_proxy(context, call, asked, comm_.failures, fail);
+    proxy_ = std::move(opened.proxy);
+    network_ = {true, opened.way};
   }
   context.agree.together(call, [&] {
     if (!proxy_) {
@@ -190,6 +192,7 @@ void device_communicator::state::open_network(detail::rank_context& context, con
       const auto network = context.process->share<detail::process_network>(number_, -1);
       proxy_ = std::make_unique<detail::proxy>(context.devices, context.device, context.rank(), asked, network,
                                                context.window_ids, fail);
+      network_ = context.properties.network;
     }
     const std::uint64_t stride = gin::queue_layout{asked.peers, asked.signals, asked.counters}.bytes();
     for (std::uint32_t i = 0; i < asked.contexts; ++i) {
@@ -242,6 +245,8 @@ device_communicator& device_communicator::operator=(device_communicator&&) noexc
 device_communicator::~device_communicator() = default;
 
 const device_comm& device_communicator::get() const& noexcept { return state_->get(); }
+
+const capability& device_communicator::network() const noexcept { return state_->network(); }
 
 std::vector<failure_record> device_communicator::failures() const { return state_->failures(); }
 

@@ -27,6 +27,7 @@ class device_communicator::state {
 
   [[nodiscard]] const device_comm& get() const noexcept { return comm_; }
   [[nodiscard]] const trace_rings& trace() const noexcept { return trace_; }
+  [[nodiscard]] const capability& network() const noexcept { return network_; }
   [[nodiscard]] std::vector<failure_record> failures() const {
     std::vector<failure_record> records = detail::read_failures(*comm_.failures);
     aborts_->note_seen(comm_.failures, records.size());
@@ -54,6 +55,7 @@ class device_communicator::state {
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched
   detail::window_state resources_;
+  capability network_{false, "no contexts of the network were asked for"};
   std::unique_ptr<detail::network_proxy> proxy_;  // null where no context was asked for
   std::unique_ptr<detail::live_objects::entry> entry_;
 };

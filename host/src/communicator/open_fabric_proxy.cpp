@@ -34,12 +34,27 @@ std::string local_node(const rank_context& context) {
   return outside_address(process_variables(), context.agree.local_address(), interface_addresses());
 }
 
+/// Whether the fabric moves the payload of windows in device memory by itself: some say that they could, and then take
+/// no memory of the device.
+capability straight_way(const rank_context& context, fabric& reached) {
+  const capability offered = reached.to_devices();
+  if (!offered.available) return offered;
+  constexpr std::size_t bytes = std::size_t{64} << 10;
+  const auto memory = context.devices.allocate_device(context.device, bytes);
+  try {
+    static_cast<void>(reached.add_memory(static_cast<char*>(memory->data()), bytes, context.device));
+  } catch (const registration_error& problem) {
+    return {false, problem.what()};
+  }
+  return offered;
+}
+
 }  // namespace
 
-std::unique_ptr<network_proxy> open_fabric_proxy(rank_context& context, const std::string& call,
-                                                 const network_request& asked, failure_log* log,
-                                                 std::function<void(const std::string&)> fail) {
+opened_network open_fabric_proxy(rank_context& context, const std::string& call, const network_request& asked,
+                                 failure_log* log, std::function<void(const std::string&)> fail) {
   std::unique_ptr<fabric_proxy> made;
+  std::string way;
   const auto all = context.agree.gather(call, [&] {
     if (context.provider == "shm" && !context.is_one_host()) {
       throw not_supported("libfabric's provider shm reaches ranks of one host only; unset DEVCOMM_GIN_PROVIDER");
@@ -57,12 +72,23 @@ std::unique_ptr<network_proxy> open_fabric_proxy(rank_context& context, const st
     }
     // Ends before the waits of kernels do, and knows of which peer.
     const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
+    auto reached = open_libfabric(context.provider, local_node(context), static_cast<std::size_t>(context.size()),
+                                  context.windows_on_device ? context.straight_payload : capability{});
+    const capability straight = context.windows_on_device ? straight_way(context, *reached) : capability{};
+    if (context.only_straight && !straight.available) {
+      throw not_supported("DEVCOMM_GIN_PAYLOAD is direct, and payload cannot go straight from and to GPU memory: " +
+                          straight.reason + "; unset it");
+    }
+    way = reached->name() + "; payload goes " +
+          (!context.windows_on_device ? "straight: threads of the host reach it"
+           : straight.available       ? "straight from and to GPU memory: " + straight.reason
+                                      : "through pinned host memory: " + straight.reason);
     made = std::make_unique<fabric_proxy>(
         context.devices,
-        fabric_proxy::settings{context.rank(), context.device, asked, limit, std::move(fail), context.stages_payload,
+        fabric_proxy::settings{context.rank(), context.device, asked, limit, std::move(fail), context.windows_on_device,
+                               straight.available,
                                [log] { return std::atomic_ref(log->abort).load(std::memory_order_relaxed) != 0; }},
-        context.window_ids,
-        open_libfabric(context.provider, local_node(context), static_cast<std::size_t>(context.size())));
+        context.window_ids, std::move(reached));
     own.card = made->own_card();
     std::memcpy(own.provider.data(), context.provider.data(), context.provider.size());
     return own;
@@ -80,7 +106,7 @@ std::unique_ptr<network_proxy> open_fabric_proxy(rank_context& context, const st
     made->connect(cards);
     context.devices.expect_other_processes();
   });
-  return made;
+  return {std::move(made), way};
 }
 
 }  // namespace devcomm::host::detail

@@ -14,10 +14,15 @@
 
 namespace devcomm::host::detail {
 
+struct opened_network {
+  std::unique_ptr<network_proxy> proxy;
+  std::string way;  ///< what operations, and their payload, go over
+};
+
 /// *Collective*: ranks tell each other their addresses and secrets over the bootstrap's connections. `fail` is told of
 /// the first operation that cannot be done; waits of kernels end when `log` says so.
-[[nodiscard]] std::unique_ptr<network_proxy> open_fabric_proxy(rank_context& context, const std::string& call,
-                                                               const network_request& asked, failure_log* log,
-                                                               std::function<void(const std::string&)> fail);
+[[nodiscard]] opened_network open_fabric_proxy(rank_context& context, const std::string& call,
+                                               const network_request& asked, failure_log* log,
+                                               std::function<void(const std::string&)> fail);
 
 }  // namespace devcomm::host::detail

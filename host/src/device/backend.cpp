@@ -64,6 +64,8 @@ capability network_port::network_from_host() {
   return {false, "this version has no network transport for memory of these devices"};
 }
 
+capability network_port::device_from_cards(int) { return {false, "these devices have no memory for network cards"}; }
+
 std::unique_ptr<companion> network_port::accompany(int, const std::function<bool(const choose_next&)>&) {
   no_network();
 }

@@ -281,6 +281,9 @@ class network_port {
   /// Whether such a thread, and fabrics, can reach what kernels put and get: the memory of windows. Where they do not,
   /// `open_copies_from_host` does.
   [[nodiscard]] virtual capability network_from_host();
+  /// Whether network cards can read and write memory of `device` where they do not: then what they have written is
+  /// seen by kernels that acquire a later `store`.
+  [[nodiscard]] virtual capability device_from_cards(int device);
   /// For payload in memory of `device`. Without an override, by `fetch` and `deliver`: for devices whose memory the
   /// host reaches.
   [[nodiscard]] virtual std::unique_ptr<copy_engine> open_copies(int device);

@@ -193,7 +193,7 @@ class allocation_steps {
         return context_.devices.import_bytes(context_.device, context_.handle,
                                              handles[static_cast<std::size_t>(peer)].get(), rounded_);
       });
-      const bool stages_payload = context_.stages_payload && !is_pinned_;
+      const bool windows_on_device = context_.windows_on_device && !is_pinned_;
       state.window.base = space_->base();
       state.window.local = space_->base() + static_cast<std::size_t>(lsa_.rank) * stride;
       if (!is_pinned_) {
@@ -201,7 +201,7 @@ class allocation_steps {
       }
       // Before the ranks meet: the first that goes on may put to the others at once.
       state.listing =
-          context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name, stages_payload});
+          context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name, windows_on_device});
     });
     state.window.stride = stride;
   }

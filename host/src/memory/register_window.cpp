@@ -73,7 +73,7 @@ window_state register_window(rank_context& context, const std::string& call, voi
     state.window.local = static_cast<char*>(local);
     // Before the ranks meet: the first that goes on may put to the others at once.
     state.listing =
-        context.window_ids->list(state.window.id, {state.window.local, bytes, state.name, context.stages_payload});
+        context.window_ids->list(state.window.id, {state.window.local, bytes, state.name, context.windows_on_device});
   });
   state.window.table = reinterpret_cast<char* const*>(state.table->data());
   state.multimem.reason =

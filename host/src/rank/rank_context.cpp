@@ -509,20 +509,31 @@ capability rank_context::whole_lines() const {
 capability rank_context::network_of_world() {
   const std::optional<std::string> named = wanted_provider(process_variables());
   if (!named && local_ranks.size() == static_cast<std::size_t>(size())) {
-    stages_payload = !devices.network_from_host().available;
+    windows_on_device = !devices.network_from_host().available;
     return devices.network();
   }
   provider = named.value_or(default_provider);
   if (capability built = libfabric_support(); !built.available) return built;
   const capability reached = devices.network_from_host();
   const std::optional<std::string> payload = wanted_payload(process_variables());
-  if (!reached.available && payload == "direct") {
-    return {false, "DEVCOMM_GIN_PAYLOAD is direct, and " + reached.reason + "; unset it"};
+  windows_on_device = !reached.available || payload == "staged";
+  straight_payload =
+      payload == "staged" ? capability{false, "DEVCOMM_GIN_PAYLOAD is staged"} : devices.device_from_cards(device);
+  only_straight = windows_on_device && payload == "direct";
+  if (only_straight && !straight_payload.available) {
+    return {false,
+            "DEVCOMM_GIN_PAYLOAD is direct, and " + reached.reason + ", nor " + straight_payload.reason + "; unset it"};
   }
-  stages_payload = !reached.available || payload == "staged";
-  const std::string way = !stages_payload ? "payload goes straight: " + reached.reason
-                                          : "payload goes through pinned host memory: " +
-                                                (reached.available ? "DEVCOMM_GIN_PAYLOAD is staged" : reached.reason);
+  std::string way = "payload goes straight: " + reached.reason;
+  if (windows_on_device) {
+    way = "payload goes through pinned host memory: " +
+          (reached.available ? straight_payload.reason : reached.reason + ", and " + straight_payload.reason);
+  }
+  if (windows_on_device && straight_payload.available) {
+    way =
+        "payload goes straight where the provider reaches GPU memory, else through pinned host memory, which "
+        "device_communicator::network() says";
+  }
   return {true, "libfabric's provider " + provider + ", which is opened with the first contexts; " + way};
 }
 

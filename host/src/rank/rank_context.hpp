@@ -68,8 +68,10 @@ struct rank_context {
   handle_kind handle = handle_kind::none;
   std::size_t granularity = 0;  ///< the largest of all ranks' devices
   host::properties properties;
-  std::string provider;         ///< libfabric's, which GIN needs here; empty: all ranks are in this process
-  bool stages_payload = false;  ///< GIN's, of windows in device memory: neither its thread nor its fabric reaches them
+  std::string provider;            ///< libfabric's, which GIN needs here; empty: all ranks are in this process
+  bool windows_on_device = false;  ///< for GIN: its threads do not reach windows in device memory
+  capability straight_payload;     ///< whether fabrics may reach these
+  bool only_straight = false;      ///< nor may contexts be made otherwise
   std::shared_ptr<abort_state> aborts;
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators

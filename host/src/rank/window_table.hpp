@@ -44,7 +44,7 @@ class window_table : public std::enable_shared_from_this<window_table> {
     char* local;
     std::size_t bytes;
     std::string name;        ///< "window 'weights'"
-    bool on_device = false;  ///< neither threads of the host nor fabrics reach it
+    bool on_device = false;  ///< threads of the host do not reach it
     std::shared_ptr<std::atomic<int>> holds = std::make_shared<std::atomic<int>>(0);
   };
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <devcomm/host/error.hpp>
+#include <devcomm/host/properties.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -63,8 +65,12 @@ class fabric {
   [[nodiscard]] virtual fabric_address address() const = 0;
   /// Peers have the numbers of their addresses from here on. Called once.
   virtual void connect(std::span<const fabric_address> peers) = 0;
-  /// Memory of a window or of landing pieces, which peers may reach. Throws `registration_error`.
-  [[nodiscard]] virtual std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes) = 0;
+  /// Whether it moves payload from and to the memory of devices by itself, and never by calls that wait for kernels.
+  [[nodiscard]] virtual capability to_devices() const = 0;
+  /// Memory of a window or of landing pieces, which peers may reach; of `device`, where it is not the host's. Throws
+  /// `registration_error`.
+  [[nodiscard]] virtual std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes,
+                                                                  std::optional<int> device) = 0;
   /// Memory of messages and of payload on its way, which no peer may reach. Throws `registration_error`.
   [[nodiscard]] virtual std::unique_ptr<fabric_region> add_buffers(std::span<std::byte> memory) = 0;
   /// Bytes that a write or a read has at most.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -238,7 +239,7 @@ void fabric_engine::begin_to_move(flight& one, const known_place& at) {
   try {
     found = with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
       if (what.bytes == 0) return;
-      one.is_staged = memory.on_device || is_own(link_to(one));
+      one.is_staged = stages(memory) || is_own(link_to(one));
       if (one.is_staged) return;
       one.region = &region_of(lower(what.windows), memory);
       one.local = memory.local + what.local;
@@ -323,9 +324,10 @@ void fabric_engine::complete(flight& one) {
 }
 
 const fabric_region& fabric_engine::region_of(std::uint32_t window, const window_table::entry& memory) {
-  auto found = regions_.find(window);
-  if (found == regions_.end()) found = regions_.emplace(window, fabric_->add_memory(memory.local, memory.bytes)).first;
-  return *found->second;
+  const auto found = regions_.find(window);
+  if (found != regions_.end()) return *found->second;
+  const auto device = memory.on_device ? std::optional(about_.staged.device) : std::nullopt;
+  return *regions_.emplace(window, fabric_->add_memory(memory.local, memory.bytes, device)).first->second;
 }
 
 // What goes out.

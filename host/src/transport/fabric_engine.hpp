@@ -20,6 +20,7 @@
 /// to a landing piece; its answer; a read; a copy to the window. A peer's landing pieces are divided among the ranks in
 /// advance, and a rank alone uses its own. What of this is left out depends on which of the two windows the fabric
 /// reaches. A window is kept until no copy reaches it. What a rank does to itself goes the same way, without fabric.
+/// Where the fabric reaches memory of devices, only values, and what a rank does to itself, take this way there.
 ///
 /// *Places.* The first operation on a peer's window asks the peer for its key, which it answers as long as it has the
 /// window.
@@ -72,6 +73,7 @@ class fabric_engine {
     std::chrono::milliseconds limit;  ///< for an operation, from its latest progress on
     /// For windows that are `on_device`.
     struct {
+      bool fabric_reaches = false;  ///< them: then pinned memory is for values, and for what a rank does to itself
       memory_port* memory = nullptr;
       int device = 0;
       backend_traits shape{};
@@ -293,6 +295,10 @@ class fabric_engine {
   /// Looks what copies are done; whether any is, or is under way.
   [[nodiscard]] bool handle_copies();
   void divide_landing();
+  /// Whether payload of peers takes the way through pinned memory on this side.
+  [[nodiscard]] bool stages(const window_table::entry& memory) const {
+    return memory.on_device && !about_.staged.fabric_reaches;
+  }
   /// In landing memory, of piece `slot` of a peer.
   [[nodiscard]] std::size_t landing_offset(std::size_t rank, std::uint32_t slot) const {
     return (rank * landing_pieces_ + slot) * landing_bytes_;

@@ -194,7 +194,7 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
   where.window = window;
   try {
     const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
-      if (memory.on_device) {
+      if (stages(memory)) {
         where.key = landing_region_->key();
         where.base = landing_region_->base() + landing_offset(rank_of(to), 0);
         where.pieces = landing_pieces_;

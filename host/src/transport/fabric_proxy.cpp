@@ -53,8 +53,8 @@ class fabric_proxy::worker final : public window_table::watcher {
                  [this](const std::string& text) { fail(text); },
                  [this](const std::string& text) { report(text); },
                  given_.limit,
-                 {&devices, given_.device, devices.traits(),
-                  given_.stages ? devices.open_copies_from_host(given_.device) : nullptr}},
+                 {given_.fabric_reaches, &devices, given_.device, devices.traits(),
+                  given_.on_device ? devices.open_copies_from_host(given_.device) : nullptr}},
                 std::move(reached)) {}
 
   [[nodiscard]] fabric_engine& engine() { return engine_; }

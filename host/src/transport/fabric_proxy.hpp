@@ -28,7 +28,8 @@ class fabric_proxy final : public network_proxy {
     network_request asked;
     std::chrono::milliseconds limit;               ///< for an operation, from its latest progress on
     std::function<void(const std::string&)> fail;  ///< as that of `fabric_engine`
-    bool stages;                                   ///< whether there are windows that fabrics do not reach
+    bool on_device;                                ///< whether there are windows that threads of the host do not reach
+    bool fabric_reaches;                           ///< them
     std::function<bool()> ended;  ///< whether the kernels' waits have ended: nobody waits for what is left
   };
 

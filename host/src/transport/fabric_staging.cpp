@@ -21,6 +21,10 @@ void fabric_engine::divide_landing() {
   const backend_traits& shape = about_.staged.shape;
   memory_port& memory = *about_.staged.memory;
   own_pieces_ = std::make_unique<staging>(memory, about_.staged.device, shape);
+  own_region_ = fabric_->add_buffers(
+      std::as_writable_bytes(std::span(own_pieces_->at(0), shape.staged_pieces * shape.staged_bytes)));
+  values_ = memory.allocate_host(about_.staged.device, links_.size() * most_unacknowledged * sizeof(std::uint64_t));
+  if (about_.staged.fabric_reaches) return;  // nothing lands
   const std::size_t peers = std::max<std::size_t>(links_.size() - 1, 1);
   const std::size_t share = shape.staged_pieces * shape.staged_bytes / peers;
   const std::size_t pieces = std::clamp(share / shape.staged_bytes, least_pieces, shape.staged_pieces);
@@ -28,12 +32,8 @@ void fabric_engine::divide_landing() {
   landing_pieces_ = static_cast<std::uint32_t>(pieces);
   landing_bytes_ = static_cast<std::uint32_t>(bytes);
   const std::size_t landing = links_.size() * pieces * bytes;
-  const std::size_t values = links_.size() * most_unacknowledged * sizeof(std::uint64_t);
   landing_ = memory.allocate_host(about_.staged.device, landing);
-  values_ = memory.allocate_host(about_.staged.device, values);
-  char* const own = own_pieces_->at(0);
-  own_region_ = fabric_->add_buffers(std::as_writable_bytes(std::span(own, shape.staged_pieces * shape.staged_bytes)));
-  landing_region_ = fabric_->add_memory(static_cast<char*>(landing_->data()), landing);
+  landing_region_ = fabric_->add_memory(static_cast<char*>(landing_->data()), landing, {});
 }
 
 fabric_engine::window_copy fabric_engine::copy_window(std::uint32_t window, std::uint64_t offset, std::uint64_t bytes,

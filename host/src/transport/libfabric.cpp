@@ -19,6 +19,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -61,8 +62,9 @@ void* descriptor_of(const fabric_region& memory) { return dynamic_cast<const reg
 
 class endpoint final : public fabric {
  public:
-  endpoint(const std::string& provider, const std::string& node, std::size_t peers) : provider_(provider) {
-    info_ = find(node);
+  endpoint(const std::string& provider, const std::string& node, std::size_t peers, const capability& devices)
+      : provider_(provider) {
+    find(node, devices);
     rules_ = memory_rules_of(*info_);
     require(calls_.fabric(info_->fabric_attr, out(fabric_), nullptr), "fi_fabric");
     require(::fi_domain(fabric_.get(), info_.get(), out(domain_), nullptr), "fi_domain");
@@ -77,6 +79,7 @@ class endpoint final : public fabric {
     require(::fi_endpoint(domain_.get(), info_.get(), out(endpoint_), nullptr), "fi_endpoint");
     require(::fi_ep_bind(endpoint_.get(), &peers_->fid, 0), "fi_ep_bind");
     require(::fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
+    if (to_devices_.available) insist_on_device_transfers();
     require(::fi_enable(endpoint_.get()), "fi_enable");
   }
 
@@ -103,15 +106,17 @@ class endpoint final : public fabric {
     }
   }
 
-  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes) override {
+  [[nodiscard]] capability to_devices() const override { return to_devices_; }
+  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes,
+                                                          std::optional<int> device) override {
     constexpr std::uint64_t access = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-    return std::make_unique<region>(registered(base, bytes, access, "memory for peers"),
+    return std::make_unique<region>(registered(base, bytes, access, "memory for peers", device),
                                     rules_.peers_use_addresses ? reinterpret_cast<std::uintptr_t>(base) : 0);
   }
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte> memory) override {
     owned<fid_mr> made;
     constexpr std::uint64_t access = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
-    if (rules_.registers_messages) made = registered(memory.data(), memory.size(), access, "buffers");
+    if (rules_.registers_messages) made = registered(memory.data(), memory.size(), access, "buffers", {});
     return std::make_unique<region>(std::move(made), 0);
   }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return info_->ep_attr->max_msg_size; }
@@ -199,24 +204,49 @@ class endpoint final : public fabric {
   }
 
   /// What the engine asks of a provider: messages, and writes that are complete when they have been delivered.
-  [[nodiscard]] owned_info find(const std::string& node) const {
-    const owned_info hints(calls_.dupinfo(nullptr));
-    if (!hints) throw system_error("fi_dupinfo of libfabric is out of memory");
-    ask_for_provider(*hints, provider_);
-    fi_info* found = nullptr;
-    const char* const at = node.empty() ? nullptr : node.c_str();
-    const int code = calls_.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
-    owned_info first(found);
-    if (code != 0 || first == nullptr) {
-      throw not_supported("libfabric has no provider \"" + provider_ + "\"" + (at == nullptr ? "" : " at " + node) +
+  void find(const std::string& node, const capability& devices) {
+    to_devices_ = devices;
+    if (devices.available && moves_by_threads(provider_)) {
+      to_devices_ = {false, name() + " moves data by threads of the host, which do not reach it"};
+    }
+    int code = 0;
+    if (to_devices_.available) {
+      info_ = answer_to(node, true, code);
+      if (info_ == nullptr)
+        to_devices_ = {false, name() + " does not reach it (FI_HMEM: " + calls_.text_of(code) + ")"};
+    }
+    if (info_ == nullptr) info_ = answer_to(node, false, code);
+    if (info_ == nullptr) {
+      throw not_supported("libfabric has no provider \"" + provider_ + "\"" + (node.empty() ? "" : " at " + node) +
                           " with messages and remote writes that complete on delivery (" + calls_.text_of(code) +
                           "); set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm; `fi_info -l` lists those "
                           "that are installed");
     }
-    if (const std::string why = why_unusable(*first, provider_); !why.empty()) throw not_supported(why);
+    if (const std::string why = why_unusable(*info_, provider_); !why.empty()) throw not_supported(why);
     // What it says by itself, when not asked, is less.
-    first->tx_attr->op_flags = 0;
+    info_->tx_attr->op_flags = 0;
+    if (to_devices_.available) to_devices_.reason = name() + " reaches it (FI_HMEM)";
+  }
+  /// The first of the provider's answers; null, and `code`, where it has none.
+  [[nodiscard]] owned_info answer_to(const std::string& node, bool devices, int& code) const {
+    const owned_info hints(calls_.dupinfo(nullptr));
+    if (!hints) throw system_error("fi_dupinfo of libfabric is out of memory");
+    ask_for_provider(*hints, provider_, devices);
+    fi_info* found = nullptr;
+    const char* const at = node.empty() ? nullptr : node.c_str();
+    code = calls_.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
+    owned_info first(found);
+    if (code != 0) return nullptr;
     return first;
+  }
+  /// A provider that would rather copy by threads of the host says here that it cannot do without; one that does not
+  /// know the option has no such threads.
+  void insist_on_device_transfers() {
+    int wanted = FI_HMEM_P2P_REQUIRED;
+    const int code = ::fi_setopt(&endpoint_->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &wanted, sizeof wanted);
+    if (code == 0 || code == -FI_ENOPROTOOPT || code == -FI_ENOSYS) return;
+    to_devices_ = {
+        false, name() + " reaches it by threads of the host only (FI_HMEM_P2P_REQUIRED: " + calls_.text_of(code) + ")"};
   }
 
   void require(long code, const char* call) const {
@@ -231,15 +261,27 @@ class endpoint final : public fabric {
     throw system_error(std::string(call) + " of " + name() + ": " + calls_.text_of(code));
   }
 
-  [[nodiscard]] owned<fid_mr> registered(void* base, std::size_t bytes, std::uint64_t access, const char* what) const {
+  [[nodiscard]] owned<fid_mr> registered(void* base, std::size_t bytes, std::uint64_t access, const char* what,
+                                         std::optional<int> device) const {
     fid_mr* made = nullptr;
+    const iovec memory{base, bytes};
+    fi_mr_attr asked{};
+    asked.mr_iov = &memory;
+    asked.iov_count = 1;
+    asked.access = access;
     // Where providers take keys, strangers would have to guess 64 bits.
-    const auto key = random_value<std::uint64_t>();
-    const int code = ::fi_mr_reg(domain_.get(), base, bytes, access, 0, key, 0, &made, nullptr);
+    asked.requested_key = random_value<std::uint64_t>();
+    if (device) {
+      asked.iface = FI_HMEM_CUDA;
+      asked.device.cuda = *device;
+    }
+    const int code = ::fi_mr_regattr(domain_.get(), &asked, 0, &made);
     if (code != 0) {
-      throw registration_error("fi_mr_reg of " + name() + " cannot register " + std::to_string(bytes) + " bytes of " +
-                                   what + ": " + calls_.text_of(code) +
-                                   "; allow more locked memory (ulimit -l), or free windows",
+      throw registration_error("fi_mr_regattr of " + name() + " cannot register " + std::to_string(bytes) +
+                                   " bytes of " + what + ": " + calls_.text_of(code) +
+                                   (device ? "; set DEVCOMM_GIN_PAYLOAD to staged, or see whether the driver lets "
+                                             "network cards reach GPU memory (nvidia-peermem, dma-buf)"
+                                           : "; allow more locked memory (ulimit -l), or free windows"),
                                code);
     }
     return owned<fid_mr>(made);
@@ -263,6 +305,7 @@ class endpoint final : public fabric {
 
   const libfabric_calls& calls_ = libfabric_library();
   const std::string provider_;
+  capability to_devices_;
   owned_info info_;
   memory_rules rules_;
   owned<fid_fabric> fabric_;
@@ -275,8 +318,9 @@ class endpoint final : public fabric {
 
 }  // namespace
 
-std::unique_ptr<fabric> open_libfabric(const std::string& provider, const std::string& address, std::size_t peers) {
-  return std::make_unique<endpoint>(provider, address, peers);
+std::unique_ptr<fabric> open_libfabric(const std::string& provider, const std::string& address, std::size_t peers,
+                                       const capability& devices) {
+  return std::make_unique<endpoint>(provider, address, peers, devices);
 }
 
 }  // namespace devcomm::host::detail

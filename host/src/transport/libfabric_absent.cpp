@@ -6,7 +6,7 @@
 
 namespace devcomm::host::detail {
 
-std::unique_ptr<fabric> open_libfabric(const std::string&, const std::string&, std::size_t) {
+std::unique_ptr<fabric> open_libfabric(const std::string&, const std::string&, std::size_t, const capability&) {
   throw not_supported(libfabric_support().reason);
 }
 

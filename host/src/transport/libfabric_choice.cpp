@@ -6,22 +6,24 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 
 namespace devcomm::host::detail {
 namespace {
 
-constexpr int known_modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+constexpr int known_modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_HMEM;
 
 }  // namespace
 
-void ask_for_provider(fi_info& hints, const std::string& provider) {
-  hints.caps = FI_MSG | FI_RMA;
+void ask_for_provider(fi_info& hints, const std::string& provider, bool devices) {
+  hints.caps = FI_MSG | FI_RMA | (devices ? FI_HMEM : 0);
   hints.mode = 0;
   hints.ep_attr->type = FI_EP_RDM;
   // A provider answers with those that it needs. All windows have their memory from the start, as FI_MR_ALLOCATED asks.
-  hints.domain_attr->mr_mode = known_modes;
+  hints.domain_attr->mr_mode = devices ? known_modes : known_modes & ~FI_MR_HMEM;
   hints.domain_attr->threading = FI_THREAD_DOMAIN;
   hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints.domain_attr->av_type = FI_AV_TABLE;
@@ -31,7 +33,14 @@ void ask_for_provider(fi_info& hints, const std::string& provider) {
 
 memory_rules memory_rules_of(const fi_info& found) {
   const int modes = found.domain_attr->mr_mode;
-  return {(modes & FI_MR_LOCAL) != 0, (modes & FI_MR_VIRT_ADDR) != 0, (modes & FI_MR_PROV_KEY) != 0};
+  return {(modes & FI_MR_LOCAL) != 0, (modes & FI_MR_VIRT_ADDR) != 0, (modes & FI_MR_PROV_KEY) != 0,
+          (found.caps & FI_HMEM) != 0};
+}
+
+bool moves_by_threads(const std::string& provider) {
+  const std::string core = provider.substr(0, provider.find(';'));
+  constexpr std::array names{"tcp", "net", "udp", "sockets", "shm", "sm2"};
+  return std::find(names.begin(), names.end(), core) != names.end();
 }
 
 std::string why_unusable(const fi_info& found, const std::string& provider) {

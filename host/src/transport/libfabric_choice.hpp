@@ -13,10 +13,16 @@ struct memory_rules {
   bool registers_messages = false;   ///< FI_MR_LOCAL: also of memory that only this process uses
   bool peers_use_addresses = false;  ///< FI_MR_VIRT_ADDR: else offsets from the start of a region
   bool chooses_keys = false;         ///< FI_MR_PROV_KEY: else this library does, at random
+  bool reaches_devices = false;      ///< FI_HMEM: memory of devices can be registered
 };
 
-/// Fills in hints for `fi_getinfo`: messages, and writes that are complete when they have been delivered.
-void ask_for_provider(fi_info& hints, const std::string& provider);
+/// Fills in hints for `fi_getinfo`: messages, and writes that are complete when they have been delivered; with
+/// `devices`, also of memory of devices.
+void ask_for_provider(fi_info& hints, const std::string& provider, bool devices);
+
+/// Whether the provider moves data by threads of the host. From and to memory of devices these copy by calls that may
+/// wait for kernels, which wait for the data.
+[[nodiscard]] bool moves_by_threads(const std::string& provider);
 
 [[nodiscard]] memory_rules memory_rules_of(const fi_info& found);
 

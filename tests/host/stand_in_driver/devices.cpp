@@ -24,6 +24,7 @@ options read_options() {
   if (const char* const missing = std::getenv("STAND_IN_CUDA_MISSING")) now.missing = missing;
   now.with_multicast = number("STAND_IN_CUDA_MULTICAST", now.with_multicast);
   now.peers = number("STAND_IN_CUDA_P2P", 1) != 0;
+  now.cards = number("STAND_IN_CUDA_CARDS", 0);
   now.registers = number("STAND_IN_CUDA_REGISTERS", 1) != 0;
   now.fabric = number("STAND_IN_CUDA_FABRIC", 1) != 0;
   if (const char* const memory = std::getenv("STAND_IN_CUDA_MEMORY")) now.memory = std::strtoull(memory, nullptr, 10);
@@ -125,6 +126,9 @@ CUresult device_get_attribute(int* value, CUdevice_attribute which, CUdevice dev
   if (which == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) *value = 1;
   if (which == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) *value = 1;
   if (which == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) *value = s.chosen.registers ? 1 : 0;
+  if (which == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) *value = s.chosen.cards > 0 ? 1 : 0;
+  if (which == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) *value = s.chosen.cards > 0 ? 1 : 0;
+  if (which == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) *value = s.chosen.cards > 1 ? 100 : 0;
   if (which == fabric) *value = s.chosen.fabric ? 1 : 0;
   if (which == multicast && s.chosen.version >= 12010) *value = s.gpu_of(device) < s.chosen.with_multicast ? 1 : 0;
   return CUDA_SUCCESS;

@@ -7,6 +7,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <dlfcn.h>
 
 #include <atomic>
 #include <chrono>
@@ -18,6 +21,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 using namespace devcomm;
 using namespace devcomm_test;
@@ -121,6 +126,99 @@ TEST_CASE("puts between GPUs arrive whole before their signals, however late cop
   };
   CHECK(on_stand_in(2, inside, body, {{"STAND_IN_CUDA_DEVICES", std::to_string(devices)}}) == all_ok(2));
 }
+
+#ifdef STAND_IN_LIBFABRIC
+
+namespace {
+
+/// Two ranks, each a process of its own, on cards that reach the stand-in's devices as `set` says: rank 0's way, and
+/// whether it is straight, is told to `said`; puts and gets arrive, and no copy engine is used where it is.
+outcomes on_cards(const variables& set, const std::function<void(const host::capability&)>& said, bool straight) {
+  variables all = set;
+  all.emplace_back("DEVCOMM_GIN_PROVIDER", "verbs;ofi_rxm");
+  return on_stand_in(
+      2, 1,
+      [&](auto bootstrap) {
+        require(::dlopen(STAND_IN_LIBFABRIC, RTLD_NOW | RTLD_LOCAL) != nullptr, "the stand-in is loaded first");
+        const auto registered = reinterpret_cast<int (*)()>(
+            ::dlsym(::dlopen("libfabric.so.1", RTLD_NOW | RTLD_NOLOAD), "stand_in_registered_devices"));
+        require(registered != nullptr, "the library would find the stand-in");
+        {
+          host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+          auto needs = comm.requirements();
+          const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .depth = 4});
+          const auto device_comm = comm.create_device_comm(needs);
+          said(device_comm.network());
+          const int before = registered();
+          const auto in = comm.allocate(most);
+          const auto out = comm.allocate(most);
+          for (std::uint64_t i = 0; i < most; ++i) {
+            reinterpret_cast<std::byte*>(in.window().local)[i] = byte_of(comm.rank(), 0, i);
+          }
+          stand_in().fail(nullptr, 0);  // counts from here on
+          comm.barrier();
+          kernel_end net(device_comm.get(), contexts);
+          const auto peer = static_cast<std::uint32_t>(1 - comm.rank());
+          net.put(peer, out.window(), in.window(), most, 1);
+          net.wait(net.layout().signal(0), 1);
+          net.wait(net.layout().done(), 1);
+          comm.barrier();
+          std::uint64_t wrong = 0;
+          for (std::uint64_t i = 0; i < most; ++i) {
+            const auto came = reinterpret_cast<const std::byte*>(out.window().local)[i];
+            wrong += came == byte_of(static_cast<int>(peer), 0, i) ? 0 : 1;
+          }
+          require(wrong == 0, std::to_string(wrong) + " bytes are wrong");
+          require((registered() - before == 2) == straight, "both windows are registered as memory of devices");
+          require((stand_in().calls("cuMemcpyDtoHAsync") == 0) == straight, "copy engines read only what is staged");
+          require((stand_in().calls("cuMemcpyHtoDAsync") == 0) == straight, "copy engines write only what is staged");
+          device_comm.check();
+          comm.barrier();
+        }
+        require_nothing_held("at the end");
+      },
+      all);
+}
+
+}  // namespace
+
+TEST_CASE("payload goes straight from and to GPU memory where driver and provider reach it") {
+  const auto straight = [](const host::capability& way) {
+    require(way.available && way.reason.find("payload goes straight from and to GPU memory: libfabric's provider "
+                                             "verbs;ofi_rxm reaches it (FI_HMEM)") != std::string::npos,
+            way.reason);
+  };
+  CHECK(on_cards({{"STAND_IN_CUDA_CARDS", "2"}}, straight, true) == all_ok(2));
+  CHECK(on_cards({{"STAND_IN_CUDA_CARDS", "2"}, {"DEVCOMM_GIN_PAYLOAD", "direct"}}, straight, true) == all_ok(2));
+}
+
+TEST_CASE("payload is staged where driver or provider do not reach GPU memory, and network() says why") {
+  const std::vector<std::pair<variables, std::string>> causes = {
+      {{}, "the driver has no GPUDirect RDMA for this device"},
+      {{{"STAND_IN_CUDA_CARDS", "1"}}, "the device does not order the writes of network cards"},
+      {{{"STAND_IN_CUDA_CARDS", "2"}, {"DEVCOMM_GIN_PAYLOAD", "staged"}}, "DEVCOMM_GIN_PAYLOAD is staged"},
+      {{{"STAND_IN_CUDA_CARDS", "2"}, {"STAND_IN_HMEM", "none"}}, "does not reach it (FI_HMEM: "},
+      {{{"STAND_IN_CUDA_CARDS", "2"}, {"STAND_IN_HMEM", "by_threads"}}, "reaches it by threads of the host only"},
+      {{{"STAND_IN_CUDA_CARDS", "2"}, {"STAND_IN_HMEM", "refused"}}, "cannot register 65536 bytes"},
+  };
+  for (const auto& [set, why] : causes) {
+    const auto staged = [&why = why](const host::capability& way) {
+      require(way.available && way.reason.find("payload goes through pinned host memory: ") != std::string::npos &&
+                  way.reason.find(why) != std::string::npos,
+              way.reason);
+    };
+    CHECK(on_cards(set, staged, false) == all_ok(2));
+  }
+  const auto refused = on_cards(
+      {{"STAND_IN_CUDA_CARDS", "2"}, {"STAND_IN_HMEM", "none"}, {"DEVCOMM_GIN_PAYLOAD", "direct"}},
+      [](const host::capability&) {}, false);
+  for (const std::string& each : refused) {
+    CHECK_THAT(each,
+               Catch::Matchers::ContainsSubstring("DEVCOMM_GIN_PAYLOAD is direct, and payload cannot go straight"));
+  }
+}
+
+#endif
 
 TEST_CASE("puts between windows in pinned host memory need no copy engine") {
   const int inside = GENERATE(2, 1);

@@ -113,6 +113,7 @@ struct options {
   int with_multicast = 1 << 20;
   bool peers = true;
   bool fabric = true;
+  int cards = 0;                              ///< 1: reach the devices' memory; 2: their writes are ordered, too
   bool registers = true;                      ///< host memory
   std::size_t memory = std::size_t{1} << 40;  ///< of each device, for `cuMemCreate`
 };

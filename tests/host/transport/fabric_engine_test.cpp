@@ -95,7 +95,11 @@ struct rank_of_test {
                                       [this](const std::string& text) { reports.push_back(text); },
                                       limit};
     if (stages) {
-      about.staged = {&current_backend(), 0, {}, std::make_unique<slow_copies>(net, net.copies_are_trusted_early)};
+      about.staged = {net.reaches_devices,
+                      &current_backend(),
+                      0,
+                      {},
+                      std::make_unique<slow_copies>(net, net.copies_are_trusted_early)};
       about.staged.shape.staged_pieces = 8;
       about.staged.shape.staged_bytes = 50'000;
     }
@@ -299,6 +303,25 @@ TEST_CASE(
       CHECK(run_program(seed, {}, staged) == "");
     }
   }
+}
+
+TEST_CASE(
+    "signals have before them what they say where the fabric reaches memory of devices, and only values are copied") {
+  const auto reaches = [](fake_network& net) { net.reaches_devices = true; };
+  for (const unsigned staged : {first_staged, second_staged, all_staged}) {
+    for (std::uint32_t seed = 0; seed < 30; ++seed) CHECK(run_program(seed, reaches, staged).empty());
+  }
+  job two(1, 2, 400'000, 10s, reaches, all_staged);
+  gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+  head.change = gin::signal_change::add;
+  two[0].memory[7] = 'x';
+  two[0].post(0, {0, 0, 0, 300'000, 0, 1, 0, 0}, head);
+  two[0].post(0, {320'000, 320'000, 0, 64'000, 0, 0, 0, 0}, head_of(gin::operation_kind::get, 1));
+  two.settle();
+  CHECK(two[1].signal(0) == 1);
+  CHECK(two[1].memory[7] == 'x');
+  CHECK(two[0].word(0, two[0].layout.done()) == 2);
+  CHECK(two.net.copies == 0);
 }
 
 TEST_CASE("copies that are trusted before they are done are found out by the test above") {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -42,7 +43,10 @@ class stuck_fabric final : public fabric {
   [[nodiscard]] std::string name() const override { return "a fabric that sticks"; }
   [[nodiscard]] fabric_address address() const override { return {}; }
   void connect(std::span<const fabric_address>) override {}
-  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t) override { return nullptr; }
+  [[nodiscard]] host::capability to_devices() const override { return {}; }
+  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t, std::optional<int>) override {
+    return nullptr;
+  }
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
     return std::make_unique<no_region>();
   }
@@ -75,7 +79,10 @@ class failing_fabric final : public fabric {
   [[nodiscard]] std::string name() const override { return "a fabric that fails"; }
   [[nodiscard]] fabric_address address() const override { return {}; }
   void connect(std::span<const fabric_address>) override {}
-  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t) override { return nullptr; }
+  [[nodiscard]] host::capability to_devices() const override { return {}; }
+  [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t, std::optional<int>) override {
+    return nullptr;
+  }
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
     return std::make_unique<no_region>();
   }
@@ -119,8 +126,8 @@ TEST_CASE("a proxy ends although its fabric does not come back, and so do window
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
   auto proxy = std::make_unique<fabric_proxy>(
       current_backend(),
-      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, [] { return ended.load(); }}, windows,
-      std::make_unique<stuck_fabric>(stuck));
+      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, false, [] { return ended.load(); }},
+      windows, std::make_unique<stuck_fabric>(stuck));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();
   stuck = true;
@@ -144,7 +151,7 @@ TEST_CASE("freeing a window ends although the fabric does not come back, and fai
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
   auto proxy = std::make_unique<fabric_proxy>(
       current_backend(),
-      fabric_proxy::settings{0, 0, one_context(), 2100ms, [](const std::string& text) { failure = text; }, false,
+      fabric_proxy::settings{0, 0, one_context(), 2100ms, [](const std::string& text) { failure = text; }, false, false,
                              [] { return false; }},  // nobody has been told
       windows, std::make_unique<stuck_fabric>(stuck));
   proxy->connect({proxy->own_card(), {}});
@@ -175,7 +182,7 @@ TEST_CASE("a fabric that fails is closed at once, so that peers learn of it, and
                                                                        const std::lock_guard lock(mutex);
                                                                        failure = text;
                                                                      },
-                                                                     false, [] { return false; }},
+                                                                     false, false, [] { return false; }},
                                               windows, std::make_unique<failing_fabric>(fails, closed));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();
@@ -199,7 +206,7 @@ TEST_CASE("a proxy's thread takes no signals, and ends at once where nothing was
   static std::atomic<bool> never = false;
   auto proxy = std::make_unique<fabric_proxy>(
       current_backend(),
-      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, [] { return false; }}, windows,
+      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, false, [] { return false; }}, windows,
       std::make_unique<stuck_fabric>(never));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();

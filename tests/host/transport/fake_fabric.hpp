@@ -16,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -50,6 +51,7 @@ class fake_network {
   bool peers_use_addresses = false;
   bool completes_writes_early = false;    ///< before the peer can see the data: no fabric that is usable does
   bool copies_are_trusted_early = false;  ///< between windows and pinned memory: no engine does
+  bool reaches_devices = false;
   bool copies_fail = false;
   bool copies_wait = false;
   std::uint64_t copies = 0;     ///< that were begun
@@ -115,7 +117,9 @@ class fake_fabric final : public detail::fabric {
       net_.endpoints[number_].peers.push_back(peer);
     }
   }
-  [[nodiscard]] std::unique_ptr<detail::fabric_region> add_memory(char* base, std::size_t bytes) override {
+  [[nodiscard]] devcomm::host::capability to_devices() const override { return {}; }
+  [[nodiscard]] std::unique_ptr<detail::fabric_region> add_memory(char* base, std::size_t bytes,
+                                                                  std::optional<int>) override {
     if (net_.unregistered == number_) throw detail::registration_error("there is no room for a window", 12);
     return add(base, bytes, true);
   }

@@ -78,11 +78,22 @@ TEST_CASE("what providers want of memory follows from their mode bits") {
 
 TEST_CASE("a provider is asked for all ways of memory that are known, and for no mode of its caller") {
   answer hints(0, 0);
-  ask_for_provider(hints.info, "verbs;ofi_rxm");
-  CHECK(hints.domain.mr_mode == (FI_MR_LOCAL | by_peers_addresses));
-  CHECK(hints.info.mode == 0);
-  CHECK(std::string(hints.fabric.prov_name) == "verbs;ofi_rxm");
-  std::free(hints.fabric.prov_name);
+  for (const bool devices : {false, true}) {
+    ask_for_provider(hints.info, "verbs;ofi_rxm", devices);
+    CHECK(hints.domain.mr_mode == (FI_MR_LOCAL | by_peers_addresses | (devices ? FI_MR_HMEM : 0)));
+    CHECK(((hints.info.caps & FI_HMEM) != 0) == devices);
+    CHECK(hints.info.mode == 0);
+    CHECK(std::string(hints.fabric.prov_name) == "verbs;ofi_rxm");
+    std::free(hints.fabric.prov_name);
+  }
+}
+
+TEST_CASE("providers that move data by threads of the host are not asked for memory of devices") {
+  for (const char* const each : {"tcp;ofi_rxm", "shm", "net", "sockets"}) CHECK(moves_by_threads(each));
+  for (const char* const each : {"verbs;ofi_rxm", "efa", "cxi", "tcpx"}) CHECK(!moves_by_threads(each));
+  const auto reached = open_libfabric("tcp;ofi_rxm", "127.0.0.1", 1, {true, "GPUDirect RDMA"});
+  CHECK(!reached->to_devices().available);
+  CHECK_THAT(reached->to_devices().reason, ContainsSubstring("moves data by threads of the host"));
 }
 
 TEST_CASE("a provider that cannot be used is refused with the reason and another one to take") {
@@ -121,7 +132,7 @@ struct connected_rank {
     engine = std::make_unique<fabric_engine>(
         fabric_engine::surroundings{rank, queues, windows, [this](const std::string& text) { failure = text; },
                                     [this](const std::string& text) { reports.push_back(text); }, 10s},
-        open_libfabric("tcp;ofi_rxm", "127.0.0.1", 2));
+        open_libfabric("tcp;ofi_rxm", "127.0.0.1", 2, {}));
   }
   [[nodiscard]] std::uint64_t signal() { return words.load(queues[0]->record().words + queues[0]->layout().signal(0)); }
   void post_signal(std::uint32_t peer, std::uint64_t turn) {
@@ -163,7 +174,7 @@ TEST_CASE("over tcp a stranger who knows the address of a rank can neither signa
   zero.post_signal(1, 0);
   CHECK(until([&] { return one.signal() == 1; }));
 
-  const auto stranger = open_libfabric("tcp;ofi_rxm", "127.0.0.1", 1);
+  const auto stranger = open_libfabric("tcp;ofi_rxm", "127.0.0.1", 1, {});
   stranger->connect({&cards[1].address, 1});
   fabric_message forged;
   forged.sender = 0;
@@ -173,7 +184,7 @@ TEST_CASE("over tcp a stranger who knows the address of a rank can neither signa
   forged.signal_value = 100;
   std::vector<char> bytes(64, 'x');
   const auto sent = stranger->add_buffers(std::as_writable_bytes(std::span(&forged, 1)));
-  const auto source = stranger->add_memory(bytes.data(), bytes.size());
+  const auto source = stranger->add_memory(bytes.data(), bytes.size(), {});
   std::string said = "nothing";
   bool is_sent = false;
   CHECK(until([&] {
@@ -201,7 +212,7 @@ TEST_CASE("over tcp a stranger who knows the address of a rank can neither signa
 // Run alone, with the library of old_libfabric.cpp in the search path.
 TEST_CASE("a library that is too old is refused with its file, its version and what to do", "[.][old]") {
   try {
-    static_cast<void>(open_libfabric("tcp;ofi_rxm", "127.0.0.1", 2));
+    static_cast<void>(open_libfabric("tcp;ofi_rxm", "127.0.0.1", 2, {}));
     FAIL("it was taken");
   } catch (const devcomm::host::not_supported& refusal) {
     const std::string file = std::string(DEVCOMM_OLD_LIBFABRIC) + "/libfabric.so.1";

@@ -95,6 +95,9 @@ class device_communicator {
   [[nodiscard]] const device_comm& get() const& noexcept;
   void get() const&& = delete;
 
+  /// Whether it has contexts of the network; if so, what their operations go over, and which way payload takes between
+  /// windows in device memory and the network.
+  [[nodiscard]] const capability& network() const noexcept;
   /// Failed waits of this rank so far, oldest first; safe while kernels run.
   [[nodiscard]] std::vector<failure_record> failures() const;
   /// As the communicator's `check`, of this device communicator's failed waits.

@@ -273,8 +273,9 @@ class cuda_backend final : public detail::backend {
     return cuda::open_copies(device);
   }
   [[nodiscard]] capability network_from_host() override {
-    return {false, "windows lie in GPU memory, which libfabric is not asked to reach"};
+    return {false, "windows lie in GPU memory, which threads of the host do not reach"};
   }
+  [[nodiscard]] capability device_from_cards(int device) override { return cuda::device_from_cards(device); }
   [[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies_from_host(int device) override {
     return cuda::open_copies(device);
   }

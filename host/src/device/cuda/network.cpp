@@ -186,6 +186,19 @@ class proxy_thread final : public detail::companion {
 
 }  // namespace
 
+capability device_from_cards(int device) {
+  if (attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) == 0 ||
+      attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) == 0) {
+    return {false, "the driver has no GPUDirect RDMA for this device"};
+  }
+  // Where writes must be flushed, a put without a signal would be complete with nobody there to flush it.
+  if (attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) <
+      CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER) {
+    return {false, "the device does not order the writes of network cards, as GPUs before Hopper"};
+  }
+  return {true, "GPUDirect RDMA"};
+}
+
 std::unique_ptr<detail::copy_engine> open_copies(int device) { return std::make_unique<stream_copies>(device); }
 
 std::unique_ptr<detail::companion> accompany(const std::function<bool(const detail::choose_next&)>& step) {

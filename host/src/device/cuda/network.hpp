@@ -2,12 +2,17 @@
 /// What the network's proxies need of CUDA: copies beside kernels, and threads that work while kernels run.
 #pragma once
 
+#include <devcomm/host/properties.hpp>
+
 #include "device/backend.hpp"
 
 #include <functional>
 #include <memory>
 
 namespace devcomm::host::cuda {
+
+/// By GPUDirect RDMA.
+[[nodiscard]] capability device_from_cards(int device);
 
 /// By copy engines, on streams of its own that wait for no other and are before others where they share a queue of the
 /// device's.
