@@ -257,6 +257,77 @@ TEST_CASE("between processes an operation on a window that is gone ends the wait
   CHECK(ends == all_ok(2));
 }
 
+namespace {
+
+__global__ void put_in_context(device_comm comm, gin::context_handle contexts, std::uint32_t context, sym_ptr<char> in,
+                               sym_ptr<char> out, status* outcome) {
+  gin::context net{block{}, comm, contexts, context};
+  net.put((comm.rank + 1) % comm.size, out, in, 64);
+  net.flush();
+  outcome[threadIdx.x] = net.agree();
+}
+
+}  // namespace
+
+TEST_CASE("several proxies serve the contexts, and name them by their numbers") {
+  const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
+    ::setenv("DEVCOMM_GIN_PROXIES", "2", 1);
+    ::setenv("DEVCOMM_GIN_CPUS", "0-1023", 1);
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 3, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    test::require(device_comm.network().reason.starts_with("2 proxies over libfabric's provider tcp;ofi_rxm"),
+                  device_comm.network().reason);
+    const auto in = comm.allocate(64);
+    sym_ptr<char> gone{};
+    const test::device_array<status> outcome(threads);
+    const auto put = [&](std::uint32_t context, sym_ptr<char> out) {
+      launch(put_in_context, blocks_of(1), device_comm.get(), contexts, context, in.pointer<char>(), out,
+             outcome.get());
+      test::finish("put_in_context");
+    };
+    const auto out = comm.allocate(64);
+    for (std::uint32_t context = 0; context < 3; ++context) put(context, out.pointer<char>());
+    device_comm.check();
+    {
+      const auto short_lived = comm.allocate(64);
+      gone = short_lived.pointer<char>();
+    }
+    comm.barrier();
+    put(2, gone);
+    const std::string next = "rank " + std::to_string(1 - comm.rank());
+    const std::string said = devcomm_test::text_of<host::kernel_error>([&] { device_comm.check(); });
+    test::require(said.find("put to " + next + " in context 2: " + next + " has no window") != std::string::npos,
+                  "check said: " + said);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("numbers of proxies, and their processors, are refused by name where they make no sense") {
+  const auto ends = devcomm_test::on_processes(2, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    const auto create = [&](const char* variable, const std::string& value) {
+      ::setenv(variable, value.c_str(), 1);
+      auto needs = comm.requirements();
+      static_cast<void>(needs.add(gin::contexts{comm.world(), 4}));
+      const std::string said =
+          devcomm_test::text_of<host::error>([&] { static_cast<void>(comm.create_device_comm(needs)); });
+      ::unsetenv(variable);
+      return said;
+    };
+    const auto require_said = [](const std::string& said, const char* what) {
+      test::require(said.find(what) != std::string::npos, "was said: " + said);
+    };
+    require_said(create("DEVCOMM_GIN_PROXIES", std::to_string(1 + comm.rank())),
+                 "rank 1 has so many proxies: 2 and rank 0 has 1; set DEVCOMM_GIN_PROXIES alike on all ranks");
+    require_said(create("DEVCOMM_GIN_PROXIES", "0"), "a number of threads from 1 to 64");
+    require_said(create("DEVCOMM_GIN_CPUS", "some"), "a list of processors (0-3,8)");
+    require_said(create("DEVCOMM_GIN_CPUS", "1023"), "processors on which this process may run");
+  });
+  CHECK(ends == all_ok(2));
+}
+
 TEST_CASE("a provider that is not there is refused by name, with another one to take") {
   const std::string provider =
       GENERATE("no such provider", "a name that is much longer than any of libfabric's is ..........");

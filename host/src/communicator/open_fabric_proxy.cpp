@@ -3,16 +3,20 @@
 #include <devcomm/host/error.hpp>
 
 #include "communicator/outside_address.hpp"
+#include "rank/settings.hpp"
 #include "transport/fabric_proxy.hpp"
 #include "transport/libfabric.hpp"
 #include "util/call_text.hpp"
 #include "util/environment.hpp"
 #include "util/interfaces.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,6 +28,7 @@ namespace {
 struct introduction {
   fabric_engine::card card;
   std::array<char, 64> provider;
+  std::uint32_t proxies;
 };
 
 /// Where peers reach this rank: an address of this host, or empty for providers that have none.
@@ -49,64 +54,97 @@ capability straight_way(const rank_context& context, fabric& reached) {
   return offered;
 }
 
+void refuse_shm(const rank_context& context, std::uint32_t proxies) {
+  if (context.provider != "shm") return;
+  if (!context.is_one_host()) {
+    throw not_supported("libfabric's provider shm reaches ranks of one host only; unset DEVCOMM_GIN_PROVIDER");
+  }
+  // Seen with libfabric 1.17: sending to an endpoint of the same process that has been closed is a segmentation fault.
+  if (context.local_ranks.size() > 1) {
+    throw not_supported(
+        "libfabric's provider shm does not serve several ranks in one process: it crashes when one of "
+        "them ends; unset DEVCOMM_GIN_PROVIDER, or give each rank a process");
+  }
+  if (proxies > 1) {
+    throw not_supported(
+        "libfabric's provider shm does not serve several proxies in one process: it crashes when one of them ends; "
+        "unset DEVCOMM_GIN_PROVIDER or DEVCOMM_GIN_PROXIES");
+  }
+}
+
+/// The proxy of some of this rank's contexts; `way` tells what their payload goes over.
+std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_request asked, fabric_proxies::share part,
+                                       failure_log* log, std::function<void(const std::string&)> fail,
+                                       std::string& way) {
+  asked.contexts = part.count;
+  // Ends before the waits of kernels do, and knows of which peer.
+  const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
+  auto reached = open_libfabric(context.provider, local_node(context), static_cast<std::size_t>(context.size()),
+                                context.windows_on_device ? context.straight_payload : capability{});
+  const capability straight = context.windows_on_device ? straight_way(context, *reached) : capability{};
+  if (context.only_straight && !straight.available) {
+    throw not_supported("DEVCOMM_GIN_PAYLOAD is direct, and payload cannot go straight from and to GPU memory: " +
+                        straight.reason + "; unset it");
+  }
+  way = reached->name() + "; payload goes " +
+        (!context.windows_on_device ? "straight: threads of the host reach it"
+         : straight.available       ? "straight from and to GPU memory: " + straight.reason
+                                    : "through pinned host memory: " + straight.reason);
+  return std::make_unique<fabric_proxy>(
+      context.devices,
+      fabric_proxy::settings{context.rank(), context.device, asked, limit, std::move(fail), context.windows_on_device,
+                             straight.available, wanted_cpus_of(context), part.first,
+                             [log] { return std::atomic_ref(log->abort).load(std::memory_order_relaxed) != 0; }},
+      context.window_ids, std::move(reached));
+}
+
 }  // namespace
+
+std::vector<int> wanted_cpus_of(const rank_context& context) {
+  const auto rank = static_cast<std::size_t>(context.rank());
+  return wanted_cpus(process_variables(), context.device_infos[rank].pci);
+}
 
 opened_network open_fabric_proxy(rank_context& context, const std::string& call, const network_request& asked,
                                  failure_log* log, std::function<void(const std::string&)> fail) {
-  std::unique_ptr<fabric_proxy> made;
+  std::uint32_t count = std::min(wanted_proxies(process_variables()), asked.contexts);
+  std::vector<std::unique_ptr<fabric_proxy>> made;
   std::string way;
-  const auto all = context.agree.gather(call, [&] {
-    if (context.provider == "shm" && !context.is_one_host()) {
-      throw not_supported("libfabric's provider shm reaches ranks of one host only; unset DEVCOMM_GIN_PROVIDER");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto all = context.agree.gather(call, [&] {
+      refuse_shm(context, count);
+      introduction own{};
+      if (context.provider.size() >= own.provider.size()) {
+        throw not_supported("libfabric has no provider \"" + context.provider + "\"; unset DEVCOMM_GIN_PROVIDER");
+      }
+      made.push_back(open_one(context, asked, fabric_proxies::share_of(asked.contexts, i, count), log, fail, way));
+      own.card = made.back()->own_card();
+      own.proxies = count;
+      std::memcpy(own.provider.data(), context.provider.data(), context.provider.size());
+      return own;
+    });
+    std::vector<fabric_engine::card> cards;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const auto differs = [&](const std::string& what, const std::string& theirs, const std::string& first,
+                               const char* variable) {
+        throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(rank) +
+                               " has " + what + " " + theirs + " and rank 0 has " + first + "; set " + variable +
+                               " alike on all ranks");
+      };
+      if (all[rank].provider != all[0].provider) {
+        differs("libfabric's provider", all[rank].provider.data(), all[0].provider.data(), "DEVCOMM_GIN_PROVIDER");
+      }
+      if (all[rank].proxies != all[0].proxies) {
+        differs("so many proxies:", std::to_string(all[rank].proxies), std::to_string(all[0].proxies),
+                "DEVCOMM_GIN_PROXIES");
+      }
+      cards.push_back(all[rank].card);
     }
-    // Seen with libfabric 1.17: sending to an endpoint of the same process that has been closed is a segmentation
-    // fault.
-    if (context.provider == "shm" && context.local_ranks.size() > 1) {
-      throw not_supported(
-          "libfabric's provider shm does not serve several ranks in one process: it crashes when one of "
-          "them ends; unset DEVCOMM_GIN_PROVIDER, or give each rank a process");
-    }
-    introduction own{};
-    if (context.provider.size() >= own.provider.size()) {
-      throw not_supported("libfabric has no provider \"" + context.provider + "\"; unset DEVCOMM_GIN_PROVIDER");
-    }
-    // Ends before the waits of kernels do, and knows of which peer.
-    const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
-    auto reached = open_libfabric(context.provider, local_node(context), static_cast<std::size_t>(context.size()),
-                                  context.windows_on_device ? context.straight_payload : capability{});
-    const capability straight = context.windows_on_device ? straight_way(context, *reached) : capability{};
-    if (context.only_straight && !straight.available) {
-      throw not_supported("DEVCOMM_GIN_PAYLOAD is direct, and payload cannot go straight from and to GPU memory: " +
-                          straight.reason + "; unset it");
-    }
-    way = reached->name() + "; payload goes " +
-          (!context.windows_on_device ? "straight: threads of the host reach it"
-           : straight.available       ? "straight from and to GPU memory: " + straight.reason
-                                      : "through pinned host memory: " + straight.reason);
-    made = std::make_unique<fabric_proxy>(
-        context.devices,
-        fabric_proxy::settings{context.rank(), context.device, asked, limit, std::move(fail), context.windows_on_device,
-                               straight.available,
-                               [log] { return std::atomic_ref(log->abort).load(std::memory_order_relaxed) != 0; }},
-        context.window_ids, std::move(reached));
-    own.card = made->own_card();
-    std::memcpy(own.provider.data(), context.provider.data(), context.provider.size());
-    return own;
-  });
-  std::vector<fabric_engine::card> cards;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].provider != all[0].provider) {
-      throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
-                             " has libfabric's provider " + all[i].provider.data() + " and rank 0 has " +
-                             all[0].provider.data() + "; set DEVCOMM_GIN_PROVIDER alike on all ranks");
-    }
-    cards.push_back(all[i].card);
+    context.agree.together(call, [&] { made.back()->connect(cards); });
   }
-  context.agree.together(call, [&] {
-    made->connect(cards);
-    context.devices.expect_other_processes();
-  });
-  return {std::move(made), way};
+  context.devices.expect_other_processes();
+  if (count > 1) way = std::to_string(count) + " proxies over " + way;
+  return {std::make_unique<fabric_proxies>(asked.contexts, std::move(made)), way};
 }
 
 }  // namespace devcomm::host::detail

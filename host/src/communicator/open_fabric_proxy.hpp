@@ -11,8 +11,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace devcomm::host::detail {
+
+/// Processors of the threads that serve this rank's contexts, as the environment asks; none: any.
+[[nodiscard]] std::vector<int> wanted_cpus_of(const rank_context& context);
 
 struct opened_network {
   std::unique_ptr<network_proxy> proxy;

@@ -66,7 +66,8 @@ capability network_port::network_from_host() {
 
 capability network_port::device_from_cards(int) { return {false, "these devices have no memory for network cards"}; }
 
-std::unique_ptr<companion> network_port::accompany(int, const std::function<bool(const choose_next&)>&) {
+std::unique_ptr<companion> network_port::accompany(int, const std::vector<int>&,
+                                                   const std::function<bool(const choose_next&)>&) {
   no_network();
 }
 

@@ -270,8 +270,9 @@ class network_port {
   [[nodiscard]] virtual capability network();
   /// Calls `step` of `rank` again and again while kernels run on any device. It does a part of its work, whichever it
   /// is told to choose where several could be next, and returns whether there was any, or copies are under way. It
-  /// reaches what kernels use by the last five alone, and does not throw. Only where `network()` is available.
-  [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank,
+  /// reaches what kernels use by the last five alone, and does not throw. Only where `network()` is available. Where it
+  /// is a thread of its own that calls, it stays on `cpus`, or anywhere where there are none.
+  [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank, const std::vector<int>& cpus,
                                                              const std::function<bool(const choose_next&)>& step);
   /// From here on a thread of the host's, whose proxy serves ranks of several processes, stores to memory that kernels
   /// wait for, as kernels of other processes do.

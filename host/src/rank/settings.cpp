@@ -2,6 +2,8 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "util/cpu_list.hpp"
+
 #include <chrono>
 
 namespace devcomm::host::detail {
@@ -79,6 +81,31 @@ std::optional<std::string> wanted_payload(const environment& variables) {
     reject_variable("DEVCOMM_GIN_PAYLOAD", *text, "\"direct\" or \"staged\"");
   }
   return text;
+}
+
+std::uint32_t wanted_proxies(const environment& variables) {
+  constexpr int most = 64;
+  const auto wanted = integer_variable(variables, "DEVCOMM_GIN_PROXIES", 1, most, "a number of threads from 1 to 64");
+  return static_cast<std::uint32_t>(wanted.value_or(1));
+}
+
+std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci) {
+  constexpr const char* name = "DEVCOMM_GIN_CPUS";
+  const auto text = variables(name);
+  if (!text) return {};
+  std::vector<int> wanted;
+  if (*text == "device") {
+    wanted = cpus_near(pci);
+    if (wanted.empty())
+      reject_variable(name, *text, "a list of processors (0-3,8): none is known to be near the device");
+  } else if (const auto listed = parse_cpu_list(*text)) {
+    wanted = *listed;
+  } else {
+    reject_variable(name, *text, "a list of processors (0-3,8), or \"device\" for those near the rank's device");
+  }
+  std::vector<int> usable = usable_cpus(wanted);
+  if (usable.empty()) reject_variable(name, *text, "processors on which this process may run");
+  return usable;
 }
 
 capability libfabric_support() {

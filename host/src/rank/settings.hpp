@@ -7,8 +7,10 @@
 #include "device/backend.hpp"
 #include "util/environment.hpp"
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace devcomm::host::detail {
 
@@ -37,6 +39,10 @@ namespace devcomm::host::detail {
 inline constexpr const char* default_provider = "tcp;ofi_rxm";
 /// How `DEVCOMM_GIN_PAYLOAD` wants payload to go: "direct" or "staged"; nothing where it is unset.
 [[nodiscard]] std::optional<std::string> wanted_payload(const environment& variables);
+/// Threads that serve the contexts of a device communicator over libfabric: `DEVCOMM_GIN_PROXIES`, or 1.
+[[nodiscard]] std::uint32_t wanted_proxies(const environment& variables);
+/// Processors of GIN's threads: `DEVCOMM_GIN_CPUS`; none: any. `pci` is the place of the rank's device.
+[[nodiscard]] std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci);
 /// Whether this library was built with libfabric; the reason says how to have that.
 [[nodiscard]] capability libfabric_support();
 

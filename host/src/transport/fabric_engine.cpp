@@ -575,7 +575,7 @@ void fabric_engine::fail_in_fabric(const flight& one, const std::string& error) 
 void fabric_engine::fail(const flight& one, const std::string& why) {
   if (failed_) return;
   failed_ = true;
-  about_.fail(text_of_operation(about_.rank, one.context, one.operation.head) + ": " + why);
+  about_.fail(text_of_operation(about_.rank, about_.first_context + one.context, one.operation.head) + ": " + why);
 }
 
 }  // namespace devcomm::host::detail

@@ -71,6 +71,7 @@ class fabric_engine {
     /// Told of messages that are dropped.
     std::function<void(const std::string&)> report;
     std::chrono::milliseconds limit;  ///< for an operation, from its latest progress on
+    std::uint32_t first_context = 0;  ///< what the first of `queues` is called in texts
     /// For windows that are `on_device`.
     struct {
       bool fabric_reaches = false;  ///< them: then pinned memory is for values, and for what a rank does to itself

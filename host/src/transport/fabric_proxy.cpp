@@ -2,6 +2,7 @@
 
 #include "transport/plain_words.hpp"
 #include "transport/queue.hpp"
+#include "util/cpu_list.hpp"
 #include "util/deadline.hpp"
 #include "util/idle_pauses.hpp"
 #include "util/process_stamp.hpp"
@@ -53,6 +54,7 @@ class fabric_proxy::worker final : public window_table::watcher {
                  [this](const std::string& text) { fail(text); },
                  [this](const std::string& text) { report(text); },
                  given_.limit,
+                 given_.first_context,
                  {given_.fabric_reaches, &devices, given_.device, devices.traits(),
                   given_.on_device ? devices.open_copies_from_host(given_.device) : nullptr}},
                 std::move(reached)) {}
@@ -116,6 +118,7 @@ void fabric_proxy::worker::run() noexcept {
   constexpr unsigned long nanoseconds = 1000;
   ::prctl(PR_SET_NAME, "devcomm-network");
   ::prctl(PR_SET_TIMERSLACK, nanoseconds);
+  stay_on(given_.cpus);
   try {
     idle_pauses pauses;
     for (bool over = false; !over;) {
@@ -193,8 +196,10 @@ fabric_proxy::fabric_proxy(backend& devices, settings given, std::shared_ptr<win
                            std::unique_ptr<fabric> reached)
     : worker_(std::make_shared<worker>(devices, std::move(given), std::move(windows), std::move(reached))) {}
 
+void fabric_proxy::finish() noexcept { worker_->tell(worker::order::finish); }
+
 fabric_proxy::~fabric_proxy() {
-  worker_->tell(worker::order::finish);
+  finish();
   join();
 }
 

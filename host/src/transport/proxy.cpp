@@ -22,12 +22,13 @@ bool moves_to_peer(operation_kind kind) { return kind == operation_kind::put || 
 
 proxy::proxy(backend& devices, int device, int rank, const network_request& asked,
              std::shared_ptr<process_network> network, std::shared_ptr<const window_table> windows,
-             std::function<void(const std::string&)> fail)
+             std::vector<int> cpus, std::function<void(const std::string&)> fail)
     : devices_(devices),
       device_(device),
       rank_(rank),
       network_(std::move(network)),
       windows_(std::move(windows)),
+      cpus_(std::move(cpus)),
       fail_(std::move(fail)),
       pieces_(devices, device, devices.traits()) {
   process_network::endpoint reached{device, windows_, {}};
@@ -47,7 +48,7 @@ proxy::~proxy() {
 void proxy::start() {
   direct_ = devices_.open_direct_copies();
   for (const int device : network_->devices()) copies_.emplace(device, devices_.open_copies(device));
-  running_ = devices_.accompany(rank_, [this](const choose_next& choose) { return step(choose); });
+  running_ = devices_.accompany(rank_, cpus_, [this](const choose_next& choose) { return step(choose); });
 }
 
 void proxy::abandon() noexcept {

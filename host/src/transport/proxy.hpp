@@ -39,7 +39,8 @@ class proxy final : public network_proxy {
   /// `fail` is told of the first operation that cannot be done, and ends the rank's waits; none is done after it. All
   /// ranks of the process have a proxy before one of them starts.
   proxy(backend& devices, int device, int rank, const network_request& asked, std::shared_ptr<process_network> network,
-        std::shared_ptr<const window_table> windows, std::function<void(const std::string&)> fail);
+        std::shared_ptr<const window_table> windows, std::vector<int> cpus,
+        std::function<void(const std::string&)> fail);
   /// Ends when all that was posted is done, or when no copy has ended for 5 s.
   ~proxy() override;
   proxy(const proxy&) = delete;
@@ -121,6 +122,7 @@ class proxy final : public network_proxy {
   std::vector<std::unique_ptr<network_queue>> queues_;
   std::shared_ptr<process_network> network_;
   std::shared_ptr<const window_table> windows_;
+  const std::vector<int> cpus_;
   std::function<void(const std::string&)> fail_;
   std::atomic<bool> failed_ = false;                                    // or abandoned: does nothing more
   std::atomic<bool> closing_ = false;                                   // nothing more is posted

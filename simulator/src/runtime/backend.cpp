@@ -380,7 +380,7 @@ class simulator_backend final : public host::detail::backend {
   }
   [[nodiscard]] host::capability network_from_host() override { return {true, "memory of simulated GPUs"}; }
   [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
-      int rank, const std::function<bool(const host::detail::choose_next&)>& step) override {
+      int rank, const std::vector<int>&, const std::function<bool(const host::detail::choose_next&)>& step) override {
     return detail::accompany(rank, step);
   }
   void fetch(void* own, const void* shared, std::size_t bytes) override {

@@ -126,7 +126,8 @@ TEST_CASE("a proxy ends although its fabric does not come back, and so do window
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
   auto proxy = std::make_unique<fabric_proxy>(
       current_backend(),
-      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, false, [] { return ended.load(); }},
+      fabric_proxy::settings{
+          0, 0, one_context(), 10s, [](const auto&) {}, false, false, {}, 0, [] { return ended.load(); }},
       windows, std::make_unique<stuck_fabric>(stuck));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();
@@ -149,11 +150,18 @@ TEST_CASE("freeing a window ends although the fabric does not come back, and fai
   const auto windows = std::make_shared<window_table>();
   std::vector<char> memory(64);
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
-  auto proxy = std::make_unique<fabric_proxy>(
-      current_backend(),
-      fabric_proxy::settings{0, 0, one_context(), 2100ms, [](const std::string& text) { failure = text; }, false, false,
-                             [] { return false; }},  // nobody has been told
-      windows, std::make_unique<stuck_fabric>(stuck));
+  auto proxy = std::make_unique<fabric_proxy>(current_backend(),
+                                              fabric_proxy::settings{0,
+                                                                     0,
+                                                                     one_context(),
+                                                                     2100ms,
+                                                                     [](const std::string& text) { failure = text; },
+                                                                     false,
+                                                                     false,
+                                                                     {},
+                                                                     0,
+                                                                     [] { return false; }},  // nobody has been told
+                                              windows, std::make_unique<stuck_fabric>(stuck));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();
   stuck = true;
@@ -177,12 +185,19 @@ TEST_CASE("a fabric that fails is closed at once, so that peers learn of it, and
   std::vector<char> memory(64);
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
   auto proxy = std::make_unique<fabric_proxy>(current_backend(),
-                                              fabric_proxy::settings{0, 0, one_context(), 10s,
+                                              fabric_proxy::settings{0,
+                                                                     0,
+                                                                     one_context(),
+                                                                     10s,
                                                                      [&](const std::string& text) {
                                                                        const std::lock_guard lock(mutex);
                                                                        failure = text;
                                                                      },
-                                                                     false, false, [] { return false; }},
+                                                                     false,
+                                                                     false,
+                                                                     {},
+                                                                     0,
+                                                                     [] { return false; }},
                                               windows, std::make_unique<failing_fabric>(fails, closed));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();
@@ -206,8 +221,8 @@ TEST_CASE("a proxy's thread takes no signals, and ends at once where nothing was
   static std::atomic<bool> never = false;
   auto proxy = std::make_unique<fabric_proxy>(
       current_backend(),
-      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, false, [] { return false; }}, windows,
-      std::make_unique<stuck_fabric>(never));
+      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, false, {}, 0, [] { return false; }},
+      windows, std::make_unique<stuck_fabric>(never));
   proxy->connect({proxy->own_card(), {}});
   proxy->start();
   // Blocked in this thread too, a signal to the process stays pending: no thread takes it.

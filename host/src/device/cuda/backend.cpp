@@ -266,8 +266,8 @@ class cuda_backend final : public detail::backend {
     return {true, "between the ranks of this process; payload goes through pinned host memory by copy engines"};
   }
   [[nodiscard]] std::unique_ptr<detail::companion> accompany(
-      int, const std::function<bool(const detail::choose_next&)>& step) override {
-    return cuda::accompany(step);
+      int, const std::vector<int>& cpus, const std::function<bool(const detail::choose_next&)>& step) override {
+    return cuda::accompany(cpus, step);
   }
   [[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies(int device) override {
     return cuda::open_copies(device);

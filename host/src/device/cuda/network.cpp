@@ -4,6 +4,7 @@
 
 #include "device/cuda/context.hpp"
 #include "device/cuda/driver.hpp"
+#include "util/cpu_list.hpp"
 #include "util/deadline.hpp"
 #include "util/idle_pauses.hpp"
 #include "util/quiet_thread.hpp"
@@ -21,6 +22,8 @@
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace devcomm::host::cuda {
 namespace {
@@ -153,8 +156,8 @@ class stream_copies final : public detail::copy_engine {
 
 class proxy_thread final : public detail::companion {
  public:
-  explicit proxy_thread(const std::function<bool(const detail::choose_next&)>& step)
-      : step_(step), thread_(detail::quiet_thread([this] { run(); })) {}
+  proxy_thread(std::vector<int> cpus, const std::function<bool(const detail::choose_next&)>& step)
+      : step_(step), cpus_(std::move(cpus)), thread_(detail::quiet_thread([this] { run(); })) {}
   ~proxy_thread() override {
     ends_ = true;
     thread_.join();
@@ -167,6 +170,7 @@ class proxy_thread final : public detail::companion {
     constexpr unsigned long nanoseconds = 1000;
     ::prctl(PR_SET_NAME, "devcomm-network");
     ::prctl(PR_SET_TIMERSLACK, nanoseconds);
+    detail::stay_on(cpus_);
     stay_out_of_captures();
     // In turn, so that no context and no operation is left behind by others.
     const detail::choose_next in_turn = [turn = 0u](std::uint32_t count) mutable { return turn++ % count; };
@@ -180,6 +184,7 @@ class proxy_thread final : public detail::companion {
   }
 
   std::function<bool(const detail::choose_next&)> step_;
+  std::vector<int> cpus_;
   std::atomic<bool> ends_ = false;
   std::thread thread_;
 };
@@ -201,8 +206,9 @@ capability device_from_cards(int device) {
 
 std::unique_ptr<detail::copy_engine> open_copies(int device) { return std::make_unique<stream_copies>(device); }
 
-std::unique_ptr<detail::companion> accompany(const std::function<bool(const detail::choose_next&)>& step) {
-  return std::make_unique<proxy_thread>(step);
+std::unique_ptr<detail::companion> accompany(const std::vector<int>& cpus,
+                                             const std::function<bool(const detail::choose_next&)>& step) {
+  return std::make_unique<proxy_thread>(cpus, step);
 }
 
 void stay_out_of_captures() {

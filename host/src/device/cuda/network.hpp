@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace devcomm::host::cuda {
 
@@ -19,7 +20,8 @@ namespace devcomm::host::cuda {
 [[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies(int device);
 
 /// A thread that calls `step`, as `network_port::accompany` says.
-[[nodiscard]] std::unique_ptr<detail::companion> accompany(const std::function<bool(const detail::choose_next&)>& step);
+[[nodiscard]] std::unique_ptr<detail::companion> accompany(const std::vector<int>& cpus,
+                                                           const std::function<bool(const detail::choose_next&)>& step);
 
 /// Makes the calling thread one whose calls of the driver are no part of the stream captures of others, and fail none.
 void stay_out_of_captures();

@@ -1,0 +1,76 @@
+#include "util/cpu_list.hpp"
+
+#include <sched.h>
+
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdio>
+#include <fstream>
+
+namespace devcomm::host::detail {
+namespace {
+
+constexpr int most_cpus = CPU_SETSIZE;
+
+/// The number that `text` begins with, which is taken off it.
+std::optional<int> take_number(std::string_view& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || number < 0 || number >= most_cpus) return {};
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+}  // namespace
+
+std::optional<std::vector<int>> parse_cpu_list(std::string_view text) {
+  std::vector<int> cpus;
+  do {
+    const auto first = take_number(text);
+    if (!first) return {};
+    int last = *first;
+    if (text.starts_with('-')) {
+      text.remove_prefix(1);
+      const auto end = take_number(text);
+      if (!end || *end < *first) return {};
+      last = *end;
+    }
+    for (int cpu = *first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    if (text.empty()) return cpus;
+    if (!text.starts_with(',')) return {};
+    text.remove_prefix(1);
+  } while (true);
+}
+
+std::vector<int> cpus_near(std::uint64_t place, const std::string& root) {
+  std::array<char, 16> name{};
+  const auto domain = static_cast<unsigned>(place >> 32);
+  const auto bus = static_cast<unsigned>(place >> 8 & 0xff);
+  const auto device = static_cast<unsigned>(place & 0xff);
+  static_cast<void>(std::snprintf(name.data(), name.size(), "%04x:%02x:%02x.0", domain, bus, device));
+  std::ifstream file(root + "/bus/pci/devices/" + name.data() + "/local_cpulist");
+  std::string line;
+  if (!std::getline(file, line)) return {};
+  return parse_cpu_list(line).value_or(std::vector<int>{});
+}
+
+std::vector<int> usable_cpus(const std::vector<int>& wanted) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return wanted;
+  std::vector<int> usable;
+  for (const int cpu : wanted) {
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &allowed)) usable.push_back(cpu);
+  }
+  return usable;
+}
+
+void stay_on(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(static_cast<std::size_t>(cpu), &set);
+  if (::sched_setaffinity(0, sizeof set, &set) != 0) std::perror("devcomm: sched_setaffinity");
+}
+
+}  // namespace devcomm::host::detail
