@@ -54,6 +54,13 @@ capability straight_way(const rank_context& context, fabric& reached) {
   return offered;
 }
 
+/// How many ranks below this one are on its host.
+unsigned rank_on_host(const rank_context& context) {
+  const auto rank = static_cast<std::size_t>(context.rank());
+  const auto is_here = [&](const auto& peer) { return peer.host == context.peers[rank].host; };
+  return static_cast<unsigned>(std::count_if(context.peers.begin(), context.peers.begin() + context.rank(), is_here));
+}
+
 void refuse_shm(const rank_context& context, std::uint32_t proxies) {
   if (context.provider != "shm") return;
   if (!context.is_one_host()) {
@@ -79,14 +86,21 @@ std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_requ
   asked.contexts = part.count;
   // Ends before the waits of kernels do, and knows of which peer.
   const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
-  auto reached = open_libfabric(context.provider, local_node(context), static_cast<std::size_t>(context.size()),
-                                context.windows_on_device ? context.straight_payload : capability{});
+  endpoint_wish wish;
+  wish.provider = context.provider;
+  wish.address = local_node(context);
+  wish.card = process_variables()("DEVCOMM_GIN_CARD").value_or("");
+  wish.peers = static_cast<std::size_t>(context.size());
+  if (context.windows_on_device) wish.devices = context.straight_payload;
+  wish.pci = context.device_infos[static_cast<std::size_t>(context.rank())].pci;
+  wish.turn = rank_on_host(context);
+  auto reached = open_libfabric(wish);
   const capability straight = context.windows_on_device ? straight_way(context, *reached) : capability{};
   if (context.only_straight && !straight.available) {
     throw not_supported("DEVCOMM_GIN_PAYLOAD is direct, and payload cannot go straight from and to GPU memory: " +
                         straight.reason + "; unset it");
   }
-  way = reached->name() + "; payload goes " +
+  way = reached->name() + (reached->card().empty() ? "" : " on " + reached->card()) + "; payload goes " +
         (!context.windows_on_device ? "straight: threads of the host reach it"
          : straight.available       ? "straight from and to GPU memory: " + straight.reason
                                     : "through pinned host memory: " + straight.reason);

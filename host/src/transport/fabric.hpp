@@ -62,6 +62,8 @@ class fabric {
 
   /// "libfabric's provider tcp;ofi_rxm", for messages.
   [[nodiscard]] virtual std::string name() const = 0;
+  /// The network card, as the fabric calls it; empty where it has none.
+  [[nodiscard]] virtual std::string card() const { return {}; }
   [[nodiscard]] virtual fabric_address address() const = 0;
   /// Peers have the numbers of their addresses from here on. Called once.
   virtual void connect(std::span<const fabric_address> peers) = 0;

@@ -62,15 +62,14 @@ void* descriptor_of(const fabric_region& memory) { return dynamic_cast<const reg
 
 class endpoint final : public fabric {
  public:
-  endpoint(const std::string& provider, const std::string& node, std::size_t peers, const capability& devices)
-      : provider_(provider) {
-    find(node, devices);
+  explicit endpoint(const endpoint_wish& wish) : provider_(wish.provider) {
+    find(wish);
     rules_ = memory_rules_of(*info_);
     require(calls_.fabric(info_->fabric_attr, out(fabric_), nullptr), "fi_fabric");
     require(::fi_domain(fabric_.get(), info_.get(), out(domain_), nullptr), "fi_domain");
     fi_av_attr addresses{};
     addresses.type = FI_AV_TABLE;
-    addresses.count = peers;
+    addresses.count = wish.peers;
     require(::fi_av_open(domain_.get(), &addresses, out(peers_), nullptr), "fi_av_open");
     fi_cq_attr queue{};
     queue.format = FI_CQ_FORMAT_MSG;
@@ -84,6 +83,10 @@ class endpoint final : public fabric {
   }
 
   [[nodiscard]] std::string name() const override { return "libfabric's provider " + provider_; }
+
+  [[nodiscard]] std::string card() const override {
+    return info_->domain_attr->name == nullptr ? "" : info_->domain_attr->name;
+  }
 
   [[nodiscard]] fabric_address address() const override {
     fabric_address own;
@@ -204,20 +207,22 @@ class endpoint final : public fabric {
   }
 
   /// What the engine asks of a provider: messages, and writes that are complete when they have been delivered.
-  void find(const std::string& node, const capability& devices) {
-    to_devices_ = devices;
-    if (devices.available && moves_by_threads(provider_)) {
+  void find(const endpoint_wish& wish) {
+    to_devices_ = wish.devices;
+    if (to_devices_.available && moves_by_threads(provider_)) {
       to_devices_ = {false, name() + " moves data by threads of the host, which do not reach it"};
     }
     int code = 0;
     if (to_devices_.available) {
-      info_ = answer_to(node, true, code);
+      info_ = answer_to(wish, true, code);
       if (info_ == nullptr)
         to_devices_ = {false, name() + " does not reach it (FI_HMEM: " + calls_.text_of(code) + ")"};
     }
-    if (info_ == nullptr) info_ = answer_to(node, false, code);
+    if (info_ == nullptr) info_ = answer_to(wish, false, code);
     if (info_ == nullptr) {
-      throw not_supported("libfabric has no provider \"" + provider_ + "\"" + (node.empty() ? "" : " at " + node) +
+      throw not_supported("libfabric has no provider \"" + provider_ + "\"" +
+                          (wish.card.empty() ? "" : " on \"" + wish.card + "\"") +
+                          (wish.address.empty() ? "" : " at " + wish.address) +
                           " with messages and remote writes that complete on delivery (" + calls_.text_of(code) +
                           "); set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm; `fi_info -l` lists those "
                           "that are installed");
@@ -227,17 +232,19 @@ class endpoint final : public fabric {
     info_->tx_attr->op_flags = 0;
     if (to_devices_.available) to_devices_.reason = name() + " reaches it (FI_HMEM)";
   }
-  /// The first of the provider's answers; null, and `code`, where it has none.
-  [[nodiscard]] owned_info answer_to(const std::string& node, bool devices, int& code) const {
+  /// The provider's answer, of the card to take; null, and `code`, where it has none.
+  [[nodiscard]] owned_info answer_to(const endpoint_wish& wish, bool devices, int& code) const {
     const owned_info hints(calls_.dupinfo(nullptr));
     if (!hints) throw system_error("fi_dupinfo of libfabric is out of memory");
-    ask_for_provider(*hints, provider_, devices);
+    ask_for_provider(*hints, provider_, wish.card, devices);
     fi_info* found = nullptr;
-    const char* const at = node.empty() ? nullptr : node.c_str();
+    const char* const at = wish.address.empty() ? nullptr : wish.address.c_str();
     code = calls_.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
-    owned_info first(found);
-    if (code != 0) return nullptr;
-    return first;
+    const owned_info all(found);
+    if (code != 0 || all == nullptr) return nullptr;
+    owned_info one(calls_.dupinfo(&nearest_card(*all, wish.pci, wish.turn)));
+    if (!one) throw system_error("fi_dupinfo of libfabric is out of memory");
+    return one;
   }
   /// A provider that would rather copy by threads of the host says here that it cannot do without; one that does not
   /// know the option has no such threads.
@@ -318,9 +325,6 @@ class endpoint final : public fabric {
 
 }  // namespace
 
-std::unique_ptr<fabric> open_libfabric(const std::string& provider, const std::string& address, std::size_t peers,
-                                       const capability& devices) {
-  return std::make_unique<endpoint>(provider, address, peers, devices);
-}
+std::unique_ptr<fabric> open_libfabric(const endpoint_wish& wish) { return std::make_unique<endpoint>(wish); }
 
 }  // namespace devcomm::host::detail

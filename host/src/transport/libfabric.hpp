@@ -7,15 +7,24 @@
 #include "transport/fabric.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 namespace devcomm::host::detail {
 
-/// An endpoint of provider `provider` ("tcp;ofi_rxm"), at `address` of this host where that is not empty; it will have
-/// `peers` peers. Where `devices` are available to fabrics, the provider is asked to reach their memory, and need not.
+/// What an endpoint is for.
+struct endpoint_wish {
+  std::string provider;   ///< "tcp;ofi_rxm"
+  std::string address;    ///< of this host; empty where the provider needs none
+  std::string card;       ///< libfabric's name of its domain; empty: the nearest to the device
+  std::size_t peers = 1;  ///< that it will have
+  capability devices{};   ///< whether fabrics may reach their memory: then the provider is asked to, and need not
+  std::uint64_t pci = 0;  ///< place of the rank's device, see `device_facts`
+  unsigned turn = 0;      ///< among devices that are as near to several cards
+};
+
 /// Throws `not_supported` with what to install or to choose instead where there is none.
-[[nodiscard]] std::unique_ptr<fabric> open_libfabric(const std::string& provider, const std::string& address,
-                                                     std::size_t peers, const capability& devices);
+[[nodiscard]] std::unique_ptr<fabric> open_libfabric(const endpoint_wish& wish);
 
 }  // namespace devcomm::host::detail

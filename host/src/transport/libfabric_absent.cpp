@@ -6,8 +6,6 @@
 
 namespace devcomm::host::detail {
 
-std::unique_ptr<fabric> open_libfabric(const std::string&, const std::string&, std::size_t, const capability&) {
-  throw not_supported(libfabric_support().reason);
-}
+std::unique_ptr<fabric> open_libfabric(const endpoint_wish&) { throw not_supported(libfabric_support().reason); }
 
 }  // namespace devcomm::host::detail

@@ -1,6 +1,7 @@
 #include "transport/libfabric_choice.hpp"
 
 #include "transport/fabric_engine.hpp"
+#include "util/pci_place.hpp"
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
@@ -10,6 +11,9 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <set>
+#include <vector>
 
 namespace devcomm::host::detail {
 namespace {
@@ -18,7 +22,7 @@ constexpr int known_modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI
 
 }  // namespace
 
-void ask_for_provider(fi_info& hints, const std::string& provider, bool devices) {
+void ask_for_provider(fi_info& hints, const std::string& provider, const std::string& card, bool devices) {
   hints.caps = FI_MSG | FI_RMA | (devices ? FI_HMEM : 0);
   hints.mode = 0;
   hints.ep_attr->type = FI_EP_RDM;
@@ -29,12 +33,34 @@ void ask_for_provider(fi_info& hints, const std::string& provider, bool devices)
   hints.domain_attr->av_type = FI_AV_TABLE;
   hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
   hints.fabric_attr->prov_name = ::strdup(provider.c_str());
+  if (!card.empty()) hints.domain_attr->name = ::strdup(card.c_str());
 }
 
 memory_rules memory_rules_of(const fi_info& found) {
   const int modes = found.domain_attr->mr_mode;
   return {(modes & FI_MR_LOCAL) != 0, (modes & FI_MR_VIRT_ADDR) != 0, (modes & FI_MR_PROV_KEY) != 0,
           (found.caps & FI_HMEM) != 0};
+}
+
+const fi_info& nearest_card(const fi_info& answers, std::uint64_t device, unsigned turn, const std::string& root) {
+  std::vector<const fi_info*> nearest;
+  std::optional<std::size_t> least;
+  std::set<std::string> named;  // providers answer several times of a card
+  for (const fi_info* each = &answers; each != nullptr; each = each->next) {
+    if (each->nic == nullptr || each->nic->bus_attr == nullptr || each->nic->bus_attr->bus_type != FI_BUS_PCI) continue;
+    const fi_pci_attr& at = each->nic->bus_attr->attr.pci;
+    const std::uint64_t place = std::uint64_t{at.domain_id} << 32 | std::uint64_t{at.bus_id} << 8 | at.device_id;
+    const auto distance = pci_distance(device, place, root);
+    if (!distance || (least && *distance > *least)) continue;
+    if (!least || *distance < *least) {
+      nearest.clear();
+      named.clear();
+    }
+    least = distance;
+    const char* const name = each->domain_attr->name;
+    if (named.insert(name == nullptr ? "" : name).second) nearest.push_back(each);
+  }
+  return nearest.empty() ? answers : *nearest[turn % nearest.size()];
 }
 
 bool moves_by_threads(const std::string& provider) {

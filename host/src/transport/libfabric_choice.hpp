@@ -2,6 +2,7 @@
 /// What the transport asks of libfabric's providers, and what it makes of what they answer.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 struct fi_info;
@@ -17,8 +18,14 @@ struct memory_rules {
 };
 
 /// Fills in hints for `fi_getinfo`: messages, and writes that are complete when they have been delivered; with
-/// `devices`, also of memory of devices.
-void ask_for_provider(fi_info& hints, const std::string& provider, bool devices);
+/// `devices`, also of memory of devices; of the card (libfabric's domain) named `card`, where that is not empty.
+void ask_for_provider(fi_info& hints, const std::string& provider, const std::string& card, bool devices);
+
+/// Of a provider's answers, of which each may be a network card, the one to take for the PCI device at `device`, whose
+/// place the system's files below `root` know: the nearest card. Where several are as near, the `turn`-th of them,
+/// round and round, so that devices share them. The first answer where no card is known to be near.
+[[nodiscard]] const fi_info& nearest_card(const fi_info& answers, std::uint64_t device, unsigned turn,
+                                          const std::string& root = "/sys");
 
 /// Whether the provider moves data by threads of the host. From and to memory of devices these copy by calls that may
 /// wait for kernels, which wait for the data.

@@ -1,8 +1,9 @@
 #include "util/cpu_list.hpp"
 
+#include "util/pci_place.hpp"
+
 #include <sched.h>
 
-#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
@@ -44,12 +45,7 @@ std::optional<std::vector<int>> parse_cpu_list(std::string_view text) {
 }
 
 std::vector<int> cpus_near(std::uint64_t place, const std::string& root) {
-  std::array<char, 16> name{};
-  const auto domain = static_cast<unsigned>(place >> 32);
-  const auto bus = static_cast<unsigned>(place >> 8 & 0xff);
-  const auto device = static_cast<unsigned>(place & 0xff);
-  static_cast<void>(std::snprintf(name.data(), name.size(), "%04x:%02x:%02x.0", domain, bus, device));
-  std::ifstream file(root + "/bus/pci/devices/" + name.data() + "/local_cpulist");
+  std::ifstream file(pci_folder(place, root) / "local_cpulist");
   std::string line;
   if (!std::getline(file, line)) return {};
   return parse_cpu_list(line).value_or(std::vector<int>{});

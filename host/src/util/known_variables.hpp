@@ -39,6 +39,8 @@ inline constexpr known_variable known_variables[] = {
      "libfabric's provider for GIN: `tcp;ofi_rxm` (the default between processes), `shm`"},
     {"DEVCOMM_GIN_PAYLOAD", "host library",
      "`staged`: GIN's payload goes through pinned host memory over libfabric; `direct`: it must not"},
+    {"DEVCOMM_GIN_CARD", "host library",
+     "network card of GIN, as libfabric names its domain: `mlx5_0`, `eth0`; else the nearest to the rank's device"},
     {"DEVCOMM_GIN_PROXIES", "host library",
      "threads that serve a device communicator's contexts over libfabric; else 1"},
     {"DEVCOMM_GIN_CPUS", "host library",

@@ -17,11 +17,15 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 using namespace std::chrono_literals;
 using namespace devcomm::host::detail;
@@ -55,6 +59,14 @@ struct answer {
   fi_fabric_attr fabric{};
 };
 
+endpoint_wish over_loopback(std::size_t peers) {
+  endpoint_wish wish;
+  wish.provider = "tcp;ofi_rxm";
+  wish.address = "127.0.0.1";
+  wish.peers = peers;
+  return wish;
+}
+
 constexpr int by_peers_addresses = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 
 }  // namespace
@@ -79,21 +91,72 @@ TEST_CASE("what providers want of memory follows from their mode bits") {
 TEST_CASE("a provider is asked for all ways of memory that are known, and for no mode of its caller") {
   answer hints(0, 0);
   for (const bool devices : {false, true}) {
-    ask_for_provider(hints.info, "verbs;ofi_rxm", devices);
+    ask_for_provider(hints.info, "verbs;ofi_rxm", devices ? "mlx5_1" : "", devices);
     CHECK(hints.domain.mr_mode == (FI_MR_LOCAL | by_peers_addresses | (devices ? FI_MR_HMEM : 0)));
     CHECK(((hints.info.caps & FI_HMEM) != 0) == devices);
     CHECK(hints.info.mode == 0);
     CHECK(std::string(hints.fabric.prov_name) == "verbs;ofi_rxm");
     std::free(hints.fabric.prov_name);
+    CHECK((hints.domain.name == nullptr ? "" : std::string(hints.domain.name)) == (devices ? "mlx5_1" : ""));
+    std::free(hints.domain.name);
   }
 }
 
 TEST_CASE("providers that move data by threads of the host are not asked for memory of devices") {
   for (const char* const each : {"tcp;ofi_rxm", "shm", "net", "sockets"}) CHECK(moves_by_threads(each));
   for (const char* const each : {"verbs;ofi_rxm", "efa", "cxi", "tcpx"}) CHECK(!moves_by_threads(each));
-  const auto reached = open_libfabric("tcp;ofi_rxm", "127.0.0.1", 1, {true, "GPUDirect RDMA"});
+  endpoint_wish wish = over_loopback(1);
+  wish.devices = {true, "GPUDirect RDMA"};
+  const auto reached = open_libfabric(wish);
   CHECK(!reached->to_devices().available);
   CHECK_THAT(reached->to_devices().reason, ContainsSubstring("moves data by threads of the host"));
+}
+
+TEST_CASE("the card nearest to a rank's device is taken, and those that are as near in turn") {
+  const auto root = std::filesystem::temp_directory_path() / ("devcomm_cards_" + std::to_string(::getpid()));
+  const auto add = [&](const char* name, const std::string& above) {
+    const auto place = root / "devices" / above / name;
+    std::filesystem::create_directories(place);
+    std::filesystem::create_directories(root / "bus/pci/devices");
+    std::filesystem::create_symlink(place, root / "bus/pci/devices" / name);
+  };
+  add("0000:18:00.0", "pci0000:15/0000:15:01.0/0000:16:00.0");  // the GPU
+  add("0000:9a:00.0", "pci0000:97/0000:97:01.0");               // another one
+  add("0000:40:00.0", "pci0000:3f/0000:3f:01.0");
+  add("0000:19:00.0", "pci0000:15/0000:15:01.0/0000:16:00.0");
+  add("0000:1a:00.0", "pci0000:15/0000:15:01.0/0000:16:00.0");
+  struct card {
+    explicit card(const char* name, std::uint8_t bus) : what(0, 8) {
+      what.domain.name = const_cast<char*>(name);
+      what.info.nic = &nic;
+      nic.bus_attr = &bus_attributes;
+      bus_attributes.bus_type = FI_BUS_PCI;
+      bus_attributes.attr.pci = {0, bus, 0, 0};
+    }
+    answer what;
+    fid_nic nic{};
+    fi_bus_attr bus_attributes{};
+  };
+  card far("mlx5_0", 0x40);
+  card near("mlx5_1", 0x19);
+  card near_again("mlx5_1", 0x19);
+  card as_near("mlx5_2", 0x1a);
+  card unknown("mlx5_3", 0x77);
+  answer without_place(0, 8);
+  far.what.info.next = &near.what.info;
+  near.what.info.next = &near_again.what.info;
+  near_again.what.info.next = &as_near.what.info;
+  as_near.what.info.next = &unknown.what.info;
+  unknown.what.info.next = &without_place.info;
+  const auto chosen = [&](std::uint64_t device, unsigned turn) {
+    return std::string(nearest_card(far.what.info, device, turn, root).domain_attr->name);
+  };
+  CHECK(chosen(0x1800, 0) == "mlx5_1");
+  CHECK(chosen(0x1800, 1) == "mlx5_2");
+  CHECK(chosen(0x1800, 2) == "mlx5_1");
+  CHECK(chosen(0x5500, 1) == "mlx5_0");  // a device that the system does not know: the first answer
+  CHECK(&nearest_card(without_place.info, 0x1800, 3, root) == &without_place.info);
+  std::filesystem::remove_all(root);
 }
 
 TEST_CASE("a provider that cannot be used is refused with the reason and another one to take") {
@@ -132,7 +195,7 @@ struct connected_rank {
     engine = std::make_unique<fabric_engine>(
         fabric_engine::surroundings{rank, queues, windows, [this](const std::string& text) { failure = text; },
                                     [this](const std::string& text) { reports.push_back(text); }, 10s},
-        open_libfabric("tcp;ofi_rxm", "127.0.0.1", 2, {}));
+        open_libfabric(over_loopback(2)));
   }
   [[nodiscard]] std::uint64_t signal() { return words.load(queues[0]->record().words + queues[0]->layout().signal(0)); }
   void post_signal(std::uint32_t peer, std::uint64_t turn) {
@@ -174,7 +237,7 @@ TEST_CASE("over tcp a stranger who knows the address of a rank can neither signa
   zero.post_signal(1, 0);
   CHECK(until([&] { return one.signal() == 1; }));
 
-  const auto stranger = open_libfabric("tcp;ofi_rxm", "127.0.0.1", 1, {});
+  const auto stranger = open_libfabric(over_loopback(1));
   stranger->connect({&cards[1].address, 1});
   fabric_message forged;
   forged.sender = 0;
@@ -212,7 +275,7 @@ TEST_CASE("over tcp a stranger who knows the address of a rank can neither signa
 // Run alone, with the library of old_libfabric.cpp in the search path.
 TEST_CASE("a library that is too old is refused with its file, its version and what to do", "[.][old]") {
   try {
-    static_cast<void>(open_libfabric("tcp;ofi_rxm", "127.0.0.1", 2, {}));
+    static_cast<void>(open_libfabric(over_loopback(2)));
     FAIL("it was taken");
   } catch (const devcomm::host::not_supported& refusal) {
     const std::string file = std::string(DEVCOMM_OLD_LIBFABRIC) + "/libfabric.so.1";
