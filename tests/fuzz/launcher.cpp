@@ -26,7 +26,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(process->local_rank >= 0 && process->local_rank < process->local_size, "a local rank lies within its host");
     const detail::endpoint root = detail::parse_endpoint(process->root, "root");
     require(root.port != 0 && detail::host_problem(root.host).empty(), "the root is an address");
-    takes([&] { static_cast<void>(detail::choose_secret(variables, *process)); });
+    const auto no_store = [](const detail::endpoint& store) {
+      require(store.port != 0 && detail::host_problem(store.host).empty(), "the store is at an address");
+      return detail::user_key{};
+    };
+    takes([&] { static_cast<void>(detail::choose_secret(variables, *process, no_store)); });
   });
   takes([&] {
     const communicator_options options = detail::apply_environment({}, variables);

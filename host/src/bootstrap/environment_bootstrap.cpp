@@ -4,6 +4,9 @@
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/launcher_secret.hpp"
 #include "bootstrap/tcp/socket.hpp"
+#include "bootstrap/torch_store.hpp"
+#include "util/deadline.hpp"
+#include "util/random.hpp"
 
 #include <atomic>
 #include <cstdio>
@@ -39,9 +42,17 @@ std::shared_ptr<bootstrap> environment_bootstrap(std::chrono::milliseconds limit
   const detail::environment variables = detail::process_variables();
   const detail::launched_process process = require_launcher(variables);
   const detail::endpoint root = detail::parse_endpoint(process.root, "the address of rank 0");
-  const detail::launcher_secret chosen = detail::choose_secret(variables, process);
+  const detail::deadline until(limit);
+  std::chrono::milliseconds left = limit;
+  const detail::launcher_secret chosen = detail::choose_secret(variables, process, [&](const detail::endpoint& store) {
+    const std::string call =
+        "environment_bootstrap on rank " + std::to_string(process.rank) + " of " + std::to_string(process.size);
+    const auto key = detail::key_in_torch_store(store, detail::random_value<detail::user_key>(), call, until);
+    left = until.left();
+    return key;
+  });
   warn_of_secret(chosen.warning, process.rank);
-  return tcp_bootstrap(unique_id(root.host, root.port, chosen.secret), process.rank, process.size, limit);
+  return tcp_bootstrap(unique_id(root.host, root.port, chosen.secret), process.rank, process.size, left);
 }
 
 }  // namespace devcomm::host

@@ -30,6 +30,19 @@ std::optional<launched_process> read_shell(const environment& variables) {
   return process;
 }
 
+std::string master_host(const environment& variables) {
+  const auto host = variables("MASTER_ADDR");
+  if (!host) throw invalid_argument("MASTER_ADDR is not set, but RANK is; expected the host of rank 0");
+  if (const std::string problem = host_problem(*host); !problem.empty()) {
+    reject_launched("MASTER_ADDR", *host, "the name or address of rank 0's host; this one " + problem);
+  }
+  return *host;
+}
+
+std::uint16_t master_port(const environment& variables) {
+  return static_cast<std::uint16_t>(launched_number(variables, "MASTER_PORT", 1, 65535));
+}
+
 std::optional<launched_process> read_torchrun(const environment& variables) {
   if (!variables("RANK") || !variables("WORLD_SIZE")) return std::nullopt;
   launched_process process{placed(variables, "torchrun", "RANK", "WORLD_SIZE"), "torchrun"};
@@ -37,21 +50,20 @@ std::optional<launched_process> read_torchrun(const environment& variables) {
   for (const char* const name : {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"}) {
     process.job += "\n" + variables(name).value_or("");
   }
-  if (take_given_root(process, variables)) return process;
-  const auto host = variables("MASTER_ADDR");
-  if (!host) throw invalid_argument("MASTER_ADDR is not set, but RANK is; expected the host of rank 0");
-  if (const std::string problem = host_problem(*host); !problem.empty()) {
-    reject_launched("MASTER_ADDR", *host, "the name or address of rank 0's host; this one " + problem);
+  // Otherwise rank 0 of torch.distributed listens there, if the program uses it, and only then.
+  if (variables("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    process.store = endpoint_text(master_host(variables), master_port(variables));
   }
-  // torch.distributed listens at MASTER_PORT itself.
-  const int taken = launched_number(variables, "MASTER_PORT", 1, 65535);
+  if (take_given_root(process, variables)) return process;
+  const std::string host = master_host(variables);
+  const std::uint16_t taken = master_port(variables);
   const port_range ports = ports_of(variables);
   const std::uint16_t port = port_of_job(process.job, ports, taken);
   if (port == taken) {
     reject_launched("DEVCOMM_PORTS", ports.text(), "more than MASTER_PORT, where torch.distributed listens");
   }
   const bool one_host = variables("LOCAL_WORLD_SIZE") && process.local_size == process.size;
-  process.root = endpoint_text(one_host ? "127.0.0.1" : *host, port);
+  process.root = endpoint_text(one_host ? "127.0.0.1" : host, port);
   return process;
 }
 

@@ -12,7 +12,8 @@
 namespace devcomm::host::detail {
 
 struct launched_process : process_environment {
-  std::string job;  ///< what all ranks of this job have and other jobs have not, as far as the launcher sets any
+  std::string job;      ///< what all ranks of this job have and other jobs have not, as far as the launcher sets any
+  std::string store{};  ///< host:port of torchrun's store, which listens before the ranks start; empty: there is none
 };
 
 /// Nothing when no launcher's variables are set. `DEVCOMM_RANK` goes first, then torchrun, the launchers of MPI and

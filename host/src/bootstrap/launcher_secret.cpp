@@ -1,7 +1,6 @@
 #include "bootstrap/launcher_secret.hpp"
 
 #include "bootstrap/launcher_values.hpp"
-#include "bootstrap/tcp/socket.hpp"
 #include "util/hex.hpp"
 #include "util/random.hpp"
 #include "util/sha256.hpp"
@@ -84,7 +83,7 @@ std::string key_folder() {
 }
 
 launcher_secret choose_secret(const environment& variables, const launched_process& process,
-                              const std::string& folder) {
+                              const ask_store& key_in_store, const std::string& folder) {
   if (const auto given = variables("DEVCOMM_SECRET")) {
     launcher_secret chosen;
     if (!from_hex(*given, chosen.secret)) {
@@ -106,6 +105,7 @@ launcher_secret choose_secret(const environment& variables, const launched_proce
   const bool gives_one = mpi || process.launcher == "pals" || process.launcher == "srun";
   if (gives_one && launchers) return keyed(bytes_of(*launchers));
   if (is_loopback(parse_endpoint(process.root, "the address of rank 0").host)) return keyed(key_of_user(folder));
+  if (!process.store.empty()) return keyed(key_in_store(parse_endpoint(process.store, "the address of the store")));
   return {first_bytes(sha256::of(bytes_of(text))),
           "devcomm: others can guess the secret of this job, made of its address and of what its launcher (" +
               process.launcher + ") sets: whoever reaches rank 0 at " + process.root +

@@ -4,9 +4,11 @@
 
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/tcp/reserved_port.hpp"
+#include "bootstrap/tcp/socket.hpp"
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <string>
 
 namespace devcomm::host::detail {
@@ -25,10 +27,16 @@ struct launcher_secret {
   std::string warning;  ///< where others can guess it: what to set
 };
 
+/// The random key that the store at this address has for the job, or an exception.
+using ask_store = std::function<user_key(const endpoint& store)>;
+
 /// `DEVCOMM_SECRET`; else made of a random key that the launcher hands to all ranks; else, where rank 0 listens at the
-/// loopback address, of `key_of_user`; else of launcher's variables that all ranks share, which keeps jobs apart and
-/// stops nobody who can guess them.
+/// loopback address, of `key_of_user`; else of the key in torchrun's store; else of launcher's variables that all ranks
+/// share, which keeps jobs apart and stops nobody who can guess them.
+///
+/// All ranks must choose alike, so variables that they share decide, and never whether a store answers: where it fails,
+/// so does this.
 [[nodiscard]] launcher_secret choose_secret(const environment& variables, const launched_process& process,
-                                            const std::string& folder = key_folder());
+                                            const ask_store& key_in_store, const std::string& folder = key_folder());
 
 }  // namespace devcomm::host::detail

@@ -19,10 +19,13 @@ class deadline {
   [[nodiscard]] clock::time_point when() const noexcept { return when_; }
   [[nodiscard]] bool passed() const noexcept { return clock::now() >= when_; }
 
-  /// Milliseconds left, rounded up, at least 0 and at most `most`; what `poll` takes.
+  /// What is left, rounded up, at least 0.
+  [[nodiscard]] std::chrono::milliseconds left() const noexcept {
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(when_ - clock::now()), std::chrono::milliseconds(0));
+  }
+  /// Milliseconds left, at most `most`; what `poll` takes.
   [[nodiscard]] int poll_milliseconds(std::chrono::milliseconds most = std::chrono::hours(1)) const noexcept {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(when_ - clock::now());
-    return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), most).count());
+    return static_cast<int>(std::min(left(), most).count());
   }
 
   /// The sooner of this one and `limit` from now.

@@ -67,6 +67,8 @@ outcome outcome_of(const std::function<void()>& body) {
     return ended("ok", "");
   } catch (const host::invalid_argument& e) {
     return ended("invalid_argument", e.what());
+  } catch (const host::not_supported& e) {
+    return ended("not_supported", e.what());
   } catch (const host::timeout_error& e) {
     return ended("timeout_error", e.what());
   } catch (const host::remote_error& e) {

@@ -17,6 +17,7 @@
 #include <fstream>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 
 using namespace devcomm_test;
 namespace host = devcomm::host;
@@ -62,7 +63,20 @@ const table srun = {{"SLURM_PROCID", "1"},
                     {"SLURM_STEP_ID", "0"}};
 
 detail::launcher_secret chosen(const table& variables, const folder& keys) {
-  return detail::choose_secret(from(variables), read(variables), keys.path);
+  const auto no_store = [](const detail::endpoint& store) -> detail::user_key {
+    throw std::logic_error("a store is asked at " + detail::endpoint_text(store.host, store.port));
+  };
+  return detail::choose_secret(from(variables), read(variables), no_store, keys.path);
+}
+
+/// With a key in the store, and where it was asked.
+detail::launcher_secret chosen_with_store(const table& variables, const folder& keys, std::byte key,
+                                          std::string& address) {
+  const auto store = [&](const detail::endpoint& place) {
+    address = detail::endpoint_text(place.host, place.port);
+    return detail::user_key{key};
+  };
+  return detail::choose_secret(from(variables), read(variables), store, keys.path);
 }
 
 }  // namespace
@@ -106,6 +120,37 @@ TEST_CASE("a random key that the launcher gives all ranks makes the secret") {
   CHECK(chosen(with(srun, {{"PMI_SHARED_SECRET", "8273645"}}), keys).warning.empty());
   // One that another launcher left is not the job's.
   CHECK_FALSE(chosen(with(torchrun, {{"PMI_SHARED_SECRET", "8273645"}}), keys).warning.empty());
+}
+
+TEST_CASE("torchrun on several hosts has the secret from its store, where it has one") {
+  const folder keys;
+  const table stored = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  std::string address;
+  const auto one = chosen_with_store(stored, keys, std::byte{1}, address);
+  CHECK(address == "n1:29500");
+  CHECK(one.warning.empty());
+  CHECK(one.secret != chosen(torchrun, keys).secret);
+  CHECK(one.secret == chosen_with_store(with(stored, {{"RANK", "0"}}), keys, std::byte{1}, address).secret);
+  CHECK(one.secret != chosen_with_store(stored, keys, std::byte{2}, address).secret);
+  // Jobs that share a store.
+  const table another = with(stored, {{"TORCHELASTIC_RUN_ID", "x"}});
+  CHECK(one.secret != chosen_with_store(another, keys, std::byte{1}, address).secret);
+  const table elsewhere = with(stored, {{"DEVCOMM_ROOT", "n2:9"}, {"MASTER_ADDR", "::1"}});
+  CHECK(chosen_with_store(elsewhere, keys, std::byte{1}, address).warning.empty());
+  CHECK(address == "[::1]:29500");
+
+  // Nobody listens yet where rank 0 of torch.distributed makes the store.
+  for (const std::string none : {"False", "", "1", "true"}) {
+    CAPTURE(none);
+    CHECK_FALSE(chosen(with(stored, {{"TORCHELASTIC_USE_AGENT_STORE", none}}), keys).warning.empty());
+  }
+  CHECK(std::filesystem::is_empty(keys.path));
+  // Other sources go first, and other launchers do not ask a store that torchrun left.
+  CHECK(chosen(with(stored, {{"DEVCOMM_SECRET", "00112233445566778899aabbccddeeff"}}), keys).warning.empty());
+  CHECK(chosen(with(stored, {{"WORLD_SIZE", "1"}, {"RANK", "0"}}), keys).warning.empty());
+  CHECK(chosen(with(stored, {{"LOCAL_WORLD_SIZE", "2"}}), keys).warning.empty());
+  CHECK(chosen(with(inside, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}), keys).warning.empty());
+  CHECK_FALSE(chosen(with(srun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}), keys).warning.empty());
 }
 
 TEST_CASE("on one host the secret comes from a file that only its user can read") {

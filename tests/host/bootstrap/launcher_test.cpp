@@ -130,6 +130,12 @@ TEST_CASE("torchrun's mistakes are named") {
   CHECK(refuses(torchrun, "WORLD_SIZE", "many"));
   CHECK(refuses(torchrun, "LOCAL_RANK", "8"));
   CHECK(refuses(torchrun, "LOCAL_WORLD_SIZE", "17"));
+  // The store is at these, wherever rank 0 listens.
+  const table stored = with(torchrun, {{"DEVCOMM_ROOT", "h:9"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  CHECK(read(stored).store == "node0:29500");
+  CHECK(why_refused(without(stored, "MASTER_ADDR")).starts_with("MASTER_ADDR is not set"));
+  CHECK(refuses(stored, "MASTER_PORT", "0"));
+  CHECK(refuses(stored, "MASTER_ADDR", "a b"));
 }
 
 TEST_CASE("mpirun's variables give all on one host") {

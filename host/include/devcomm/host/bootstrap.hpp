@@ -101,8 +101,9 @@ struct process_environment {
 [[nodiscard]] process_environment read_process_environment();
 
 /// TCP bootstrap from `read_process_environment()`. The secret that admits a connection is `DEVCOMM_SECRET` where set,
-/// else made of a random key of the launcher's or of this user's on this host. Where there is neither, rank 0 warns on
-/// stderr that others can guess it.
+/// else made of a random key of the launcher's, of this user's on this host, or in torchrun's store. Where there is
+/// none, rank 0 warns on stderr that others can guess it. Throws `not_supported` or `timeout_error` where the store
+/// fails.
 [[nodiscard]] std::shared_ptr<bootstrap> environment_bootstrap(
     std::chrono::milliseconds limit = default_bootstrap_limit());
 
