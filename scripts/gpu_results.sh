@@ -7,7 +7,8 @@
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
 #                                             lateness, fused_rms_norm, collectives, moves, channels, gin, multimem_software, litmus, soak or sanitizer
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
-#                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0, or the GPUs have none
+#                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0 or unreadable, or the
+#                                             GPUs have none
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
@@ -86,7 +87,8 @@ needs_two_gpus() {
 }
 # Nothing but part multimem uses NVLink multicast: a failure there can take down GPUs for others.
 forbids_multicast=''
-for name in DEVCOMM_NVLS_ENABLE NCCL_NVLS_ENABLE; do [ "${!name-}" != 0 ] || forbids_multicast="$name is 0"; done
+[[ ${DEVCOMM_NVLS_ENABLE-1} == 1 ]] || forbids_multicast="DEVCOMM_NVLS_ENABLE is ${DEVCOMM_NVLS_ENABLE:-empty}"
+[[ ${NCCL_NVLS_ENABLE-1} =~ ^0*[1-9][0-9]*$ ]] || forbids_multicast="NCCL_NVLS_ENABLE is ${NCCL_NVLS_ENABLE:-empty}"
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 run_examples() { # RANKS

@@ -68,9 +68,10 @@ has_rows() { # FILE ALGORITHM...
   done
 }
 
-for forbidden in NCCL_NVLS_ENABLE=0 DEVCOMM_NVLS_ENABLE=0; do
+for forbidden in NCCL_NVLS_ENABLE={0,00,off,} DEVCOMM_NVLS_ENABLE={0,00,off,}; do
   results 1 multimem "$forbidden"
-  says "^refused: ${forbidden%=0} is 0, so nothing here may use multicast$"
+  value=${forbidden#*=}
+  says "^refused: ${forbidden%%=*} is ${value:-empty}, so nothing here may use multicast$"
   [[ ! -s $folder/commands ]] || fail "something ran although $forbidden: $(cat "$folder/commands")"
 done
 results 1 multimem DEVCOMM_SIM_MULTICAST=none

@@ -32,7 +32,7 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_MEMORY_HANDLE", "host library", "`file_descriptor` or `fabric`"},
     {"DEVCOMM_NVLINK_DOMAIN", "host library",
      "name of the NVLink domain that this host's GPUs share with other hosts', alike on all; else NVML tells"},
-    {"DEVCOMM_NVLS_ENABLE", "host library", "0: multicast is not available, as with `NCCL_NVLS_ENABLE`"},
+    {"DEVCOMM_NVLS_ENABLE", "host library", "0 or 1; 0: multicast is not available, as where `NCCL_NVLS_ENABLE` is no number above 0"},
     {"DEVCOMM_LL128_ENABLE", "host library", "0: LL128 mailboxes are not available"},
     {"DEVCOMM_ALL_REDUCE_PLAN", "host library", "file with the measured times that `plan_all_reduce` uses"},
     {"DEVCOMM_GIN_PROVIDER", "host library",
