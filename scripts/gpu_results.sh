@@ -7,7 +7,8 @@
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
 #                                             lateness, fused_rms_norm, collectives, moves, channels, gin, multimem_software, litmus, soak or sanitizer
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
-#                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0, or the GPUs have none
+#                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0 or unreadable, or the
+#                                             GPUs have none
 #
 # Each log starts with date, machine and commit, and names every command before its output. The exit status
 # is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
@@ -18,16 +19,31 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-bin='' out='' parts=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels gin multimem_software litmus soak sanitizer)
+# All but multimem, which runs only when it is named.
+every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels gin multimem_software litmus soak sanitizer)
+bin='' out='' parts=("${every_part[@]}")
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
+
+for part in "${parts[@]}"; do
+  [[ " ${every_part[*]} multimem " == *" $part "* ]] || fail "unknown part '$part'; the parts are: ${every_part[*]} multimem"
+done
+# Nothing but part multimem uses NVLink multicast: a failure there can take down GPUs for others.
+forbids_multicast=''
+[[ ${DEVCOMM_NVLS_ENABLE-1} == 1 ]] || forbids_multicast="DEVCOMM_NVLS_ENABLE is ${DEVCOMM_NVLS_ENABLE:-empty}"
+[[ ${NCCL_NVLS_ENABLE-1} =~ ^0*[1-9][0-9]*$ ]] || forbids_multicast="NCCL_NVLS_ENABLE is ${NCCL_NVLS_ENABLE:-empty}"
+if [[ ${parts[*]} == multimem && -n $forbids_multicast ]]; then
+  echo "refused: $forbids_multicast, so nothing here may use multicast"
+  exit 1
+fi
+export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 
 command -v nvidia-smi >/dev/null || fail "no nvidia-smi: this script is for a machine with NVIDIA GPUs"
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
@@ -84,14 +100,10 @@ most=${rank_counts[-1]}
 needs_two_gpus() {
   [ "$gpus" -ge 2 ] || { echo "needs 2 GPUs" >>"$log" && return 1; }
 }
-# Nothing but part multimem uses NVLink multicast: a failure there can take down GPUs for others.
-forbids_multicast=''
-for name in DEVCOMM_NVLS_ENABLE NCCL_NVLS_ENABLE; do [ "${!name-}" != 0 ] || forbids_multicast="$name is 0"; done
-export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
-
 run_examples() { # RANKS
   for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm \
-    08_registered_buffers 10_sequence_parallel_norm 11_ping_pong 12_tokens_to_experts 13_ring_all_reduce 18_captured_buffers; do
+    08_registered_buffers 10_sequence_parallel_norm 11_ping_pong 12_tokens_to_experts 13_ring_all_reduce \
+    14_multimem_all_reduce 18_captured_buffers 19_multimem_rms_norm; do
     run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
   done
 }
@@ -391,7 +403,6 @@ refuse_multimem() { # REASON
 }
 part_multimem() {
   start_log multimem "Collectives by NVLink multicast: every shape, beside two-shot between windows and NCCL"
-  [ -z "$forbids_multicast" ] || { refuse_multimem "$forbids_multicast, so nothing here may use multicast" && return; }
   [ "$gpus" -ge 2 ] || { refuse_multimem "multicast takes 2 GPUs or more" && return; }
   local allowed=(-u NCCL_NVLS_ENABLE) probe n
   if ! probe=$(timeout 120 env "${allowed[@]}" "$bin/devcomm-perf_gpu" all_reduce -n "$most" -b 1K -e 1K --algo two_shot_multimem \
@@ -400,12 +411,18 @@ part_multimem() {
     refuse_multimem "$(grep -o 'no multicast: .*' <<<"$probe" || echo "a first all-reduce by multimem failed, see the log")"
     return
   fi
+  local name operation
   for n in "${rank_counts[@]}"; do
     [ "$n" -ge 2 ] || continue
+    for name in 14_multimem_all_reduce 19_multimem_rms_norm; do
+      run "${allowed[@]}" DEVCOMM_RANKS="$n" "$bin/example_${name}_gpu"
+    done
+    run "${allowed[@]}" DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu" --compare multimem
     sweep_beside_nccl "$n" "$out/all_reduce_multimem_x$n" all_reduce one_shot_multimem,two_shot_multimem,two_shot_zero_copy "${allowed[@]}"
     run "${allowed[@]}" "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 64K -e 64M -f 32 --algo two_shot_multimem --place out --compare nccl --late 0,50
     for operation in reduce_scatter all_gather broadcast; do
       sweep_beside_nccl "$n" "$out/${operation}_multimem_x$n" "$operation" multimem,zero_copy "${allowed[@]}"
+      run "${allowed[@]}" "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 64K -e 64M -f 4 --algo multimem,zero_copy --place in
     done
   done
 }
@@ -464,12 +481,12 @@ for part in "${parts[@]}"; do
     collectives) part_collectives ;;
     moves) part_moves ;;
     channels) part_channels ;;
+    gin) part_gin ;;
     multimem) part_multimem ;;
     multimem_software) part_multimem_software ;;
     litmus) part_litmus ;;
     soak) part_soak ;;
     sanitizer) part_sanitizer ;;
-    *) fail "unknown part '$part'; the parts are: examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels multimem multimem_software litmus soak sanitizer" ;;
   esac
 done
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi

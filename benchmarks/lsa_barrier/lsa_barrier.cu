@@ -1,7 +1,9 @@
-/// Time of one LSA barrier: a kernel does many of them, devcomm's and NCCL's turn by turn in one run.
+/// Time of one LSA barrier: a kernel does many of them, devcomm's and NCCL's or that of multimem turn by turn in one
+/// run.
 ///
-///     lsa_barrier [--compare nccl]
+///     lsa_barrier [--compare nccl|multimem]
 ///
+/// `--compare multimem` makes a multicast object, and fails where there is no multicast.
 /// Prints a table and, with DEVCOMM_JSON=FILE, appends a line of JSON for each row. One process, one
 /// thread a GPU; `DEVCOMM_RANKS` sets the ranks. Compiled with DEVCOMM_WATCHDOG=1 (benchmark_lsa_barrier_watchdog)
 /// or DEVCOMM_TRACE=1 (benchmark_lsa_barrier_trace) it tells what these cost.
@@ -38,6 +40,13 @@ __global__ void barriers(device_comm comm, int iterations) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   for (int i = 0; i < iterations; ++i) barrier.sync(Order);
 }
+template <memory_order Order>
+__global__ void barriers_by_multimem(device_comm comm, multimem::barrier_handle handle, int iterations) {
+  multimem::barrier_session barrier{block{}, comm, handle, blockIdx.x};
+  for (int i = 0; i < iterations; ++i) barrier.sync(Order);
+}
+
+enum class peer { none, nccl, multimem };
 
 struct result {
   std::vector<float> times;  // milliseconds a launch, slowest rank
@@ -60,14 +69,16 @@ void print(const host::communicator& comm, const plan& shape, const char* implem
   }
 }
 
-void measure(host::communicator& comm, bool with_nccl) {
+void measure(host::communicator& comm, peer with) {
   const plan shape = !comm.properties().timing.available ? plan{{1, 2}, 32, 20, 2} : plan{};
   const unsigned most_blocks = shape.blocks.back();
   devcomm::requirements needs = comm.requirements().lsa_barriers(most_blocks);
   if (DEVCOMM_TRACE) needs.with(tracing{most_blocks, 256});
+  multimem::barrier_handle switched{};
+  if (with == peer::multimem) switched = needs.add(multimem::barriers{most_blocks, multimem::policy::required});
   const host::device_communicator device_comm = comm.create_device_comm(needs);
   std::unique_ptr<benchmark::nccl_barrier> nccl;
-  if (with_nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(most_blocks));
+  if (with == peer::nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(most_blocks));
   benchmark::stopwatch watch;
 
   const auto take = [&](result& into, const std::function<void(cudaStream_t)>& launch) {
@@ -79,6 +90,8 @@ void measure(host::communicator& comm, bool with_nccl) {
   for (const memory_order order : {memory_order::acq_rel, memory_order::relaxed}) {
     const auto kernel =
         order == memory_order::relaxed ? barriers<memory_order::relaxed> : barriers<memory_order::acq_rel>;
+    const auto by_multimem = order == memory_order::relaxed ? barriers_by_multimem<memory_order::relaxed>
+                                                            : barriers_by_multimem<memory_order::acq_rel>;
     for (const unsigned blocks : shape.blocks) {
       result ours;
       result theirs;
@@ -91,6 +104,12 @@ void measure(host::communicator& comm, bool with_nccl) {
         if (nccl)
           take(theirs,
                [&](cudaStream_t stream) { nccl->launch(blocks, shape.threads, shape.iterations, order, stream); });
+        if (with == peer::multimem)
+          take(theirs, [&](cudaStream_t stream) {
+            launch(by_multimem, {.grid = blocks, .block = shape.threads, .stream = stream}, device_comm.get(), switched,
+                   shape.iterations);
+          });
+        device_comm.check();
         if (repetition == 0) {  // warm-up
           ours.times.clear();
           theirs.times.clear();
@@ -98,7 +117,7 @@ void measure(host::communicator& comm, bool with_nccl) {
       }
       if (comm.rank() == 0) {
         print(comm, shape, ours_name, order, blocks, ours);
-        if (nccl) print(comm, shape, "nccl", order, blocks, theirs);
+        if (with != peer::none) print(comm, shape, with == peer::nccl ? "nccl" : "multimem", order, blocks, theirs);
       }
     }
   }
@@ -107,11 +126,14 @@ void measure(host::communicator& comm, bool with_nccl) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  bool with_nccl = false;
-  if (argc == 3 && std::strcmp(argv[1], "--compare") == 0 && std::strcmp(argv[2], "nccl") == 0) {
-    with_nccl = true;
+  const bool compares = argc == 3 && std::strcmp(argv[1], "--compare") == 0;
+  peer with = peer::none;
+  if (compares && std::strcmp(argv[2], "nccl") == 0) {
+    with = peer::nccl;
+  } else if (compares && std::strcmp(argv[2], "multimem") == 0) {
+    with = peer::multimem;
   } else if (argc != 1) {
-    std::fprintf(stderr, "usage: %s [--compare nccl]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [--compare nccl|multimem]\n", argv[0]);
     return 2;
   }
   if (host::launched_by_environment()) {
@@ -119,7 +141,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    host::run_ranks({}, [with_nccl](host::communicator& comm) { measure(comm, with_nccl); });
+    host::run_ranks({}, [with](host::communicator& comm) { measure(comm, with); });
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

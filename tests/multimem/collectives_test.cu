@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -118,41 +117,6 @@ __global__ void meet_in_time(device_comm comm, multimem::barrier_handle barriers
   outcomes[threadIdx.x] = barrier.sync_for(milliseconds(500));
 }
 
-/// The sum of what the threads of the block pass, in the order of their ranks.
-__device__ float sum_over_block(float mine) {
-  __shared__ float all[256];
-  __syncthreads();
-  all[threadIdx.x] = mine;
-  __syncthreads();
-  float total = 0;
-  for (unsigned t = 0; t < blockDim.x; ++t) total += all[t];
-  return total;
-}
-
-/// Rows are added up over all ranks and normalised by one of them, which stores them to all. A thread has one pack.
-__global__ void all_reduce_rms_norm(device_comm comm, multimem::barrier_handle barriers, sym_ptr<__half> hidden,
-                                    const float* weight, int rows, float epsilon) {
-  multimem::barrier_session barrier{block{}, comm, barriers, blockIdx.x};
-  const multimem::ptr<__half> all(hidden);
-  barrier.sync();
-  if (barrier.agree() != status::success) return;
-  const int ranks = comm.lsa_size;
-  const auto first = static_cast<int>(blockIdx.x) * ranks + comm.lsa_rank();
-  for (int row = first; row < rows; row += static_cast<int>(gridDim.x) * ranks) {
-    const std::int64_t i = (std::int64_t{row} * blockDim.x + threadIdx.x) * pack<__half>::size;
-    pack<__half> x = (all + i).load_reduce<sum>();
-    float squares = 0;
-    for (const __half& value : x.data) squares += static_cast<float>(value) * static_cast<float>(value);
-    const auto columns = static_cast<float>(blockDim.x * pack<__half>::size);
-    const float scale = rsqrtf(sum_over_block(squares) / columns + epsilon);
-    const float* const factors = weight + threadIdx.x * pack<__half>::size;
-    for (int e = 0; e < pack<__half>::size; ++e)
-      x[e] = static_cast<__half>(static_cast<float>(x[e]) * scale * factors[e]);
-    (all + i).store(x);
-  }
-  barrier.sync();
-}
-
 /// Rounds of a barrier, launch after launch, as if `epoch` of them had passed.
 void check_rounds_from(host::communicator& comm, std::uint64_t epoch) {
   requirements needs = comm.requirements();
@@ -180,7 +144,8 @@ TEST_CASE("multimem collectives are right for every number of ranks, count and a
       test::on_ranks(ranks, [](host::communicator& comm) {
         std::vector<std::uint64_t> counts{0, 1, 37, 4101};
         // Blocks come back for more than one turn of `InFlight` packs a thread.
-        if (comm.size() <= 3) counts.push_back(std::uint64_t{12288} * static_cast<std::uint64_t>(comm.size()) + 5);
+        counts.push_back(
+            std::min(std::uint64_t{12288} * static_cast<std::uint64_t>(comm.size()), std::uint64_t{61440}) + 5);
         check_type<float, sum>(comm, counts);
         check_type<__half, sum>(comm, {0, 1, 37, 8197});
 #if !defined(DEVCOMM_SIMULATOR)  // there types_test.cu has all of them
@@ -457,49 +422,4 @@ TEST_CASE("a multimem barrier whose communicator's timeout passes leaves a recor
         comm.barrier();
       },
       options);
-}
-
-TEST_CASE("an all-reduce with a norm in it is right, and the same on all ranks") {
-  for (const int ranks : {1, 2, 3, 8}) {
-    test::on_ranks(ranks, [](host::communicator& comm) {
-      constexpr int rows = 7;
-      constexpr int columns = static_cast<int>(threads) * 8;
-      const host::symmetric_memory hidden = comm.allocate(sizeof(__half) * rows * columns, "hidden", asked);
-      requirements needs = comm.requirements();
-      const auto barriers = needs.add(multimem::barriers{blocks, asked});
-      const auto device = comm.create_device_comm(needs);
-      std::vector<float> factors(columns);
-      for (std::size_t i = 0; i < factors.size(); ++i) factors[i] = 0.5f + static_cast<float>(i % 5);
-      const test::device_array<float> weight(factors);
-      std::vector<__half> mine(rows * columns);
-      for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = element<__half>(comm.rank(), i, 1);
-      const auto bytes = mine.size() * sizeof(__half);
-      check_cuda(cudaMemcpyAsync(hidden.data(), mine.data(), bytes, cudaMemcpyDefault, cudaStreamPerThread), "copy");
-      test::finish("copy");
-      comm.barrier();
-      launch(all_reduce_rms_norm, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device.get(),
-             barriers, sym_ptr<__half>{hidden.window(), 0}, weight.get(), rows, 0.25f);
-      test::finish("all_reduce_rms_norm");
-      device.check();
-      comm.barrier();
-      std::vector<__half> got(mine.size());
-      check_cuda(cudaMemcpyAsync(got.data(), hidden.data(), bytes, cudaMemcpyDefault, cudaStreamPerThread), "copy");
-      test::finish("copy");
-      for (std::size_t row = 0; row < rows; ++row) {
-        double squares = 0;
-        std::vector<double> total(columns);
-        for (std::size_t c = 0; c < columns; ++c) {
-          total[c] = static_cast<float>(reduced<__half, sum>(comm.size(), row * columns + c, 1));
-          squares += total[c] * total[c];
-        }
-        const double scale = 1 / std::sqrt(squares / columns + 0.25);
-        for (std::size_t c = 0; c < columns; ++c) {
-          const double exact = total[c] * scale * factors[c];
-          const double off = std::fabs(static_cast<float>(got[row * columns + c]) - exact);
-          test::require(off <= 1e-3 * std::fabs(exact) + 1e-6, "a normalised element is wrong");
-        }
-      }
-      comm.barrier();
-    });
-  }
 }

@@ -133,7 +133,8 @@ inline void copy(void* to, const void* from, std::size_t bytes = capacity) {
   test::finish("cudaMemcpyAsync");
 }
 
-/// Every form of `counts` elements between two windows, with elements around them that must stay as they are.
+/// Every form of `counts` elements between two windows, and of the last count in place, with elements around them that
+/// must stay as they are.
 template <class T, class Operator>
 void check_forms(host::communicator& comm, const window& input, const window& output,
                  const std::vector<std::uint64_t>& counts) {
@@ -141,62 +142,71 @@ void check_forms(host::communicator& comm, const window& input, const window& ou
   const auto barriers = needs.add(multimem::barriers{blocks, asked});
   const auto device = comm.create_device_comm(needs);
   int round = 0;
-  for (const form which : forms) {
-    for (const std::uint64_t count : counts) {
-      ++round;
-      // Elements off 16 bytes: none, both by as many, one.
-      const std::uint64_t skew_in = which == form::one_shot ? 0 : static_cast<std::uint64_t>(round) % 3;
-      const std::uint64_t skew_out = round % 4 == 3 ? 1 : skew_in;
-      const int root = round % comm.size();
-      const auto shard = collective::shard_of(count, comm.size(), comm.rank());
-      const std::size_t bytes = 16 + (count + 2) * sizeof(T) + 64;
-      test::require(bytes <= capacity, "the vectors are longer than the windows");
-      std::vector<unsigned char> in(bytes, 0x3c);
-      std::vector<unsigned char> out(bytes, 0x5a);
-      const std::uint64_t given = which == form::all_gather ? shard.size() : count;
-      for (std::uint64_t i = 0; i < given; ++i) {
-        const T value = element<T>(comm.rank(), i, round);
-        std::memcpy(&in[16 + (skew_in + i) * sizeof(T)], static_cast<const void*>(&value), sizeof value);
-      }
-      copy(input.local, in.data(), bytes);
-      copy(output.local, out.data(), bytes);
-      comm.barrier();
-      const vectors<T> v{{input, 16 + skew_in * sizeof(T)}, {output, 16 + skew_out * sizeof(T)}, count, root};
-      launch(kernel_for<T, Operator>(which), {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
-             device.get(), barriers, round % 2 == 0, v);
-      test::finish("a multimem collective");
-      device.check();
-      comm.barrier();
-      std::vector<unsigned char> got(bytes);
-      copy(got.data(), output.local, bytes);
-      const auto put = [&](std::uint64_t i, T value) {
-        std::memcpy(&out[16 + (skew_out + i) * sizeof(T)], static_cast<const void*>(&value), sizeof value);
-      };
-      for (std::uint64_t i = 0; i < count; ++i) {
-        switch (which) {
-          case form::one_shot:
-          case form::two_shot: put(i, reduced<T, Operator>(comm.size(), i, round)); break;
-          case form::reduce_scatter:
-            if (i >= shard.begin && i < shard.end) put(i - shard.begin, reduced<T, Operator>(comm.size(), i, round));
-            break;
-          case form::all_gather: {
-            const std::uint64_t length = collective::shard_length(count, comm.size());
-            put(i, element<T>(static_cast<int>(i / length), i % length, round));
-            break;
-          }
-          case form::broadcast: put(i, element<T>(root, i, round)); break;
-        }
-      }
-      test::require(got == out, [&] {
-        const auto at = std::mismatch(got.begin(), got.end(), out.begin()).first - got.begin();
-        return "form " + std::to_string(static_cast<int>(which)) + ", " + std::to_string(count) + " elements of " +
-               std::to_string(sizeof(T)) + " bytes, rank " + std::to_string(comm.rank()) + " of " +
-               std::to_string(comm.size()) +
-               (input.base != nullptr && comm.properties().multicast.available ? ", by the switch" : ", in software") +
-               ": byte " + std::to_string(at) + " of the output is wrong";
-      });
-      comm.barrier();
+  const auto check = [&](form which, std::uint64_t count, bool in_place) {
+    ++round;
+    // Elements off 16 bytes: none, both by as many, one.
+    const std::uint64_t skew_in = which == form::one_shot ? 0 : static_cast<std::uint64_t>(round) % 3;
+    const std::uint64_t skew_out = !in_place && round % 4 == 3 ? 1 : skew_in;
+    const int root = round % comm.size();
+    const auto shard = collective::shard_of(count, comm.size(), comm.rank());
+    const std::size_t bytes = 16 + (count + 2) * sizeof(T) + 64;
+    test::require(bytes <= capacity, "the vectors are longer than the windows");
+    // Where a rank's shard is, of a vector in place that holds it.
+    const std::uint64_t own_in = in_place && which == form::all_gather ? shard.begin : 0;
+    const std::uint64_t own_out = in_place && which == form::reduce_scatter ? shard.begin : 0;
+    std::vector<unsigned char> in(bytes, 0x3c);
+    std::vector<unsigned char> out(bytes, 0x5a);
+    const std::uint64_t given = which == form::all_gather ? shard.size() : count;
+    for (std::uint64_t i = 0; i < given; ++i) {
+      const T value = element<T>(comm.rank(), i, round);
+      std::memcpy(&in[16 + (skew_in + own_in + i) * sizeof(T)], static_cast<const void*>(&value), sizeof value);
     }
+    if (in_place) out = in;
+    if (!in_place) copy(input.local, in.data(), bytes);
+    copy(output.local, out.data(), bytes);
+    comm.barrier();
+    const vectors<T> v{{in_place ? output : input, 16 + (skew_in + own_in) * sizeof(T)},
+                       {output, 16 + (skew_out + own_out) * sizeof(T)},
+                       count,
+                       root};
+    launch(kernel_for<T, Operator>(which), {.grid = blocks, .block = threads, .stream = cudaStreamPerThread},
+           device.get(), barriers, round % 2 == 0, v);
+    test::finish("a multimem collective");
+    device.check();
+    comm.barrier();
+    std::vector<unsigned char> got(bytes);
+    copy(got.data(), output.local, bytes);
+    const auto put = [&](std::uint64_t i, T value) {
+      std::memcpy(&out[16 + (skew_out + own_out + i) * sizeof(T)], static_cast<const void*>(&value), sizeof value);
+    };
+    for (std::uint64_t i = 0; i < count; ++i) {
+      switch (which) {
+        case form::one_shot:
+        case form::two_shot: put(i, reduced<T, Operator>(comm.size(), i, round)); break;
+        case form::reduce_scatter:
+          if (i >= shard.begin && i < shard.end) put(i - shard.begin, reduced<T, Operator>(comm.size(), i, round));
+          break;
+        case form::all_gather: {
+          const std::uint64_t length = collective::shard_length(count, comm.size());
+          put(i, element<T>(static_cast<int>(i / length), i % length, round));
+          break;
+        }
+        case form::broadcast: put(i, element<T>(root, i, round)); break;
+      }
+    }
+    test::require(got == out, [&] {
+      const auto at = std::mismatch(got.begin(), got.end(), out.begin()).first - got.begin();
+      return "form " + std::to_string(static_cast<int>(which)) + (in_place ? " in place, " : ", ") +
+             std::to_string(count) + " elements of " + std::to_string(sizeof(T)) + " bytes, rank " +
+             std::to_string(comm.rank()) + " of " + std::to_string(comm.size()) +
+             (input.base != nullptr && comm.properties().multicast.available ? ", by the switch" : ", in software") +
+             ": byte " + std::to_string(at) + " of the output is wrong";
+    });
+    comm.barrier();
+  };
+  for (const form which : forms) {
+    for (const std::uint64_t count : counts) check(which, count, false);
+    if (which != form::one_shot) check(which, counts.back(), true);
   }
 }
 

@@ -373,27 +373,32 @@ TEST_CASE("an access to registered memory that a member has at no multiple of it
   }
 }
 
-TEST_CASE("a member without memory behind a multicast address is reported") {
+TEST_CASE("a member without memory behind a multicast address, or with some that nobody maps, is reported") {
   namespace host = devcomm::host::detail;
   host::backend& devices = host::current_backend();
-  memory shared(2, 4096, how::software);
-  const std::size_t granule = devices.multicast_granularity(2, host::handle_kind::none);
-  const auto object = devices.create_multicast(2, granule, host::handle_kind::none);
-  object->add_device(0);
-  object->add_device(1);
-  object->bind(0, 0, shared.physical(0), granule);
-  const auto range = devices.reserve(granule);
-  const int all[] = {0, 1};
-  range->map(0, *object, granule, all);
-  const multimem::window_record record{range->base(), 2};
-  for (int r = 0; r < 2; ++r) {
-    devices.copy(r, const_cast<char**>(shared.window(r).table), &record, sizeof record, std::chrono::seconds(60));
+  for (const bool all_bound : {false, true}) {
+    memory shared(2, 4096, how::software);
+    const std::size_t granule = devices.multicast_granularity(2, host::handle_kind::none);
+    const auto unmapped = devices.create_physical(1, granule, host::handle_kind::none);
+    const auto object = devices.create_multicast(2, granule, host::handle_kind::none);
+    object->add_device(0);
+    object->add_device(1);
+    object->bind(0, 0, shared.physical(0), granule);
+    if (all_bound) object->bind(1, 0, *unmapped, granule);
+    const auto range = devices.reserve(granule);
+    const int all[] = {0, 1};
+    range->map(0, *object, granule, all);
+    const multimem::window_record record{range->base(), 2};
+    for (int r = 0; r < 2; ++r) {
+      devices.copy(r, const_cast<char**>(shared.window(r).table), &record, sizeof record, std::chrono::seconds(60));
+    }
+    sim::clear_failure();
+    CHECK(multimem_test::run_all(shared, make_mistake<multimem::hardware>, 1, mistake::none) != cudaSuccess);
+    CHECK(contains(sim::last_failure(), all_bound ? "can reach the memory of 1 of the 2 members"
+                                                  : "where 1 of the 2 members have bound memory"));
+    sim::clear_failure();
+    cudaDeviceReset();
   }
-  sim::clear_failure();
-  CHECK(multimem_test::run_all(shared, make_mistake<multimem::hardware>, 1, mistake::none) != cudaSuccess);
-  CHECK(contains(sim::last_failure(), "where 1 of the 2 members have bound memory"));
-  sim::clear_failure();
-  cudaDeviceReset();
 }
 
 TEST_CASE("the simulated driver refuses what CUDA's does") {

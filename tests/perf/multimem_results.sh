@@ -68,20 +68,33 @@ has_rows() { # FILE ALGORITHM...
   done
 }
 
-for forbidden in NCCL_NVLS_ENABLE=0 DEVCOMM_NVLS_ENABLE=0; do
+for program_of in example_14_multimem_all_reduce example_19_multimem_rms_norm benchmark_lsa_barrier; do
+  printf '#!/bin/sh\necho "%s $*" >>"$COMMANDS"\n' "$program_of" >"$folder/bin/${program_of}_gpu"
+done
+chmod +x "$folder"/bin/*
+
+for forbidden in NCCL_NVLS_ENABLE={0,00,off,} DEVCOMM_NVLS_ENABLE={0,00,off,}; do
   results 1 multimem "$forbidden"
-  says "^refused: ${forbidden%=0} is 0, so nothing here may use multicast$"
-  [[ ! -s $folder/commands ]] || fail "something ran although $forbidden: $(cat "$folder/commands")"
+  value=${forbidden#*=}
+  says "^refused: ${forbidden%%=*} is ${value:-empty}, so nothing here may use multicast$"
+  [[ ! -s $folder/commands && ! -e $folder/out ]] || fail "something ran although $forbidden: $(cat "$folder/commands")"
 done
 results 1 multimem DEVCOMM_SIM_MULTICAST=none
 says '^refused: no multicast: .'
 [[ $(wc -l <"$folder/commands") == 1 ]] || fail "more than a look for multicast ran where there is none"
 
+results 1 no_part
+says "unknown part 'no_part'; the parts are: .* gin .* multimem$"
+
 results 0 multimem
+ran '^example_14_multimem_all_reduce'
+ran '^example_19_multimem_rms_norm'
+ran '^benchmark_lsa_barrier --compare multimem$'
 ran '^NCCL_NVLS_ENABLE=none all_reduce -n 2 -b 1K -e 256M .*--compare nccl'
 has_rows all_reduce_multimem_x2.jsonl one_shot_multimem two_shot_multimem two_shot_zero_copy
 for operation in reduce_scatter all_gather broadcast; do
   ran "^NCCL_NVLS_ENABLE=none $operation -n 2 -b 1K -e 256M .*--compare nccl"
+  ran "^NCCL_NVLS_ENABLE=none $operation -n 2 .*--place in$"
   has_rows "${operation}_multimem_x2.jsonl" multimem zero_copy
 done
 

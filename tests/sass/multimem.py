@@ -3,8 +3,8 @@
 
     tests/sass/multimem.py NVCC NVDISASM SOURCE_DIR WORK_DIR [--table]
 
-Types, operations and widths are those of PTX; the forms that it lacks are in tests/compile_fail. With --table prints the
-table of docs/multimem.md.
+Types, operations and widths are those of PTX; the forms that it lacks are in tests/compile_fail. The table of machine code
+in docs/multimem.md must be what comes out of the CUDA that it is of; --table prints it.
 """
 import concurrent.futures
 import pathlib
@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 TARGETS = ("sm_90", "sm_100a", "sm_103a", "sm_120a")
+TABLE_OF = "13.0"  # names of instructions may change with CUDA
 SMALL = ("sm_100a", "sm_103a", "sm_120a")  # targets that reduce 8-bit floats
 
 INTEGERS = {"u32": ("unsigned", 4), "s32": ("int", 4), "u64": ("unsigned long long", 8), "s64": ("long long", 8)}
@@ -144,6 +145,24 @@ def problem(k, code):
     return ""
 
 
+def table(codes):
+    """A row for the sum of each type in its widest access, and for each width of a store."""
+    widest = {}
+    for call, name, operation, size in forms():
+        if call == "store" and name == "u32" or operation == "add":
+            widest[call, name, size if call == "store" else 0] = (call, name, operation, size, "relaxed", "system")
+    rows = ["| access | `sm_90` | `sm_100a` |", "|---|---|---|"]
+    for (call, name, _), k in widest.items():
+        size = k[3]
+        access = {"store": f"`store`, {size} bytes", "load_reduce": f"`load_reduce<sum, {size}>` of {name}",
+                  "reduce": f"`reduce<sum>` of {size} bytes of {name}"}[call]
+        opcode = {"load_reduce": "LDGMC", "reduce": "REDG", "store": "STG"}[call]
+        cells = [next((f"`{i}`" for i in codes[target].get(kernel_name(k), []) if i.startswith(opcode)), "none")
+                 for target in ("sm_90", "sm_100a")]
+        rows.append(f"| {access} | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
 # Target, access, and what the compiler says of it.
 REFUSALS = (
     ("sm_80", "multimem::ptr<float, multimem::hardware>(w).store(1.0f);", "this target has no multimem"),
@@ -179,12 +198,15 @@ def main():
                 wrong += 1
                 print(f"{target} {' '.join(str(part) for part in k)}: {text} in {codes[target].get(kernel_name(k))}",
                       file=sys.stderr)
+    rows = table(codes)
     if "--table" in sys.argv:
-        for call, name, operation, size in forms():
-            k = (call, name, operation, size, "relaxed", "system")
-            cells = [" ".join(i for i in codes[t].get(kernel_name(k), []) if re.match("LDGMC|REDG", i) or
-                              (call == "store" and i.startswith("STG"))) or "none" for t in ("sm_90", "sm_100a")]
-            print(f"| `{call}` | {name} | {operation} | {size} | {' | '.join(f'`{c}`' for c in cells)} |")
+        print(rows)
+    version = subprocess.run([nvcc, "--version"], check=True, capture_output=True, text=True).stdout
+    if f"release {TABLE_OF}," not in version:
+        print(f"docs/multimem.md is not compared: its table is of CUDA {TABLE_OF}")
+    elif rows not in (root / "docs/multimem.md").read_text():
+        wrong += 1
+        print(f"docs/multimem.md has another table; it should be:\n{rows}", file=sys.stderr)
     # The test must be able to fail: a form read as another one is wrong.
     sample = ("load_reduce", "f16", "add", 16, "acquire", "system")
     code = codes["sm_90"][kernel_name(sample)]

@@ -76,8 +76,12 @@ window_state register_window(rank_context& context, const std::string& call, voi
         context.window_ids->list(state.window.id, {state.window.local, bytes, state.name, context.windows_on_device});
   });
   state.window.table = reinterpret_cast<char* const*>(state.table->data());
+  const bool all_mapped = std::all_of(context.lsa_ranks.begin(), context.lsa_ranks.end(),
+                                      [&](int peer) { return all[static_cast<std::size_t>(peer)].pieces != 0; });
   state.multimem.reason =
-      "registered memory comes from cudaMalloc, which cannot be bound to a multicast object; use allocate";
+      all_mapped
+          ? "registered memory that was mapped elsewhere may lack the granularity of a multicast object; use allocate"
+          : "registered memory comes from cudaMalloc, which cannot be bound to a multicast object; use allocate";
   state.label = context.devices.label(state.name, parts);
   const handle_traits* const kind = traits_of(context.handle);
   state.handle_type =

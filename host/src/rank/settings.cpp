@@ -12,6 +12,10 @@ namespace {
 constexpr int most_ranks = 1 << 20;
 constexpr double most_seconds = 1e9;
 
+bool is_positive_number(const std::string& text) {
+  return text.find_first_not_of("0123456789") == std::string::npos && text.find_first_not_of('0') != std::string::npos;
+}
+
 }  // namespace
 
 communicator_options apply_environment(communicator_options options, const environment& variables) {
@@ -53,10 +57,12 @@ int wanted_ranks(const environment& variables, int otherwise) {
 }
 
 std::string multicast_forbidden(const environment& variables) {
-  for (const char* name : {"DEVCOMM_NVLS_ENABLE", "NCCL_NVLS_ENABLE"}) {
-    if (const auto text = variables(name); text && *text == "0") return std::string(name) + " is 0";
-  }
-  return {};
+  const std::optional<bool> enabled = flag_variable(variables, "DEVCOMM_NVLS_ENABLE");
+  if (enabled && !*enabled) return "DEVCOMM_NVLS_ENABLE is 0";
+  const auto text = variables("NCCL_NVLS_ENABLE");
+  if (!text || is_positive_number(*text)) return {};
+  if (*text == "0") return "NCCL_NVLS_ENABLE is 0";
+  return "NCCL_NVLS_ENABLE is \"" + *text + "\", which is taken for 0";
 }
 
 std::optional<std::string> nvlink_domain(const environment& variables) {

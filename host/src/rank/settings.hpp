@@ -25,7 +25,9 @@ namespace devcomm::host::detail {
 /// `DEVCOMM_RANKS`, or `otherwise` when it is unset.
 [[nodiscard]] int wanted_ranks(const environment& variables, int otherwise);
 
-/// Why the environment forbids multicast: "DEVCOMM_NVLS_ENABLE is 0"; empty when it does not.
+/// Why the environment forbids multicast: "DEVCOMM_NVLS_ENABLE is 0"; empty when it does not. A mistake leaves
+/// multicast off, as it can take down GPUs for others: DEVCOMM_NVLS_ENABLE is refused unless it is 0 or 1, and whatever
+/// of NCCL's own variable is no number above 0 is taken for 0.
 [[nodiscard]] std::string multicast_forbidden(const environment& variables);
 /// The same for LL128: "DEVCOMM_LL128_ENABLE is 0".
 [[nodiscard]] std::string ll128_forbidden(const environment& variables);

@@ -102,6 +102,30 @@ DEVCOMM_DEVICE void for_each_pack(const Group& group, collective::slice packs, c
   for (; p < packs.end; p += threads) each(p, load(p));
 }
 
+/// The same in place, where `load` and `each` access a pack by two addresses, one of them multicast: an alias fence is
+/// between the two. No other thread of any rank touches the pack, so the fence of the calling thread is enough: packs
+/// lie at the same places of both vectors, and elements beside them are accessed by members' own addresses only. It is
+/// a loop of its own, so that out of place pays nothing.
+template <int InFlight, class Group, class Load, class Each>
+DEVCOMM_DEVICE void for_each_pack_in_place(const Group& group, collective::slice packs, const Load& load,
+                                           const Each& each) {
+  const uint64_t threads = group.size();
+  for (uint64_t p = packs.begin + group.thread_rank(); p < packs.end; p += InFlight * threads) {
+    decltype(load(p)) values[InFlight];
+    DEVCOMM_UNROLL
+    for (int u = 0; u < InFlight; ++u) {
+      const uint64_t next = p + static_cast<uint64_t>(u) * threads;
+      if (next < packs.end) values[u] = load(next);
+    }
+    multimem::fence_alias();
+    DEVCOMM_UNROLL
+    for (int u = 0; u < InFlight; ++u) {
+      const uint64_t next = p + static_cast<uint64_t>(u) * threads;
+      if (next < packs.end) each(next, values[u]);
+    }
+  }
+}
+
 /// `reduce_copy` of `count` elements of all members from `input` on to this rank's `output`, or to all of `outputs`.
 template <class T, class Group, class Operator>
 DEVCOMM_DEVICE void reduce_members_to(const Group& group, sym_ptr<T> input, T* output, uint64_t count, Operator op) {
@@ -140,11 +164,14 @@ DEVCOMM_DEVICE void multicast_part(const Group& group, const T* input, const mul
   if (output.is_hardware()) {
     const auto to = output.known_hardware();
     const collective::from_memory<T> source{input + range.head, range.units * pack<T>::size};
-    for_each_pack<InFlight>(
-        group, {0, range.units}, [&](uint64_t p) { return source(p); },
-        [&](uint64_t p, const pack<T>& value) {
-          (to + static_cast<int64_t>(range.head + p * pack<T>::size)).store(value);
-        });
+    const auto store = [&](uint64_t p, const pack<T>& value) {
+      (to + static_cast<int64_t>(range.head + p * pack<T>::size)).store(value);
+    };
+    if (input == place.local()) {
+      for_each_pack_in_place<InFlight>(group, {0, range.units}, source, store);
+    } else {
+      for_each_pack<InFlight>(group, {0, range.units}, source, store);
+    }
   }
   for_head_and_tail(range, count, [&](uint64_t first, uint64_t elements) {
     copy_to_members(group, input + first, place + static_cast<int64_t>(first), elements);
@@ -262,7 +289,8 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
   barrier.sync(memory_order::acq_rel);
 }
 
-/// Each rank gets its shard, `shard_of(count, ranks, rank)`, reduced over all ranks, in its private `output`.
+/// Each rank gets its shard, `shard_of(count, ranks, rank)`, reduced over all ranks, in its private `output`, which may
+/// be the shard's own place in `input`, and else does not overlap it.
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Operator>
 DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, T* output, uint64_t count,
                                             Operator op) {
@@ -284,12 +312,14 @@ DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, 
     if (all.is_hardware()) {
       const auto from = all.known_hardware() + static_cast<int64_t>(part.begin + range.head);
       const to_memory<T> rest{to + range.head, range.units * pack<T>::size};
-      devcomm::detail::for_each_pack<InFlight>(
-          barrier.group(), {0, range.units},
-          [&](uint64_t p) {
-            return devcomm::detail::load_reduced_pack<Operator>(from + static_cast<int64_t>(p * pack<T>::size));
-          },
-          [&](uint64_t p, const pack<T>& value) { rest(p, value); });
+      const auto load = [&](uint64_t p) {
+        return devcomm::detail::load_reduced_pack<Operator>(from + static_cast<int64_t>(p * pack<T>::size));
+      };
+      if (to == first.local()) {
+        devcomm::detail::for_each_pack_in_place<InFlight>(barrier.group(), {0, range.units}, load, rest);
+      } else {
+        devcomm::detail::for_each_pack<InFlight>(barrier.group(), {0, range.units}, load, rest);
+      }
     }
     devcomm::detail::for_head_and_tail(range, part.size(), [&](uint64_t begin, uint64_t elements) {
       devcomm::detail::reduce_members_to<T>(barrier.group(), first + static_cast<int64_t>(begin), to + begin, elements,
@@ -300,7 +330,8 @@ DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, 
   barrier.sync(memory_order::acq_rel);
 }
 
-/// Each rank stores its shard, of which `input` is its own memory, to all outputs. Transfers all bits.
+/// Each rank stores its shard, of which `input` is its own memory, to all outputs. Transfers all bits. `input` may be
+/// the shard's own place in `output`, and else does not overlap it.
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier>
 DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_ptr<T> output, uint64_t count) {
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
@@ -320,8 +351,9 @@ DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_pt
   barrier.sync(memory_order::acq_rel);
 }
 
-/// The root stores its vector to all outputs, its own too. `input` is private to the root, and ignored on other ranks.
-/// Transfers all bits. *Requires* that `root` is a member of the LSA team; otherwise does nothing.
+/// The root stores its vector to all outputs, its own too. `input` is private to the root, and ignored on other ranks;
+/// it may be the root's output, and else does not overlap it. Transfers all bits. *Requires* that `root` is a member of
+/// the LSA team; otherwise does nothing.
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier>
 DEVCOMM_DEVICE void broadcast_multimem(Barrier& barrier, int root, const T* input, sym_ptr<T> output, uint64_t count) {
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),

@@ -11,6 +11,8 @@ namespace devcomm::multimem {
 /// Several elements in 4 or 8 bytes; 16 bytes of them are a `pack`.
 template <class T, int Bytes>
 struct alignas(Bytes) vec {
+  static_assert(Bytes % sizeof(T) == 0, "a multimem::vec is of whole elements: give a multiple of their size in bytes");
+
   static constexpr int size = Bytes / static_cast<int>(sizeof(T));
 
   T data[size];

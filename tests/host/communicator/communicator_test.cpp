@@ -136,10 +136,12 @@ TEST_CASE("malformed variables are named with what they should be") {
     const char* name;
     const char* value;
   };
-  const bad each = GENERATE(bad{"DEVCOMM_LSA_SIZE", "four"}, bad{"DEVCOMM_LSA_SIZE", "0"}, bad{"DEVCOMM_LSA_SIZE", ""},
-                            bad{"DEVCOMM_LSA_SIZE", "2 "}, bad{"DEVCOMM_TIMEOUT", "-1"}, bad{"DEVCOMM_TIMEOUT", "nan"},
-                            bad{"DEVCOMM_TIMEOUT", "1s"}, bad{"DEVCOMM_TIMEOUT", "1e300"},
-                            bad{"DEVCOMM_CHECK_LAUNCH", "yes"}, bad{"DEVCOMM_MEMORY_HANDLE", "fd"});
+  const bad each =
+      GENERATE(bad{"DEVCOMM_LSA_SIZE", "four"}, bad{"DEVCOMM_LSA_SIZE", "0"}, bad{"DEVCOMM_LSA_SIZE", ""},
+               bad{"DEVCOMM_LSA_SIZE", "2 "}, bad{"DEVCOMM_TIMEOUT", "-1"}, bad{"DEVCOMM_TIMEOUT", "nan"},
+               bad{"DEVCOMM_TIMEOUT", "1s"}, bad{"DEVCOMM_TIMEOUT", "1e300"}, bad{"DEVCOMM_CHECK_LAUNCH", "yes"},
+               bad{"DEVCOMM_MEMORY_HANDLE", "fd"}, bad{"DEVCOMM_NVLS_ENABLE", "00"}, bad{"DEVCOMM_NVLS_ENABLE", " 0"},
+               bad{"DEVCOMM_NVLS_ENABLE", "false"}, bad{"DEVCOMM_NVLS_ENABLE", "2"}, bad{"DEVCOMM_NVLS_ENABLE", ""});
   CAPTURE(each.name, each.value);
   const scoped_variable variable(each.name, each.value);
   const auto ends = on_threads(2, [](auto bootstrap) { host::communicator comm(std::move(bootstrap)); });
@@ -315,19 +317,34 @@ TEST_CASE("properties say why for everything that is missing") {
   CHECK(ends == all_ok(1));
 }
 
-TEST_CASE("multicast that the environment forbids is reported with the variable") {
-  const char* const name = GENERATE("DEVCOMM_NVLS_ENABLE", "NCCL_NVLS_ENABLE");
+TEST_CASE("multicast that the environment forbids is reported with the variable, and forbidden if in doubt") {
+  struct setting {
+    const char* name;
+    const char* value;
+    std::string reason;  // of forbidding it
+  };
+  const auto taken_for_0 = [](const char* value) {
+    return setting{"NCCL_NVLS_ENABLE", value,
+                   "NCCL_NVLS_ENABLE is \"" + std::string(value) + "\", which is taken for 0"};
+  };
+  const auto given = GENERATE_COPY(
+      setting{"DEVCOMM_NVLS_ENABLE", "0", "DEVCOMM_NVLS_ENABLE is 0"}, setting{"DEVCOMM_NVLS_ENABLE", "1", ""},
+      setting{"NCCL_NVLS_ENABLE", "0", "NCCL_NVLS_ENABLE is 0"}, setting{"NCCL_NVLS_ENABLE", "1", ""},
+      setting{"NCCL_NVLS_ENABLE", "02", ""}, taken_for_0("00"), taken_for_0(" 0"), taken_for_0("-0"),
+      taken_for_0("0x0"), taken_for_0("off"), taken_for_0("false"), taken_for_0(""));
+  CAPTURE(given.name, given.value);
   const char* const before = std::getenv("NCCL_NVLS_ENABLE");
   const std::string saved = before == nullptr ? "" : before;
   ::unsetenv("NCCL_NVLS_ENABLE");
   {
-    const scoped_variable variable(name, "0");
-    const auto ends = on_threads(1, [&](auto bootstrap) {
+    const scoped_variable variable(given.name, given.value);
+    const auto ends = on_threads(2, [&](auto bootstrap) {
       host::communicator comm(std::move(bootstrap));
-      require(!comm.properties().multicast.available, "it is off");
-      require(comm.properties().multicast.reason == std::string(name) + " is 0", "and the reason names the variable");
+      const host::capability& multicast = comm.properties().multicast;
+      require(multicast.available == given.reason.empty(), "off if forbidden: " + multicast.reason);
+      require(given.reason.empty() || multicast.reason == given.reason, "the reason: " + multicast.reason);
     });
-    CHECK(ends == all_ok(1));
+    CHECK(ends == all_ok(2));
   }
   if (before != nullptr) ::setenv("NCCL_NVLS_ENABLE", saved.c_str(), 1);
 }

@@ -204,6 +204,11 @@ TEST_CASE("expandable segments are registered by their own handles, from any pla
       for (int times = 0; times < 2; ++times) {
         const auto memory = comm.register_memory(whole + at, size);
         const window& w = memory.window();
+        const bool some_plain = way.type != static_cast<CUmemAllocationHandleType>(8);
+        const std::string& reason = memory.multimem().reason;
+        require((reason.find("comes from cudaMalloc") != std::string::npos) == some_plain &&
+                    (reason.find("may lack the granularity of a multicast object") != std::string::npos) == !some_plain,
+                "each rank hears why there is no multicast: " + reason);
         require(plain || memory.handle_type() == way.kind, "its own handles: " + memory.handle_type());
         require(w.table[comm.rank()] == whole + at, "this rank keeps its own address");
         std::memset(w.local, comm.rank() + 1 + times, size);

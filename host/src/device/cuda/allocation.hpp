@@ -64,6 +64,7 @@ class physical final : public detail::physical_memory {
 };
 
 /// Its devices are added by all processes before any memory is bound: the driver blocks in a call that comes too early.
+/// An object is of no device: unlike those on `physical`, calls on it need no context.
 class multicast final : public detail::multicast_object {
  public:
   multicast(CUmemGenericAllocationHandle handle, std::size_t bytes, detail::handle_kind kind)
