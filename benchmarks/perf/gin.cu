@@ -6,6 +6,7 @@
 #include <devcomm/devcomm.cuh>
 
 #include <algorithm>
+#include <optional>
 
 namespace perf {
 namespace {
@@ -132,9 +133,9 @@ __global__ void __launch_bounds__(most_threads, 1)
 template <class T>
 __global__ void __launch_bounds__(most_threads, 1)
     all_reduce_of_hosts(device_comm comm, gin::context_handle contexts, sym_ptr<T> input, sym_ptr<T> output,
-                        sym_ptr<T> scratch, std::uint64_t count) {
+                        collective::rail_memory<T> rails, std::uint64_t count) {
   collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x), blockIdx.x};
-  collective::all_reduce_hierarchical<T>(barrier, input, output, scratch, count, sum{});
+  collective::all_reduce_hierarchical<T>(barrier, input, output, rails, count, sum{});
 }
 
 /// What the algorithms share: contexts, one for each block.
@@ -270,23 +271,36 @@ class all_to_all_algorithm final : public network_algorithm {
 
 class all_reduce_algorithm final : public network_algorithm {
  public:
-  explicit all_reduce_algorithm(const rank_context& context) : network_algorithm(context) {
+  /// Across by `exchange`, or as the library chooses.
+  all_reduce_algorithm(const rank_context& context, std::optional<collective::rail_exchange> exchange)
+      : network_algorithm(context), exchange_(exchange) {
     requirements needs = comm().requirements();
-    scratch_ = needs.add_buffer<char>(
-        collective::hierarchical_scratch<char>(context.most_bytes, comm().size(), comm().lsa().size));
-    create(needs, 0, most_contexts);
+    if (exchange_ != collective::rail_exchange::ring) {
+      scratch_ = needs.add_buffer<char>(
+          collective::hierarchical_scratch<char>(context.most_bytes, comm().size(), comm().lsa().size));
+    }
+    if (exchange_ != collective::rail_exchange::direct)
+      rings_ = needs.add(collective::rail_rings{.groups = most_contexts});
+    create(needs, rings_.signals(), most_contexts);
   }
 
-  [[nodiscard]] std::string name() const override { return "hierarchical"; }
+  [[nodiscard]] std::string name() const override {
+    if (!exchange_) return "hierarchical_by_size";
+    return *exchange_ == collective::rail_exchange::ring ? "hierarchical_ring" : "hierarchical";
+  }
   [[nodiscard]] std::string why_not(const work& what) const override {
     const host::capability& rail = comm().properties().rail;
     return rail.available ? network_algorithm::why_not(what) : "no rails: " + rail.reason;
   }
   void start(const work& what) override {
+    const int team_size = comm().lsa().size;
+    const auto exchange =
+        exchange_.value_or(collective::rail_exchange_for(what.bytes, comm().size() / team_size, team_size));
     with_type(what.type, [&]<class T>(T) {
       const sym_ptr<char> scratch = device_comm_->get().buffer(scratch_);
       launch(all_reduce_of_hosts<T>, shape_of(what), device_comm_->get(), contexts_, in_window<T>(what.input),
-             in_window<T>(what.output), sym_ptr<T>{scratch.memory, scratch.offset}, what.count());
+             in_window<T>(what.output), collective::rail_memory<T>{exchange, {scratch.memory, scratch.offset}, rings_},
+             what.count());
     });
   }
 
@@ -294,7 +308,9 @@ class all_reduce_algorithm final : public network_algorithm {
   [[nodiscard]] unsigned threads() const override { return most_threads; }
 
  private:
+  std::optional<collective::rail_exchange> exchange_;
   buffer_handle<char> scratch_{};
+  collective::rail_ring_handle rings_{};
 };
 
 /// What operations of the network share.
@@ -444,7 +460,9 @@ class gin_all_reduce final : public network_operation {
   [[nodiscard]] double bus_factor(int ranks) const override { return 2.0 * (ranks - 1) / ranks; }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made;
-    made.push_back(std::make_unique<all_reduce_algorithm>(context));
+    made.push_back(std::make_unique<all_reduce_algorithm>(context, collective::rail_exchange::direct));
+    made.push_back(std::make_unique<all_reduce_algorithm>(context, collective::rail_exchange::ring));
+    made.push_back(std::make_unique<all_reduce_algorithm>(context, std::nullopt));
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
@@ -455,7 +473,7 @@ class gin_all_reduce final : public network_operation {
   }
 
  protected:
-  [[nodiscard]] choice usual(const work&) const override { return {"hierarchical", {}, {1, most_threads}, {}}; }
+  [[nodiscard]] choice usual(const work&) const override { return {"hierarchical_by_size", {}, {1, most_threads}, {}}; }
 };
 
 const bool are_registered =

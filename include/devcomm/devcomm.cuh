@@ -11,6 +11,7 @@
 #include <devcomm/collective/all_gather.cuh>
 #include <devcomm/collective/all_reduce/algorithm.hpp>
 #include <devcomm/collective/all_reduce/hierarchical.cuh>
+#include <devcomm/collective/all_reduce/hierarchical_ring.cuh>
 #include <devcomm/collective/all_reduce/one_shot.cuh>
 #include <devcomm/collective/all_reduce/one_shot_zero_copy.cuh>
 #include <devcomm/collective/all_reduce/two_shot.cuh>

@@ -661,3 +661,95 @@ TEST_CASE("a process killed in a stream of collectives over hosts ends all other
     CHECK((ends[rank].starts_with("remote_error(3)") || ends[rank].find("rank 3") != std::string::npos));
   }
 }
+
+namespace {
+
+/// Two all-reduces of different counts, one behind the other, round the rails.
+__global__ void reduce_round_rails(device_comm comm, gin::context_handle contexts, collective::rail_ring_handle rings,
+                                   sym_ptr<float> in, sym_ptr<float> out, std::uint64_t count, std::uint64_t first,
+                                   std::uint32_t rounds, status* outcome) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
+  const auto rest = static_cast<std::int64_t>(first);
+  status now = status::success;
+  for (std::uint32_t round = 0; round < rounds && now == status::success; ++round) {
+    collective::all_reduce_hierarchical_ring<float>(barrier, in, out, rings, first, sum{});
+    collective::all_reduce_hierarchical_ring<float>(barrier, in + rest, out + rest, rings, count - first, sum{});
+    now = barrier.agree();
+  }
+  outcome[blockIdx.x * threads + threadIdx.x] = now;
+}
+
+/// What that needs: `hosts_job`, and chunks small enough for many to be under way.
+struct rings_job : hosts_job {
+  explicit rings_job(host::communicator& comm)
+      : hosts_job(comm),
+        ring_needs(comm.requirements().lsa_barriers(blocks)),
+        rings(ring_needs.add(collective::rail_rings{.groups = blocks, .chunk_bytes = 1024, .slots = 4})),
+        ring_contexts(ring_needs.add(
+            gin::contexts{.world = comm.world(), .count = 1, .signals = rings.signals(), .barriers = blocks})),
+        ring_comm(comm.create_device_comm(ring_needs)) {}
+
+  [[nodiscard]] status launch_rounds(std::uint32_t rounds) const {
+    const test::device_array<status> outcome(blocks * threads);
+    launch(reduce_round_rails, blocks_of(blocks), ring_comm.get(), ring_contexts, rings, in.pointer<float>(),
+           out.pointer<float>(), count, std::uint64_t{1001}, rounds, outcome.get());
+    test::finish("reduce_round_rails");
+    return outcome.read()[0];
+  }
+
+  requirements ring_needs;
+  collective::rail_ring_handle rings;
+  gin::context_handle ring_contexts;
+  host::device_communicator ring_comm;
+};
+
+}  // namespace
+
+TEST_CASE("between processes collectives over hosts are right round the rails") {
+  const std::string provider = any_provider();
+  const int inside = GENERATE(1, 2);
+  const int hosts = inside == 2 ? 2 : 3;
+  CAPTURE(provider, hosts, inside);
+  const auto ends = on_hosts(
+      hosts * inside, provider,
+      [](host::communicator& comm) {
+        const rings_job job(comm);
+        test::require(job.launch_rounds(3) == status::success, "the all-reduces end well");
+        job.ring_comm.check();
+        const std::vector<float> total = job.output();
+        for (std::uint64_t i = 0; i < hosts_job::count; ++i) {
+          float right = 0;
+          for (int rank = 0; rank < comm.size(); ++rank) right += hosts_job::of_rank(rank, i);
+          test::require(total[i] == right, [&] { return "sum " + std::to_string(i); });
+        }
+        comm.barrier();
+      },
+      1, {}, inside);
+  CHECK(ends == all_ok(hosts * inside));
+}
+
+TEST_CASE("a process killed in a stream of collectives over hosts ends all others round the rails") {
+  host::communicator_options impatient;
+  impatient.kernel_timeout = 5s;
+  const auto ends = on_hosts(
+      3, "tcp;ofi_rxm",
+      [](host::communicator& comm) {
+        const rings_job job(comm);
+        if (comm.rank() == 2) {
+          std::thread([] {
+            std::this_thread::sleep_for(300ms);
+            ::raise(SIGKILL);
+          }).detach();
+        }
+        const auto begun = std::chrono::steady_clock::now();
+        test::require(job.launch_rounds(~0u) != status::success, "the waits fail");
+        test::require(std::chrono::steady_clock::now() - begun < 24s, "the waits end within the timeout");
+        job.ring_comm.check();
+      },
+      1, impatient);
+  CHECK(ends[2] == "signal 9");
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    INFO(ends[rank]);
+    CHECK((ends[rank].starts_with("remote_error(2)") || ends[rank].find("rank 2") != std::string::npos));
+  }
+}

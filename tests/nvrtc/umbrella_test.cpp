@@ -136,6 +136,8 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxe
   barrier_session hosts{block{}, comm, contexts, gin::all_contexts(), blockIdx.x};
   all_to_all_hybrid<float>(hosts, data, data, count);
   all_reduce_hierarchical<float>(hosts, data, data, data, count, sum{});
+  const rail_memory<float> rails{rail_exchange_for(count, 2, 8), data, rail_ring_handle{}};
+  all_reduce_hierarchical<float>(hosts, data, data, rails, count, average{});
   if (hosts.sync_for(milliseconds(5)) != status::success) return;
   gin::context net{warp{}, comm, contexts, 0};
   net.put(0, data, data, count, gin::signal_add{0}, gin::counter_increment{0});

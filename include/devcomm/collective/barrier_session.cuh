@@ -128,6 +128,9 @@ class barrier_session {
     return rail_;
   }
   DEVCOMM_DEVICE const device_comm& comm() const { return network_.home()->comm; }
+  DEVCOMM_DEVICE const gin::context_handle& contexts() const { return network_.contexts(); }
+  /// Index of the first context of the range.
+  DEVCOMM_DEVICE uint32_t first_context() const { return network_.first_context(); }
   /// The barrier of the LSA team alone.
   DEVCOMM_DEVICE lsa::barrier_session<Group>& inside() { return lsa_; }
   /// The first context of the range, for a group of the caller's choice: operations that the barrier fences.

@@ -32,6 +32,7 @@ namespace devcomm {
   X(broadcast_multimem)            \
   X(all_to_all_hybrid)             \
   X(all_reduce_hierarchical)       \
+  X(all_reduce_hierarchical_ring)  \
   X(all_reduce_ring)               \
   X(all_reduce_tree)
 

@@ -7,8 +7,44 @@
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/data/copy.cuh>
 #include <devcomm/data/reduce_copy.cuh>
+#include <devcomm/data/reduction.cuh>
 #include <devcomm/group.cuh>
 #include <devcomm/team.hpp>
+
+namespace devcomm::detail {
+
+/// The first part of a reduction in two: inputs are prepared, and the result is not finished.
+template <class Operator>
+struct partial_reduction {
+  Operator op;
+
+  template <class A>
+  DEVCOMM_DEVICE A operator()(A a, A b) const {
+    return op(a, b);
+  }
+  template <class A, class Given = Operator>
+  DEVCOMM_DEVICE auto prepare(A value) const -> decltype(declval<const Given&>().prepare(value)) {
+    return op.prepare(value);
+  }
+};
+
+/// The second part: partial results are reduced and finished, as those of `inputs` inputs.
+template <class Operator>
+struct rest_of_reduction {
+  Operator op;
+  int inputs;
+
+  template <class A>
+  DEVCOMM_DEVICE A operator()(A a, A b) const {
+    return op(a, b);
+  }
+  template <class A, class Given = Operator>
+  DEVCOMM_DEVICE auto finish(A total, int) const -> decltype(declval<const Given&>().finish(total, 1)) {
+    return op.finish(total, inputs);
+  }
+};
+
+}  // namespace devcomm::detail
 
 namespace devcomm::collective {
 
@@ -82,14 +118,15 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
     const slice piece = part(t);
     reduce_copy<T>(
         group, lsa.size, [&](int member) { return static_cast<const T*>(at(input, piece).lsa(member)); }, 1,
-        [&](int) { return place(false, t).local(); }, piece.size(), op);
+        [&](int) { return place(false, t).local(); }, piece.size(), devcomm::detail::partial_reduction<Operator>{op});
     if (t != rail.rank && piece.size() != 0)
       net.put(rail.world_rank(t), place(true, rail.rank), place(false, t), piece.size());
   }
   barrier.sync_rail(gin::fence_level::put);
   reduce_copy<T>(
       group, rail.size, [&](int t) { return static_cast<const T*>(place(t != rail.rank, t).local()); }, lsa.size,
-      [&](int step) { return at(output, own).lsa((lsa.rank + step) % lsa.size); }, own.size(), op);
+      [&](int step) { return at(output, own).lsa((lsa.rank + step) % lsa.size); }, own.size(),
+      devcomm::detail::rest_of_reduction<Operator>{op, barrier.members().size});
   for (int step = 1; step < rail.size && own.size() != 0; ++step) {
     const int t = (rail.rank + step) % rail.size;
     net.put(rail.world_rank(t), at(output, own), at(output, own), own.size());

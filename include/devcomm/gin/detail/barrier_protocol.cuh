@@ -133,6 +133,7 @@ class network_barrier {
   }
   /// Why the session is dead, agreed by the group.
   DEVCOMM_DEVICE status agree() {
+    if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
     const status outcome = detail::agree(group_, mine_, status::timeout, outcome_word());
     if (outcome != status::success) mine_ = outcome;
     return outcome;

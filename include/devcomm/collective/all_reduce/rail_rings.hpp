@@ -1,0 +1,104 @@
+/// \file rail_rings.hpp
+/// Rings along the rails: how to ask for their memory, and when one pays.
+#pragma once
+
+#include <devcomm/requirements.hpp>
+
+namespace devcomm::collective {
+
+/// Where the rings of a kernel's blocks keep chunks that are on their way. Plain data; pass it to the kernel. `count`
+/// rings, `members` is not used.
+struct rail_ring_handle : resource_handle {
+  uint32_t slots;         ///< of a ring, on each rank
+  uint32_t packs;         ///< of 16 bytes, in a slot
+  uint32_t first_signal;  ///< of the context's
+
+  /// Signals of a context that the rings use, from `first_signal` on: for each ring one of each slot, and one of
+  /// credits.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t signals() const { return count * (slots + 1); }
+  /// Chunks of each step of a ring that are under way at once.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t in_flight() const { return slots / 2; }
+
+  // In bytes, from the start of the resource window.
+
+  DEVCOMM_HOST_DEVICE constexpr uint64_t slot_bytes() const { return uint64_t{packs} * 16; }
+  /// What a ring keeps between calls.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t record(uint32_t ring) const {
+    return offset + ring * devcomm::detail::whole_lines(record_bytes + 2 * slots * slot_bytes());
+  }
+  /// What the previous rank has put here.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t received(uint32_t ring, uint32_t slot) const {
+    return record(ring) + record_bytes + slot * slot_bytes();
+  }
+  /// What is put to the next rank from here.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t sent(uint32_t ring, uint32_t slot) const {
+    return received(ring, slots + slot);
+  }
+
+  static constexpr uint64_t record_bytes = 128;
+};
+
+/// Asks for the memory of `groups` rings, one for each block. The contexts are asked for with the signals that they
+/// use:
+///
+///     const auto rings = needs.add(collective::rail_rings{.groups = blocks});
+///     const auto contexts = needs.lsa_barriers(blocks).add(gin::contexts{
+///         .world = comm.world(), .count = 4, .signals = rings.signals(), .barriers = blocks});
+///
+/// `2 * groups * slots * chunk_bytes` bytes on each rank, whatever the size of the vectors. Half of the slots hold
+/// chunks on their way to one step of the ring, the other half those that the next rank is still to give back: chunks
+/// in flight should cover the network's bandwidth times its latency, `groups * slots / 2 * chunk_bytes`.
+struct rail_rings {
+  uint32_t groups;
+  uint32_t chunk_bytes = 65536;  ///< rounded up to whole packs, at least one
+  uint32_t slots = 8;            ///< fewer than 2 are taken as 2
+  uint32_t first_signal = 0;     ///< the first of the signals that are the rings' in their contexts
+
+  DEVCOMM_HOST_DEVICE constexpr rail_ring_handle add_to(requirements& needs) const {
+    const uint32_t packs = chunk_bytes == 0 ? 1 : chunk_bytes / 16 + (chunk_bytes % 16 != 0 ? 1u : 0u);
+    rail_ring_handle made{{0, groups, 0}, slots < 2 ? 2 : slots, packs, first_signal};
+    const uint64_t bytes = devcomm::detail::limited_product(groups, made.record(1));
+    made.offset = needs.add(bytes, 128, {uint64_t{groups} << 32 | made.slots, packs, first_signal});
+    return made;
+  }
+};
+
+/// How partial results cross from host to host in `all_reduce_hierarchical`.
+enum class rail_exchange : uint32_t {
+  /// Each rank puts to every other of its rail: two trips and the barriers around them, none at the same time as the
+  /// work inside a host.
+  direct,
+  /// Each rank puts to the next of its rail, `2 * (hosts - 1)` trips, chunk by chunk, while other chunks are reduced or
+  /// stored inside.
+  ring,
+};
+
+/// What `rail_exchange_for` goes by. The defaults are for sockets; measure your own with `devcomm-perf gin_ping_pong`
+/// and `gin_put`.
+struct rail_costs {
+  uint64_t latency = 30000;               ///< ns from a put to its signal on another host
+  uint64_t network_bytes_per_us = 4000;   ///< of one rank
+  uint64_t inside_bytes_per_us = 300000;  ///< that a rank loads from its LSA team, or stores to it
+};
+
+/// Which exchange takes less time for vectors of `bytes` bytes. The same on all ranks for the same arguments.
+///
+/// Both put the same bytes, `2 * (hosts - 1) / hosts` times a rank's share of the vector, which take `network`
+/// microseconds; reduce-scatter and all-gather inside a host take `inside`. With `latency` for a trip, a direct
+/// exchange takes `3 * latency + network + inside`, of which one trip is the barrier that begins it, and a ring
+/// `2 * (hosts - 1) * latency` and the longer of the two. So a ring pays where the shorter of the two is more than the
+/// `2 * hosts - 5` trips that it has more: always for 2 hosts, and never for more where each host has one rank.
+DEVCOMM_HOST_DEVICE constexpr rail_exchange rail_exchange_for(uint64_t bytes, int hosts, int lsa_size,
+                                                              const rail_costs& costs = {}) {
+  if (hosts < 2) return rail_exchange::direct;
+  if (hosts == 2) return rail_exchange::ring;
+  const auto teams = static_cast<uint64_t>(hosts);
+  const auto ranks = static_cast<uint64_t>(lsa_size);
+  // In nanoseconds; a vector is shorter than 2^50 bytes.
+  const uint64_t network = 2 * (bytes / ranks) / teams * (teams - 1) * 1000 / costs.network_bytes_per_us;
+  const uint64_t inside = 2 * (bytes / ranks) * (ranks - 1) * 1000 / costs.inside_bytes_per_us;
+  const uint64_t overlapped = network < inside ? network : inside;
+  return overlapped > (2 * teams - 5) * costs.latency ? rail_exchange::ring : rail_exchange::direct;
+}
+
+}  // namespace devcomm::collective

@@ -1,0 +1,324 @@
+// All-reduce over several LSA teams with a ring along each rail: results, what is touched around, waits that fail, and
+// when the ring is taken. Each against a reference on the host.
+#include <devcomm/devcomm.cuh>
+
+#include <devcomm/host/error.hpp>
+
+#include "support/ranks.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+using namespace devcomm;
+
+namespace {
+
+constexpr unsigned threads = 64;
+constexpr unsigned most_blocks = 2;
+constexpr std::uint64_t margin = 8;  // elements around vectors, which nobody may write
+
+launch_config config(unsigned blocks) { return {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}; }
+
+struct shape {
+  int hosts;
+  int inside;
+};
+std::string text(const shape& s) { return std::to_string(s.hosts) + " hosts of " + std::to_string(s.inside); }
+
+host::communicator_options options_of(const shape& s) {
+  host::communicator_options options;
+  options.lsa_size = s.inside;
+  return options;
+}
+
+/// What a test asks for: small chunks, so that small vectors take many.
+struct job {
+  job(host::communicator& comm, const collective::rail_rings& asked, std::uint64_t most_elements)
+      : needs(comm.requirements().lsa_barriers(most_blocks)),
+        rings(needs.add(asked)),
+        contexts(needs.add(gin::contexts{.world = comm.world(),
+                                         .count = 1,
+                                         .signals = asked.first_signal + rings.signals(),
+                                         .depth = 16,
+                                         .barriers = most_blocks})),
+        scratch(needs.add_buffer<char>(
+            collective::hierarchical_scratch<char>(8 * most_elements, comm.size(), comm.lsa().size))),
+        device_comm(comm.create_device_comm(needs)) {}
+
+  template <class T>
+  [[nodiscard]] collective::rail_memory<T> memory(collective::rail_exchange exchange) const {
+    const sym_ptr<char> bytes = device_comm.get().buffer(scratch);
+    return {exchange, {bytes.memory, bytes.offset}, rings};
+  }
+
+  requirements needs;
+  collective::rail_ring_handle rings;
+  gin::context_handle contexts;
+  buffer_handle<char> scratch;
+  host::device_communicator device_comm;
+};
+
+/// Vectors that lie one after the other, with margins between.
+struct vectors {
+  static constexpr int most = 6;
+  std::uint64_t counts[most];
+  int number;
+
+  __host__ __device__ std::uint64_t first(int k) const {
+    std::uint64_t before = margin;
+    for (int i = 0; i < k; ++i) before += counts[i] + margin + counts[i] % 4;  // so that not all are aligned alike
+    return before;
+  }
+  __host__ __device__ std::uint64_t elements() const { return first(number) + margin; }
+};
+
+/// One call for each vector, one behind the other, without a meeting of the grid between.
+template <class T, class Operator>
+__global__ void reduce_all(device_comm comm, gin::context_handle contexts, collective::rail_memory<T> rails,
+                           sym_ptr<T> in, sym_ptr<T> out, vectors all, Operator op, status* outcome) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
+  for (int k = 0; k < all.number; ++k) {
+    const auto first = static_cast<std::int64_t>(all.first(k));
+    collective::all_reduce_hierarchical<T>(barrier, in + first, out + first, rails, all.counts[k], op);
+  }
+  outcome[blockIdx.x * threads + threadIdx.x] = barrier.agree();
+}
+
+/// Small, so that sums over all ranks are exact.
+template <class T>
+T element(int rank, std::uint64_t i, int round) {
+  return static_cast<T>((static_cast<unsigned>(rank) * 131u + static_cast<unsigned>(round) * 17u + i * 7 + i / 97) %
+                        15);
+}
+
+/// As `element`, but such that the order of a sum shows in its last bits.
+float rough(int rank, std::uint64_t i) {
+  return 1.0f / static_cast<float>(3 + (static_cast<unsigned>(rank) * 29u + i * 13) % 1009);
+}
+
+template <class T>
+constexpr auto untouched = static_cast<T>(113);
+
+template <class T>
+void copy(T* to, const T* from, std::size_t count) {
+  check_cuda(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");
+  test::finish("cudaMemcpyAsync");
+}
+
+/// Launches once in `blocks` blocks and returns the output, of all vectors. `value(rank, vector, i)` is an input.
+template <class T, class Operator, class Value>
+std::vector<T> run(host::communicator& comm, job& with, collective::rail_exchange exchange, unsigned blocks,
+                   const vectors& all, bool in_place, Operator op, const Value& value) {
+  const std::size_t elements = all.elements();
+  std::vector<T> values(elements, untouched<T>);
+  const auto in = comm.allocate(elements * sizeof(T));
+  const auto other = comm.allocate(elements * sizeof(T));
+  const auto& out = in_place ? in : other;
+  copy(static_cast<T*>(other.data()), values.data(), elements);
+  for (int k = 0; k < all.number; ++k)
+    for (std::uint64_t i = 0; i < all.counts[k]; ++i) values[all.first(k) + i] = value(comm.rank(), k, i);
+  copy(static_cast<T*>(in.data()), values.data(), elements);
+  const test::device_array<status> outcome(blocks * threads);
+  comm.barrier();
+  launch(reduce_all<T, Operator>, config(blocks), with.device_comm.get(), with.contexts, with.memory<T>(exchange),
+         in.pointer<T>(), out.pointer<T>(), all, op, outcome.get());
+  test::finish("reduce_all");
+  with.device_comm.check();
+  for (const status each : outcome.read()) test::require(each == status::success, to_string(each));
+  copy(values.data(), static_cast<const T*>(out.data()), elements);
+  comm.barrier();
+  return values;
+}
+
+/// Requires `right(vector, i)` of each vector's elements, and that nothing between them was written.
+template <class T, class Right>
+void require_output(const std::vector<T>& values, const vectors& all, const Right& right) {
+  std::uint64_t at = 0;
+  for (int k = 0; k <= all.number; ++k) {
+    const std::uint64_t first = k < all.number ? all.first(k) : values.size();
+    for (; at < first; ++at)
+      test::require(values[at] == untouched<T>, [&] { return "element " + std::to_string(at) + " was written"; });
+    for (std::uint64_t i = 0; k < all.number && i < all.counts[k]; ++i, ++at) {
+      test::require(values[at] == right(k, i), [&] {
+        return "vector " + std::to_string(k) + " of " + std::to_string(all.counts[k]) + ", element " +
+               std::to_string(i) + " is " + std::to_string(static_cast<double>(values[at])) + ", not " +
+               std::to_string(static_cast<double>(right(k, i)));
+      });
+    }
+  }
+}
+
+template <class T>
+void check_sums(host::communicator& comm, job& with, collective::rail_exchange exchange, const vectors& all,
+                unsigned blocks, bool in_place) {
+  const auto values = run<T>(comm, with, exchange, blocks, all, in_place, sum{},
+                             [](int rank, int k, std::uint64_t i) { return element<T>(rank, i, k); });
+  require_output(values, all, [&](int k, std::uint64_t i) {
+    T total = 0;
+    for (int r = 0; r < comm.size(); ++r) total = static_cast<T>(total + element<T>(r, i, k));
+    return total;
+  });
+}
+
+using collective::rail_exchange;
+
+}  // namespace
+
+TEST_CASE("an all-reduce round the rails is right for any count, again and again, and touches nothing around") {
+  for (const shape& s : {shape{1, 2}, {2, 1}, {2, 2}, {2, 3}, {3, 1}, {3, 2}, {4, 1}, {5, 2}}) {
+    INFO(text(s));
+    test::on_ranks(
+        s.hosts * s.inside,
+        [&](host::communicator& comm) {
+          // Slots of 4 packs: the largest vector goes round in many rounds, the others in few, part of one or none.
+          job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 2u + static_cast<unsigned>(s.hosts) % 3},
+                   2000);
+          const std::uint64_t large = comm.size() <= 4 ? 1501 : 603;
+          check_sums<float>(comm, with, rail_exchange::ring, {{1, 0, 65, large, 5, 130}, 6}, 2, s.hosts % 2 == 0);
+          check_sums<std::int16_t>(comm, with, rail_exchange::ring, {{700, 7}, 2}, 1, true);
+          check_sums<double>(comm, with, rail_exchange::ring, {{0, 257}, 2}, 2, false);
+        },
+        options_of(s));
+  }
+}
+
+TEST_CASE("an all-reduce round the rails takes chunks of any size, slots and signals") {
+  for (const unsigned slots : {1u, 3u, 8u}) {
+    INFO(slots << " slots");
+    test::on_ranks(
+        3,
+        [&](host::communicator& comm) {
+          job with(comm, {.groups = most_blocks, .chunk_bytes = 40, .slots = slots, .first_signal = 3}, 1000);
+          for (const unsigned blocks : {2u, 1u, 2u})
+            check_sums<float>(comm, with, rail_exchange::ring, {{999, 4}, 2}, blocks, false);
+        },
+        options_of({3, 1}));
+  }
+}
+
+TEST_CASE("an all-reduce over hosts crosses as it is told, and each way leaves the other as it was") {
+  test::on_ranks(
+      4,
+      [](host::communicator& comm) {
+        job with(comm, {.groups = most_blocks, .chunk_bytes = 256}, 1000);
+        for (const rail_exchange exchange : {rail_exchange::ring, rail_exchange::direct, rail_exchange::ring})
+          check_sums<float>(comm, with, exchange, {{997, 3}, exchange == rail_exchange::direct ? 1 : 2}, 2, true);
+      },
+      options_of({2, 2}));
+}
+
+TEST_CASE("an all-reduce over hosts prepares each input once, and finishes the result once") {
+  for (const rail_exchange exchange : {rail_exchange::direct, rail_exchange::ring}) {
+    INFO((exchange == rail_exchange::ring ? "ring" : "direct"));
+    test::on_ranks(
+        6,
+        [&](host::communicator& comm) {
+          job with(comm, {.groups = most_blocks, .chunk_bytes = 256}, 1000);
+          const vectors one{{501}, 1};
+          const auto total = [&](std::uint64_t i) {
+            std::int32_t all = 0;
+            for (int r = 0; r < comm.size(); ++r) all += element<std::int32_t>(r, i, 0);
+            return all;
+          };
+          const auto averages =
+              run<std::int32_t>(comm, with, exchange, 2, one, false, average{},
+                                [](int rank, int, std::uint64_t i) { return element<std::int32_t>(rank, i, 0); });
+          require_output(averages, one, [&](int, std::uint64_t i) { return total(i) / comm.size(); });
+          const auto scaled = run<float>(comm, with, exchange, 2, one, false, scaled_sum{3.0f},
+                                         [](int rank, int, std::uint64_t i) { return element<float>(rank, i, 0); });
+          require_output(scaled, one, [&](int, std::uint64_t i) { return 3 * static_cast<float>(total(i)); });
+        },
+        options_of({3, 2}));
+  }
+}
+
+TEST_CASE("sums round the rails are the same bits on all ranks, whatever the grid, the chunks and the slots") {
+  constexpr shape s{3, 2};
+  test::on_ranks(
+      s.hosts * s.inside,
+      [&](host::communicator& comm) {
+        const vectors one{{811}, 1};
+        const std::uint64_t piece = collective::packs_of_piece<float>(one.counts[0], comm.size()) * 4;
+        // From the team after the one that a piece belongs to, around to that.
+        const auto right = [&](int, std::uint64_t i) {
+          const int owner = static_cast<int>(i / piece) % s.hosts;
+          float total = 0;
+          for (int step = 1; step <= s.hosts; ++step)
+            for (int member = 0; member < s.inside; ++member)
+              total += rough((owner + step) % s.hosts * s.inside + member, i);
+          return total;
+        };
+        for (const collective::rail_rings& asked : {collective::rail_rings{.groups = 2, .chunk_bytes = 16, .slots = 2},
+                                                    collective::rail_rings{.groups = 2, .chunk_bytes = 100000}}) {
+          job with(comm, asked, one.counts[0]);
+          for (const unsigned blocks : {1u, 2u})
+            require_output(run<float>(comm, with, rail_exchange::ring, blocks, one, false, sum{},
+                                      [](int rank, int, std::uint64_t i) { return rough(rank, i); }),
+                           one, right);
+        }
+      },
+      options_of(s));
+}
+
+TEST_CASE("an all-reduce round the rails that waits in vain says for whom, and writes no results it lacks") {
+  auto impatient = options_of({3, 1});
+  impatient.kernel_timeout = std::chrono::milliseconds(40);
+  test::on_ranks(
+      3,
+      [](host::communicator& comm) {
+        job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 4}, 1000);
+        constexpr std::uint64_t count = 900;
+        const auto in = comm.allocate(count * sizeof(float));
+        const auto out = comm.allocate(count * sizeof(float));
+        check_cuda(cudaMemsetAsync(out.data(), 3, out.bytes(), cudaStreamPerThread), "cudaMemsetAsync");
+        test::finish("cudaMemsetAsync");
+        const test::device_array<status> outcome(threads);
+        comm.barrier();
+        if (comm.rank() != 1) {
+          launch(reduce_all<float, sum>, config(1), with.device_comm.get(), with.contexts,
+                 with.memory<float>(rail_exchange::ring), in.pointer<float>(), out.pointer<float>(),
+                 vectors{{count}, 1}, sum{}, outcome.get());
+          test::finish("reduce_all");
+          for (const status each : outcome.read()) test::require(each != status::success, "the call fails");
+          const auto records = with.device_comm.failures();
+          test::require(records.size() == 1, "one wait leaves a record");
+          const std::string said = host::describe(records[0]);
+          // Rank 0 sends to rank 1, which gives no credits; rank 2 gets nothing from it.
+          const std::string right = comm.rank() == 2
+                                        ? "rank 2, block 0: GIN signal 0 of context 0 waited for rank 1 to bring it to "
+                                          "at least 1 and last saw 0: timeout"
+                                        : "rank 0, block 0: GIN signal 4 of context 0 waited for rank 1 to bring it to "
+                                          "at least 1 and last saw 0: timeout";
+          test::require(said == right || (comm.rank() == 0 && said.find("waited for rank 2") != std::string::npos),
+                        "the record says: " + said);
+          std::vector<unsigned char> bytes(out.bytes());
+          copy(bytes.data(), static_cast<const unsigned char*>(out.data()), bytes.size());
+          for (const unsigned char each : bytes) test::require(each == 3, "no output was written");
+        }
+        comm.barrier();
+      },
+      impatient);
+}
+
+TEST_CASE("a ring is taken where what it does at once is more than the trips that it adds") {
+  using collective::rail_costs;
+  using collective::rail_exchange_for;
+  CHECK(rail_exchange_for(1 << 30, 1, 8) == rail_exchange::direct);
+  CHECK(rail_exchange_for(0, 2, 1) == rail_exchange::ring);
+  CHECK(rail_exchange_for(std::uint64_t{1} << 40, 3, 1) == rail_exchange::direct);
+  // 3 hosts of 4: one trip more, of 10 us. Inside takes 2 * 3 / 4 of the bytes at 100 bytes/ns.
+  const rail_costs costs{.latency = 10000, .network_bytes_per_us = 10000, .inside_bytes_per_us = 100000};
+  CHECK(rail_exchange_for(600000, 3, 4, costs) == rail_exchange::direct);
+  CHECK(rail_exchange_for(700000, 3, 4, costs) == rail_exchange::ring);
+  // A network as fast as the inside is what counts: 2 * 2 / 3 of a quarter of the bytes.
+  const rail_costs fast{.latency = 10000, .network_bytes_per_us = 100000, .inside_bytes_per_us = 100000};
+  CHECK(rail_exchange_for(2900000, 3, 4, fast) == rail_exchange::direct);
+  CHECK(rail_exchange_for(3100000, 3, 4, fast) == rail_exchange::ring);
+  CHECK(rail_exchange_for(700000, 4, 4, costs) == rail_exchange::direct);
+}
