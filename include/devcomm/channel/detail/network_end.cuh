@@ -21,6 +21,9 @@
 ///   the fabrics that are known; the contract of a put says it only of what was flushed. The sender keeps the number up
 ///   to which the context has to be done for each slot (the *ticket*), and waits for that after the head.
 ///
+/// *Short steps*. A step of up to two packs goes as values of 8 bytes, the last of them with the signal. Values travel
+/// in the messages of signals, so that no write has to be complete before the signal goes.
+///
 /// *Order of memory*. A post releases at system scope what the group wrote before its sync; the waits acquire what the
 /// proxy releases with a signal or with `done`. So what a group wrote to a slot is what the receiver reads, and what
 /// the receiver's group read it has read before the slot is written.
@@ -68,25 +71,34 @@ struct network_link {
   DEVCOMM_DEVICE bool is_there() const { return rank >= 0; }
   DEVCOMM_DEVICE queue_end posts() const { return queue.sibling(posts_in); }
 
-  /// Adds 1 to the other end's signal, with what `made` says.
+  /// Posts an operation that adds 1 to the other end's signal.
   DEVCOMM_DEVICE status post(gin::operation_kind kind, gin::strength covers, gin::descriptor made) const {
     made.actions = tells;
     made.signal_value = 1;
-    return detail::post(posts(), made, {kind, gin::signal_change::add, covers, false, 0, static_cast<uint32_t>(rank)},
-                        {false, 0});
+    return post(made, kind, gin::signal_change::add, covers);
+  }
+  /// Posts one without a signal.
+  DEVCOMM_DEVICE status post(gin::operation_kind kind, const gin::descriptor& made) const {
+    return post(made, kind, gin::signal_change::none, gin::strength::weak);
   }
   /// Waits until all that was posted has had its effect there.
   DEVCOMM_DEVICE status fence() const {
+    const status outcome = post(gin::operation_kind::fence, {});
+    if (outcome != status::success) return outcome;
     const queue_end to = posts();
     const auto peer = static_cast<uint32_t>(rank);
-    const status outcome = detail::post(
-        to, {}, {gin::operation_kind::fence, gin::signal_change::none, gin::strength::strong, false, 0, peer},
-        {false, 0});
-    if (outcome != status::success) return outcome;
     return wait_for_proxy(to,
                           {operation::gin_fence, to.layout.done_with(peer), to.index, rank,
                            wait_condition::done_by_proxy, to.latest(peer)},
                           {false, 0});
+  }
+
+ private:
+  DEVCOMM_DEVICE status post(const gin::descriptor& made, gin::operation_kind kind, gin::signal_change change,
+                             gin::strength covers) const {
+    const uint32_t value_bytes = kind == gin::operation_kind::put_value ? static_cast<uint32_t>(made.bytes) : 0;
+    return detail::post(posts(), made, {kind, change, covers, false, value_bytes, static_cast<uint32_t>(rank)},
+                        {false, 0});
   }
 };
 
@@ -217,9 +229,10 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_at_network(const network_wait
                         limit);
 }
 
-/// Puts a step of `bytes` bytes that lies in `slot`, and keeps what the slot waits for before it is written again.
+/// Sends a step of `bytes` bytes that lies in `slot`, and keeps what the slot waits for before it is written again.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status send_step(uint32_t window, const network_sending_end& to, uint32_t slot,
                                                         uint64_t slot_bytes, uint64_t bytes) {
+  constexpr uint64_t most_in_values = 32;
   const auto between = [window](const put_offsets& first, uint64_t after, uint64_t size) {
     gin::descriptor made{};
     made.local = first.local + after;
@@ -228,19 +241,26 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status send_step(uint32_t window, const n
     made.bytes = size;
     return made;
   };
-  const auto rank = static_cast<uint32_t>(to.link.rank);
-  const queue_end posts = to.link.posts();
+  status outcome = status::success;
   if constexpr (DEVCOMM_CHECKED != 0) {  // covered by the signal of the data
     constexpr uint64_t size = sizeof(channel::step_contract);
-    const gin::descriptor_head bare{
-        gin::operation_kind::put, gin::signal_change::none, gin::strength::weak, false, 0, rank};
-    const status outcome = post(posts, between(to.contract_of_step, slot * size, size), bare, {false, 0});
-    if (outcome != status::success) return outcome;
+    outcome = to.link.post(gin::operation_kind::put, between(to.contract_of_step, slot * size, size));
   }
-  const status outcome =
-      to.link.post(gin::operation_kind::put, gin::strength::strong, between(to.data, slot * slot_bytes, bytes));
+  const uint64_t first = slot * slot_bytes;
+  gin::operation_kind kind = gin::operation_kind::put;
+  gin::descriptor last = between(to.data, first, bytes);
+  if (bytes <= most_in_values) {
+    kind = gin::operation_kind::put_value;
+    for (uint64_t i = 0; i < bytes && outcome == status::success; i += sizeof last.value) {
+      last = between(to.data, first + i, sizeof last.value);
+      copy_bytes(&last.value, to.slots + first + i, sizeof last.value);
+      if (i + sizeof last.value < bytes) outcome = to.link.post(kind, last);
+    }
+  }
+  if (outcome == status::success) outcome = to.link.post(kind, gin::strength::strong, last);
   if (outcome == status::success)
-    arch::store<memory_order::relaxed, scope::device>(&to.tickets[slot], posts.latest(rank));
+    arch::store<memory_order::relaxed, scope::device>(&to.tickets[slot],
+                                                      to.link.posts().latest(static_cast<uint32_t>(to.link.rank)));
   return outcome;
 }
 
