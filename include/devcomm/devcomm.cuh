@@ -7,6 +7,8 @@
 #include <devcomm/channel/fifos.hpp>
 #include <devcomm/channel/group_session.cuh>
 #include <devcomm/channel/messages.hpp>
+#include <devcomm/channel/network.cuh>
+#include <devcomm/channel/network_fifos.hpp>
 #include <devcomm/channel/session.cuh>
 #include <devcomm/collective/all_gather.cuh>
 #include <devcomm/collective/all_reduce/algorithm.hpp>

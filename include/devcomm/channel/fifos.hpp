@@ -18,13 +18,16 @@ namespace devcomm::channel {
 /// | `simple` | 16 bytes | a release fence and two trips | large messages |
 /// | `ll` | 32 bytes | one trip | small messages, any link |
 /// | `ll128` | 17 bytes | one trip | middle sizes, links that keep lines of 128 bytes whole |
-enum class protocol : uint32_t { simple, ll, ll128 };
+/// | `network` | 32 bytes, 16 on each side | as `simple`, or a put with a signal | ranks of any hosts, see
+/// `network_fifos` |
+enum class protocol : uint32_t { simple, ll, ll128, network };
 
 DEVCOMM_HOST_DEVICE constexpr const char* to_string(protocol p) {
   switch (p) {
     case protocol::simple: return "simple";
     case protocol::ll: return "ll";
     case protocol::ll128: return "ll128";
+    case protocol::network: return "network";
   }
   return "unknown protocol";
 }
@@ -36,10 +39,10 @@ struct fifo_handle : resource_handle {
   uint32_t packs;  ///< of 16 bytes, that a slot holds
 };
 
-/// Bytes of memory that `packs` packs of data take in a slot.
+/// Bytes of memory that `packs` packs of data take in a slot; with `network`, on either side of the link.
 template <protocol Protocol>
 DEVCOMM_HOST_DEVICE constexpr uint64_t slot_bytes(uint32_t packs) {
-  if constexpr (Protocol == protocol::simple) {
+  if constexpr (Protocol == protocol::simple || Protocol == protocol::network) {
     return devcomm::detail::whole_lines(uint64_t{packs} * 16);
   } else if constexpr (Protocol == protocol::ll) {
     return devcomm::detail::whole_lines(uint64_t{packs} * 32);

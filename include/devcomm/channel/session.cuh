@@ -7,6 +7,7 @@
 #include <devcomm/channel/detail/call.cuh>
 #include <devcomm/channel/detail/fifo_deadline.cuh>
 #include <devcomm/channel/detail/fifo_end.cuh>
+#include <devcomm/channel/detail/fifo_transport.cuh>
 #include <devcomm/channel/detail/session_actions.cuh>
 #include <devcomm/channel/detail/slot_packets.cuh>
 #include <devcomm/channel/detail/step_contracts.cuh>
@@ -17,7 +18,6 @@
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/trace_span.cuh>
 #include <devcomm/group.cuh>
-#include <devcomm/lsa/detail/members.cuh>
 
 namespace devcomm::channel {
 
@@ -56,22 +56,23 @@ class session {
 
   using none = devcomm::detail::none;
   using via = devcomm::detail::via;
+  using transport = devcomm::detail::fifo_transport<Protocol>;
 
  public:
   using handle = fifo_handle<Protocol>;
   static constexpr protocol fifo_protocol = Protocol;
 
-  /// Among the members of the LSA team.
+  /// Among the members of the LSA team; with `network`, among all ranks.
   DEVCOMM_DEVICE session(Group group, const device_comm& comm, const handle& fifos, const endpoint& from,
                          const endpoint& to)
-      : session(group, comm, comm.lsa(), fifos, from, to) {}
+      : session(group, comm, transport::everyone(comm), fifos, from, to) {}
 
-  /// *Requires* that `members` is part of the LSA team.
+  /// *Requires* that `members` is part of the LSA team; with `network`, of the world.
   DEVCOMM_DEVICE session(Group group, const device_comm& comm, const team& members, const handle& fifos,
                          const endpoint& from, const endpoint& to)
       : session(group, comm, members, fifos) {
     static_assert(Receives == 1 && Sends == 1, "give an array of endpoints for each direction");
-    const devcomm::detail::fifo_ends<Protocol> ends(comm, members, fifos, group.thread_rank() == 0);
+    const typename transport::ends ends(comm, members, fifos, group.thread_rank() == 0);
     from_[0] = ends.receiving(from);
     to_[0] = ends.sending(to);
     for_each_id(devcomm::detail::begin_action{});
@@ -81,7 +82,7 @@ class session {
   DEVCOMM_DEVICE session(Group group, const device_comm& comm, const team& members, const handle& fifos,
                          const endpoint (&from)[Receives], const endpoint (&to)[Sends])
       : session(group, comm, members, fifos) {
-    const devcomm::detail::fifo_ends<Protocol> ends(comm, members, fifos, group.thread_rank() == 0);
+    const typename transport::ends ends(comm, members, fifos, group.thread_rank() == 0);
     DEVCOMM_UNROLL
     for (int r = 0; r < Receives; ++r) from_[r] = ends.receiving(from[r]);
     DEVCOMM_UNROLL
@@ -200,8 +201,9 @@ class session {
 
  private:
   friend struct devcomm::detail::fifo_deadline;
-  static constexpr bool has_tail = Protocol == protocol::simple;
-  using failing_wait = devcomm::detail::fifo_wait;
+  friend struct devcomm::detail::fifo_transport<Protocol>;
+  static constexpr bool has_tail = transport::has_tail;
+  using failing_wait = typename transport::wait_type;
   using contract_type = devcomm::detail::checked_call;
   using packets = devcomm::detail::slot_packets<Protocol>;
   using cursor = typename packets::cursor;
@@ -214,7 +216,7 @@ class session {
         slots_(fifos.slots),
         slot_packs_(fifos.packs),
         count_(fifos.count) {
-    devcomm::detail::check_team(members, comm);
+    transport::check_members(members, comm);
     DEVCOMM_ASSERT(fifos.packs > 0 && fifos.slots > 0, "these FIFOs have no slots: ask for some");
     const bool can_move = fifos.packs > 0 && (Protocol != protocol::ll128 || group.size() % 32 == 0);
     if (!can_move || packets::lane_group::any(devcomm::detail::is_aborted(home_))) failure_ = status::aborted;
@@ -248,8 +250,9 @@ class session {
   }
   /// As `session_id::offset`.
   DEVCOMM_DEVICE uint64_t offset_of(uint32_t index) const { return offset_ + index * uint64_t{8}; }
-  DEVCOMM_DEVICE failing_wait wait_of(operation what, const devcomm::detail::fifo_end& end) const {
-    return {what, end.index, end.peer_index, end.peer, offset_of(end.index)};
+  template <class End>
+  DEVCOMM_DEVICE failing_wait wait_of(operation what, const End& end) const {
+    return transport::wait_of({what, end.index, end.peer_index, end.peer, offset_of(end.index)}, end, slots_);
   }
 
   DEVCOMM_DEVICE fifo_counts* counts_of(uint32_t index) const {
@@ -270,7 +273,7 @@ class session {
     }
     return &counts_of(index)->outcomes[word];
   }
-  DEVCOMM_DEVICE void keep_counts() const {
+  DEVCOMM_DEVICE void keep_counts() {
     using devcomm::detail::arch::store;
     DEVCOMM_UNROLL
     for (int r = 0; r < Receives; ++r)
@@ -282,6 +285,7 @@ class session {
       store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->sent, to_[s].step);
       store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->credited, to_[s].credit_to_keep());
     }
+    transport::end(*this);
   }
 
   template <class T, via Receive, via Send, class Produce, class Consume, class Operator, class Destination>
@@ -301,12 +305,12 @@ class session {
       const uint64_t rest = packs.end - first;
       const uint32_t count = rest < slot_packs_ ? static_cast<uint32_t>(rest) : slot_packs_;
       if (!begin_step<call_type>(contract)) return;
-      if constexpr (Protocol == protocol::simple) {
+      if constexpr (has_tail) {
         move_bytes(call, first, count);
       } else {
         move_packets(call, first, count, contract);
       }
-      end_step<call_type>();
+      end_step<call_type>(count);
     }
   }
 
@@ -369,7 +373,7 @@ class session {
       }
       if (word == nullptr || failure_ != status::success) continue;
       const devcomm::detail::step_difference difference{sender, slots_, contract};
-      failure_ = devcomm::detail::wait_for_count(home_, wait, word, target, difference);
+      failure_ = transport::wait_for_count(home_, wait, word, target, difference);
       if (failure_ == status::success && difference.arrived()) failure_ = difference.report(home_, wait);
     }
   }
@@ -534,36 +538,13 @@ class session {
     for (int u = 0; u < AtOnce; ++u) received[u][r] = packets::template decode<T>(raw[u]);
   }
 
-  /// Tells the other ends of this step, and goes on to the next.
+  /// Tells the other ends of this step of so many packs, and goes on to the next.
   template <class Call>
-  DEVCOMM_DEVICE void end_step() {
+  DEVCOMM_DEVICE void end_step([[maybe_unused]] uint32_t packs) {
     constexpr bool receives = Call::receive != via::nothing;
     constexpr bool sends = Call::send != via::nothing;
     if constexpr (has_tail) {
-      group_.sync();
-      constexpr int first_send = receives ? Receives : 0;
-      constexpr int ends = first_send + (sends ? Sends : 0);
-      for (auto i = static_cast<int>(group_.thread_rank()); i < ends; i += static_cast<int>(group_.size())) {
-        uint32_t* word = nullptr;
-        uint32_t count = 0;
-        if constexpr (receives) {
-          DEVCOMM_UNROLL
-          for (int r = 0; r < Receives; ++r) {
-            if (r != i || !receives_from(r)) continue;
-            word = from_[r].head;
-            count = from_[r].step + 1;
-          }
-        }
-        if constexpr (sends) {
-          DEVCOMM_UNROLL
-          for (int s = 0; s < Sends; ++s) {
-            if (first_send + s != i || !sends_to(s)) continue;
-            word = to_[s].tail;
-            count = to_[s].step + 1;
-          }
-        }
-        if (word != nullptr) devcomm::detail::arch::store<memory_order::release, scope::system>(word, count);
-      }
+      transport::template tell<receives ? Receives : 0, sends ? Sends : 0>(*this, packs);
     } else if constexpr (receives) {
       if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) return static_cast<void>(die());
       if (group_.thread_rank() == 0) {
@@ -590,8 +571,8 @@ class session {
   uint32_t slots_;
   uint32_t slot_packs_;
   uint32_t count_;
-  devcomm::detail::receiving_end from_[Receives];
-  devcomm::detail::sending_end to_[Sends];
+  typename transport::receiving from_[Receives];
+  typename transport::sending to_[Sends];
   status failure_ = status::success;  // of this thread
   bool dead_ = false;                 // the whole group knows of a failure
   bool voted_ = false;                // on whether it has begun dead

@@ -57,6 +57,7 @@ std::string as_written(std::string name) {
       {"(devcomm::channel::protocol)0", "devcomm::channel::protocol::simple"},
       {"(devcomm::channel::protocol)1", "devcomm::channel::protocol::ll"},
       {"(devcomm::channel::protocol)2", "devcomm::channel::protocol::ll128"},
+      {"(devcomm::channel::protocol)3", "devcomm::channel::protocol::network"},
       {"(devcomm::memory_order)0", "devcomm::memory_order::relaxed"},
       {"(devcomm::memory_order)2", "devcomm::memory_order::acquire"},
       {"(devcomm::memory_order)3", "devcomm::memory_order::release"},

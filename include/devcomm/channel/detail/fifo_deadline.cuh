@@ -7,7 +7,6 @@
 #include <devcomm/channel/detail/fifo_end.cuh>
 #include <devcomm/detail/agree.cuh>
 #include <devcomm/detail/poll.cuh>
-#include <devcomm/detail/wait_for_word.cuh>
 
 namespace devcomm::detail {
 
@@ -17,7 +16,7 @@ struct fifo_deadline {
     DEVCOMM_ASSERT(packs <= session.slot_packs_, "a step has at most capacity() packs");
     const uint64_t start = arch::global_time();
     status mine = begin(session);
-    for (const receiving_end& end : session.from_) {
+    for (const auto& end : session.from_) {
       if (!end.is_connected()) continue;
       if constexpr (Session::has_tail) {
         if (mine == status::success && session.group_.thread_rank() == 0)
@@ -34,7 +33,7 @@ struct fifo_deadline {
   DEVCOMM_DEVICE static status send(Session& session, nanoseconds limit) {
     const uint64_t start = arch::global_time();
     status mine = begin(session);
-    for (const sending_end& end : session.to_) {
+    for (const auto& end : session.to_) {
       if (!end.is_connected() || end.has_credit(session.slots_) || session.group_.thread_rank() != 0) continue;
       if (mine == status::success)
         mine = wait(session, operation::fifo_send, end, end.head, end.step - session.slots_ + 1, left(start, limit));
@@ -61,12 +60,10 @@ struct fifo_deadline {
     return {true, passed < limit.count ? limit.count - passed : 0};
   }
 
-  template <class Session>
-  DEVCOMM_DEVICE static status wait(const Session& session, operation what, const fifo_end& end, const uint32_t* word,
+  template <class Session, class End>
+  DEVCOMM_DEVICE static status wait(const Session& session, operation what, const End& end, const uint32_t* word,
                                     uint32_t step, deadline limit) {
-    return wait_for_word(
-        session.home_, session.wait_of(what, end).for_step(step), word,
-        [=](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0; }, memory_order::acquire, limit);
+    return Session::transport::wait_within(session.home_, session.wait_of(what, end), word, step, limit);
   }
 
   /// By the lanes that move the packet, together.

@@ -59,6 +59,14 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE status wait_for_count(resource_header* home, fif
                        memory_order::acquire, {false, 0});
 }
 
+/// The same for `limit` and a little more. After `status::timeout` nothing is recorded.
+DEVCOMM_DEVICE inline status wait_for_count_within(resource_header* home, const fifo_wait& wait, const uint32_t* word,
+                                                   uint32_t step, deadline limit) {
+  return wait_for_word(
+      home, wait.for_step(step), word, [=](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0; },
+      memory_order::acquire, limit);
+}
+
 /// What both ends have in common.
 struct fifo_end {
   char* slots;      ///< slot 0, on the receiver
@@ -102,6 +110,17 @@ DEVCOMM_DEVICE bool is_any_connected(const End (&ends)[Count]) {
   for (const End& end : ends)
     if (end.is_connected()) return true;
   return false;
+}
+
+/// Index in the LSA team of a member whose memory a FIFO uses. Of one beyond the network it uses this rank's own.
+template <channel::protocol Protocol>
+DEVCOMM_DEVICE int lsa_member_with_slots(const device_comm& comm, const team& members, int member) {
+  if constexpr (Protocol == channel::protocol::network) {
+    const int reached = comm.lsa_member(comm.world_rank(members, member));
+    return reached >= 0 ? reached : comm.lsa_rank();
+  } else {
+    return members.number(member) - comm.lsa_first;
+  }
 }
 
 /// Makes the ends of one session.
@@ -169,7 +188,7 @@ class fifo_ends {
   }
   DEVCOMM_DEVICE char* own() const { return comm_.resources.local + fifos_.offset; }
   DEVCOMM_DEVICE char* on(int member) const {
-    const auto slot = static_cast<uint64_t>(members_.number(member) - comm_.lsa_first);
+    const auto slot = static_cast<uint64_t>(lsa_member_with_slots<Protocol>(comm_, members_, member));
     return comm_.resources.base + slot * comm_.resources.stride + fifos_.offset;
   }
   DEVCOMM_DEVICE fifo_end common(const channel::endpoint& end, char* receiver, uint32_t receiver_index) const {

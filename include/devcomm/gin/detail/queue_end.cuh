@@ -56,10 +56,13 @@ struct proxy_wait {
   int32_t peer;    ///< world rank; -1: no particular one
   wait_condition condition;
   uint64_t least;
+  uint32_t peer_index = ~0u;  ///< what the peer knows it by; ~0: reports name the context
+  uint64_t offset = 0;        ///< as `session_id::offset`
 
   DEVCOMM_DEVICE bool holds(uint64_t value) const { return static_cast<int64_t>(value - least) >= 0; }
+  DEVCOMM_DEVICE uint32_t known_by(uint32_t context) const { return peer_index != ~0u ? peer_index : context; }
   DEVCOMM_DEVICE awaited_word awaited(uint32_t context) const {
-    return {what, index, peer, condition, 0, least, context};
+    return {what, index, peer, condition, 0, least, known_by(context), offset};
   }
 };
 
@@ -79,8 +82,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& qu
   const bool is_shared = queue.layout.only_grows(wait.word);
   uint64_t* const seen = is_shared ? queue.at<uint64_t>(queue.layout.seen(wait.word)) : nullptr;
   const auto label = [&]() -> wait_label {
-    return {wait.what, wait.index, queue.home->comm.rank, wait.peer, wait.least, limit.nanoseconds(*queue.home),
-            limit.own, value,      queue.index,           0,         0,          wait.condition,
+    return {wait.what, wait.index, queue.home->comm.rank,      wait.peer, wait.least,  limit.nanoseconds(*queue.home),
+            limit.own, value,      wait.known_by(queue.index), 0,         wait.offset, wait.condition,
             0};
   };
   poll<1>(

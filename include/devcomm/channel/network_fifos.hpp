@@ -1,0 +1,87 @@
+/// \file network_fifos.hpp
+/// FIFOs between ranks of any hosts: how to ask for them, and how what they need beside slots is laid out.
+/// channel/detail/network_end.cuh has the protocol.
+#pragma once
+
+#include <devcomm/channel/fifos.hpp>
+#include <devcomm/config.hpp>
+#include <devcomm/gin/contexts.hpp>
+#include <devcomm/gin/queue.hpp>
+#include <devcomm/requirements.hpp>
+
+namespace devcomm::channel {
+
+/// FIFOs of `network_fifos`. Plain data; pass it to the kernel.
+template <>
+struct fifo_handle<protocol::network> : resource_handle {
+  uint32_t slots;                ///< steps that a sender may be ahead of its receiver; a power of two
+  uint32_t packs;                ///< of 16 bytes, that a slot holds
+  uint64_t staging;              ///< of `network_layout`, bytes from the start of the resource window
+  gin::context_handle contexts;  ///< for the kernel's own operations too; its signals are the first ones
+  uint32_t first_signal;         ///< of each context, of those that the FIFOs use
+};
+
+/// What the ends of a FIFO keep where the network joins them. Counts have 64 bits, as signals have.
+struct network_counts {
+  uint64_t sent;
+  uint64_t received;
+};
+
+/// Where that is on every rank, in bytes from `fifo_handle<protocol::network>::staging`.
+struct network_layout {
+  uint32_t count;
+  uint32_t slots;
+  uint32_t packs;
+
+  DEVCOMM_HOST_DEVICE constexpr uint64_t counts(uint32_t index) const {
+    return uint64_t{index} * sizeof(network_counts);
+  }
+  /// Up to which operation the context that sent from `slot` must be done before the slot is written again.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t ticket(uint32_t index, uint32_t slot) const {
+    return devcomm::detail::whole_lines(counts(count)) + (uint64_t{index} * slots + slot) * sizeof(uint64_t);
+  }
+  /// What the sender of FIFO `index` shows with a step in `slot`, before it is put.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t contract(uint32_t index, uint32_t slot) const {
+    return devcomm::detail::whole_lines(ticket(count, 0)) + (uint64_t{index} * slots + slot) * sizeof(step_contract);
+  }
+  /// From where the sender whose end is `index` puts a step to `slot` of its receiver.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t slot(uint32_t index, uint32_t slot) const {
+    return devcomm::detail::whole_lines(contract(count, 0)) +
+           (uint64_t{index} * slots + slot) * slot_bytes<protocol::network>(packs);
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(count, 0); }
+};
+
+/// Asks for `count` FIFOs into every rank, and as many out of it, as `simple_fifos` does; the ranks that a FIFO joins
+/// may be any of the world. Ranks of one LSA team store into each other's slots, others put. Asks for the contexts too,
+/// with two more signals for each FIFO that a context serves: FIFO `i` uses context `i % contexts.count`.
+///
+///     const auto fifos = needs.add(channel::network_fifos{.contexts = {comm.world(), 4}, .count = blocks});
+///
+/// Takes `2 * count * slots` slots of memory on every rank, and fails as `gin::contexts` does where there is no
+/// network.
+template <>
+struct fifos<protocol::network> {
+  gin::contexts contexts;  ///< as for a kernel without FIFOs
+  uint32_t count;
+  uint32_t packs = 8192;
+  uint32_t slots = 4;
+
+  DEVCOMM_HOST_DEVICE constexpr fifo_handle<protocol::network> add_to(requirements& needs) const {
+    // As many, where a step is stored into the receiver's slot.
+    const fifo_handle<protocol::simple> stored = needs.add(simple_fifos{contexts.world, count, packs, slots});
+    const network_layout put{count, stored.slots, packs};
+    const uint64_t of_slots =
+        devcomm::detail::limited_product(uint64_t{count} * stored.slots, slot_bytes<protocol::network>(packs) + 256);
+    const bool fits = of_slots < uint64_t{1} << 60;  // or the layout would wrap around
+    const uint64_t staging = needs.add(fits ? put.bytes() : of_slots, 128, {contexts.signals});
+    gin::contexts with_signals = contexts;
+    const uint32_t shared_by = contexts.count == 0 ? 1 : contexts.count;
+    with_signals.signals += 2 * ((count + shared_by - 1) / shared_by);
+    return {stored, stored.slots, packs, staging, needs.add(with_signals), contexts.signals};
+  }
+};
+
+using network_fifos = fifos<protocol::network>;
+
+}  // namespace devcomm::channel
