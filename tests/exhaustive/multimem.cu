@@ -142,10 +142,10 @@ __global__ void call_once(device_comm comm, multimem::barrier_handle barriers, s
   result[0] += 1 + 100 * wrong;
 }
 
-/// Rounds of a pack.
+/// By one shot rounds of a pack; by two shots a round.
 template <class Session>
 __global__ void reduce_packets(device_comm comm, typename Session::handle mailboxes, sym_ptr<std::uint32_t>,
-                               std::uint32_t* result, std::uint32_t packs) {
+                               std::uint32_t* result, std::uint32_t packs, bool two_shots) {
   multimem::packet_session<Session> session{thread{}, comm, mailboxes, 0};
   std::uint32_t wrong = session.is_hardware() ? 0 : 1;
   const auto produce = [&](std::uint64_t i) {
@@ -160,13 +160,17 @@ __global__ void reduce_packets(device_comm comm, typename Session::handle mailbo
       wrong += value[e] != total ? 1u : 0u;
     }
   };
-  collective::all_reduce_one_shot<float>(session, {0, packs}, produce, consume, sum{});
+  if (two_shots) {
+    collective::all_reduce_two_shot<float>(session, {0, packs}, produce, consume, sum{});
+  } else {
+    collective::all_reduce_one_shot<float>(session, {0, packs}, produce, consume, sum{});
+  }
   result[0] += 1 + 100 * wrong;
 }
-template <class Session>
-typename Session::handle mailbox_of_a_pack(requirements& wants) {
+template <class Session, std::uint32_t Packs>
+typename Session::handle mailbox_of(requirements& wants) {
   wants.with(multimem::resources{required});
-  return wants.add(lsa::mailboxes_for<Session>(wants.lsa(), 1, 1));
+  return wants.add(lsa::mailboxes_for<Session>(wants.lsa(), 1, Packs));
 }
 
 using ll = lsa::ll_session<thread>;
@@ -184,8 +188,15 @@ scenario of_call(const char* name, form which, const char* bound, std::uint32_t 
 }
 template <class Session>
 scenario of_packets(const char* name, int ranks, const char* bound, std::uint32_t packs) {
-  scenario made = explored<typename Session::handle>(name, ranks, bound, 1, mailbox_of_a_pack<Session>,
-                                                     reduce_packets<Session>, packs);
+  scenario made = explored<typename Session::handle>(name, ranks, bound, 1, mailbox_of<Session, 1>,
+                                                     reduce_packets<Session>, packs, false);
+  made.is_confluent = true;
+  return made;
+}
+template <class Session>
+scenario of_two_shot_packets(const char* name) {
+  scenario made = explored<typename Session::handle>(name, 2, "a pack for each rank", 1, mailbox_of<Session, 2>,
+                                                     reduce_packets<Session>, 2u, true);
   made.is_confluent = true;
   return made;
 }
@@ -213,6 +224,8 @@ int main(int argc, char** argv) {
           of_packets<ll>("all-reduce, one-shot, LL by multimem", 3, "a pack", 1),
           of_packets<lamport>("all-reduce, one-shot, Lamport by multimem", 2, "3 rounds of a pack", 3),
           of_packets<lamport>("all-reduce, one-shot, Lamport by multimem", 3, "a pack", 1),
+          of_two_shot_packets<ll>("all-reduce, two-shot, LL by multimem"),
+          of_two_shot_packets<lamport>("all-reduce, two-shot, Lamport by multimem"),
       },
       argc, argv);
 }
