@@ -20,7 +20,7 @@ namespace {
 enum class query : std::uint8_t {
   validate = 0,     ///< magic number; no answer. First on each connection, since torch 2.2.
   compare_set = 2,  ///< name, expected value, new value; answered by the value that the name has then
-  ping = 13,        ///< number of 4 bytes; answered by the same number. Since torch 2.4.
+  ping = 13,        ///< number of 4 bytes; answered by the same number. Since torch 2.5.
 };
 constexpr std::uint32_t magic = 0x3C85F7CE;
 
@@ -29,7 +29,7 @@ constexpr std::string_view name_of_key = "devcomm/key";
 
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds address_limit = std::chrono::seconds(3);
-/// A store with many clients may drop a connection. One before torch 2.4 always does.
+/// A store with many clients may drop a connection. One before torch 2.5 always does.
 constexpr int most_cut_attempts = 4;
 
 struct attempt {
@@ -38,7 +38,7 @@ struct attempt {
   store_key key{};
 };
 
-/// Ends the connection of a store before torch 2.4: 2.2 and 2.3 do not know the query, and the ones before take all
+/// Ends the connection of a store before torch 2.5: 2.2 to 2.4 do not know the query, and the ones before take all
 /// from the magic number to the third byte of `number` for a length, which must be too long for them to wait for its
 /// bytes.
 std::vector<std::byte> introduction(std::uint32_t number) {
@@ -75,7 +75,7 @@ attempt ask(const socket_address& address, const store_key& mine, const deadline
   };
   const auto failed = [&]() -> attempt {
     if (until.passed()) return {outcome::unreachable, "gives no answer"};
-    return {outcome::cut, "ends the connection without an answer (" + problem + "), as one before torch 2.4 does"};
+    return {outcome::cut, "ends the connection without an answer (" + problem + "), as one before torch 2.5 does"};
   };
   const std::uint32_t number = random_number();
   std::array<std::byte, sizeof number> echo;

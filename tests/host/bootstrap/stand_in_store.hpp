@@ -15,7 +15,7 @@ enum class store_kind {
   trickling,     ///< honest, a byte at a time
   absent,        ///< nobody listens
   silent,        ///< takes connections and says nothing
-  old,           ///< before torch 2.4: ends connections at the first query
+  old,           ///< before torch 2.5: ends connections at the first query
   cut_once,      ///< ends the first connection in the middle of its key, and is honest then
   cut_always,    ///< ends all connections there
   wrong_number,  ///< answers a ping with another number
