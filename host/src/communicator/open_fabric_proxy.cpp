@@ -42,7 +42,7 @@ std::string local_node(const rank_context& context) {
 /// Whether the fabric moves the payload of windows in device memory by itself: some say that they could, and then take
 /// no memory of the device.
 capability straight_way(const rank_context& context, fabric& reached) {
-  const capability offered = reached.to_devices();
+  capability offered = reached.to_devices();
   if (!offered.available) return offered;
   constexpr std::size_t bytes = std::size_t{64} << 10;
   const auto memory = context.devices.allocate_device(context.device, bytes);
