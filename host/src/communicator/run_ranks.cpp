@@ -39,6 +39,7 @@ class first_error {
     const std::lock_guard lock(mutex_);
     const bool follows = follows_from_another(heard);
     if (error_ && (follows || !follows_)) return;
+    if (error_) replaced_.push_back(error_);
     error_ = std::current_exception();
     rank_ = rank;
     follows_ = follows;
@@ -65,6 +66,7 @@ class first_error {
 
   std::mutex mutex_;
   std::exception_ptr error_;
+  std::vector<std::exception_ptr> replaced_;  // other threads may still read their texts
   int rank_ = -1;
   bool follows_ = false;
 };
