@@ -124,7 +124,9 @@ struct network_sending_end : sending_end {
   put_offsets contract_of_step;     ///< of slot 0
 
   DEVCOMM_DEVICE uint64_t awaited(uint32_t slot_count) const { return total - slot_count + 1; }
-  DEVCOMM_DEVICE const uint64_t* ticket(uint32_t slot_count) const { return tickets + (step & (slot_count - 1)); }
+  DEVCOMM_DEVICE const uint64_t* ticket(uint32_t slot_count) const {
+    return tickets == nullptr ? nullptr : tickets + (step & (slot_count - 1));  // null: an end in the LSA team
+  }
 };
 
 struct network_receiving_end : receiving_end {
