@@ -97,6 +97,7 @@ void wait_for_prior_launch() {
   if (f == nullptr || !f->home->launch.owner->prior) return;
   grid& g = f->home->launch;
   while (g.prior_runs != 0) loaded(&g.prior_runs, sizeof g.prior_runs, 1);
+  g.owner->prior->awaited_by_next = true;
   if (!sanitizer::orders()) return;
   sanitizer::acquire(g.owner->prior->completed);
   if (sanitizer::exact()) sanitizer::exact_port().begins_again();

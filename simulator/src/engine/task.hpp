@@ -103,6 +103,7 @@ struct task {
   int error = 0;
   uint64_t end_time = 0;         ///< simulated
   task_ref prior;                ///< of a programmatic launch: the launch beside which it may run
+  bool awaited_by_next = false;  ///< the launch that may run beside it has waited for its end
   bool lets_next_start = false;  ///< all blocks have allowed the next launch
   std::vector<task_ref> beside;  ///< to start then
   std::vector<task_ref> before;

@@ -111,7 +111,6 @@ void finish_order(task& t, void* identity) {
   if (identity == nullptr) return;
   void* const self = sanitizer::identity();
   sanitizer::become(identity);
-  if (t.prior) sanitizer::acquire(t.prior->completed);  // it has not ended before
   sanitizer::release(t.completed);
   sanitizer::become(self);
   if (sanitizer::exact()) sanitizer::exact_port().end_task(identity, &t.completed.word);

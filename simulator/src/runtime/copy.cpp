@@ -103,6 +103,9 @@ class device_idle final : public condition {
     for (const stream_state* s : streams_of(device_)) {
       if (s->tail && !s->tail->done) return false;
     }
+      for (const task_ref& earlier : s->beside_tail) {
+        if (!earlier->done) return false;
+      }
     return true;
   }
 

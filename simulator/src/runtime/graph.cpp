@@ -85,7 +85,13 @@ void abandon_capture(stream_state& stream) {
   }
 }
 
-void comes_before_device_end(stream_state& stream) { legacy_stream(stream.device).extra.push_back(stream.tail); }
+void comes_before_device_end(const stream_state& stream) {
+  std::vector<task_ref>& after = legacy_stream(stream.device).extra;
+  if (stream.tail && !stream.tail->done) after.push_back(stream.tail);
+  for (const task_ref& earlier : stream.beside_tail) {
+    if (!earlier->done) after.push_back(earlier);
+  }
+}
 
 extern "C" {
 
