@@ -252,6 +252,7 @@ class simulator_backend final : public host::detail::backend {
   [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit) override {
     return detail::host_port::wait_until_idle(device, limit);
   }
+  [[nodiscard]] std::string kernel_failure(int device) override { return detail::host_port::kernel_failure(device); }
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(

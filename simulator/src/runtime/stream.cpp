@@ -191,6 +191,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
   if (stream == nullptr || flags > cudaStreamNonBlocking) return keep(cudaErrorInvalidValue);
   const engine_guard hold;
+  if (const cudaError_t error = lasting_error(); error != cudaSuccess) return keep(error);
   stream_state* s = add_stream(current_device());
   s->blocking = flags != cudaStreamNonBlocking;
   s->flags = flags;
@@ -220,7 +221,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return keep(cudaErrorInvalidResourceHandle);
   }
   retire(*s);
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
