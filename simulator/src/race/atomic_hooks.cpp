@@ -145,9 +145,17 @@ void end_shows() {
   if (!self().host) d.buffer.restore();
 }
 
+/// Before an atomic operation, without the guard.
+void begin(const volatile void* address, size_t bytes, bool writes, const void* code) {
+  end_shows();
+  detector& d = the_detector();
+  const uint64_t kind = record::atomic | (writes ? record::write : 0);
+  if (d.checks_sides && !self().host) d.check_side(reinterpret_cast<uintptr_t>(address), bytes, kind, code);
+}
+
 template <class T>
 T atomic_load(const volatile T* p, int order, const void* code) {
-  end_shows();
+  begin(p, sizeof(T), false, code);
   const guard hold;
   operation o(p, false, code);
   T value;
@@ -158,7 +166,7 @@ T atomic_load(const volatile T* p, int order, const void* code) {
 
 template <class T>
 void atomic_store(volatile T* p, T value, int order, const void* code) {
-  end_shows();
+  begin(p, sizeof(T), true, code);
   const guard hold;
   operation o(p, true, code);
   if (o.is_overtaken(value, order)) return;
@@ -169,7 +177,7 @@ void atomic_store(volatile T* p, T value, int order, const void* code) {
 
 template <class T, class Next>
 T atomic_change(volatile T* p, int order, const void* code, Next next) {
-  end_shows();
+  begin(p, sizeof(T), true, code);
   const guard hold;
   operation o(p, true, code);
   o.observe(order);
@@ -183,7 +191,7 @@ T atomic_change(volatile T* p, int order, const void* code, Next next) {
 
 template <class T>
 bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, int failure, const void* code) {
-  end_shows();
+  begin(p, sizeof(T), true, code);
   const guard hold;
   // Both outcomes are strong accesses; as the failed one writes nothing, it is noted as a read.
   const bool success = swap_if(p, expected, desired);
