@@ -77,6 +77,30 @@ struct narrow_flag {
     __threadfence_system();
   }
 };
+/// A flag that is volatile, as older code has it.
+struct volatile_flag {
+  static void set(unsigned* flag) { *static_cast<volatile unsigned*>(flag) = 1; }
+  static void wait(unsigned* flag) {
+    while (*static_cast<volatile unsigned*>(flag) == 0) {
+    }
+  }
+};
+template <scope Writer, scope Reader>
+struct fenced_volatile_flag {
+  static void set(unsigned* flag) {
+    cuda_fence<Writer>();
+    volatile_flag::set(flag);
+  }
+  static void wait(unsigned* flag) {
+    volatile_flag::wait(flag);
+    cuda_fence<Reader>();
+  }
+};
+template <scope Store>
+struct mixed_flag {
+  static void set(unsigned* flag) { narrow_flag<Store, scope::system>::set(flag); }
+  static void wait(unsigned* flag) { fenced_volatile_flag<scope::system, scope::system>::wait(flag); }
+};
 enum class suffix { block, none, system };
 template <suffix Writer, suffix Reader>
 struct cuda_atomics {
@@ -189,6 +213,17 @@ __global__ void count(part, int* data, unsigned* flag, int*) {
   cuda_atomics<S, S>::template add<S>(flag, 1);
 }
 
+/// All that is shared is volatile, or all but one access.
+template <bool Plain>
+__global__ void exchange_volatile(part mine, int* data, unsigned* flag, int* out) {
+  auto* const words = static_cast<volatile int*>(data);
+  const int self = mine == part::writer ? 0 : 1;
+  words[self] = 1;
+  if (Plain && self == 0) data[0] = 1;
+  out[self] = words[1 - self];
+  static_cast<void>(flag);
+}
+
 using kernel = void (*)(part, int*, unsigned*, int*);
 
 struct words {
@@ -286,6 +321,19 @@ TEST_CASE("a fence orders what its scope includes") {
   check_pair("narrow fence of the writer", hand_over<fences<scope::block, scope::system>>, block_only);
   check_pair("narrow fence of the reader", hand_over<fences<scope::system, scope::device>>, one_gpu);
   check_pair("a narrow fence beside a wide one", hand_over<fence_then_narrower<scope::block>>, all);
+}
+
+TEST_CASE("volatile accesses are relaxed ones of scope system, which order nothing by themselves") {
+  check_pair("system", hand_over<fenced_volatile_flag<scope::system, scope::system>>, all);
+  check_pair("device", hand_over<fenced_volatile_flag<scope::device, scope::device>>, one_gpu);
+  check_pair("narrow fence of the reader", hand_over<fenced_volatile_flag<scope::system, scope::block>>, block_only);
+  check_pair("an atomic store", hand_over<mixed_flag<scope::system>>, all);
+  check_pair("a narrow atomic store", hand_over<mixed_flag<scope::device>>, one_gpu);
+  const result unfenced = between_blocks(hand_over<volatile_flag>);
+  INFO(unfenced.text);
+  CHECK(unfenced.reports == 1);  // the data, and not the flag
+  CHECK(between_gpus(exchange_volatile<false>).reports == 0);
+  CHECK(between_gpus(exchange_volatile<true>).reports == 1);  // of a volatile access and a plain one
 }
 
 TEST_CASE("a flag that carries what wide fences order is itself wide enough") {

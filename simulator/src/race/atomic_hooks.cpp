@@ -206,6 +206,33 @@ bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, i
   return success;
 }
 
+/// What a volatile access is to PTX: relaxed, at scope system. It follows the hook, which changes what memory holds
+/// where the load finds an older value; a store is never overtaken by a delayed one.
+template <class T>
+void volatile_access(void* address, bool writes, const void* code) {
+  if (guard::held()) return;
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  detector& d = the_detector();
+  if (d.checks_sides) d.check_side(at, sizeof(T), writes ? record::write : 0, code);
+  if (!d.watches(at, sizeof(T))) return;
+  end_shows();
+  const guard hold;
+  actor& a = self();
+  const reach before = a.scope;
+  a.scope = reach::system;
+  operation o(static_cast<T*>(address), writes, code);
+  if (writes) {
+    o.replaces(__ATOMIC_RELAXED, nullptr);
+    o.store(__ATOMIC_RELAXED);
+  } else {
+    T older;
+    const bool shows = o.finds_older(older, __ATOMIC_RELAXED);
+    o.load(__ATOMIC_RELAXED);
+    if (shows) d.buffer.show_previous(a, at, sizeof(T));
+  }
+  a.scope = before;
+}
+
 }  // namespace
 }  // namespace devcomm::simulator::race
 
@@ -245,7 +272,21 @@ bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, i
   }
 // NOLINTEND(bugprone-macro-parentheses)
 
+#define DEVCOMM_RACE_VOLATILE(bytes, T)                                                        \
+  void __tsan_volatile_read##bytes(void* address) {                                            \
+    devcomm::simulator::race::volatile_access<T>(address, false, __builtin_return_address(0)); \
+  }                                                                                            \
+  void __tsan_volatile_write##bytes(void* address) {                                           \
+    devcomm::simulator::race::volatile_access<T>(address, true, __builtin_return_address(0));  \
+  }
+
 extern "C" {
+DEVCOMM_RACE_VOLATILE(1, unsigned char)
+DEVCOMM_RACE_VOLATILE(2, unsigned short)
+DEVCOMM_RACE_VOLATILE(4, unsigned int)
+DEVCOMM_RACE_VOLATILE(8, unsigned long)
+DEVCOMM_RACE_VOLATILE(16, devcomm::simulator::race::word128)
+
 DEVCOMM_RACE_ATOMICS(8, unsigned char)
 DEVCOMM_RACE_ATOMICS(16, unsigned short)
 DEVCOMM_RACE_ATOMICS(32, unsigned int)
