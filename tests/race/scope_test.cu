@@ -224,6 +224,21 @@ __global__ void exchange_volatile(part mine, int* data, unsigned* flag, int* out
   static_cast<void>(flag);
 }
 
+/// Two blocks change overlapping bytes by atomics of scope system, of `First` and `Second`.
+template <class First, class Second, int Offset, bool Ordered>
+__global__ void change_overlapping(part, int* data, unsigned* flag, int*) {
+  auto* const bytes = reinterpret_cast<char*>(data);
+  if (blockIdx.x == 0) {
+    arch::store<relaxed, scope::system>(reinterpret_cast<First*>(bytes), First{1});
+    if (Ordered) arch::store<release, scope::system>(flag, 1u);
+  } else {
+    while (Ordered && arch::load<acquire, scope::system>(flag) == 0) {
+    }
+    static_cast<void>(arch::load<relaxed, scope::system>(reinterpret_cast<Second*>(bytes + Offset)));
+    arch::store<relaxed, scope::system>(reinterpret_cast<Second*>(bytes + Offset), Second{2});
+  }
+}
+
 using kernel = void (*)(part, int*, unsigned*, int*);
 
 struct words {
@@ -334,6 +349,24 @@ TEST_CASE("volatile accesses are relaxed ones of scope system, which order nothi
   CHECK(unfenced.reports == 1);  // the data, and not the flag
   CHECK(between_gpus(exchange_volatile<false>).reports == 0);
   CHECK(between_gpus(exchange_volatile<true>).reports == 1);  // of a volatile access and a plain one
+}
+
+TEST_CASE("atomics of different sizes on the same bytes are not atomic towards each other") {
+  using std::uint32_t;
+  using std::uint64_t;
+  const auto two = [](kernel k) { return on_one_gpu(k, {.grid = 2}); };
+  const result low = two(change_overlapping<uint64_t, uint32_t, 0, false>);
+  INFO(low.text);
+  CHECK(low.reports >= 1);
+  CHECK(simulator_test::contains(low.text, "atomic accesses of different sizes are not atomic towards each other"));
+  CHECK(simulator_test::contains(low.text, "of 8 bytes"));
+  CHECK(simulator_test::contains(low.text, "of 4 bytes"));
+  CHECK(two(change_overlapping<uint64_t, uint32_t, 4, false>).reports >= 1);
+  CHECK(two(change_overlapping<uint32_t, uint64_t, 0, false>).reports >= 1);
+  CHECK(two(change_overlapping<uint64_t, uint32_t, 4, true>).reports == 0);
+  CHECK(two(change_overlapping<uint64_t, uint64_t, 0, false>).reports == 0);
+  CHECK(two(change_overlapping<uint32_t, uint32_t, 4, false>).reports == 0);
+  CHECK(two(change_overlapping<uint64_t, uint32_t, 8, false>).reports == 0);
 }
 
 TEST_CASE("a flag that carries what wide fences order is itself wide enough") {

@@ -89,8 +89,8 @@ class operation {
 
  private:
   void access() {
-    the_detector().access(a_, address_, bytes_, static_cast<uint64_t>(a_.scope) << 5 | (writes_ ? record::write : 0),
-                          code_);
+    const uint64_t kind = static_cast<uint64_t>(a_.scope) << 5 | (writes_ ? record::write : 0);
+    the_detector().access(a_, address_, bytes_, kind | (bytes_ > 4 ? record::wide : 0), code_);
   }
 
   void note_release(int order) {
