@@ -145,6 +145,9 @@ function(devcomm_simulate target)
     # Only the compiler's calls of hooks; the detector is behind them, and not the compiler's runtime.
     if(sanitize STREQUAL "race")
       set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS
+        # Volatile accesses have hooks of their own: PTX takes them for relaxed ones.
+        "$<$<CXX_COMPILER_ID:GNU>:--param=tsan-distinguish-volatile=1>"
+        "$<$<CXX_COMPILER_ID:Clang>:-mllvm;-tsan-distinguish-volatile=1>"
         -fsanitize=thread -gdwarf-4 $<$<NOT:$<CONFIG:Debug,RelWithDebInfo>>:-g1>  # reports name lines
         # GCC expands these inline after it has placed its hooks; as calls, they are seen.
         "$<$<CXX_COMPILER_ID:GNU>:-Wno-tsan;-fno-builtin-memcpy;-fno-builtin-memmove;-fno-builtin-memset>")

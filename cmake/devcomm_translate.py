@@ -303,7 +303,8 @@ TYPES = {
 CONSTRAINTS = {"h": "u16", "r": "u32", "l": "u64", "f": "f32", "d": "f64"}
 ARITHMETIC = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "and": "{0} & {1}", "or": "{0} | {1}",
               "xor": "{0} ^ {1}", "min": "({0} < {1} ? {0} : {1})", "max": "({0} > {1} ? {0} : {1})"}  # fmt: skip
-PLAIN_ACCESS = {"MODIFIER", "ca", "cg", "cs", "cv", "wb", "wt", "global", "nc", "v2", "v4"}  # hints, and no order
+PLAIN_ACCESS = {"ca", "cg", "cs", "cv", "wb", "wt", "global", "nc", "v2", "v4"}  # hints, and no order
+MODIFIER = "MODIFIER:"  # what follows is the C++ text of a modifier that only the preprocessor knows
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -421,11 +422,17 @@ class Code:
                 self.lines.append(f"bool {self.registers[predicate]}{{}};")
             predicate = self.name(predicate)
             self.assign(to, f"{HELPERS}shfl_{parts[2]}({predicate}, {values})", guard)
-        elif op in ("ld", "st") and PLAIN_ACCESS.issuperset(parts[1:-1]):
+        elif op in ("ld", "st") and PLAIN_ACCESS.issuperset(p for p in parts[1:-1] if not p.startswith(MODIFIER)):
             places = operands if op == "ld" else operands[::-1]
             register, address = places
             count = split(register[1:-1]) if register.startswith("{") else [register]
             pointer = self.value(address.strip("[] "), "u64")
+            if op == "ld":
+                bytes_of_all = f"{len(count)} * sizeof({TYPES[kind]})"
+                for part in parts[1:-1]:
+                    modifier = part[len(MODIFIER) :] if part.startswith(MODIFIER) else f'"{part}"' if part == "nc" else ""
+                    if modifier:
+                        self.lines.append(f"{guard}{HELPERS}note_load({modifier}, {pointer}, {bytes_of_all});")
             for i, each in enumerate(count):
                 element = f"reinterpret_cast<{'const ' if op == 'ld' else ''}{TYPES[kind]}*>({pointer})[{i}]"
                 if op == "ld":
@@ -462,7 +469,7 @@ def cpp_of(template, outputs, inputs):
             if statement:
                 code.statement(statement)
     except Unknown:
-        shown = re.sub(r"\s+", " ", template).strip().replace("\\", "\\\\").replace('"', '\\"')
+        shown = re.sub(r"\s+", " ", re.sub(MODIFIER + "#?", "", template)).strip().replace("\\", "\\\\").replace('"', '\\"')
         return f'do {{ ::devcomm::simulator::detail::fail_misuse("the simulator has no such PTX: {shown}"); }} while (false)'
     return "do { " + " ".join(begin + code.lines + end) + " } while (false)"
 
@@ -470,11 +477,13 @@ def cpp_of(template, outputs, inputs):
 def unquoted(tokens):
     """The text of adjacent string literals; what the preprocessor makes a string stays a placeholder."""
     text = ""
+    before = ""
     for t in tokens:
         if t.kind == "string":
             text += t.text[1:-1].replace("\\n", "\n").replace("\\t", " ").replace('\\"', '"')
         elif t.kind == "name":
-            text += "MODIFIER"
+            text += MODIFIER + ("#" if before == "#" else "") + t.text
+        before = t.text if t.text.strip(" \t\\\n") else before
     return text
 
 

@@ -12,7 +12,8 @@ namespace cooperative_groups {
 /// All threads of the block.
 class thread_block {
  public:
-  static void sync() { __syncthreads(); }
+  /// Lanes of a warp may come by different ways, as in CUDA.
+  static void sync() { devcomm::simulator::detail::block_barrier(0, 0, false); }
   static unsigned thread_rank() { return devcomm::simulator::detail::thread_rank(); }
   static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
   static unsigned num_threads() { return size(); }

@@ -187,6 +187,7 @@ int sample(const bug& which, std::uint64_t runs) {
           try {
             run_once(which, b, true);
           } catch (const std::exception&) {
+            sim::clear_failure();
             ++found;
           }
         }

@@ -332,8 +332,10 @@ TEST_CASE("failures and deadlocks in an LSA team dealt in turn name world ranks"
                   {.kernel_timeout = std::chrono::milliseconds(500)});
   simulator::clear_failure();
   on_placed_ranks({0, 1, 0, 1}, [&](host::communicator& comm) {
-    rank_3_stays_away(
-        comm, [&](const host::device_communicator&) { static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread)); });
+    rank_3_stays_away(comm, [&](const host::device_communicator&) {
+      static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+      static_cast<void>(simulator::last_failure());  // looked at below
+    });
   });
   const std::string said = simulator::last_failure();
   simulator::clear_failure();

@@ -77,6 +77,30 @@ struct narrow_flag {
     __threadfence_system();
   }
 };
+/// A flag that is volatile, as older code has it.
+struct volatile_flag {
+  static void set(unsigned* flag) { *static_cast<volatile unsigned*>(flag) = 1; }
+  static void wait(unsigned* flag) {
+    while (*static_cast<volatile unsigned*>(flag) == 0) {
+    }
+  }
+};
+template <scope Writer, scope Reader>
+struct fenced_volatile_flag {
+  static void set(unsigned* flag) {
+    cuda_fence<Writer>();
+    volatile_flag::set(flag);
+  }
+  static void wait(unsigned* flag) {
+    volatile_flag::wait(flag);
+    cuda_fence<Reader>();
+  }
+};
+template <scope Store>
+struct mixed_flag {
+  static void set(unsigned* flag) { narrow_flag<Store, scope::system>::set(flag); }
+  static void wait(unsigned* flag) { fenced_volatile_flag<scope::system, scope::system>::wait(flag); }
+};
 enum class suffix { block, none, system };
 template <suffix Writer, suffix Reader>
 struct cuda_atomics {
@@ -189,6 +213,32 @@ __global__ void count(part, int* data, unsigned* flag, int*) {
   cuda_atomics<S, S>::template add<S>(flag, 1);
 }
 
+/// All that is shared is volatile, or all but one access.
+template <bool Plain>
+__global__ void exchange_volatile(part mine, int* data, unsigned* flag, int* out) {
+  auto* const words = static_cast<volatile int*>(data);
+  const int self = mine == part::writer ? 0 : 1;
+  words[self] = 1;
+  if (Plain && self == 0) data[0] = 1;
+  out[self] = words[1 - self];
+  static_cast<void>(flag);
+}
+
+/// Two blocks change overlapping bytes by atomics of scope system, of `First` and `Second`.
+template <class First, class Second, int Offset, bool Ordered>
+__global__ void change_overlapping(part, int* data, unsigned* flag, int*) {
+  auto* const bytes = reinterpret_cast<char*>(data);
+  if (blockIdx.x == 0) {
+    arch::store<relaxed, scope::system>(reinterpret_cast<First*>(bytes), First{1});
+    if (Ordered) arch::store<release, scope::system>(flag, 1u);
+  } else {
+    while (Ordered && arch::load<acquire, scope::system>(flag) == 0) {
+    }
+    static_cast<void>(arch::load<relaxed, scope::system>(reinterpret_cast<Second*>(bytes + Offset)));
+    arch::store<relaxed, scope::system>(reinterpret_cast<Second*>(bytes + Offset), Second{2});
+  }
+}
+
 using kernel = void (*)(part, int*, unsigned*, int*);
 
 struct words {
@@ -286,6 +336,37 @@ TEST_CASE("a fence orders what its scope includes") {
   check_pair("narrow fence of the writer", hand_over<fences<scope::block, scope::system>>, block_only);
   check_pair("narrow fence of the reader", hand_over<fences<scope::system, scope::device>>, one_gpu);
   check_pair("a narrow fence beside a wide one", hand_over<fence_then_narrower<scope::block>>, all);
+}
+
+TEST_CASE("volatile accesses are relaxed ones of scope system, which order nothing by themselves") {
+  check_pair("system", hand_over<fenced_volatile_flag<scope::system, scope::system>>, all);
+  check_pair("device", hand_over<fenced_volatile_flag<scope::device, scope::device>>, one_gpu);
+  check_pair("narrow fence of the reader", hand_over<fenced_volatile_flag<scope::system, scope::block>>, block_only);
+  check_pair("an atomic store", hand_over<mixed_flag<scope::system>>, all);
+  check_pair("a narrow atomic store", hand_over<mixed_flag<scope::device>>, one_gpu);
+  const result unfenced = between_blocks(hand_over<volatile_flag>);
+  INFO(unfenced.text);
+  CHECK(unfenced.reports == 1);  // the data, and not the flag
+  CHECK(between_gpus(exchange_volatile<false>).reports == 0);
+  CHECK(between_gpus(exchange_volatile<true>).reports == 1);  // of a volatile access and a plain one
+}
+
+TEST_CASE("atomics of different sizes on the same bytes are not atomic towards each other") {
+  using std::uint32_t;
+  using std::uint64_t;
+  const auto two = [](kernel k) { return on_one_gpu(k, {.grid = 2}); };
+  const result low = two(change_overlapping<uint64_t, uint32_t, 0, false>);
+  INFO(low.text);
+  CHECK(low.reports >= 1);
+  CHECK(simulator_test::contains(low.text, "atomic accesses of different sizes are not atomic towards each other"));
+  CHECK(simulator_test::contains(low.text, "of 8 bytes"));
+  CHECK(simulator_test::contains(low.text, "of 4 bytes"));
+  CHECK(two(change_overlapping<uint64_t, uint32_t, 4, false>).reports >= 1);
+  CHECK(two(change_overlapping<uint32_t, uint64_t, 0, false>).reports >= 1);
+  CHECK(two(change_overlapping<uint64_t, uint32_t, 4, true>).reports == 0);
+  CHECK(two(change_overlapping<uint64_t, uint64_t, 0, false>).reports == 0);
+  CHECK(two(change_overlapping<uint32_t, uint32_t, 4, false>).reports == 0);
+  CHECK(two(change_overlapping<uint64_t, uint32_t, 8, false>).reports == 0);
 }
 
 TEST_CASE("a flag that carries what wide fences order is itself wide enough") {

@@ -20,6 +20,11 @@ struct view {
 __global__ void add_one(view numbers) {
   if (threadIdx.x < numbers.count) numbers.data[threadIdx.x] += 1;
 }
+__global__ void count_in(view numbers) { atomicAdd(numbers.data, 1); }
+__global__ void poll_once(view numbers) {
+  using namespace devcomm;
+  static_cast<void>(detail::arch::load<memory_order::relaxed, scope::system>(numbers.data + 1));
+}
 __global__ void look_at(view numbers, int* out) {
   if (numbers.data != nullptr && threadIdx.x == 0) *out = 1;
 }
@@ -63,6 +68,18 @@ TEST_CASE("a kernel that reads a vector's memory by a pointer in a structure is 
   CHECK(contains(text, ", kernel (anonymous namespace)::add_one"));
   CHECK(contains(text, "side_test.cu:"));
   CHECK(contains(text, "copy it to device memory"));
+}
+
+TEST_CASE("a kernel's atomics on the host's heap are reported") {
+  std::vector<int> numbers(32, 7);
+  std::string text = report_of(count_in, view{numbers.data(), 32});
+  CHECK(contains(text, "a kernel accesses the host's heap"));
+  CHECK(contains(text, "atomic change of 4 bytes by device 0, block 0, thread "));
+  CHECK(contains(text, "::count_in"));
+  text = report_of(poll_once, view{numbers.data(), 32});
+  CHECK(contains(text, "atomic read of 4 bytes"));
+  const device_ints own;
+  CHECK(report_of(count_in, view{own.data, 32}).empty());
 }
 
 TEST_CASE("a pointer to the host's heap that a kernel does not follow is none of the report's business") {

@@ -84,6 +84,29 @@ __global__ void divergent_barrier() {
   }
 }
 
+/// Branches that both have a barrier; the threads from `first` on take the second.
+__global__ void barriers_in_branches(unsigned first, int* out) {
+  const unsigned i = threadIdx.x;
+  if (i < first) {
+    __syncthreads();
+    out[i] = 1;
+  } else {
+    __syncthreads();
+    out[blockDim.x - 1 - i + first] = 2;
+  }
+}
+/// The same by barriers that lanes of a warp may reach by different ways.
+__global__ void barriers_apart(unsigned first, int* out) {
+  const unsigned i = threadIdx.x;
+  if (i < first) {
+    devcomm::detail::arch::sync_block_apart();
+    out[i] = 1;
+  } else {
+    devcomm::detail::arch::sync_block_apart();
+    out[blockDim.x - 1 - i + first] = 2;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("__syncthreads orders each round before the next") {
@@ -134,6 +157,21 @@ TEST_CASE("a barrier that not all threads reach is a deadlock that names who wai
   const std::string text = devcomm::simulator::last_failure();
   CHECK(contains(text, "threads 0-31: in __syncthreads, 32 of 64 arrived"));
   CHECK(contains(text, "threads 32-63: at named barrier 3, 32 of 64 arrived"));
+}
+
+TEST_CASE("warps may meet at different calls of __syncthreads, and lanes of one warp may not") {
+  const shared_array<int> out(64);
+  REQUIRE(run(barriers_in_branches, {.block = 64}, 32u, out.get()) == cudaSuccess);
+  for (std::size_t i = 0; i < 64; ++i) CHECK(out[i] == (i < 32 ? 1 : 2));
+  REQUIRE(run(barriers_apart, {.block = 64}, 16u, out.get()) == cudaSuccess);
+  for (std::size_t i = 0; i < 64; ++i) CHECK(out[i] == (i < 16 ? 1 : 2));
+  CHECK(run(barriers_in_branches, {.block = 64}, 16u, out.get()) == cudaErrorAssert);
+  const std::string text = devcomm::simulator::last_failure();
+  INFO(text);
+  CHECK(contains(text, "threads of one warp are at two calls of __syncthreads"));
+  CHECK(contains(text, " is at "));
+  CHECK(contains(text, "called at "));
+  CHECK(contains(text, "barrier_test.cu:"));
 }
 
 TEST_CASE("misuse of barriers is named") {

@@ -3,6 +3,7 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 #include <cub/block/block_store.cuh>
+#include <cub/thread/thread_load.cuh>
 #include <cub/warp/warp_reduce.cuh>
 #include <cub/warp/warp_scan.cuh>
 
@@ -14,8 +15,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <vector>
+
+#if defined(DEVCOMM_SIMULATOR)
+#  include <devcomm/simulator/simulator.hpp>
+#endif
 
 namespace {
 
@@ -265,3 +271,35 @@ TEMPLATE_TEST_CASE("cub::BlockLoad and BlockStore agree on who has which item", 
   check_copy<TestType, cub::BLOCK_LOAD_TRANSPOSE, cub::BLOCK_STORE_TRANSPOSE>(false);
   check_copy<TestType, cub::BLOCK_LOAD_WARP_TRANSPOSE, cub::BLOCK_STORE_WARP_TRANSPOSE>(false);
 }
+
+#if defined(DEVCOMM_SIMULATOR)
+namespace {
+
+template <cub::CacheLoadModifier Modifier, class T>
+__global__ void write_and_load(T* data) {
+  data[threadIdx.x] = T{};
+  data[32 + threadIdx.x] = cub::ThreadLoad<Modifier>(data + threadIdx.x);
+}
+/// The race reports of a kernel that loads what it has written, ordered as a thread's own accesses are.
+template <cub::CacheLoadModifier Modifier, class T>
+std::uint64_t reports() {
+  devcomm::simulator::clear_races();
+  const array<T> data(64);
+  devcomm::launch(write_and_load<Modifier, T>, {.block = 32}, data.get());
+  finish();
+  const std::uint64_t found = devcomm::simulator::race_reports();
+  devcomm::simulator::clear_races();
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("cub::ThreadLoad by LOAD_LDG is reported where __ldg is") {
+  const std::uint64_t found = devcomm::simulator::detects_races() ? 1 : 0;
+  CHECK(reports<cub::LOAD_LDG, int>() == found);
+  CHECK(reports<cub::LOAD_LDG, uint4>() == found);
+  CHECK(reports<cub::LOAD_CA, int>() == 0);
+  CHECK(reports<cub::LOAD_CG, uint4>() == 0);
+  CHECK(reports<cub::LOAD_DEFAULT, int>() == 0);
+}
+#endif

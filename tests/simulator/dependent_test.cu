@@ -46,6 +46,18 @@ __global__ void count_started(unsigned* words) {
 }
 /// Does not wait.
 __global__ void end_at_once(unsigned* words) { arch::store<relaxed, scope::device>(words, 1u); }
+__global__ void await_third(unsigned* words) {
+  devcomm::allow_dependent_launch();
+  while (arch::load<relaxed, scope::device>(words + 3) == 0) {
+  }
+  arch::store<relaxed, scope::device>(words + 1, 1u);
+}
+__global__ void end_without_waiting(unsigned*) {}
+__global__ void release_first(unsigned* words) {
+  devcomm::wait_for_prior_launch();
+  arch::store<relaxed, scope::device>(words + 2, 5 + arch::load<relaxed, scope::device>(words + 1));
+  arch::store<relaxed, scope::device>(words + 3, 1u);
+}
 __global__ void copy_word(unsigned* words) { words[2] = words[1]; }
 __global__ void fail(unsigned*) {
   devcomm::allow_dependent_launch();
@@ -127,11 +139,23 @@ TEST_CASE("what follows in the stream comes after both, also where the dependent
   CHECK(sim::race_reports() == 0);
 }
 
+TEST_CASE("a dependent launch that does not wait ends before the one before it, and the next one may begin then") {
+  const chain c;
+  c.add(await_third, false);
+  c.add(end_without_waiting, true);
+  c.add(release_first, true);
+  const std::vector<unsigned> words = c.read();
+  CHECK(words[2] == 5);  // it has waited for the second launch alone
+  CHECK(words[1] == 1);  // the copy comes after all
+  CHECK(sim::race_reports() == 0);
+}
+
 TEST_CASE("a dependent launch fails with the one that it waits for") {
   const chain c;
   c.add(fail, false);
   c.add(never_reached, true);
   CHECK(cudaDeviceSynchronize() != cudaSuccess);
+  sim::clear_failure();
   CHECK(c.read()[1] == 0);
 }
 

@@ -23,6 +23,12 @@ constexpr int ranks = 2;
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+/// Waits for the calling rank's kernel, whose failure is meant: what the simulator says of it.
+std::string wait_and_look() {
+  static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+  return simulator::last_failure();
+}
+
 /// Launches `kernel` with `blocks` blocks on both ranks; what the simulator then says, if anything.
 template <class Kernel>
 std::string fate_of(Kernel kernel, unsigned blocks = 1) {
@@ -31,7 +37,7 @@ std::string fate_of(Kernel kernel, unsigned blocks = 1) {
     const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
     comm.barrier();
     launch(kernel, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
-    static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+    static_cast<void>(wait_and_look());
     comm.barrier();
   });
   return simulator::last_failure();
@@ -153,7 +159,7 @@ TEST_CASE("misuse is told with its kernel as it is written, the caller's line, t
     const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
     launch(takes_a_barrier_past_the_end<memory_order::acq_rel>, {.stream = cudaStreamPerThread}, device_comm.get(),
            lsa::ll_handle{});
-    static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+    static_cast<void>(wait_and_look());
   });
   std::string said = simulator::last_failure();
   INFO(said);
@@ -170,6 +176,38 @@ TEST_CASE("misuse is told with its kernel as it is written, the caller's line, t
   CHECK(
       contains(said, "kernel (anonymous namespace)::joins_a_wrong_named_barrier(devcomm::device_comm): the number of"));
   CHECK(contains(said, "diagnosis_test.cu:" + std::to_string(line_of_misuse + 4) + " in "));
+}
+
+TEST_CASE("a failed kernel fails its rank, though the rank has thrown away what calls returned") {
+  const auto failed = [](bool by_check, bool seen) -> std::string {
+    try {
+      test::on_ranks(2, [&](host::communicator& comm) {
+        const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+        launch(joins_a_wrong_named_barrier, {.stream = cudaStreamPerThread}, device_comm.get());
+        static_cast<void>(cudaDeviceSynchronize());
+        comm.barrier();
+        if (seen) simulator::clear_failure();
+        if (by_check) device_comm.check();
+        comm.barrier();
+      });
+    } catch (const host::kernel_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const bool by_check : {false, true}) {
+    const std::string said = failed(by_check, false);
+    INFO(said);
+    CHECK(contains(said, by_check ? "): a kernel failed: cudaErrorAssert: rank "
+                                  : "): the function returned, and a kernel has failed: cudaErrorAssert: rank "));
+    // Each rank tells of its own kernel.
+    const bool first = contains(said, by_check ? "check (rank 0 of 2)" : "run_ranks (rank 0 of 2)");
+    CHECK(contains(said, first ? "cudaErrorAssert: rank 0, block 0, thread 0, kernel"
+                               : "cudaErrorAssert: rank 1, block 0, thread 0, kernel"));
+    CHECK(contains(said, "joins_a_wrong_named_barrier"));
+    simulator::clear_failure();
+    CHECK(failed(by_check, true).empty());
+  }
 }
 
 TEST_CASE("right use of sessions is let be") {
@@ -259,7 +297,7 @@ std::string fate_of_groups(int first, void (*kernel)(device_comm, lsa::ll_handle
     const auto device_comm = comm.create_device_comm(needs);
     launch(kernel, {.grid = 2u - static_cast<unsigned>(first), .block = threads, .stream = cudaStreamPerThread},
            device_comm.get(), channels, first);
-    static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+    static_cast<void>(wait_and_look());
   });
   return simulator::last_failure();
 }
@@ -341,7 +379,7 @@ TEST_CASE("a deadlock report tells channels of two handles apart") {
     const auto device_comm = comm.create_device_comm(needs);
     launch(receive_beside_another, {.grid = 2, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
            channels, of_ranks);
-    static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+    static_cast<void>(wait_and_look());
   });
   const std::string said = simulator::last_failure();
   INFO(said);
@@ -364,7 +402,7 @@ TEST_CASE("a deadlock says whose kernel is not there") {
     const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
     if (comm.rank() == 0) {
       launch(meet, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
-      test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");
+      test::require(!wait_and_look().empty(), "the launch succeeded");
     }
     comm.barrier();
   });
@@ -386,6 +424,7 @@ TEST_CASE("a rank that loops once more than the others, who are at a host barrie
       launch(meet, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
       end = cudaStreamSynchronize(cudaStreamPerThread);
     }
+    if (end != cudaSuccess) static_cast<void>(simulator::last_failure());
     test::require((end == cudaSuccess) == (comm.rank() != 1), "the launch without peers fails, the others do not");
     comm.barrier();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -436,7 +475,7 @@ TEST_CASE("a deadlock of packet waits shows epochs and steps, and not what packe
       const auto device_comm = comm.create_device_comm(needs);
       comm.barrier();
       launch(stop_after, {.block = 32, .stream = cudaStreamPerThread}, device_comm.get(), mailboxes, fifos, 2);
-      static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+      static_cast<void>(wait_and_look());
       comm.barrier();
     });
     return simulator::last_failure();

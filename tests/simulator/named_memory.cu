@@ -39,6 +39,9 @@ void misuse(const std::string& name, host::communicator& comm) {
     if (name == "past_room") run(view.local, 4100);
     if (name == "far_past_end") run(view.lsa_pointer(1), 5000 * 4);
     if (name == "very_far_past_end") run(view.local, (std::ptrdiff_t{1} << 30) + 4);
+    if (name == "far_before") run(view.lsa_pointer(0), -5000 * 4);
+    if (name == "very_far_before") run(view.lsa_pointer(0), -(std::ptrdiff_t{1} << 30));
+    if (name == "far_before_second") run(view.lsa_pointer(1), -5000 * 4);
     if (name == "past_registered") run(mine.window().table[1], bytes + 4);
     if (name == "before") run(view.local, -8);
     if (name == "past_buffer") {

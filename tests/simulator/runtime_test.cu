@@ -218,7 +218,7 @@ TEST_CASE("a capture refuses what cannot be captured") {
   static_cast<void>(cudaGetLastError());
 }
 
-TEST_CASE("a failed launch stops its stream until the error has been told") {
+TEST_CASE("a failed launch breaks its device until the failure has been seen") {
   const shared_array<int> cells(2);
   const stream_owner s;
   const stream_owner other(cudaStreamNonBlocking);
@@ -226,13 +226,54 @@ TEST_CASE("a failed launch stops its stream until the error has been told") {
   devcomm::launch(write_value, {.stream = s.handle}, cells.get(), 1);
   devcomm::launch(write_value, {.stream = other.handle}, cells.get() + 1, 2);
   CHECK(cudaStreamSynchronize(s.handle) == cudaErrorAssert);
-  CHECK(cudaStreamSynchronize(other.handle) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(other.handle) == cudaErrorAssert);
   CHECK(cells[0] == 0);
   CHECK(cells[1] == 2);
+
+  // As on GPUs, every call fails from here on.
+  CHECK(cudaGetLastError() == cudaErrorAssert);
+  CHECK(cudaGetLastError() == cudaErrorAssert);
+  CHECK(cudaStreamSynchronize(s.handle) == cudaErrorAssert);
+  CHECK(cudaDeviceSynchronize() == cudaErrorAssert);
+  CHECK_THROWS_AS(devcomm::launch(write_value, {.stream = s.handle}, cells.get(), 4), devcomm::cuda_error);
+  void* memory = nullptr;
+  CHECK(cudaMalloc(&memory, 4) == cudaErrorAssert);
+  CHECK(memory == nullptr);
+  CHECK(cudaMemset(cells.get(), 0, 4) == cudaErrorAssert);
+  int copy = 0;
+  CHECK(cudaMemcpy(&copy, cells.get(), 4, cudaMemcpyDefault) == cudaErrorAssert);
+  cudaStream_t refused = nullptr;
+  CHECK(cudaStreamCreate(&refused) == cudaErrorAssert);
+  cudaEvent_t event = nullptr;
+  CHECK(cudaEventCreate(&event) == cudaErrorAssert);
+  CHECK(cudaStreamBeginCapture(s.handle, cudaStreamCaptureModeGlobal) == cudaErrorAssert);
+  CHECK(cells[1] == 2);
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+
+  CHECK(contains(devcomm::simulator::last_failure(), "::fails(): __trap"));
   CHECK(cudaStreamSynchronize(s.handle) == cudaSuccess);
   CHECK(run(write_value, {.stream = s.handle}, cells.get(), 4) == cudaSuccess);
   CHECK(cells[0] == 4);
-  CHECK(cudaGetLastError() == cudaErrorAssert);
+  static_cast<void>(cudaGetLastError());
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+TEST_CASE("a reset makes a device usable after a failure") {
+  const shared_array<int> cells(1);
+  devcomm::launch(fails, {});
+  CHECK(cudaDeviceSynchronize() == cudaErrorAssert);
+  CHECK(cudaDeviceSynchronize() == cudaErrorAssert);
+  CHECK(cudaDeviceReset() == cudaSuccess);
+  CHECK(run(write_value, {}, cells.get(), 4) == cudaSuccess);
+  CHECK(cells[0] == 4);
+  devcomm::launch(fails, {});
+  CHECK(cudaDeviceSynchronize() == cudaErrorAssert);
+  CHECK(cudaDeviceSynchronize() == cudaErrorAssert);
+  devcomm::simulator::clear_failure();
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+  static_cast<void>(cudaGetLastError());
 }
 
 TEST_CASE("launches that a GPU refuses are refused") {

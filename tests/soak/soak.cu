@@ -95,6 +95,7 @@ void fail_in_kernel(host::communicator& comm) {
   const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
   launch(misuse, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get());
   test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "misuse fails the launch");
+  simulator::clear_failure();
   comm.barrier();
 }
 

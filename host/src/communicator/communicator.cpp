@@ -161,6 +161,10 @@ void detail::ended_rank::finish(communicator& returned) {
                         std::to_string(c.device) +
                         "; synchronize with their streams, and see which of them does not end");
   }
+  if (const std::string broken = c.devices.kernel_failure(c.device); !broken.empty()) {
+    throw kernel_error(detail::call_text("run_ranks", c.rank(), c.size()) +
+                       ": the function returned, and a kernel has failed: " + broken);
+  }
   c.aborts->check_unseen();
 }
 void detail::ended_rank::leave(communicator& failed, const std::string& reason) noexcept {

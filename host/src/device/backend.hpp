@@ -331,8 +331,14 @@ class observing_port {
   /// False only when no kernel runs on any device of this process.
   [[nodiscard]] virtual bool may_run_kernels() { return true; }
   /// Waits until nothing runs on `device` that this process gave it, at most for `limit`; whether that was so.
-  /// Throws the error of a kernel that failed.
+  /// Throws the error of a kernel that failed, unless `kernel_failure` tells it.
   [[nodiscard]] virtual bool wait_until_idle(int device, std::chrono::milliseconds limit) = 0;
+  /// How a kernel has failed and left `device` unusable. Empty if none has, and on devices of which only calls of the
+  /// driver know.
+  [[nodiscard]] virtual std::string kernel_failure(int device) {
+    static_cast<void>(device);
+    return {};
+  }
 };
 
 /// Devices and their ports: the CUDA driver's or the simulator's.

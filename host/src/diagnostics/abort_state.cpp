@@ -232,6 +232,10 @@ const abort_state::loss* abort_state::given_up(const failure_log* only) const {
 }
 
 void abort_state::check(const failure_log* only) const {
+  throw_first(only, kernel_failure_ ? kernel_failure_() : std::string());
+}
+
+void abort_state::throw_first(const failure_log* only, const std::string& broken) const {
   std::unique_lock lock(mutex_);
   const std::string call = call_text("check", rank_, size_);
   if (given_up(only) != nullptr) lost_.wait_for(lock, reason_limit, [&] { return lost_rank() >= 0; });
@@ -247,6 +251,7 @@ void abort_state::check(const failure_log* only) const {
     throw kernel_error(call + failed + fetch_sentences(only));
   }
   throw_failures(call, fetch_sentences(only));
+  if (!broken.empty()) throw kernel_error(call + ": a kernel failed: " + broken);
   if (aborted()) {
     throw kernel_error(call + ": abort() was called; destroy this communicator and make a new one to go on");
   }
@@ -300,7 +305,7 @@ void abort_state::check_unseen() const {
                         });
     if (!unseen || aborted_here_) return;
   }
-  check();
+  throw_first(nullptr, {});
 }
 
 std::vector<failure_record> read_failures(failure_log& log) {

@@ -15,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace devcomm::host::detail {
@@ -50,6 +51,10 @@ class abort_state {
   /// What `check` adds where a wait has timed out, as such a wait may have this cause on this machine.
   void explain_timeouts(std::string text);
 
+  /// `check` also throws what `look` returns unless that is empty: how a kernel has failed. Called without a lock held,
+  /// before any other thread knows of this.
+  void look_for_kernel_failures(std::function<std::string()> look) { kernel_failure_ = std::move(look); }
+
   /// An operation of the network that kernels with `log` posted cannot be done, as `text` says: ends their waits.
   void fail(failure_log* log, const std::string& text) noexcept;
 
@@ -69,8 +74,8 @@ class abort_state {
   [[nodiscard]] bool follows_another() const;
   /// Throws `remote_error` when a peer is lost.
   void require_peers() const;
-  /// Throws `remote_error` when a peer is lost or gave up a device communicator, `kernel_error` when a wait failed or
-  /// `abort` was called. With `only`, as far as that device communicator is concerned.
+  /// Throws `remote_error` when a peer is lost or gave up a device communicator, `kernel_error` when a wait or a kernel
+  /// failed or `abort` was called. With `only`, as far as that device communicator is concerned.
   void check(const failure_log* only = nullptr) const;
   /// The caller got so many of the failures that `log` holds.
   void note_seen(const failure_log* log, std::size_t records) const;
@@ -93,6 +98,8 @@ class abort_state {
   [[nodiscard]] static bool has_unseen_network_failure(const attached& each) {
     return !each.network_failure.empty() && !each.network_seen;
   }
+  /// What `check` does; `broken` says how a kernel has failed.
+  void throw_first(const failure_log* only, const std::string& broken) const;
   /// Writes to stderr what `check_unseen` would throw; returns whether there was anything.
   [[nodiscard]] bool report_unseen() const noexcept;
   /// Call it with `mutex_`.
@@ -108,6 +115,7 @@ class abort_state {
   const int rank_;
   const int size_;
   const process_stamp made_in_;
+  std::function<std::string()> kernel_failure_;  ///< null where only the driver's calls tell
   std::atomic<bool> aborted_{false};
   std::atomic<int> lost_rank_{-1};
   mutable std::mutex mutex_;  // guards what follows

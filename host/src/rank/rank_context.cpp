@@ -80,6 +80,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     return std::pair(mine.nvlink_domain != agreement::group_name{} ? 1 : 0, mine);
   });
   device_infos = cards.spread(size());
+  aborts->look_for_kernel_failures([&port = devices, on = device] { return port.kernel_failure(on); });
   domain = {peers[static_cast<std::size_t>(rank())].host, cards.ranks};
   if (std::find(spanning.begin(), spanning.end(), 1) != spanning.end()) join_domain(call);
 

@@ -1,11 +1,16 @@
 /// Barriers of a block and of a cooperative launch.
 #include "engine/warp_operations.hpp"
 
+#include "base/symbol.hpp"
 #include "engine/engine.hpp"
+#include "engine/failure.hpp"
 #include "engine/grid.hpp"
 #include "engine/task_order.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
+
+#include <string>
+#include <vector>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -36,7 +41,58 @@ uint32_t complete(block& b, uint32_t index) {
   return predicates;
 }
 
+/// The first line of the program's own.
+std::string where_of_call(const void* return_address) {
+  const std::vector<source_line> lines = lines_of(reinterpret_cast<uint64_t>(return_address) - 1);
+  for (const source_line& line : lines) {
+    if (!is_inside(line.location)) return line.location;
+  }
+  return lines.back().location;
+}
+
+/// The source lines of a call, with those of the calls that were inlined around it; empty where they are not known.
+std::string lines_of_call(const void* return_address) {
+  std::string text;
+  for (const source_line& line : lines_of(reinterpret_cast<uint64_t>(return_address) - 1)) {
+    const bool known = line.location.find(':') != std::string::npos && line.location.find('?') == std::string::npos;
+    if (!known) return {};
+    text += line.location + '\n';
+  }
+  return text;
+}
+
+/// Compilers copy calls, so addresses alone say nothing.
+bool are_two_calls(const void* a, const void* b) {
+  if (a == b) return false;
+  const std::string first = lines_of_call(a);
+  const std::string second = lines_of_call(b);
+  return !first.empty() && !second.empty() && first != second;
+}
+
 }  // namespace
+
+uint32_t aligned_block_barrier(bool predicate) {
+  const void* const here = __builtin_return_address(0);
+  fiber& f = *this_fiber;
+  block& b = *f.home;
+  const uint32_t first = f.rank / 32 * 32;
+  for (uint32_t i = first; i < b.fibers.size() && i < first + 32; ++i) {
+    const fiber& other = b.fibers[i];
+    if (other.state != fiber_state::at_barrier || other.aligned_at == nullptr) continue;
+    if (are_two_calls(other.aligned_at, here)) {
+      fail_misuse(
+          ("threads of one warp are at two calls of __syncthreads, which is one instruction for all of them; move "
+           "it out of the branches (thread " +
+           std::to_string(other.rank) + " is at " + where_of_call(other.aligned_at) + ")")
+              .c_str());
+    }
+    break;  // all others are at the same one
+  }
+  f.aligned_at = here;
+  const uint32_t passed = block_barrier(0, 0, predicate);
+  f.aligned_at = nullptr;
+  return passed;
+}
 
 uint32_t block_barrier(uint32_t index, uint32_t threads, bool predicate) {
   fiber& f = *this_fiber;
@@ -97,6 +153,7 @@ void wait_for_prior_launch() {
   if (f == nullptr || !f->home->launch.owner->prior) return;
   grid& g = f->home->launch;
   while (g.prior_runs != 0) loaded(&g.prior_runs, sizeof g.prior_runs, 1);
+  g.owner->prior->awaited_by_next = true;
   if (!sanitizer::orders()) return;
   sanitizer::acquire(g.owner->prior->completed);
   if (sanitizer::exact()) sanitizer::exact_port().begins_again();

@@ -148,7 +148,7 @@ void dispatcher::end_grids() {
         join_blocks();
       }
     }
-    if (!g.running.empty() || (!g.failed && g.next_block < g.shape.blocks()) || g.prior_runs != 0) {
+    if (!g.running.empty() || (!g.failed && g.next_block < g.shape.blocks())) {
       ++i;
       continue;
     }

@@ -98,13 +98,26 @@ class engine {
     failure_text_.clear();
     see_failures();
   }
-  /// The program has looked at what failed.
-  void see_failures() {
-    unfetched_failures = 0;
-    ++failure_round;
+  /// The program has looked at what failed: devices are usable again.
+  void see_failures() { faults.clear(); }
+
+  /// What broke a device. As on a GPU it stays, until the program takes it as seen.
+  struct fault {
+    int error = 0;       ///< of the first task that failed
+    bool told = false;   ///< a call has returned it; from then on every call does
+    bool reset = false;  ///< calls succeed again, and nobody has looked at the failure
+    std::string text;
+  };
+  std::map<int, fault> faults;  ///< by device, since failures were last taken as seen
+  void note_fault(int device, int error) {
+    fault& broken = faults[device];
+    if (broken.error == 0 || broken.reset) broken = {error, false, false, failure_text_};
   }
-  uint64_t unfetched_failures = 0;  ///< of streams whose error no call has returned
-  uint64_t failure_round = 1;       ///< counts `see_failures`
+  /// The error that every call on `device` returns; 0 for none.
+  [[nodiscard]] int lasting_error(int device) const {
+    const auto found = faults.find(device);
+    return found != faults.end() && found->second.told && !found->second.reset ? found->second.error : 0;
+  }
 
   settings config;
   schedule order;

@@ -45,15 +45,14 @@ _Unwind_Reason_Code note_call(_Unwind_Context* context, void* stack) {
   return _URC_NO_REASON;
 }
 
-/// Whether a line is none of the user's: of devcomm's headers, the simulator or the system.
+}  // namespace
+
 bool is_inside(const std::string& location) {
   for (const char* const part : {"/include/devcomm/", "/simulator/src/", "/simulator/shim/"}) {
     if (location.find(part) != std::string::npos) return true;
   }
   return location.rfind("/usr/", 0) == 0;
 }
-
-}  // namespace
 
 int rank_of(const block& b) {
   for (const fiber& f : b.fibers) {

@@ -277,6 +277,7 @@ void fail_grid(grid& g, int error) {
   g.error = error;
   engine& e = g.simulation;
   e.failed_since_idle = true;
+  e.note_fault(g.device, error);  // while its text is the latest
   if (e.explored_by != nullptr) e.explored_by->failed();
   e.dispatcher_wanted = true;
 }

@@ -87,7 +87,6 @@ struct task_queue {
   uint64_t tasks = 0;      ///< that refer to it
   bool destroyed = false;  ///< goes with the last of them
   int error = 0;           ///< of a failed task, until a synchronisation has returned it
-  uint64_t unfetched = 0;  ///< the engine's `failure_round` in which it came
 };
 
 struct task {
@@ -104,6 +103,7 @@ struct task {
   uint64_t end_time = 0;         ///< simulated
   task_ref prior;                ///< of a programmatic launch: the launch beside which it may run
   bool lets_next_start = false;  ///< all blocks have allowed the next launch
+  bool awaited_by_next = false;  ///< the launch that may run beside it has waited for its end
   std::vector<task_ref> beside;  ///< to start then
   std::vector<task_ref> before;
   std::vector<task_ref> after;

@@ -65,8 +65,7 @@ void finish_task(task& t, int error) {
   if (t.work.what->shape() != nullptr) --e.unfinished_launches;
   if (error != 0 && t.queue->error == 0) {
     t.queue->error = error;
-    t.queue->unfetched = e.failure_round;
-    ++e.unfetched_failures;
+    e.note_fault(t.device, error);
   }
   let_next_start(t);
   t.work = operation_ref();
@@ -82,8 +81,11 @@ void finish_task(task& t, int error) {
 }
 
 int fetch_error(engine& e, task_queue& queue) {
-  if (queue.error != 0 && queue.unfetched == e.failure_round) --e.unfetched_failures;
-  return std::exchange(queue.error, 0);
+  const int own = std::exchange(queue.error, 0);
+  const auto broken = e.faults.find(queue.device);
+  if (broken == e.faults.end() || broken->second.reset) return own;
+  broken->second.told = true;
+  return own != 0 ? own : broken->second.error;
 }
 
 void* identity_of(task& t) {
@@ -111,7 +113,6 @@ void finish_order(task& t, void* identity) {
   if (identity == nullptr) return;
   void* const self = sanitizer::identity();
   sanitizer::become(identity);
-  if (t.prior) sanitizer::acquire(t.prior->completed);  // it has not ended before
   sanitizer::release(t.completed);
   sanitizer::become(self);
   if (sanitizer::exact()) sanitizer::exact_port().end_task(identity, &t.completed.word);

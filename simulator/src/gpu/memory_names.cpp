@@ -35,9 +35,10 @@ constexpr size_t freed_kept = 64;
 constexpr ptrdiff_t near = 4096;  // bytes that still seem to be meant for a window
 
 constexpr ptrdiff_t far = ptrdiff_t{2} << 30;
+constexpr std::size_t page_bytes = 4096;
 
-/// Where `at` is in the part or up to `after` behind it; empty when it is not.
-std::string describe_within(const named& n, const char* at, const char* fate, ptrdiff_t after = near) {
+/// Where `at` is in the part, or up to `around` before or behind it; empty when it is not.
+std::string describe_within(const named& n, const char* at, const char* fate, ptrdiff_t around = near) {
   const window_part& part = n.part;
   const ptrdiff_t offset = at - part.base;
   const auto bytes = static_cast<ptrdiff_t>(part.bytes);
@@ -45,10 +46,10 @@ std::string describe_within(const named& n, const char* at, const char* fate, pt
   if (offset >= 0 && offset < bytes) {
     return "byte " + std::to_string(offset) + " of the " + size + " of " + n.owner() + fate;
   }
-  if (offset < 0 && offset >= -near) {
+  if (offset < 0 && offset >= -around) {
     return std::to_string(-offset) + " bytes before " + n.owner() + fate + ", which has " + size + " bytes";
   }
-  if (offset >= bytes && offset < static_cast<ptrdiff_t>(part.capacity) + after) {
+  if (offset >= bytes && offset < static_cast<ptrdiff_t>(part.capacity) + around) {
     return std::to_string(offset - bytes) + " bytes past the end of " + n.owner() + fate + ", which has " + size +
            " bytes";
   }
@@ -99,16 +100,25 @@ std::string describe_in_window(const void* address) {
 std::size_t empty_after_part(int parts) {
   // Of all parts together; ThreadSanitizer leaves programs little address space.
   const std::size_t all = sanitizer::thread() ? std::size_t{1} << 30 : std::size_t{32} << 30;
-  constexpr std::size_t page_bytes = 4096;
   return std::min<std::size_t>(all / static_cast<std::size_t>(parts), far) / page_bytes * page_bytes;
 }
+
+std::size_t empty_before_parts() { return sanitizer::thread() ? page_bytes : static_cast<std::size_t>(far); }
 
 std::string describe_far_from_window(const void* address) {
   std::string text = describe_in_window(address);
   if (!text.empty()) return text;
   const auto* const at = static_cast<const char*>(address);
   const auto next = live().upper_bound(at);
-  return next == live().begin() ? std::string() : describe_within(std::prev(next)->second, at, "", far);
+  const named* const before = next == live().begin() ? nullptr : &std::prev(next)->second;
+  const named* const after = next == live().end() ? nullptr : &next->second;
+  // Between two parts it is the nearer one that was meant.
+  const bool nearer_to_next =
+      before == nullptr || (after != nullptr && after->part.base - at < at - (before->part.base + before->part.bytes));
+  for (const named* const each : {nearer_to_next ? after : before, nearer_to_next ? before : after}) {
+    if (each != nullptr && text.empty()) text = describe_within(*each, at, "", far);
+  }
+  return text;
 }
 
 }  // namespace devcomm::simulator::detail

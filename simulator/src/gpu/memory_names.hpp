@@ -19,7 +19,9 @@ void forget_memory_name(const char* base);
 
 /// Address space that stays empty after each part of a window of so many, so that far accesses fault and can be named.
 [[nodiscard]] std::size_t empty_after_part(int parts);
-/// As `describe_in_window`, and up to 2 GiB after a window's part.
+/// The same before the first part.
+[[nodiscard]] std::size_t empty_before_parts();
+/// As `describe_in_window`, and up to 2 GiB before and after a window's part.
 [[nodiscard]] std::string describe_far_from_window(const void* address);
 
 }  // namespace devcomm::simulator::detail

@@ -89,8 +89,8 @@ class operation {
 
  private:
   void access() {
-    the_detector().access(a_, address_, bytes_, static_cast<uint64_t>(a_.scope) << 5 | (writes_ ? record::write : 0),
-                          code_);
+    const uint64_t kind = static_cast<uint64_t>(a_.scope) << 5 | (writes_ ? record::write : 0);
+    the_detector().access(a_, address_, bytes_, kind | (bytes_ > 4 ? record::wide : 0), code_);
   }
 
   void note_release(int order) {
@@ -145,9 +145,17 @@ void end_shows() {
   if (!self().host) d.buffer.restore();
 }
 
+/// Before an atomic operation, without the guard.
+void begin(const volatile void* address, size_t bytes, bool writes, const void* code) {
+  end_shows();
+  detector& d = the_detector();
+  const uint64_t kind = record::atomic | (writes ? record::write : 0);
+  if (d.checks_sides && !self().host) d.check_side(reinterpret_cast<uintptr_t>(address), bytes, kind, code);
+}
+
 template <class T>
 T atomic_load(const volatile T* p, int order, const void* code) {
-  end_shows();
+  begin(p, sizeof(T), false, code);
   const guard hold;
   operation o(p, false, code);
   T value;
@@ -158,7 +166,7 @@ T atomic_load(const volatile T* p, int order, const void* code) {
 
 template <class T>
 void atomic_store(volatile T* p, T value, int order, const void* code) {
-  end_shows();
+  begin(p, sizeof(T), true, code);
   const guard hold;
   operation o(p, true, code);
   if (o.is_overtaken(value, order)) return;
@@ -169,7 +177,7 @@ void atomic_store(volatile T* p, T value, int order, const void* code) {
 
 template <class T, class Next>
 T atomic_change(volatile T* p, int order, const void* code, Next next) {
-  end_shows();
+  begin(p, sizeof(T), true, code);
   const guard hold;
   operation o(p, true, code);
   o.observe(order);
@@ -183,7 +191,7 @@ T atomic_change(volatile T* p, int order, const void* code, Next next) {
 
 template <class T>
 bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, int failure, const void* code) {
-  end_shows();
+  begin(p, sizeof(T), true, code);
   const guard hold;
   // Both outcomes are strong accesses; as the failed one writes nothing, it is noted as a read.
   const bool success = swap_if(p, expected, desired);
@@ -196,6 +204,33 @@ bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, i
     o.load(failure);
   }
   return success;
+}
+
+/// What a volatile access is to PTX: relaxed, at scope system. It follows the hook, which changes what memory holds
+/// where the load finds an older value; a store is never overtaken by a delayed one.
+template <class T>
+void volatile_access(void* address, bool writes, const void* code) {
+  if (guard::held()) return;
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  detector& d = the_detector();
+  if (d.checks_sides) d.check_side(at, sizeof(T), writes ? record::write : 0, code);
+  if (!d.watches(at, sizeof(T))) return;
+  end_shows();
+  const guard hold;
+  actor& a = self();
+  const reach before = a.scope;
+  a.scope = reach::system;
+  operation o(static_cast<T*>(address), writes, code);
+  if (writes) {
+    o.replaces(__ATOMIC_RELAXED, nullptr);
+    o.store(__ATOMIC_RELAXED);
+  } else {
+    T older;
+    const bool shows = o.finds_older(older, __ATOMIC_RELAXED);
+    o.load(__ATOMIC_RELAXED);
+    if (shows) d.buffer.show_previous(a, at, sizeof(T));
+  }
+  a.scope = before;
 }
 
 }  // namespace
@@ -237,7 +272,21 @@ bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, i
   }
 // NOLINTEND(bugprone-macro-parentheses)
 
+#define DEVCOMM_RACE_VOLATILE(bytes, T)                                                        \
+  void __tsan_volatile_read##bytes(void* address) {                                            \
+    devcomm::simulator::race::volatile_access<T>(address, false, __builtin_return_address(0)); \
+  }                                                                                            \
+  void __tsan_volatile_write##bytes(void* address) {                                           \
+    devcomm::simulator::race::volatile_access<T>(address, true, __builtin_return_address(0));  \
+  }
+
 extern "C" {
+DEVCOMM_RACE_VOLATILE(1, unsigned char)
+DEVCOMM_RACE_VOLATILE(2, unsigned short)
+DEVCOMM_RACE_VOLATILE(4, unsigned int)
+DEVCOMM_RACE_VOLATILE(8, unsigned long)
+DEVCOMM_RACE_VOLATILE(16, devcomm::simulator::race::word128)
+
 DEVCOMM_RACE_ATOMICS(8, unsigned char)
 DEVCOMM_RACE_ATOMICS(16, unsigned short)
 DEVCOMM_RACE_ATOMICS(32, unsigned int)

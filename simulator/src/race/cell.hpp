@@ -25,12 +25,13 @@ class cell {
   [[nodiscard]] std::size_t records() const;
 
  private:
-  static constexpr uint32_t in_lists = ~uint32_t{0};  // as the group of the first slot
-  static constexpr std::size_t few = 32;              // records to scan rather than find by key
+  static constexpr uint32_t in_lists = ~uint32_t{0} >> 1;  // as the group of the first slot
+  static constexpr std::size_t few = 32;                   // records to scan rather than find by key
 
   struct list {
     std::vector<record> records;
     std::size_t prune_at = 4;
+    uint32_t shapes = 0;  ///< of the records, and of some that are gone
     std::unique_ptr<std::unordered_map<uint64_t, uint32_t>> index_by_key;  ///< by key, once there are many
   };
   struct lists {
@@ -42,6 +43,10 @@ class cell {
   [[nodiscard]] lists* spill() const { return reinterpret_cast<lists*>(slots_[0].how); }
   template <class Ordered, class Race>
   void access_lists(const record& now, Ordered ordered, Race race);
+  static void add(list& l, const record& r) {
+    l.records.push_back(r);
+    l.shapes |= r.shape();
+  }
   /// Whether a record was replaced.
   [[nodiscard]] static bool replace(list& l, const record& now);
   void unspill();
@@ -76,7 +81,7 @@ void cell::access(const record& now, Ordered ordered, Race race) {
     return;
   }
   auto* all = new lists;
-  for (const record& r : {slots_[0], slots_[1], now}) all->of[kind_of(r)].records.push_back(r);
+  for (const record& r : {slots_[0], slots_[1], now}) add(all->of[kind_of(r)], r);
   slots_[0] = record();
   slots_[1] = record();
   slots_[0].how = reinterpret_cast<uint64_t>(all);
@@ -88,8 +93,11 @@ void cell::access_lists(const record& now, Ordered ordered, Race race) {
   lists& all = *spill();
   for (uint32_t kind = 0; kind < 8; ++kind) {
     list& l = all.of[kind];
-    const record any{uint64_t{kind} << 4 | record::all_bytes, 1, 0};
-    const bool look = conflict(any, now);
+    const bool other_sizes = (l.shapes & ~now.shape()) != 0;
+    const record any = record::make(1, 0, 0, 0, uint64_t{kind} << 4 | (now.is_wide != 0 ? record::wide : 0),
+                                    other_sizes ? record::all_bytes : now.bytes());
+    const bool look =
+        conflict(any, now) || (other_sizes && any.is_atomic() && now.is_atomic() && (any.writes() || now.writes()));
     const bool prune = l.records.size() >= l.prune_at;
     if (l.records.empty() || (!look && !prune)) continue;
     std::size_t kept = 0;
@@ -110,10 +118,11 @@ void cell::access_lists(const record& now, Ordered ordered, Race race) {
       l.records.resize(kept);
       l.index_by_key.reset();
     }
+    if (kept == 0) l.shapes = 0;
     l.prune_at = 2 * kept + 4;
   }
   list& own = all.of[kind_of(now)];
-  if (!replace(own, now)) own.records.push_back(now);
+  if (!replace(own, now)) add(own, now);
   if (now.writes() && !now.is_atomic()) unspill();
 }
 

@@ -104,9 +104,10 @@ void detector::read_only(const actor& a, uintptr_t address, size_t bytes, uint64
   }
 }
 
-/// Atomic accesses need no order among themselves where the scope of each includes the other's thread.
+/// Atomic accesses need no order among themselves where the scope of each includes the other's thread and both are of
+/// one size.
 bool detector::races(const record& earlier, const record& now) const {
-  if (!earlier.is_atomic() || !now.is_atomic()) return true;
+  if (!earlier.is_atomic() || !now.is_atomic() || overlap_in_part(earlier, now)) return true;
   return !include_each_other(place_of(earlier), static_cast<reach>(earlier.scope()), place_of(now),
                              static_cast<reach>(now.scope()));
 }

@@ -28,8 +28,6 @@ using devcomm::simulator::race::record;  // NOLINT(google-global-names-in-header
   DEVCOMM_RACE_HOOK(__tsan_write##bytes, bytes, record::write)                    \
   DEVCOMM_RACE_HOOK(__tsan_unaligned_read##bytes, bytes, 0)                       \
   DEVCOMM_RACE_HOOK(__tsan_unaligned_write##bytes, bytes, record::write)          \
-  DEVCOMM_RACE_HOOK(__tsan_volatile_read##bytes, bytes, 0)                        \
-  DEVCOMM_RACE_HOOK(__tsan_volatile_write##bytes, bytes, record::write)           \
   DEVCOMM_RACE_HOOK(__tsan_unaligned_volatile_read##bytes, bytes, 0)              \
   DEVCOMM_RACE_HOOK(__tsan_unaligned_volatile_write##bytes, bytes, record::write) \
   /* A write conflicts with all that the read before it does. */                  \

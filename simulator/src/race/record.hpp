@@ -14,15 +14,18 @@ struct record {
   static constexpr uint64_t atomic = 96;  ///< at scope system
   static constexpr uint64_t all_bytes = 15;
   static constexpr uint64_t multicast = uint64_t{1} << 17;
+  static constexpr uint64_t wide = uint64_t{1} << 63;  ///< with the kind: atomic, of more bytes than the cell has
 
   uint64_t how = 0;  ///< code address: 46 bits, by a multicast address: 1, lane: 10, atomic and its scope: 2, write: 1,
                      ///< bytes: 4
-  uint32_t group = 0;
+  uint32_t group : 31 = 0;
+  uint32_t is_wide : 1 = 0;
   uint32_t epoch = 0;
 
   [[nodiscard]] static record make(uint32_t group, uint32_t lane, uint32_t epoch, uint64_t code, uint64_t kind,
                                    uint64_t bytes) {
-    return {code << 18 | uint64_t{lane} << 7 | kind | bytes, group, epoch};
+    return {code << 18 | uint64_t{lane} << 7 | (kind & ~wide) | bytes, group & ~uint32_t{0} >> 1,
+            (kind & wide) != 0 ? 1u : 0u, epoch};
   }
   [[nodiscard]] bool empty() const { return group == 0; }
   [[nodiscard]] uint64_t bytes() const { return how & all_bytes; }
@@ -38,20 +41,27 @@ struct record {
     return low >> 32 == 0 ? low : low | uint64_t{1} << 46;
   }
   /// Equal for accesses by one thread of one kind to the same bytes: the latest replaces the others.
-  [[nodiscard]] uint64_t key() const { return uint64_t{group} << 18 | (how & 0x3ffff); }
+  [[nodiscard]] uint64_t key() const { return uint64_t{is_wide} << 63 | uint64_t{group} << 18 | (how & 0x3ffff); }
+  /// A bit for each size and place in the cell that atomic accesses have.
+  [[nodiscard]] uint32_t shape() const { return uint32_t{1} << (is_wide != 0 ? 16 : bytes()); }
 
   bool operator==(const record& other) const {
-    return how == other.how && group == other.group && epoch == other.epoch;
+    return how == other.how && group == other.group && is_wide == other.is_wide && epoch == other.epoch;
   }
 };
 
 static_assert(sizeof(record) == 16);
 
+/// Whether both are atomic, and not towards each other, as PTX has it where two overlap in part.
+[[nodiscard]] inline bool overlap_in_part(const record& a, const record& b) {
+  return a.is_atomic() && b.is_atomic() && a.shape() != b.shape() && (a.bytes() & b.bytes()) != 0;
+}
+
 /// Whether both must be ordered, if their places say so where both are atomic: they share a byte, one writes, and not
-/// both are atomic at scope system.
+/// both are atomic at scope system and of one size.
 [[nodiscard]] inline bool conflict(const record& a, const record& b) {
   return (a.how & b.how & record::all_bytes) != 0 && ((a.how | b.how) & record::write) != 0 &&
-         (a.how & b.how & record::atomic) != record::atomic;
+         ((a.how & b.how & record::atomic) != record::atomic || overlap_in_part(a, b));
 }
 
 /// Whether one of the two is by a multicast address, and the order that they must have needs a fence between them.
@@ -64,6 +74,7 @@ static_assert(sizeof(record) == 16);
 [[nodiscard]] inline bool covers(const record& newer, const record& older) {
   if ((older.bytes() & ~newer.bytes()) != 0) return false;
   if (newer.writes() && !newer.is_atomic()) return true;
+  if (overlap_in_part(newer, older)) return false;
   // Neither conflicts with the other, so nobody looks for a fence between them.
   if (newer.by_multicast() != older.by_multicast()) return false;
   if (older.writes() && !older.is_atomic()) return false;

@@ -71,6 +71,10 @@ std::string detector::what_did(const record& r) {
 /// Which scope would have ordered the two, or made them atomic with respect to each other; empty if scopes have no
 /// part in it.
 std::string detector::scope_advice(const record& earlier, const record& now, const actor& by) const {
+  if (overlap_in_part(earlier, now)) {
+    return "  atomic accesses of different sizes are not atomic towards each other: use one size for these bytes, or order "
+           "them\n";
+  }
   if (earlier.is_atomic() && now.is_atomic()) {
     return std::string("  atomic accesses by these two threads need scope ") +
            scope_name(needed(place_of(earlier), place_of(now))) + ", both of them\n";

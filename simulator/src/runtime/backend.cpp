@@ -87,14 +87,14 @@ class memfd final : public host::detail::physical_memory, public detail::file_me
   place where_;
 };
 
-/// Address space without memory, until some is mapped into it. Pages without access on both sides end what runs
+/// Address space without memory, until some is mapped into it. Addresses without access on both sides end what runs
 /// out of bounds.
 class reservation final : public host::detail::address_range {
  public:
-  explicit reservation(std::size_t bytes) : mapped_bytes_(bytes + 2 * page()) {
+  explicit reservation(std::size_t bytes) : lead_(detail::empty_before_parts()), mapped_bytes_(lead_ + bytes + page()) {
     void* const range = ::mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED) detail::fail_call("mmap");
-    base_ = static_cast<char*>(range) + page();
+    base_ = static_cast<char*>(range) + lead_;
   }
   ~reservation() override {
     for (char* each : mapped_) {
@@ -102,7 +102,7 @@ class reservation final : public host::detail::address_range {
       detail::host_port::remove_range(each);
     }
     for (char* each : multicast_) detail::host_port::remove_multicast_range(each);
-    detail::host_port::retire_range(base_ - page(), mapped_bytes_);
+    detail::host_port::retire_range(base_ - lead_, mapped_bytes_);
   }
   reservation(const reservation&) = delete;
   reservation& operator=(const reservation&) = delete;
@@ -134,6 +134,7 @@ class reservation final : public host::detail::address_range {
   }
 
  private:
+  std::size_t lead_;
   std::size_t mapped_bytes_;
   char* base_ = nullptr;
   std::vector<char*> mapped_;
@@ -251,6 +252,7 @@ class simulator_backend final : public host::detail::backend {
   [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit) override {
     return detail::host_port::wait_until_idle(device, limit);
   }
+  [[nodiscard]] std::string kernel_failure(int device) override { return detail::host_port::kernel_failure(device); }
 
   [[nodiscard]] std::size_t granularity(int) override { return page(); }
   [[nodiscard]] std::unique_ptr<host::detail::physical_memory> create_physical(

@@ -59,7 +59,7 @@ bool pageable(const void* p) { return kind_of(p) == memory_kind::unknown; }
 cudaError_t copy(stream_state* s, void* to, const void* from, size_t bytes, cudaMemcpyKind kind, bool wait) {
   if (s == nullptr) return cudaErrorInvalidResourceHandle;
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
-  if (bytes == 0) return cudaSuccess;
+  if (bytes == 0) return lasting_error();
   if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
   const bool host_source = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost;
   const bool host_destination = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost;
@@ -79,7 +79,7 @@ cudaError_t copy(stream_state* s, void* to, const void* from, size_t bytes, cuda
 
 cudaError_t fill(stream_state* s, void* to, int value, size_t bytes, bool wait) {
   if (s == nullptr) return cudaErrorInvalidResourceHandle;
-  if (bytes == 0) return cudaSuccess;
+  if (bytes == 0) return lasting_error();
   if (to == nullptr || pageable(to)) return cudaErrorInvalidValue;
   if (const cudaError_t error = give(*s, std::make_unique<fill_operation>(to, value, bytes)); error != cudaSuccess) {
     return error;
@@ -90,6 +90,7 @@ cudaError_t fill(stream_state* s, void* to, int value, size_t bytes, bool wait) 
 cudaError_t obtain(void** pointer, memory_kind kind, size_t bytes) {
   if (pointer == nullptr) return cudaErrorInvalidValue;
   *pointer = nullptr;
+  if (const cudaError_t error = lasting_error(); error != cudaSuccess) return error;
   if (bytes == 0) return cudaSuccess;
   *pointer = allocate(kind, current_device(), bytes);
   return *pointer != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -102,6 +103,9 @@ class device_idle final : public condition {
   bool holds() override {
     for (const stream_state* s : streams_of(device_)) {
       if (s->tail && !s->tail->done) return false;
+      for (const task_ref& earlier : s->beside_tail) {
+        if (!earlier->done) return false;
+      }
     }
     return true;
   }
@@ -111,12 +115,12 @@ class device_idle final : public condition {
 };
 
 cudaError_t drop(memory_kind kind, void* pointer) {
-  if (pointer == nullptr) return cudaSuccess;
+  if (pointer == nullptr) return lasting_error();
   int device = 0;
   if (kind_of(pointer, &device) != kind) return cudaErrorInvalidValue;
   device_idle idle(device);
   the_engine().host_wait(idle);
-  return release(kind, pointer) ? cudaSuccess : cudaErrorInvalidValue;
+  return release(kind, pointer) ? lasting_error() : cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -181,7 +185,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const engine_guard hold;
   *total = device_memory_bytes;
   *free = device_memory_bytes - allocated_bytes(current_device());
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 
 cudaError_t cudaMemcpy(void* destination, const void* source, std::size_t bytes, cudaMemcpyKind kind) {

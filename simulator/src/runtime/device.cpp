@@ -111,10 +111,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   return cudaSuccess;
 }
 
-// Waits for the device and forgets its errors; memory and streams stay.
+// Waits for the device and makes it usable again; memory and streams stay.
 cudaError_t cudaDeviceReset() {
   const engine_guard hold;
   static_cast<void>(synchronize_device(current_device()));
+  if (const auto broken = the_engine().faults.find(current_device()); broken != the_engine().faults.end()) {
+    broken->second.reset = true;
+  }
   return cudaSuccess;
 }
 

@@ -2,6 +2,8 @@
 
 #include <devcomm/simulator/detail/launch.hpp>
 
+#include "runtime/simulation.hpp"
+
 #include <atomic>
 
 namespace devcomm::simulator::detail {
@@ -84,6 +86,8 @@ void note_refusal(cudaError_t error) {
   last_refusal = error;
 }
 
+cudaError_t lasting_error() { return static_cast<cudaError_t>(the_engine().lasting_error(current_device())); }
+
 const char* unseen_refusal() { return refused_launches != 0 ? cudaGetErrorName(last_refusal) : nullptr; }
 
 extern "C" {
@@ -92,11 +96,15 @@ cudaError_t cudaGetLastError() {
   saw_refusals();
   const cudaError_t error = last_error;
   last_error = cudaSuccess;
-  return error;
+  const engine_guard hold;
+  const cudaError_t lasting = lasting_error();
+  return lasting != cudaSuccess ? lasting : error;
 }
 cudaError_t cudaPeekAtLastError() {
   saw_refusals();
-  return last_error;
+  const engine_guard hold;
+  const cudaError_t lasting = lasting_error();
+  return lasting != cudaSuccess ? lasting : last_error;
 }
 const char* cudaGetErrorName(cudaError_t error) {
   const error_text* t = find(error);

@@ -17,7 +17,7 @@ class event_done final : public condition {
   bool holds() override { return !task_ || task_->done; }
   /// Error of the stream, which this reports.
   int finish() {
-    if (!task_) return 0;
+    if (!task_) return lasting_error();
     awaited(*task_.get());
     return fetch_error(the_engine(), *task_->queue);
   }
@@ -34,6 +34,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlag
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   if (event == nullptr || flags > (cudaEventBlockingSync | cudaEventDisableTiming)) return keep(cudaErrorInvalidValue);
   const engine_guard hold;
+  if (const cudaError_t error = lasting_error(); error != cudaSuccess) return keep(error);
   auto* e = new event_state;
   e->flags = flags;
   *event = e;
@@ -43,7 +44,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (event == nullptr) return keep(cudaErrorInvalidResourceHandle);
   const engine_guard hold;
   delete static_cast<event_state*>(event);
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -65,6 +66,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   stream_state* s = find_stream(stream);
   if (event == nullptr || s == nullptr) return keep(cudaErrorInvalidResourceHandle);
   if (flags != 0) return keep(cudaErrorInvalidValue);
+  if (const cudaError_t error = lasting_error(); error != cudaSuccess) return keep(error);
   const auto& e = *static_cast<event_state*>(event);
   if (e.recording == nullptr) {
     if (s->recording != nullptr && e.recorded) return keep(cudaErrorStreamCaptureIsolation);
@@ -114,6 +116,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   if (((a.flags | b.flags) & cudaEventDisableTiming) != 0 || !a.recorded || !b.recorded) {
     return keep(cudaErrorInvalidResourceHandle);
   }
+  if (const cudaError_t error = lasting_error(); error != cudaSuccess) return keep(error);
   if (!a.recorded->done || !b.recorded->done) return cudaErrorNotReady;
   *milliseconds =
       static_cast<float>(static_cast<double>(static_cast<int64_t>(b.recorded->end_time - a.recorded->end_time)) * 1e-6);

@@ -49,6 +49,7 @@ void stop_recording(capture& c) {
 std::unique_ptr<operation> make_marker() { return std::make_unique<marker>(); }
 
 cudaError_t give(stream_state& stream, std::unique_ptr<operation> work, task_ref* t) {
+  if (const int error = the_engine().lasting_error(stream.device); error != 0) return static_cast<cudaError_t>(error);
   if (capture* c = stream.recording) {
     if (c->invalid) return cudaErrorStreamCaptureInvalidated;
     const int index = static_cast<int>(c->nodes.size());
@@ -85,12 +86,19 @@ void abandon_capture(stream_state& stream) {
   }
 }
 
-void comes_before_device_end(stream_state& stream) { legacy_stream(stream.device).extra.push_back(stream.tail); }
+void comes_before_device_end(const stream_state& stream) {
+  std::vector<task_ref>& after = legacy_stream(stream.device).extra;
+  if (stream.tail && !stream.tail->done) after.push_back(stream.tail);
+  for (const task_ref& earlier : stream.beside_tail) {
+    if (!earlier->done) after.push_back(earlier);
+  }
+}
 
 extern "C" {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const engine_guard hold;
+  if (const cudaError_t error = lasting_error(); error != cudaSuccess) return keep(error);
   stream_state* s = find_stream(stream);
   if (s == nullptr) return keep(cudaErrorInvalidResourceHandle);
   if (s->legacy) return keep(cudaErrorStreamCaptureUnsupported);
@@ -117,6 +125,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
       error = cudaErrorStreamCaptureUnjoined;
     }
   }
+  if (error == cudaSuccess) error = lasting_error();
   if (error == cudaSuccess) {
     auto* g = new graph_state;
     g->nodes = std::move(c->nodes);
@@ -148,6 +157,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   if (exec == nullptr || graph == nullptr) return keep(cudaErrorInvalidValue);
   if (flags != 0) return keep(cudaErrorNotSupported);
   const engine_guard hold;
+  if (const cudaError_t error = lasting_error(); error != cudaSuccess) return keep(error);
   auto* e = new exec_state;
   e->nodes = static_cast<graph_state*>(graph)->nodes;
   *exec = e;
@@ -156,7 +166,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
   const engine_guard hold;
-  return keep(exec != nullptr && find_stream(stream) != nullptr ? cudaSuccess : cudaErrorInvalidValue);
+  return keep(exec != nullptr && find_stream(stream) != nullptr ? lasting_error() : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
@@ -185,12 +195,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   const engine_guard hold;
   delete static_cast<exec_state*>(exec);
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const engine_guard hold;
   delete static_cast<graph_state*>(graph);
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 }
 

@@ -42,7 +42,7 @@ struct event_state : CUevent_st {
 [[nodiscard]] cudaError_t refuse_in_capture(stream_state& stream);
 void abandon_capture(stream_state& stream);
 /// Lets a later synchronisation of the device wait for a stream that is destroyed with work left.
-void comes_before_device_end(stream_state& stream);
+void comes_before_device_end(const stream_state& stream);
 
 /// A task without work, for its predecessors only.
 [[nodiscard]] std::unique_ptr<operation> make_marker();

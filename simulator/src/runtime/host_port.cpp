@@ -3,6 +3,8 @@
 #include "base/sanitizer.hpp"
 #include "runtime/simulation.hpp"
 
+#include <cuda_runtime_api.h>
+
 namespace devcomm::simulator::detail::host_port {
 namespace {
 
@@ -134,6 +136,14 @@ bool wait_until_idle(int device, std::chrono::milliseconds limit) {
   const engine_guard hold;
   while (!idle.holds() && std::chrono::steady_clock::now() < end) the_engine().host_wait_steps(idle, steps_at_once);
   return idle.holds();
+}
+
+std::string kernel_failure(int device) {
+  const engine_guard hold;
+  const auto broken = the_engine().faults.find(device);
+  if (broken == the_engine().faults.end()) return {};
+  broken->second.told = true;
+  return std::string(cudaGetErrorName(static_cast<cudaError_t>(broken->second.error))) + ": " + broken->second.text;
 }
 
 bool kernels_run() { return __atomic_load_n(&the_engine().grid_count, __ATOMIC_RELAXED) != 0; }

@@ -49,6 +49,8 @@ void begin_waiting_for_ranks();
 void end_waiting_for_ranks();
 /// Runs kernels until nothing is left to do on the device, at most for `limit` of real time; whether that was so.
 [[nodiscard]] bool wait_until_idle(int device, std::chrono::milliseconds limit);
+/// The error of a kernel that failed on the device and its text, unless the program has taken it as seen; else empty.
+[[nodiscard]] std::string kernel_failure(int device);
 /// Whether a launch is running; asked without the engine's lock.
 [[nodiscard]] bool kernels_run();
 

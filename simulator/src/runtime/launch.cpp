@@ -123,7 +123,7 @@ cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attri
     return keep(cudaErrorInvalidValue);
   }
   shared_limits()[function] = value;
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 
 cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* function) {
@@ -134,7 +134,7 @@ cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* 
   attributes->ptxVersion = ptx_version;
   attributes->binaryVersion = 90;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(shared_limit(function));
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 
 cudaError_t occupancy(int* blocks, const void* function, int threads, std::size_t dynamic_bytes) {
@@ -144,7 +144,7 @@ cudaError_t occupancy(int* blocks, const void* function, int threads, std::size_
   shape.block = dim3(static_cast<unsigned>(threads));
   shape.dynamic_bytes = dynamic_bytes;
   *blocks = dynamic_bytes > shared_limit(function) ? 0 : static_cast<int>(blocks_at_once(shape));
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 
 extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {

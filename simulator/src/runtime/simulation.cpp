@@ -10,6 +10,7 @@
 #include <diagnostics/abort_state.hpp>
 #include <diagnostics/live_objects.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -32,20 +33,25 @@ void report_unseen(int status, void*) {
   const bool unseen_waits = host::detail::abort_state::report_all_unseen();
   {
     const engine_guard hold;
-    const uint64_t failed = made->unfetched_failures;
+    const bool failed = !made->faults.empty();
     const uint64_t unfinished = made->unfinished_launches;
     const char* const refused = unseen_refusal();
-    if (failed == 0 && unfinished == 0 && refused == nullptr && !unseen_waits) return;
-    if (failed == 0 && refused != nullptr) {
+    if (!failed && unfinished == 0 && refused == nullptr && !unseen_waits) return;
+    if (!failed && refused != nullptr) {
       std::fprintf(stderr,
                    "devcomm simulator: the program ends well although a launch by <<<>>> was refused: %s. Call "
                    "cudaGetLastError after each launch, and check what that returns\n",
                    refused);
-    } else if (failed != 0) {
-      std::fprintf(stderr,
-                   "devcomm simulator: the program ends well although a launch has failed, as no call has returned the "
-                   "error: %s. Synchronize with each stream, and check what that returns\n",
-                   made->failure_text().c_str());
+    } else if (failed) {
+      const bool told =
+          std::any_of(made->faults.begin(), made->faults.end(), [](const auto& broken) { return broken.second.told; });
+      std::fprintf(
+          stderr,
+          "devcomm simulator: the program ends well although a launch has failed, %s: %s. Synchronize with each "
+          "stream, and check what that returns%s\n",
+          told ? "and calls have returned the error" : "as no call has returned the error",
+          made->failure_text().c_str(),
+          told ? "; a test that expects the failure looks at devcomm::simulator::last_failure()" : "");
     } else if (unfinished != 0) {
       std::fprintf(stderr,
                    "devcomm simulator: the program ends before %llu of its launches have, so that nobody knows "

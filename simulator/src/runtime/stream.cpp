@@ -30,12 +30,13 @@ registry& streams() {
 /// No handle refers to the stream any more; its remaining work is done later.
 void retire(stream_state& s) {
   if (s.recording != nullptr) abandon_capture(s);
-  if (s.tail && !s.tail->done) comes_before_device_end(s);
+  comes_before_device_end(s);
   auto& live = streams().live;
   live.erase(std::find(live.begin(), live.end(), &s));
   s.destroyed = true;
   ++s.tasks;  // not before this function is done with it
   s.tail = task_ref();
+  s.beside_tail.clear();
   s.extra.clear();
   forget_task(s);
 }
@@ -74,6 +75,11 @@ class tails_done final : public condition {
  public:
   void add(const task_ref& t) {
     if (t) tails_.push_back(t);
+  }
+  void add(const stream_state& s) {
+    add(s.tail);
+    for (const task_ref& t : s.beside_tail) add(t);
+    for (const task_ref& event : s.extra) add(event);
   }
   bool holds() override {
     while (!tails_.empty() && tails_.back()->done) {
@@ -119,19 +125,32 @@ std::vector<stream_state*> streams_of(int device) {
   return found;
 }
 
+void comes_after_all(task& later, const stream_state& stream) {
+  comes_after(later, stream.tail);
+  for (const task_ref& earlier : stream.beside_tail) comes_after(later, earlier);
+}
+
 task_ref enqueue(stream_state& stream, const operation_ref& work) {
   task_ref t = make_task(the_engine(), stream, work);
   const launch_shape* const shape = work.what->shape();
   const bool early = shape != nullptr && shape->programmatic && !the_engine().order.explores();
-  if (!early || !starts_beside(*t.get(), stream.tail)) comes_after(*t.get(), stream.tail);
+  if (early && starts_beside(*t.get(), stream.tail)) {
+    std::erase_if(stream.beside_tail, [](const task_ref& done) { return done->done && done->awaited_by_next; });
+    stream.beside_tail.push_back(stream.tail);
+  } else if (early) {
+    comes_after(*t.get(), stream.tail);  // and, as on GPUs, not after those before
+  } else {
+    comes_after_all(*t.get(), stream);
+    stream.beside_tail.clear();
+  }
   for (const task_ref& earlier : stream.extra) comes_after(*t.get(), earlier);
   stream.extra.clear();
   if (stream.legacy) {
     for (const stream_state* other : streams().live) {
-      if (other != &stream && other->device == stream.device && other->blocking) comes_after(*t.get(), other->tail);
+      if (other != &stream && other->device == stream.device && other->blocking) comes_after_all(*t.get(), *other);
     }
   } else if (stream.blocking) {
-    comes_after(*t.get(), legacy_stream(stream.device).tail);
+    comes_after_all(*t.get(), legacy_stream(stream.device));
   }
   stream.tail = t;
   submit(t);
@@ -140,8 +159,7 @@ task_ref enqueue(stream_state& stream, const operation_ref& work) {
 
 int synchronize(stream_state& stream) {
   tails_done all;
-  all.add(stream.tail);
-  for (const task_ref& event : stream.extra) all.add(event);
+  all.add(stream);
   the_engine().host_wait(all);
   all.acquire();
   return fetch_error(the_engine(), stream);
@@ -150,8 +168,7 @@ int synchronize(stream_state& stream) {
 int synchronize_device(int device) {
   tails_done all;
   for (const stream_state* s : streams_of(device)) {
-    all.add(s->tail);
-    for (const task_ref& event : s->extra) all.add(event);
+    all.add(*s);
   }
   the_engine().host_wait(all);
   all.acquire();
@@ -174,6 +191,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
   if (stream == nullptr || flags > cudaStreamNonBlocking) return keep(cudaErrorInvalidValue);
   const engine_guard hold;
+  if (const cudaError_t error = lasting_error(); error != cudaSuccess) return keep(error);
   stream_state* s = add_stream(current_device());
   s->blocking = flags != cudaStreamNonBlocking;
   s->flags = flags;
@@ -203,7 +221,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return keep(cudaErrorInvalidResourceHandle);
   }
   retire(*s);
-  return cudaSuccess;
+  return keep(lasting_error());
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -220,8 +238,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (s == nullptr) return keep(cudaErrorInvalidResourceHandle);
   if (s->recording != nullptr) return keep(refuse_in_capture(*s));
   tails_done all;
-  all.add(s->tail);
-  for (const task_ref& event : s->extra) all.add(event);
+  all.add(*s);
   the_engine().host_wait_steps(all, 1000);
   if (!all.holds()) return cudaErrorNotReady;
   all.acquire();

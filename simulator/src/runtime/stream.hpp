@@ -23,6 +23,9 @@ struct stream_state : CUstream_st, task_queue {
   int priority = 0;
   unsigned flags = 0;
   task_ref tail;
+  /// Launches beside which later ones of the stream have started, up to the tail: dependent launches that do not wait
+  /// end before them. Whatever is no dependent launch comes after them all.
+  std::vector<task_ref> beside_tail;
   std::vector<task_ref> extra;  ///< events that the next task comes after
   capture* recording = nullptr;
   std::vector<int> recorded_tail;  ///< graph nodes that the next captured node comes after
@@ -35,6 +38,9 @@ task_ref enqueue(stream_state& stream, const operation_ref& work);
 /// `cudaStreamPerThread` the calling thread's own. Null for a handle that is no stream.
 [[nodiscard]] stream_state* find_stream(CUstream_st* handle);
 [[nodiscard]] stream_state& legacy_stream(int device);
+
+/// `later` comes after all that the stream has been given.
+void comes_after_all(task& later, const stream_state& stream);
 
 /// Every stream of a device, or of all devices for -1.
 [[nodiscard]] std::vector<stream_state*> streams_of(int device);

@@ -245,7 +245,7 @@ class communicator {
   [[nodiscard]] int dead_rank() const noexcept;
   /// Throws `remote_error` when a peer is lost, or gave up a device communicator, because of an exception for example;
   /// `kernel_error` when a wait failed or `abort` was called. Also for failures of device communicators that have been
-  /// destroyed since.
+  /// destroyed since. In the simulator, a kernel that failed is one as well: on GPUs calls of CUDA tell of those.
   void check() const;
 
  private:

@@ -44,9 +44,9 @@ inline uint32_t block_rank() { return blockIdx.x + gridDim.x * (blockIdx.y + gri
 inline uint32_t grid_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
 inline uint32_t lane() { return sim::thread_rank() % warp_threads; }
 
-inline void sync_block() { sim::block_barrier(0, 0, false); }
-inline void sync_block_apart() { sync_block(); }
-inline bool sync_block_or(bool predicate) { return sim::block_barrier(0, 0, predicate) != 0; }
+inline void sync_block() { sim::aligned_block_barrier(false); }
+inline void sync_block_apart() { sim::block_barrier(0, 0, false); }
+inline bool sync_block_or(bool predicate) { return sim::aligned_block_barrier(predicate) != 0; }
 inline void sync_warp(uint32_t mask) { sim::warp_meet(sim::warp_operation::sync, mask, 0, 0); }
 inline void sync_named(uint32_t barrier, uint32_t threads) { sim::block_barrier(barrier, threads, false); }
 inline bool sync_named_or(uint32_t barrier, uint32_t threads, bool predicate) {

@@ -67,6 +67,9 @@ void fence_alias();
 /// Synchronizes with the other threads of the block at `barrier` (0 to 15). `threads` arrivals complete it; 0
 /// means all threads of the block that have not exited. Returns how many passed true.
 uint32_t block_barrier(uint32_t barrier, uint32_t threads, bool predicate);
+/// The same of barrier 0 and all threads, as `__syncthreads` does: one instruction for the lanes of a warp, so that it
+/// is misuse where they are at calls of several lines.
+uint32_t aligned_block_barrier(bool predicate);
 /// Synchronizes with all threads of a cooperative launch.
 void grid_barrier();
 /// Waits until the launch beside which this one has started ends, and sees what it did.

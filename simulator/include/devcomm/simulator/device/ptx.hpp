@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/simulator/detail/execution.hpp>
+#include <devcomm/simulator/detail/scope.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 
 #include <cstdint>
@@ -24,6 +25,16 @@ To as(const From& from) {
     __builtin_memcpy(&to, &from, sizeof to < sizeof from ? sizeof to : sizeof from);
     return to;
   }
+}
+
+/// Of a load with this modifier, such as "nc": what is not coherent reads as `__ldg` does.
+__attribute__((always_inline)) inline void note_load(const char* modifier, unsigned long long address,
+                                                     unsigned long bytes) {
+  const char* last = modifier;  // "nc" of "global.nc"
+  for (const char* at = modifier; *at != 0; ++at) {
+    if (*at == '.') last = at + 1;
+  }
+  if (last[0] == 'n' && last[1] == 'c' && last[2] == 0) read_only(reinterpret_cast<const void*>(address), bytes);
 }
 
 /// What an instruction writes to an operand of the program.

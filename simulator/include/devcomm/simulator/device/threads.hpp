@@ -10,9 +10,9 @@
 
 inline constexpr int warpSize = 32;
 
-inline void __syncthreads() { devcomm::simulator::detail::block_barrier(0, 0, false); }
+inline void __syncthreads() { devcomm::simulator::detail::aligned_block_barrier(false); }
 inline int __syncthreads_count(int predicate) {
-  return static_cast<int>(devcomm::simulator::detail::block_barrier(0, 0, predicate != 0));
+  return static_cast<int>(devcomm::simulator::detail::aligned_block_barrier(predicate != 0));
 }
 inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
 inline int __syncthreads_and(int predicate) { return __syncthreads_count(predicate == 0) == 0; }
