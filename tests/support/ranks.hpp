@@ -104,6 +104,11 @@ inline void on_ranks(int ranks, const std::function<void(devcomm::host::communic
   devcomm::host::run_options run;
   run.ranks = ranks;
   run.communicator = options;
+#if !defined(DEVCOMM_SIMULATOR)  // which reports a deadlock at once
+  // A hang ends with its record before the limit of the program.
+  if (options.kernel_timeout == devcomm::host::communicator_options{}.kernel_timeout)
+    run.communicator.kernel_timeout = std::chrono::seconds(30);
+#endif
   const late_frees frees;
   devcomm::host::run_ranks(run, body);
 }
