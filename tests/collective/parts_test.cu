@@ -113,6 +113,7 @@ TEST_CASE("an all-reduce in chunks calls its hooks once for each pack of a slice
           const std::uint64_t count = own * members > missing ? own * members - missing : 1;
           const test::device_array<unsigned> produced(count + 2 * margin);
           const test::device_array<unsigned> consumed(count + 2 * margin);
+          comm.barrier();  // an allocation may wait for a kernel that waits for this rank
           launch(reduce_a_slice, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
                  buffers, slice{margin, margin + count}, hook_calls{produced.get(), consumed.get()});
           test::finish("reduce_a_slice");

@@ -124,6 +124,60 @@ TEST_CASE("a barrier of a rail is one of the ranks with one index in their LSA t
 
 namespace {
 
+constexpr std::uint32_t pieces = 8;
+
+/// Rank 0 puts many pieces to rank 1, passes the barrier that fences them as soon as rank 1 has come, and arrives at
+/// the next one, without a fence. That arrival may overtake the pieces, and must not count for the barrier that fences
+/// them.
+__global__ void run_ahead(device_comm comm, gin::context_handle contexts, std::uint64_t words, boards memory,
+                          std::uint32_t* wrong) {
+  gin::barrier_session barrier{block{}, comm, comm.world(), contexts, gin::one_context(0), 0};
+  const auto of = [&](std::uint32_t round, std::uint32_t i) { return round * pieces + i + 1; };
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    if (comm.rank == 0) {
+      for (std::uint64_t i = threadIdx.x; i < pieces * words; i += threads)
+        memory.in.local()[i] = of(round, static_cast<std::uint32_t>(i / words));
+      block{}.sync();
+      if (threadIdx.x < pieces) {
+        gin::context net{thread{}, comm, contexts, 0};
+        const auto first = static_cast<std::int64_t>(threadIdx.x * words);
+        net.put(1, memory.out + first, memory.in + first, words);
+      }
+    }
+    barrier.sync(gin::fence_level::put);
+    if (comm.rank == 1 && threadIdx.x < pieces) {
+      const std::uint32_t* const piece_of_mine = memory.out.local() + threadIdx.x * words;
+      wrong[threadIdx.x] += piece_of_mine[0] != of(round, threadIdx.x) ? 1u : 0u;
+      wrong[threadIdx.x] += piece_of_mine[words - 1] != of(round, threadIdx.x) ? 1u : 0u;
+    }
+    barrier.sync(gin::fence_level::none);
+    barrier.sync(gin::fence_level::get);  // the source is written again
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an arrival at a barrier without a fence does not stand for one at the barrier before, which fences puts") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    constexpr std::uint64_t words = 8192;
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .depth = 64, .barriers = 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(pieces * words * sizeof(std::uint32_t));
+    const auto out = comm.allocate(pieces * words * sizeof(std::uint32_t));
+    const test::device_array<std::uint32_t> wrong(threads);
+    comm.barrier();
+    launch(run_ahead, blocks_of(1), device_comm.get(), contexts, words,
+           boards{in.pointer<std::uint32_t>(), out.pointer<std::uint32_t>()}, wrong.get());
+    test::finish("run_ahead");
+    device_comm.check();
+    require_none(wrong, "rank " + std::to_string(comm.rank()));
+    comm.barrier();
+  });
+}
+
+namespace {
+
 /// Barriers without a fence order stores, and one barrier serves one team after the other. Each thread is a group.
 __global__ void store_to_next(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> words,
                               std::uint32_t* wrong) {

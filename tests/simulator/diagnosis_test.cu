@@ -412,6 +412,34 @@ TEST_CASE("a deadlock says whose kernel is not there") {
   CHECK_FALSE(contains(said, "cycle"));
 }
 
+TEST_CASE("a rank that frees memory while a kernel on the GPU that it shares waits for it is a deadlock") {
+  const auto fate_on = [](int device) {
+    simulator::clear_failure();
+    host::communicator_options options;
+    options.device = device;
+    test::on_ranks(
+        ranks,
+        [&](host::communicator& comm) {
+          const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+          void* memory = nullptr;
+          check_cuda(cudaMalloc(&memory, 4096), "cudaMalloc");
+          if (comm.rank() == 0) comm.barrier();
+          check_cuda(cudaFree(comm.rank() == 0 ? memory : nullptr), "cudaFree");
+          launch(blocks_share_an_index, {.block = threads, .stream = cudaStreamPerThread}, device_comm.get());
+          if (comm.rank() == 1) comm.barrier();
+          static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+          comm.barrier();
+          if (comm.rank() == 1) check_cuda(cudaFree(memory), "cudaFree");
+        },
+        options);
+    return simulator::last_failure();
+  };
+  const std::string said = fate_on(0);
+  CHECK(contains(said, "rank 1, block 0, thread 0: LSA barrier 0: waits for rank 0 to reach epoch 1, saw 0"));
+  CHECK(contains(said, "rank 0: runs no kernel that could arrive"));
+  CHECK(fate_on(-1).empty());  // each has one of its own
+}
+
 TEST_CASE("a rank that loops once more than the others, who are at a host barrier, is a deadlock at once") {
   simulator::clear_failure();
   const int many = GENERATE(2, 4);

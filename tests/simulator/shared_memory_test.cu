@@ -1,4 +1,4 @@
-/// Static and dynamic shared memory.
+/// Static and dynamic shared memory; and local memory, where it is taken for global memory.
 #include "support.hpp"
 
 #include <devcomm/devcomm.cuh>
@@ -94,6 +94,35 @@ TEST_CASE("shared memory given to what accesses global memory is misuse, as it f
     }
     CHECK(outcome != cudaSuccess);
     CHECK(contains(devcomm::simulator::last_failure(), "shared memory was given to a function that accesses global"));
+  }
+}
+
+/// Gives a local variable to what accesses global memory, or takes its elements one by one.
+__global__ void give_local(float* out, given what) {
+  __align__(16) float mine[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  auto* const first = reinterpret_cast<unsigned*>(mine);
+  using devcomm::memory_order;
+  using devcomm::scope;
+  namespace arch = devcomm::detail::arch;
+  if (what == given::load) out[0] = static_cast<float>(arch::load<memory_order::relaxed, scope::device>(first));
+  if (what == given::store) arch::store<memory_order::relaxed, scope::device>(first, 1u);
+  if (what == given::add) arch::fetch_add<memory_order::relaxed, scope::device>(first, 1u);
+  if (what == given::pack) devcomm::copy(devcomm::thread{}, mine, static_cast<const float*>(out), 8);
+  if (what == given::registers) devcomm::copy(devcomm::thread{}, mine, static_cast<const float*>(out), 3);
+  for (int i = 0; i < 8; ++i) out[i] = mine[i];
+}
+
+TEST_CASE("a local variable given to what accesses global memory is misuse, as it faults on a GPU") {
+  const shared_array<float> out(8);
+  for (const given what : {given::load, given::store, given::add, given::pack, given::registers}) {
+    CAPTURE(static_cast<int>(what));
+    const cudaError_t outcome = run(give_local, {.grid = 2, .block = 64}, out.get(), what);
+    if (what == given::registers) {
+      CHECK(outcome == cudaSuccess);
+      continue;
+    }
+    CHECK(outcome != cudaSuccess);
+    CHECK(contains(devcomm::simulator::last_failure(), "a local variable of a thread was given to a function that"));
   }
 }
 

@@ -8,12 +8,14 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -48,6 +50,50 @@ inline int ranks_that_meet(int most) {
   return most;
 }
 
+/// Frees device memory when all ranks of `on_ranks` have ended. `cudaFree` waits for every kernel of the device: where
+/// ranks share a GPU, those of ranks that are ahead too, which wait for the rank that frees.
+class late_frees {
+ public:
+  late_frees() { ++running(); }
+  ~late_frees() {
+    if (--running() != 0) return;
+    const std::lock_guard lock(mutex());
+    for (void* const each : left()) cudaFree(each);
+    left().clear();
+  }
+  late_frees(const late_frees&) = delete;
+  late_frees& operator=(const late_frees&) = delete;
+
+  /// Frees `memory`, or leaves it until the ranks have ended.
+  static void free(void* memory) {
+#if defined(DEVCOMM_SIMULATOR)  // where accesses to freed memory are found; DEVCOMM_SIM_DEVICES makes ranks share GPUs
+    const bool share = std::getenv("DEVCOMM_SIM_DEVICES") != nullptr;
+#else
+    constexpr bool share = true;
+#endif
+    if (!share || running() == 0) {
+      cudaFree(memory);
+      return;
+    }
+    const std::lock_guard lock(mutex());
+    left().push_back(memory);
+  }
+
+ private:
+  static std::atomic<int>& running() {
+    static std::atomic<int> count = 0;
+    return count;
+  }
+  static std::mutex& mutex() {
+    static std::mutex only;
+    return only;
+  }
+  static std::vector<void*>& left() {
+    static std::vector<void*> memory;
+    return memory;
+  }
+};
+
 /// Runs `body` on `ranks` ranks, threads of this process, if they can meet; throws what a rank throws.
 inline void on_ranks(int ranks, const std::function<void(devcomm::host::communicator&)>& body,
                      devcomm::host::communicator_options options = {}) {
@@ -58,6 +104,12 @@ inline void on_ranks(int ranks, const std::function<void(devcomm::host::communic
   devcomm::host::run_options run;
   run.ranks = ranks;
   run.communicator = options;
+#if !defined(DEVCOMM_SIMULATOR)  // which reports a deadlock at once
+  // A hang ends with its record before the limit of the program.
+  if (options.kernel_timeout == devcomm::host::communicator_options{}.kernel_timeout)
+    run.communicator.kernel_timeout = std::chrono::seconds(30);
+#endif
+  const late_frees frees;
   devcomm::host::run_ranks(run, body);
 }
 
@@ -81,7 +133,7 @@ class device_array {
   explicit device_array(const std::vector<T>& values) : device_array(values.size()) { write(values); }
   device_array(const device_array&) = delete;
   device_array& operator=(const device_array&) = delete;
-  ~device_array() { cudaFree(memory_); }
+  ~device_array() { late_frees::free(memory_); }
 
   [[nodiscard]] T* get() const { return data_; }
   [[nodiscard]] std::size_t size() const { return count_; }

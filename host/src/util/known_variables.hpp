@@ -53,7 +53,7 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_SIM_STORE_DELAY", "simulator", "steps for which stores stay in a store buffer"},
     {"DEVCOMM_SIM_CHECK_SIDES", "simulator",
      "1: the race detector reports hosts that access device memory, and kernels that access the host's heap"},
-    {"DEVCOMM_SIM_DEVICES", "simulator", "number of GPUs"},
+    {"DEVCOMM_SIM_DEVICES", "simulator", "number of GPUs, which more ranks than that share"},
     {"DEVCOMM_SIM_MULTIPROCESSORS", "simulator", "multiprocessors of a GPU"},
     {"DEVCOMM_SIM_MULTICAST", "simulator",
      "whether the GPUs have an NVLink switch, and in which order it reaches members"},

@@ -133,6 +133,28 @@ DEVCOMM_DEVICE void reduce_members_to(const Group& group, sym_ptr<T> input, T* o
       group, input.memory.lsa_size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)); }, 1,
       [&](int) { return output; }, count, op);
 }
+/// A pack in registers of the first of `count` elements from `input` on, of all members in their order, and zeros.
+template <class T, class Operator>
+DEVCOMM_DEVICE pack<T> reduce_members_by_element(sym_ptr<T> input, uint64_t count, Operator op) {
+  using accumulator = accumulator_t<T>;
+  const int members = input.memory.lsa_size;
+  accumulator total[pack<T>::size]{};
+  DEVCOMM_UNROLL_BY(1)
+  for (int rank = 0; rank < members; ++rank) {
+    const T* const from = input.lsa(rank);
+    DEVCOMM_UNROLL
+    for (int e = 0; e < pack<T>::size; ++e) {
+      if (static_cast<uint64_t>(e) >= count) continue;
+      const accumulator value = to_accumulator<T>(from[e], op);
+      total[e] = rank == 0 ? value : op(total[e], value);
+    }
+  }
+  pack<T> result{};
+  DEVCOMM_UNROLL
+  for (int e = 0; e < pack<T>::size; ++e)
+    if (static_cast<uint64_t>(e) < count) result[e] = from_accumulator<T>(total[e], members, op);
+  return result;
+}
 template <class T, class Group, class Operator>
 DEVCOMM_DEVICE void reduce_members_to_all(const Group& group, sym_ptr<T> input, sym_ptr<T> output, uint64_t count,
                                           Operator op) {
@@ -216,10 +238,9 @@ DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> in
   // The last, in part, or all.
   const uint64_t rest = mine.begin > whole ? mine.begin : whole;
   for (uint64_t p = rest + barrier.group().thread_rank(); p < mine.end; p += barrier.group().size()) {
-    const uint64_t left = count - p * pack<T>::size;
-    pack<T> elements{};
-    devcomm::detail::reduce_members_to<T>(thread{}, input + static_cast<int64_t>(p * pack<T>::size), elements.data,
-                                          left < pack<T>::size ? left : pack<T>::size, op);
+    const uint64_t first = p * pack<T>::size;
+    const pack<T> elements =
+        devcomm::detail::reduce_members_by_element<T>(input + static_cast<int64_t>(first), count - first, op);
     consume(p, elements);
   }
   devcomm::detail::fence_aliases(barrier, all.is_hardware());

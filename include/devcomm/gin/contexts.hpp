@@ -18,7 +18,7 @@ struct contexts {
   uint32_t signals = 0;  ///< of each context
   uint32_t counters = 0;
   uint32_t depth = 256;   ///< operations that may be posted before the proxy has read them; a power of two
-  uint32_t barriers = 0;  ///< of each context, see `gin::barrier_session`; each is a signal from every rank
+  uint32_t barriers = 0;  ///< of each context, see `gin::barrier_session`; each is two signals from every rank
 
   DEVCOMM_HOST_DEVICE constexpr context_handle add_to(requirements& needs) const {
     const auto ranks = static_cast<uint32_t>(world.size);

@@ -85,12 +85,12 @@ struct context_handle : resource_handle {
   uint32_t depth;     ///< descriptors of a context's ring
   uint32_t barriers;  ///< of a context
 
-  /// The signal by which `peer` arrives at barrier `index` of a context.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t arrivals(uint32_t index, uint32_t peer) const {
-    return signals + uint64_t{index} * members + peer;
+  /// The signal by which `peer` arrives at barrier `index` of a context, where the barrier fences puts or not.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t arrivals(uint32_t index, bool fenced, uint32_t peer) const {
+    return signals + (uint64_t{index} * 2 + (fenced ? 1 : 0)) * members + peer;
   }
   /// Signals of a context in all.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t all_signals() const { return arrivals(barriers, 0); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t all_signals() const { return arrivals(barriers, false, 0); }
 };
 
 /// What a context keeps on its rank, at the start of its part of the resource window. Written by the host library
@@ -144,17 +144,21 @@ struct barrier_layout {
   uint32_t barriers;  ///< of each
   uint32_t peers;
 
-  /// Of barrier `index` of `context`: how often this rank has met `peer` there, times 2; 1 more where it has told the
-  /// peer of the next time.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t meetings(uint32_t context, uint32_t index, uint32_t peer) const {
-    return ((uint64_t{context} * barriers + index) * (uint64_t{peers} + 1) + peer) * sizeof(uint64_t);
+  /// Of barrier `index` of `context`: how often this rank has met `peer` there with puts fenced, or without, times 2; 1
+  /// more where it has told the peer of the next time.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t meetings(uint32_t context, uint32_t index, bool fenced, uint32_t peer) const {
+    return (uint64_t{context} * barriers + index) * bytes_of_barrier() +
+           ((fenced ? uint64_t{peers} : 0) + peer) * sizeof(uint64_t);
   }
   /// The word by which a group without a vote of its own agrees on an outcome.
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t context, uint32_t index) const {
-    return meetings(context, index, peers);
+    return meetings(context, index, true, peers);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
-    return devcomm::detail::limited_product(uint64_t{contexts} * barriers, (uint64_t{peers} + 1) * sizeof(uint64_t));
+    return devcomm::detail::limited_product(uint64_t{contexts} * barriers, bytes_of_barrier());
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes_of_barrier() const {
+    return (2 * uint64_t{peers} + 1) * sizeof(uint64_t);
   }
 };
 

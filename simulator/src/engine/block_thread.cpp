@@ -133,6 +133,7 @@ void block::prepare() {
   shared_memory::poison(shape.dynamic_bytes);
   note_shared_range(shared_memory::start(), shape.dynamic_bytes);
   stacks_.allocate(threads, simulation.config.stack_bytes);
+  stacks_of_block = {reinterpret_cast<std::uintptr_t>(stacks_.bottom(0)), stacks_.bytes() * threads};
   fibers.resize(threads);
   runnable.reserve(threads);
   warps.resize((threads + 31) / 32);
@@ -202,6 +203,7 @@ void block::clean_up() {
   }
   for (const memory_span& s : shared_) sanitizer::forget(s.base, s.bytes);
   shared_memory::unpoison();
+  stacks_of_block = {};
   stacks_.release();
 }
 

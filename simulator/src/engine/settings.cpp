@@ -71,6 +71,7 @@ settings settings_from_environment() {
   s.multicast = multicast_from_environment();
   s.peers = peers_from_environment();
   s.devices = static_cast<int>(number_variable("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
+  s.named_devices = variable("DEVCOMM_SIM_DEVICES") != nullptr;
   s.multiprocessors = static_cast<int>(number_variable("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
   s.stack_bytes = number_variable("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
   s.watchdog = number_variable("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, most_milliseconds) * millisecond;

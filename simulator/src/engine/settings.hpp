@@ -22,6 +22,7 @@ struct settings {
   multicast_kind multicast;
   peer_groups peers;  ///< which GPUs reach each other
   int devices;
+  bool named_devices;  ///< more ranks than those share them
   int multiprocessors;
   size_t stack_bytes;
   uint64_t watchdog;             ///< nanoseconds of real time; 0: none

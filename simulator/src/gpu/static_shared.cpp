@@ -21,7 +21,8 @@ namespace devcomm::simulator::detail {
 extern __thread char static_shared_anchor;
 __thread char static_shared_anchor = 0;
 
-__thread shared_range shared_of_block{};
+__thread memory_range shared_of_block{};
+__thread memory_range stacks_of_block{};
 
 namespace {
 
@@ -130,7 +131,7 @@ void note_shared_range(const char* dynamic_start, size_t dynamic_bytes) {
   for (const variable_offset& p : variable_offsets())
     include(reinterpret_cast<const char*>(&static_shared_anchor) + p.from_anchor, p.bytes);
   include(dynamic_start, dynamic_bytes);
-  shared_of_block = end == 0 ? shared_range{} : shared_range{first, end - first};
+  shared_of_block = end == 0 ? memory_range{} : memory_range{first, end - first};
 }
 
 void poison_static_shared() {

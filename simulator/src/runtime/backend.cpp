@@ -213,7 +213,7 @@ class simulator_backend final : public host::detail::backend {
   }
   [[nodiscard]] int device_count() override { return detail::host_port::device_count(); }
   void provide_devices(int count) override {
-    if (count > detail::host_port::device_count()) set_device_count(count);
+    if (!detail::host_port::devices_are_named() && count > detail::host_port::device_count()) set_device_count(count);
   }
 
   [[nodiscard]] host::detail::device_facts facts(int device) override {

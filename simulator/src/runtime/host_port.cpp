@@ -24,6 +24,11 @@ int device_count() {
   return the_engine().config.devices;
 }
 
+bool devices_are_named() {
+  const engine_guard hold;
+  return the_engine().config.named_devices;
+}
+
 int multiprocessors() {
   const engine_guard hold;
   return the_engine().config.multiprocessors;

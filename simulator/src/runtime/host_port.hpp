@@ -12,6 +12,8 @@
 namespace devcomm::simulator::detail::host_port {
 
 [[nodiscard]] int device_count();
+/// Whether the environment says how many there are.
+[[nodiscard]] bool devices_are_named();
 [[nodiscard]] int multiprocessors();
 
 /// Messages may call the device's kernels by the rank that launches them.

@@ -93,6 +93,14 @@ void use_registered(std::shared_ptr<host::bootstrap> bootstrap, const std::strin
   exchange_patterns(comm, first.window());
 }
 
+/// Memory of the virtual memory interface: that of a window.
+void register_window(std::shared_ptr<host::bootstrap> bootstrap) {
+  host::communicator comm(std::move(bootstrap));
+  const auto memory = comm.allocate(window_bytes);
+  const auto again = comm.register_memory(memory.window().local + 256, 4096);
+  exchange_patterns(comm, again.window());
+}
+
 }  // namespace
 
 // Processes come first (--order decl): a process that has used CUDA must not fork.
@@ -112,6 +120,59 @@ TEST_CASE("registered memory of processes that hold two ranks each") {
   CHECK(on_processes(
             4, [](auto bootstrap) { use_registered(std::move(bootstrap), "CUDA IPC"); }, 2) == all_ok(4));
 }
+
+namespace {
+
+/// What cannot be registered, and what each rank is told, at the start and further on.
+struct refusal {
+  rank_body body;
+  std::string start;
+  std::string part;
+};
+
+std::vector<refusal> refusals() {
+  std::vector<refusal> all;
+  all.push_back({[](auto bootstrap) {
+                   host::communicator comm(std::move(bootstrap));
+                   std::vector<char> bytes(4096);
+                   static_cast<void>(comm.register_memory(bytes.data(), bytes.size()));
+                 },
+                 "", "the pointer is not "});
+  all.push_back({[](auto bootstrap) {
+                   host::communicator comm(std::move(bootstrap));
+                   const device_buffer buffer(4096);
+                   static_cast<void>(comm.register_memory(buffer.data(), std::size_t{1} << 40));
+                 },
+                 "invalid_argument: ", "run past the end of the allocation"});
+#if defined(DEVCOMM_SIMULATOR)  // which has no handles of mapped memory
+  all.push_back({register_window, "not_supported: ", "use communicator::allocate"});
+#endif
+  return all;
+}
+
+void check_refusals(outcomes (*on_two)(const rank_body&)) {
+  for (const refusal& each : refusals()) {
+    for (const std::string& end : on_two(each.body)) {
+      CAPTURE(end);
+      CHECK(end.find(each.start) == 0);
+      CHECK(end.find(": register_memory (rank ") != std::string::npos);
+      CHECK(end.find(each.part) != std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("processes are told by name what cannot be registered") {
+  check_refusals([](const rank_body& body) { return on_processes(2, body); });
+}
+
+#if !defined(DEVCOMM_SIMULATOR)
+TEST_CASE("mapped memory is registered by the handles that it was made with") {
+  SECTION("of processes") { CHECK(on_processes(2, register_window) == all_ok(2)); }
+  SECTION("of processes that hold two ranks each") { CHECK(on_processes(4, register_window, 2) == all_ok(4)); }
+}
+#endif
 
 #if defined(DEVCOMM_SIMULATOR)  // nobody else uses a simulated GPU
 TEST_CASE("a window takes of its own rank's GPU what was asked for, and gives it back") {
@@ -141,39 +202,14 @@ TEST_CASE("a window takes of its own rank's GPU what was asked for, and gives it
 }
 #endif
 
-namespace {
-
-outcomes on_any(bool processes, int ranks, const rank_body& body) {
-  return processes ? on_processes(ranks, body) : on_threads(ranks, body);
+// From here on, threads of this process use CUDA.
+TEST_CASE("ranks of one process are told by name what cannot be registered") {
+  check_refusals([](const rank_body& body) { return on_threads(2, body); });
 }
 
-}  // namespace
-
-TEST_CASE("memory that is not cudaMalloc's is refused by name, also within a process") {
-  const auto ends = on_any(GENERATE(true, false), 2, [](auto bootstrap) {
-    host::communicator comm(std::move(bootstrap));
-    const auto memory = comm.allocate(4096);
-    static_cast<void>(comm.register_memory(memory.data(), 4096));
-  });
-  for (const std::string& end : ends) {
-    CAPTURE(end);
-    CHECK(end.find("not_supported: register_memory (rank ") == 0);
-    CHECK(end.find("use communicator::allocate") != std::string::npos);
-  }
-}
-
-TEST_CASE("host memory is refused by name, also within a process") {
-  const auto ends = on_any(GENERATE(true, false), 2, [](auto bootstrap) {
-    host::communicator comm(std::move(bootstrap));
-    std::vector<char> bytes(4096);
-    static_cast<void>(comm.register_memory(bytes.data(), bytes.size()));
-  });
-  for (const std::string& end : ends) {
-    CAPTURE(end);
-    CHECK(end.find(": register_memory (rank ") != std::string::npos);
-    CHECK(end.find("the pointer is not ") != std::string::npos);
-  }
-}
+#if !defined(DEVCOMM_SIMULATOR)
+TEST_CASE("mapped memory of one process is registered") { CHECK(on_threads(2, register_window) == all_ok(2)); }
+#endif
 
 #if !defined(DEVCOMM_SIMULATOR)  // whose pools are as good as cudaMalloc for peers
 TEST_CASE("memory of an asynchronous pool is refused by name where there are peers") {
@@ -205,19 +241,6 @@ TEST_CASE("memory of another device than the rank's is refused by name") {
     CAPTURE(end);
     CHECK(end.find("invalid_argument: register_memory (rank ") == 0);
     CHECK(end.find("the memory lies on device ") != std::string::npos);
-  }
-}
-
-TEST_CASE("a registration past the end of its allocation is refused by name, also within a process") {
-  const auto ends = on_any(GENERATE(true, false), 2, [](auto bootstrap) {
-    host::communicator comm(std::move(bootstrap));
-    const device_buffer buffer(4096);
-    static_cast<void>(comm.register_memory(buffer.data(), std::size_t{1} << 40));
-  });
-  for (const std::string& end : ends) {
-    CAPTURE(end);
-    CHECK(end.find("invalid_argument: register_memory (rank ") == 0);
-    CHECK(end.find("run past the end of the allocation") != std::string::npos);
   }
 }
 

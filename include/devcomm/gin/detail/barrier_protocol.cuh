@@ -1,11 +1,19 @@
 /// \file barrier_protocol.cuh
 /// The protocol behind `gin::barrier_session`, and the part of `collective::barrier_session` that crosses the network.
 ///
-/// Protocol. A barrier of a context has one signal from each rank of the world on every rank. To arrive, a rank adds 1
-/// to its signal on each peer; to pass, it waits until each peer's signal has one more than it had when the two last
-/// met. How often it has met each peer a rank keeps in device memory, for each barrier, context and peer: so different
-/// teams may use a barrier one after the other, and nothing is reset between launches. A peer cannot arrive at the
-/// meeting after next before this rank has told it of the next one, so a signal is at most one ahead.
+/// Protocol. A barrier of a context has two signals from each rank of the world on every rank: one of meetings that
+/// fence puts, one of those that do not. To arrive, a rank adds 1 to its signal on each peer; to pass, it waits until
+/// each peer's signal has one more than it had when the two last met so. How often it has met each peer in either way a
+/// rank keeps in device memory, for each barrier, context and peer: so different teams may use a barrier one after the
+/// other, and nothing is reset between launches. A peer cannot arrive at the meeting after next before this rank has
+/// told it of the next one, so a signal is at most one ahead.
+///
+/// *Why two*. An arrival that fences puts is a strong signal, and any other a weak one, which may overtake it: a rank
+/// that has passed a fenced meeting, as its peers have come, arrives at the next one while its own puts, and the strong
+/// signal behind them, are on their way. In one signal the weak arrival would stand for the strong one, and the peer
+/// pass the fenced meeting without the puts. Apart, the strong signals take effect in the order of the fenced meetings,
+/// each with the puts before it; and of any `n` weak ones one was posted at the `n`-th meeting without a fence, or at a
+/// later one.
 ///
 /// Additions of weak signals may take effect in any order, as sets may not; but they cannot be repeated. So beside the
 /// number of meetings stands whether the peer has been told of the next one, and an arrival that follows a timeout
@@ -85,11 +93,11 @@ class network_barrier {
     group_.sync();
     if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
     for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      uint64_t* const met = meetings(queue, peer);
+      uint64_t* const met = meetings(queue, level, peer);
       const uint64_t now = arch::load<memory_order::relaxed, scope::device>(met);
       if (now % 2 != 0) return status::success;  // told by a session that timed out
       gin::descriptor arrival{};
-      arrival.actions = contexts_.arrivals(index_, peer_of_peers());
+      arrival.actions = contexts_.arrivals(index_, gin::fences_puts(level), peer_of_peers());
       arrival.signal_value = 1;
       const gin::descriptor_head head{gin::operation_kind::signal,
                                       gin::signal_change::add,
@@ -107,8 +115,8 @@ class network_barrier {
     status outcome = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (outcome != status::success) return outcome;
     for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(meetings(queue, peer));
-      const auto signal = static_cast<uint32_t>(contexts_.arrivals(index_, peer));
+      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(meetings(queue, level, peer));
+      const auto signal = static_cast<uint32_t>(contexts_.arrivals(index_, gin::fences_puts(level), peer));
       const proxy_wait until{operation::gin_barrier,     queue.layout.signal(signal), index_,
                              static_cast<int32_t>(peer), wait_condition::epoch,       now / 2 + 1};
       outcome = keep(wait_for_proxy(queue, until, limit), limit);
@@ -119,7 +127,7 @@ class network_barrier {
   /// The barrier has been passed.
   DEVCOMM_DEVICE void advance(const barrier_peers& peers, gin::fence_level level) {
     for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      uint64_t* const met = meetings(queue, peer);
+      uint64_t* const met = meetings(queue, level, peer);
       arch::store<memory_order::relaxed, scope::device>(
           met, arch::load<memory_order::relaxed, scope::device>(met) / 2 * 2 + 2);
       return status::success;
@@ -166,8 +174,9 @@ class network_barrier {
     return home()->comm.resources.local + contexts_.offset + uint64_t{contexts_.count} * first_.layout.bytes();
   }
   DEVCOMM_DEVICE gin::barrier_layout layout() const { return {contexts_.count, contexts_.barriers, contexts_.members}; }
-  DEVCOMM_DEVICE uint64_t* meetings(const queue_end& queue, uint32_t peer) const {
-    return reinterpret_cast<uint64_t*>(memory() + layout().meetings(queue.index, index_, peer));
+  DEVCOMM_DEVICE uint64_t* meetings(const queue_end& queue, gin::fence_level level, uint32_t peer) const {
+    return reinterpret_cast<uint64_t*>(memory() +
+                                       layout().meetings(queue.index, index_, gin::fences_puts(level), peer));
   }
   DEVCOMM_DEVICE uint32_t* outcome_word() const {
     return reinterpret_cast<uint32_t*>(memory() + layout().outcome(range_.first, index_));

@@ -22,7 +22,8 @@ class misuse : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// Simulated GPUs; 8 unless `DEVCOMM_SIM_DEVICES` says otherwise.
+/// Simulated GPUs; 8, or as many as there are ranks, unless `DEVCOMM_SIM_DEVICES` says otherwise: then ranks share
+/// them.
 void set_device_count(int devices);
 /// Multiprocessors of each GPU; 32 unless `DEVCOMM_SIM_MULTIPROCESSORS` says otherwise.
 void set_multiprocessors(int count);

@@ -131,19 +131,30 @@ void leave_session(const devcomm::detail::session_id& id);
 /// Throws `misuse`: what the calling thread did wrong.
 [[noreturn]] void fail_misuse(const char* message);
 
-/// Between these addresses lies the shared memory of the block that the calling OS thread runs; empty on others.
-struct shared_range {
+struct memory_range {
   std::uintptr_t first;
   std::uintptr_t bytes;
-};
-extern __thread shared_range shared_of_block;
 
-/// (host) Throws `misuse` for shared memory, where a GPU's instructions for global memory would fault.
+  [[nodiscard]] bool contains(const void* address) const {
+    return reinterpret_cast<std::uintptr_t>(address) - first < bytes;
+  }
+};
+
+/// Between these addresses lie the shared memory of the block that the calling OS thread runs, and the stacks of its
+/// threads, which are a GPU's local memory; empty on other OS threads.
+extern __thread memory_range shared_of_block;
+extern __thread memory_range stacks_of_block;
+
+/// (host) Throws `misuse` for shared and for local memory, where a GPU's instructions for global memory would fault.
 inline void require_global(const void* address) {
-  if (reinterpret_cast<std::uintptr_t>(address) - shared_of_block.first < shared_of_block.bytes)
+  if (shared_of_block.contains(address))
     fail_misuse(
         "shared memory was given to a function that accesses global memory, which faults on a GPU; copy it to "
         "registers or global memory first");
+  if (stacks_of_block.contains(address))
+    fail_misuse(
+        "a local variable of a thread was given to a function that accesses global memory, which faults on a GPU; give "
+        "it global memory, or copy element by element");
 }
 
 }  // namespace devcomm::simulator::detail
