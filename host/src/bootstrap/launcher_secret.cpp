@@ -57,8 +57,6 @@ void make_key(const std::string& path) {
   if (!named && !(written && problem == EEXIST)) fail(path, std::string("cannot be made: ") + std::strerror(problem));
 }
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
-
 job_secret first_bytes(const digest& hash) {
   job_secret secret;
   std::memcpy(secret.data(), hash.data(), secret.size());
@@ -95,7 +93,9 @@ launcher_secret choose_secret(const environment& variables, const launched_proce
   }
   if (process.size == 1) return {random_value<job_secret>(), {}};
 
-  const std::string text = "devcomm secret\n" + process.job + "\n" + process.root;
+  // Of the address the port alone: ranks may name the host differently.
+  const endpoint root = parse_endpoint(process.root, "the address of rank 0");
+  const std::string text = "devcomm secret\n" + process.job + "\n" + std::to_string(root.port);
   const auto keyed = [&](std::span<const std::byte> key) {
     return launcher_secret{first_bytes(hmac_sha256(key).update(bytes_of(text)).finish()), {}};
   };
@@ -104,7 +104,7 @@ launcher_secret choose_secret(const environment& variables, const launched_proce
                              : first_set(variables, {"PMI_SHARED_SECRET"});
   const bool gives_one = mpi || process.launcher == "pals" || process.launcher == "srun";
   if (gives_one && launchers) return keyed(bytes_of(*launchers));
-  if (is_loopback(parse_endpoint(process.root, "the address of rank 0").host)) return keyed(key_of_user(folder));
+  if (is_loopback(root.host) && !process.several_hosts) return keyed(key_of_user(folder));
   if (!process.store.empty()) return keyed(key_in_store(parse_endpoint(process.store, "the address of the store")));
   return {first_bytes(sha256::of(bytes_of(text))),
           "devcomm: others can guess the secret of this job, made of its address and of what its launcher (" +

@@ -153,6 +153,25 @@ TEST_CASE("torchrun on several hosts has the secret from its store, where it has
   CHECK_FALSE(chosen(with(srun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}), keys).warning.empty());
 }
 
+TEST_CASE("torchrun's ranks have one secret however each host names that of rank 0") {
+  const folder keys;
+  std::string address;
+  const table stored = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  const auto named = chosen(torchrun, keys);
+  const auto kept = chosen_with_store(stored, keys, std::byte{1}, address);
+  for (const std::string name : {"localhost", "127.0.0.1", "n1.cluster"}) {
+    for (const std::string rank : {"0", "1"}) {
+      CAPTURE(name, rank);
+      const table other = {{"MASTER_ADDR", name}, {"RANK", rank}};
+      CHECK(chosen(with(torchrun, other), keys).secret == named.secret);
+      CHECK_FALSE(chosen(with(torchrun, other), keys).warning.empty());
+      CHECK(chosen_with_store(with(stored, other), keys, std::byte{1}, address).secret == kept.secret);
+      CHECK(address == name + ":29500");
+    }
+  }
+  CHECK(std::filesystem::is_empty(keys.path));
+}
+
 TEST_CASE("on one host the secret comes from a file that only its user can read") {
   const folder keys;
   const auto one = chosen(inside, keys);
@@ -164,7 +183,9 @@ TEST_CASE("on one host the secret comes from a file that only its user can read"
   CHECK(chosen(with(inside, {{"DEVCOMM_RANK", "0"}}), keys).secret == one.secret);
   CHECK(chosen(with(inside, {{"DEVCOMM_ROOT", "127.0.0.1:4001"}}), keys).secret != one.secret);
   for (const std::string address : {"[::1]:4000", "localhost:4000"}) {
-    CHECK(chosen(with(inside, {{"DEVCOMM_ROOT", address}}), keys).warning.empty());
+    const auto alike = chosen(with(inside, {{"DEVCOMM_ROOT", address}}), keys);
+    CHECK(alike.warning.empty());
+    CHECK(alike.secret == one.secret);
   }
   const folder others;
   CHECK(chosen(inside, others).secret != one.secret);  // random

@@ -126,6 +126,19 @@ TEST_CASE("ranks of torchrun on several hosts start with a secret from its store
   CHECK(store.asked() == 2 * ranks);
 }
 
+TEST_CASE("ranks of torchrun join where each host has a name of its own for that of rank 0") {
+  const std::string agent_store = GENERATE("True", "False");
+  CAPTURE(agent_store);
+  const stand_in_store store(store_kind::honest);
+  const auto outcomes = on_processes(3, [&](int rank) {
+    set_torchrun_variables(rank, 3, store);
+    ::setenv("MASTER_ADDR", rank < 2 ? "localhost" : other_host.c_str(), 1);
+    ::setenv("TORCHELASTIC_USE_AGENT_STORE", agent_store.c_str(), 1);
+    gather_and_check(*host::environment_bootstrap(20s), 10, 1);
+  });
+  CHECK(first_failure(outcomes) == "");
+}
+
 TEST_CASE("where torchrun's store fails all ranks fail, and none takes a secret that can be guessed") {
   const stand_in_store store(
       GENERATE(store_kind::absent, store_kind::silent, store_kind::old, store_kind::short_value));

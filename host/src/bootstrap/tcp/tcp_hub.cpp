@@ -74,6 +74,12 @@ class tcp_hub final : public bootstrap {
     poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
     if (!poller_) throw system_error(call + ": epoll_create1 failed: " + std::strerror(errno));
     if (!listener) listener = bind_for(id.host(), id.port(), call);
+    if (is_local_only(address_of_this_end(listener.get()))) {
+      reached_from_here_ =
+          "; it listens at " + address_of_this_end(listener.get()) +
+          ", which no other host reaches: give the same DEVCOMM_ROOT on all ranks, not its host by name on some and as "
+          "localhost on others";
+    }
     const deadline until(limit);
     accept_all_ranks(acceptor(std::move(listener), size, id.secret(), silence), call, until);
     round(call, {}, {}, nullptr, until);
@@ -140,7 +146,8 @@ class tcp_hub final : public bootstrap {
       if (until.passed()) {
         const std::string refusals = newcomers.refusals();
         give_up(call, until, ranks_that_have_not_joined(),
-                "join; start them within the limit or raise it" + (refusals.empty() ? "" : "; " + refusals));
+                "join; start them within the limit or raise it" + reached_from_here_ +
+                    (refusals.empty() ? "" : "; " + refusals));
       }
       tell_progress([this] { return ranks_that_have_not_joined(); });
       pump(until, &newcomers);
@@ -501,8 +508,9 @@ class tcp_hub final : public bootstrap {
   }
 
   std::size_t size_;
-  std::vector<peer> peers_;  ///< by rank; the first is unused
-  unique_fd poller_;         ///< of all connected ranks
+  std::string reached_from_here_;  ///< what to do where other hosts do not reach rank 0; empty: they may
+  std::vector<peer> peers_;        ///< by rank; the first is unused
+  unique_fd poller_;               ///< of all connected ranks
   std::size_t joined_ = 0;
   std::size_t parts_ = 0;        ///< ranks whose part of this round is here
   std::size_t unsent_ = 0;       ///< ranks that wait to send

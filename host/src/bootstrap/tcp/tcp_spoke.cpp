@@ -24,6 +24,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -35,6 +36,9 @@ namespace {
 constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::seconds(5);
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
+/// Ranks that name the host of rank 0 differently may connect elsewhere, or have another secret.
+constexpr std::string_view same_root =
+    "the same DEVCOMM_ROOT on all ranks, not rank 0's host by name here and as localhost there";
 
 class tcp_spoke final : public bootstrap {
  public:
@@ -125,8 +129,8 @@ class tcp_spoke final : public bootstrap {
       }
       if (until.passed()) {
         throw timeout_error(call + ": could not join rank 0 at " + root_ + " within " + until.limit_text() + ": " +
-                            last.problem + "; start rank 0, check the address, and that no rank " +
-                            std::to_string(rank_) + " has joined already");
+                            last.problem + "; start rank 0, check the address (" + std::string(same_root) +
+                            "), and that no rank " + std::to_string(rank_) + " has joined already");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(until.poll_milliseconds(pauses.next())));
     }
@@ -168,8 +172,8 @@ class tcp_spoke final : public bootstrap {
       return {outcome::again, head ? problem : "its answer cannot be read"};
     }
     if (!verdict::proven(*head, text, seen, id.secret())) {
-      return {outcome::foreign,
-              "has another secret; give all ranks one unique_id or DEVCOMM_SECRET, and each job an address of its own"};
+      return {outcome::foreign, "has another secret; give all ranks one unique_id or DEVCOMM_SECRET, or " +
+                                    std::string(same_root) + ", and each job an address of its own"};
     }
     if (head->outcome == verdict::code::refused) {
       throw invalid_argument(call + ": rank 0 at " + root_ + " refused this process: " + text);
