@@ -55,7 +55,7 @@ const table mpirun = {{"OMPI_COMM_WORLD_RANK", "3"},
                       {"OMPI_COMM_WORLD_SIZE", "4"},
                       {"DEVCOMM_ROOT", "n1:9"},
                       {"PMIX_NAMESPACE", "1234567"},
-                      {"OMPI_MCA_orte_precondition_transports", "7ac4-7eae"}};
+                      {"OMPI_MCA_orte_precondition_transports", "c75d65765e76b875-14d5026f250602e8"}};
 const table srun = {{"SLURM_PROCID", "1"},
                     {"SLURM_STEP_NUM_TASKS", "2"},
                     {"SLURM_STEP_NODELIST", "n[1-2]"},
@@ -115,11 +115,37 @@ TEST_CASE("a random key that the launcher gives all ranks makes the secret") {
   const auto one = chosen(mpirun, keys);
   CHECK(one.warning.empty());
   CHECK(one.secret == chosen(with(mpirun, {{"OMPI_COMM_WORLD_RANK", "0"}}), keys).secret);
-  CHECK(one.secret != chosen(with(mpirun, {{"OMPI_MCA_orte_precondition_transports", "7ac4-7eaf"}}), keys).secret);
+  CHECK(one.secret !=
+        chosen(with(mpirun, {{"OMPI_MCA_orte_precondition_transports", "c75d65765e76b875-14d5026f250602e9"}}), keys)
+            .secret);
   CHECK(one.secret != chosen(with(mpirun, {{"PMIX_NAMESPACE", "x"}}), keys).secret);
   CHECK(chosen(with(srun, {{"PMI_SHARED_SECRET", "8273645"}}), keys).warning.empty());
   // One that another launcher left is not the job's.
   CHECK_FALSE(chosen(with(torchrun, {{"PMI_SHARED_SECRET", "8273645"}}), keys).warning.empty());
+}
+
+TEST_CASE("numbers of a job in the place of a random key do not pass for one") {
+  const folder keys;
+  // Slurm's number of the job, the numbers that Open MPI's library takes where mpirun has set none, and what is no key.
+  for (const std::string key :
+       {"0107632700000000-0107632700000000", "0000000000009c43-0000000000000001", "0000000000000000-0000000000000000",
+        "c75d65765e76b875-c75d65765e76b875", "c75d65765e76b875", "c75d65765e76b875_14d5026f250602e8",
+        "c75d65765e76b87x-14d5026f250602e8", "none", ""}) {
+    CAPTURE(key);
+    const table counted = with(mpirun, {{"OMPI_MCA_orte_precondition_transports", key}});
+    CHECK(chosen(counted, keys).warning.find("(mpirun)") != std::string::npos);
+    CHECK(chosen(with(counted, {{"DEVCOMM_ROOT", "127.0.0.1:9"}}), keys).warning.empty());
+  }
+}
+
+TEST_CASE("PMIx takes part in no secret: with its variables too a warning says what to export") {
+  const folder keys;
+  const table pmix = {
+      {"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}, {"PMIX_SERVER_URI4", "x;tcp4://127.0.0.1:1"}};
+  const auto one = chosen(with(srun, pmix), keys);
+  CHECK(one.secret == chosen(srun, keys).secret);
+  CHECK(one.warning.find("export DEVCOMM_SECRET=$(openssl rand -hex 16)") != std::string::npos);
+  CHECK(chosen(with(mpirun, pmix), keys).warning.empty());
 }
 
 TEST_CASE("torchrun on several hosts has the secret from its store, where it has one") {
