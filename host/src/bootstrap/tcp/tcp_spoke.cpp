@@ -115,8 +115,8 @@ class tcp_spoke final : public bootstrap {
     std::optional<deadline> foreign_until;
     for (retry_pauses pauses(size_, random_value<std::uint64_t>());;) {
       if (addresses.empty()) addresses = resolve(id.host(), id.port(), until, last.problem);
-      for (const socket_address& address : addresses) {
-        attempt got = try_address(address, id, call, until);
+      for (std::size_t i = 0; i < addresses.size(); ++i) {
+        attempt got = try_address(addresses[i], id, call, until.share_of(addresses.size() - i));
         if (got.what == attempt::outcome::joined) return;
         // An attempt cut short by the limit says less than the one before.
         if (until.passed() && got.what == attempt::outcome::again) break;
@@ -136,6 +136,7 @@ class tcp_spoke final : public bootstrap {
     }
   }
 
+  /// `until` is sooner than the limit where there are more addresses.
   attempt try_address(const socket_address& address, const unique_id& id, const std::string& call,
                       const deadline& until) {
     using outcome = attempt::outcome;
