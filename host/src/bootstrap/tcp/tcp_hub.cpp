@@ -2,6 +2,7 @@
 
 #include "bootstrap/gather_arguments.hpp"
 #include "bootstrap/interruption.hpp"
+#include "bootstrap/tcp/abort_notice.hpp"
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/gather_wire.hpp"
@@ -73,6 +74,10 @@ class tcp_hub final : public bootstrap {
     allow_open_files(size_ + acceptor::most_pending(size));
     poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
     if (!poller_) throw system_error(call + ": epoll_create1 failed: " + std::strerror(errno));
+    epoll_event wish{EPOLLIN, {.u64 = 0}};
+    if (!aborted_here_.good() || ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, aborted_here_.descriptor(), &wish) != 0) {
+      throw system_error(call + ": eventfd or epoll_ctl failed: " + std::strerror(errno));
+    }
     if (!listener) listener = bind_for(id.host(), id.port(), call);
     if (is_local_only(address_of_this_end(listener.get()))) {
       reached_from_here_ =
@@ -110,6 +115,11 @@ class tcp_hub final : public bootstrap {
     return found;
   }
   void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
+  void abort(const std::string& why) noexcept override { aborted_here_.tell(why); }
+  void watch_aborts(const abort_handler& aborted) override {
+    const std::lock_guard lock(mutex_);
+    aborted_ = aborted;
+  }
   void watch(const loss_handler& lost) override {
     const std::lock_guard lock(mutex_);
     lost_ = lost;
@@ -457,6 +467,10 @@ class tcp_hub final : public bootstrap {
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       const auto rank = static_cast<std::size_t>(event.data.u64);
+      if (rank == 0) {
+        if (const auto why = aborted_here_.take()) pass_abort_on({0, *why});
+        continue;
+      }
       if (!peers_[rank].open()) continue;
       if ((event.events & EPOLLOUT) != 0) flush(rank);
       if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) read_from(rank);
@@ -471,6 +485,10 @@ class tcp_hub final : public bootstrap {
         p.gave_up = true;
         p.gave_up_on_root = in.integer<std::uint32_t>() != 0;
         p.gave_up_text = in.text();
+      } else if (got->type == frame_type::aborted) {
+        const farewell said{static_cast<int>(rank), farewell::decode(got->payload).text};
+        pass_abort_on(said);
+        if (aborted_) aborted_(said.culprit, said.text);
       } else if (got->type == frame_type::leave) {
         const farewell said = farewell::decode(got->payload);
         const bool blamed = p.farewell_said && p.farewell_said->culprit >= 0;  // which it does not take back
@@ -489,6 +507,14 @@ class tcp_hub final : public bootstrap {
       }
     }
     note_state(rank);
+  }
+
+  /// To all ranks but the one that aborted.
+  void pass_abort_on(const farewell& said) {
+    const shared_payload payload(said.encode());
+    for (std::size_t i = 1; i < size_; ++i) {
+      if (static_cast<int>(i) != said.culprit) send(i, frame_type::aborted, payload);
+    }
   }
 
   /// After each use of a rank's connection: whether it is over, and whether it waits to send.
@@ -520,10 +546,12 @@ class tcp_hub final : public bootstrap {
   std::optional<round_failure> broken_;
   bool loss_told_ = false;  ///< all connected ranks were sent a loss
   interruption interrupted_;
+  abort_notice aborted_here_;
   shared_payload end_of_waiting_{{}};
   shared_payload end_of_others_{{}};
   mutable std::mutex mutex_;  // guards the connections and what is known of the others
   loss_handler lost_;
+  abort_handler aborted_;
   idle_watch watch_;  // ends first
 };
 
