@@ -43,18 +43,30 @@ std::uint16_t master_port(const environment& variables) {
   return static_cast<std::uint16_t>(launched_number(variables, "MASTER_PORT", 1, 65535));
 }
 
+/// Rank 0 that knows its host by a loopback address only does not know by which one other hosts come.
+void listen_everywhere(launched_process& process) {
+  const endpoint root = parse_endpoint(process.root, "the address of rank 0");
+  if (process.rank == 0 && process.several_hosts && is_loopback(root.host))
+    process.root = endpoint_text("::", root.port);
+}
+
 std::optional<launched_process> read_torchrun(const environment& variables) {
   if (!variables("RANK") || !variables("WORLD_SIZE")) return std::nullopt;
   launched_process process{placed(variables, "torchrun", "RANK", "WORLD_SIZE"), "torchrun"};
   place_locally(process, variables, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
-  for (const char* const name : {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"}) {
+  // Not MASTER_ADDR: it may be "localhost" on rank 0's host, and a name on others.
+  for (const char* const name : {"TORCHELASTIC_RUN_ID", "MASTER_PORT"}) {
     process.job += "\n" + variables(name).value_or("");
   }
+  process.several_hosts = variables("LOCAL_WORLD_SIZE") && process.local_size != process.size;
   // Otherwise rank 0 of torch.distributed listens there, if the program uses it, and only then.
   if (variables("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     process.store = endpoint_text(master_host(variables), master_port(variables));
   }
-  if (take_given_root(process, variables)) return process;
+  if (take_given_root(process, variables)) {
+    listen_everywhere(process);
+    return process;
+  }
   const std::string host = master_host(variables);
   const std::uint16_t taken = master_port(variables);
   const port_range ports = ports_of(variables);
@@ -64,6 +76,7 @@ std::optional<launched_process> read_torchrun(const environment& variables) {
   }
   const bool one_host = variables("LOCAL_WORLD_SIZE") && process.local_size == process.size;
   process.root = endpoint_text(one_host ? "127.0.0.1" : host, port);
+  listen_everywhere(process);
   return process;
 }
 
@@ -116,6 +129,7 @@ launched_process read_mpi(const environment& variables, const mpi_launcher& from
   launched_process process{placed(variables, from.name, from.rank, from.size), name};
   place_locally(process, variables, from.local_rank, from.local_size);
   if (take_given_root(process, variables)) {
+    if (variables(from.local_size)) refuse_loopback_root(process);
     // Ranks of other hosts have another daemon.
     for (const char* const each : from.job) process.job += "\n" + variables(each).value_or("");
     return process;

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -57,7 +59,30 @@ void make_key(const std::string& path) {
   if (!named && !(written && problem == EEXIST)) fail(path, std::string("cannot be made: ") + std::strerror(problem));
 }
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+/// Whether `key` is as Open MPI's mpirun makes it: "%016lx-%016lx" of random bits. Slurm's number of the job may be in
+/// its place, "0107632700000000-0107632700000000", or the numbers of the job that Open MPI's library takes where
+/// mpirun has set none, "0000000000009c43-0000000000000001". Both can be guessed.
+bool is_random_key(std::string_view key) {
+  constexpr std::size_t digits = 16;
+  std::array<std::byte, digits / 2> halves[2];
+  if (key.size() != 2 * digits + 1 || key[digits] != '-') return false;
+  if (!from_hex(key.substr(0, digits), halves[0]) || !from_hex(key.substr(digits + 1), halves[1])) return false;
+  const auto zeros = [](std::span<const std::byte> bytes) {
+    return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+  };
+  return halves[0] != halves[1] && std::ranges::none_of(halves, [&](std::span<const std::byte> half) {
+           return zeros(half.first(digits / 4)) || zeros(half.last(digits / 4));
+         });
+}
+
+/// What to do against a secret that can be guessed.
+std::string cure_for(const std::string& launcher) {
+  const bool starts_all = launcher == "mpirun" || launcher == "srun" || launcher == "hydra" || launcher == "pals";
+  if (!starts_all) return "Set DEVCOMM_SECRET to the output of \"openssl rand -hex 16\", the same on all ranks";
+  return "Before the job is started, export DEVCOMM_SECRET=$(openssl rand -hex 16), which " +
+         (launcher == "mpirun" ? std::string("mpirun -x DEVCOMM_SECRET hands") : "the launcher hands") +
+         " to all ranks";
+}
 
 job_secret first_bytes(const digest& hash) {
   job_secret secret;
@@ -95,21 +120,25 @@ launcher_secret choose_secret(const environment& variables, const launched_proce
   }
   if (process.size == 1) return {random_value<job_secret>(), {}};
 
-  const std::string text = "devcomm secret\n" + process.job + "\n" + process.root;
+  // Of the address the port alone: ranks may name the host differently.
+  const endpoint root = parse_endpoint(process.root, "the address of rank 0");
+  const std::string text = "devcomm secret\n" + process.job + "\n" + std::to_string(root.port);
   const auto keyed = [&](std::span<const std::byte> key) {
     return launcher_secret{first_bytes(hmac_sha256(key).update(bytes_of(text)).finish()), {}};
   };
-  const bool mpi = process.launcher == "mpirun";
-  const auto launchers = mpi ? first_set(variables, {"OMPI_MCA_orte_precondition_transports"})
-                             : first_set(variables, {"PMI_SHARED_SECRET"});
-  const bool gives_one = mpi || process.launcher == "pals" || process.launcher == "srun";
-  if (gives_one && launchers) return keyed(bytes_of(*launchers));
-  if (is_loopback(parse_endpoint(process.root, "the address of rank 0").host)) return keyed(key_of_user(folder));
+  if (process.launcher == "mpirun") {
+    const auto key = variables("OMPI_MCA_orte_precondition_transports");
+    if (key && is_random_key(*key)) return keyed(bytes_of(*key));
+  }
+  if (process.launcher == "pals" || process.launcher == "srun") {
+    if (const auto key = first_set(variables, {"PMI_SHARED_SECRET"})) return keyed(bytes_of(*key));
+  }
+  if (is_loopback(root.host) && !process.several_hosts) return keyed(key_of_user(folder));
   if (!process.store.empty()) return keyed(key_in_store(parse_endpoint(process.store, "the address of the store")));
   return {first_bytes(sha256::of(bytes_of(text))),
           "devcomm: others can guess the secret of this job, made of its address and of what its launcher (" +
-              process.launcher + ") sets: whoever reaches rank 0 at " + process.root +
-              " can join it. Set DEVCOMM_SECRET to the output of \"openssl rand -hex 16\", the same on all ranks\n"};
+              process.launcher + ") sets: whoever reaches rank 0 at " + process.root + " can join it. " +
+              cure_for(process.launcher) + "\n"};
 }
 
 }  // namespace devcomm::host::detail

@@ -33,6 +33,7 @@ using ask_store = std::function<user_key(const endpoint& store)>;
 /// `DEVCOMM_SECRET`; else made of a random key that the launcher hands to all ranks; else, where rank 0 listens at the
 /// loopback address, of `key_of_user`; else of the key in torchrun's store; else of launcher's variables that all ranks
 /// share, which keeps jobs apart and stops nobody who can guess them.
+/// No name of a host is among them, as ranks may name that of rank 0 differently.
 ///
 /// All ranks must choose alike, so variables that they share decide, and never whether a store answers: where it fails,
 /// so does this.

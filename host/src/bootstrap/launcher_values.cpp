@@ -65,4 +65,14 @@ bool take_given_root(process_environment& process, const environment& variables)
   return true;
 }
 
+bool is_loopback(std::string_view host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+void refuse_loopback_root(const process_environment& process) {
+  if (process.local_size == process.size || !is_loopback(parse_endpoint(process.root, "DEVCOMM_ROOT").host)) return;
+  reject_launched("DEVCOMM_ROOT", process.root,
+                  "the name or address of rank 0's host by which other hosts reach it: " + process.launcher +
+                      " started " + std::to_string(process.size) + " ranks on more than one host (" +
+                      std::to_string(process.local_size) + " here)");
+}
+
 }  // namespace devcomm::host::detail

@@ -47,7 +47,10 @@ launched_process read_srun(const environment& variables) {
   launched_process process{placed(variables, "srun", "SLURM_PROCID", slurm_size_variable(variables)), {}};
   place_in_step(process, variables);
   process.job = "srun\n" + variables("SLURM_JOB_ID").value_or("") + "\n" + variables("SLURM_STEP_ID").value_or("");
-  if (take_given_root(process, variables)) return process;
+  if (take_given_root(process, variables)) {
+    refuse_loopback_root(process);
+    return process;
+  }
 
   const std::uint16_t port = port_of_job(process.job, given_ports(variables).value_or(port_range{}));
   for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {

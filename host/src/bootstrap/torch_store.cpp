@@ -27,10 +27,13 @@ constexpr std::uint32_t magic = 0x3C85F7CE;
 /// Torch's own names start with a slash.
 constexpr std::string_view name_of_key = "devcomm/key";
 
-/// How long one address of a host with several may take to answer.
-constexpr std::chrono::milliseconds address_limit = std::chrono::seconds(3);
-/// A store with many clients may drop a connection. One before torch 2.5 always does.
-constexpr int most_cut_attempts = 4;
+/// How long an address may take to answer at first. After a round in which one took longer it is twice as long, as a
+/// store with many clients may be slow.
+constexpr std::chrono::milliseconds first_address_limit = std::chrono::seconds(3);
+/// A store that starts again, or has many clients, may drop connections. One before torch 2.5 always does: the verdict
+/// takes as many of them in a row, over as long a time.
+constexpr int least_cut_attempts = 4;
+constexpr std::chrono::milliseconds cut_limit = std::chrono::seconds(3);
 
 struct attempt {
   enum class outcome { answered, unreachable, cut, foreign } what;
@@ -66,7 +69,7 @@ std::vector<std::byte> request(const store_key& mine) {
 attempt ask(const socket_address& address, const store_key& mine, const deadline& until) {
   using outcome = attempt::outcome;
   std::string problem;
-  const unique_fd connection = connect_to(address, until.within(address_limit), problem, peer_limit());
+  const unique_fd connection = connect_to(address, until, problem, peer_limit());
   if (!connection) return {outcome::unreachable, "cannot be reached: " + problem};
 
   const auto exchange = [&](std::span<const std::byte> question, std::span<std::byte> answer) {
@@ -103,21 +106,33 @@ store_key key_in_torch_store(const endpoint& store, const store_key& mine, const
   };
   std::vector<socket_address> addresses;
   std::string problem = "does not answer";
-  int cut = 0;
+  int cut = 0;  // in a row
+  std::optional<deadline> cut_until;
+  std::chrono::milliseconds address_limit = first_address_limit;
   for (retry_pauses pauses(1, random_value<std::uint64_t>());;) {
     if (addresses.empty()) {
       std::string unknown;
       addresses = resolve(store.host, store.port, until, unknown);
       if (addresses.empty()) problem = "cannot be reached: " + unknown;
     }
-    for (const socket_address& address : addresses) {
-      attempt got = ask(address, mine, until);
+    bool silent = false;
+    for (std::size_t i = 0; i < addresses.size() && !until.passed(); ++i) {
+      const deadline share = until.share_of(addresses.size() - i).within(address_limit);
+      attempt got = ask(addresses[i], mine, share);
+      silent = silent || share.passed();
       using outcome = attempt::outcome;
       if (got.what == outcome::answered) return got.key;
       if (got.what == outcome::foreign) throw not_supported(text(got.problem));
-      if (got.what == outcome::cut && ++cut == most_cut_attempts) throw not_supported(text(got.problem));
+      if (got.what != outcome::cut) {
+        cut = 0;
+      } else if (cut++ == 0) {
+        cut_until = until.within(cut_limit);
+      } else if (cut >= least_cut_attempts && cut_until->passed() && !until.passed()) {
+        throw not_supported(text(got.problem));
+      }
       problem = std::move(got.problem);
     }
+    if (silent) address_limit *= 2;
     // Before another attempt, which the limit would cut short.
     std::this_thread::sleep_for(std::chrono::milliseconds(until.poll_milliseconds(pauses.next())));
     if (until.passed()) throw timeout_error(text(problem + " (for " + until.limit_text() + ")"));

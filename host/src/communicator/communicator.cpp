@@ -145,7 +145,7 @@ void communicator::barrier() {
 }
 
 void communicator::abort() noexcept {
-  if (state_->made_in.here()) state_->aborts->abort();
+  if (state_->made_in.here()) state_->abort();
 }
 bool communicator::aborted() const noexcept { return state_->aborts->aborted(); }
 int communicator::dead_rank() const noexcept { return state_->aborts->lost_rank(); }

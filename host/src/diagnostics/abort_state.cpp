@@ -105,6 +105,18 @@ void abort_state::abort() noexcept {
   store_abort();
 }
 
+void abort_state::abort_by(int rank, const std::string& text) noexcept {
+  const std::lock_guard lock(mutex_);
+  heard_of_another_ = true;
+  try {
+    if (!aborted_by_) aborted_by_ = loss{rank, text};
+  } catch (const std::exception&) {
+    // Out of memory: the waits end without the text.
+  }
+  aborted_.store(true, std::memory_order_release);
+  store_abort();
+}
+
 void abort_state::lose(int rank, const std::string& text) noexcept {
   std::function<void(const loss&)> handler;
   {
@@ -215,6 +227,11 @@ bool abort_state::follows_another() const {
   return heard_of_another_ && !began_here_;
 }
 
+bool abort_state::aborted_by_another() const {
+  const std::lock_guard lock(mutex_);
+  return aborted_by_.has_value() && !aborted_here_;
+}
+
 void abort_state::require_peers() const {
   const std::lock_guard lock(mutex_);
   const int lost = lost_rank_.load(std::memory_order_relaxed);
@@ -246,6 +263,11 @@ void abort_state::throw_first(const failure_log* only, const std::string& broken
   }
   if (const loss* const gone = given_up(only)) {
     throw remote_error(call + ": " + gone->text + "; destroy it here too" + fetch_sentences(only), gone->rank);
+  }
+  if (aborted_by_ && !aborted_here_) {
+    throw remote_error(call + ": " + aborted_by_->text + "; destroy this communicator and make a new one to go on" +
+                           fetch_sentences(only),
+                       aborted_by_->rank);
   }
   if (const std::string failed = fetch_network_failure(only); !failed.empty()) {
     throw kernel_error(call + failed + fetch_sentences(only));

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ class abort_state {
 
   /// Ends all waits: the caller's `communicator::abort`.
   void abort() noexcept;
+  /// Ends all waits because another rank called `communicator::abort`, as `text` says. Nobody is lost.
+  void abort_by(int rank, const std::string& text) noexcept;
   /// Ends all waits because `rank` is gone; `text` says why. Only the first loss is kept.
   void lose(int rank, const std::string& text) noexcept;
   /// Called with the first loss, on the thread that reports it: ends waits of the host.
@@ -64,6 +67,8 @@ class abort_state {
   void detach(failure_log* log) noexcept;
 
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
+  /// Whether another rank aborted, and this one did not.
+  [[nodiscard]] bool aborted_by_another() const;
   /// World rank of the first lost peer, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return lost_rank_.load(std::memory_order_acquire); }
   /// Why that one is lost, or empty.
@@ -74,8 +79,8 @@ class abort_state {
   [[nodiscard]] bool follows_another() const;
   /// Throws `remote_error` when a peer is lost.
   void require_peers() const;
-  /// Throws `remote_error` when a peer is lost or gave up a device communicator, `kernel_error` when a wait or a kernel
-  /// failed or `abort` was called. With `only`, as far as that device communicator is concerned.
+  /// Throws `remote_error` when a peer is lost, gave up a device communicator or aborted, `kernel_error` when a wait or a
+  /// kernel failed or `abort` was called. With `only`, as far as that device communicator is concerned.
   void check(const failure_log* only = nullptr) const;
   /// The caller got so many of the failures that `log` holds.
   void note_seen(const failure_log* log, std::size_t records) const;
@@ -125,6 +130,7 @@ class abort_state {
   mutable std::vector<attached> logs_;
   std::map<std::uint64_t, loss> given_up_;  // device communicators that a peer gave up
   bool aborted_here_ = false;               // by `abort`
+  std::optional<loss> aborted_by_;          // the first other rank that called `abort`
   bool heard_of_another_ = false;           // of a peer's failure
   bool began_here_ = false;                 // this rank gave something up before it heard of a peer's failure
   std::string past_failures_;               // of detached logs, a sentence a line

@@ -121,6 +121,9 @@ void agreement::require_own_process(const std::string& start) const {
 }
 
 void agreement::watch(const std::shared_ptr<abort_state>& aborts, std::function<bool(int rank)> elsewhere) {
+  ranks_->watch_aborts([here = std::weak_ptr(aborts)](int rank, const std::string& why) {
+    if (const auto told = here.lock()) told->abort_by(rank, why);
+  });
   ranks_->watch([here = std::weak_ptr(aborts), elsewhere = std::move(elsewhere)](int rank, const std::string& why) {
     const auto told = here.lock();
     if (told && elsewhere(rank)) told->lose(rank, why);

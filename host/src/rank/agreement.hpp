@@ -41,8 +41,11 @@ class agreement {
   /// From here on a loss that `aborts` hears of ends every step, also one that waits.
   void end_with(const std::shared_ptr<abort_state>& aborts);
 
-  /// Losses of ranks for which `elsewhere` holds, those on other hosts, reach `aborts` also between steps.
+  /// Losses of ranks for which `elsewhere` holds, those on other hosts, and aborts of all reach `aborts` also between
+  /// steps.
   void watch(const std::shared_ptr<abort_state>& aborts, std::function<bool(int rank)> elsewhere);
+  /// Tells the ranks that watch that this one aborted, as `why` says. From any thread.
+  void abort(const std::string& why) const noexcept { ranks_->abort(why); }
   /// This rank ends: normally (`culprit` -1), or because `culprit` failed, as `why` says.
   void leave(int culprit, const std::string& why) noexcept { ranks_->leave(culprit, why); }
 

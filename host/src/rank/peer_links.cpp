@@ -26,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, abandon };
+enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, abandon, abort };
 
 constexpr std::size_t most_pending = 64;
 constexpr std::chrono::milliseconds hello_limit = 5s;
@@ -105,8 +105,8 @@ struct peer_links::pending_connection {
   deadline until{hello_limit};
 };
 
-peer_links::peer_links(loss_handler lost, abandon_handler abandoned)
-    : lost_(std::move(lost)), abandoned_(std::move(abandoned)) {
+peer_links::peer_links(loss_handler lost, abandon_handler abandoned, abort_handler aborted)
+    : lost_(std::move(lost)), abandoned_(std::move(abandoned)), aborted_(std::move(aborted)) {
   listen();
 }
 
@@ -324,6 +324,9 @@ bool peer_links::read_link(link& from) {
     } else if (what.kind == message_kind::abandon && abandoned_) {
       lock.unlock();
       abandoned_(what.rank, what.number, text);
+    } else if (what.kind == message_kind::abort && aborted_) {
+      lock.unlock();
+      aborted_(what.rank, text);
     }
   }
 }
@@ -442,6 +445,12 @@ void peer_links::leave(int rank, int culprit, const std::string& text) noexcept 
 
 void peer_links::abandon(int rank, std::uint64_t number, const std::string& text) noexcept {
   message what{message_kind::abandon, rank, rank, 0, number, {}};
+  what.set_text(text);
+  send_to_all(what);
+}
+
+void peer_links::abort(int rank, const std::string& text) noexcept {
+  message what{message_kind::abort, rank, rank, 0, 0, {}};
   what.set_text(text);
   send_to_all(what);
 }

@@ -47,8 +47,11 @@ class peer_links {
   /// `abandoned(rank, number, text)` is called there when a peer called `abandon`.
   using abandon_handler = std::function<void(int rank, std::uint64_t number, const std::string& text)>;
 
+  /// `aborted(rank, text)` is called there when a peer called `abort`.
+  using abort_handler = loss_handler;
+
   /// Listens from here on, so that peers can connect as soon as they know `address`.
-  explicit peer_links(loss_handler lost, abandon_handler abandoned = {});
+  explicit peer_links(loss_handler lost, abandon_handler abandoned = {}, abort_handler aborted = {});
   ~peer_links();
   peer_links(const peer_links&) = delete;
   peer_links& operator=(const peer_links&) = delete;
@@ -73,6 +76,8 @@ class peer_links {
   void leave(int rank, int culprit, const std::string& text = {}) noexcept;
   /// Tells all peers that `rank` gave up device communicator `number`, as `text` says.
   void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;
+  /// Tells all peers that `rank` aborted, as `text` says.
+  void abort(int rank, const std::string& text) noexcept;
 
  private:
   struct link;
@@ -97,6 +102,7 @@ class peer_links {
 
   const loss_handler lost_;
   const abandon_handler abandoned_;
+  const abort_handler aborted_;
   link_address address_;
   unique_fd listener_;
   unique_fd wake_;

@@ -60,11 +60,23 @@ void process_ranks::abandon(int rank, std::uint64_t number, const std::string& t
   if (links != nullptr) links->abandon(rank, number, text);
 }
 
+void process_ranks::spread_abort(int rank, const std::string& text) noexcept {
+  peer_links* links = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [local, aborts] : ranks_) {
+      if (local != rank) aborts->abort_by(rank, text);
+    }
+    links = links_.get();
+  }
+  if (links != nullptr) links->abort(rank, text);
+}
+
 void process_ranks::open_links() {
-  auto links = std::make_unique<peer_links>([this](int rank, const std::string& text) { lose(rank, text); },
-                                            [this](int rank, std::uint64_t number, const std::string& text) {
-                                              lose_device_communicator(number, rank, text);
-                                            });
+  auto links = std::make_unique<peer_links>(
+      [this](int rank, const std::string& text) { lose(rank, text); },
+      [this](int rank, std::uint64_t number, const std::string& text) { lose_device_communicator(number, rank, text); },
+      [this](int rank, const std::string& text) { abort_by(rank, text); });
   const std::lock_guard lock(mutex_);
   links_ = std::move(links);
 }
@@ -82,6 +94,11 @@ void process_ranks::lose(int rank, const std::string& text) noexcept {
 void process_ranks::lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept {
   const std::lock_guard lock(mutex_);
   for (const auto& [local, aborts] : ranks_) aborts->lose_device_communicator(number, rank, text);
+}
+
+void process_ranks::abort_by(int rank, const std::string& text) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [local, aborts] : ranks_) aborts->abort_by(rank, text);
 }
 
 std::shared_ptr<void> process_ranks::share_any(std::uint64_t number, int lsa_first,

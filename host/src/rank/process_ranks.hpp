@@ -47,6 +47,9 @@ class process_ranks {
   /// Tells all other ranks of this host that `rank` gave up device communicator `number`, as `text` says.
   void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;
 
+  /// Tells all other ranks of this host that `rank` aborted, as `text` says.
+  void spread_abort(int rank, const std::string& text) noexcept;
+
   /// Called by the first local rank, in a collective step before the others use `links`.
   void open_links();
   [[nodiscard]] peer_links& links() noexcept;
@@ -70,6 +73,7 @@ class process_ranks {
                                                 const std::function<std::shared_ptr<void>()>& make);
   void lose(int rank, const std::string& text) noexcept;
   void lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept;
+  void abort_by(int rank, const std::string& text) noexcept;
 
   const std::uint64_t id_;
   std::mutex mutex_;

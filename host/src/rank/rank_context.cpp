@@ -145,7 +145,8 @@ rank_context::~rank_context() {
   if (objects) objects->report_left();
   if (!process) return;
   if (watch_.unwinding()) leave({});  // the first farewell counts
-  const bool aborted = first_lost() < 0 && aborts->aborted();
+  // Who aborted has told the others itself.
+  const bool aborted = first_lost() < 0 && aborts->aborted() && !aborts->aborted_by_another();
   say_farewell(aborted ? rank() : first_lost(),
                aborted ? name() + " aborted its communicator and left" : text_of_loss());
 }
@@ -167,6 +168,17 @@ std::string rank_context::text_of_loss() const {
 int rank_context::first_lost() const noexcept {
   const int lost = aborts->lost_rank();
   return lost >= 0 ? lost : agree.lost_rank();
+}
+
+void rank_context::abort() noexcept {
+  aborts->abort();
+  try {
+    const std::string text = name() + " aborted its communicator";
+    process->spread_abort(rank(), text);
+    if (watches_) agree.abort(text);
+  } catch (const std::exception&) {
+    // Out of memory: the others are told when this rank leaves.
+  }
 }
 
 void rank_context::leave(const std::string& reason) noexcept {

@@ -34,6 +34,9 @@ struct rank_context {
   /// other ranks at once. Without it the destructor does, if it runs because of an exception.
   void leave(const std::string& reason) noexcept;
 
+  /// Ends the waits of the kernels of all ranks, this one's first. From any thread.
+  void abort() noexcept;
+
   [[nodiscard]] int rank() const noexcept { return agree.rank(); }
   [[nodiscard]] int size() const noexcept { return agree.size(); }
   [[nodiscard]] bool same_process(int other) const;

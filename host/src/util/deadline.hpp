@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 namespace devcomm::host::detail {
@@ -32,6 +33,11 @@ class deadline {
   [[nodiscard]] deadline within(std::chrono::milliseconds limit) const {
     deadline other(limit);
     return other.when_ < when_ ? other : *this;
+  }
+
+  /// For the first of `parts` that are tried one after the other: none takes what the others need.
+  [[nodiscard]] deadline share_of(std::size_t parts) const {
+    return within(left() / static_cast<int>(std::max<std::size_t>(parts, 1)));
   }
 
   /// The limit as text: "1500 ms", "60 s".

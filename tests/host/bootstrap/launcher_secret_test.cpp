@@ -55,7 +55,7 @@ const table mpirun = {{"OMPI_COMM_WORLD_RANK", "3"},
                       {"OMPI_COMM_WORLD_SIZE", "4"},
                       {"DEVCOMM_ROOT", "n1:9"},
                       {"PMIX_NAMESPACE", "1234567"},
-                      {"OMPI_MCA_orte_precondition_transports", "7ac4-7eae"}};
+                      {"OMPI_MCA_orte_precondition_transports", "c75d65765e76b875-14d5026f250602e8"}};
 const table srun = {{"SLURM_PROCID", "1"},
                     {"SLURM_STEP_NUM_TASKS", "2"},
                     {"SLURM_STEP_NODELIST", "n[1-2]"},
@@ -115,11 +115,37 @@ TEST_CASE("a random key that the launcher gives all ranks makes the secret") {
   const auto one = chosen(mpirun, keys);
   CHECK(one.warning.empty());
   CHECK(one.secret == chosen(with(mpirun, {{"OMPI_COMM_WORLD_RANK", "0"}}), keys).secret);
-  CHECK(one.secret != chosen(with(mpirun, {{"OMPI_MCA_orte_precondition_transports", "7ac4-7eaf"}}), keys).secret);
+  CHECK(one.secret !=
+        chosen(with(mpirun, {{"OMPI_MCA_orte_precondition_transports", "c75d65765e76b875-14d5026f250602e9"}}), keys)
+            .secret);
   CHECK(one.secret != chosen(with(mpirun, {{"PMIX_NAMESPACE", "x"}}), keys).secret);
   CHECK(chosen(with(srun, {{"PMI_SHARED_SECRET", "8273645"}}), keys).warning.empty());
   // One that another launcher left is not the job's.
   CHECK_FALSE(chosen(with(torchrun, {{"PMI_SHARED_SECRET", "8273645"}}), keys).warning.empty());
+}
+
+TEST_CASE("numbers of a job in the place of a random key do not pass for one") {
+  const folder keys;
+  // Slurm's number of the job, the numbers that Open MPI's library takes where mpirun has set none, and what is no key.
+  for (const std::string key :
+       {"0107632700000000-0107632700000000", "0000000000009c43-0000000000000001", "0000000000000000-0000000000000000",
+        "c75d65765e76b875-c75d65765e76b875", "c75d65765e76b875", "c75d65765e76b875_14d5026f250602e8",
+        "c75d65765e76b87x-14d5026f250602e8", "none", ""}) {
+    CAPTURE(key);
+    const table counted = with(mpirun, {{"OMPI_MCA_orte_precondition_transports", key}});
+    CHECK(chosen(counted, keys).warning.find("(mpirun)") != std::string::npos);
+    CHECK(chosen(with(counted, {{"DEVCOMM_ROOT", "127.0.0.1:9"}}), keys).warning.empty());
+  }
+}
+
+TEST_CASE("PMIx takes part in no secret: with its variables too a warning says what to export") {
+  const folder keys;
+  const table pmix = {
+      {"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}, {"PMIX_SERVER_URI4", "x;tcp4://127.0.0.1:1"}};
+  const auto one = chosen(with(srun, pmix), keys);
+  CHECK(one.secret == chosen(srun, keys).secret);
+  CHECK(one.warning.find("export DEVCOMM_SECRET=$(openssl rand -hex 16)") != std::string::npos);
+  CHECK(chosen(with(mpirun, pmix), keys).warning.empty());
 }
 
 TEST_CASE("torchrun on several hosts has the secret from its store, where it has one") {
@@ -153,6 +179,25 @@ TEST_CASE("torchrun on several hosts has the secret from its store, where it has
   CHECK_FALSE(chosen(with(srun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}), keys).warning.empty());
 }
 
+TEST_CASE("torchrun's ranks have one secret however each host names that of rank 0") {
+  const folder keys;
+  std::string address;
+  const table stored = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  const auto named = chosen(torchrun, keys);
+  const auto kept = chosen_with_store(stored, keys, std::byte{1}, address);
+  for (const std::string name : {"localhost", "127.0.0.1", "n1.cluster"}) {
+    for (const std::string rank : {"0", "1"}) {
+      CAPTURE(name, rank);
+      const table other = {{"MASTER_ADDR", name}, {"RANK", rank}};
+      CHECK(chosen(with(torchrun, other), keys).secret == named.secret);
+      CHECK_FALSE(chosen(with(torchrun, other), keys).warning.empty());
+      CHECK(chosen_with_store(with(stored, other), keys, std::byte{1}, address).secret == kept.secret);
+      CHECK(address == name + ":29500");
+    }
+  }
+  CHECK(std::filesystem::is_empty(keys.path));
+}
+
 TEST_CASE("on one host the secret comes from a file that only its user can read") {
   const folder keys;
   const auto one = chosen(inside, keys);
@@ -164,7 +209,9 @@ TEST_CASE("on one host the secret comes from a file that only its user can read"
   CHECK(chosen(with(inside, {{"DEVCOMM_RANK", "0"}}), keys).secret == one.secret);
   CHECK(chosen(with(inside, {{"DEVCOMM_ROOT", "127.0.0.1:4001"}}), keys).secret != one.secret);
   for (const std::string address : {"[::1]:4000", "localhost:4000"}) {
-    CHECK(chosen(with(inside, {{"DEVCOMM_ROOT", address}}), keys).warning.empty());
+    const auto alike = chosen(with(inside, {{"DEVCOMM_ROOT", address}}), keys);
+    CHECK(alike.warning.empty());
+    CHECK(alike.secret == one.secret);
   }
   const folder others;
   CHECK(chosen(inside, others).secret != one.secret);  // random

@@ -9,6 +9,7 @@
 #include <devcomm/host/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <cstdlib>
 
@@ -106,6 +107,42 @@ TEST_CASE("torchrun's variables give all, and a port beside torch's own") {
   CHECK(read(with(torchrun, {{"TORCHELASTIC_RUN_ID", "other"}})).root != p.root);
   CHECK(read(with(torchrun, {{"MASTER_ADDR", "::1"}})).root.starts_with("[::1]:"));
   CHECK(read(with(torchrun, {{"DEVCOMM_ROOT", "h:9"}})).root == "h:9");
+}
+
+TEST_CASE("each host may have a name of its own for that of torchrun's rank 0") {
+  const auto p = read(torchrun);
+  for (const std::string name : {"localhost", "127.0.0.1", "::1", "node0.cluster", "10.0.0.7"}) {
+    CAPTURE(name);
+    const auto other = read(with(torchrun, {{"MASTER_ADDR", name}}));
+    CHECK(port_in(other.root) == port_in(p.root));
+    CHECK(other.job == p.job);
+    // Other hosts do not reach its loopback interface.
+    const auto root = read(with(torchrun, {{"MASTER_ADDR", name}, {"RANK", "0"}, {"LOCAL_RANK", "0"}})).root;
+    const bool everywhere = name == "localhost" || name == "127.0.0.1" || name == "::1";
+    CHECK(root == (everywhere ? detail::endpoint_text("::", port_in(p.root)) : other.root));
+  }
+  const table given = with(torchrun, {{"DEVCOMM_ROOT", "localhost:9"}});
+  CHECK(read(given).root == "localhost:9");
+  CHECK(read(with(given, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).root == "[::]:9");
+  // As far as is known, this is one host.
+  for (const table& one : {with(torchrun, {{"LOCAL_WORLD_SIZE", "16"}}), without(torchrun, "LOCAL_WORLD_SIZE")}) {
+    CHECK(read(with(one, {{"MASTER_ADDR", "localhost"}, {"RANK", "0"}, {"LOCAL_RANK", "0"}})).root.find("::") ==
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a loopback address in DEVCOMM_ROOT is refused where the launcher has several hosts") {
+  const table mpi_hosts = with(mpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  for (const table& each : {mpi_hosts, srun}) {
+    for (const std::string root : {"localhost:9", "127.0.0.1:9", "[::1]:9"}) {
+      CAPTURE(root);
+      const std::string why = why_refused(with(each, {{"DEVCOMM_ROOT", root}}));
+      CHECK(why.starts_with("DEVCOMM_ROOT is \"" + root + "\"; expected"));
+      CHECK(why.find("by which other hosts reach it") != std::string::npos);
+    }
+    CHECK(read(with(each, {{"DEVCOMM_ROOT", "h:9"}})).root == "h:9");
+  }
+  CHECK(read(with(mpirun, {{"DEVCOMM_ROOT", "localhost:9"}})).root == "localhost:9");
 }
 
 TEST_CASE("torchrun's derived port is never torch's own") {
@@ -305,6 +342,38 @@ TEST_CASE("processes that a plain shell started with different sizes are told bo
     CHECK(o.says("start all ranks with one size"));
     CHECK(o.took < 3s);
   }
+}
+
+TEST_CASE("ranks of a plain shell that name the host of rank 0 differently join, or are told") {
+  struct course {
+    const char* root;   ///< host of DEVCOMM_ROOT on rank 0
+    const char* other;  ///< and on rank 1
+    const char* said;   ///< by rank 1
+  };
+  // 127.0.0.1 in a spelling that start-up takes for an address that other hosts reach.
+  const char* const from_outside = "0x7f000001";
+  const auto one = GENERATE_COPY(
+      course{"127.0.0.1", "localhost", ""}, course{from_outside, "127.0.0.1", "as localhost"},
+      course{"localhost", from_outside, "as localhost"}, course{"127.0.0.1", "127.0.0.2", "as localhost"});
+  CAPTURE(one.root, one.other);
+  const host::unique_id place = host::unique_id::create();  // reserves the port
+  const auto outcomes = on_processes(2, [&](int rank) {
+    ::setenv("DEVCOMM_RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("DEVCOMM_SIZE", "2", 1);
+    ::setenv("DEVCOMM_ROOT", ((rank == 0 ? one.root : one.other) + (":" + std::to_string(place.port()))).c_str(), 1);
+    ::unsetenv("DEVCOMM_SECRET");
+    gather_and_check(*host::environment_bootstrap(rank == 0 ? 8s : 7s), 10, 1);
+  });
+  const std::string said = one.said;
+  if (said.empty()) {
+    CHECK(first_failure(outcomes).empty());
+    return;
+  }
+  CAPTURE(outcomes[0].text, outcomes[1].text);
+  CHECK(outcomes[1].says("the same DEVCOMM_ROOT on all ranks"));
+  CHECK(outcomes[1].says(said));
+  CHECK(outcomes[0].says("waiting for rank 1 to join"));
+  CHECK(outcomes[0].says("the same DEVCOMM_ROOT"));
 }
 
 TEST_CASE("without a launcher environment_bootstrap says how to start") {

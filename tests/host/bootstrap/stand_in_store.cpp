@@ -1,7 +1,9 @@
 #include "stand_in_store.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "bootstrap/tcp/listener.hpp"
+#include "bootstrap/tcp/socket.hpp"
+
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -115,7 +117,9 @@ class server {
   }
 
   void answer_value(const std::string& value, const client& from) {
-    const bool cuts = kind_ == store_kind::cut_always || (kind_ == store_kind::cut_once && !cut_);
+    const bool starts = std::chrono::steady_clock::now() - start_ < std::chrono::seconds(1);
+    const bool cuts = kind_ == store_kind::cut_always || (kind_ == store_kind::cut_once && !cut_) ||
+                      (kind_ == store_kind::cut_at_first && starts);
     if (cuts) {
       cut_ = true;
       from.write_number<std::uint64_t>(value.size());
@@ -134,6 +138,7 @@ class server {
   std::atomic<int>& asked_;
   std::map<std::string, std::string> values_;
   bool cut_ = false;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
@@ -143,9 +148,11 @@ std::string to_string(store_kind kind) {
     case store_kind::honest: return "honest";
     case store_kind::trickling: return "trickling";
     case store_kind::absent: return "absent";
+    case store_kind::late: return "late";
     case store_kind::silent: return "silent";
     case store_kind::old: return "old";
     case store_kind::cut_once: return "cut once";
+    case store_kind::cut_at_first: return "cut at first";
     case store_kind::cut_always: return "cut always";
     case store_kind::wrong_number: return "wrong number";
     case store_kind::greeting: return "greeting";
@@ -155,27 +162,28 @@ std::string to_string(store_kind kind) {
   return "unknown";
 }
 
-stand_in_store::stand_in_store(store_kind kind) {
-  listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw std::runtime_error("no port for the store");
-  }
-  port_ = ntohs(address.sin_port);
+stand_in_store::stand_in_store(store_kind kind, const std::string& address) {
+  listener_ = devcomm::host::detail::bind_for(address, 0, "the store");
+  // It serves one connection after another, and waits for each.
+  if (::fcntl(listener_.get(), F_SETFL, 0) != 0) throw std::runtime_error("fcntl failed");
+  port_ = devcomm::host::detail::bound_port(listener_.get());
   void* const page = ::mmap(nullptr, sizeof *asked_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::runtime_error("mmap failed");
   asked_ = new (page) std::atomic<int>(0);
   if (kind == store_kind::absent) return;
-  if (::listen(listener_, 64) != 0) throw std::runtime_error("listen failed");
+  const auto listen = [this] {
+    if (::listen(listener_.get(), 64) != 0) throw std::runtime_error("listen failed");
+  };
+  if (kind != store_kind::late) listen();
   process_ = ::fork();
   if (process_ < 0) throw std::runtime_error("fork failed");
   if (process_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    server(listener_, kind, *asked_).run();
+    if (kind == store_kind::late) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      listen();
+    }
+    server(listener_.get(), kind, *asked_).run();
   }
 }
 
@@ -185,7 +193,6 @@ stand_in_store::~stand_in_store() {
     ::waitpid(process_, nullptr, 0);
   }
   ::munmap(asked_, sizeof *asked_);
-  ::close(listener_);
 }
 
 }  // namespace devcomm_test

@@ -1,5 +1,6 @@
 // Joining over TCP: which connections are accepted, and that unproven ones disturb nobody.
 #include "job_harness.hpp"
+#include "many_addresses.hpp"
 
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
@@ -17,6 +18,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -351,6 +353,34 @@ TEST_CASE("a listener that is no rank 0 gets no proof and is named") {
   CHECK_FALSE(o.ok());
   CHECK(o.says("127.0.0.1:" + std::to_string(port)));
   CHECK(heard == hello::wire_bytes);
+}
+
+TEST_CASE("rank 0 is found at each of the addresses of its host, however silent the others are") {
+  const bool challenges = GENERATE(false, true);  // an impostor, and waits for ever
+  CAPTURE(challenges);
+  const auto id = host::unique_id::create("127.0.0.1");
+  const auto beside = host::detail::bind_for("127.0.0.2", id.port(), "test");
+  REQUIRE(::listen(beside.get(), 64) == 0);
+  std::atomic<bool> over = false;
+  std::thread impostor([&] {
+    std::vector<unique_fd> open;
+    std::string peer;
+    for (; !over; std::this_thread::sleep_for(2ms)) {
+      unique_fd fd = host::detail::accept_from(beside.get(), peer);
+      if (!fd) continue;
+      if (challenges) say(fd, challenge().encode());
+      open.push_back(std::move(fd));
+    }
+  });
+  const host_with_addresses named({"127.0.0.2", "127.0.0.1"});
+  const auto outcomes = on_threads(2, [&](int rank) {
+    const host::unique_id by_name(host_with_addresses::name(), id.port(), id.secret());
+    gather_and_check(*host::tcp_bootstrap(rank == 0 ? id : by_name, rank, 2, 6s), 10, 1);
+  });
+  over = true;
+  impostor.join();
+  CHECK(first_failure(outcomes) == "");
+  CHECK(outcomes[1].took < 5s);
 }
 
 TEST_CASE("an impostor that grants entry without the secret is not believed") {

@@ -1,7 +1,9 @@
 // Secrets of jobs that torchrun starts on several hosts, from torchrun's store.
+#include "many_addresses.hpp"
 #include "stand_in_store.hpp"
 #include "variable_table.hpp"
 
+#include "bootstrap/tcp/listener.hpp"
 #include "bootstrap/torch_store.hpp"
 #include "util/random.hpp"
 
@@ -10,6 +12,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,13 +68,42 @@ std::string stderr_of(const Body& body) {
 }  // namespace
 
 TEST_CASE("all who ask torchrun's store get one random key, however slowly it comes") {
-  const stand_in_store store(GENERATE(store_kind::honest, store_kind::trickling, store_kind::cut_once));
+  const auto kind = GENERATE(store_kind::honest, store_kind::trickling, store_kind::cut_once, store_kind::late,
+                             store_kind::cut_at_first);
+  CAPTURE(to_string(kind));
+  const stand_in_store store(kind);
   std::array<detail::store_key, 6> keys{};
   const auto outcomes = on_threads(6, [&](int rank) { keys[static_cast<std::size_t>(rank)] = key_in(store); });
   REQUIRE(first_failure(outcomes) == "");
   CHECK(std::set(keys.begin(), keys.end()).size() == 1);
   CHECK(key_in(store) == keys[0]);
   CHECK(key_in(stand_in_store(store_kind::honest)) != keys[0]);
+}
+
+TEST_CASE("a store is found at each of the addresses of its host, whatever the others do") {
+  struct course {
+    const char* first;  ///< address of the name that is tried first
+    const char* store;
+    bool silent;  ///< somebody takes connections at the first one, and says nothing
+  };
+  const auto one =
+      GENERATE(course{"127.0.0.1", "::1", false}, course{"127.0.0.2", "127.0.0.1", true}, course{"::1", "::1", false});
+  CAPTURE(one.first, one.store, one.silent);
+  const stand_in_store store(store_kind::honest, one.store);
+  detail::unique_fd beside;
+  if (one.silent) {
+    beside = detail::bind_for(one.first, store.port(), "test");
+    REQUIRE(::listen(beside.get(), 64) == 0);
+  }
+  const host_with_addresses named({one.first, one.store});
+  const auto mine = detail::random_value<detail::store_key>();
+  const outcome o = outcome_of([&] {
+    const detail::endpoint place{host_with_addresses::name(), store.port()};
+    if (detail::key_in_torch_store(place, mine, "call", detail::deadline(15s)) != mine) throw std::runtime_error("key");
+  });
+  CAPTURE(o.text);
+  CHECK(o.ok());
+  CHECK(o.took < 7s);
 }
 
 TEST_CASE("the rank that asks torchrun's store first gives the key") {
@@ -95,7 +127,7 @@ TEST_CASE("a store that cannot be reached or is silent is given up at the limit"
   CHECK(o.says("set DEVCOMM_SECRET"));
 }
 
-TEST_CASE("a store that answers otherwise than torch's is refused at once and by name") {
+TEST_CASE("a store that answers otherwise than torch's is refused soon and by name") {
   const auto kind = GENERATE(store_kind::old, store_kind::cut_always, store_kind::wrong_number, store_kind::greeting,
                              store_kind::short_value, store_kind::endless_value);
   CAPTURE(to_string(kind));
@@ -124,6 +156,19 @@ TEST_CASE("ranks of torchrun on several hosts start with a secret from its store
   });
   CHECK(first_failure(outcomes) == "");
   CHECK(store.asked() == 2 * ranks);
+}
+
+TEST_CASE("ranks of torchrun join where each host has a name of its own for that of rank 0") {
+  const std::string agent_store = GENERATE("True", "False");
+  CAPTURE(agent_store);
+  const stand_in_store store(store_kind::honest);
+  const auto outcomes = on_processes(3, [&](int rank) {
+    set_torchrun_variables(rank, 3, store);
+    ::setenv("MASTER_ADDR", rank < 2 ? "localhost" : other_host.c_str(), 1);
+    ::setenv("TORCHELASTIC_USE_AGENT_STORE", agent_store.c_str(), 1);
+    gather_and_check(*host::environment_bootstrap(20s), 10, 1);
+  });
+  CHECK(first_failure(outcomes) == "");
 }
 
 TEST_CASE("where torchrun's store fails all ranks fail, and none takes a secret that can be guessed") {

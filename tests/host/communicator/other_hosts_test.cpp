@@ -8,6 +8,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <linux/filter.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -73,6 +75,25 @@ class altered_watch final : public host::bootstrap {
   std::shared_ptr<host::bootstrap> ranks_;
   bool blind_;
   std::chrono::milliseconds late_;
+};
+
+/// Counts in all processes that are forked from here on.
+class shared_counter {
+ public:
+  shared_counter() {
+    void* const page =
+        ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) throw std::runtime_error("mmap failed");
+    count_ = new (page) std::atomic<int>(0);
+  }
+  ~shared_counter() { ::munmap(count_, sizeof *count_); }
+  shared_counter(const shared_counter&) = delete;
+  shared_counter& operator=(const shared_counter&) = delete;
+
+  [[nodiscard]] std::atomic<int>* operator->() const { return count_; }
+
+ private:
+  std::atomic<int>* count_;
 };
 
 void require_loss(const host::communicator& comm, int culprit, std::chrono::seconds limit) {
@@ -174,6 +195,54 @@ TEST_CASE("a rank on another host that aborts and leaves is a loss, of which ker
     require(std::atomic_ref(device.get().failures->abort).load() == abort_by_host, "kernels poll this word");
     const std::string told = text_of<host::remote_error>([&] { comm.check(); });
     require(told.find("aborted its communicator and left") != std::string::npos, "the reason is known: " + told);
+  });
+  CHECK(ends == all_ok(3));
+}
+
+TEST_CASE("an abort on another host ends the waits of kernels, also of a rank that stays or waits itself") {
+  if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const int culprit = GENERATE(0, 1);
+  enum class who { nobody, aborter, others };
+  const who waits = GENERATE(who::nobody, who::aborter, who::others);  // in a collective call
+  CAPTURE(culprit, static_cast<int>(waits));
+  const shared_counter told;
+  const auto ends = on_hosts([&](host::communicator& comm) {
+    const auto device = comm.create_device_comm(comm.requirements());
+    comm.barrier();
+    const bool aborts = comm.rank() == culprit;
+    std::jthread beside([&] {
+      if (aborts) {
+        std::this_thread::sleep_for(200ms);
+        comm.abort();
+      }
+      // Until the others are told, the aborter neither leaves nor calls anything that it has not called before.
+      const auto end = std::chrono::steady_clock::now() + 10s;
+      bool ended = aborts;
+      while (told->load() < 2 && std::chrono::steady_clock::now() < end) {
+        if (!ended && std::atomic_ref(device.get().failures->abort).load() == abort_by_host) {
+          ended = true;
+          told->fetch_add(1);
+        }
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+    const bool in_call = waits == (aborts ? who::aborter : who::others);
+    if (in_call) comm.barrier();
+    beside.join();
+    require(told->load() == 2, "kernels poll this word");
+    if (!in_call && waits != who::nobody) comm.barrier();
+    comm.barrier();  // steps of the host go on
+    require(comm.aborted() && comm.dead_rank() == -1, "nobody is lost");
+    const std::string expected =
+        aborts ? "abort() was called;" : "rank " + std::to_string(culprit) + " aborted its communicator;";
+    const std::string text = aborts ? text_of<host::kernel_error>([&] { comm.check(); })
+                                    : text_of<host::remote_error>([&] { comm.check(); });
+    require(text.find("): " + expected) != std::string::npos, "the reason is known: " + text);
+    comm.barrier();
+    if (comm.rank() == (culprit + 1) % 3) return;
+    std::this_thread::sleep_for(300ms);
+    require(comm.dead_rank() == -1, "a rank that was told of an abort leaves in order");
+    if (aborts) std::this_thread::sleep_for(1s);
   });
   CHECK(ends == all_ok(3));
 }

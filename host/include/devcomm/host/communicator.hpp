@@ -237,15 +237,19 @@ class communicator {
 
   /// Ends every wait of this rank's kernels that has lasted 0.2 ms, or reaches its deadline, with `status::aborted`,
   /// within a millisecond. Once one has ended, so have all others of its device communicator, and all sessions that
-  /// begin later.
+  /// begin later. The other ranks are told at once, and their kernels' waits end too, also on other hosts where the
+  /// bootstrap is `tcp_bootstrap` or made of launcher's variables; with another one those hear of it when this rank
+  /// leaves. Collective calls go on.
   void abort() noexcept;
+  /// By this rank, by another one, or because one is lost.
   [[nodiscard]] bool aborted() const noexcept;
   /// World rank of a process of this host that ended without destroying its communicator, or -1. This communicator is
   /// then aborted.
   [[nodiscard]] int dead_rank() const noexcept;
-  /// Throws `remote_error` when a peer is lost, or gave up a device communicator, because of an exception for example;
-  /// `kernel_error` when a wait failed or `abort` was called. Also for failures of device communicators that have been
-  /// destroyed since. In the simulator, a kernel that failed is one as well: on GPUs calls of CUDA tell of those.
+  /// Throws `remote_error` when a peer is lost, aborted, or gave up a device communicator, because of an exception for
+  /// example; `kernel_error` when a wait failed or `abort` was called. Also for failures of device communicators that
+  /// have been destroyed since. In the simulator, a kernel that failed is one as well: on GPUs calls of CUDA tell of
+  /// those.
   void check() const;
 
  private:

@@ -109,7 +109,7 @@ bool frame_stream::head_is_sound() {
   incoming_.round = in.integer<std::uint32_t>();
   const auto sequence = in.integer<std::uint64_t>();
   const auto length = in.integer<std::uint64_t>();
-  if (type < static_cast<std::uint32_t>(frame_type::part) || type > static_cast<std::uint32_t>(frame_type::leave)) {
+  if (type < static_cast<std::uint32_t>(frame_type::part) || type > static_cast<std::uint32_t>(frame_type::aborted)) {
     close("sent a message of unknown type");
     return false;
   }

@@ -30,6 +30,7 @@ enum class frame_type : std::uint32_t {
   progress = 5,       ///< rank 0: takes part, and waits for the ranks in the text
   failure = 6,        ///< rank 0: the round failed; see `round_failure`
   leave = 7,          ///< its part is over: the culprit (4 bytes), or -1, and text
+  aborted = 8,        ///< a rank (4 bytes) ended the waits of its kernels, and text; rank 0 passes it on
 };
 
 struct frame {

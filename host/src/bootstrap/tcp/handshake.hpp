@@ -23,7 +23,7 @@
 
 namespace devcomm::host::detail {
 
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 
 using nonce = std::array<std::byte, 32>;
 using secret_view = std::span<const std::byte>;

@@ -30,12 +30,13 @@ void report_failure(const std::function<idle_watch::report(const std::string&)>&
 }  // namespace
 
 void idle_watch::start(int descriptor, std::function<report()> look,
-                       std::function<report(const std::string& why)> failed) {
+                       std::function<report(const std::string& why)> failed, int wake) {
   descriptor_ = descriptor;
   poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
   stop_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   epoll_event wish{EPOLLIN, {.u64 = 0}};
-  if (!poller_ || !stop_ || ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, descriptor_, &wish) != 0) {
+  if (!poller_ || !stop_ || ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, descriptor_, &wish) != 0 ||
+      (wake >= 0 && ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, wake, &wish) != 0)) {
     throw system_error(std::string("watching the connections to other ranks failed: ") + std::strerror(errno));
   }
   const auto watch = [look = std::move(look), gone = gone_, poller = poller_.get(), stop = stop_.get()] {

@@ -25,8 +25,10 @@ class idle_watch {
   idle_watch(const idle_watch&) = delete;
   idle_watch& operator=(const idle_watch&) = delete;
 
-  /// Once. When `look` or a report throws, the watch ends, and `failed` is called with the reason.
-  void start(int descriptor, std::function<report()> look, std::function<report(const std::string& why)> failed);
+  /// Once. When `look` or a report throws, the watch ends, and `failed` is called with the reason. `look` is also
+  /// called when `wake`, if not -1, has something to read, at any time.
+  void start(int descriptor, std::function<report()> look, std::function<report(const std::string& why)> failed,
+             int wake = -1);
   [[nodiscard]] bool started() const noexcept { return thread_ != nullptr; }
   /// The epoll instance that has the descriptor, or -1. Who closes the descriptor takes it out before: the kernel does
   /// so only when no forked child has a copy any more.

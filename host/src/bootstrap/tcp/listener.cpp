@@ -28,12 +28,15 @@ struct places {
 };
 
 places places_for(const std::string& host) {
-  places found{numeric_addresses(host == "localhost" ? "127.0.0.1" : host, 0), false};
+  places found;
+  if (host != "::") found.addresses = numeric_addresses(host == "localhost" ? "127.0.0.1" : host, 0);
   if (!found.addresses.empty()) return found;
   std::string problem;
   std::vector<std::string> of_name;
-  for (const socket_address& each : resolve(host, 0, deadline(own_name_limit), problem)) {
-    of_name.push_back(each.host_text());
+  if (host != "::") {
+    for (const socket_address& each : resolve(host, 0, deadline(own_name_limit), problem)) {
+      of_name.push_back(each.host_text());
+    }
   }
   const std::vector<std::string> chosen = addresses_to_listen_at(of_name, interface_addresses());
   for (const std::string& each : chosen) {

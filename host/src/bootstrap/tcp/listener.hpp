@@ -18,9 +18,9 @@ namespace devcomm::host::detail {
 [[nodiscard]] std::vector<std::string> addresses_to_listen_at(const std::vector<std::string>& of_name,
                                                               const std::vector<interface_address>& here);
 
-/// A socket bound for `host`, not yet listening: an address is taken literally, "localhost" is the loopback, another
-/// name is what `addresses_to_listen_at` says. 0 takes a free port. Throws `system_error` that names the address, and
-/// `call`.
+/// A socket bound for `host`, not yet listening: an address is taken literally, "localhost" is the loopback, "::" are
+/// all interfaces for both families, another name is what `addresses_to_listen_at` says. 0 takes a free port. Throws
+/// `system_error` that names the address, and `call`.
 [[nodiscard]] unique_fd bind_for(const std::string& host, std::uint16_t port, const std::string& call);
 
 /// The same at a port of `ports` that no other program has, nor `bind_in` or `bind_for` elsewhere.

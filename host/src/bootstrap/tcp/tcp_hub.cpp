@@ -2,6 +2,7 @@
 
 #include "bootstrap/gather_arguments.hpp"
 #include "bootstrap/interruption.hpp"
+#include "bootstrap/tcp/abort_notice.hpp"
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/gather_wire.hpp"
@@ -73,7 +74,17 @@ class tcp_hub final : public bootstrap {
     allow_open_files(size_ + acceptor::most_pending(size));
     poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
     if (!poller_) throw system_error(call + ": epoll_create1 failed: " + std::strerror(errno));
+    epoll_event wish{EPOLLIN, {.u64 = 0}};
+    if (!aborted_here_.good() || ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, aborted_here_.descriptor(), &wish) != 0) {
+      throw system_error(call + ": eventfd or epoll_ctl failed: " + std::strerror(errno));
+    }
     if (!listener) listener = bind_for(id.host(), id.port(), call);
+    if (is_local_only(address_of_this_end(listener.get()))) {
+      reached_from_here_ =
+          "; it listens at " + address_of_this_end(listener.get()) +
+          ", which no other host reaches: give the same DEVCOMM_ROOT on all ranks, not its host by name on some and as "
+          "localhost on others";
+    }
     const deadline until(limit);
     accept_all_ranks(acceptor(std::move(listener), size, id.secret(), silence), call, until);
     round(call, {}, {}, nullptr, until);
@@ -104,6 +115,11 @@ class tcp_hub final : public bootstrap {
     return found;
   }
   void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
+  void abort(const std::string& why) noexcept override { aborted_here_.tell(why); }
+  void watch_aborts(const abort_handler& aborted) override {
+    const std::lock_guard lock(mutex_);
+    aborted_ = aborted;
+  }
   void watch(const loss_handler& lost) override {
     const std::lock_guard lock(mutex_);
     lost_ = lost;
@@ -140,7 +156,8 @@ class tcp_hub final : public bootstrap {
       if (until.passed()) {
         const std::string refusals = newcomers.refusals();
         give_up(call, until, ranks_that_have_not_joined(),
-                "join; start them within the limit or raise it" + (refusals.empty() ? "" : "; " + refusals));
+                "join; start them within the limit or raise it" + reached_from_here_ +
+                    (refusals.empty() ? "" : "; " + refusals));
       }
       tell_progress([this] { return ranks_that_have_not_joined(); });
       pump(until, &newcomers);
@@ -450,6 +467,10 @@ class tcp_hub final : public bootstrap {
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       const auto rank = static_cast<std::size_t>(event.data.u64);
+      if (rank == 0) {
+        if (const auto why = aborted_here_.take()) pass_abort_on({0, *why});
+        continue;
+      }
       if (!peers_[rank].open()) continue;
       if ((event.events & EPOLLOUT) != 0) flush(rank);
       if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) read_from(rank);
@@ -464,6 +485,10 @@ class tcp_hub final : public bootstrap {
         p.gave_up = true;
         p.gave_up_on_root = in.integer<std::uint32_t>() != 0;
         p.gave_up_text = in.text();
+      } else if (got->type == frame_type::aborted) {
+        const farewell said{static_cast<int>(rank), farewell::decode(got->payload).text};
+        pass_abort_on(said);
+        if (aborted_) aborted_(said.culprit, said.text);
       } else if (got->type == frame_type::leave) {
         const farewell said = farewell::decode(got->payload);
         const bool blamed = p.farewell_said && p.farewell_said->culprit >= 0;  // which it does not take back
@@ -484,6 +509,14 @@ class tcp_hub final : public bootstrap {
     note_state(rank);
   }
 
+  /// To all ranks but the one that aborted.
+  void pass_abort_on(const farewell& said) {
+    const shared_payload payload(said.encode());
+    for (std::size_t i = 1; i < size_; ++i) {
+      if (static_cast<int>(i) != said.culprit) send(i, frame_type::aborted, payload);
+    }
+  }
+
   /// After each use of a rank's connection: whether it is over, and whether it waits to send.
   void note_state(std::size_t rank) {
     peer& p = peers_[rank];
@@ -501,8 +534,9 @@ class tcp_hub final : public bootstrap {
   }
 
   std::size_t size_;
-  std::vector<peer> peers_;  ///< by rank; the first is unused
-  unique_fd poller_;         ///< of all connected ranks
+  std::string reached_from_here_;  ///< what to do where other hosts do not reach rank 0; empty: they may
+  std::vector<peer> peers_;        ///< by rank; the first is unused
+  unique_fd poller_;               ///< of all connected ranks
   std::size_t joined_ = 0;
   std::size_t parts_ = 0;        ///< ranks whose part of this round is here
   std::size_t unsent_ = 0;       ///< ranks that wait to send
@@ -512,10 +546,12 @@ class tcp_hub final : public bootstrap {
   std::optional<round_failure> broken_;
   bool loss_told_ = false;  ///< all connected ranks were sent a loss
   interruption interrupted_;
+  abort_notice aborted_here_;
   shared_payload end_of_waiting_{{}};
   shared_payload end_of_others_{{}};
   mutable std::mutex mutex_;  // guards the connections and what is known of the others
   loss_handler lost_;
+  abort_handler aborted_;
   idle_watch watch_;  // ends first
 };
 

@@ -2,6 +2,7 @@
 
 #include "bootstrap/gather_arguments.hpp"
 #include "bootstrap/interruption.hpp"
+#include "bootstrap/tcp/abort_notice.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/gather_wire.hpp"
 #include "bootstrap/tcp/handshake.hpp"
@@ -24,6 +25,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -35,6 +37,9 @@ namespace {
 constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::seconds(5);
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
+/// Ranks that name the host of rank 0 differently may connect elsewhere, or have another secret.
+constexpr std::string_view same_root =
+    "the same DEVCOMM_ROOT on all ranks, not rank 0's host by name here and as localhost there";
 
 class tcp_spoke final : public bootstrap {
  public:
@@ -42,8 +47,7 @@ class tcp_spoke final : public bootstrap {
       : rank_(rank), size_(size), root_(endpoint_text(id.host(), id.port())) {
     const std::string call = "tcp_bootstrap" + place();
     peer_limit_ = peer_limit();
-    wake_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake_) throw system_error(call + ": eventfd failed: " + std::strerror(errno));
+    if (!aborted_here_.good()) throw system_error(call + ": eventfd failed: " + std::strerror(errno));
     const deadline until(limit);
     join(id, call, until);
     round(call, {}, {}, nullptr, until);
@@ -64,9 +68,12 @@ class tcp_spoke final : public bootstrap {
   }
   void interrupt(int culprit, const std::string& why) override {
     interrupted_.set(culprit, why);
-    const std::uint64_t one = 1;
-    // The counter is far from its limit, so this cannot fail.
-    static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+    aborted_here_.wake();
+  }
+  void abort(const std::string& why) noexcept override { aborted_here_.tell(why); }
+  void watch_aborts(const abort_handler& aborted) override {
+    const std::lock_guard lock(mutex_);
+    aborted_ = aborted;
   }
   void watch(const loss_handler& lost) override {
     const std::lock_guard lock(mutex_);
@@ -74,7 +81,7 @@ class tcp_spoke final : public bootstrap {
     if (!watch_.started() && !stream_->closed()) {
       watch_.start(
           stream_->descriptor(), [this] { return look(); },
-          [this](const std::string& why) { return fail_to_watch(why); });
+          [this](const std::string& why) { return fail_to_watch(why); }, aborted_here_.descriptor());
       stream_->leave_on_close(watch_.poller());
     }
   }
@@ -111,8 +118,8 @@ class tcp_spoke final : public bootstrap {
     std::optional<deadline> foreign_until;
     for (retry_pauses pauses(size_, random_value<std::uint64_t>());;) {
       if (addresses.empty()) addresses = resolve(id.host(), id.port(), until, last.problem);
-      for (const socket_address& address : addresses) {
-        attempt got = try_address(address, id, call, until);
+      for (std::size_t i = 0; i < addresses.size(); ++i) {
+        attempt got = try_address(addresses[i], id, call, until.share_of(addresses.size() - i));
         if (got.what == attempt::outcome::joined) return;
         // An attempt cut short by the limit says less than the one before.
         if (until.passed() && got.what == attempt::outcome::again) break;
@@ -125,13 +132,14 @@ class tcp_spoke final : public bootstrap {
       }
       if (until.passed()) {
         throw timeout_error(call + ": could not join rank 0 at " + root_ + " within " + until.limit_text() + ": " +
-                            last.problem + "; start rank 0, check the address, and that no rank " +
-                            std::to_string(rank_) + " has joined already");
+                            last.problem + "; start rank 0, check the address (" + std::string(same_root) +
+                            "), and that no rank " + std::to_string(rank_) + " has joined already");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(until.poll_milliseconds(pauses.next())));
     }
   }
 
+  /// `until` is sooner than the limit where there are more addresses.
   attempt try_address(const socket_address& address, const unique_id& id, const std::string& call,
                       const deadline& until) {
     using outcome = attempt::outcome;
@@ -168,8 +176,8 @@ class tcp_spoke final : public bootstrap {
       return {outcome::again, head ? problem : "its answer cannot be read"};
     }
     if (!verdict::proven(*head, text, seen, id.secret())) {
-      return {outcome::foreign,
-              "has another secret; give all ranks one unique_id or DEVCOMM_SECRET, and each job an address of its own"};
+      return {outcome::foreign, "has another secret; give all ranks one unique_id or DEVCOMM_SECRET, or " +
+                                    std::string(same_root) + ", and each job an address of its own"};
     }
     if (head->outcome == verdict::code::refused) {
       throw invalid_argument(call + ": rank 0 at " + root_ + " refused this process: " + text);
@@ -196,6 +204,7 @@ class tcp_spoke final : public bootstrap {
 
     std::string waits_for;
     for (;;) {
+      send_abort();
       stream_->flush();
       while (auto got = stream_->receive()) {
         if (got->type == frame_type::progress && got->round == round_) {
@@ -207,6 +216,8 @@ class tcp_spoke final : public bootstrap {
           return;
         } else if (got->type == frame_type::leave) {
           root_left_ = true;
+        } else if (got->type == frame_type::aborted) {
+          hear_abort(*got);
         } else if (got->type == frame_type::failure) {
           ++round_;
           fail(call, round_failure::decode(got->payload), argument_problem);
@@ -222,7 +233,7 @@ class tcp_spoke final : public bootstrap {
       if (const auto cause = interrupted_.get()) stop(call, *cause);
       if (until.passed()) give_up(call, until, waits_for);
       pollfd entries[] = {{stream_->descriptor(), static_cast<short>(stream_->unsent() ? POLLIN | POLLOUT : POLLIN), 0},
-                          {wake_.get(), POLLIN, 0}};
+                          {aborted_here_.descriptor(), POLLIN, 0}};
       if (::poll(entries, 2, until.poll_milliseconds()) < 0 && errno != EINTR) {
         throw system_error(call + ": poll failed: " + std::strerror(errno));
       }
@@ -254,8 +265,11 @@ class tcp_spoke final : public bootstrap {
   /// What came while this rank was in no call.
   [[nodiscard]] idle_watch::report look() {
     const std::lock_guard lock(mutex_);
+    send_abort();
     while (auto got = stream_->receive()) {
-      if (got->type == frame_type::failure) {
+      if (got->type == frame_type::aborted) {
+        hear_abort(*got);
+      } else if (got->type == frame_type::failure) {
         auto heard = round_failure::decode(got->payload);
         if (!heard || !heard->final) continue;
         broken_ = round_failure{kind::remote, heard->culprit, true, heard->text};
@@ -313,6 +327,18 @@ class tcp_spoke final : public bootstrap {
     broken_->raise(call);
   }
 
+  /// What `abort` wants to be sent. Call it with `mutex_`.
+  void send_abort() {
+    const auto why = aborted_here_.take();
+    if (!why) return;
+    stream_->queue(frame_type::aborted, round_, shared_payload(farewell{rank_, *why}.encode()));
+    stream_->flush();
+  }
+  void hear_abort(const frame& got) const {
+    const farewell said = farewell::decode(got.payload);
+    if (aborted_) aborted_(said.culprit, said.text);
+  }
+
   void say_farewell(int culprit, const std::string& text) {
     stream_->queue(frame_type::leave, round_, shared_payload(farewell{culprit, text}.encode()));
     stream_->flush();
@@ -322,13 +348,14 @@ class tcp_spoke final : public bootstrap {
   int size_;
   std::string root_;
   std::chrono::milliseconds peer_limit_{};
-  unique_fd wake_;  ///< readable once interrupted
+  abort_notice aborted_here_;  ///< wakes also who is interrupted
   std::unique_ptr<frame_stream> stream_;
   std::uint32_t round_ = 0;
   std::optional<round_failure> broken_;
   interruption interrupted_;
   mutable std::mutex mutex_;  // guards the connection and what is known of the others
   loss_handler lost_;
+  abort_handler aborted_;
   bool root_left_ = false;  ///< its connection may close
   idle_watch watch_;        // ends first
 };
