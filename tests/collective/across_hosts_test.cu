@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -431,6 +432,73 @@ TEST_CASE("an all-reduce over hosts is right on every rank, in place and not, an
 }
 
 #if defined(DEVCOMM_SIMULATOR)
+
+namespace {
+
+/// A rank that leaves an all-reduce after so many barriers of its rail.
+__global__ void reduce_in_part(device_comm comm, gin::context_handle contexts, int rail_barriers) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), 0};
+  barrier.sync(gin::fence_level::none);
+  for (int i = 0; i < rail_barriers; ++i) barrier.sync_rail(gin::fence_level::put);
+}
+
+__global__ void reduce_in_vain(device_comm comm, gin::context_handle contexts, sym_ptr<float> in, sym_ptr<float> out,
+                               sym_ptr<float> scratch, std::uint64_t count, status* outcome) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), 0};
+  collective::all_reduce_hierarchical<float>(barrier, in, out, scratch, count, sum{});
+  outcome[threadIdx.x] = barrier.agree();
+}
+
+}  // namespace
+
+TEST_CASE("an all-reduce over hosts whose rail has failed on one rank fails on its whole LSA team") {
+  auto impatient = options_of({4, 2});
+  impatient.kernel_timeout = std::chrono::milliseconds(200);
+  for (const int rail_barriers : {0, 1}) {
+    test::on_ranks(
+        4,
+        [&](host::communicator& comm) {
+          constexpr std::uint64_t count = 900;
+          const resources asked = ask(comm);
+          auto device_comm = comm.create_device_comm(asked.needs);
+          const auto in = comm.allocate(count * sizeof(float));
+          const auto out = comm.allocate(count * sizeof(float));
+          std::optional<host::symmetric_memory> scratch(
+              comm.allocate(collective::hierarchical_scratch<float>(count, 4, 2) * sizeof(float)));
+          const sym_ptr<float> pieces = scratch->pointer<float>();
+          comm.barrier();
+          if (comm.rank() == 3) {
+            // Rank 1's first put to it, or its second wait for it, fails. Rank 0 has nothing to do with it.
+            if (rail_barriers == 0) scratch.reset();
+            comm.barrier();
+            launch(reduce_in_part, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+                   asked.contexts, rail_barriers);
+            test::finish("reduce_in_part");
+          } else {
+            comm.barrier();
+            const test::device_array<status> outcome(threads);
+            launch(reduce_in_vain, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+                   asked.contexts, in.pointer<float>(), out.pointer<float>(), pieces, count, outcome.get());
+            test::finish("reduce_in_vain");
+            for (const status each : outcome.read())
+              test::require(each != status::success, "rank " + std::to_string(comm.rank()) + " takes it for done");
+            std::string said;
+            try {
+              device_comm.check();
+            } catch (const host::kernel_error& error) {
+              said = error.what();
+            }
+            const std::string first = comm.rank() == 0     ? "LSA barrier 0 waited for rank 1"
+                                      : comm.rank() == 2   ? "LSA barrier 0 waited for rank 3"
+                                      : rail_barriers == 0 ? "put to rank 3 in context 0: rank 3 has no window"
+                                                           : "GIN barrier 0 of context 0 waited for rank 3";
+            test::require(said.find(first) != std::string::npos, "check said: " + said);
+          }
+          comm.barrier();
+        },
+        impatient);
+  }
+}
 
 TEST_CASE("LSA teams need not be consecutive ranks, and only an all-reduce over hosts needs rails") {
   for (const char* const teams : {"0,2/1,3", "0,1,4,5/2,3,6,7"}) {

@@ -254,8 +254,11 @@ class copy_engine {
   /// Each begins a copy and returns its number. They throw where that cannot be done.
   [[nodiscard]] virtual std::uint64_t begin_read(void* host, const void* on_device, std::size_t bytes) = 0;
   [[nodiscard]] virtual std::uint64_t begin_write(void* on_device, const void* host, std::size_t bytes) = 0;
-  /// Looks which copies are done. Throws where the device has failed: then no copy goes on.
+  /// Looks which copies are done, and begins to watch those that were begun since: what is begun together is watched
+  /// together. Throws where the device has failed: then no copy goes on.
   virtual void poll() = 0;
+  /// Only begins to watch them: for what is begun long before the next `poll`.
+  virtual void watch() {}
   /// Whether `poll` has seen copy `number` to be done. The calling thread then sees what was read, and kernels that
   /// acquire a later `network_port::store` what was written.
   [[nodiscard]] virtual bool is_done(std::uint64_t number) const = 0;

@@ -83,6 +83,7 @@ bool fabric_engine::step() {
   if (copies_ && handle_copies()) any = true;
   if (!failed_ && take_posted()) any = true;
   if (!failed_ && issue()) any = true;
+  if (copies_) copies_->watch();
   if (send_messages()) any = true;
   if (!failed_) check_limits();
   return any;

@@ -39,6 +39,7 @@
 #include "transport/queue.hpp"
 #include "transport/staging.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -357,6 +358,7 @@ class fabric_engine {
   clock::time_point checked_{};
   bool stood_still_ = false;  // before the latest check
   bool failed_ = false;
+  std::array<fabric_completion, 32> over_;  // of a poll
   std::atomic<bool> left_alone_ = false;
 };
 

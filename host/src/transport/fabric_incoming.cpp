@@ -6,7 +6,6 @@
 #include "transport/operation_text.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -16,9 +15,8 @@ namespace devcomm::host::detail {
 using gin::signal_change;
 
 bool fabric_engine::handle_completions() {
-  std::array<fabric_completion, 32> over;
-  const std::size_t count = fabric_->poll(over);
-  for (const fabric_completion& each : std::span(over).first(count)) {
+  const std::size_t count = fabric_->poll(over_);
+  for (const fabric_completion& each : std::span(over_).first(count)) {
     if (left_alone_) break;  // meanwhile: nothing of the rank's is there any more
     const auto slot = static_cast<std::size_t>(each.token & 0xffff'ffffu);
     switch (static_cast<token_kind>(each.token >> 32)) {

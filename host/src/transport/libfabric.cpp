@@ -149,9 +149,8 @@ class endpoint final : public fabric {
   }
 
   [[nodiscard]] std::size_t poll(std::span<fabric_completion> over) override {
-    std::array<fi_cq_msg_entry, 32> entries{};
-    const std::size_t most = std::min(over.size(), entries.size());
-    const ssize_t got = ::fi_cq_read(queue_.get(), entries.data(), most);
+    const std::size_t most = std::min(over.size(), entries_.size());
+    const ssize_t got = ::fi_cq_read(queue_.get(), entries_.data(), most);
     if (got == -FI_EAGAIN) return 0;
     if (got == -FI_EAVAIL) {
       return failed(over[0]) ? 1 : 0;
@@ -159,7 +158,7 @@ class endpoint final : public fabric {
     if (got < 0) throw system_error("fi_cq_read of " + name() + " failed: " + calls_.text_of(got));
     const auto count = static_cast<std::size_t>(got);
     for (std::size_t i = 0; i < count; ++i) {
-      over[i] = {reinterpret_cast<std::uintptr_t>(entries[i].op_context), entries[i].len, {}};
+      over[i] = {reinterpret_cast<std::uintptr_t>(entries_[i].op_context), entries_[i].len, {}};
     }
     return count;
   }
@@ -321,6 +320,7 @@ class endpoint final : public fabric {
   owned<fid_cq> queue_;
   owned<fid_ep> endpoint_;
   std::vector<fi_addr_t> numbers_;
+  std::array<fi_cq_msg_entry, 32> entries_{};  // of a poll
 };
 
 }  // namespace

@@ -85,7 +85,7 @@ class context {
     descriptor made = between(source, source_offset, destination, destination_offset, bytes);
     if (devcomm::detail::arch::short_puts_are_values && bytes != 0 && bytes <= sizeof made.value) {
       group_.sync();
-      if (leads()) devcomm::detail::copy_bytes(&made.value, source.local + source_offset, bytes);
+      if (leads()) made.value = read_source(source.local + source_offset, static_cast<uint32_t>(bytes));
       return post(peer, operation_kind::put_value, made, remote, local, static_cast<uint32_t>(bytes));
     }
     post(peer, operation_kind::put, made, remote, local, 0);
@@ -238,6 +238,20 @@ class context {
   DEVCOMM_DEVICE static descriptor between(const window& local, uint64_t local_offset, const window& remote,
                                            uint64_t remote_offset, uint64_t bytes) {
     return {local_offset, remote_offset, uint64_t{remote.id} << 32 | local.id, bytes, 0, 0, 0, 0};
+  }
+
+  /// The first bytes of a value. By one load where it can be: a source in host memory is a trip across the bus away.
+  DEVCOMM_DEVICE static uint64_t read_source(const char* source, uint32_t bytes) {
+    const bool aligned_to_4 = reinterpret_cast<uintptr_t>(source) % 4 == 0;
+    if (bytes == 8 && reinterpret_cast<uintptr_t>(source) % 8 == 0) return devcomm::detail::arch::load_bytes<8>(source);
+    if (bytes == 4 && aligned_to_4) return devcomm::detail::arch::load_bytes<4>(source);
+    if (bytes == 8 && aligned_to_4) {
+      const uint64_t upper = devcomm::detail::arch::load_bytes<4>(source + 4);
+      return upper << 32 | devcomm::detail::arch::load_bytes<4>(source);
+    }
+    uint64_t value = 0;
+    devcomm::detail::copy_bytes(&value, source, bytes);
+    return value;
   }
 
   DEVCOMM_DEVICE void describe(const no_action&, descriptor&, descriptor_head&) const {}

@@ -9,8 +9,9 @@
 ///
 /// *Words*. What kernels are told, also in pinned host memory and stored with release: signals by the proxies of peers,
 /// one at a time, all others by this rank's proxy. Threads that wait load such a word across the bus in turns, one turn
-/// of a context in `arch::proxy_interval` nanoseconds. Words that only grow are left in device memory for the others,
-/// see `detail::wait_for_proxy`. Kernels store zero to signals and counters that they reset, while nobody else does.
+/// of a context in `arch::proxy_interval` nanoseconds; one that waits alone needs no turns. Words that only grow are
+/// left in device memory for the others, see `detail::wait_for_proxy`. Kernels store zero to signals and counters that
+/// they reset, while nobody else does.
 ///
 /// Operations of a context have numbers of 64 bits, which no program reaches the end of.
 ///

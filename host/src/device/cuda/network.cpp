@@ -35,8 +35,8 @@ struct closer {
 template <class Handle>
 using owned = std::unique_ptr<std::remove_pointer_t<Handle>, closer>;
 
-/// Copies one way, which a stream does in order. An event is recorded behind each; while all events are behind copies
-/// that are not done, further copies share the next one.
+/// Copies one way, which a stream does in order. An event is recorded behind those that were begun since the last one:
+/// an event takes the host as long as a copy. While all events are behind copies that are not done, none is recorded.
 class copy_stream {
  public:
   explicit copy_stream(int priority) {
@@ -53,10 +53,14 @@ class copy_stream {
 
   [[nodiscard]] CUstream get() const { return stream_.get(); }
   /// Of what was given to the stream last. Waits for nothing: the caller holds locks.
-  [[nodiscard]] std::uint64_t number_it() {
-    const std::uint64_t number = begun_++;
-    record();
-    return number;
+  [[nodiscard]] std::uint64_t number_it() { return begun_++; }
+  /// Records an event behind the copies that no event is behind, if one is free.
+  void watch() {
+    if (marked_ == begun_ || next_ - oldest_ == marks_.size()) return;
+    mark& last = marks_[next_ % marks_.size()];
+    check(driver().event_record(last.event.get(), stream_.get()), "cuEventRecord");
+    last.end = marked_ = begun_;
+    ++next_;
   }
   void poll() {
     for (; oldest_ != next_; ++oldest_) {
@@ -66,8 +70,9 @@ class copy_stream {
       check(code, "cuEventQuery");
       done_ = first.end;
     }
-    record();
+    watch();
   }
+  [[nodiscard]] bool is_watched() const { return marked_ == begun_; }
   [[nodiscard]] bool is_idle() const { return done_ == begun_; }
   [[nodiscard]] bool is_done(std::uint64_t number) const { return number < done_; }
 
@@ -76,15 +81,6 @@ class copy_stream {
     owned<CUevent> event;
     std::uint64_t end = 0;  // copies before this one are done when it has happened
   };
-
-  /// Behind the copies that no event is behind, if one is free.
-  void record() {
-    if (marked_ == begun_ || next_ - oldest_ == marks_.size()) return;
-    mark& last = marks_[next_ % marks_.size()];
-    check(driver().event_record(last.event.get(), stream_.get()), "cuEventRecord");
-    last.end = marked_ = begun_;
-    ++next_;
-  }
 
   owned<CUstream> stream_;
   std::array<mark, 64> marks_;  // in a ring: those from `oldest_` to `next_` were recorded
@@ -143,6 +139,12 @@ class stream_copies final : public detail::copy_engine {
     const on_device scope(device_);
     reads_->poll();
     writes_->poll();
+  }
+  void watch() override {
+    if (reads_->is_watched() && writes_->is_watched()) return;
+    const on_device scope(device_);
+    reads_->watch();
+    writes_->watch();
   }
   [[nodiscard]] bool is_done(std::uint64_t number) const override {
     return ((number & 1) == 0 ? reads_ : writes_)->is_done(number >> 1);

@@ -77,8 +77,9 @@ DEVCOMM_HOST_DEVICE constexpr uint64_t hierarchical_scratch(uint64_t count, int 
 /// in the order of the ranks of a team, then, rounded to `T`, in the order of the teams; each is computed once, so all
 /// ranks get the same bits in every run.
 ///
-/// *Blocks*, *Ordering* and failures are those of `all_reduce_two_shot_zero_copy`, on every rank of the world. Blocks
-/// share `scratch`: between calls of one launch with different counts the grid is synchronized.
+/// *Blocks*, *Ordering* and failures are those of `all_reduce_two_shot_zero_copy`, on every rank of the world. A rank
+/// whose rail fails does not arrive at the last barrier, so that its whole LSA team fails. Blocks share `scratch`:
+/// between calls of one launch with different counts the grid is synchronized.
 ///
 /// *Collective* over the barrier's group on every rank of the world, once in each block of the grid, with the same grid
 /// and `count`.
@@ -122,7 +123,9 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
     if (t != rail.rank && piece.size() != 0)
       net.put(rail.world_rank(t), place(true, rail.rank), place(false, t), piece.size());
   }
+  // A rank whose rail has failed does not meet its LSA team again: else that would take the call for done.
   barrier.sync_rail(gin::fence_level::put);
+  if (barrier.agree() != status::success) return;
   reduce_copy<T>(
       group, rail.size, [&](int t) { return static_cast<const T*>(place(t != rail.rank, t).local()); }, lsa.size,
       [&](int step) { return at(output, own).lsa((lsa.rank + step) % lsa.size); }, own.size(),
@@ -132,6 +135,7 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
     net.put(rail.world_rank(t), at(output, own), at(output, own), own.size());
   }
   barrier.sync_rail(gin::fence_level::put);
+  if (barrier.agree() != status::success) return;
   for (int step = 1; step < rail.size; ++step) {
     const slice piece = part((rail.rank + step) % rail.size);
     for (int other = 1; other < lsa.size; ++other)

@@ -67,9 +67,10 @@
 /// wait lasts before it is written into the watchdog's table. `proxy_turn(last, now)`: whether a thread that waits for
 /// a word of the network's proxy may load it from host memory now: one thread of a context once in `proxy_interval`
 /// nanoseconds; `last` is a word of the context's. In the simulator every time, as a wait there sleeps until a word
-/// that it has loaded changes. `short_puts_are_values`: whether the thread that posts a put of at most 8 bytes reads
-/// its source; in the simulator the proxy does, so that a missing flush is found whatever the size, unless the whole
-/// program is compiled with `DEVCOMM_SHORT_PUTS_ARE_VALUES`.
+/// that it has loaded changes. `latest_proxy_turn(last)`: when a thread last got true; 0 in the simulator.
+/// `short_puts_are_values`: whether the thread that posts a put of at most 8 bytes reads its source; in the simulator
+/// the proxy does, so that a missing flush is found whatever the size, unless the whole program is compiled with
+/// `DEVCOMM_SHORT_PUTS_ARE_VALUES`.
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the

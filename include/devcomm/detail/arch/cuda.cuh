@@ -132,6 +132,9 @@ __device__ inline bool proxy_turn(uint64_t* last, uint64_t now) {
   if ((((drawn >> 8) ^ of_thread) * 0x9e3779b1u >> 31) != 0) return false;
   return compare_exchange<scope::device>(last, before, now) == before;
 }
+__device__ inline uint64_t latest_proxy_turn(uint64_t* last) {
+  return load<memory_order::relaxed, scope::device>(last);
+}
 
 /// A GPU has nobody to tell what a thread waits for.
 class wait_scope {

@@ -66,6 +66,35 @@ struct proxy_wait {
   }
 };
 
+/// A waiting thread's turns at the words of a context. While nobody else has had a turn since its latest one, the
+/// thread needs no further turn: a lone thread polls as fast as the bus lets it.
+class turns_at_words {
+ public:
+  /// `latest` has the time of the latest turn of any thread.
+  DEVCOMM_DEVICE explicit turns_at_words(uint64_t* latest) : latest_(latest) {}
+
+  /// Whether the thread may load a word now.
+  DEVCOMM_DEVICE bool take() {
+    if (mine_ != 0) return true;
+    const uint64_t now = arch::global_time();
+    if (!arch::proxy_turn(latest_, now)) return false;
+    mine_ = now;
+    return true;
+  }
+  /// What `load` returns. Whether others have had turns is looked up while the word is on its way.
+  template <class Load>
+  DEVCOMM_DEVICE uint64_t in_turn(const Load& load) {
+    const uint64_t latest = arch::latest_proxy_turn(latest_);
+    const uint64_t value = load();
+    if (latest != mine_) mine_ = 0;
+    return value;
+  }
+
+ private:
+  uint64_t* latest_;
+  uint64_t mine_ = 0;  // the time of its latest turn; 0: it needs one
+};
+
 /// Waits for a word of the proxy's. Returns why it did not come where it did not, and then has left a record and ended
 /// this rank's waits; but not for running out of a deadline of the caller's own.
 ///
@@ -81,6 +110,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& qu
   status outcome = status::success;
   const bool is_shared = queue.layout.only_grows(wait.word);
   uint64_t* const seen = is_shared ? queue.at<uint64_t>(queue.layout.seen(wait.word)) : nullptr;
+  turns_at_words turns(&queue.record->host_poll);
   const auto label = [&]() -> wait_label {
     return {wait.what, wait.index, queue.home->comm.rank,      wait.peer, wait.least,  limit.nanoseconds(*queue.home),
             limit.own, value,      wait.known_by(queue.index), 0,         wait.offset, wait.condition,
@@ -97,8 +127,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& qu
             return true;
           }
         }
-        if (!arch::proxy_turn(&queue.record->host_poll, arch::global_time())) return false;
-        const uint64_t fresh = queue.load(wait.word);
+        if (!turns.take()) return false;
+        const uint64_t fresh = turns.in_turn([&] { return queue.load(wait.word); });
         if (is_shared && fresh != value) arch::store<memory_order::release, scope::device>(seen, fresh);
         value = fresh;
         return wait.holds(value);

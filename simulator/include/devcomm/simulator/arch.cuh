@@ -286,6 +286,7 @@ inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) { return sim::host_turn(turn, now, waited); }
 
 inline bool proxy_turn(uint64_t*, uint64_t) { return true; }
+inline uint64_t latest_proxy_turn(uint64_t*) { return 0; }
 #if defined(DEVCOMM_SHORT_PUTS_ARE_VALUES)  // by a program that tests what GPUs do
 inline constexpr bool short_puts_are_values = true;
 #else
