@@ -178,6 +178,7 @@ void require_rings(host::communicator& comm, const host::device_communicator& de
       });
     }
   }
+  comm.barrier();  // the order's memory is freed, which waits for kernels that need this rank's part of the network
 }
 
 }  // namespace ring_test

@@ -14,8 +14,9 @@
 
 namespace devcomm::channel {
 
-/// A list of messages, and the windows that it names, in device memory. Made once, as an allocation may wait for
-/// kernels that wait for this rank; assigned to between launches.
+/// A list of messages, and the windows that it names, in device memory. Assigned to between launches. Made once, and
+/// destroyed when no kernel waits for this rank any more: an allocation may wait for kernels, and `cudaFree` waits for
+/// all of the GPU.
 class message_table {
  public:
   /// For up to so many messages and windows.

@@ -16,8 +16,8 @@
 
 namespace devcomm::channel {
 
-/// An order of the members of a team, in device memory. Made once, as an allocation may wait for kernels that wait for
-/// this rank.
+/// An order of the members of a team, in device memory. Made once, and destroyed when no kernel waits for this rank any
+/// more: an allocation may wait for kernels, and `cudaFree` waits for all of the GPU.
 ///
 ///     const channel::ring_table ring(comm.lsa(), comm.lsa_ring());
 ///     launch(kernel, shape, device_comm.get(), fifos, ring.order());
