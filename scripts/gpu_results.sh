@@ -363,25 +363,54 @@ part_channels() {
   done
 }
 
+# devcomm-perf with 2 ranks, each a host of its own, over PROVIDER; rows go to gin_PROVIDER.jsonl. One GPU takes turns
+# between processes, and a rank that polls keeps it for milliseconds: there both ranks are threads of one process.
+perf_over() { # PROVIDER OPERATION [ARGUMENT...]
+  local provider=$1 program=("$bin/devcomm-perf_gpu" "$2" -n 2) sockets=()
+  if [ "$gpus" -ge 2 ]; then
+    program=(scripts/lib/in_processes.sh 2 "$bin/devcomm-perf_gpu" "$2")
+    sockets=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket)
+  fi
+  shift 2
+  limit=60 run "${sockets[@]}" DEVCOMM_LSA_SIZE=1 "DEVCOMM_GIN_PROVIDER=$provider" DEVCOMM_TIMEOUT=20 \
+    CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32 "${program[@]}" --place out \
+    --json "$out/gin_${provider%%;*}.jsonl" "$@"
+}
 part_gin() {
-  start_log gin "The network: each rank a host, over copy engines and libfabric, beside libfabric alone and NCCL over sockets"
-  local provider operation
+  start_log gin "The network: each rank a host, over copy engines and libfabric, beside libfabric alone"
+  local providers=('tcp;ofi_rxm') few=(--launches 4 --replays 3) compare=() provider memory operation
+  if [ "$gpus" -ge 2 ]; then
+    providers+=(shm)
+    compare=(--compare nccl)
+  else
+    cat >>"$log" <<'EOF'
+# One GPU: both ranks are threads of one process and share it, each a host of its own. What they put goes by copy
+# engines, proxies and libfabric all the same. Provider shm refuses two ranks in one process, and NCCL two ranks on one
+# GPU: both are left out, but for libfabric alone.
+EOF
+  fi
+  run "$bin/devcomm-perf_gpu" limits -n 1
   for provider in 'tcp;ofi_rxm' shm; do
-    run "$bin/raw_libfabric" --provider "$provider"
+    run "$bin/raw_libfabric" --provider "$provider" --rounds 1000
+    run "$bin/network_steps" --provider "$provider" --rounds 1000
   done
-  # Ranks of one process, by the proxy that needs no fabric; then as processes, each provider.
-  for operation in gin_signal gin_ping_pong gin_put; do
-    run DEVCOMM_LSA_SIZE=1 "$bin/devcomm-perf_gpu" "$operation" -n 2 -b 8 -e 64M -f 16 --algo all --place out
-    for provider in 'tcp;ofi_rxm' shm; do
-      run DEVCOMM_LSA_SIZE=1 "DEVCOMM_GIN_PROVIDER=$provider" scripts/lib/in_processes.sh 2 "$bin/devcomm-perf_gpu" "$operation" -b 8 -e 64M \
-        -f 16 --algo all --place out
+  for provider in "${providers[@]}"; do
+    rm -f "$out/gin_${provider%%;*}.jsonl"
+    perf_over "$provider" gin_signal -b 8 -e 8 --algo all --launches 20
+    for memory in pinned device; do
+      perf_over "$provider" gin_ping_pong --memory "$memory" -b 8 -e 8 --algo all --launches 20
+      perf_over "$provider" gin_put --memory "$memory" -b 8 -e 8 --algo all --launches 10
+      perf_over "$provider" gin_put --memory "$memory" -b 8M -e 64M -f 8 --algo put_by_block --launches 1 --replays 3
+      perf_over "$provider" gin_ping_pong --memory "$memory" -b 1K -e 1M -f 32 --algo put "${few[@]}"
     done
-  done
-  for operation in gin_exchange gin_all_to_all gin_all_reduce; do
-    for provider in 'tcp;ofi_rxm' shm; do
-      run DEVCOMM_LSA_SIZE=1 "DEVCOMM_GIN_PROVIDER=$provider" NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket \
-        scripts/lib/in_processes.sh 2 "$bin/devcomm-perf_gpu" "$operation" -b 1K -e 64M -f 4 --algo auto --place out --compare nccl
+    for operation in gin_exchange gin_all_to_all gin_all_reduce; do
+      perf_over "$provider" "$operation" -b 1K -e 1M -f 4 --algo auto --launches 40 --replays 5 "${compare[@]}"
+      perf_over "$provider" "$operation" -b 4M -e 64M -f 4 --algo auto "${few[@]}" "${compare[@]}"
     done
+    perf_over "$provider" gin_exchange -b 64K -e 64M -f 1024 --algo stream "${few[@]}"
+    perf_over "$provider" gin_all_reduce -b 1K -e 64M -f 64 --algo hierarchical,hierarchical_ring,ring "${few[@]}"
+    scripts/lib/gin_goals.py "$log" "$provider" "$out/gin_${provider%%;*}.jsonl" 2>&1 | tee -a "$log"
+    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
   done
 }
 

@@ -27,6 +27,10 @@ class captured_graph {
     const cudaError_t outcome = cudaGraphInstantiate(&replay_, graph, 0);
     cudaGraphDestroy(graph);
     devcomm::check_cuda(outcome, "cudaGraphInstantiate");
+    // The first launch would upload it, and may wait for kernels of other ranks on the same GPU, which wait for this
+    // one.
+    devcomm::check_cuda(cudaGraphUpload(replay_, stream), "cudaGraphUpload");
+    devcomm::check_cuda(cudaStreamSynchronize(stream), "cudaGraphUpload");
   }
   captured_graph(const captured_graph&) = delete;
   captured_graph& operator=(const captured_graph&) = delete;

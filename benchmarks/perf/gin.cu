@@ -122,6 +122,35 @@ __global__ void __launch_bounds__(most_threads, 1)
   goods.leave(seen);
 }
 
+using fifo_handle = channel::fifo_handle<channel::protocol::network>;
+
+/// The same as a stream of steps: while one is on its way, the block works on others.
+__global__ void __launch_bounds__(most_threads, 1)
+    stream_to_next(device_comm comm, fifo_handle fifos, const element* input, element* output, std::uint64_t count) {
+  channel::session ring{block{}, comm, fifos, channel::from_previous(comm.world(), blockIdx.x),
+                        channel::to_next(comm.world(), blockIdx.x)};
+  const collective::from_memory<element> mine{input, count};
+  const collective::to_memory<element> theirs{output, count};
+  const slice packs = collective::slice_of_block(collective::packs_of<element>(count));
+  // As far ahead as there are slots: what comes is taken no later than what goes needs its place.
+  const std::uint64_t ahead = ring.capacity() * ring.slots();
+  for (std::uint64_t begin = packs.begin; begin < packs.end; begin += ahead) {
+    const slice next{begin, min(begin + ahead, packs.end)};
+    ring.template send<element>(next, mine);
+    ring.template recv<element>(next, theirs);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(most_threads, 1)
+    ring_of_hosts(device_comm comm, fifo_handle fifos, const T* input, T* output, std::uint64_t count) {
+  channel::session ring{block{}, comm, fifos, channel::from_previous(comm.world(), blockIdx.x),
+                        channel::to_next(comm.world(), blockIdx.x)};
+  const collective::from_memory<T> mine{input, count};
+  const collective::to_memory<T> result{output, count};
+  collective::all_reduce_ring<T>(ring, collective::slice_of_block(collective::packs_of<T>(count)), mine, result, sum{});
+}
+
 template <class T>
 __global__ void __launch_bounds__(most_threads, 1)
     all_to_all_of_hosts(device_comm comm, gin::context_handle contexts, sym_ptr<T> input, sym_ptr<T> output,
@@ -176,7 +205,11 @@ class network_algorithm : public device_algorithm {
                                        .signals = signals,
                                        .depth = 1024,
                                        .barriers = barriers});
-    device_comm_ = comm().create_device_comm(needs);
+    create(needs);
+  }
+  /// *Collective*. Without more.
+  void create(const requirements& needs) {
+    if (obstacle_.empty()) device_comm_ = comm().create_device_comm(needs);
   }
 
   gin::context_handle contexts_{};
@@ -251,6 +284,48 @@ class exchange_algorithm final : public message_algorithm {
 
   [[nodiscard]] std::string name() const override { return "put"; }
   void start(const work& what) override { start_kernel(what, put_to_next); }
+};
+
+/// Through FIFOs over the network, one for each block.
+class channel_algorithm : public network_algorithm {
+ public:
+  explicit channel_algorithm(const rank_context& context) : network_algorithm(context) {
+    requirements needs = comm().requirements();
+    fifos_ = needs.add(channel::network_fifos{
+        .contexts = {.world = comm().world(), .count = most_contexts, .depth = 1024}, .count = most_contexts});
+    create(needs);
+  }
+
+  [[nodiscard]] std::string protocol() const override { return "channel"; }
+
+ protected:
+  [[nodiscard]] unsigned threads() const override { return most_threads; }
+
+  fifo_handle fifos_{};
+};
+
+class channel_exchange final : public channel_algorithm {
+ public:
+  using channel_algorithm::channel_algorithm;
+
+  [[nodiscard]] std::string name() const override { return "stream"; }
+  void start(const work& what) override {
+    launch(stream_to_next, shape_of(what), device_comm_->get(), fifos_, static_cast<const element*>(what.input),
+           static_cast<element*>(what.output), what.bytes / sizeof(element));
+  }
+};
+
+class channel_all_reduce final : public channel_algorithm {
+ public:
+  using channel_algorithm::channel_algorithm;
+
+  [[nodiscard]] std::string name() const override { return "ring"; }
+  void start(const work& what) override {
+    with_type(what.type, [&]<class T>(T) {
+      launch(ring_of_hosts<T>, shape_of(what), device_comm_->get(), fifos_, static_cast<const T*>(what.input),
+             static_cast<T*>(what.output), what.count());
+    });
+  }
 };
 
 class all_to_all_algorithm final : public network_algorithm {
@@ -412,6 +487,7 @@ class gin_exchange final : public network_operation {
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made;
     made.push_back(std::make_unique<exchange_algorithm>(context));
+    made.push_back(std::make_unique<channel_exchange>(context));
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
@@ -463,6 +539,7 @@ class gin_all_reduce final : public network_operation {
     made.push_back(std::make_unique<all_reduce_algorithm>(context, collective::rail_exchange::direct));
     made.push_back(std::make_unique<all_reduce_algorithm>(context, collective::rail_exchange::ring));
     made.push_back(std::make_unique<all_reduce_algorithm>(context, std::nullopt));
+    made.push_back(std::make_unique<channel_all_reduce>(context));
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {

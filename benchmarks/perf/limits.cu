@@ -5,8 +5,11 @@
 
 #include <devcomm/devcomm.cuh>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <functional>
+#include <string>
 
 namespace perf {
 namespace {
@@ -61,6 +64,43 @@ __global__ void ping_pong(sym_ptr<std::uint32_t> flags, int self, std::uint32_t 
   }
 }
 
+/// Words of host memory between a kernel and a thread of the host, each in lines of its own.
+constexpr int to_kernel = 0;
+constexpr int to_host = 32;
+
+/// Answers each word of the host's. `latest`, where it is not null, has when a thread last had a turn: then loads take
+/// turns as those of contexts do.
+__global__ void answer_host(std::uint64_t* words, std::uint64_t* latest, std::uint64_t rounds) {
+  namespace arch = devcomm::detail::arch;
+  const auto load = [&] { return arch::load<memory_order::acquire, scope::system>(words + to_kernel); };
+  for (std::uint64_t i = 1; i <= rounds; ++i) {
+    devcomm::detail::turns_at_words turns(latest);
+    for (std::uint64_t word = 0; word != i;) {
+      if (latest == nullptr) {
+        word = load();
+      } else if (turns.take()) {
+        word = turns.in_turn(load);
+      }
+    }
+    arch::store<memory_order::release, scope::system>(words + to_host, i);
+  }
+}
+
+/// Pinned memory of the host.
+class pinned {
+ public:
+  explicit pinned(std::size_t bytes) {
+    check_cuda(cudaHostAlloc(&data_, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
+  }
+  ~pinned() { cudaFreeHost(data_); }
+  pinned(const pinned&) = delete;
+  pinned& operator=(const pinned&) = delete;
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
 class limits {
  public:
   explicit limits(devcomm::host::communicator& comm)
@@ -74,6 +114,8 @@ class limits {
     if (is_first()) std::printf("# limits of %d x %s\n", comm_.size(), comm_.properties().device_name.c_str());
     print("empty kernel in a graph", "us", empty_kernel());
     print("local copy, read and written", "GB/s", local_copy());
+    if (!simulated_ && is_first()) steps_of_network();
+    comm_.barrier();
     if (comm_.size() < 2) return;
     print("flag one way, relaxed", "us", flag<memory_order::relaxed, memory_order::relaxed>());
     print("flag one way, release and acquire", "us", flag<memory_order::release, memory_order::acquire>());
@@ -143,6 +185,76 @@ class limits {
       check_cuda(cudaMemcpyAsync(to, from, bytes_, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
     });
     return static_cast<double>(bytes_) / milliseconds * 1e-6;
+  }
+
+  /// What each operation of the network passes between kernel and proxy, of rank 0.
+  void steps_of_network() {
+    print("word of the host to a kernel and back", "us", host_word(false));
+    print("the same, polled as contexts do", "us", host_word(true));
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{65536}, std::size_t{262144}, std::size_t{1} << 20}) {
+      for (const bool to_device : {false, true}) {
+        const std::string what = std::string(to_device ? "copy to" : "copy from") + " the device, " +
+                                 std::to_string(bytes) + " B, call to event seen";
+        const copy_times times = host_copy(bytes, to_device);
+        print(what.c_str(), "us", times.whole);
+        if (bytes == 8) print("  of that the calls", "us", times.calls);
+      }
+    }
+  }
+
+  /// Microseconds of the median of some laps of a word, in one kernel.
+  double host_word(bool in_turns) {
+    using clock = std::chrono::steady_clock;
+    constexpr std::uint64_t rounds = 2000;
+    const pinned memory(64 * sizeof(std::uint64_t));
+    auto* const words = static_cast<std::uint64_t*>(memory.data());
+    std::fill(words, words + 64, 0);
+    auto* const last = static_cast<std::uint64_t*>(window_.data());
+    check_cuda(cudaMemsetAsync(last, 0, sizeof *last, watch_.stream()), "cudaMemsetAsync");
+    launch(answer_host, {.grid = 1, .block = 1, .stream = watch_.stream()}, words, in_turns ? last : nullptr, rounds);
+    std::vector<float> times;
+    const std::atomic_ref<std::uint64_t> asked(words[to_kernel]);
+    const std::atomic_ref<std::uint64_t> answered(words[to_host]);
+    for (std::uint64_t i = 1; i <= rounds; ++i) {
+      const clock::time_point begin = clock::now();
+      asked.store(i, std::memory_order_release);
+      while (answered.load(std::memory_order_acquire) != i) {
+      }
+      times.push_back(std::chrono::duration<float, std::micro>(clock::now() - begin).count());
+    }
+    check_cuda(cudaStreamSynchronize(watch_.stream()), "words between host and kernel");
+    return benchmark::median(times);
+  }
+
+  /// Microseconds.
+  struct copy_times {
+    float whole;
+    float calls;  ///< until the host may go on
+  };
+  copy_times host_copy(std::size_t bytes, bool to_device) {
+    using clock = std::chrono::steady_clock;
+    using microseconds = std::chrono::duration<float, std::micro>;
+    const pinned memory(bytes);
+    cudaEvent_t event = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    std::vector<float> whole;
+    std::vector<float> calls;
+    for (int i = 0; i < 200; ++i) {
+      const clock::time_point begin = clock::now();
+      check_cuda(to_device
+                     ? cudaMemcpyAsync(window_.data(), memory.data(), bytes, cudaMemcpyHostToDevice, watch_.stream())
+                     : cudaMemcpyAsync(memory.data(), window_.data(), bytes, cudaMemcpyDeviceToHost, watch_.stream()),
+                 "cudaMemcpyAsync");
+      check_cuda(cudaEventRecord(event, watch_.stream()), "cudaEventRecord");
+      calls.push_back(microseconds(clock::now() - begin).count());
+      cudaError_t outcome = cudaErrorNotReady;
+      while ((outcome = cudaEventQuery(event)) == cudaErrorNotReady) {
+      }
+      check_cuda(outcome, "cudaEventQuery");
+      whole.push_back(microseconds(clock::now() - begin).count());
+    }
+    check_cuda(cudaEventDestroy(event), "cudaEventDestroy");
+    return {benchmark::median(whole), benchmark::median(calls)};
   }
 
   double links(bool stores, int peers, unsigned blocks) {

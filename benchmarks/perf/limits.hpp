@@ -7,7 +7,8 @@
 namespace perf {
 
 /// Prints bandwidth of stores, loads and copies between GPUs, the one-way latency of a flag, the time of an empty
-/// kernel, and the local memory's bandwidth. *Collective*.
+/// kernel, the local memory's bandwidth, and what operations of the network pass between kernels and the host.
+/// *Collective*.
 void measure_limits(devcomm::host::communicator& comm);
 
 }  // namespace perf

@@ -64,6 +64,11 @@ const std::vector<option_row>& option_rows() {
        }},
       {"--hidden", "ELEMENTS", "of a row, for operations on rows; shorter messages are one row, 8192",
        [](options& o, const std::string& v) { o.hidden = parse_number<std::uint64_t>(v, "--hidden", 1); }},
+      {"--memory", "PLACE", "of inputs and outputs: device, or pinned, which is host memory",
+       [](options& o, const std::string& v) {
+         if (v != "device" && v != "pinned") throw usage_error("--memory " + v + ": give device or pinned");
+         o.memory = v == "pinned" ? devcomm::host::memory_place::pinned_host : devcomm::host::memory_place::device;
+       }},
       {"--algo", "NAMES", "auto (the plan's), all, or names as one_shot, one_shot_lamport",
        [](options& o, const std::string& v) { o.algorithms = split(v, "--algo"); }},
       {"--compare", "NAMES", "peers to run beside: nccl",

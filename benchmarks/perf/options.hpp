@@ -2,6 +2,8 @@
 /// The command line of devcomm-perf.
 #pragma once
 
+#include <devcomm/host/memory_place.hpp>
+
 #include "perf/data_type.hpp"
 #include "perf/lateness.hpp"
 
@@ -28,10 +30,11 @@ struct options {
   std::uint64_t factor = 2;      ///< from one size to the next
   int ranks = 0;                 ///< 0: one for each GPU
   data_type type = data_type::bf16;
-  std::uint64_t hidden = 8192;                     ///< elements of a row
-  std::vector<std::string> algorithms = {"auto"};  ///< "auto", "all", NAME or NAME_PROTOCOL
-  std::vector<std::string> compare;                ///< "nccl"
-  unsigned blocks = 0;                             ///< 0: the plan's, or all shapes
+  std::uint64_t hidden = 8192;                                               ///< elements of a row
+  devcomm::host::memory_place memory = devcomm::host::memory_place::device;  ///< of inputs and outputs
+  std::vector<std::string> algorithms = {"auto"};                            ///< "auto", "all", NAME or NAME_PROTOCOL
+  std::vector<std::string> compare;                                          ///< "nccl"
+  unsigned blocks = 0;                                                       ///< 0: the plan's, or all shapes
   unsigned threads = 0;
   unsigned most_blocks = 0;  ///< 0: any
   bool sweep = false;        ///< try all shapes, report the best

@@ -16,6 +16,10 @@ std::FILE* open_file(const std::string& path, const char* mode) {
   return file;
 }
 
+const char* name_of(devcomm::host::memory_place place) {
+  return place == devcomm::host::memory_place::device ? "device" : "pinned";
+}
+
 constexpr int width_of_times(bool with_net) { return with_net ? 67 : 57; }
 
 std::string names_of_times(bool with_net) {
@@ -45,7 +49,7 @@ report::report(const options& settings)
   if (csv_ != nullptr)
     std::fputs(
         "op,impl,algo,protocol,ranks,bytes,dtype,in_place,blocks,threads,graph,pdl,us_median,us_p99,us_max,us_min,"
-        "calls,late_us,jitter_us,mean_late_us,us_spin,us_net,algbw,busbw,wrong,us_lag_of_max\n",
+        "calls,late_us,jitter_us,mean_late_us,us_spin,us_net,algbw,busbw,wrong,us_lag_of_max,memory\n",
         csv_);
 }
 
@@ -58,10 +62,12 @@ void report::print_header(const std::string& machine, const std::vector<std::str
   std::printf("# %s\n", machine.c_str());
   for (const std::string& line : left_out) std::printf("# left out: %s\n", line.c_str());
   std::printf(
-      "# %s, %s, %s%s; microseconds: slowest rank, median, 99th percentile and maximum of %d measurements; "
+      "# %s, %s%s, %s%s; microseconds: slowest rank, median, 99th percentile and maximum of %d measurements; "
       "GB/s\n",
-      settings_.operation.c_str(), to_string(settings_.type), settings_.graph ? "CUDA graph" : "eager",
-      settings_.dependent ? ", programmatic dependent launch" : "", settings_.replays);
+      settings_.operation.c_str(), to_string(settings_.type),
+      settings_.memory == devcomm::host::memory_place::device ? "" : " in pinned host memory",
+      settings_.graph ? "CUDA graph" : "eager", settings_.dependent ? ", programmatic dependent launch" : "",
+      settings_.replays);
   const bool with_lateness = shows_lateness();
   if (with_lateness)
     std::printf(
@@ -114,11 +120,12 @@ void report::write(const row& line) {
   if (csv_ != nullptr)
     std::fprintf(
         csv_,
-        "%s,%s,%s,%s,%d,%llu,%s,%d,%u,%u,%d,%d,%.3f,%.3f,%.3f,%.3f,%d,%llu,%llu,%.3f,%.3f,%.3f,%.3f,%.3f,%llu,%.3f\n",
+        "%s,%s,%s,%s,%d,%llu,%s,%d,%u,%u,%d,%d,%.3f,%.3f,%.3f,%.3f,%d,%llu,%llu,%.3f,%.3f,%.3f,%.3f,%.3f,%llu,%.3f,%s\n",
         line.operation.c_str(), line.implementation.c_str(), line.algorithm.c_str(), line.protocol.c_str(), line.ranks,
         bytes, to_string(line.type), line.in_place ? 1 : 0, line.shape.blocks, line.shape.threads, line.graph ? 1 : 0,
         line.dependent ? 1 : 0, line.median, line.p99, line.most, line.least, line.calls, late, jitter, line.mean_late,
-        line.spin, line.net(), line.algorithm_bandwidth(), line.bus_bandwidth(), wrong, line.lag_of_most);
+        line.spin, line.net(), line.algorithm_bandwidth(), line.bus_bandwidth(), wrong, line.lag_of_most,
+        name_of(settings_.memory));
   if (json_ != nullptr) {
     std::fprintf(
         json_,
@@ -126,12 +133,12 @@ void report::write(const row& line) {
         "\"dtype\": \"%s\", \"in_place\": %s, \"blocks\": %u, \"threads\": %u, \"graph\": %s, \"pdl\": %s, "
         "\"us_median\": %.3f, \"us_p99\": %.3f, \"us_max\": %.3f, \"us_min\": %.3f, \"calls\": %d, \"late_us\": %llu, "
         "\"jitter_us\": %llu, \"mean_late_us\": %.3f, \"us_spin\": %.3f, \"us_net\": %.3f, \"us_lag_of_max\": %.1f, \"algbw\": %.3f, "
-        "\"busbw\": %.3f, \"wrong\": %llu}\n",
+        "\"busbw\": %.3f, \"wrong\": %llu, \"memory\": \"%s\"}\n",
         line.operation.c_str(), line.implementation.c_str(), line.algorithm.c_str(), line.protocol.c_str(), line.ranks,
         bytes, to_string(line.type), line.in_place ? "true" : "false", line.shape.blocks, line.shape.threads,
         line.graph ? "true" : "false", line.dependent ? "true" : "false", line.median, line.p99, line.most, line.least,
         line.calls, late, jitter, line.mean_late, line.spin, line.net(), line.lag_of_most, line.algorithm_bandwidth(),
-        line.bus_bandwidth(), wrong);
+        line.bus_bandwidth(), wrong, name_of(settings_.memory));
     std::fflush(json_);
   }
 }

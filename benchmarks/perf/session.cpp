@@ -37,7 +37,7 @@ session::session(devcomm::host::communicator& comm, const options& settings)
     : comm_(comm),
       settings_(settings),
       operation_(&operation_named(settings.operation)),
-      window_(comm.allocate(2 * region())),
+      window_(comm.allocate(2 * region(), settings.memory)),
       context_{&comm, &window_, region()},
       measurement_(comm, context_, settings_) {
   if (!operation_->can_be_in_place()) {

@@ -1,5 +1,6 @@
 /// What libfabric does between two processes of this host, in host memory and without devcomm: what GIN's figures are
 /// measured by. `raw_libfabric --help` says how.
+#include "common/side_channel.hpp"
 #include "transport/libfabric_calls.hpp"
 
 #include <rdma/fabric.h>
@@ -9,8 +10,6 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +28,7 @@
 
 namespace {
 
+using benchmark::side_channel;
 using devcomm::host::detail::libfabric_library;
 using clock_type = std::chrono::steady_clock;
 
@@ -43,36 +43,6 @@ struct options {
 void require(long code, const char* call) {
   if (code != 0) throw std::runtime_error(std::string(call) + ": " + libfabric_library().text_of(code));
 }
-
-/// Bytes between the two processes before there is a fabric.
-class side_channel {
- public:
-  explicit side_channel(int socket) : socket_(socket) {}
-  side_channel(const side_channel&) = delete;
-  side_channel& operator=(const side_channel&) = delete;
-  ~side_channel() { ::close(socket_); }
-
-  template <class T>
-  T swap(const T& mine) const {
-    T theirs;
-    if (::send(socket_, &mine, sizeof mine, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof mine) ||
-        ::recv(socket_, &theirs, sizeof theirs, MSG_WAITALL) != static_cast<ssize_t>(sizeof theirs))
-      throw std::runtime_error("the other process has ended");
-    return theirs;
-  }
-  /// Until both have come here. Meanwhile calls `poll`: the other's last write may need this process.
-  template <class Poll>
-  void meet(const Poll& poll) const {
-    char word = 0;
-    if (::send(socket_, &word, 1, MSG_NOSIGNAL) != 1) throw std::runtime_error("the other process has ended");
-    ssize_t got = -1;
-    while ((got = ::recv(socket_, &word, 1, MSG_DONTWAIT)) < 0) poll();
-    if (got == 0) throw std::runtime_error("the other process has ended");
-  }
-
- private:
-  int socket_;
-};
 
 struct closer {
   template <class Object>
@@ -278,6 +248,9 @@ double stream(end& mine, const side_channel& beside, bool first, std::size_t byt
   return median(takes, lap) / rounds;
 }
 
+/// Finer where streams are the fastest.
+constexpr std::size_t sizes[] = {8, 128, 2048, 16384, 65536, 262144, 1 << 20, 8 << 20, largest};
+
 /// What a process writes.
 char byte_of(bool first, int round) { return static_cast<char>((first ? 1 : 2) + 4 * round); }
 
@@ -297,7 +270,8 @@ void run(const options& with, const side_channel& beside, bool first) {
         "#    bytes | ping-pong | among many      GB/s  under way\n",
         FI_MAJOR(libfabric_library().version()), FI_MINOR(libfabric_library().version()), with.provider.c_str(), takes);
   int round = 0;
-  for (std::size_t bytes = 8; bytes <= with.end; bytes = bytes == 8 ? 128 : bytes * 16) {
+  for (const std::size_t bytes : sizes) {
+    if (bytes > with.end) break;
     ++round;
     std::memset(mine.source(), byte_of(first, round), bytes);
     const int rounds = std::max(
@@ -348,16 +322,7 @@ options parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     const options with = parse(argc, argv);
-    std::array<int, 2> sockets{};
-    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets.data()) != 0) throw std::runtime_error(std::strerror(errno));
-    const pid_t child = ::fork();
-    if (child < 0) throw std::runtime_error(std::string("fork: ") + std::strerror(errno));
-    ::close(sockets[child == 0 ? 0 : 1]);
-    run(with, side_channel(sockets[child == 0 ? 1 : 0]), child != 0);
-    if (child == 0) return 0;
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    return status == 0 ? 0 : 1;
+    return benchmark::run_two_processes([&](const side_channel& beside, bool first) { run(with, beside, first); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "raw_libfabric: %s\n", error.what());
     return 1;

@@ -31,6 +31,7 @@ constexpr std::uint32_t contexts = 2;
 constexpr std::uint32_t window_id = 1;
 constexpr std::uint32_t device_window_id = 2;  // which the fabric does not reach
 constexpr std::size_t room = 64;
+constexpr std::size_t carried = room / 2;  // bytes of a put that messages carry, at most
 
 class heap final : public memory_port {
  public:
@@ -178,6 +179,7 @@ struct rank_under_test {
                                       [](const std::string&) {},
                                       [this](const std::string&) { ++reports; },
                                       std::chrono::hours(1)};
+    about.carried = carried;
     about.staged.memory = &memory;
     about.staged.copies = std::make_unique<copies>();
     about.staged.shape.staged_pieces = 4;
@@ -304,8 +306,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       }
       default: {
-        const fabric_message message = make_message(input, rank.engine->own_card().secret);
-        rank.arrive(std::as_bytes(std::span(&message, 1)));
+        fabric_message message = make_message(input, rank.engine->own_card().secret);
+        std::vector<std::byte> whole(sizeof message);
+        if (message.kind == message_kind::change) {
+          const std::span<const std::byte> behind = input.bytes(input.byte() % (carried + 4));
+          whole.insert(whole.end(), behind.begin(), behind.end());
+          if (message.context != 3) message.bytes = behind.size();
+        }
+        std::memcpy(whole.data(), &message, sizeof message);
+        rank.arrive(whole);
         ++messages;
       }
     }

@@ -69,6 +69,8 @@ TEST_CASE("the command line becomes options") {
   CHECK((got.in_place && !got.out_of_place));
   CHECK(got.dependent);
   CHECK(got.compare == std::vector<std::string>{"nccl"});
+  CHECK(got.memory == devcomm::host::memory_place::device);
+  CHECK(perf::parse_options({"gin_put", "--memory", "pinned"}).memory == devcomm::host::memory_place::pinned_host);
 }
 
 TEST_CASE("a command line that makes no sense is refused, and the message says what would") {
@@ -85,6 +87,7 @@ TEST_CASE("a command line that makes no sense is refused, and the message says w
   refuses({"all_reduce", "--dtype", "fp3"}, "give bf16, half, float, double or int32");
   refuses({"all_reduce", "--compare", "mpi"}, "the peers are: nccl");
   refuses({"all_reduce", "--place", "there"}, "give in, out or both");
+  refuses({"all_reduce", "--memory", "host"}, "give device or pinned");
   refuses({"all_reduce", "--faster"}, "unknown option --faster");
   refuses({"all_reduce", "--algo", "a,,b"}, "a name is empty");
   refuses({"all_reduce", "--blocks", "3"}, "give --blocks and --threads together");
@@ -179,7 +182,7 @@ TEST_CASE("rows are written as JSON and CSV") {
           ContainsSubstring("\"us_median\": 2.500, \"us_p99\": 3.500,") &&
           ContainsSubstring("\"us_max\": 4.500, \"us_min\": 1.500, \"calls\": 1, \"late_us\": 0, "
                             "\"jitter_us\": 0, \"mean_late_us\": 0.000, \"us_spin\": 0.000, \"us_net\": 2.500,") &&
-          ContainsSubstring("\"algbw\": 0.410, \"busbw\": 0.614, \"wrong\": 0}"));
+          ContainsSubstring("\"algbw\": 0.410, \"busbw\": 0.614, \"wrong\": 0, \"memory\": \"device\"}"));
   CHECK_THAT(contents(settings.csv),
              ContainsSubstring("all_reduce,nccl,one_shot,lamport,4,4096,bf16,0,8,128,1,0,9.000") &&
                  ContainsSubstring(",10.000,11.000,8.000,50,100,0,2.000,0.000,7.000,"));

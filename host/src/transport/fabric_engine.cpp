@@ -20,8 +20,8 @@ using gin::operation_kind;
 using gin::signal_change;
 using gin::strength;
 
-bool has_message(const gin::descriptor_head& head) {
-  return head.kind == operation_kind::put_value || head.change != signal_change::none;
+bool has_message(const gin::descriptor_head& head, bool carries) {
+  return carries || head.kind == operation_kind::put_value || head.change != signal_change::none;
 }
 
 }  // namespace
@@ -33,16 +33,18 @@ fabric_engine::fabric_engine(surroundings about, std::unique_ptr<fabric> reached
       secret_(random_value<fabric_secret>()),
       pieces_(static_cast<std::size_t>(most_bytes / most_piece) * 8),
       sends_(send_buffers),
-      receives_(receive_buffers),
-      send_memory_(fabric_->add_buffers(std::as_writable_bytes(std::span(sends_)))),
-      receive_memory_(fabric_->add_buffers(std::as_writable_bytes(std::span(receives_)))),
+      buffer_bytes_(sizeof(fabric_message) + about_.carried),
+      send_bytes_(send_buffers * buffer_bytes_),
+      receive_bytes_(receive_buffers * buffer_bytes_),
+      send_memory_(fabric_->add_buffers(send_bytes_)),
+      receive_memory_(fabric_->add_buffers(receive_bytes_)),
       copies_(std::move(about_.staged.copies)) {
   for (std::size_t i = pieces_.size(); i > 0; --i) free_pieces_.push_back(i - 1);
   for (std::size_t i = sends_.size(); i > 0; --i) free_sends_.push_back(i - 1);
-  for (std::size_t i = 0; i < receives_.size(); ++i) {
-    if (!fabric_->receive(bytes_of(receives_[i]), *receive_memory_, make_token(token_kind::received, i))) {
+  for (std::size_t i = 0; i < receive_buffers; ++i) {
+    if (!fabric_->receive(receive_buffer(i), *receive_memory_, make_token(token_kind::received, i))) {
       throw system_error(fabric_->name() + " takes " + std::to_string(i) + " buffers for messages and not " +
-                         std::to_string(receives_.size()) + "; set DEVCOMM_GIN_PROVIDER to another provider");
+                         std::to_string(receive_buffers) + "; set DEVCOMM_GIN_PROVIDER to another provider");
     }
   }
 }
@@ -181,6 +183,7 @@ void fabric_engine::begin(flight& one) {
   to.lanes[one.context].push_back(&one);
   const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
   if (!moves) return arrived(one);
+  if (begin_to_carry(one)) return;
   const std::uint32_t window = upper(one.operation.what.windows);
   if (is_own(to)) {
     known_place here;
@@ -197,6 +200,32 @@ void fabric_engine::begin(flight& one) {
   question.kind = message_kind::ask_for_place;
   question.window = window;
   to.outgoing.push_back({question, &one});
+}
+
+bool fabric_engine::begin_to_carry(flight& one) {
+  const gin::descriptor& what = one.operation.what;
+  link& to = link_to(one);
+  if (one.operation.head.kind != operation_kind::put || is_own(to)) return false;
+  if (what.bytes == 0 || what.bytes > about_.carried) return false;
+  const own_memory found =
+      with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
+        one.is_staged = stages(memory);
+        one.carries = one.is_staged || !memory.on_device;
+        if (!one.carries) return;
+        one.carried.resize(what.bytes);
+        if (!one.is_staged) std::memcpy(one.carried.data(), memory.local + what.local, what.bytes);
+      });
+  if (found.why != refusal::none) {
+    fail_at_window(one, "this rank", true, found);
+    return true;
+  }
+  if (!one.carries) return false;
+  if (one.is_staged) {
+    to.movers.push_back(&one);
+  } else {
+    arrived(one);
+  }
+  return true;
 }
 
 /// Where the host reaches all windows. Everything earlier to this rank is done: so are the signals that may not
@@ -274,7 +303,7 @@ void fabric_engine::arrived(flight& one) {
   one.data_is_there = true;
   const std::uint32_t context = one.context;
   const std::uint32_t peer = one.operation.head.peer;
-  if (!has_message(one.operation.head)) {
+  if (!has_message(one.operation.head, one.carries)) {
     std::deque<flight*>& lane = links_[peer].lanes[context];
     lane.erase(std::find(lane.begin(), lane.end(), &one));
     complete(one);
@@ -306,6 +335,11 @@ void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
     if (head.kind == operation_kind::put_value) {
       change.value_bytes = head.value_bytes;
       change.value = what.value;
+      change.window = upper(what.windows);
+      change.offset = what.remote;
+    }
+    if (one.carries) {
+      change.bytes = what.bytes;
       change.window = upper(what.windows);
       change.offset = what.remote;
     }
@@ -454,7 +488,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
       change.sequence = to.next++;
       change.sender = static_cast<std::uint32_t>(peer);
       to.unacknowledged.push_back(to.outgoing.front().of);
-      static_cast<void>(carry_out_next(to, change));
+      static_cast<void>(carry_out_next(to, change, {}));
     }
     return any;
   }
@@ -509,8 +543,12 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
   sent = {message, peer, of};
   sent.message.secret = links_[static_cast<std::size_t>(peer)].secret;
   sent.message.sender = static_cast<std::uint32_t>(about_.rank);
+  const std::size_t carried = message.kind == message_kind::change ? of->carried.size() : 0;
+  const std::span<std::byte> buffer = send_buffer(slot).first(sizeof sent.message + carried);
+  std::memcpy(buffer.data(), &sent.message, sizeof sent.message);
+  if (carried != 0) std::memcpy(buffer.data() + sizeof sent.message, of->carried.data(), carried);
   try {
-    if (!fabric_->send(peer, bytes_of(sent.message), *send_memory_, make_token(token_kind::sent, slot))) return false;
+    if (!fabric_->send(peer, buffer, *send_memory_, make_token(token_kind::sent, slot))) return false;
     free_sends_.pop_back();
   } catch (const system_error& problem) {
     if (message.kind == message_kind::heard_leave) return true;  // which the peer does not wait for much longer

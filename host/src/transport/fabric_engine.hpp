@@ -13,6 +13,11 @@
 /// kernels wait until all operations up to it are complete. Acknowledgements say how many
 /// messages have been carried out; at most `most_unacknowledged` are on the way to one peer.
 ///
+/// *Small puts.* Payload of at most `surroundings::carried` bytes travels in the message, as a value does: one trip,
+/// where a write has to be complete before its message starts. It is read when the put is taken, by a copy of the
+/// device where it lies there, and the peer's engine writes it before it changes the signal. The peer's window need not
+/// be known, nor registered.
+///
 /// *Memory that the fabric does not reach.* Payload passes through pieces of pinned host memory, and copies of the
 /// device bring it from window to piece and from piece to window. Of a put: a copy to a piece of this rank's; a write
 /// to a landing piece of the peer's; the message `land`, upon which the peer's engine copies it to the window; its
@@ -39,6 +44,7 @@
 #include "transport/queue.hpp"
 #include "transport/staging.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -50,6 +56,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -81,7 +88,15 @@ class fabric_engine {
       backend_traits shape{};
       std::unique_ptr<copy_engine> copies{};
     } staged{};
+    std::size_t carried = 0;  ///< bytes of a put that its message carries, at most; the same on all ranks
   };
+  /// What a device communicator of so many ranks can carry: peers' changes under way have places in pinned memory.
+  [[nodiscard]] static constexpr std::size_t carried_among(std::uint32_t ranks) {
+    constexpr std::size_t least = 64;
+    constexpr std::size_t memory = std::size_t{8} << 20;
+    const std::size_t share = memory / (std::size_t{ranks} * most_unacknowledged) / least * least;
+    return share < least ? least : share > most_carried ? most_carried : share;
+  }
 
   fabric_engine(surroundings about, std::unique_ptr<fabric> reached);
   ~fabric_engine();
@@ -137,6 +152,8 @@ class fabric_engine {
     posted_operation operation{};
     std::list<flight>::iterator self;
     bool data_is_there = false;  ///< nothing is left but its message
+    bool carries = false;        ///< which carries its data
+    std::vector<std::byte> carried;
     char* local = nullptr;
     const fabric_region* region = nullptr;  ///< while data moves
     remote_place remote;
@@ -169,27 +186,32 @@ class fabric_engine {
     fabric_message change;
     window_copy value;
   };
+  /// A peer's change that came before earlier ones, and what it carries.
+  struct early_change {
+    fabric_message change;
+    std::vector<std::byte> carried;
+  };
   struct posted_message {
     fabric_message message;
     flight* of;
   };
   /// What there is between this rank and a peer.
   struct link {
-    fabric_secret secret{};                         // the peer's
-    std::map<std::uint32_t, known_place> places;    // by window
-    std::deque<flight*> movers;                     // have pieces to issue
-    std::vector<std::deque<flight*>> lanes;         // by context, in order: what is neither complete nor a sent message
-    std::deque<posted_message> outgoing;            // changes without a number
-    std::deque<flight*> unacknowledged;             // by number
-    std::uint64_t next = 0;                         // number of the next change to the peer
-    std::deque<fabric_message> answers;             // places and refusals
-    std::map<std::uint64_t, fabric_message> early;  // changes of the peer that came before earlier ones
-    std::uint64_t expected = 0;                     // number of the next change of the peer
-    std::deque<carried_change> carrying;            // changes below that are not done
-    std::deque<std::size_t> ready;                  // pieces for the fabric
-    remote_place landing;                           // the peer's landing pieces for this rank
-    std::uint32_t landing_bytes = 0;                // of each
-    std::vector<std::size_t> landing_users;         // pieces of this rank's, by landing piece
+    fabric_secret secret{};                       // the peer's
+    std::map<std::uint32_t, known_place> places;  // by window
+    std::deque<flight*> movers;                   // have pieces to issue
+    std::vector<std::deque<flight*>> lanes;       // by context, in order: what is neither complete nor a sent message
+    std::deque<posted_message> outgoing;          // changes without a number
+    std::deque<flight*> unacknowledged;           // by number
+    std::uint64_t next = 0;                       // number of the next change to the peer
+    std::deque<fabric_message> answers;           // places and refusals
+    std::map<std::uint64_t, early_change> early;
+    std::uint64_t expected = 0;              // number of the next change of the peer
+    std::deque<carried_change> carrying;     // changes below that are not done
+    std::deque<std::size_t> ready;           // pieces for the fabric
+    remote_place landing;                    // the peer's landing pieces for this rank
+    std::uint32_t landing_bytes = 0;         // of each
+    std::vector<std::size_t> landing_users;  // pieces of this rank's, by landing piece
     std::vector<std::uint32_t> free_landing;
     bool owes = false;           // an acknowledgement
     bool acknowledging = false;  // one is on its way
@@ -236,8 +258,8 @@ class fabric_engine {
   void handle_received(std::size_t buffer, const fabric_completion& over);
   void handle_sent(std::size_t slot, const std::string& error);
   void handle_moved(std::size_t slot, const std::string& error);
-  void handle(const fabric_message& message);
-  void handle_change(const fabric_message& message);
+  void handle(const fabric_message& message, std::span<const std::byte> carried);
+  void handle_change(const fabric_message& message, std::span<const std::byte> carried);
   void handle_acknowledgement(link& from, const fabric_message& message);
   void handle_refusal(link& from, const fabric_message& message);
   void handle_place(link& from, const fabric_message& message);
@@ -247,9 +269,9 @@ class fabric_engine {
   /// Tells where this rank's window is.
   void answer(link& to, std::uint32_t window);
   /// Begins to carry out a peer's change; why not, where it does not.
-  [[nodiscard]] own_memory carry_out(link& from, const fabric_message& change);
+  [[nodiscard]] own_memory carry_out(link& from, const fabric_message& change, std::span<const std::byte> carried);
   /// The change that is next; whether it can be done.
-  [[nodiscard]] bool carry_out_next(link& from, const fabric_message& change);
+  [[nodiscard]] bool carry_out_next(link& from, const fabric_message& change, std::span<const std::byte> carried);
   /// Those whose values have arrived, in order.
   void finish_changes(link& from);
   /// A peer that has ended waits for none.
@@ -261,6 +283,8 @@ class fabric_engine {
   [[nodiscard]] bool take_posted();
   void begin(flight& one);
   void do_here(flight& one);
+  /// Of a small put: reads its source, for its message. False where the fabric is to move it.
+  [[nodiscard]] bool begin_to_carry(flight& one);
   /// Once the peer's window is known.
   void begin_to_move(flight& one, const known_place& at);
   void arrived(flight& one);
@@ -305,6 +329,14 @@ class fabric_engine {
   [[nodiscard]] std::size_t landing_offset(std::size_t rank, std::uint32_t slot) const {
     return (rank * landing_pieces_ + slot) * landing_bytes_;
   }
+  [[nodiscard]] std::span<std::byte> send_buffer(std::size_t slot) {
+    return std::span(send_bytes_).subspan(slot * buffer_bytes_, buffer_bytes_);
+  }
+  [[nodiscard]] std::span<std::byte> receive_buffer(std::size_t slot) {
+    return std::span(receive_bytes_).subspan(slot * buffer_bytes_, buffer_bytes_);
+  }
+  /// Of a place for the payload of a peer's change, in pinned memory.
+  [[nodiscard]] std::size_t value_bytes() const { return std::max(sizeof(std::uint64_t), about_.carried); }
   [[nodiscard]] std::size_t rank_of(const link& one) const { return static_cast<std::size_t>(&one - links_.data()); }
   /// Whether the fabric moves data between the operation's window on this rank and a peer.
   [[nodiscard]] bool is_moving(const flight& one) const;
@@ -335,7 +367,11 @@ class fabric_engine {
   std::vector<std::size_t> free_pieces_;
   std::vector<sent_message> sends_;
   std::vector<std::size_t> free_sends_;
-  std::vector<fabric_message> receives_;
+  // Messages, and room for what each carries.
+  std::size_t buffer_bytes_;
+  std::vector<std::byte> send_bytes_;
+  std::vector<std::byte> receive_bytes_;
+  std::vector<std::byte> carried_;  // by the message that is handled
   std::unique_ptr<fabric_region> send_memory_;
   std::unique_ptr<fabric_region> receive_memory_;
   // Of memory that the fabric does not reach. Copies come to an end before the memory that they use.

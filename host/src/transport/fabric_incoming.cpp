@@ -35,16 +35,18 @@ void fabric_engine::handle_received(std::size_t buffer, const fabric_completion&
   fabric_message message;
   std::string why = over.error;
   if (why.empty()) {
-    const auto received = bytes_of(receives_[buffer]).first(std::min(over.bytes, sizeof(fabric_message)));
+    const auto received = receive_buffer(buffer).first(std::min(over.bytes, buffer_bytes_));
     why = parse_message(received, secret_, static_cast<std::uint32_t>(about_.rank),
                         static_cast<std::uint32_t>(links_.size()), message);
+    carried_.clear();
+    if (why.empty()) carried_.assign(received.begin() + sizeof message, received.end());
   }
-  if (!fabric_->receive(bytes_of(receives_[buffer]), *receive_memory_, make_token(token_kind::received, buffer))) {
+  if (!fabric_->receive(receive_buffer(buffer), *receive_memory_, make_token(token_kind::received, buffer))) {
     throw system_error(fabric_->name() +
                        " does not take a buffer back that it filled; set DEVCOMM_GIN_PROVIDER to another provider");
   }
   if (why.empty()) {
-    handle(message);
+    handle(message, carried_);
   } else {
     drop(why);
   }
@@ -57,13 +59,13 @@ void fabric_engine::drop(const std::string& why) {
                 (dropped_ == most_reports ? "; further ones are dropped in silence" : ""));
 }
 
-void fabric_engine::handle(const fabric_message& message) {
+void fabric_engine::handle(const fabric_message& message, std::span<const std::byte> carried) {
   link& from = links_[message.sender];
   from.met = true;
   from.has_spoken = true;
   from.heard = clock::now();
   switch (message.kind) {
-    case message_kind::change: return handle_change(message);
+    case message_kind::change: return handle_change(message, carried);
     case message_kind::acknowledge: return handle_acknowledgement(from, message);
     case message_kind::refuse: return handle_refusal(from, message);
     case message_kind::ask_for_place: return answer(from, message.window);
@@ -76,7 +78,7 @@ void fabric_engine::handle(const fabric_message& message) {
   }
 }
 
-void fabric_engine::handle_change(const fabric_message& message) {
+void fabric_engine::handle_change(const fabric_message& message, std::span<const std::byte> carried) {
   link& from = links_[message.sender];
   const auto told = [&](const char* what) {
     drop("message " + std::to_string(message.sequence) + " of rank " + std::to_string(message.sender) + what);
@@ -87,18 +89,19 @@ void fabric_engine::handle_change(const fabric_message& message) {
   if (message.sequence - done >= most_unacknowledged) return told(" is far ahead of what it may send");
   if (from.refused) return;
   if (message.sequence != from.expected) {
-    from.early.emplace(message.sequence, message);
+    from.early.emplace(message.sequence, early_change{message, {carried.begin(), carried.end()}});
     return;
   }
-  bool goes_on = carry_out_next(from, message);
+  bool goes_on = carry_out_next(from, message, carried);
   while (goes_on && !from.early.empty() && from.early.begin()->first == from.expected) {
-    goes_on = carry_out_next(from, from.early.begin()->second);
+    const early_change& next = from.early.begin()->second;
+    goes_on = carry_out_next(from, next.change, next.carried);
     if (goes_on) from.early.erase(from.early.begin());
   }
 }
 
-bool fabric_engine::carry_out_next(link& from, const fabric_message& change) {
-  const own_memory found = carry_out(from, change);
+bool fabric_engine::carry_out_next(link& from, const fabric_message& change, std::span<const std::byte> carried) {
+  const own_memory found = carry_out(from, change, carried);
   if (found.why == refusal::none) {
     ++from.expected;
     finish_changes(from);
@@ -119,20 +122,23 @@ bool fabric_engine::carry_out_next(link& from, const fabric_message& change) {
   return false;
 }
 
-fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_message& change) {
+fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_message& change,
+                                                   std::span<const std::byte> carried) {
   if (change.context >= about_.queues.size()) return {refusal::no_signal};
   const gin::queue_layout& layout = about_.queues[change.context]->layout();
   if (change.signal_change != signal_change::none && change.signal >= layout.signals) return {refusal::no_signal};
   carried_change next{change, {{refusal::none}, {}, {}}};
-  if (change.value_bytes != 0) {
-    std::uint64_t value = change.value;
-    char* pinned = reinterpret_cast<char*>(&value);
+  const auto value = carried.empty() ? std::as_bytes(std::span(&change.value, 1)).first(change.value_bytes) : carried;
+  if (!value.empty()) {
+    const std::byte* pinned = value.data();
     if (values_) {
       const std::size_t place = change.sender * most_unacknowledged + change.sequence % most_unacknowledged;
-      pinned = static_cast<char*>(values_->data()) + place * sizeof value;
-      std::memcpy(pinned, &value, sizeof value);
+      std::byte* const at = static_cast<std::byte*>(values_->data()) + place * value_bytes();
+      std::memcpy(at, value.data(), value.size());
+      pinned = at;
     }
-    next.value = copy_window(change.window, change.offset, change.value_bytes, pinned, true);
+    char* const from_there = reinterpret_cast<char*>(const_cast<std::byte*>(pinned));
+    next.value = copy_window(change.window, change.offset, value.size(), from_there, true);
     if (next.value.found.why != refusal::none) return next.value.found;
   }
   from.carrying.push_back(std::move(next));

@@ -1,12 +1,13 @@
 #include "transport/fabric_message.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace devcomm::host::detail {
 
 std::string parse_message(std::span<const std::byte> bytes, const fabric_secret& own, std::uint32_t self,
                           std::uint32_t ranks, fabric_message& message) {
-  if (bytes.size() != sizeof message) {
+  if (bytes.size() < sizeof message) {
     return "it has " + std::to_string(bytes.size()) + " bytes instead of " + std::to_string(sizeof message);
   }
   std::memcpy(static_cast<void*>(&message), bytes.data(), sizeof message);
@@ -26,6 +27,12 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
       kind > static_cast<std::uint32_t>(message_kind::landed)) {
     return "its kind is " + std::to_string(kind);
   }
+  const std::uint64_t carried = message.kind == message_kind::change ? message.bytes : 0;
+  if (bytes.size() - sizeof message != carried || carried > most_carried) {
+    return "it has " + std::to_string(bytes.size()) + " bytes instead of " +
+           std::to_string(sizeof message + std::min<std::uint64_t>(carried, most_carried));
+  }
+  if (carried != 0 && message.value_bytes != 0) return "it has a value and carries payload";
   if (message.value_bytes > sizeof message.value) {
     return "it has a value of " + std::to_string(message.value_bytes) + " bytes";
   }

@@ -16,7 +16,7 @@ namespace devcomm::host::detail {
 using fabric_secret = std::array<std::uint64_t, 2>;
 
 enum class message_kind : std::uint32_t {
-  change = 1,     ///< write a value, or change a signal, or both in this order
+  change = 1,     ///< write a value or what the message carries, or change a signal, or both in this order
   acknowledge,    ///< all changes below `sequence` are done
   refuse,         ///< change `sequence` cannot be done
   ask_for_place,  ///< where is `window`?
@@ -33,7 +33,7 @@ enum class refusal : std::uint32_t { none, no_window, past_end, no_signal, not_r
 
 /// All kinds have one format: the members that a kind does not name are zero.
 struct fabric_message {
-  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d03;  // "devcomm" and a version
+  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d04;  // "devcomm" and a version
 
   std::uint64_t format = this_format;
   fabric_secret secret{};  ///< the receiver's
@@ -56,7 +56,7 @@ struct fabric_message {
   // place
   std::uint64_t key = 0;
   std::uint64_t base = 0;
-  // refuse, place, landed: of the window; land, lift: to move
+  // refuse, place, landed: of the window; land, lift: to move; change: that the message carries, which follow it
   std::uint64_t bytes = 0;
   // place, of a window that the fabric does not reach: the landing pieces that the receiver may use
   std::uint32_t pieces = 0;
@@ -69,8 +69,12 @@ struct fabric_message {
 
 static_assert(sizeof(fabric_message) == 128, "all ranks must agree: change the version in this_format with it");
 
+/// Payload of a put that a message carries, at most: message and payload are one small message of every provider.
+inline constexpr std::size_t most_carried = 8192;
+
 /// Fills `message` from bytes that anyone may have sent to rank `self` of `ranks`. Returns why they are to be dropped:
-/// nothing of a message with another secret is looked at. Empty for a good message.
+/// nothing of a message with another secret is looked at. Empty for a good message, behind which are `message.bytes`
+/// bytes where it is a `change`.
 [[nodiscard]] std::string parse_message(std::span<const std::byte> bytes, const fabric_secret& own, std::uint32_t self,
                                         std::uint32_t ranks, fabric_message& message);
 

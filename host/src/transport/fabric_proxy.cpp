@@ -56,7 +56,8 @@ class fabric_proxy::worker final : public window_table::watcher {
                  given_.limit,
                  given_.first_context,
                  {given_.fabric_reaches, &devices, given_.device, devices.traits(),
-                  given_.on_device ? devices.open_copies_from_host(given_.device) : nullptr}},
+                  given_.on_device ? devices.open_copies_from_host(given_.device) : nullptr},
+                 fabric_engine::carried_among(given_.asked.peers)},
                 std::move(reached)) {}
 
   [[nodiscard]] fabric_engine& engine() { return engine_; }

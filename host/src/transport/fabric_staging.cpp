@@ -23,7 +23,7 @@ void fabric_engine::divide_landing() {
   own_pieces_ = std::make_unique<staging>(memory, about_.staged.device, shape);
   own_region_ = fabric_->add_buffers(
       std::as_writable_bytes(std::span(own_pieces_->at(0), shape.staged_pieces * shape.staged_bytes)));
-  values_ = memory.allocate_host(about_.staged.device, links_.size() * most_unacknowledged * sizeof(std::uint64_t));
+  values_ = memory.allocate_host(about_.staged.device, links_.size() * most_unacknowledged * value_bytes());
   if (about_.staged.fabric_reaches) return;  // nothing lands
   const std::size_t peers = std::max<std::size_t>(links_.size() - 1, 1);
   const std::size_t share = shape.staged_pieces * shape.staged_bytes / peers;
@@ -101,6 +101,10 @@ void fabric_engine::advance(std::size_t number) {
   switch (what.at) {
     case piece_stage::reading:
       if (is_own(link_to(one))) return begin_copy(number, piece_stage::writing);
+      if (one.carries) {
+        std::memcpy(one.carried.data() + what.offset, own_pieces_->at(*what.own), what.bytes);
+        return end(number);
+      }
       [[fallthrough]];
     case piece_stage::asked:
       what.at = piece_stage::ready;

@@ -94,6 +94,7 @@ struct rank_of_test {
                                       [this](const std::string& text) { failure = text; },
                                       [this](const std::string& text) { reports.push_back(text); },
                                       limit};
+    about.carried = net.carried;
     if (stages) {
       about.staged = {net.reaches_devices,
                       &current_backend(),
@@ -325,10 +326,71 @@ TEST_CASE(
 }
 
 TEST_CASE("copies that are trusted before they are done are found out by the test above") {
-  int found = 0;
-  const auto trust = [](fake_network& net) { net.copies_are_trusted_early = true; };
-  for (std::uint32_t seed = 0; seed < 10; ++seed) found += run_program(seed, trust, second_staged).empty() ? 0 : 1;
-  CHECK(found > 5);
+  for (const std::size_t carried : {0, 8192}) {
+    int found = 0;
+    const auto trust = [&](fake_network& net) {
+      net.copies_are_trusted_early = true;
+      net.carried = carried;
+    };
+    for (std::uint32_t seed = 0; seed < 10; ++seed) found += run_program(seed, trust, second_staged).empty() ? 0 : 1;
+    CHECK(found > 5);
+  }
+}
+
+TEST_CASE("signals have before them what they say where messages carry small puts") {
+  for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
+    for (std::uint32_t seed = 0; seed < 12; ++seed) {
+      INFO("staged: " << staged << ", seed " << seed);
+      CHECK(run_program(
+                seed, [](fake_network& net) { net.carried = 8192; }, staged) == "");
+    }
+  }
+  const auto reaches = [](fake_network& net) {
+    net.carried = 8192;
+    net.reaches_devices = true;
+  };
+  for (std::uint32_t seed = 0; seed < 12; ++seed) CHECK(run_program(seed, reaches, all_staged) == "");
+}
+
+TEST_CASE("a small put takes one message, and its peer's window need not be registered") {
+  for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
+    job two(
+        5, 2, 100'000, 10s, [](fake_network& net) { net.carried = 4096; }, staged);
+    for (std::size_t i = 0; i < two[0].memory.size(); ++i) two[0].memory[i] = pattern(3, i);
+    two.net.unregistered = 1;
+    gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+    head.change = gin::signal_change::add;
+    two[0].post(0, {5, 3, 0, 4096, 0, 1, 0, 0}, head);
+    two[0].post(1, {9000, 8000, 0, 1, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));  // without a signal
+    two.settle();
+    CHECK(two[0].failure == "");
+    CHECK(two.net.moved == 0);
+    CHECK(two[1].signal(0) == 1);
+    CHECK(std::memcmp(two[1].memory.data() + 3, two[0].memory.data() + 5, 4096) == 0);
+    CHECK(two[1].memory[8000] == two[0].memory[9000]);
+    CHECK((two[1].memory[2] == 0 && two[1].memory[3 + 4096] == 0 && two[1].memory[8001] == 0));
+    CHECK(two[0].word(0, two[0].layout.done()) == 1);
+    CHECK(two[0].word(1, two[0].layout.done()) == 1);
+    CHECK((two[0].engine->idle() && two[1].engine->idle()));
+  }
+  const auto said = [](gin::descriptor what, bool gone) {
+    job two(3, 2, 4096, 10s, [](fake_network& net) { net.carried = 64; });
+    if (gone) two[1].listing.reset();
+    two[0].post(0, what, head_of(gin::operation_kind::put, 1));
+    two.settle();
+    return two[0].failure;
+  };
+  CHECK_THAT(said({0, 4090, 0, 8, 0, 0, 0, 0}, false),
+             ContainsSubstring("8 bytes from byte 4090 on run past the end of window 7 of rank 1, which has 4096"));
+  CHECK_THAT(said({4090, 0, 0, 8, 0, 0, 0, 0}, false), ContainsSubstring("window 7 of this rank, which has 4096"));
+  CHECK_THAT(said({0, 0, 0, 8, 0, 0, 0, 0}, true), ContainsSubstring("rank 1 has no window 7 (any more)"));
+}
+
+TEST_CASE("what messages carry among many ranks takes no more memory than among few") {
+  CHECK(fabric_engine::carried_among(2) == most_carried);
+  CHECK(fabric_engine::carried_among(16) == most_carried);
+  CHECK(fabric_engine::carried_among(64) == 2048);
+  CHECK(fabric_engine::carried_among(100'000) == 64);
 }
 
 TEST_CASE("what a get brought is there when it is complete, and its counter has counted it") {
@@ -900,22 +962,50 @@ TEST_CASE("messages of strangers, and malformed ones, are dropped and reported, 
   CHECK(two[1].signal(0) == 5);
   send(&good, sizeof good);  // the same again
   CHECK(two[1].signal(0) == 5);
+
+  job carrying(2, 2, 64, 10s, [](fake_network& net) { net.carried = 64; });
+  good.secret = carrying[1].engine->own_card().secret;
+  good.window = window_id;
+  std::vector<std::byte> both(sizeof good + 64, std::byte{7});
+  const auto send_both = [&](std::uint64_t bytes, std::uint32_t value_bytes, std::size_t carried) {
+    good.bytes = bytes;
+    good.value_bytes = value_bytes;
+    std::memcpy(both.data(), &good, sizeof good);
+    fake_fabric::deliver(carrying.net, 1, std::span(both).first(sizeof good + carried));
+    carrying.settle();
+  };
+  send_both(8, 0, 7);
+  send_both(7, 0, 8);
+  send_both(64, 0, 0);
+  send_both(0, 0, 64);
+  send_both(~std::uint64_t{0}, 0, 64);
+  send_both(8, 8, 8);
+  CHECK(carrying[1].reports.size() == 6);
+  CHECK_THAT(carrying[1].reports[0], ContainsSubstring("has 135 bytes instead of 136"));
+  CHECK_THAT(carrying[1].reports[5], ContainsSubstring("has a value and carries payload"));
+  CHECK((carrying[1].memory[0] == 0 && carrying[1].signal(0) == 0));
+  send_both(8, 0, 8);
+  CHECK((carrying[1].memory[7] == 7 && carrying[1].memory[8] == 0 && carrying[1].signal(0) == 5));
 }
 
 TEST_CASE("no bytes that a peer may send do harm") {
   const bool stages = GENERATE(false, true);
+  const std::size_t carried = GENERATE(0, 24);
   std::mt19937 random(7);
-  job two(4, 2, 64, 10s, {}, stages ? all_staged : none_staged);
+  job two(
+      4, 2, 64, 10s, [&](fake_network& net) { net.carried = carried; }, stages ? all_staged : none_staged);
   fabric_message base;
   base.secret = two[1].engine->own_card().secret;
   for (int i = 0; i < 20'000; ++i) {
-    std::byte bytes[sizeof base];
+    std::byte room[sizeof base + 32] = {};
+    const std::span<std::byte> bytes(room, sizeof base + (carried == 0 ? 0 : random() % 32));
     fabric_message message = base;
     message.kind = static_cast<message_kind>(random() % 12);
-    std::memcpy(bytes, &message, sizeof bytes);
+    if (random() % 2 == 0) message.bytes = bytes.size() - sizeof base;
+    std::memcpy(room, &message, sizeof message);
     const std::size_t head = offsetof(fabric_message, sequence);
     for (auto changes = random() % 6; changes > 0; --changes) {
-      const std::size_t at = head + random() % (sizeof bytes - head);
+      const std::size_t at = head + random() % (bytes.size() - head);
       bytes[at] = static_cast<std::byte>(random() % 3 == 0 ? random() : random() % 4);
     }
     fake_fabric::deliver(two.net, 1, bytes);

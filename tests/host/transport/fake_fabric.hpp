@@ -54,6 +54,7 @@ class fake_network {
   bool reaches_devices = false;
   bool copies_fail = false;
   bool copies_wait = false;
+  std::size_t carried = 0;      ///< bytes of a put that messages carry, at most
   std::uint64_t copies = 0;     ///< that were begun
   std::uint64_t moved = 0;      ///< bytes of writes and reads that are over
   std::uint64_t in_flight = 0;  ///< bytes of those that are not
