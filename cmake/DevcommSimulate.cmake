@@ -56,6 +56,21 @@ if(Python3_Interpreter_FOUND AND EXISTS "${DEVCOMM_CCCL_INCLUDE_DIR}/cub/version
   endif()
 endif()
 
+# Sets <result> to the command that starts Python for devcomm_translate.py: the interpreter itself, since a script that
+# chooses among several, as pyenv's does, takes longer to start than the rewriting takes; and without site packages.
+function(devcomm_translator result)
+  get_property(python GLOBAL PROPERTY devcomm_python)
+  if(NOT python)
+    execute_process(COMMAND "${Python3_EXECUTABLE}" -c "import sys; print(sys.executable)"
+      RESULT_VARIABLE status OUTPUT_VARIABLE python OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(NOT status EQUAL 0 OR NOT EXISTS "${python}")
+      set(python "${Python3_EXECUTABLE}")
+    endif()
+    set_property(GLOBAL PROPERTY devcomm_python "${python}")
+  endif()
+  set(${result} "${python}" -I -S PARENT_SCOPE)
+endfunction()
+
 # Makes <wrapper>, the .cpp file that is compiled in place of <path>, now and whenever <path> changes.
 function(devcomm_wrap_kernels target path wrapper)
   set(launches "")
@@ -76,8 +91,9 @@ function(devcomm_wrap_kernels target path wrapper)
   if(NOT EXISTS "${wrapper}.options")
     file(CONFIGURE OUTPUT "${wrapper}.options" CONTENT "\n" @ONLY)
   endif()
+  devcomm_translator(translator)
   add_custom_command(OUTPUT "${wrapper}" BYPRODUCTS "${wrapper}.options"
-    COMMAND "${Python3_EXECUTABLE}" "${script}" launches "${path}" "${wrapper}"
+    COMMAND ${translator} "${script}" launches "${path}" "${wrapper}"
       "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>"
     DEPENDS "${path}" "${script}" DEPFILE "${wrapper}.d" COMMENT "Preparing ${path} for the simulator" VERBATIM)
   # Whether loops over volatile memory are interrupted.
