@@ -200,13 +200,15 @@ void dispatcher::run_blocks() {
 }
 
 /// Companions take turns of random length at random times, so that what they do may be far behind kernels, or not at
-/// all. Only at quiescence are they sure to go on.
+/// all. Only at quiescence are they sure to go on. While a host waits to free memory they rest: the driver keeps up the
+/// copies of all other threads then.
 bool dispatcher::step_companions() {
   constexpr uint32_t most_parts = 4;
   constexpr uint32_t longest_pause = 64;  // scheduling steps
   engine& e = engine_;
   if (e.companions.empty()) return false;
   e.companions_step_ = e.steps + 1 + e.companions_random_.below(longest_pause);
+  if (e.waiting_frees != 0) return false;
   bool any = false;
   const auto count = static_cast<uint32_t>(e.companions.size());
   const uint32_t first = e.companions_random_.below(count);

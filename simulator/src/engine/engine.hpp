@@ -149,6 +149,7 @@ class engine {
   bool failed_since_idle = false;  ///< a launch failed and others still run: theirs follow from it
 
   std::vector<companion_work*> companions;  ///< by rank
+  int waiting_frees = 0;                    ///< threads of hosts that wait to free memory: companions rest meanwhile
   uint64_t companion_steps = 0;             ///< in which there was something to do
   runnable_blocks ready_blocks;
   std::vector<fiber*> waiting;

@@ -119,7 +119,10 @@ cudaError_t drop(memory_kind kind, void* pointer) {
   int device = 0;
   if (kind_of(pointer, &device) != kind) return cudaErrorInvalidValue;
   device_idle idle(device);
-  the_engine().host_wait(idle);
+  engine& e = the_engine();
+  ++e.waiting_frees;
+  e.host_wait(idle);
+  --e.waiting_frees;
   return release(kind, pointer) ? lasting_error() : cudaErrorInvalidValue;
 }
 
