@@ -139,6 +139,52 @@ TEST_CASE("a later session of another group of the launch knows that its rank is
 
 namespace {
 
+/// Block 0 waits at barrier 0 in vain and says so by a relaxed flag, as it hands over nothing else; then block 1 goes
+/// to barrier 1.
+__global__ void say_that_it_failed(device_comm comm, bool in_vain, unsigned* flag, status* outcome) {
+  using detail::arch::load;
+  if (blockIdx.x == 0) {
+    if (!in_vain) return;
+    lsa::barrier_session barrier{thread{}, comm, 0};
+    barrier.sync();
+    detail::arch::store<memory_order::relaxed, scope::device>(flag, 1u);
+  } else {
+    while (load<memory_order::acquire, scope::device>(flag) == 0) {
+    }
+    lsa::barrier_session barrier{thread{}, comm, 1};
+    barrier.sync();
+    *outcome = barrier.agree();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a block that learns of a failure by a flag knows that its rank is dead, and does not arrive") {
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(2));
+        const test::device_array<unsigned> flag(1, comm.rank());  // set on rank 1, which comes when rank 0 is dead
+        const test::device_array<status> outcome(1, 0xff);
+        for (int turn = 0; turn < 2; ++turn) {
+          comm.barrier();
+          if (comm.rank() != turn) continue;
+          launch(say_that_it_failed, {.grid = 2, .block = 1, .stream = cudaStreamPerThread}, device_comm.get(),
+                 turn == 0, flag.get(), outcome.get());
+          test::finish("say_that_it_failed");
+          const status expected = turn == 0 ? status::aborted : status::timeout;
+          test::require(outcome.read()[0] == expected,
+                        [&] { return "rank " + std::to_string(turn) + " was told " + to_string(outcome.read()[0]); });
+          test::require(device_comm.failures().size() == 1, "a wait that ended for another one's failure is on record");
+        }
+        test::require(check_throws(device_comm), "check does not know of the failure");
+        comm.barrier();
+      },
+      impatient());
+}
+
+namespace {
+
 /// Block 0 waits in vain, block 1 with a deadline that is far off.
 __global__ void wait_in_two_blocks(device_comm comm, status* outcomes) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
@@ -168,6 +214,7 @@ TEST_CASE("a wait that fails ends the other waits of its rank, long before their
                      to_string(expected);
             });
           }
+          test::require(device_comm.failures().size() == 1, "a wait that ended for another one's failure is on record");
           test::require(check_throws(device_comm), "check does not know of the failure");
         }
         comm.barrier();

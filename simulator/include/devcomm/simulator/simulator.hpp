@@ -15,8 +15,8 @@
 
 namespace devcomm::simulator {
 
-/// A kernel broke a precondition. Ends its launch; the next synchronisation returns
-/// `cudaErrorAssert`, and `last_failure()` has the text.
+/// A kernel broke a precondition. Ends its launch; the next synchronisation returns `cudaErrorAssert`, as does every
+/// call on that device from then on, and `last_failure()` has the text.
 class misuse : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -78,6 +78,9 @@ void set_deadlock_picture(const std::string& path);
 
 /// Text of the latest failure: a broken precondition, a deadlock, or an exception, and the launches
 /// that could not end because of it. Empty when there was none since `clear_failure`.
+///
+/// Both take all failures as seen: devices that they broke are usable again, and the program may end well. For tests
+/// that provoke failures.
 [[nodiscard]] std::string last_failure();
 void clear_failure();
 
