@@ -48,6 +48,47 @@ __global__ void __launch_bounds__(most_threads, 1)
   }
 }
 
+/// Packs of a message that a lane keeps in registers.
+constexpr std::uint32_t held_packs = 4;
+
+/// The same from registers, as a kernel passes on what it has computed: what a trip takes without the load of what is
+/// sent. A thread moves up to 8 bytes, as one packet, or a warp up to `held_packs` packs a lane.
+template <class Group>
+__global__ void __launch_bounds__(32, 1) hold_message(device_comm comm, lsa::ll_handle mailboxes, ball message) {
+  constexpr bool is_word = devcomm::detail::is_same<Group, thread>;
+  if (is_word && threadIdx.x != 0) return;
+  lsa::ll_session<Group> session{Group{}, comm, mailboxes, 0};
+  const int self = session.members().rank;
+  const auto packs = static_cast<std::uint32_t>(collective::packs_of<element>(message.count));
+  const collective::from_memory<element> source{message.input, message.count};
+  const collective::to_memory<element> result{message.output.local(), message.count};
+  const auto each = [&](const auto& action) {
+    DEVCOMM_UNROLL
+    for (std::uint32_t k = 0; k < (is_word ? 1 : held_packs); ++k)
+      if (const std::uint32_t i = session.group().thread_rank() + k * session.group().size(); i < packs) action(k, i);
+  };
+  pack<element> sent[held_packs]{}, received[held_packs][1]{};
+  each([&](std::uint32_t k, std::uint32_t i) { sent[k] = source(i); });
+  for (int trip = 0; trip < message.trips; ++trip) {
+    session.begin_round();
+    if constexpr (is_word) {
+      std::uint64_t word[1][1]{};
+      devcomm::detail::copy_bytes(word, &sent[0], 8);
+      if (trip % 2 == self) {
+        session.send(1 - self, 0, word[0][0]);
+      } else {
+        session.receive(1 - self, 2 - self, 0, word);
+        devcomm::detail::copy_bytes(&received[0][0], word, 8);
+      }
+    } else if (trip % 2 == self) {
+      each([&](std::uint32_t k, std::uint32_t i) { session.send_pack(1 - self, i, sent[k]); });
+    } else {
+      each([&](std::uint32_t k, std::uint32_t i) { session.receive_packs(1 - self, 2 - self, i, received[k]); });
+    }
+  }
+  each([&](std::uint32_t k, std::uint32_t i) { result(i, received[k][0]); });
+}
+
 /// Stores into the peer's output, and a signal that releases them.
 __global__ void __launch_bounds__(most_threads, 1)
     put_and_signal(device_comm comm, lsa::signal_handle signals, ball message) {
@@ -144,6 +185,32 @@ class ping_pong_packets final : public ping_pong_algorithm {
   std::string obstacle_;
 };
 
+class ping_pong_held final : public ping_pong_algorithm {
+ public:
+  explicit ping_pong_held(const rank_context& context) : ping_pong_algorithm(context) {
+    requirements needs = comm().requirements();
+    mailboxes_ = needs.add(lsa::mailboxes_for<packets::ll>(needs.lsa(), 1, 32 * held_packs));
+    device_comm_ = comm().create_device_comm(needs);
+  }
+
+  [[nodiscard]] std::string name() const override { return "registers"; }
+  [[nodiscard]] std::string protocol() const override { return "ll"; }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    if (what.bytes > std::uint64_t{32} * held_packs * 16) return "more than a warp's registers hold";
+    return ping_pong_algorithm::why_not(what);
+  }
+  [[nodiscard]] std::vector<launch_shape> shapes(const work&) const override { return {{1, 32}}; }
+  [[nodiscard]] launch_shape fitted(const work&) const override { return {1, 32}; }
+  void start(const work& what) override {
+    launch(what.bytes <= 8 ? hold_message<thread> : hold_message<warp>,
+           {.grid = 1, .block = 32, .stream = what.stream, .programmatic_dependent = what.dependent},
+           device_comm_->get(), mailboxes_, message_of(what));
+  }
+
+ private:
+  lsa::ll_handle mailboxes_{};
+};
+
 class ping_pong_put final : public ping_pong_algorithm {
  public:
   explicit ping_pong_put(const rank_context& context) : ping_pong_algorithm(context) {
@@ -186,6 +253,7 @@ class ping_pong final : public operation {
     algorithms made;
     made.push_back(std::make_unique<ping_pong_packets<lsa::ll_session>>(context));
     made.push_back(std::make_unique<ping_pong_packets<lsa::ll128_session>>(context));
+    made.push_back(std::make_unique<ping_pong_held>(context));
     made.push_back(std::make_unique<ping_pong_put>(context));
     return made;
   }

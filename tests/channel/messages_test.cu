@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -76,6 +77,83 @@ TEST_CASE("short messages that several warps move arrive whole, one after anothe
     std::mt19937 own(static_cast<unsigned>(comm.rank()));
     for (std::uint64_t round = 0; round < 4; ++round) office.move({{0, 1, 2000 + round}, {1, 0, 1900}}, own, 2, 256);
   });
+}
+
+TEST_CASE("long messages, one from and one to each rank, arrive whole, among short and empty ones") {
+  for (const std::uint32_t from : {0u, ~0u - 5})
+    test::on_ranks(test::ranks_that_meet(3), [=](host::communicator& comm) {
+      post_office office(comm, 2, 2, 1024, 512);
+      if (from != 0) office.start_at(from);
+      std::mt19937 all(11);
+      std::mt19937 own(static_cast<unsigned>(comm.rank()));
+      constexpr std::uint64_t sizes[] = {0, 1, 500, 513, 3000, 9000, 20001};
+      for (int round = 0; round < (test::is_watched ? 4 : 12); ++round) {
+        // Else some lists need slots, and what others send by warps goes through them, piece by piece.
+        office.receive_in_window_only(round % 3 != 2);
+        std::vector<planned> plan;
+        for (int to = 0; to < comm.size(); ++to)
+          for (int sender = 0; sender < comm.size(); ++sender)
+            if (all() % 5 != 0) plan.push_back({sender, to, sizes[all() % std::size(sizes)]});
+        office.move(plan, own, round % 4 == 3 ? 1u : 2u, round % 2 == 0 ? 256 : 512);
+      }
+    });
+}
+
+TEST_CASE("long messages that several warps send arrive whole, one after another") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    post_office office(comm, 1, 2, 1024, 512);
+    office.receive_in_window_only(true);
+    std::mt19937 own(static_cast<unsigned>(comm.rank()));
+    for (std::uint64_t round = 0; round < 5; ++round) office.move({{0, 1, 9000 + round}, {1, 0, 7000}}, own, 1, 128);
+  });
+}
+
+TEST_CASE("a message that several warps send goes through slots piece by piece") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    post_office office(comm, 1, 2, 1024, 0);
+    std::mt19937 own(static_cast<unsigned>(comm.rank()));
+    // The own messages, two of one connection, keep the list of rank 1 from going by warps; that of rank 0 does.
+    for (std::uint64_t round = 0; round < 3; ++round)
+      office.move({{0, 1, 7000 + round}, {1, 1, 5}, {1, 1, 3}}, own, 1, 128);
+  });
+}
+
+TEST_CASE("a message that has a ticket goes, whoever else is late") {
+  // Rank 0 sends to 1 and 2 in one call; 2 lists its receive only after it has something from 1, and 1 has what 0
+  // sends.
+  for (const std::uint64_t bytes : {std::uint64_t{100}, std::uint64_t{20000}})
+    test::on_ranks(3, [=](host::communicator& comm) {
+      requirements needs = comm.requirements();
+      const auto connections = needs.add(channel::connections{comm.lsa(), 1, 2, 1024, 512});
+      const auto device_comm = comm.create_device_comm(needs);
+      const auto memory = comm.allocate(1 << 16);
+      const test::device_array<char> sent(std::vector<char>(bytes, static_cast<char>('a' + comm.rank())));
+      channel::message_table first(2, 1), second(2, 1);
+      const auto in_window = [&](int peer) {
+        return message::receive(peer, sym_ptr<char>{memory.window(), static_cast<std::uint64_t>(peer) * bytes}, bytes);
+      };
+      const auto to = [&](int peer) { return message::send(peer, sent.get(), bytes); };
+      const std::vector<std::vector<message>> calls[] = {
+          {{to(1), to(2)}, {}}, {{in_window(0)}, {to(2)}}, {{in_window(1)}, {in_window(0)}}};
+      const auto& mine = calls[comm.rank()];
+      first.assign(mine[0], {memory.window()}, cudaStreamPerThread);
+      second.assign(mine[1], {memory.window()}, cudaStreamPerThread);
+      comm.barrier();
+      for (const channel::message_table* table : {&first, &second})
+        collective::send_receive(device_comm.get(), connections, *table,
+                                 {.grid = 1, .block = 128, .stream = cudaStreamPerThread});
+      test::finish("send_receive");
+      device_comm.check();
+      std::vector<char> got(2 * bytes);
+      check_cuda(cudaMemcpyAsync(got.data(), memory.data(), got.size(), cudaMemcpyDefault, cudaStreamPerThread),
+                 "copy");
+      test::finish("copy");
+      for (int from = 0; from < comm.rank(); ++from)
+        for (std::uint64_t i = 0; i < bytes; ++i)
+          test::require(got[static_cast<std::uint64_t>(from) * bytes + i] == static_cast<char>('a' + from),
+                        "wrong bytes from rank " + std::to_string(from));
+      comm.barrier();
+    });
 }
 
 namespace {
@@ -188,7 +266,7 @@ std::vector<std::string> failures_of(const std::vector<std::vector<message>>& li
         for (message& m : mine) {
           m.data = m.way == channel::direction::send ? sent.get() : received.get();
           if (m.window != 0) {
-            m.window = window.window().id + 1;
+            m.window += window.window().id;
             m.data = window.window().local;
           }
         }
@@ -212,7 +290,12 @@ message send(int peer, std::uint64_t bytes) { return message::send(peer, nullptr
 message receive(int peer, std::uint64_t bytes) { return message::receive(peer, nullptr, bytes); }
 message receive_in_window(int peer, std::uint64_t bytes) {
   message m = receive(peer, bytes);
-  m.window = 1;
+  m.window = 1;  // the test's, see failures_of
+  return m;
+}
+message receive_in_other_window(int peer, std::uint64_t bytes) {
+  message m = receive(peer, bytes);
+  m.window = 2;
   return m;
 }
 
@@ -303,6 +386,10 @@ TEST_CASE("a peer that is none, and a window that the list does not name, fail b
   for (const unsigned threads : {16u, 64u})  // less than a warp, and more
     CHECK_THAT(failures_of({{send(1, 20)}, {receive_in_window(0, 20)}}, false, threads)[0],
                ContainsSubstring("send 0: mismatch: rank 1 receives it into window"));
+  for (const unsigned threads : {16u, 64u})
+    CHECK_THAT(
+        failures_of({{receive_in_other_window(1, 20)}, {send(0, 20)}}, true, threads)[0],
+        ContainsSubstring("rank 0, block 0: receive 0: mismatch: its peer or its window is none of the session's"));
   CHECK_THAT(
       failures_of({{receive_in_window(1, 20)}, {send(0, 20)}}, false)[0],
       ContainsSubstring("rank 0, block 0: receive 0: mismatch: its peer or its window is none of the session's"));

@@ -70,6 +70,9 @@ class post_office {
     comm_.barrier();
   }
 
+  /// From now on what a rank receives goes into its window, or some of it, as each rank draws.
+  void receive_in_window_only(bool only) { only_windows_ = only; }
+
   /// Its number, and the flags of its packets: the upper half of each 8 bytes.
   template <class Note, class Set>
   static void set_note(std::uint64_t at, std::uint32_t number, const Set& set) {
@@ -93,7 +96,7 @@ class post_office {
         out += m.bytes;
       }
       if (m.to == me) {
-        const bool direct = random() % 2 == 0;
+        const bool direct = only_windows_ || random() % 2 == 0;
         std::uint64_t& at = direct ? in_window : in;
         at += random() % 19;
         auto& image = direct ? expected_in_window : expected;
@@ -151,6 +154,7 @@ class post_office {
   device_array<std::uint8_t> inputs_;
   devcomm::channel::message_table table_;
   std::uint32_t lanes_;
+  bool only_windows_ = false;
   devcomm::channel::connection_handle connections_{};
   std::optional<devcomm::host::device_communicator> device_comm_;
 };

@@ -752,6 +752,7 @@ int main(int argc, char** argv) {
       fifo<channel::protocol::ll128>("FIFO, LL128", 2, "1 slot, 3 messages", 1, 3, 1),
       fifo<channel::protocol::ll128>("FIFO, LL128", 3, "1 slot, 2 messages", 1, 2, 1),
       messages("messages, inline", "2 calls of a word", carried::inlined, senders::first, 1, 2),
+      messages("messages, inline", "3 calls of a word", carried::inlined, senders::first, 1, 3),
       messages("messages, inline", "a word each way", carried::inlined, senders::both, 1, 1),
       messages("messages, to window", "2 calls of a word", carried::to_window, senders::first, 1, 2),
       zero_copy(2),

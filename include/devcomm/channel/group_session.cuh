@@ -6,7 +6,7 @@
 #include <devcomm/assert.hpp>
 #include <devcomm/channel/detail/connection_end.cuh>
 #include <devcomm/channel/detail/posted_note.cuh>
-#include <devcomm/channel/detail/short_message.cuh>
+#include <devcomm/channel/detail/single_message.cuh>
 #include <devcomm/channel/messages.hpp>
 #include <devcomm/data/copy.cuh>
 #include <devcomm/detail/agree.cuh>
@@ -75,6 +75,7 @@ class group_session {
                                lane which)
       : group_(group),
         home_(reinterpret_cast<resource_header*>(comm.resources.local)),
+        memory_(devcomm::detail::connection_memory::of(comm)),
         members_(members),
         connections_(connections),
         lane_(which) {
@@ -83,7 +84,6 @@ class group_session {
                       connections.count, "the lane is past the lanes that requirements asked for; ask for more");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == connections.members,
                    "the connections were made for a team of another size");
-    pass_ = devcomm::detail::arch::load<memory_order::relaxed, scope::device>(here().wake());
     if (devcomm::detail::is_aborted(home_)) failure_ = status::aborted;
     devcomm::detail::arch::begin_session(id());
   }
@@ -128,7 +128,7 @@ class group_session {
   DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
 
  private:
-  DEVCOMM_DEVICE devcomm::detail::connection_lane here() const { return {home_->comm, members_, connections_, lane_}; }
+  DEVCOMM_DEVICE devcomm::detail::connection_lane here() const { return {memory_, members_, connections_, lane_}; }
   DEVCOMM_DEVICE auto id() const {
     return [this]() -> devcomm::detail::session_id {
       const device_comm& comm = home_->comm;
@@ -162,7 +162,7 @@ class group_session {
     devcomm::detail::arch::call_session(id(), devcomm::detail::session_call::transfer);
     if (dead_) return agree();
     const trace_span traced = trace({"messages", span_kind::copy});
-    const list_kind kind = open_ || limit.own ? list_kind::unknown : move_short(list);
+    const list_kind kind = open_ || limit.own ? list_kind::unknown : move_by_warps(list);
     if (kind == list_kind::moved) return dead_ ? agree() : status::success;
     const uint64_t start = limit.own ? devcomm::detail::arch::global_time() : 0;
     const auto is_late = [&] { return limit.own && any(devcomm::detail::arch::global_time() - start >= limit.budget); };
@@ -197,33 +197,34 @@ class group_session {
     unknown,
     valid,     ///< without messages to the rank itself
     with_own,  ///< valid
-    moved,     ///< short, and has been moved, or failed
+    moved,     ///< by warps, or has failed
   };
-  /// Moves the list by some warps for each message, if all are short. *Collective*.
-  DEVCOMM_DEVICE list_kind move_short(const message_list& list) {
-    using devcomm::detail::message_warps;
-    using devcomm::detail::short_message;
+  /// Moves the list by some warps for each message, where `single_messages` says that it can go this way. *Collective*.
+  DEVCOMM_DEVICE list_kind move_by_warps(const message_list& given) {
+    using devcomm::detail::single_messages;
     constexpr uint32_t warp_threads = devcomm::detail::arch::warp_threads;
     if constexpr (!devcomm::detail::is_whole_block<Group>) {
       return list_kind::unknown;  // which threads are in a warp is not known
     } else {
-      const uint32_t warps = group_.size() / warp_threads;
-      if (group_.size() % warp_threads != 0 || list.count == 0 || list.count > warps ||
-          list.count > short_message::most || list.window_count > short_message::most)
-        return list_kind::unknown;
       group_.sync();  // the list is there
+      const message_list list = given;
+      if (group_.size() % warp_threads != 0 || list.count == 0 || list.count > single_messages::most ||
+          list.window_count > single_messages::most)
+        return list_kind::unknown;
       const devcomm::detail::connection_lane at = here();
-      const uint32_t warps_each = warps / list.count;
-      const uint32_t index = group_.thread_rank() / (warps_each * warp_threads);
-      short_message mine(at, list, index);
-      if (any(!mine.fits() || failure_ != status::success)) {
-        if (any(!mine.is_valid())) return list_kind::unknown;
-        return any(mine.is_own(at)) ? list_kind::with_own : list_kind::valid;
+      single_messages found(at, list, group_.size() / warp_threads);
+      if (!found.fit())
+        return !found.are_valid() ? list_kind::unknown : found.has_own() ? list_kind::with_own : list_kind::valid;
+      if (any(failure_ != status::success)) {
+        die();
+        return list_kind::moved;
       }
-      const message_warps own{group_.thread_rank() - index * warps_each * warp_threads, warps_each};
-      const status failure = mine.move(
-          at, list, own,
-          [&](const devcomm::detail::awaited_word& awaited, const auto& ready) { return wait_for(awaited, ready); });
+      const status failure = found.move(
+          at, list,
+          [&](const devcomm::detail::awaited_word& awaited, const auto& ready) { return wait_for(awaited, ready); },
+          [](const devcomm::detail::message_warps& warps, char* to, const char* from, uint64_t bytes) {
+            copy_by(warps, to, from, bytes);
+          });
       if (failure != status::success) failure_ = failure;
       if (any(failure_ != status::success)) {
         die();
@@ -237,11 +238,10 @@ class group_session {
   DEVCOMM_DEVICE void begin(const message_list& list, list_kind kind) {
     const devcomm::detail::connection_lane at = here();
     open_ = fresh_ = over_ = true;
+    pass_ = devcomm::detail::arch::load<memory_order::relaxed, scope::device>(at.wake());
     bool has_own = kind == list_kind::with_own;
-    if (kind == list_kind::unknown) {
-      group_.sync();
-      has_own = any(check(list));
-    }
+    group_.sync();  // the list is there, and all have read what is kept of connections
+    if (kind == list_kind::unknown) has_own = any(check(list));
     for_each_end(at, list, [](auto one) { one.rewind(); });
     for_each_own([&](uint32_t) { over_ = false; });
     sending_ = receiving_ = {{nullptr, 0}, true};
@@ -332,7 +332,7 @@ class group_session {
         own_.end = part.end;
       }
       const uint64_t bytes = own_.end - own_.at < most ? own_.end - own_.at : most;
-      copy_bytes(group_, list.messages[own_.receive].data + own_.at, list.messages[own_.send].data + own_.at, bytes);
+      copy_by(group_, list.messages[own_.receive].data + own_.at, list.messages[own_.send].data + own_.at, bytes);
       own_.at += bytes;
       own_.left -= bytes;
       most -= bytes;
@@ -346,8 +346,9 @@ class group_session {
     return true;
   }
   /// Out of line, so that its loops have all registers, which the rest of a session fills.
-  DEVCOMM_DEVICE DEVCOMM_NOINLINE static void copy_bytes(Group group, char* to, const char* from, uint64_t bytes) {
-    copy(group, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
+  template <class Threads>
+  DEVCOMM_DEVICE DEVCOMM_NOINLINE static void copy_by(Threads threads, char* to, const char* from, uint64_t bytes) {
+    copy(threads, reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes);
   }
   /// Bytes that a group copies in some µs, a multiple of all units.
   DEVCOMM_DEVICE uint64_t unhurried() const { return uint64_t{group_.size()} * 256; }
@@ -491,7 +492,7 @@ class group_session {
       own_turn = own < 4 * turn ? own : 4 * turn;  // the peer waits for the piece
     }
     for (uint64_t done = 0; done < piece.bytes; done += turn) {
-      copy_bytes(group_, piece.to + done, piece.from + done, piece.bytes - done < turn ? piece.bytes - done : turn);
+      copy_by(group_, piece.to + done, piece.from + done, piece.bytes - done < turn ? piece.bytes - done : turn);
       if (done + turn < piece.bytes) static_cast<void>(copy_own(list, own_turn));
     }
   }
@@ -549,10 +550,11 @@ class group_session {
 
   Group group_;
   resource_header* home_;
+  devcomm::detail::connection_memory memory_;
   team members_;
   connection_handle connections_;
   lane lane_;
-  uint32_t pass_;
+  uint32_t pass_ = 0;
   served sending_{};  // to the peer that this thread serves
   served receiving_{};
   own_message own_{};

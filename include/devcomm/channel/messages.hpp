@@ -130,10 +130,10 @@ struct alignas(16) connection_piece {
   const char* from;
   char* to;
   uint64_t bytes;
-  uint32_t flag;    ///< of the packets that it goes in; 0: it goes as it is
-  uint32_t index;   ///< of the message in the list
-  uint32_t number;  ///< of the piece in its connection
-  uint32_t taken;   ///< warps that have taken their packets of an inline part, while some have not
+  uint32_t flag;     ///< of the packets that it goes in; 0: it goes as it is
+  uint32_t index;    ///< of the message in the list
+  uint32_t number;   ///< of the piece in its connection
+  uint32_t sent[2];  ///< warps that have sent theirs, of an even and an odd piece, while some have not
 };
 
 static_assert(sizeof(connection_state) + sizeof(connection_piece) == 128, "see connection_layout::state");
@@ -161,7 +161,7 @@ struct connection_layout {
     made.offers = made.tickets + connections * 2 * sizeof(posted_note<message_ticket>);
     made.sents = made.offers + connections * 2 * sizeof(posted_note<message_offer>);
     made.inlines = whole_lines(made.sents + connections * 16);
-    made.pools = made.inlines + connections * 2 * inline_bytes;
+    made.pools = made.inlines + connections * 4 * inline_bytes;
     made.bytes = made.pools + uint64_t{lanes} * slots * slot_bytes;
     return made;
   }
@@ -194,9 +194,9 @@ struct connection_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t sent(uint32_t lane, uint32_t member) const {
     return sents + at(lane, member) * 16;
   }
-  /// Packets of an inline message of `member`, stored by it, and zeroed by this rank.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t packets(uint32_t lane, uint32_t member) const {
-    return inlines + at(lane, member) * 2 * inline_bytes;
+  /// Packets of an inline part of `member`, stored by it, and zeroed by this rank; for even and odd parts.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t packets(uint32_t lane, uint32_t member, uint32_t part) const {
+    return inlines + (at(lane, member) * 2 + part % 2) * 2 * inline_bytes;
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t slot(uint32_t lane, uint32_t slot) const {
     return pools + (uint64_t{lane} * slots + slot) * slot_bytes;
@@ -217,7 +217,7 @@ struct connection_handle : resource_handle {
 ///
 /// A part of a message of up to `inline_bytes` goes with its offer, in one trip. Longer ones need no buffer where they
 /// are received into a window; the rest goes through a pool of slots that all connections of a lane share. So a rank's
-/// memory is `lanes * ((528 + 2 * inline_bytes) * n + slots * slot_bytes)` bytes and some lines for `n` members.
+/// memory is `lanes * ((528 + 4 * inline_bytes) * n + slots * slot_bytes)` bytes and some lines for `n` members.
 struct connections {
   team members;
   uint32_t lanes;                      ///< at most: blocks of the kernels that use them
@@ -239,7 +239,7 @@ struct connections {
     const auto rounded = static_cast<uint32_t>(devcomm::detail::whole_lines(wanted));
     const uint32_t packed = inline_size();
     const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{lanes} * pool, rounded);
-    const uint64_t of_packets = devcomm::detail::limited_product(uint64_t{lanes} * size, 2 * packed + 1024);
+    const uint64_t of_packets = devcomm::detail::limited_product(uint64_t{lanes} * size, 4 * packed + 1024);
     constexpr uint64_t endless = uint64_t{1} << 60;
     const bool fits = of_slots < endless && of_packets < endless;
     const auto layout = connection_layout::of(lanes, size, pool, rounded, packed);
@@ -251,7 +251,7 @@ struct connections {
   DEVCOMM_HOST_DEVICE constexpr uint32_t inline_size() const {
     if (inline_bytes != fit_inline)
       return ((inline_bytes < most_inline_bytes ? inline_bytes : most_inline_bytes) + 63) / 64 * 64;
-    constexpr uint64_t room = 4u << 20;  // of messages; their packets take twice as much
+    constexpr uint64_t room = 2u << 20;  // of messages; their packets take twice as much, and have two places
     uint32_t size = devcomm::detail::least_part;
     while (size >= 64 && uint64_t{lanes} * static_cast<uint32_t>(members.size) * size > room) size /= 2;
     return size >= 64 ? size : 0;
@@ -267,14 +267,18 @@ struct message_part {
 
 /// How `bytes` bytes of message `number` from member `sender` to member `receiver` of `members` are shared out. Both
 /// ends compute it. Short messages take few lanes, and those that a rank sends to, or receives from, different ranks
-/// start in different lanes. Divides 64 bits only where a message is long.
+/// start in different lanes. Divides 64 bits only where a message has 2^32 lines of 128 bytes.
 DEVCOMM_HOST_DEVICE constexpr message_part part_of_lane(uint64_t bytes, int sender, int receiver, int members,
                                                         uint32_t number, uint32_t lane, uint32_t lanes) {
   const auto distance = static_cast<uint32_t>(receiver < sender ? receiver - sender + members : receiver - sender);
-  const uint32_t first = (distance % lanes + number % lanes) % lanes;
+  const uint32_t sum = distance % lanes + number % lanes;
+  const uint32_t first = sum < lanes ? sum : sum - lanes;
   const uint64_t place = lane < first ? lane + lanes - first : lane - first;
   constexpr uint64_t least = devcomm::detail::least_part;
-  const uint64_t length = bytes <= least * lanes ? least : devcomm::detail::whole_lines((bytes + lanes - 1) / lanes);
+  const uint64_t lines = bytes / 128 + (bytes % 128 != 0 ? 1 : 0);
+  const uint64_t length = bytes <= least * lanes ? least
+                          : lines >> 32 == 0     ? uint64_t{(static_cast<uint32_t>(lines) - 1) / lanes + 1} * 128
+                                                 : ((lines - 1) / lanes + 1) * 128;
   const uint64_t begin = place * length < bytes ? place * length : bytes;
   const uint64_t end = length < bytes - begin ? begin + length : bytes;
   return {begin, end, begin < end || place == 0};

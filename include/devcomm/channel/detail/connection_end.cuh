@@ -5,8 +5,8 @@
 /// a message has a part. One of up to `inline_bytes` goes inline, in packets that carry their own flags:
 ///
 ///     sender                                  receiver
-///     packets, then the offer          --->   compares; takes the packets, zeroes them
-///     compares; the part is sent       <---   ticket: it has been received
+///     packets, offer                   --->   compares; takes the packets, zeroes them
+///     compares; the part is sent       <---   ticket: the next packets have a place
 ///
 /// Others go in pieces: the whole part where the receiver's memory lies in a window, else what fits into a slot of the
 /// receiver's pool.
@@ -15,8 +15,9 @@
 ///     compares; stores the piece there <---   ticket: bytes of the message, window or slot, offset
 ///     sent: pieces so far              --->   copies from the slot, if there was one
 ///
-/// A receiver with a window publishes its ticket at once, so that nothing but the ticket's trip comes before the data.
-/// A slot is taken only after the offer has arrived.
+/// A receiver that needs no slot publishes its ticket at once: with a window, so that nothing but the ticket's trip
+/// comes before the data; of an inline part, so that the two ranks' trips take place at the same time. A slot is taken
+/// only after the offer has arrived.
 ///
 /// *What is compared*: the number of lanes, the number of the message in its connection, and its bytes. All three
 /// decide which bytes a lane's part has, and how it goes; both ends compare them before anything is stored outside the
@@ -39,9 +40,11 @@
 /// *Why a word can be written again*. Offers and tickets have a place for even and one for odd numbers. The sender
 /// makes offer `n + 2` after it has sent part `n + 1`, for which it had a ticket, that the receiver made after it had
 /// taken part `n` and compared its offer. The receiver makes ticket `k + 2` after it has seen that piece `k` was sent,
-/// for which the sender read ticket `k`. A slot, or a window, is stored to after a ticket that the receiver's group
-/// released behind its `sync`, and read after `sent` was acquired. Packets are stored after the ticket of the inline
-/// part before, which the receiver made after it had zeroed them; so no flag of theirs is ever a stale one.
+/// for which the sender read ticket `k`; of an inline piece `k`, after it has seen what the sender made after it had
+/// read ticket `k`: part or piece `k + 1`, or the offer that a slot's ticket waits for. A slot, or a window, is stored
+/// to after a ticket that the receiver's group released behind its `sync`, and read after `sent` was acquired. Packets
+/// have a place for even and one for odd parts. Those of part `n` are stored after the ticket of part `n - 1`, which
+/// the receiver made after it had zeroed those of part `n - 2`; so no flag of theirs is ever a stale one.
 ///
 /// *Wrap-around*. Numbers have 32 bits and outlive the kernel. An offer or a ticket is awaited by equality with the one
 /// number that is due, which no earlier one in its place can have; `sent` is compared by the sign of the difference,
@@ -63,7 +66,7 @@ namespace devcomm::detail {
 enum class connection_stage : uint32_t {
   idle,         ///< looks for its next message
   wait_ticket,  ///< of a send
-  wait_taken,   ///< of an inline send: for the ticket that says so
+  wait_listed,  ///< of an inline send: for its ticket
   wait_offer,   ///< of a receive
   wait_data,    ///< of a receive, or for a slot
   copy,         ///< the group is to copy a piece
@@ -78,19 +81,32 @@ enum class connection_step {
   failed,
 };
 
+/// Where the memory of connections is, on this rank and on others. Copied from the communicator, which may be a
+/// kernel's argument, so that no address waits for a load.
+struct connection_memory {
+  char* local;
+  char* base;
+  uint64_t stride;
+  int32_t first;  ///< number of LSA member 0 in teams
+
+  DEVCOMM_DEVICE static connection_memory of(const device_comm& comm) {
+    return {comm.resources.local, comm.resources.base, comm.resources.stride, comm.lsa_first};
+  }
+};
+
 /// The connections of one lane as a group finds them.
 struct connection_lane {
-  const device_comm& comm;
+  const connection_memory& memory;
   const team& members;
   const channel::connection_handle& handle;
   channel::lane lane;
 
   DEVCOMM_DEVICE const channel::connection_layout& layout() const { return handle.layout; }
-  DEVCOMM_DEVICE resource_header* home() const { return reinterpret_cast<resource_header*>(comm.resources.local); }
-  DEVCOMM_DEVICE char* own() const { return comm.resources.local + handle.offset; }
+  DEVCOMM_DEVICE resource_header* home() const { return reinterpret_cast<resource_header*>(memory.local); }
+  DEVCOMM_DEVICE char* own() const { return memory.local + handle.offset; }
   DEVCOMM_DEVICE char* on(int member) const {
-    const auto slot = static_cast<uint64_t>(members.number(member) - comm.lsa_first);
-    return comm.resources.base + slot * comm.resources.stride + handle.offset;
+    const auto slot = static_cast<uint64_t>(members.number(member) - memory.first);
+    return memory.base + slot * memory.stride + handle.offset;
   }
   DEVCOMM_DEVICE uint32_t* word(uint32_t i) const {
     return reinterpret_cast<uint32_t*>(own() + layout().own(lane.index)) + i;
@@ -169,6 +185,13 @@ struct connection_watch {
   uint32_t due;
 };
 
+/// Checks that a connection is used with the peer, by its number in teams, that it was used with before.
+DEVCOMM_DEVICE inline void check_connected([[maybe_unused]] const channel::connection_state& kept,
+                                           [[maybe_unused]] int peer) {
+  DEVCOMM_ASSERT(kept.peer == 0 || kept.peer == static_cast<uint32_t>(peer) + 1,
+                 "connections are used with another team than before, of which other ranks are members");
+}
+
 /// One direction of a connection: the next thing that its thread can do. `state` may be a copy of the thread's own.
 template <channel::direction Way>
 class connection_end {
@@ -181,10 +204,23 @@ class connection_end {
 
   /// Begins with the first message of the list.
   DEVCOMM_DEVICE void rewind() {
-    DEVCOMM_ASSERT(state_.peer == 0 || state_.peer == static_cast<uint32_t>(peer_number()) + 1,
-                   "connections are used with another team than before, of which other ranks are members");
+    check_connected(state_, peer_number());
+    mark_peer();
     state_.next = 0;
-    state_.peer = static_cast<uint32_t>(peer_number()) + 1;
+  }
+  /// Takes the one message of the list instead, of which the lane's part may be none; `index` is its place.
+  DEVCOMM_DEVICE void begin_single(const channel::message& m, uint32_t index, const channel::message_part& part) {
+    mark_peer();
+    ++state_.messages;
+    take(m, index, part);
+  }
+  /// What outlives the list, where it is kept.
+  DEVCOMM_DEVICE void keep(channel::connection_state& kept) const {
+    kept.messages = state_.messages;
+    kept.parts = state_.parts;
+    kept.pieces = state_.pieces;
+    kept.posted = state_.posted;
+    kept.peer = state_.peer;
   }
   /// Whether a message of it is under way.
   DEVCOMM_DEVICE bool is_open() const { return stage() != connection_stage::idle; }
@@ -193,6 +229,7 @@ class connection_end {
   DEVCOMM_DEVICE uint32_t number() const { return connection_lane::number_of(peer_, Way); }
 
  protected:
+  DEVCOMM_DEVICE void mark_peer() { state_.peer = static_cast<uint32_t>(peer_number()) + 1; }
   DEVCOMM_DEVICE connection_stage stage() const { return static_cast<connection_stage>(state_.stage); }
   DEVCOMM_DEVICE void go_to(connection_stage stage) { state_.stage = static_cast<uint32_t>(stage); }
   DEVCOMM_DEVICE int peer_number() const { return on_.members.number(static_cast<int>(peer_)); }
@@ -219,23 +256,30 @@ class connection_end {
       const channel::message_part part = channel::part_of_lane(
           m.bytes, sends ? me : peer, sends ? peer : me, on_.members.size, state_.messages++, lane(), on_.lane.count);
       if (!part.is_any) continue;
-      state_.current = state_.next - 1;
-      state_.length = m.bytes;
-      state_.begin = state_.at = part.begin;
-      state_.end = part.end;
-      state_.data = m.data;
-      state_.window = m.window;
+      take(m, state_.next - 1, part);
       return &m;
     }
     return nullptr;
   }
+  DEVCOMM_DEVICE void take(const channel::message& m, uint32_t index, const channel::message_part& part) {
+    state_.current = index;
+    state_.length = m.bytes;
+    state_.begin = state_.at = part.begin;
+    state_.end = part.end;
+    state_.data = m.data;
+    state_.window = m.window;
+  }
 
   /// Of the packets of an inline part.
   DEVCOMM_DEVICE uint32_t flag() const { return state_.parts | 1u << 31; }
+  /// Their place at the receiver, of what `sender` sends in this lane.
+  DEVCOMM_DEVICE uint64_t packets_from(uint32_t sender) const {
+    return on_.layout().packets(lane(), sender, state_.parts);
+  }
   DEVCOMM_DEVICE channel::connection_piece piece_of(connection_stage how, const char* from, char* to,
                                                     uint64_t bytes) const {
     const uint32_t packets = how == connection_stage::copy_inline ? flag() : 0;
-    return {from, to, bytes, packets, state_.current, state_.pieces, 0};
+    return {from, to, bytes, packets, state_.current, state_.pieces, {}};
   }
   /// Tells the group what to copy.
   DEVCOMM_DEVICE void copy_piece(connection_stage how, const char* from, char* to, uint64_t bytes) {
@@ -303,7 +347,7 @@ class sending_connection : public connection_end<channel::direction::send> {
   DEVCOMM_DEVICE void end_copy() {
     if (stage() == connection_stage::copy_inline) {
       make_offer();
-      go_to(connection_stage::wait_taken);
+      go_to(connection_stage::wait_listed);
     } else {
       end_piece(on_.piece(number())->bytes);
     }
@@ -317,7 +361,7 @@ class sending_connection : public connection_end<channel::direction::send> {
 
  protected:
   DEVCOMM_DEVICE bool is_waiting() const {
-    return stage() == connection_stage::wait_ticket || stage() == connection_stage::wait_taken;
+    return stage() == connection_stage::wait_ticket || stage() == connection_stage::wait_listed;
   }
   DEVCOMM_DEVICE const channel::posted_note<channel::message_ticket>* ticket() const {
     return here<const channel::posted_note<channel::message_ticket>>(on_.layout().ticket(lane(), peer_, state_.pieces));
@@ -326,8 +370,8 @@ class sending_connection : public connection_end<channel::direction::send> {
   DEVCOMM_DEVICE bool begin_message() {
     if (next_message() == nullptr) return false;
     if (is_inline()) {
-      copy_piece(connection_stage::copy_inline, state_.data + state_.begin,
-                 on_peer(on_.layout().packets(lane(), self())), bytes_left());
+      copy_piece(connection_stage::copy_inline, state_.data + state_.begin, on_peer(packets_from(self())),
+                 bytes_left());
     } else {
       make_offer();
       go_to(connection_stage::wait_ticket);
@@ -339,17 +383,24 @@ class sending_connection : public connection_end<channel::direction::send> {
                                      channel::message_offer{state_.length, on_.lane.count, message_number()});
   }
 
+  /// Where the piece goes, as far as its receiver's window is one of the list's: else null.
+  DEVCOMM_DEVICE char* place(const channel::message_ticket& given) const {
+    return given.window == 0 ? on_peer(given.offset) : in_window(given.window, given.offset);
+  }
+  DEVCOMM_DEVICE bool is_right(const channel::message_ticket& given, const char* to) const {
+    return is_same(given) && (to != nullptr || bytes_left() == 0);
+  }
+  DEVCOMM_DEVICE status refuse(const channel::message_ticket& given) const {
+    if (!is_same(given)) return report({given.bytes, given.lanes, given.message});
+    return report({channel::no_such_window, given.window, given.message});
+  }
   DEVCOMM_DEVICE bool accept(const channel::message_ticket& given, status& failure) {
-    if (!is_same(given)) {
-      failure = report({given.bytes, given.lanes, given.message});
+    char* const to = place(given);
+    if (!is_right(given, to)) {
+      failure = refuse(given);
       return false;
     }
-    char* const to = given.window == 0 ? on_peer(given.offset) : in_window(given.window, given.offset);
-    if (to == nullptr && bytes_left() != 0) {
-      failure = report({channel::no_such_window, given.window, given.message});
-      return false;
-    }
-    if (stage() == connection_stage::wait_taken) {
+    if (stage() == connection_stage::wait_listed) {
       count_piece(bytes_left(), connection_stage::idle);
     } else if (bytes_left() == 0) {
       end_piece(0);
@@ -367,6 +418,10 @@ class sending_connection : public connection_end<channel::direction::send> {
   }
   DEVCOMM_DEVICE void end_piece(uint64_t bytes) {
     count_piece(bytes, connection_stage::wait_ticket);
+    say_sent();
+  }
+  /// All pieces so far.
+  DEVCOMM_DEVICE void say_sent() const {
     arch::store<memory_order::release, scope::system>(
         reinterpret_cast<uint32_t*>(on_peer(on_.layout().sent(lane(), self()))), state_.pieces);
   }
@@ -432,14 +487,13 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     return here<const channel::posted_note<channel::message_offer>>(on_.layout().offer(lane(), peer_, state_.parts));
   }
   DEVCOMM_DEVICE uint32_t* sent() const { return here<uint32_t>(on_.layout().sent(lane(), peer_)); }
-  /// An inline part has been taken, and its packets zeroed.
-  DEVCOMM_DEVICE void say_taken() {
+  /// An inline part has been taken: a piece that its sender does not count.
+  DEVCOMM_DEVICE void say_taken() const {
     arch::store<memory_order::relaxed, scope::system>(sent(), state_.pieces + 1);
-    make_ticket(state_.window, 0);  // which the sender's list is to name, as for a longer part
   }
   /// Whether the ticket waits for no offer.
   DEVCOMM_DEVICE bool has_early_ticket() const {
-    return !is_inline() && (state_.window != 0 || state_.begin == state_.end);
+    return state_.window != 0 || state_.begin == state_.end || is_inline();
   }
 
   DEVCOMM_DEVICE bool begin_message() {
@@ -467,8 +521,8 @@ class receiving_connection : public connection_end<channel::direction::receive> 
       return false;
     }
     if (is_inline()) {
-      copy_piece(connection_stage::copy_inline, here<const char>(on_.layout().packets(lane(), peer_)),
-                 state_.data + state_.begin, bytes_left());
+      copy_piece(connection_stage::copy_inline, here<const char>(packets_from(peer_)), state_.data + state_.begin,
+                 bytes_left());
     } else {
       go_to(connection_stage::wait_data);
     }

@@ -48,36 +48,42 @@ DEVCOMM_DEVICE bool acquire_note(const channel::posted_note<Note>* at, uint32_t 
   return arch::load<memory_order::acquire, scope::system>(&at->number) == number && has_come;
 }
 
-/// Up to 8 bytes of any alignment as a word.
-DEVCOMM_DEVICE inline uint64_t load_word(const char* from, uint64_t bytes) {
-  if (bytes >= 8 && reinterpret_cast<uintptr_t>(from) % 8 == 0) return arch::load_bytes<8>(from);
+/// Up to 8 bytes of any alignment as a word. Out of line: most messages have none, or one at their end.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline uint64_t load_part_of_word(const char* from, uint32_t bytes) {
   uint64_t word = 0;
   for (uint32_t i = 0; i < 8 && i < bytes; ++i) word |= uint64_t{static_cast<unsigned char>(from[i])} << 8 * i;
   return word;
 }
-DEVCOMM_DEVICE inline void store_word(char* to, uint64_t bytes, uint64_t word) {
-  if (bytes >= 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
-    *reinterpret_cast<uint64_t*>(to) = word;
-    return;
-  }
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void store_part_of_word(char* to, uint32_t bytes, uint64_t word) {
   for (uint32_t i = 0; i < 8 && i < bytes; ++i) to[i] = static_cast<char>(word >> 8 * i);
 }
+DEVCOMM_DEVICE inline uint64_t load_word(const char* from, uint32_t bytes) {
+  if (bytes >= 8 && reinterpret_cast<uintptr_t>(from) % 8 == 0) return arch::load_bytes<8>(from);
+  return load_part_of_word(from, bytes);
+}
+DEVCOMM_DEVICE inline void store_word(char* to, uint32_t bytes, uint64_t word) {
+  if (bytes >= 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
+    *reinterpret_cast<uint64_t*>(to) = word;
+  } else {
+    store_part_of_word(to, bytes, word);
+  }
+}
 
-/// This thread's part of an inline message, to its place at the peer, `Batch` packets at a time. *Collective*; does not
-/// synchronise.
+/// This thread's part of an inline message, of less than 4 GiB, to its place at the peer, `Batch` packets at a time.
+/// *Collective*; does not synchronise.
 template <uint32_t Batch, class Group>
 DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_piece& piece) {
-  const uint64_t threads = group.size();
-  for (uint64_t i = group.thread_rank(); i * 8 < piece.bytes; i += threads * Batch) {
+  const uint32_t stride = group.size() * 8;
+  const auto bytes = static_cast<uint32_t>(piece.bytes);
+  for (uint32_t first = group.thread_rank() * 8; first < bytes; first += stride * Batch) {
     uint64_t words[Batch] = {};
     DEVCOMM_UNROLL
     for (uint32_t b = 0; b < Batch; ++b)
-      if (const uint64_t at = (i + threads * b) * 8; at < piece.bytes)
-        words[b] = load_word(piece.from + at, piece.bytes - at);
+      if (const uint32_t at = first + stride * b; at < bytes) words[b] = load_word(piece.from + at, bytes - at);
     DEVCOMM_UNROLL
     for (uint32_t b = 0; b < Batch; ++b)
-      if (const uint64_t at = (i + threads * b) * 8; at < piece.bytes)
-        arch::store_halves(piece.to + at * 2, ll_protocol::encode(words[b], piece.flag));
+      if (const uint32_t at = first + stride * b; at < bytes)
+        arch::store_halves(piece.to + uint64_t{at} * 2, ll_protocol::encode(words[b], piece.flag));
   }
 }
 
@@ -85,26 +91,27 @@ DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_pi
 /// returns false.
 template <uint32_t Batch, class Group, class Wait>
 DEVCOMM_DEVICE void receive_inline(const Group& group, const channel::connection_piece& piece, const Wait& wait) {
-  const uint64_t threads = group.size();
-  for (uint64_t i = group.thread_rank(); i * 8 < piece.bytes; i += threads * Batch) {
-    char* const first = const_cast<char*>(piece.from) + i * 16;
+  const uint32_t stride = group.size() * 8;
+  const auto bytes = static_cast<uint32_t>(piece.bytes);
+  for (uint32_t first = group.thread_rank() * 8; first < bytes; first += stride * Batch) {
+    char* const packets = const_cast<char*>(piece.from) + uint64_t{first} * 2;
     arch::halves raw[Batch];
     const auto ready = [&] {
       bool all = true;
       DEVCOMM_UNROLL
       for (uint32_t b = 0; b < Batch; ++b)
-        if ((i + threads * b) * 8 < piece.bytes) raw[b] = arch::load_halves(first + threads * b * 16);
+        if (first + stride * b < bytes) raw[b] = arch::load_halves(packets + uint64_t{stride} * b * 2);
       DEVCOMM_UNROLL
       for (uint32_t b = 0; b < Batch; ++b)
-        if ((i + threads * b) * 8 < piece.bytes) all = all & ll_protocol::has_flag(raw[b], piece.flag);
+        if (first + stride * b < bytes) all = all & ll_protocol::has_flag(raw[b], piece.flag);
       return all;
     };
     if (!wait(ready)) return;
     DEVCOMM_UNROLL
     for (uint32_t b = 0; b < Batch; ++b)
-      if (const uint64_t at = (i + threads * b) * 8; at < piece.bytes) {
-        arch::store_halves(first + threads * b * 16, {0, 0});
-        store_word(piece.to + at, piece.bytes - at, ll_protocol::decode(raw[b]));
+      if (const uint32_t at = first + stride * b; at < bytes) {
+        arch::store_halves(packets + uint64_t{stride} * b * 2, {0, 0});
+        store_word(piece.to + at, bytes - at, ll_protocol::decode(raw[b]));
       }
   }
 }
