@@ -97,7 +97,7 @@ signal = number("network_steps", r"^signal, one way +\d+ +([\d.]+)", "the signal
 value = number("network_steps", r"^value with signal, one way +\d+ +([\d.]+)", "the value between proxies")
 if not missing:
     for what, time in (("GPU to host word and host to GPU word", word), ("polling in turns", polled - word),
-                       ("fabric: a message of 128 B", message), ("both proxies, for a signal", signal - message),
+                       ("fabric: a message of a signal", message), ("both proxies, for a signal", signal - message),
                        ("both proxies, for a value", value - message), ("copy engine, 8 B", copy),
                        ("sum for a signal", polled + signal),
                        ("sum for 8 B with a signal into device memory", polled + value + copy)):

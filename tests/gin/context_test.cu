@@ -8,6 +8,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -286,6 +287,82 @@ TEST_CASE("an operation on a window that is gone ends the waits, and says which 
     const std::string next = "rank " + std::to_string(1 - comm.rank());
     test::require(said.find("put to " + next + " in context 0: " + next + " has no window") != std::string::npos,
                   "check said: " + said);
+    comm.barrier();
+  });
+}
+
+namespace {
+
+/// One round more: what the previous rank puts is this round's. `round` lies in memory, as a graph's arguments stay.
+__global__ void put_next_round(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> in,
+                               sym_ptr<std::uint32_t> out, std::uint32_t* rounds, std::uint32_t* wrong) {
+  gin::context net{block{}, comm, contexts, 0};
+  const std::uint32_t round = *rounds;
+  const int next = (comm.rank + 1) % comm.size;
+  const int previous = (comm.rank + comm.size - 1) % comm.size;
+  const auto value = [&](int rank) { return 1000u * round + 100u * static_cast<std::uint32_t>(rank) + threadIdx.x; };
+  in.local()[threadIdx.x] = value(comm.rank);
+  net.put(next, out, in, threads, gin::signal_add{0, 1, gin::strength::weak});
+  net.wait_signal(0, round + 1);
+  wrong[threadIdx.x] += out.local()[threadIdx.x] != value(previous) ? 1u : 0u;
+  __syncthreads();  // all have read
+  net.signal(previous, gin::signal_add{1});
+  net.wait_signal(1, round + 1);
+  net.flush();
+  if (threadIdx.x == 0) *rounds = round + 1;
+}
+
+}  // namespace
+
+TEST_CASE("kernels that put and wait replay in graphs, which one thread launches for all ranks") {
+  constexpr int ranks = 2;
+  constexpr int launches = 3;
+  struct on_stream {
+    int device = 0;
+    cudaStream_t stream = nullptr;
+    cudaGraphExec_t graph = nullptr;
+  };
+  std::array<on_stream, ranks> all{};
+  test::on_ranks(ranks, [&](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 2});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto in = comm.allocate(threads * sizeof(std::uint32_t));
+    const auto out = comm.allocate(threads * sizeof(std::uint32_t));
+    const test::device_array<std::uint32_t> rounds(1);
+    const test::device_array<std::uint32_t> wrong(threads);
+    on_stream& mine = all[static_cast<std::size_t>(comm.rank())];
+    check_cuda(cudaGetDevice(&mine.device), "cudaGetDevice");
+    check_cuda(cudaStreamCreateWithFlags(&mine.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    check_cuda(cudaStreamBeginCapture(mine.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    for (int i = 0; i < launches; ++i) {
+      launch(put_next_round, {.grid = 1, .block = threads, .stream = mine.stream}, device_comm.get(), contexts,
+             in.pointer<std::uint32_t>(), out.pointer<std::uint32_t>(), rounds.get(), wrong.get());
+    }
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(mine.stream, &graph), "cudaStreamEndCapture");
+    check_cuda(cudaGraphInstantiate(&mine.graph, graph, 0), "cudaGraphInstantiate");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check_cuda(cudaGraphUpload(mine.graph, mine.stream), "cudaGraphUpload");
+    check_cuda(cudaStreamSynchronize(mine.stream), "cudaGraphUpload");
+    comm.barrier();
+    constexpr int replays = 4;
+    if (comm.rank() == 0) {
+      for (int replay = 0; replay < replays; ++replay) {
+        for (const on_stream& each : all) {
+          check_cuda(cudaSetDevice(each.device), "cudaSetDevice");
+          check_cuda(cudaGraphLaunch(each.graph, each.stream), "cudaGraphLaunch");
+        }
+      }
+      for (const on_stream& each : all) check_cuda(cudaStreamSynchronize(each.stream), "replays");
+      check_cuda(cudaSetDevice(mine.device), "cudaSetDevice");
+    }
+    comm.barrier();
+    device_comm.check();
+    require_none(wrong, "rank " + std::to_string(comm.rank()));
+    test::require(rounds.read()[0] == launches * replays, "each kernel of each replay has run");
+    check_cuda(cudaGraphExecDestroy(mine.graph), "cudaGraphExecDestroy");
+    check_cuda(cudaStreamDestroy(mine.stream), "cudaStreamDestroy");
     comm.barrier();
   });
 }

@@ -473,6 +473,10 @@ __global__ void stream_across_hosts(device_comm comm, gin::context_handle contex
 
 }  // namespace
 
+namespace {
+void require_collectives(host::communicator& comm);
+}
+
 // The next two are one rank of a job each. tests/gin/hosts.sh starts them on hosts that are network namespaces.
 
 TEST_CASE("on several hosts the laws of the network hold", "[.][laws]") {
@@ -484,6 +488,7 @@ TEST_CASE("on several hosts the laws of the network hold", "[.][laws]") {
     require_gets(comm, bytes, bytes % 2 == 0);
   }
   require_values(comm);
+  require_collectives(comm);
   SUCCEED();
 }
 
@@ -529,6 +534,12 @@ TEST_CASE("device communicators with contexts leave no descriptor and no thread 
       device_comm.check();
       test::require(outcome.read()[0] == status::success, "the signal comes");
     };
+    const auto without = devcomm_test::count_holdings().threads;
+    {
+      const auto no_contexts = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+      const auto threads_now = devcomm_test::count_holdings().threads;
+      test::require(threads_now == without, "a device communicator without contexts starts no thread");
+    }
     for (int i = 0; i < 3; ++i) round();
     const auto before = devcomm_test::count_holdings();
     for (int i = 0; i < 20; ++i) round();
@@ -605,6 +616,59 @@ status launch_rounds(const hosts_job& job, std::uint32_t rounds) {
 
 }  // namespace
 
+namespace {
+
+/// Barriers of all hosts, all-reduce and all-to-all are right for no elements, one, an odd number and many.
+void require_collectives(host::communicator& comm) {
+  constexpr std::uint64_t counts[] = {0, 1, 777, 100'003};
+  constexpr std::uint64_t most = 100'003;
+  const auto ranks = static_cast<std::uint64_t>(comm.size());
+  auto needs = comm.requirements().lsa_barriers(hosts_job::blocks);
+  const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .barriers = hosts_job::blocks});
+  const auto scratch =
+      needs.add_buffer<float>(collective::hierarchical_scratch<float>(most, comm.size(), comm.lsa().size));
+  const auto device_comm = comm.create_device_comm(needs);
+  const auto in = comm.allocate(ranks * most * sizeof(float));
+  const auto out = comm.allocate(ranks * most * sizeof(float));
+  std::vector<float> values(ranks * most);
+  const auto copy = [&](void* to, const void* from) {
+    check_cuda(cudaMemcpyAsync(to, from, in.bytes(), cudaMemcpyDefault, cudaStreamPerThread), "copy");
+    test::finish("copy");
+  };
+  for (std::uint64_t i = 0; i < values.size(); ++i) values[i] = hosts_job::of_rank(comm.rank(), i);
+  copy(in.data(), values.data());
+  const test::device_array<status> outcome(hosts_job::blocks * threads);
+  for (const std::uint64_t count : counts) {
+    comm.barrier();
+    launch(reduce_rounds, blocks_of(hosts_job::blocks), device_comm.get(), contexts, in.pointer<float>(),
+           out.pointer<float>(), device_comm.get().buffer(scratch), count, 1u, outcome.get());
+    test::finish("reduce_rounds");
+    device_comm.check();
+    test::require(outcome.read()[0] == status::success, "the all-reduce ends well");
+    copy(values.data(), out.data());
+    for (std::uint64_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (int rank = 0; rank < comm.size(); ++rank) sum += hosts_job::of_rank(rank, i);
+      test::require(values[i] == sum, [&] { return "sum " + std::to_string(i) + " of " + std::to_string(count); });
+    }
+    comm.barrier();
+    launch(exchange_all, blocks_of(hosts_job::blocks), device_comm.get(), contexts, in.pointer<float>(),
+           out.pointer<float>(), count);
+    test::finish("exchange_all");
+    device_comm.check();
+    copy(values.data(), out.data());
+    for (std::uint64_t i = 0; i < ranks * count; ++i) {
+      const float right =
+          hosts_job::of_rank(static_cast<int>(i / count), static_cast<std::uint64_t>(comm.rank()) * count + i % count);
+      test::require(values[i] == right,
+                    [&] { return "element " + std::to_string(i) + " of " + std::to_string(count); });
+    }
+  }
+  comm.barrier();
+}
+
+}  // namespace
+
 TEST_CASE("between processes collectives over hosts are right") {
   const std::string provider = any_provider();
   CAPTURE(provider);
@@ -616,7 +680,7 @@ TEST_CASE("between processes collectives over hosts are right") {
         const std::vector<float> total = job.output();
         for (std::uint64_t i = 0; i < hosts_job::count; ++i)
           test::require(total[i] == 18 + 4 * static_cast<float>(i % 50), [&] { return "sum " + std::to_string(i); });
-        comm.barrier();
+        require_collectives(comm);
         const std::uint64_t length = hosts_job::count / 4;
         launch(exchange_all, blocks_of(hosts_job::blocks), job.device_comm.get(), job.contexts, job.in.pointer<float>(),
                job.out.pointer<float>(), length);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Code of the examples' kernels with diagnosis and checks that are compiled in as disabled, and from headers that never
-# had them: must be the same to the last byte. With them on it must differ, or this test compares nothing.
+# Code of the examples' kernels with diagnosis and checks that are compiled in as disabled, from headers that never had
+# them, and from headers without the network: must be the same to the last byte. With them on it must differ, or this
+# test compares nothing.
 # usage: compare.sh NVCC NVDISASM SOURCE_DIR WORK_DIR
 set -euo pipefail
 nvcc=$1 nvdisasm=$2 source=$3 work=$4
@@ -33,12 +34,19 @@ for hook in "${hooks[@]}"; do
 done
 [ "$(diff -r "$source/include" "$work/stripped" | grep -c '^<')" -ge "${#hooks[@]}" ]
 
+# Kernels of an LSA team pay nothing for the network beside them. What is not there, nothing can include.
+cp -r "$source/include" "$work/lsa_only"
+rm "$work"/lsa_only/devcomm/gin/*.cuh "$work/lsa_only/devcomm/collective/barrier_session.cuh"
+rm -r "$work/lsa_only/devcomm/gin/detail"
+sed -i -E '/(gin\/|channel\/network|hierarchical|all_to_all_hybrid|collective\/barrier_session)/d' "$work/lsa_only/devcomm/devcomm.cuh"
+
 compile() { # INCLUDE_DIR OPTION...
   "$nvcc" -std=c++20 -O3 -arch=sm_90 -I"$1" -I"$source/host/include" -I"$source/examples" "${@:2}" \
     "$source/tests/sass/kernels.cu"
 }
 pids=()
 compile "$work/stripped" -cubin -o "$work/without.cubin" & pids+=($!)
+compile "$work/lsa_only" -cubin -o "$work/lsa_only.cubin" & pids+=($!)
 mkdir "$work/kept"
 compile "$source/include" -cubin -keep -keep-dir "$work/kept" -o "$work/off.cubin" & pids+=($!)
 for pid in "${pids[@]}"; do wait "$pid"; done
@@ -47,6 +55,11 @@ compile "$source/include" -ptx -DDEVCOMM_WATCHDOG=1 -DDEVCOMM_TRACE=1 -DDEVCOMM_
 if ! cmp "$work/without.cubin" "$work/off.cubin"; then
   echo "the hooks change the code of kernels although they are off" >&2
   diff <("$nvdisasm" "$work/without.cubin") <("$nvdisasm" "$work/off.cubin") | head -n 40 >&2 || true
+  exit 1
+fi
+if ! cmp "$work/lsa_only.cubin" "$work/off.cubin"; then
+  echo "the network's headers change the code of kernels that do not use it" >&2
+  diff <("$nvdisasm" "$work/lsa_only.cubin") <("$nvdisasm" "$work/off.cubin") | head -n 40 >&2 || true
   exit 1
 fi
 instructions=$("$nvdisasm" -c "$work/off.cubin" | grep -c '^ */\*[0-9a-f]*\*/ .*;')

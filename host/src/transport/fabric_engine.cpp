@@ -110,7 +110,6 @@ void fabric_engine::say_farewell() {
     if (!each.met || each.has_left) continue;
     fabric_message last;
     last.kind = message_kind::leave;
-    last.sequence = each.expected - each.carrying.size();
     each.answers.push_back(last);
     each.told_leave = true;
   }
@@ -496,18 +495,6 @@ bool fabric_engine::send_messages(int peer, link& to) {
     if (clock::now() < to.again) return any;
     to.again = {};
   }
-  if (to.owes && !to.acknowledging) {
-    fabric_message done;
-    done.kind = message_kind::acknowledge;
-    done.sequence = to.expected - to.carrying.size();
-    to.acknowledging = true;
-    if (!send(peer, done, nullptr)) {
-      to.acknowledging = false;
-      return any;
-    }
-    to.owes = false;
-    any = true;
-  }
   while (!to.answers.empty()) {
     if (!send(peer, to.answers.front(), nullptr)) return any;
     to.answers.pop_front();
@@ -516,7 +503,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
   while (!failed_ && !to.has_left && !to.outgoing.empty()) {
     posted_message& next = to.outgoing.front();
     const bool changes = next.message.kind == message_kind::change;
-    if (changes && to.unacknowledged.size() == most_unacknowledged) return any;
+    if (changes && to.unacknowledged.size() == most_unacknowledged) break;  // the peer may wait for an acknowledgement
     if (changes) next.message.sequence = to.next;
     if (!send(peer, next.message, next.of)) return any;
     next.of->progressed = clock::now();
@@ -532,16 +519,29 @@ bool fabric_engine::send_messages(int peer, link& to) {
     to.outgoing.pop_front();
     any = true;
   }
-  return any;
+  if (!to.owes || to.acknowledging) return any;
+  if (is_acknowledgement_due(to)) {
+    fabric_message done;
+    done.kind = message_kind::acknowledge;
+    to.acknowledging = send(peer, done, nullptr);
+  }
+  return true;  // there is something to do, soon
+}
+
+bool fabric_engine::is_acknowledgement_due(const link& to) {
+  if (carried_out_for(to) - to.told >= most_unacknowledged / 4) return true;
+  return clock::now() - to.owes_since >= acknowledged_after;
 }
 
 bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
   if (free_sends_.empty()) return false;
   const std::size_t slot = free_sends_.back();
-  links_[static_cast<std::size_t>(peer)].met = true;
+  link& to = links_[static_cast<std::size_t>(peer)];
+  to.met = true;
   sent_message& sent = sends_[slot];
   sent = {message, peer, of};
-  sent.message.secret = links_[static_cast<std::size_t>(peer)].secret;
+  sent.message.secret = to.secret;
+  sent.message.carried_out = carried_out_for(to);
   sent.message.sender = static_cast<std::uint32_t>(about_.rank);
   const std::size_t carried = message.kind == message_kind::change ? of->carried.size() : 0;
   const std::span<std::byte> buffer = send_buffer(slot).first(sizeof sent.message + carried);
@@ -550,10 +550,12 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
   try {
     if (!fabric_->send(peer, buffer, *send_memory_, make_token(token_kind::sent, slot))) return false;
     free_sends_.pop_back();
+    to.told = sent.message.carried_out;
+    to.owes = false;
   } catch (const system_error& problem) {
     if (message.kind == message_kind::heard_leave) return true;  // which the peer does not wait for much longer
     if (of == nullptr) {                                         // it is owed to the peer all the same
-      links_[static_cast<std::size_t>(peer)].again = clock::now() + std::chrono::milliseconds(10);
+      to.again = clock::now() + std::chrono::milliseconds(10);
       return false;
     }
     fail_in_fabric(*of, problem.what());

@@ -10,8 +10,10 @@
 ///
 /// *Completion.* An operation is complete when its data and its signal have had their effect on the peer: a put when
 /// its writes are complete, whatever goes by message when the peer has acknowledged it. So a fence has nothing to do:
-/// kernels wait until all operations up to it are complete. Acknowledgements say how many
-/// messages have been carried out; at most `most_unacknowledged` are on the way to one peer.
+/// kernels wait until all operations up to it are complete. Every message says how many of the receiver's changes have
+/// been carried out, and one that says nothing else goes when none has gone for `acknowledged_after`: a kernel's answer
+/// to a signal comes sooner. At most `most_unacknowledged` changes are on the way to one peer; a quarter of them are
+/// acknowledged at once.
 ///
 /// *Small puts.* Payload of at most `surroundings::carried` bytes travels in the message, as a value does: one trip,
 /// where a write has to be complete before its message starts. It is read when the put is taken, by a copy of the
@@ -133,6 +135,7 @@ class fabric_engine {
   static constexpr std::uint64_t most_bytes = std::uint64_t{16} << 20;  ///< in flight
   static constexpr std::uint64_t most_piece = std::uint64_t{1} << 20;   ///< of one write or read
   static constexpr std::uint64_t most_unacknowledged = 64;              ///< messages to one peer
+  static constexpr std::chrono::microseconds acknowledged_after{5};
   static constexpr std::size_t receive_buffers = 256;
   static constexpr std::size_t send_buffers = 128;
   static constexpr std::uint32_t least_landing_bytes = 1024;  ///< of a piece, however many ranks share the memory
@@ -213,7 +216,9 @@ class fabric_engine {
     std::uint32_t landing_bytes = 0;         // of each
     std::vector<std::size_t> landing_users;  // pieces of this rank's, by landing piece
     std::vector<std::uint32_t> free_landing;
-    bool owes = false;           // an acknowledgement
+    bool owes = false;  // an acknowledgement
+    clock::time_point owes_since{};
+    std::uint64_t told = 0;      // the peer, of its changes that are carried out
     bool acknowledging = false;  // one is on its way
     clock::time_point heard;     // when the peer last did something
     clock::time_point again{};   // when what could not be sent is tried again
@@ -260,7 +265,12 @@ class fabric_engine {
   void handle_moved(std::size_t slot, const std::string& error);
   void handle(const fabric_message& message, std::span<const std::byte> carried);
   void handle_change(const fabric_message& message, std::span<const std::byte> carried);
-  void handle_acknowledgement(link& from, const fabric_message& message);
+  /// Whether it makes sense.
+  [[nodiscard]] bool handle_acknowledgement(link& from, const fabric_message& message);
+  /// Of the peer's changes, all below it are done.
+  [[nodiscard]] static std::uint64_t carried_out_for(const link& peer) { return peer.expected - peer.carrying.size(); }
+  /// Whether the peer is to be told of that by a message of its own, now.
+  [[nodiscard]] static bool is_acknowledgement_due(const link& to);
   void handle_refusal(link& from, const fabric_message& message);
   void handle_place(link& from, const fabric_message& message);
   void handle_farewell(link& from, const fabric_message& message);

@@ -64,9 +64,10 @@ void fabric_engine::handle(const fabric_message& message, std::span<const std::b
   from.met = true;
   from.has_spoken = true;
   from.heard = clock::now();
+  if (!handle_acknowledgement(from, message)) return;
   switch (message.kind) {
     case message_kind::change: return handle_change(message, carried);
-    case message_kind::acknowledge: return handle_acknowledgement(from, message);
+    case message_kind::acknowledge: return;
     case message_kind::refuse: return handle_refusal(from, message);
     case message_kind::ask_for_place: return answer(from, message.window);
     case message_kind::place: return handle_place(from, message);
@@ -85,7 +86,7 @@ void fabric_engine::handle_change(const fabric_message& message, std::span<const
   };
   if (message.sequence < from.expected || from.early.contains(message.sequence)) return told(" came before");
   // Values of changes that are under way lie in places that are used again once these are acknowledged.
-  const std::uint64_t done = from.expected - from.carrying.size();
+  const std::uint64_t done = carried_out_for(from);
   if (message.sequence - done >= most_unacknowledged) return told(" is far ahead of what it may send");
   if (from.refused) return;
   if (message.sequence != from.expected) {
@@ -154,6 +155,7 @@ void fabric_engine::finish_changes(link& from) {
     if (change.signal_change == signal_change::add) queue.add(word, change.signal_value);
     if (change.signal_change == signal_change::set) queue.set(word, change.signal_value);
     if (!is_own(from)) {
+      if (!from.owes) from.owes_since = clock::now();
       from.owes = !from.has_left;
       continue;
     }
@@ -163,17 +165,19 @@ void fabric_engine::finish_changes(link& from) {
   }
 }
 
-void fabric_engine::handle_acknowledgement(link& from, const fabric_message& message) {
+bool fabric_engine::handle_acknowledgement(link& from, const fabric_message& message) {
   const std::uint64_t oldest = from.next - from.unacknowledged.size();
-  if (message.sequence > from.next) {
-    return drop("rank " + std::to_string(message.sender) + " acknowledges what it was not sent");
+  if (message.carried_out > from.next) {
+    drop("rank " + std::to_string(message.sender) + " acknowledges what it was not sent");
+    return false;
   }
-  // Acknowledgements may overtake each other.
-  for (std::uint64_t number = oldest; number < message.sequence; ++number) {
+  // Messages may overtake each other.
+  for (std::uint64_t number = oldest; number < message.carried_out; ++number) {
     flight* const done = from.unacknowledged.front();
     from.unacknowledged.pop_front();
     complete(*done);
   }
+  return true;
 }
 
 void fabric_engine::handle_refusal(link& from, const fabric_message& message) {
@@ -248,7 +252,6 @@ void fabric_engine::handle_place(link& from, const fabric_message& message) {
 }
 
 void fabric_engine::handle_farewell(link& from, const fabric_message& message) {
-  handle_acknowledgement(from, message);  // which may come later than this
   from.has_left = true;
   from.owes = false;  // it waits for nothing any more but that this is heard
   from.again = {};
@@ -270,16 +273,17 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   link& to = links_[static_cast<std::size_t>(sent.peer)];
   if (acknowledges) to.acknowledging = false;
   if (error.empty()) return;
+  if (!to.has_left) {  // what it said of the peer's changes may be lost
+    to.told = 0;
+    to.owes = carried_out_for(to) != 0;
+    to.owes_since = {};
+  }
   if (sent.of == nullptr) {
     // A peer that has left needs no answer, and one that is gone ends its own operations; another one waits for it.
     if (sent.message.kind == message_kind::leave) to.heard_leave = true;  // whoever may have
     if (to.has_left || sent.message.kind == message_kind::leave) return;
     to.again = clock::now() + std::chrono::milliseconds(10);
-    if (acknowledges) {
-      to.owes = true;
-    } else {
-      to.answers.push_back(sent.message);
-    }
+    if (!acknowledges) to.answers.push_back(sent.message);
     return;
   }
   // What the fabric does not know may have been done all the same.

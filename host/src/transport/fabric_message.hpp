@@ -17,11 +17,11 @@ using fabric_secret = std::array<std::uint64_t, 2>;
 
 enum class message_kind : std::uint32_t {
   change = 1,     ///< write a value or what the message carries, or change a signal, or both in this order
-  acknowledge,    ///< all changes below `sequence` are done
+  acknowledge,    ///< nothing but `carried_out`
   refuse,         ///< change `sequence` cannot be done
   ask_for_place,  ///< where is `window`?
   place,          ///< there, or nowhere
-  leave,          ///< the sender ends; all changes below `sequence` are done
+  leave,          ///< the sender ends
   heard_leave,    ///< the answer
   land,           ///< bring what lies in landing piece `slot` to the window
   lift,           ///< bring a part of the window to landing piece `slot`
@@ -33,13 +33,14 @@ enum class refusal : std::uint32_t { none, no_window, past_end, no_signal, not_r
 
 /// All kinds have one format: the members that a kind does not name are zero.
 struct fabric_message {
-  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d04;  // "devcomm" and a version
+  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d05;  // "devcomm" and a version
 
   std::uint64_t format = this_format;
   fabric_secret secret{};  ///< the receiver's
   std::uint32_t sender = 0;
   message_kind kind{};
-  std::uint64_t sequence = 0;  ///< changes of one rank to another have the numbers 0, 1, 2...
+  std::uint64_t sequence = 0;     ///< changes of one rank to another have the numbers 0, 1, 2...
+  std::uint64_t carried_out = 0;  ///< all changes of the receiver to the sender below it are done
   // change
   std::uint32_t context = 0;
   std::uint32_t signal = 0;
@@ -67,7 +68,7 @@ struct fabric_message {
   std::int32_t code = 0;  ///< of `not_registered`: of the fabric's error
 };
 
-static_assert(sizeof(fabric_message) == 128, "all ranks must agree: change the version in this_format with it");
+static_assert(sizeof(fabric_message) == 136, "all ranks must agree: change the version in this_format with it");
 
 /// Payload of a put that a message carries, at most: message and payload are one small message of every provider.
 inline constexpr std::size_t most_carried = 8192;

@@ -894,6 +894,32 @@ bool both_complete(job& two) {
 
 }  // namespace
 
+TEST_CASE("an answer carries the acknowledgement of what it answers") {
+  job two(1, 2, 64, 10s, [](fake_network& net) { net.refuses = 0; });
+  const auto signal = [&](std::size_t from) {
+    gin::descriptor_head head = head_of(gin::operation_kind::signal, from == 0 ? 1 : 0);
+    head.change = gin::signal_change::add;
+    two[from].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
+  };
+  signal(0);
+  static_cast<void>(two[0].engine->step());
+  while (two.net.step()) {
+  }
+  CHECK(two.net.sent == 1);
+  signal(1);
+  static_cast<void>(two[1].engine->step());
+  CHECK(two[1].signal(0) == 1);
+  CHECK(two.net.sent == 2);  // not three
+  while (two.net.step()) {
+  }
+  static_cast<void>(two[0].engine->step());
+  CHECK(two[0].signal(0) == 1);
+  CHECK(two[0].word(0, two[0].layout.done()) == 1);
+  two.settle();
+  CHECK(two.net.sent == 3);  // what has no answer is acknowledged by itself
+  CHECK(two[1].word(0, two[1].layout.done()) == 1);
+}
+
 TEST_CASE("an acknowledgement or an answer that could not be sent, or is lost, is sent again") {
   for (int times = 1; times <= 3; ++times) {
     INFO(times << " times");
@@ -981,7 +1007,7 @@ TEST_CASE("messages of strangers, and malformed ones, are dropped and reported, 
   send_both(~std::uint64_t{0}, 0, 64);
   send_both(8, 8, 8);
   CHECK(carrying[1].reports.size() == 6);
-  CHECK_THAT(carrying[1].reports[0], ContainsSubstring("has 135 bytes instead of 136"));
+  CHECK_THAT(carrying[1].reports[0], ContainsSubstring("has 143 bytes instead of 144"));
   CHECK_THAT(carrying[1].reports[5], ContainsSubstring("has a value and carries payload"));
   CHECK((carrying[1].memory[0] == 0 && carrying[1].signal(0) == 0));
   send_both(8, 0, 8);

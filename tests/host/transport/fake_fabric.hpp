@@ -56,6 +56,7 @@ class fake_network {
   bool copies_wait = false;
   std::size_t carried = 0;      ///< bytes of a put that messages carry, at most
   std::uint64_t copies = 0;     ///< that were begun
+  std::uint64_t sent = 0;       ///< messages that were taken
   std::uint64_t moved = 0;      ///< bytes of writes and reads that are over
   std::uint64_t in_flight = 0;  ///< bytes of those that are not
   std::uint64_t most_in_flight = 0;
@@ -144,6 +145,7 @@ class fake_fabric final : public detail::fabric {
       return true;
     }
     const int to = peer_of(peer);
+    ++net_.sent;
     std::vector<std::byte> bytes(message.begin(), message.end());
     finish(net_, number_, token, {});
     net_.later([&net = net_, from = number_, to, bytes = std::move(bytes)] {
