@@ -44,6 +44,7 @@ for stage in "${stages[@]}"; do
 done
 
 find_cuda
+use_ccache
 wanted() { [[ " ${stages[*]} " == *" $1 "* ]]; }
 wanted_any() {
   local stage

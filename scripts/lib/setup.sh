@@ -6,6 +6,7 @@
 #   oldest_and_newest NAME MIN   the oldest package NAME-VERSION from version MIN on, and the newest, a line each
 #   require_disassembler       sets PATH so that nvdisasm and cuobjdump are found: those of the toolkit, or pip's
 #   python_with_matplotlib     a python3 that has it; non-zero where there is none
+#   use_ccache                 has ccache, where it is installed, keep what is compiled
 #   find_cuda                  sets cuda_root (empty when there is no toolkit) and gpu_count
 #   say TEXT, fail TEXT        a line of progress; an error with what to do, and exit 1
 
@@ -145,6 +146,15 @@ python_with_matplotlib() {
     if "$python" -c 'import matplotlib' >/dev/null 2>&1; then echo "$python" && return; fi
   done
   return 1
+}
+
+# By the sources' paths within the checkout, so that another clone of it finds them too.
+use_ccache() {
+  command -v ccache >/dev/null || return 0
+  export CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER-ccache}
+  export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+  export CMAKE_CUDA_COMPILER_LAUNCHER=${CMAKE_CUDA_COMPILER_LAUNCHER-ccache}
+  export CCACHE_BASEDIR=${CCACHE_BASEDIR-$PWD} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR-1}
 }
 
 cmake_is_new_enough() {
