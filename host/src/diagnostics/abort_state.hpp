@@ -79,8 +79,8 @@ class abort_state {
   [[nodiscard]] bool follows_another() const;
   /// Throws `remote_error` when a peer is lost.
   void require_peers() const;
-  /// Throws `remote_error` when a peer is lost, gave up a device communicator or aborted, `kernel_error` when a wait or a
-  /// kernel failed or `abort` was called. With `only`, as far as that device communicator is concerned.
+  /// Throws `remote_error` when a peer is lost, gave up a device communicator or aborted, `kernel_error` when a wait or
+  /// a kernel failed or `abort` was called. With `only`, as far as that device communicator is concerned.
   void check(const failure_log* only = nullptr) const;
   /// The caller got so many of the failures that `log` holds.
   void note_seen(const failure_log* log, std::size_t records) const;
