@@ -10,12 +10,17 @@
 
 inline constexpr int warpSize = 32;
 
-inline void __syncthreads() { devcomm::simulator::detail::aligned_block_barrier(false); }
-inline int __syncthreads_count(int predicate) {
+// Inlined, so that calls are told apart by their return addresses.
+__attribute__((always_inline)) inline void __syncthreads() { devcomm::simulator::detail::aligned_block_barrier(false); }
+__attribute__((always_inline)) inline int __syncthreads_count(int predicate) {
   return static_cast<int>(devcomm::simulator::detail::aligned_block_barrier(predicate != 0));
 }
-inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
-inline int __syncthreads_and(int predicate) { return __syncthreads_count(predicate == 0) == 0; }
+__attribute__((always_inline)) inline int __syncthreads_or(int predicate) {
+  return __syncthreads_count(predicate) != 0;
+}
+__attribute__((always_inline)) inline int __syncthreads_and(int predicate) {
+  return __syncthreads_count(predicate == 0) == 0;
+}
 
 namespace devcomm::simulator::detail {
 template <atomic_scope Scope>
