@@ -310,14 +310,23 @@ TEST_CASE("a ring is taken where what it does at once is more than the trips tha
   using collective::rail_costs;
   using collective::rail_exchange_for;
   CHECK(rail_exchange_for(1 << 30, 1, 8) == rail_exchange::direct);
-  CHECK(rail_exchange_for(0, 2, 1) == rail_exchange::ring);
+  const rail_costs no_chunks{.chunk = 0};
+  CHECK(rail_exchange_for(0, 2, 1, no_chunks) == rail_exchange::ring);
+  // As measured between two ranks over sockets: chunk by chunk takes longer at every size.
+  for (const std::uint64_t bytes : {std::uint64_t{1} << 10, std::uint64_t{1} << 16, std::uint64_t{1} << 26})
+    CHECK(rail_exchange_for(bytes, 2, 1) == rail_exchange::direct);
+  // Chunks that cost 1 us each are worth it where more than that is done inside meanwhile.
+  const rail_costs chunks{.network_bytes_per_us = 10000, .inside_bytes_per_us = 50000, .chunk = 1000};
+  CHECK(rail_exchange_for(std::uint64_t{1} << 30, 2, 8, chunks) == rail_exchange::ring);
+  CHECK(rail_exchange_for(std::uint64_t{1} << 30, 2, 2, chunks) == rail_exchange::ring);
+  CHECK(rail_exchange_for(std::uint64_t{1} << 30, 2, 1, chunks) == rail_exchange::direct);
   CHECK(rail_exchange_for(std::uint64_t{1} << 40, 3, 1) == rail_exchange::direct);
   // 3 hosts of 4: one trip more, of 10 us. Inside takes 2 * 3 / 4 of the bytes at 100 bytes/ns.
-  const rail_costs costs{.latency = 10000, .network_bytes_per_us = 10000, .inside_bytes_per_us = 100000};
+  const rail_costs costs{.latency = 10000, .network_bytes_per_us = 10000, .inside_bytes_per_us = 100000, .chunk = 0};
   CHECK(rail_exchange_for(600000, 3, 4, costs) == rail_exchange::direct);
   CHECK(rail_exchange_for(700000, 3, 4, costs) == rail_exchange::ring);
   // A network as fast as the inside is what counts: 2 * 2 / 3 of a quarter of the bytes.
-  const rail_costs fast{.latency = 10000, .network_bytes_per_us = 100000, .inside_bytes_per_us = 100000};
+  const rail_costs fast{.latency = 10000, .network_bytes_per_us = 100000, .inside_bytes_per_us = 100000, .chunk = 0};
   CHECK(rail_exchange_for(2900000, 3, 4, fast) == rail_exchange::direct);
   CHECK(rail_exchange_for(3100000, 3, 4, fast) == rail_exchange::ring);
   CHECK(rail_exchange_for(700000, 4, 4, costs) == rail_exchange::direct);

@@ -73,12 +73,14 @@ enum class rail_exchange : uint32_t {
   ring,
 };
 
-/// What `rail_exchange_for` goes by. The defaults are for sockets; measure your own with `devcomm-perf gin_ping_pong`
-/// and `gin_put`.
+/// What `rail_exchange_for` goes by. The defaults were measured between two ranks over sockets, with payload through
+/// pinned memory (docs/gin.md); measure your own with `devcomm-perf gin_ping_pong`, `gin_put` and `gin_all_reduce`.
 struct rail_costs {
   uint64_t latency = 30000;               ///< ns from a put to its signal on another host
   uint64_t network_bytes_per_us = 4000;   ///< of one rank
   uint64_t inside_bytes_per_us = 300000;  ///< that a rank loads from its LSA team, or stores to it
+  uint64_t chunk = 50000;                 ///< ns that a chunk of a ring takes longer than its bytes in a large put
+  uint64_t chunk_bytes = 65536;           ///< as in `rail_rings`
 };
 
 /// Which exchange takes less time for vectors of `bytes` bytes. The same on all ranks for the same arguments.
@@ -86,19 +88,21 @@ struct rail_costs {
 /// Both put the same bytes, `2 * (hosts - 1) / hosts` times a rank's share of the vector, which take `network`
 /// microseconds; reduce-scatter and all-gather inside a host take `inside`. With `latency` for a trip, a direct
 /// exchange takes `3 * latency + network + inside`, of which one trip is the barrier that begins it, and a ring
-/// `2 * (hosts - 1) * latency` and the longer of the two. So a ring pays where the shorter of the two is more than the
-/// `2 * hosts - 5` trips that it has more: always for 2 hosts, and never for more where each host has one rank.
+/// `2 * (hosts - 1) * latency` and the longer of the two, where each of its chunks adds `chunk` to `network`. So a ring
+/// pays where chunks cost little and there is much to do inside meanwhile.
 DEVCOMM_HOST_DEVICE constexpr rail_exchange rail_exchange_for(uint64_t bytes, int hosts, int lsa_size,
                                                               const rail_costs& costs = {}) {
   if (hosts < 2) return rail_exchange::direct;
-  if (hosts == 2) return rail_exchange::ring;
   const auto teams = static_cast<uint64_t>(hosts);
   const auto ranks = static_cast<uint64_t>(lsa_size);
   // In nanoseconds; a vector is shorter than 2^50 bytes.
-  const uint64_t network = 2 * (bytes / ranks) / teams * (teams - 1) * 1000 / costs.network_bytes_per_us;
+  const uint64_t put = 2 * (bytes / ranks) / teams * (teams - 1);
+  const uint64_t network = put * 1000 / costs.network_bytes_per_us;
   const uint64_t inside = 2 * (bytes / ranks) * (ranks - 1) * 1000 / costs.inside_bytes_per_us;
-  const uint64_t overlapped = network < inside ? network : inside;
-  return overlapped > (2 * teams - 5) * costs.latency ? rail_exchange::ring : rail_exchange::direct;
+  const uint64_t in_chunks = network + (put / costs.chunk_bytes + 1) * costs.chunk;
+  const uint64_t direct = 3 * costs.latency + network + inside;
+  const uint64_t ring = 2 * (teams - 1) * costs.latency + (in_chunks > inside ? in_chunks : inside);
+  return ring < direct ? rail_exchange::ring : rail_exchange::direct;
 }
 
 }  // namespace devcomm::collective
