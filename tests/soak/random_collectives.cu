@@ -253,7 +253,8 @@ class soak {
         output_(comm.allocate(window_bytes(), "output")),
         device_comm_(make(comm)) {
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&found_), sizeof(mistakes)), "cudaMalloc");
-    check_cuda(cudaMemset(found_, 0, sizeof(mistakes)), "cudaMemset");
+    check_cuda(cudaMemsetAsync(found_, 0, sizeof(mistakes), cudaStreamPerThread), "cudaMemsetAsync");
+    test::finish("cudaMemsetAsync");
     at_.comm = device_comm_.get();
     host::prepare(comm, fill, check, between_windows, in_chunks, over_ll<one_shot>, over_ll<two_shot>, over_ll<scatter>,
                   over_ll<gather>, over_ll<from_root>, over_lamport<one_shot>, over_lamport<scatter>,
@@ -331,7 +332,11 @@ class soak {
     check_cuda(cudaStreamSynchronize(cudaStreamPerThread), what.c_str());
     device_comm_.check();
     mistakes found{};
-    check_cuda(cudaMemcpy(&found, found_, sizeof found, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    // Not on the legacy stream, which waits for those of all threads: other ranks on this GPU are in kernels by now
+    // that wait for this rank's next call.
+    check_cuda(cudaMemcpyAsync(&found, found_, sizeof found, cudaMemcpyDeviceToHost, cudaStreamPerThread),
+               "cudaMemcpyAsync");
+    test::finish("cudaMemcpyAsync");
     test::require(found.number == 0, [&] {
       return what + ": " + std::to_string(found.number) + " wrong elements, in call " + std::to_string(found.call) +
              " element " + std::to_string(static_cast<std::int64_t>(found.index)) + " is " + std::to_string(found.got) +
