@@ -47,7 +47,7 @@ std::uint64_t measurement::check(const operation& what, algorithm& how, const wo
   comm_.barrier();
   how.start(call);
   wait_for(how, "the checked call");
-  comm_.barrier();  // counting frees memory, which waits for kernels of others on the GPU, and keeps up copies for them
+  comm_.barrier();  // counting frees memory, which waits for kernels of others on the GPU, and holds up copies for them
   const std::uint64_t wrong = what.count_wrong(call, seed);
   comm_.barrier();
   return wrong;

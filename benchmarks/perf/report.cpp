@@ -133,7 +133,7 @@ void report::write(const row& line) {
         "\"dtype\": \"%s\", \"in_place\": %s, \"blocks\": %u, \"threads\": %u, \"graph\": %s, \"pdl\": %s, "
         "\"us_median\": %.3f, \"us_p99\": %.3f, \"us_max\": %.3f, \"us_min\": %.3f, \"calls\": %d, \"late_us\": %llu, "
         "\"jitter_us\": %llu, \"mean_late_us\": %.3f, \"us_spin\": %.3f, \"us_net\": %.3f, \"us_lag_of_max\": %.1f, \"algbw\": %.3f, "
-        "\"busbw\": %.3f, \"wrong\": %llu, \"memory\": \"%s\"}\n",
+        "\"busbw\": %.3f, \"memory\": \"%s\", \"wrong\": %llu}\n",
         line.operation.c_str(), line.implementation.c_str(), line.algorithm.c_str(), line.protocol.c_str(), line.ranks,
         bytes, to_string(line.type), line.in_place ? "true" : "false", line.shape.blocks, line.shape.threads,
         line.graph ? "true" : "false", line.dependent ? "true" : "false", line.median, line.p99, line.most, line.least,

@@ -524,6 +524,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
     fabric_message done;
     done.kind = message_kind::acknowledge;
     to.acknowledging = send(peer, done, nullptr);
+    return any || to.acknowledging;  // no work while the fabric takes none
   }
   return true;  // there is something to do, soon
 }

@@ -273,15 +273,18 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   link& to = links_[static_cast<std::size_t>(sent.peer)];
   if (acknowledges) to.acknowledging = false;
   if (error.empty()) return;
-  if (!to.has_left) {  // what it said of the peer's changes may be lost
+  const bool leaves = sent.message.kind == message_kind::leave;
+  if (leaves) {
+    to.owes = false;          // the last that this rank has to say
+  } else if (!to.has_left) {  // what it said of the peer's changes may be lost
     to.told = 0;
     to.owes = carried_out_for(to) != 0;
     to.owes_since = {};
   }
   if (sent.of == nullptr) {
     // A peer that has left needs no answer, and one that is gone ends its own operations; another one waits for it.
-    if (sent.message.kind == message_kind::leave) to.heard_leave = true;  // whoever may have
-    if (to.has_left || sent.message.kind == message_kind::leave) return;
+    if (leaves) to.heard_leave = true;  // whoever may have
+    if (to.has_left || leaves) return;
     to.again = clock::now() + std::chrono::milliseconds(10);
     if (!acknowledges) to.answers.push_back(sent.message);
     return;

@@ -52,7 +52,8 @@ class barrier_session {
   barrier_session& operator=(const barrier_session&) = delete;
 
   /// *Requires* that no arrival is left without its wait, but after a `status::timeout`: then the peers may be told of
-  /// this arrival and not of what is written after it.
+  /// this arrival and not of what is written after it, and the next meeting of this barrier has a level that fences
+  /// puts as this one does, or does not, as this one: the arrival stands for it.
   DEVCOMM_DEVICE ~barrier_session() noexcept(false) {
     if (devcomm::detail::arch::unwinding()) return;
     called(devcomm::detail::session_call::end);
@@ -97,6 +98,8 @@ class barrier_session {
   /// take `limit` too; where it takes longer, no member has been told.
   [[nodiscard]] DEVCOMM_DEVICE status sync_for(nanoseconds limit, fence_level level = fence_level::put_and_get) {
     called(devcomm::detail::session_call::wait_for);
+    DEVCOMM_ASSERT(!arrived_ || fences_puts(level) == fences_puts(level_),
+                   "sync_for repeats a meeting that timed out: give it the level of the first call");
     if (!arrived_) {
       const status flushed = protocol_.settle(protocol_.flush(level, {true, limit.count}));
       if (flushed != status::success) return flushed;

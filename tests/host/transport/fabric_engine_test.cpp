@@ -952,6 +952,41 @@ TEST_CASE("a rank owes nothing to one that has left") {
   CHECK(two[1].engine->idle());
 }
 
+TEST_CASE("a rank whose farewell fails owes its peer no acknowledgement") {
+  job two(3, 2, 4096);
+  gin::descriptor_head head = head_of(gin::operation_kind::signal, 0);
+  head.change = gin::signal_change::add;
+  two[1].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
+  two.settle();
+  two[1].engine.reset();  // the peer is killed
+  two.all.pop_back();
+  two.net.losing_sender = 0;
+  two.net.lost_sends = 1 << 30;
+  two[0].engine->say_farewell();
+  two.settle();
+  CHECK(two[0].engine->idle());
+  CHECK(two[0].engine->has_parted());
+  CHECK((1 << 30) - two.net.lost_sends == 1);
+}
+
+TEST_CASE("an acknowledgement that the fabric does not take is no work") {
+  job two(3, 2, 4096);
+  gin::descriptor_head head = head_of(gin::operation_kind::signal, 0);
+  head.change = gin::signal_change::add;
+  two[1].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
+  while (two[0].signal(0) == 0) {
+    two.net.refuses = 0;
+    static_cast<void>(two[1].engine->step());
+    two.net.step();
+    two.net.refuses = 1;
+    static_cast<void>(two[0].engine->step());
+  }
+  std::this_thread::sleep_for(1ms);  // it is due
+  int worked = 0;
+  for (int i = 0; i < 100; ++i) worked += two[0].engine->step() ? 1 : 0;
+  CHECK(worked == 0);
+}
+
 TEST_CASE("messages of strangers, and malformed ones, are dropped and reported, and change nothing") {
   job two(2, 2, 64);
   const fabric_secret secret = two[1].engine->own_card().secret;

@@ -96,6 +96,12 @@ class network_barrier {
       uint64_t* const met = meetings(queue, level, peer);
       const uint64_t now = arch::load<memory_order::relaxed, scope::device>(met);
       if (now % 2 != 0) return status::success;  // told by a session that timed out
+      DEVCOMM_ASSERT(
+          (arch::load<memory_order::relaxed, scope::device>(
+               meetings(queue, gin::fences_puts(level) ? gin::fence_level::none : gin::fence_level::put, peer)) %
+           2) == 0,
+          "an earlier meeting of this barrier timed out, and its arrival stands for the next one that fences "
+          "puts as it did; repeat that meeting, with its level, before one of another kind");
       gin::descriptor arrival{};
       arrival.actions = contexts_.arrivals(index_, gin::fences_puts(level), peer_of_peers());
       arrival.signal_value = 1;
