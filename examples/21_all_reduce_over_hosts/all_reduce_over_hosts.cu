@@ -1,5 +1,6 @@
 /// All-reduce over several hosts: reduce-scatter inside each, the network along the rails, all-gather inside. The
-/// library chooses by size how it crosses. Run it with DEVCOMM_LSA_SIZE=2 and 4 ranks: two hosts of two.
+/// costs of the network say whether it crosses directly or in a ring. Run it with DEVCOMM_LSA_SIZE=2 and 4 ranks: two
+/// hosts of two.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 
@@ -31,7 +32,8 @@ int main() {
       const host::symmetric_memory output = comm.allocate(most * sizeof(float));
       int cases = 0;
       for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{1001}, most}) {
-        const auto exchange = collective::rail_exchange_for(count * sizeof(float), hosts, lsa_size);
+        const collective::rail_costs network{.latency = 10000, .chunk = 5000};  // measure your own
+        const auto exchange = collective::rail_exchange_for(count * sizeof(float), hosts, lsa_size, network);
         example::fill(input.pointer<float>().local(), count,
                       [&](std::uint64_t i) { return example::value(comm.rank(), i); });
         example::poison(output.pointer<float>().local(), count);

@@ -298,6 +298,43 @@ TEST_CASE("a GIN barrier that runs out of a limit of its own can be met later, a
   });
 }
 
+#if defined(DEVCOMM_SIMULATOR)
+
+#  include <devcomm/simulator/simulator.hpp>
+
+namespace {
+
+/// A meeting of another kind than the one that timed out; in the same session, or in the next.
+__global__ void change_level(device_comm comm, gin::context_handle contexts, bool in_one_session) {
+  gin::barrier_session barrier{block{}, comm, comm.world(), contexts, gin::one_context(1), 2};
+  if (in_one_session) static_cast<void>(barrier.sync_for(microseconds(30), gin::fence_level::put));
+  static_cast<void>(barrier.sync_for(microseconds(30), gin::fence_level::none));
+}
+
+}  // namespace
+
+TEST_CASE("a meeting that timed out is repeated with its level, and another one is misuse") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 2, .barriers = 3});
+    auto device_comm = comm.create_device_comm(needs);
+    if (comm.rank() == 0) {
+      for (const bool in_one_session : {false, true}) {
+        if (!in_one_session) run_meet(device_comm, contexts, patience::brief, status::timeout);
+        launch(change_level, blocks_of(1), device_comm.get(), contexts, in_one_session);
+        test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");
+        const std::string said = simulator::last_failure();
+        test::require(said.find(in_one_session ? "give it the level of the first call" : "repeat that meeting") !=
+                          std::string::npos,
+                      "it said: " + said);
+      }
+    }
+    comm.barrier();
+  });
+}
+
+#endif
+
 TEST_CASE("a GIN barrier ends after the timeout with a record that says who is missing, and the session is dead") {
   host::communicator_options impatient;
   impatient.kernel_timeout = std::chrono::seconds(2);  // the network gives up after half of it

@@ -99,7 +99,8 @@ DEVCOMM_HOST_DEVICE constexpr rail_exchange rail_exchange_for(uint64_t bytes, in
   const uint64_t put = 2 * (bytes / ranks) / teams * (teams - 1);
   const uint64_t network = put * 1000 / costs.network_bytes_per_us;
   const uint64_t inside = 2 * (bytes / ranks) * (ranks - 1) * 1000 / costs.inside_bytes_per_us;
-  const uint64_t in_chunks = network + (put / costs.chunk_bytes + 1) * costs.chunk;
+  const uint64_t chunk_bytes = costs.chunk_bytes < 16 ? 16 : costs.chunk_bytes;
+  const uint64_t in_chunks = network + (put / chunk_bytes + 1) * costs.chunk;
   const uint64_t direct = 3 * costs.latency + network + inside;
   const uint64_t ring = 2 * (teams - 1) * costs.latency + (in_chunks > inside ? in_chunks : inside);
   return ring < direct ? rail_exchange::ring : rail_exchange::direct;
