@@ -98,7 +98,8 @@ TEST_CASE("shared memory given to what accesses global memory is misuse, as it f
 }
 
 /// Gives a local variable to what accesses global memory, or takes its elements one by one.
-__global__ void give_local(float* out, given what) {
+__global__ void give_local(float* all, given what) {
+  float* const out = all + std::size_t{8} * (blockIdx.x * blockDim.x + threadIdx.x);
   __align__(16) float mine[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   auto* const first = reinterpret_cast<unsigned*>(mine);
   using devcomm::memory_order;
@@ -113,7 +114,7 @@ __global__ void give_local(float* out, given what) {
 }
 
 TEST_CASE("a local variable given to what accesses global memory is misuse, as it faults on a GPU") {
-  const shared_array<float> out(8);
+  const shared_array<float> out(std::size_t{8} * 2 * 64);
   for (const given what : {given::load, given::store, given::add, given::pack, given::registers}) {
     CAPTURE(static_cast<int>(what));
     const cudaError_t outcome = run(give_local, {.grid = 2, .block = 64}, out.get(), what);
