@@ -106,6 +106,14 @@ __global__ void barriers_apart(unsigned first, int* out) {
     out[blockDim.x - 1 - i + first] = 2;
   }
 }
+/// Branches that differ by their barriers alone, which a compiler may make one.
+__global__ void equal_branches(unsigned first) {
+  if (threadIdx.x < first) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
 
 }  // namespace
 
@@ -172,6 +180,9 @@ TEST_CASE("warps may meet at different calls of __syncthreads, and lanes of one 
   CHECK(contains(text, " is at "));
   CHECK(contains(text, "called at "));
   CHECK(contains(text, "barrier_test.cu:"));
+  REQUIRE(run(equal_branches, {.block = 64}, 32u) == cudaSuccess);
+  CHECK(run(equal_branches, {.block = 64}, 16u) == cudaErrorAssert);
+  CHECK(contains(devcomm::simulator::last_failure(), "threads of one warp are at two calls of __syncthreads"));
 }
 
 TEST_CASE("misuse of barriers is named") {

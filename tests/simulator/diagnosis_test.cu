@@ -428,7 +428,8 @@ TEST_CASE("a rank that frees memory while a kernel on the GPU that it shares wai
           static_cast<void>(cudaFree(comm.rank() == 0 ? memory : nullptr));
           launch(blocks_share_an_index, {.block = threads, .stream = cudaStreamPerThread}, device_comm.get());
           if (comm.rank() == 1) comm.barrier();
-          static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));
+          comm.barrier();  // once a rank is told of the failure, calls of both return it
+          static_cast<void>(wait_and_look());
           comm.barrier();
           if (comm.rank() == 0) fate = simulator::last_failure();  // and the device is usable again
           comm.barrier();

@@ -276,6 +276,22 @@ TEST_CASE("a reset makes a device usable after a failure") {
   static_cast<void>(cudaGetLastError());
 }
 
+TEST_CASE("once a failure is seen, a stream that nobody has synchronized runs what it is given") {
+  const shared_array<int> cells(1);
+  cells[0] = 0;
+  void* memory = nullptr;
+  REQUIRE(cudaMalloc(&memory, 4) == cudaSuccess);
+  cudaStream_t stream = nullptr;
+  REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
+  devcomm::launch(fails, {.stream = stream});
+  CHECK(cudaFree(memory) == cudaSuccess);  // waits, and does not tell the error
+  devcomm::simulator::clear_failure();
+  devcomm::launch(write_value, {.stream = stream}, cells.get(), 4);
+  CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+  CHECK(cells[0] == 4);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+}
+
 TEST_CASE("launches that a GPU refuses are refused") {
   const auto refused = [](const devcomm::launch_config& config) {
     CHECK_THROWS_AS(devcomm::launch(fails, config), devcomm::cuda_error);

@@ -1,7 +1,6 @@
 /// Barriers of a block and of a cooperative launch.
 #include "engine/warp_operations.hpp"
 
-#include "base/symbol.hpp"
 #include "engine/engine.hpp"
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
@@ -9,8 +8,8 @@
 
 #include <devcomm/simulator/detail/execution.hpp>
 
+#include <cstring>
 #include <string>
-#include <vector>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -41,56 +40,32 @@ uint32_t complete(block& b, uint32_t index) {
   return predicates;
 }
 
-/// The first line of the program's own.
-std::string where_of_call(const void* return_address) {
-  const std::vector<source_line> lines = lines_of(reinterpret_cast<uint64_t>(return_address) - 1);
-  for (const source_line& line : lines) {
-    if (!is_inside(line.location)) return line.location;
-  }
-  return lines.back().location;
-}
-
-/// The source lines of a call, with those of the calls that were inlined around it; empty where they are not known.
-std::string lines_of_call(const void* return_address) {
-  std::string text;
-  for (const source_line& line : lines_of(reinterpret_cast<uint64_t>(return_address) - 1)) {
-    const bool known = line.location.find(':') != std::string::npos && line.location.find('?') == std::string::npos;
-    if (!known) return {};
-    text += line.location + '\n';
-  }
-  return text;
-}
-
-/// Compilers copy calls, so addresses alone say nothing.
-bool are_two_calls(const void* a, const void* b) {
-  if (a == b) return false;
-  const std::string first = lines_of_call(a);
-  const std::string second = lines_of_call(b);
-  return !first.empty() && !second.empty() && first != second;
+bool are_two_calls(const fiber& f, const char* file, int line) {
+  return f.aligned_line != line || std::strcmp(f.aligned_file, file) != 0;
 }
 
 }  // namespace
 
-uint32_t aligned_block_barrier(bool predicate) {
-  const void* const here = __builtin_return_address(0);
+uint32_t aligned_block_barrier(bool predicate, const char* file, int line) {
   fiber& f = *this_fiber;
   block& b = *f.home;
   const uint32_t first = f.rank / 32 * 32;
   for (uint32_t i = first; i < b.fibers.size() && i < first + 32; ++i) {
     const fiber& other = b.fibers[i];
-    if (other.state != fiber_state::at_barrier || other.aligned_at == nullptr) continue;
-    if (are_two_calls(other.aligned_at, here)) {
+    if (other.state != fiber_state::at_barrier || other.aligned_file == nullptr) continue;
+    if (are_two_calls(other, file, line)) {
       fail_misuse(
           ("threads of one warp are at two calls of __syncthreads, which is one instruction for all of them; move "
            "it out of the branches (thread " +
-           std::to_string(other.rank) + " is at " + where_of_call(other.aligned_at) + ")")
+           std::to_string(other.rank) + " is at " + other.aligned_file + ":" + std::to_string(other.aligned_line) + ")")
               .c_str());
     }
     break;  // all others are at the same one
   }
-  f.aligned_at = here;
+  f.aligned_file = file;
+  f.aligned_line = line;
   const uint32_t passed = block_barrier(0, 0, predicate);
-  f.aligned_at = nullptr;
+  f.aligned_file = nullptr;
   return passed;
 }
 

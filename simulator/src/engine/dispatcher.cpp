@@ -200,7 +200,7 @@ void dispatcher::run_blocks() {
 }
 
 /// Companions take turns of random length at random times, so that what they do may be far behind kernels, or not at
-/// all. Only at quiescence are they sure to go on. While a host waits to free memory they rest: the driver keeps up the
+/// all. Only at quiescence are they sure to go on. While a host waits to free memory they rest: the driver holds up the
 /// copies of all other threads then.
 bool dispatcher::step_companions() {
   constexpr uint32_t most_parts = 4;

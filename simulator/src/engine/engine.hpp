@@ -98,8 +98,12 @@ class engine {
     failure_text_.clear();
     see_failures();
   }
-  /// The program has looked at what failed: devices are usable again.
-  void see_failures() { faults.clear(); }
+  /// The program has looked at what failed: devices are usable again, and so are streams for work that comes later.
+  void see_failures() {
+    faults.clear();
+    ++looks;
+  }
+  uint64_t looks = 0;  ///< how often the program has looked
 
   /// What broke a device. As on a GPU it stays, until the program takes it as seen.
   struct fault {

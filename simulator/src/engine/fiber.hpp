@@ -98,7 +98,8 @@ struct fiber : scheduled_thread {
   uint64_t value = 0;  ///< given, then the result
   warp_operation operation = warp_operation::sync;
   const void* call_site = nullptr;
-  const void* aligned_at = nullptr;  ///< the call of `__syncthreads` in which it waits
+  const char* aligned_file = nullptr;  ///< of the call of `__syncthreads` in which it waits
+  int aligned_line = 0;
 
   uint64_t multicasts = 0;  ///< accesses to multicast addresses so far
 

@@ -84,9 +84,10 @@ struct task_queue {
   virtual ~task_queue() = default;
 
   int device = 0;
-  uint64_t tasks = 0;      ///< that refer to it
-  bool destroyed = false;  ///< goes with the last of them
-  int error = 0;           ///< of a failed task, until a synchronisation has returned it
+  uint64_t tasks = 0;        ///< that refer to it
+  bool destroyed = false;    ///< goes with the last of them
+  int error = 0;             ///< of a failed task, until a synchronisation has returned it
+  uint64_t failed_look = 0;  ///< `engine::looks` when `error` was set
 };
 
 struct task {

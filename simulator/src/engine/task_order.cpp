@@ -51,6 +51,8 @@ void submit(const task_ref& t) {
   sanitizer::release(t->submitted);
   engine& e = t->simulation;
   if (e.explored_by != nullptr) e.explored_by->submitted(*t.get());
+  task_queue& queue = *t->queue;
+  if (queue.error != 0 && queue.failed_look != e.looks) queue.error = 0;
   if (--t->blockers == 0) e.add_ready(*t.get());
 }
 
@@ -65,6 +67,7 @@ void finish_task(task& t, int error) {
   if (t.work.what->shape() != nullptr) --e.unfinished_launches;
   if (error != 0 && t.queue->error == 0) {
     t.queue->error = error;
+    t.queue->failed_look = e.looks;
     e.note_fault(t.device, error);
   }
   let_next_start(t);

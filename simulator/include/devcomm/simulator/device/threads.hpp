@@ -10,16 +10,18 @@
 
 inline constexpr int warpSize = 32;
 
-// Inlined, so that calls are told apart by their return addresses.
-__attribute__((always_inline)) inline void __syncthreads() { devcomm::simulator::detail::aligned_block_barrier(false); }
-__attribute__((always_inline)) inline int __syncthreads_count(int predicate) {
-  return static_cast<int>(devcomm::simulator::detail::aligned_block_barrier(predicate != 0));
+// The calls of a warp's lanes are told apart by their lines.
+inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  devcomm::simulator::detail::aligned_block_barrier(false, file, line);
 }
-__attribute__((always_inline)) inline int __syncthreads_or(int predicate) {
-  return __syncthreads_count(predicate) != 0;
+inline int __syncthreads_count(int predicate, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return static_cast<int>(devcomm::simulator::detail::aligned_block_barrier(predicate != 0, file, line));
 }
-__attribute__((always_inline)) inline int __syncthreads_and(int predicate) {
-  return __syncthreads_count(predicate == 0) == 0;
+inline int __syncthreads_or(int predicate, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return __syncthreads_count(predicate, file, line) != 0;
+}
+inline int __syncthreads_and(int predicate, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return __syncthreads_count(predicate == 0, file, line) == 0;
 }
 
 namespace devcomm::simulator::detail {
