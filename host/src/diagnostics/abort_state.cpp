@@ -97,19 +97,19 @@ bool abort_state::report_unseen() const noexcept {
   return false;
 }
 
-void abort_state::abort() noexcept {
+bool abort_state::abort() noexcept {
   aborted_.store(true, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   began_here_ = began_here_ || !heard_of_another_;
-  aborted_here_ = true;
   store_abort();
+  return !std::exchange(aborted_here_, true);
 }
 
 void abort_state::abort_by(int rank, const std::string& text) noexcept {
   const std::lock_guard lock(mutex_);
   heard_of_another_ = true;
   try {
-    if (!aborted_by_) aborted_by_ = loss{rank, text};
+    if (!aborted_by_ && lost_rank() < 0) aborted_by_ = loss{rank, text};
   } catch (const std::exception&) {
     // Out of memory: the waits end without the text.
   }
@@ -227,9 +227,9 @@ bool abort_state::follows_another() const {
   return heard_of_another_ && !began_here_;
 }
 
-bool abort_state::aborted_by_another() const {
+std::optional<abort_state::loss> abort_state::aborter() const {
   const std::lock_guard lock(mutex_);
-  return aborted_by_.has_value() && !aborted_here_;
+  return aborted_here_ ? std::nullopt : aborted_by_;
 }
 
 void abort_state::require_peers() const {
@@ -256,18 +256,21 @@ void abort_state::throw_first(const failure_log* only, const std::string& broken
   std::unique_lock lock(mutex_);
   const std::string call = call_text("check", rank_, size_);
   if (given_up(only) != nullptr) lost_.wait_for(lock, reason_limit, [&] { return lost_rank() >= 0; });
-  if (const int lost = lost_rank(); lost >= 0) {
+  const loss* const aborter = aborted_by_ && !aborted_here_ ? &*aborted_by_ : nullptr;
+  const int lost = lost_rank();
+  // Who leaves after another rank's abort leaves because of it.
+  if (lost >= 0 && (aborter == nullptr || aborter->rank == lost)) {
     throw remote_error(call + ": " + lost_text_ + "; destroy this communicator and start again without that rank" +
                            fetch_sentences(only),
                        lost);
   }
-  if (const loss* const gone = given_up(only)) {
+  if (const loss* const gone = given_up(only); gone != nullptr && lost < 0) {
     throw remote_error(call + ": " + gone->text + "; destroy it here too" + fetch_sentences(only), gone->rank);
   }
-  if (aborted_by_ && !aborted_here_) {
-    throw remote_error(call + ": " + aborted_by_->text + "; destroy this communicator and make a new one to go on" +
-                           fetch_sentences(only),
-                       aborted_by_->rank);
+  if (aborter != nullptr) {
+    throw remote_error(
+        call + ": " + aborter->text + "; destroy this communicator and make a new one to go on" + fetch_sentences(only),
+        aborter->rank);
   }
   if (const std::string failed = fetch_network_failure(only); !failed.empty()) {
     throw kernel_error(call + failed + fetch_sentences(only));

@@ -37,8 +37,8 @@ class abort_state {
   abort_state(const abort_state&) = delete;
   abort_state& operator=(const abort_state&) = delete;
 
-  /// Ends all waits: the caller's `communicator::abort`.
-  void abort() noexcept;
+  /// Ends all waits: the caller's `communicator::abort`. Returns whether this is the first call.
+  bool abort() noexcept;
   /// Ends all waits because another rank called `communicator::abort`, as `text` says. Nobody is lost.
   void abort_by(int rank, const std::string& text) noexcept;
   /// Ends all waits because `rank` is gone; `text` says why. Only the first loss is kept.
@@ -67,8 +67,8 @@ class abort_state {
   void detach(failure_log* log) noexcept;
 
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
-  /// Whether another rank aborted, and this one did not.
-  [[nodiscard]] bool aborted_by_another() const;
+  /// The first other rank that aborted, unless a rank was lost before or this one aborted, too.
+  [[nodiscard]] std::optional<loss> aborter() const;
   /// World rank of the first lost peer, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return lost_rank_.load(std::memory_order_acquire); }
   /// Why that one is lost, or empty.
@@ -130,7 +130,7 @@ class abort_state {
   mutable std::vector<attached> logs_;
   std::map<std::uint64_t, loss> given_up_;  // device communicators that a peer gave up
   bool aborted_here_ = false;               // by `abort`
-  std::optional<loss> aborted_by_;          // the first other rank that called `abort`
+  std::optional<loss> aborted_by_;          // the first other rank that called `abort` before any was lost
   bool heard_of_another_ = false;           // of a peer's failure
   bool began_here_ = false;                 // this rank gave something up before it heard of a peer's failure
   std::string past_failures_;               // of detached logs, a sentence a line
