@@ -32,6 +32,12 @@ bool has_timed_out(failure_log& log) {
                      [](const failure_record& record) { return record.outcome == status::timeout; });
 }
 
+bool has_cause(failure_log& log) {
+  const std::vector<failure_record> records = read_failures(log);
+  return std::any_of(records.begin(), records.end(),
+                     [](const failure_record& record) { return record.outcome != status::aborted; });
+}
+
 struct every_state {
   std::mutex mutex;
   std::set<const abort_state*> states;
@@ -86,6 +92,10 @@ bool abort_state::report_all_unseen() noexcept {
 bool abort_state::report_unseen() const noexcept {
   if (!made_in_.here()) return false;
   try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (aborted_by_ && !has_unseen(true)) return false;
+    }
     check_unseen();
   } catch (const std::exception& unseen) {
     std::fprintf(stderr,
@@ -190,10 +200,11 @@ void abort_state::attach(failure_log* log, std::uint64_t number) {
 void abort_state::detach(failure_log* log) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    past_unseen_ = past_unseen_ || std::any_of(logs_.begin(), logs_.end(), [&](const attached& each) {
-                     if (each.log != log || each.given_up) return false;
-                     return read_failures(*log).size() > each.seen || has_unseen_network_failure(each);
-                   });
+    for (const attached& each : logs_) {
+      if (each.log != log || each.given_up) continue;
+      past_unseen_ = past_unseen_ || is_unseen(each, false);
+      past_unseen_cause_ = past_unseen_cause_ || is_unseen(each, true);
+    }
     past_timed_out_ = past_timed_out_ || has_timed_out(*log);
     std::string text = sentences(*log);
     for (const attached& each : logs_) {
@@ -299,6 +310,7 @@ std::string abort_state::fetch_sentences(const failure_log* only) const {
     timed_out = past_timed_out_;
     if (past_incomplete_) text += "\n  (of destroyed device communicators, later failures were not kept)";
     past_unseen_ = false;
+    past_unseen_cause_ = false;
   }
   for (attached& each : logs_) {
     if (only != nullptr && each.log != only) continue;
@@ -322,13 +334,20 @@ void abort_state::note_seen(const failure_log* log, std::size_t records) const {
   }
 }
 
+bool abort_state::is_unseen(const attached& each, bool causes_only) {
+  if (!each.network_failure.empty() && !each.network_seen) return true;
+  return read_failures(*each.log).size() > each.seen && (!causes_only || has_cause(*each.log));
+}
+
+bool abort_state::has_unseen(bool causes_only) const {
+  return (causes_only ? past_unseen_cause_ : past_unseen_) ||
+         std::any_of(logs_.begin(), logs_.end(), [&](const attached& each) { return is_unseen(each, causes_only); });
+}
+
 void abort_state::check_unseen() const {
   {
     const std::lock_guard lock(mutex_);
-    const bool unseen = past_unseen_ || std::any_of(logs_.begin(), logs_.end(), [](const attached& each) {
-                          return read_failures(*each.log).size() > each.seen || has_unseen_network_failure(each);
-                        });
-    if (!unseen || aborted_here_) return;
+    if (!has_unseen(false) || aborted_here_) return;
   }
   throw_first(nullptr, {});
 }

@@ -100,12 +100,15 @@ class abort_state {
     std::string network_failure;
     bool network_seen = false;  ///< the caller knows it
   };
-  [[nodiscard]] static bool has_unseen_network_failure(const attached& each) {
-    return !each.network_failure.empty() && !each.network_seen;
-  }
+  /// Whether `each` has failures that the caller does not know. With `causes_only`, logs that hold aborted waits alone
+  /// have none.
+  [[nodiscard]] static bool is_unseen(const attached& each, bool causes_only);
+  /// The same of all device communicators, past and present. Call it with `mutex_`.
+  [[nodiscard]] bool has_unseen(bool causes_only) const;
   /// What `check` does; `broken` says how a kernel has failed.
   void throw_first(const failure_log* only, const std::string& broken) const;
-  /// Writes to stderr what `check_unseen` would throw; returns whether there was anything.
+  /// Writes to stderr what `check_unseen` would throw, unless it is only that another rank aborted; returns whether
+  /// there was anything.
   [[nodiscard]] bool report_unseen() const noexcept;
   /// Call it with `mutex_`.
   void store_abort() noexcept;
@@ -136,8 +139,9 @@ class abort_state {
   std::string past_failures_;               // of detached logs, a sentence a line
   bool past_incomplete_ = false;
   bool past_timed_out_ = false;
-  std::string timeouts_explained_;    // empty where there is nothing to say
-  mutable bool past_unseen_ = false;  // some of them are known to nobody
+  std::string timeouts_explained_;          // empty where there is nothing to say
+  mutable bool past_unseen_ = false;        // some of them are known to nobody
+  mutable bool past_unseen_cause_ = false;  // and they are no aborted waits alone
 };
 
 /// The complete records of `log`, oldest first; safe while kernels write it.
