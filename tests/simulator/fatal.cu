@@ -89,6 +89,10 @@ struct rank_objects {
 void one_unseen_rank(const std::string& name, std::shared_ptr<devcomm::host::bootstrap> ranks) {
   auto made = std::make_unique<rank_objects>(std::move(ranks));
   const bool mismatch = name == "mismatch";
+  if (name == "wait_aborted") {
+    if (made->comm.rank() == 1) made->comm.abort();
+    made->comm.barrier();  // so that the other rank's wait ends before its limit
+  }
   if (made->comm.rank() == 0 || mismatch) {
     const unsigned grid = made->comm.rank() == 0 ? 1 : 2;
     devcomm::launch(meet, {.grid = grid, .stream = cudaStreamPerThread}, made->resources.get());
@@ -112,7 +116,7 @@ int run(const char* name) {
   int* memory = nullptr;
   devcomm::check_cuda(cudaMalloc(&memory, 64), "cudaMalloc");
   devcomm::check_cuda(cudaMemset(memory, 0, 64), "cudaMemset");
-  for (const char* const ranks : {"mismatch", "wait", "wait_left", "wait_looked_at"}) {
+  for (const char* const ranks : {"mismatch", "wait", "wait_left", "wait_looked_at", "wait_aborted"}) {
     if (std::string("unseen_") + ranks == name) return run_unseen_ranks(ranks);
   }
   if (std::strncmp(name, "unseen_", 7) == 0) return run_unseen(name + 7, memory);

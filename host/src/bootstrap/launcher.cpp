@@ -43,7 +43,7 @@ std::uint16_t master_port(const environment& variables) {
   return static_cast<std::uint16_t>(launched_number(variables, "MASTER_PORT", 1, 65535));
 }
 
-/// Rank 0 that knows its host by a loopback address only does not know by which one other hosts come.
+/// Rank 0 that knows its host from the launcher by a loopback address only does not know by which one others come.
 void listen_everywhere(launched_process& process) {
   const endpoint root = parse_endpoint(process.root, "the address of rank 0");
   if (process.rank == 0 && process.several_hosts && is_loopback(root.host))
@@ -63,10 +63,7 @@ std::optional<launched_process> read_torchrun(const environment& variables) {
   if (variables("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     process.store = endpoint_text(master_host(variables), master_port(variables));
   }
-  if (take_given_root(process, variables)) {
-    listen_everywhere(process);
-    return process;
-  }
+  if (take_given_root(process, variables)) return process;
   const std::string host = master_host(variables);
   const std::uint16_t taken = master_port(variables);
   const port_range ports = ports_of(variables);

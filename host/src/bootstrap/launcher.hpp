@@ -14,8 +14,9 @@ namespace devcomm::host::detail {
 struct launched_process : process_environment {
   std::string job;      ///< what all ranks of this job have and other jobs have not, as far as the launcher sets any
   std::string store{};  ///< host:port of torchrun's store, which listens before the ranks start; empty: there is none
-  /// The launcher says that there are more hosts than this one. Where it is started on each by itself, a loopback
-  /// address of rank 0 is what that host calls itself, and others have another name for it.
+  /// torchrun, which is started on each host by itself, says that there are more hosts than this one: a loopback
+  /// address of rank 0 in `MASTER_ADDR` is what that host calls itself, and others have another name for it. False with
+  /// other launchers, whatever they say.
   bool several_hosts = false;
 };
 

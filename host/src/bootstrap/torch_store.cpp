@@ -106,14 +106,18 @@ store_key key_in_torch_store(const endpoint& store, const store_key& mine, const
   };
   std::vector<socket_address> addresses;
   std::string problem = "does not answer";
-  int cut = 0;  // in a row
-  std::optional<deadline> cut_until;
+  struct streak {
+    int cut = 0;  ///< attempts in a row
+    std::optional<deadline> until;
+  };
+  std::vector<streak> streaks;  // one for each address: what happens at another one says nothing
   std::chrono::milliseconds address_limit = first_address_limit;
   for (retry_pauses pauses(1, random_value<std::uint64_t>());;) {
     if (addresses.empty()) {
       std::string unknown;
       addresses = resolve(store.host, store.port, until, unknown);
       if (addresses.empty()) problem = "cannot be reached: " + unknown;
+      streaks.resize(addresses.size());
     }
     bool silent = false;
     for (std::size_t i = 0; i < addresses.size() && !until.passed(); ++i) {
@@ -123,11 +127,12 @@ store_key key_in_torch_store(const endpoint& store, const store_key& mine, const
       using outcome = attempt::outcome;
       if (got.what == outcome::answered) return got.key;
       if (got.what == outcome::foreign) throw not_supported(text(got.problem));
+      streak& here = streaks[i];
       if (got.what != outcome::cut) {
-        cut = 0;
-      } else if (cut++ == 0) {
-        cut_until = until.within(cut_limit);
-      } else if (cut >= least_cut_attempts && cut_until->passed() && !until.passed()) {
+        here.cut = 0;
+      } else if (here.cut++ == 0) {
+        here.until = until.within(cut_limit);
+      } else if (here.cut >= least_cut_attempts && here.until->passed() && !until.passed()) {
         throw not_supported(text(got.problem));
       }
       problem = std::move(got.problem);

@@ -32,6 +32,12 @@ bool has_timed_out(failure_log& log) {
                      [](const failure_record& record) { return record.outcome == status::timeout; });
 }
 
+bool has_cause(failure_log& log) {
+  const std::vector<failure_record> records = read_failures(log);
+  return std::any_of(records.begin(), records.end(),
+                     [](const failure_record& record) { return record.outcome != status::aborted; });
+}
+
 struct every_state {
   std::mutex mutex;
   std::set<const abort_state*> states;
@@ -86,6 +92,10 @@ bool abort_state::report_all_unseen() noexcept {
 bool abort_state::report_unseen() const noexcept {
   if (!made_in_.here()) return false;
   try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (aborted_by_ && !has_unseen(true)) return false;
+    }
     check_unseen();
   } catch (const std::exception& unseen) {
     std::fprintf(stderr,
@@ -97,19 +107,19 @@ bool abort_state::report_unseen() const noexcept {
   return false;
 }
 
-void abort_state::abort() noexcept {
+bool abort_state::abort() noexcept {
   aborted_.store(true, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   began_here_ = began_here_ || !heard_of_another_;
-  aborted_here_ = true;
   store_abort();
+  return !std::exchange(aborted_here_, true);
 }
 
 void abort_state::abort_by(int rank, const std::string& text) noexcept {
   const std::lock_guard lock(mutex_);
   heard_of_another_ = true;
   try {
-    if (!aborted_by_) aborted_by_ = loss{rank, text};
+    if (!aborted_by_ && lost_rank() < 0) aborted_by_ = loss{rank, text};
   } catch (const std::exception&) {
     // Out of memory: the waits end without the text.
   }
@@ -190,10 +200,11 @@ void abort_state::attach(failure_log* log, std::uint64_t number) {
 void abort_state::detach(failure_log* log) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    past_unseen_ = past_unseen_ || std::any_of(logs_.begin(), logs_.end(), [&](const attached& each) {
-                     if (each.log != log || each.given_up) return false;
-                     return read_failures(*log).size() > each.seen || has_unseen_network_failure(each);
-                   });
+    for (const attached& each : logs_) {
+      if (each.log != log || each.given_up) continue;
+      past_unseen_ = past_unseen_ || is_unseen(each, false);
+      past_unseen_cause_ = past_unseen_cause_ || is_unseen(each, true);
+    }
     past_timed_out_ = past_timed_out_ || has_timed_out(*log);
     std::string text = sentences(*log);
     for (const attached& each : logs_) {
@@ -227,9 +238,9 @@ bool abort_state::follows_another() const {
   return heard_of_another_ && !began_here_;
 }
 
-bool abort_state::aborted_by_another() const {
+std::optional<abort_state::loss> abort_state::aborter() const {
   const std::lock_guard lock(mutex_);
-  return aborted_by_.has_value() && !aborted_here_;
+  return aborted_here_ ? std::nullopt : aborted_by_;
 }
 
 void abort_state::require_peers() const {
@@ -256,18 +267,21 @@ void abort_state::throw_first(const failure_log* only, const std::string& broken
   std::unique_lock lock(mutex_);
   const std::string call = call_text("check", rank_, size_);
   if (given_up(only) != nullptr) lost_.wait_for(lock, reason_limit, [&] { return lost_rank() >= 0; });
-  if (const int lost = lost_rank(); lost >= 0) {
+  const loss* const aborter = aborted_by_ && !aborted_here_ ? &*aborted_by_ : nullptr;
+  const int lost = lost_rank();
+  // Who leaves after another rank's abort leaves because of it.
+  if (lost >= 0 && (aborter == nullptr || aborter->rank == lost)) {
     throw remote_error(call + ": " + lost_text_ + "; destroy this communicator and start again without that rank" +
                            fetch_sentences(only),
                        lost);
   }
-  if (const loss* const gone = given_up(only)) {
+  if (const loss* const gone = given_up(only); gone != nullptr && lost < 0) {
     throw remote_error(call + ": " + gone->text + "; destroy it here too" + fetch_sentences(only), gone->rank);
   }
-  if (aborted_by_ && !aborted_here_) {
-    throw remote_error(call + ": " + aborted_by_->text + "; destroy this communicator and make a new one to go on" +
-                           fetch_sentences(only),
-                       aborted_by_->rank);
+  if (aborter != nullptr) {
+    throw remote_error(
+        call + ": " + aborter->text + "; destroy this communicator and make a new one to go on" + fetch_sentences(only),
+        aborter->rank);
   }
   if (const std::string failed = fetch_network_failure(only); !failed.empty()) {
     throw kernel_error(call + failed + fetch_sentences(only));
@@ -296,6 +310,7 @@ std::string abort_state::fetch_sentences(const failure_log* only) const {
     timed_out = past_timed_out_;
     if (past_incomplete_) text += "\n  (of destroyed device communicators, later failures were not kept)";
     past_unseen_ = false;
+    past_unseen_cause_ = false;
   }
   for (attached& each : logs_) {
     if (only != nullptr && each.log != only) continue;
@@ -319,13 +334,20 @@ void abort_state::note_seen(const failure_log* log, std::size_t records) const {
   }
 }
 
+bool abort_state::is_unseen(const attached& each, bool causes_only) {
+  if (!each.network_failure.empty() && !each.network_seen) return true;
+  return read_failures(*each.log).size() > each.seen && (!causes_only || has_cause(*each.log));
+}
+
+bool abort_state::has_unseen(bool causes_only) const {
+  return (causes_only ? past_unseen_cause_ : past_unseen_) ||
+         std::any_of(logs_.begin(), logs_.end(), [&](const attached& each) { return is_unseen(each, causes_only); });
+}
+
 void abort_state::check_unseen() const {
   {
     const std::lock_guard lock(mutex_);
-    const bool unseen = past_unseen_ || std::any_of(logs_.begin(), logs_.end(), [](const attached& each) {
-                          return read_failures(*each.log).size() > each.seen || has_unseen_network_failure(each);
-                        });
-    if (!unseen || aborted_here_) return;
+    if (!has_unseen(false) || aborted_here_) return;
   }
   throw_first(nullptr, {});
 }

@@ -37,8 +37,8 @@ class abort_state {
   abort_state(const abort_state&) = delete;
   abort_state& operator=(const abort_state&) = delete;
 
-  /// Ends all waits: the caller's `communicator::abort`.
-  void abort() noexcept;
+  /// Ends all waits: the caller's `communicator::abort`. Returns whether this is the first call.
+  bool abort() noexcept;
   /// Ends all waits because another rank called `communicator::abort`, as `text` says. Nobody is lost.
   void abort_by(int rank, const std::string& text) noexcept;
   /// Ends all waits because `rank` is gone; `text` says why. Only the first loss is kept.
@@ -67,8 +67,8 @@ class abort_state {
   void detach(failure_log* log) noexcept;
 
   [[nodiscard]] bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
-  /// Whether another rank aborted, and this one did not.
-  [[nodiscard]] bool aborted_by_another() const;
+  /// The first other rank that aborted, unless a rank was lost before or this one aborted, too.
+  [[nodiscard]] std::optional<loss> aborter() const;
   /// World rank of the first lost peer, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return lost_rank_.load(std::memory_order_acquire); }
   /// Why that one is lost, or empty.
@@ -100,12 +100,15 @@ class abort_state {
     std::string network_failure;
     bool network_seen = false;  ///< the caller knows it
   };
-  [[nodiscard]] static bool has_unseen_network_failure(const attached& each) {
-    return !each.network_failure.empty() && !each.network_seen;
-  }
+  /// Whether `each` has failures that the caller does not know. With `causes_only`, logs that hold aborted waits alone
+  /// have none.
+  [[nodiscard]] static bool is_unseen(const attached& each, bool causes_only);
+  /// The same of all device communicators, past and present. Call it with `mutex_`.
+  [[nodiscard]] bool has_unseen(bool causes_only) const;
   /// What `check` does; `broken` says how a kernel has failed.
   void throw_first(const failure_log* only, const std::string& broken) const;
-  /// Writes to stderr what `check_unseen` would throw; returns whether there was anything.
+  /// Writes to stderr what `check_unseen` would throw, unless it is only that another rank aborted; returns whether
+  /// there was anything.
   [[nodiscard]] bool report_unseen() const noexcept;
   /// Call it with `mutex_`.
   void store_abort() noexcept;
@@ -130,14 +133,15 @@ class abort_state {
   mutable std::vector<attached> logs_;
   std::map<std::uint64_t, loss> given_up_;  // device communicators that a peer gave up
   bool aborted_here_ = false;               // by `abort`
-  std::optional<loss> aborted_by_;          // the first other rank that called `abort`
+  std::optional<loss> aborted_by_;          // the first other rank that called `abort` before any was lost
   bool heard_of_another_ = false;           // of a peer's failure
   bool began_here_ = false;                 // this rank gave something up before it heard of a peer's failure
   std::string past_failures_;               // of detached logs, a sentence a line
   bool past_incomplete_ = false;
   bool past_timed_out_ = false;
-  std::string timeouts_explained_;    // empty where there is nothing to say
-  mutable bool past_unseen_ = false;  // some of them are known to nobody
+  std::string timeouts_explained_;          // empty where there is nothing to say
+  mutable bool past_unseen_ = false;        // some of them are known to nobody
+  mutable bool past_unseen_cause_ = false;  // and they are no aborted waits alone
 };
 
 /// The complete records of `log`, oldest first; safe while kernels write it.

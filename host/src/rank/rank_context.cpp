@@ -146,7 +146,7 @@ rank_context::~rank_context() {
   if (!process) return;
   if (watch_.unwinding()) leave({});  // the first farewell counts
   // Who aborted has told the others itself.
-  const bool aborted = first_lost() < 0 && aborts->aborted() && !aborts->aborted_by_another();
+  const bool aborted = first_lost() < 0 && aborts->aborted() && !aborts->aborter();
   say_farewell(aborted ? rank() : first_lost(),
                aborted ? name() + " aborted its communicator and left" : text_of_loss());
 }
@@ -171,11 +171,11 @@ int rank_context::first_lost() const noexcept {
 }
 
 void rank_context::abort() noexcept {
-  aborts->abort();
+  if (!aborts->abort()) return;
   try {
     const std::string text = name() + " aborted its communicator";
+    if (watches_) agree.abort(text);  // which never waits, as a link to a process that reads nothing may
     process->spread_abort(rank(), text);
-    if (watches_) agree.abort(text);
   } catch (const std::exception&) {
     // Out of memory: the others are told when this rank leaves.
   }
@@ -183,14 +183,18 @@ void rank_context::abort() noexcept {
 
 void rank_context::leave(const std::string& reason) noexcept {
   const int lost = first_lost();
-  aborts->abort();
   try {
+    const auto aborter = aborts->aborter();
+    aborts->abort();
     if (lost >= 0) {
       say_farewell(lost, text_of_loss());
+    } else if (aborter) {
+      say_farewell(rank(), name() + " left because " + aborter->text);
     } else {
       say_farewell(rank(), name() + " left because of an exception" + (reason.empty() ? "" : ": " + reason));
     }
   } catch (const std::exception&) {
+    aborts->abort();
     say_farewell(rank(), {});  // out of memory
   }
 }

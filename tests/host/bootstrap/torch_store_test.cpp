@@ -144,6 +144,19 @@ TEST_CASE("a store that answers otherwise than torch's is refused soon and by na
                        : "answers as no such store does"));
 }
 
+TEST_CASE("a store before torch 2.5 is named as such where its host has another address, at which nobody listens") {
+  const stand_in_store store(store_kind::old, "127.0.0.1");
+  const host_with_addresses named({"127.0.0.1", "::1"});
+  const outcome o = outcome_of([&] {
+    const detail::endpoint place{host_with_addresses::name(), store.port()};
+    static_cast<void>(
+        detail::key_in_torch_store(place, detail::random_value<detail::store_key>(), "call", detail::deadline(45s)));
+  });
+  CAPTURE(o.text);
+  CHECK(o.kind == "not_supported");
+  CHECK(o.says("as one before torch 2.5 does"));
+}
+
 TEST_CASE("ranks of torchrun on several hosts start with a secret from its store, and again") {
   const stand_in_store store(GENERATE(store_kind::honest, store_kind::trickling));
   constexpr int ranks = 3;

@@ -247,6 +247,41 @@ TEST_CASE("an abort on another host ends the waits of kernels, also of a rank th
   CHECK(ends == all_ok(3));
 }
 
+TEST_CASE("a rank that lets another one's abort end it names that one, on each host") {
+  const bool hosts = GENERATE(false, true);
+  if (hosts && !hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
+  const int aborter = GENERATE(0, 2);
+  CAPTURE(hosts, aborter);
+  const shared_counter told_of_abort;
+  const auto ends = on_processes(3, [&](auto bootstrap) {
+    if (hosts) require(enter_own_host(), "a process enters a network namespace");
+    host::communicator comm(std::move(bootstrap));
+    comm.barrier();
+    if (comm.rank() == aborter) {
+      comm.abort();
+      comm.abort();  // which tells nobody again
+    }
+    const std::string cause = "rank " + std::to_string(aborter) + " aborted its communicator";
+    while (!comm.aborted()) std::this_thread::sleep_for(1ms);
+    told_of_abort->fetch_add(1);
+    while (told_of_abort->load() < 3) std::this_thread::sleep_for(1ms);
+    if (comm.rank() == 1) comm.check();
+    const std::string told = text_of<host::remote_error>([&] { comm.barrier(); });
+    require(told.find("rank 1 left because " + cause) != std::string::npos,
+            "calls end, and the cause is known: " + told);
+    require_loss(comm, 1, 10s);
+    const std::string text = text_of<host::remote_error>([&] { comm.check(); });
+    const std::string expected = comm.rank() == aborter ? "rank 1 left because " + cause + ";" : cause + ";";
+    require(text.find("): " + expected) != std::string::npos, "the abort comes before what follows it: " + text);
+    std::this_thread::sleep_for(500ms);
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string& end = ends[static_cast<std::size_t>(rank)];
+    CAPTURE(rank, end);
+    CHECK((rank == 1 ? end.find("aborted its communicator;") != std::string::npos : end == "ok"));
+  }
+}
+
 TEST_CASE("the thread that watches other hosts leaves signals to the program's threads") {
   if (!hosts_are_made()) SKIP("this system does not let a process enter a network namespace");
   const auto ends = on_processes(2, [](auto bootstrap) {

@@ -69,7 +69,8 @@ class bootstrap {
   /// tells nobody.
   virtual void abort(const std::string& why) noexcept { static_cast<void>(why); }
   /// From here on, and once `watch` was called, `aborted` is called for each other rank that calls `abort`. It only
-  /// takes note: it may not call this object.
+  /// takes note: it may not call this object. Each call replaces the handler of the one before: as far as aborts are
+  /// concerned, a bootstrap serves one communicator at a time.
   using abort_handler = std::function<void(int rank, const std::string& why)>;
   virtual void watch_aborts(const abort_handler& aborted) { static_cast<void>(aborted); }
   /// This rank's part is over: normally (`culprit` -1), so that its end is no loss, or because `culprit` failed, and
