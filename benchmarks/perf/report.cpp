@@ -138,7 +138,7 @@ void report::write(const row& line) {
         bytes, to_string(line.type), line.in_place ? "true" : "false", line.shape.blocks, line.shape.threads,
         line.graph ? "true" : "false", line.dependent ? "true" : "false", line.median, line.p99, line.most, line.least,
         line.calls, late, jitter, line.mean_late, line.spin, line.net(), line.lag_of_most, line.algorithm_bandwidth(),
-        line.bus_bandwidth(), wrong, name_of(settings_.memory));
+        line.bus_bandwidth(), name_of(settings_.memory), wrong);
     std::fflush(json_);
   }
 }

@@ -326,7 +326,7 @@ TEST_CASE(
 }
 
 TEST_CASE("copies that are trusted before they are done are found out by the test above") {
-  for (const std::size_t carried : {0, 8192}) {
+  for (const std::size_t carried : {std::size_t{0}, std::size_t{8192}}) {
     int found = 0;
     const auto trust = [&](fake_network& net) {
       net.copies_are_trusted_early = true;
@@ -1051,7 +1051,7 @@ TEST_CASE("messages of strangers, and malformed ones, are dropped and reported, 
 
 TEST_CASE("no bytes that a peer may send do harm") {
   const bool stages = GENERATE(false, true);
-  const std::size_t carried = GENERATE(0, 24);
+  const std::size_t carried = GENERATE(std::size_t{0}, std::size_t{24});
   std::mt19937 random(7);
   job two(
       4, 2, 64, 10s, [&](fake_network& net) { net.carried = carried; }, stages ? all_staged : none_staged);
