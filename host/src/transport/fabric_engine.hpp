@@ -10,14 +10,14 @@
 ///
 /// *Completion.* An operation is complete when its data and its signal have had their effect on the peer: a put when
 /// its writes are complete, whatever goes by message when the peer has acknowledged it. So a fence has nothing to do:
-/// kernels wait until all operations up to it are complete. Every message says how many of the receiver's changes have
-/// been carried out, and one that says nothing else goes when none has gone for `acknowledged_after`: a kernel's answer
-/// to a signal comes sooner. At most `most_unacknowledged` changes are on the way to one peer; a quarter of them are
+/// kernels wait until all operations up to it are complete. Acknowledgements ride on every message. Where none has been
+/// sent `acknowledged_after` the first change that is owed one, it goes by itself; a kernel's answer to a signal
+/// usually comes first. At most `most_unacknowledged` changes are on the way to one peer; a quarter of them are
 /// acknowledged at once.
 ///
 /// *Small puts.* Payload of at most `surroundings::carried` bytes travels in the message, as a value does: one trip,
-/// where a write has to be complete before its message starts. It is read when the put is taken, by a copy of the
-/// device where it lies there, and the peer's engine writes it before it changes the signal. The peer's window need not
+/// where a write has to be complete before its message starts. It is read when the put is taken, by a copy engine if it
+/// is device memory, and the peer's engine writes it before it changes the signal. The peer's window need not
 /// be known, nor registered.
 ///
 /// *Memory that the fabric does not reach.* Payload passes through pieces of pinned host memory, and copies of the
@@ -92,7 +92,8 @@ class fabric_engine {
     } staged{};
     std::size_t carried = 0;  ///< bytes of a put that its message carries, at most; the same on all ranks
   };
-  /// What a device communicator of so many ranks can carry: peers' changes under way have places in pinned memory.
+  /// Bytes that a message may carry among so many ranks: payload on its way to device memory has places in pinned
+  /// memory, for all peers 8 MiB up to 2,048 ranks, and 4 KiB for each peer beyond.
   [[nodiscard]] static constexpr std::size_t carried_among(std::uint32_t ranks) {
     constexpr std::size_t least = 64;
     constexpr std::size_t memory = std::size_t{8} << 20;

@@ -27,15 +27,16 @@
 ///
 /// *Ordering*. Offers and tickets are packets with flags of their own. An offer orders nothing. A ticket's `number` is
 /// released, and acquired: what the receiver's group did with the memory before happens before the sender's stores.
-/// `sent` is released behind the group's `sync`, and acquired.
+/// `sent` is released behind the group's `sync`, or, where warps move a message by themselves, by the last of them to
+/// have counted itself; and acquired.
 ///
 /// *Invariant of progress*. No end of a connection waits for another connection's message, only for its own peer, or
 /// for a slot; and a slot is held only from an offer to the copy of its piece. In that time both ends are in groups
 /// of which this message is the next of the connection: the sender, since it made the offer and has not sent, the
-/// receiver, since it holds the slot. The threads of both look at all their connections in turn and do what can be
-/// done, so the sender stores and the receiver copies, and the slot is free again. So a pool of one slot suffices, the
-/// order of a list beyond that of each connection is of no account, and a rank that comes late holds nothing of
-/// others.
+/// receiver, since it holds the slot. Both ends do what can be done: threads look at all their connections in turn,
+/// warps have one each, so the sender stores and the receiver copies, and the slot is free again. So a pool of one slot
+/// suffices, the order of a list beyond that of each connection is of no account, and a rank that comes late holds
+/// nothing of others.
 ///
 /// *Why a word can be written again*. Offers and tickets have a place for even and one for odd numbers. The sender
 /// makes offer `n + 2` after it has sent part `n + 1`, for which it had a ticket, that the receiver made after it had

@@ -4,8 +4,8 @@
 /// waits for nothing but its own message. What differs is that no thread looks at several connections in turn, and no
 /// group copies for another: a call would spend most of its time on that.
 ///
-/// A call runs each instruction once, and fetches it from L2. So what every message needs is one short run of code, and
-/// what few need is out of line.
+/// Misses of the instruction cache take most of the time of a call, which runs each instruction once. So what every
+/// message needs is one short run of code, and what few need is out of line.
 #pragma once
 
 #include <devcomm/channel/detail/connection_end.cuh>
