@@ -30,7 +30,7 @@ list make_frames(std::span<const std::byte> input) {
   list made;
   bool all_sound = true;
   for (std::uint64_t sequence = 0; input.size() >= 3; ++sequence) {
-    const auto type = std::to_integer<std::uint32_t>(input[0]) % 9;
+    const auto type = std::to_integer<std::uint32_t>(input[0]) % 10;
     const auto flags = std::to_integer<unsigned>(input[1]);
     const std::size_t said = std::to_integer<std::size_t>(input[2]);
     input = input.subspan(3);
@@ -51,7 +51,7 @@ list make_frames(std::span<const std::byte> input) {
     made.wire.insert(made.wire.end(), whole.data().begin(), whole.data().end());
     const bool data =
         type == static_cast<std::uint32_t>(frame_type::part) || type == static_cast<std::uint32_t>(frame_type::result);
-    const bool known = type >= 1 && type <= 7;
+    const bool known = type >= 1 && type <= 8;
     all_sound =
         all_sound && known && !wrong_sequence && !wrong_proof && !wrong_head && (!data || payload.size() <= longest);
     if (all_sound) ++made.sound;
