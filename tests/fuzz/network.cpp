@@ -94,6 +94,7 @@ class dead_end final : public fabric {
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
     return std::make_unique<region>();
   }
+  [[nodiscard]] bool names_writes() const override { return true; }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return 16; }
   [[nodiscard]] std::string text_of(int code) const override { return std::to_string(code); }
   [[nodiscard]] bool send(int, std::span<const std::byte>, const fabric_region&, std::uint64_t token) override {
@@ -104,7 +105,7 @@ class dead_end final : public fabric {
     wire_.buffers.emplace_back(buffer, token);
     return true;
   }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t t) override {
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t t, std::optional<std::uint32_t>) override {
     return give(t);
   }
   [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t token) override {

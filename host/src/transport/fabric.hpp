@@ -52,6 +52,8 @@ struct fabric_completion {
   std::uint64_t token = 0;
   std::size_t bytes = 0;  ///< that were received
   std::string error;      ///< empty where it was done
+  /// Where there is one, none of this endpoint's operations is over: a peer's write with this name has arrived.
+  std::optional<std::uint32_t> arrived{};
 };
 
 /// An endpoint that every rank of a device communicator has. One thread at a time calls it. Nothing is ordered, neither
@@ -89,9 +91,13 @@ class fabric {
                                   std::uint64_t token) = 0;
   /// A message that is longer than the buffer completes with an error.
   [[nodiscard]] virtual bool receive(std::span<std::byte> buffer, const fabric_region& region, std::uint64_t token) = 0;
-  /// Complete when the peer's threads can see the data.
+  /// Whether writes can have names of which peers are told.
+  [[nodiscard]] virtual bool names_writes() const = 0;
+  /// Complete when the peer's threads can see the data. Where it has a name: complete when `source` may be written
+  /// again, and the peer's `poll` tells the name when its threads can see the data in its host memory.
   [[nodiscard]] virtual bool write(int peer, std::span<const char> source, const fabric_region& region,
-                                   remote_place destination, std::uint64_t token) = 0;
+                                   remote_place destination, std::uint64_t token,
+                                   std::optional<std::uint32_t> name) = 0;
   /// Complete when this process's threads can see the data.
   [[nodiscard]] virtual bool read(int peer, std::span<char> destination, const fabric_region& region,
                                   remote_place source, std::uint64_t token) = 0;

@@ -20,6 +20,10 @@ using gin::operation_kind;
 using gin::signal_change;
 using gin::strength;
 
+bool is_strong(const gin::descriptor_head& head) {
+  return head.change != signal_change::none && head.covers == strength::strong;
+}
+
 bool has_message(const gin::descriptor_head& head, bool carries) {
   return carries || head.kind == operation_kind::put_value || head.change != signal_change::none;
 }
@@ -95,7 +99,9 @@ bool fabric_engine::idle() const {
   if (!fabric_) return true;
   if (free_sends_.size() != sends_.size()) return false;
   if (!landings_.empty()) return false;
-  const auto owes = [](const link& each) { return each.owes || !each.answers.empty() || !each.carrying.empty(); };
+  const auto owes = [](const link& each) {
+    return each.owes || !each.answers.empty() || (!each.carrying.empty() && !each.refused);
+  };
   if (std::any_of(links_.begin(), links_.end(), owes)) return false;
   return failed_ || is_done();
 }
@@ -180,6 +186,7 @@ void fabric_engine::begin(flight& one) {
   if (is_own(to) && !copies_) return do_here(one);
   if (to.has_left) return fail_because_it_left(one);
   to.lanes[one.context].push_back(&one);
+  one.is_in_lane = true;
   const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
   if (!moves) return arrived(one);
   if (begin_to_carry(one)) return;
@@ -278,6 +285,7 @@ void fabric_engine::begin_to_move(flight& one, const known_place& at) {
   }
   if (found.why != refusal::none) return fail_at_window(one, "this rank", true, found);
   one.lands = at.lands;
+  if (one.operation.head.kind == operation_kind::put) one.write = at.write;
   one.remote = {at.place.key, at.place.address + what.remote};
   one.progressed = clock::now();
   one.out = 0;
@@ -299,55 +307,91 @@ void fabric_engine::fail_at_window(const flight& one, const std::string& whose, 
 }
 
 void fabric_engine::arrived(flight& one) {
-  one.data_is_there = true;
+  if (one.data_is_ordered) {
+    complete_if_done(one);
+  } else {
+    put_in_order(one);
+  }
+}
+
+void fabric_engine::put_in_order(flight& one) {
   const std::uint32_t context = one.context;
   const std::uint32_t peer = one.operation.head.peer;
+  one.data_is_ordered = true;
   if (!has_message(one.operation.head, one.carries)) {
-    std::deque<flight*>& lane = links_[peer].lanes[context];
-    lane.erase(std::find(lane.begin(), lane.end(), &one));
-    complete(one);
+    leave_lane(one);
+    complete_if_done(one);
   }
   review(context, peer);
+}
+
+void fabric_engine::leave_lane(flight& one) {
+  std::deque<flight*>& lane = link_to(one).lanes[one.context];
+  lane.erase(std::find(lane.begin(), lane.end(), &one));
+  one.is_in_lane = false;
 }
 
 void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
   link& to = links_[peer];
   std::deque<flight*>& lane = to.lanes[context];
-  bool all_before = true;  // the data is there, and strong signals are on their way
+  bool all_before = true;  // the data is in order, and strong signals are on their way
   for (std::size_t i = 0; i < lane.size();) {
     flight& one = *lane[i];
-    const gin::descriptor& what = one.operation.what;
     const gin::descriptor_head& head = one.operation.head;
-    const bool strong = head.change != signal_change::none && head.covers == strength::strong;
     if (head.kind == operation_kind::get) {
       ++i;
       continue;
     }
-    if (!one.data_is_there || (strong && !all_before)) {
+    if (!one.data_is_ordered || (is_strong(head) && !all_before)) {
       all_before = false;
       ++i;
       continue;
     }
-    fabric_message change;
-    change.kind = message_kind::change;
-    change.context = context;
-    if (head.kind == operation_kind::put_value) {
-      change.value_bytes = head.value_bytes;
-      change.value = what.value;
-      change.window = upper(what.windows);
-      change.offset = what.remote;
-    }
+    fabric_message change = message_of(one);
     if (one.carries) {
-      change.bytes = what.bytes;
-      change.window = upper(what.windows);
-      change.offset = what.remote;
+      change.bytes = one.operation.what.bytes;
+      change.window = upper(one.operation.what.windows);
+      change.offset = one.operation.what.remote;
     }
-    change.signal_change = head.change;
-    change.signal = lower(what.actions);
-    change.signal_value = what.signal_value;
+    one.has_message = true;
+    one.is_in_lane = false;
     to.outgoing.push_back({change, &one});
     lane.erase(lane.begin() + static_cast<std::ptrdiff_t>(i));
   }
+}
+
+bool fabric_engine::may_go_now(const flight& one) const {
+  if (!is_strong(one.operation.head)) return true;
+  const link& to = link_to(one);
+  const std::deque<flight*>& lane = to.lanes[one.context];
+  const auto first = std::find_if(lane.begin(), lane.end(), [](const flight* each) {
+    return each->operation.head.kind != operation_kind::get;
+  });
+  return to.outgoing.empty() && *first == &one;
+}
+
+fabric_message fabric_engine::message_of(const flight& one) const {
+  const gin::descriptor& what = one.operation.what;
+  const gin::descriptor_head& head = one.operation.head;
+  fabric_message change;
+  change.kind = message_kind::change;
+  change.context = one.context;
+  if (head.kind == operation_kind::put_value) {
+    change.value_bytes = head.value_bytes;
+    change.value = what.value;
+    change.window = upper(what.windows);
+    change.offset = what.remote;
+  }
+  change.signal_change = head.change;
+  change.signal = lower(what.actions);
+  change.signal_value = what.signal_value;
+  return change;
+}
+
+void fabric_engine::complete_if_done(flight& one) {
+  const bool moves = one.operation.head.kind == operation_kind::put || one.operation.head.kind == operation_kind::get;
+  const bool is_moved = !moves || (one.carries && !one.is_staged) || one.issued == one.operation.what.bytes;
+  if (!one.is_in_lane && !one.has_message && one.pending == 0 && is_moved) complete(one);
 }
 
 void fabric_engine::complete(flight& one) {
@@ -454,10 +498,16 @@ bool fabric_engine::give_to_fabric(link& to) {
                    : remote_place{one.remote.key, one.remote.address + next.offset};
   const std::span<char> here(next.own ? own_pieces_->at(*next.own) : one.local + next.offset, next.bytes);
   const fabric_region& region = next.own ? *own_region_ : *one.region;
-  const std::uint64_t name = make_token(token_kind::moved, number);
+  const std::uint64_t token = make_token(token_kind::moved, number);
+  std::optional<std::uint32_t> name;
+  if (one.write != payload_write::none) {
+    if (!announce(to, number)) return false;
+    name = name_of_write(to.secret, static_cast<std::uint32_t>(about_.rank), *next.change);
+  }
   try {
-    const bool taken = one.operation.head.kind == operation_kind::get ? fabric_->read(peer, here, region, there, name)
-                                                                      : fabric_->write(peer, here, region, there, name);
+    const bool taken = one.operation.head.kind == operation_kind::get
+                           ? fabric_->read(peer, here, region, there, token)
+                           : fabric_->write(peer, here, region, there, token, name);
     if (!taken) return false;
   } catch (const system_error& problem) {
     fail_in_fabric(one, problem.what());
@@ -467,6 +517,41 @@ bool fabric_engine::give_to_fabric(link& to) {
   next.at = piece_stage::moving;
   one.progressed = clock::now();
   ++one.out;
+  return true;
+}
+
+bool fabric_engine::announce(link& to, std::size_t number) {
+  piece& next = pieces_[number];
+  if (next.change) return true;
+  if (to.unacknowledged.size() == most_unacknowledged) return false;
+  flight& one = *next.of;
+  const bool is_last = one.announced + next.bytes == one.operation.what.bytes;
+  const bool is_message = is_last && has_message(one.operation.head, false) && may_go_now(one);
+  fabric_message change;
+  if (is_message) change = message_of(one);
+  change.kind = message_kind::change;
+  change.context = one.context;
+  change.sequence = to.next;
+  change.write = one.write;
+  change.window = upper(one.operation.what.windows);
+  change.offset = one.operation.what.remote + next.offset;
+  change.bytes = next.bytes;
+  change.slot = next.landing.value_or(0);
+  if (!send(static_cast<int>(one.operation.head.peer), change, &one) || failed_) return false;
+  next.change = to.next++;
+  to.unacknowledged.push_back({&one, is_message, number});
+  one.announced += next.bytes;
+  one.progressed = clock::now();
+  ++one.out;
+  if (!is_last) return true;
+  if (is_message) {
+    one.data_is_ordered = true;
+    one.has_message = true;
+    leave_lane(one);
+    review(one.context, one.operation.head.peer);
+  } else {
+    put_in_order(one);
+  }
   return true;
 }
 
@@ -486,7 +571,8 @@ bool fabric_engine::send_messages(int peer, link& to) {
       if (to.unacknowledged.size() == most_unacknowledged) return any;
       change.sequence = to.next++;
       change.sender = static_cast<std::uint32_t>(peer);
-      to.unacknowledged.push_back(to.outgoing.front().of);
+      ++to.outgoing.front().of->out;
+      to.unacknowledged.push_back({to.outgoing.front().of});
       static_cast<void>(carry_out_next(to, change, {}));
     }
     return any;
@@ -510,7 +596,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
     ++next.of->out;
     if (changes) {
       ++to.next;
-      to.unacknowledged.push_back(next.of);
+      to.unacknowledged.push_back({next.of});
     } else if (next.message.kind == message_kind::ask_for_place) {
       to.places[next.message.window].is_asked = true;
     } else {
@@ -584,7 +670,9 @@ void fabric_engine::check_limits() {
   for (const flight& each : flights_) {
     const link& to = link_to(each);
     const bool silent = now - std::max(each.progressed, to.heard) > about_.limit;
-    const bool lost = each.out != 0 && now - each.progressed > alone;
+    const bool is_in_line = each.has_message || each.announced != 0;
+    const clock::time_point progressed = is_in_line ? std::max(each.progressed, to.brought_on) : each.progressed;
+    const bool lost = each.out != 0 && now - progressed > alone;
     if (!silent && !lost) continue;
     const auto copies = [&](std::size_t number) { return pieces_[number].of == &each; };
     const std::string advice = " of the kernel timeout: see what that rank says, or allow more by DEVCOMM_TIMEOUT";

@@ -58,6 +58,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -155,7 +156,9 @@ class fabric_engine {
     std::uint32_t context = 0;
     posted_operation operation{};
     std::list<flight>::iterator self;
-    bool data_is_there = false;  ///< nothing is left but its message
+    bool data_is_ordered = false;  ///< it is at the peer before what messages from here on say
+    bool is_in_lane = false;
+    bool has_message = false;    ///< which is not acknowledged
     bool carries = false;        ///< which carries its data
     std::vector<std::byte> carried;
     char* local = nullptr;
@@ -163,8 +166,10 @@ class fabric_engine {
     remote_place remote;
     bool is_staged = false;     ///< this rank's window is reached by copies
     bool lands = false;         ///< the peer's is
-    std::uint64_t issued = 0;   ///< bytes
-    std::uint32_t pending = 0;  ///< pieces
+    payload_write write = payload_write::none;
+    std::uint64_t issued = 0;    ///< bytes
+    std::uint64_t announced = 0; ///< of those, by messages
+    std::uint32_t pending = 0;   ///< pieces
     clock::time_point progressed;
     std::uint32_t out = 0;  ///< pieces, messages and questions that are with the fabric or the peer
   };
@@ -176,6 +181,7 @@ class fabric_engine {
     remote_place place;
     std::uint64_t bytes = 0;
     bool lands = false;
+    payload_write write = payload_write::none;
     int code = 0;
     std::vector<flight*> waiting;
   };
@@ -189,6 +195,13 @@ class fabric_engine {
   struct carried_change {
     fabric_message change;
     window_copy value;
+    bool awaits_write = false;  ///< of the peer
+  };
+  /// A change that the peer has not acknowledged.
+  struct sent_change {
+    flight* of;
+    bool is_message = true;    ///< the operation's: its value or signal
+    std::size_t piece = none;  ///< that it announces
   };
   /// A peer's change that came before earlier ones, and what it carries.
   struct early_change {
@@ -206,10 +219,11 @@ class fabric_engine {
     std::deque<flight*> movers;                   // have pieces to issue
     std::vector<std::deque<flight*>> lanes;       // by context, in order: what is neither complete nor a sent message
     std::deque<posted_message> outgoing;          // changes without a number
-    std::deque<flight*> unacknowledged;           // by number
+    std::deque<sent_change> unacknowledged;       // by number
     std::uint64_t next = 0;                       // number of the next change to the peer
     std::deque<fabric_message> answers;           // places and refusals
     std::map<std::uint64_t, early_change> early;
+    std::set<std::uint64_t> early_writes;    // that have arrived, by the numbers of their changes
     std::uint64_t expected = 0;              // number of the next change of the peer
     std::deque<carried_change> carrying;     // changes below that are not done
     std::deque<std::size_t> ready;           // pieces for the fabric
@@ -222,6 +236,7 @@ class fabric_engine {
     std::uint64_t told = 0;      // the peer, of its changes that are carried out
     bool acknowledging = false;  // one is on its way
     clock::time_point heard;     // when the peer last did something
+    clock::time_point brought_on{};  // when it last acknowledged a change: all behind it have come nearer
     clock::time_point again{};   // when what could not be sent is tried again
     bool met = false;            // a message came from the peer or went to it
     bool has_spoken = false;     // a message came from it
@@ -235,6 +250,7 @@ class fabric_engine {
     asked,    ///< one brings it to the peer's landing piece
     ready,    ///< for the fabric
     moving,   ///< the fabric moves it
+    carried,  ///< it has left, and the peer has not acknowledged its change
     told,     ///< a copy brings it from the peer's landing piece
     writing,  ///< one brings it from this rank's piece
   };
@@ -245,6 +261,8 @@ class fabric_engine {
     std::uint64_t serial = 0;
     piece_stage at = piece_stage::ready;
     bool is_sent = false;                  // of `asked` and `told`: the message was
+    std::optional<std::uint64_t> change{};  // its number, where one announces the piece
+    bool is_acknowledged = false;           // the change
     std::optional<std::size_t> own;        // piece of pinned memory
     std::optional<std::uint32_t> landing;  // piece of the peer's
     window_copy copy{};
@@ -264,6 +282,8 @@ class fabric_engine {
   void handle_received(std::size_t buffer, const fabric_completion& over);
   void handle_sent(std::size_t slot, const std::string& error);
   void handle_moved(std::size_t slot, const std::string& error);
+  /// A write of a peer's has arrived.
+  void handle_arrival(std::uint32_t name);
   void handle(const fabric_message& message, std::span<const std::byte> carried);
   void handle_change(const fabric_message& message, std::span<const std::byte> carried);
   /// Whether it makes sense.
@@ -283,8 +303,14 @@ class fabric_engine {
   [[nodiscard]] own_memory carry_out(link& from, const fabric_message& change, std::span<const std::byte> carried);
   /// The change that is next; whether it can be done.
   [[nodiscard]] bool carry_out_next(link& from, const fabric_message& change, std::span<const std::byte> carried);
+  /// Begins to bring what a peer's write has brought to the window.
+  [[nodiscard]] window_copy from_landing(const fabric_message& change);
+  /// Tells the peer that a change cannot be done: nor can what follows.
+  void refuse(link& from, const fabric_message& change, const own_memory& found);
   /// Those whose values have arrived, in order.
   void finish_changes(link& from);
+  /// The peer has done the oldest change that it had not acknowledged.
+  void finish_oldest(link& to);
   /// A peer that has ended waits for none.
   static void send_answer(link& to, const fabric_message& answer) {
     if (!to.has_left) to.answers.push_back(answer);
@@ -299,6 +325,13 @@ class fabric_engine {
   /// Once the peer's window is known.
   void begin_to_move(flight& one, const known_place& at);
   void arrived(flight& one);
+  /// What is sent from here on is behind its data at the peer: so may its message be.
+  void put_in_order(flight& one);
+  void leave_lane(flight& one);
+  /// What an operation's message says, but of its payload.
+  [[nodiscard]] fabric_message message_of(const flight& one) const;
+  /// Where nothing of it is left to be waited for.
+  void complete_if_done(flight& one);
   /// Sends the messages of a lane that may be sent.
   void review(std::uint32_t context, std::uint32_t peer);
   void complete(flight& one);
@@ -313,6 +346,10 @@ class fabric_engine {
   [[nodiscard]] bool give_ready();
   /// The first ready piece of a link; whether the fabric took it.
   [[nodiscard]] bool give_to_fabric(link& to);
+  /// Sends the change that a write of the piece will bring payload for; whether it has been.
+  [[nodiscard]] bool announce(link& to, std::size_t piece);
+  /// Whether the message of an operation may go with its last piece: it need not wait for others.
+  [[nodiscard]] bool may_go_now(const flight& one) const;
   [[nodiscard]] std::uint64_t bytes_of_next_piece(const link& to) const;
   /// For a next piece in what all peers share.
   [[nodiscard]] bool has_room(const link& to) const;

@@ -18,6 +18,10 @@ bool fabric_engine::handle_completions() {
   const std::size_t count = fabric_->poll(over_);
   for (const fabric_completion& each : std::span(over_).first(count)) {
     if (left_alone_) break;  // meanwhile: nothing of the rank's is there any more
+    if (each.arrived) {
+      handle_arrival(*each.arrived);
+      continue;
+    }
     const auto slot = static_cast<std::size_t>(each.token & 0xffff'ffffu);
     switch (static_cast<token_kind>(each.token >> 32)) {
       case token_kind::received: handle_received(slot, each); break;
@@ -89,6 +93,10 @@ void fabric_engine::handle_change(const fabric_message& message, std::span<const
   const std::uint64_t done = carried_out_for(from);
   if (message.sequence - done >= most_unacknowledged) return told(" is far ahead of what it may send");
   if (from.refused) return;
+  const bool lands = message.write == payload_write::to_landing;
+  if (lands && (message.slot >= landing_pieces_ || message.bytes > landing_bytes_)) {
+    return told(" uses a landing piece that it may not use");
+  }
   if (message.sequence != from.expected) {
     from.early.emplace(message.sequence, early_change{message, {carried.begin(), carried.end()}});
     return;
@@ -108,6 +116,11 @@ bool fabric_engine::carry_out_next(link& from, const fabric_message& change, std
     finish_changes(from);
     return true;
   }
+  refuse(from, change, found);
+  return false;
+}
+
+void fabric_engine::refuse(link& from, const fabric_message& change, const own_memory& found) {
   fabric_message no;
   no.kind = message_kind::refuse;
   no.sender = change.sender;
@@ -120,7 +133,6 @@ bool fabric_engine::carry_out_next(link& from, const fabric_message& change, std
   } else {
     send_answer(from, no);
   }
-  return false;
 }
 
 fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_message& change,
@@ -129,6 +141,17 @@ fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_mess
   const gin::queue_layout& layout = about_.queues[change.context]->layout();
   if (change.signal_change != signal_change::none && change.signal >= layout.signals) return {refusal::no_signal};
   carried_change next{change, {{refusal::none}, {}, {}}};
+  if (change.write != payload_write::none) {
+    const own_memory found = with_own(change.window, change.offset, change.bytes, [](const window_table::entry&) {});
+    if (found.why != refusal::none) return found;
+    next.awaits_write = from.early_writes.erase(change.sequence) == 0;
+    if (!next.awaits_write) {
+      next.value = from_landing(change);
+      if (next.value.found.why != refusal::none) return next.value.found;
+    }
+    from.carrying.push_back(std::move(next));
+    return {refusal::none};
+  }
   const auto value = carried.empty() ? std::as_bytes(std::span(&change.value, 1)).first(change.value_bytes) : carried;
   if (!value.empty()) {
     const std::byte* pinned = value.data();
@@ -146,23 +169,72 @@ fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_mess
   return {refusal::none};
 }
 
+fabric_engine::window_copy fabric_engine::from_landing(const fabric_message& change) {
+  if (change.write != payload_write::to_landing) return {{refusal::none}, {}, {}};
+  char* const pinned = static_cast<char*>(landing_->data()) + landing_offset(change.sender, change.slot);
+  return copy_window(change.window, change.offset, change.bytes, pinned, true);
+}
+
+void fabric_engine::handle_arrival(std::uint32_t name) {
+  const std::uint32_t place = name ^ name_of_write(secret_, 0, 0);
+  const std::uint32_t sender = place >> 16;
+  const auto strange = [&](const char* why) {
+    drop("a write that rank " + std::to_string(sender) + " may have made " + why);
+  };
+  if (sender >= links_.size() || is_own(links_[sender])) return strange("is no member's");
+  link& from = links_[sender];
+  const std::uint64_t done = carried_out_for(from);
+  const std::uint64_t sequence = done + ((place - done) & 0xffff);
+  if (sequence - done >= most_unacknowledged) return strange("is far from what it may write");
+  from.heard = clock::now();
+  if (from.refused) return;
+  if (sequence >= from.expected) {
+    if (!from.early_writes.insert(sequence).second) strange("came before");
+    return;
+  }
+  carried_change& next = from.carrying[sequence - done];
+  if (!next.awaits_write) return strange("came before");
+  window_copy value = from_landing(next.change);
+  if (value.found.why != refusal::none) return refuse(from, next.change, value.found);
+  next.awaits_write = false;
+  next.value = std::move(value);
+  finish_changes(from);
+}
+
 void fabric_engine::finish_changes(link& from) {
-  while (!from.carrying.empty() && is_done(from.carrying.front().value)) {
+  while (!from.carrying.empty() && !from.carrying.front().awaits_write && is_done(from.carrying.front().value)) {
     const fabric_message change = from.carrying.front().change;
     from.carrying.pop_front();
     network_queue& queue = *about_.queues[change.context];
     const std::uint32_t word = queue.layout().signal(change.signal);
     if (change.signal_change == signal_change::add) queue.add(word, change.signal_value);
     if (change.signal_change == signal_change::set) queue.set(word, change.signal_value);
-    if (!is_own(from)) {
-      if (!from.owes) from.owes_since = clock::now();
-      from.owes = !from.has_left;
+    if (is_own(from)) {
+      finish_oldest(from);
       continue;
     }
-    flight* const done = from.unacknowledged.front();
-    from.unacknowledged.pop_front();
-    complete(*done);
+    if (!from.owes) from.owes_since = clock::now();
+    from.owes = !from.has_left;
   }
+  if (!from.refused) return;
+  // What is behind the change that cannot be done is not done either, but windows may go when nothing moves there.
+  for (carried_change& each : from.carrying) {
+    if (is_done(each.value)) each.value = {};
+  }
+}
+
+void fabric_engine::finish_oldest(link& to) {
+  const sent_change done = to.unacknowledged.front();
+  to.unacknowledged.pop_front();
+  flight& one = *done.of;
+  --one.out;
+  one.progressed = to.brought_on = clock::now();
+  if (done.is_message) one.has_message = false;
+  if (done.piece == none) return complete_if_done(one);
+  piece& brought = pieces_[done.piece];
+  if (brought.of != &one) return;  // it has ended with the rank's operations
+  brought.is_acknowledged = true;
+  if (brought.at == piece_stage::carried) end(done.piece);
 }
 
 bool fabric_engine::handle_acknowledgement(link& from, const fabric_message& message) {
@@ -173,9 +245,7 @@ bool fabric_engine::handle_acknowledgement(link& from, const fabric_message& mes
   }
   // Messages may overtake each other.
   for (std::uint64_t number = oldest; number < message.carried_out; ++number) {
-    flight* const done = from.unacknowledged.front();
-    from.unacknowledged.pop_front();
-    complete(*done);
+    finish_oldest(from);
   }
   return true;
 }
@@ -185,7 +255,7 @@ void fabric_engine::handle_refusal(link& from, const fabric_message& message) {
   if (message.sequence < oldest || message.sequence >= from.next) {
     return drop("rank " + std::to_string(message.sender) + " refuses what it was not sent");
   }
-  const flight& one = *from.unacknowledged[message.sequence - oldest];
+  const flight& one = *from.unacknowledged[message.sequence - oldest].of;
   const std::string whose = "rank " + std::to_string(message.sender);
   if (message.why == refusal::no_signal) {
     return fail(
@@ -202,13 +272,17 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
   where.window = window;
   try {
     const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
+      const bool names = fabric_->names_writes() && links_.size() <= most_ranks_of_names;
       if (stages(memory)) {
+        if (names) where.write = payload_write::to_landing;
         where.key = landing_region_->key();
         where.base = landing_region_->base() + landing_offset(rank_of(to), 0);
         where.pieces = landing_pieces_;
         where.piece_bytes = landing_bytes_;
         return;
       }
+      // Of a device's memory the fabric says when it is written, and not when a told host may say so.
+      if (names && !memory.on_device) where.write = payload_write::in_place;
       const fabric_region& region = region_of(window, memory);
       where.key = region.key();
       where.base = region.base();
@@ -231,6 +305,10 @@ void fabric_engine::handle_place(link& from, const fabric_message& message) {
   }
   known_place& place = asked->second;
   place.lands = message.pieces != 0;
+  place.write = message.write;
+  if (place.write == (place.lands ? payload_write::in_place : payload_write::to_landing)) {
+    return drop("rank " + std::to_string(message.sender) + " tells of a window to which nothing can be written");
+  }
   if (place.lands && from.landing_users.empty()) {
     constexpr std::uint32_t most_pieces = 1 << 16;
     if (message.pieces > most_pieces || message.piece_bytes == 0) {

@@ -27,12 +27,16 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
       kind > static_cast<std::uint32_t>(message_kind::landed)) {
     return "its kind is " + std::to_string(kind);
   }
-  const std::uint64_t carried = message.kind == message_kind::change ? message.bytes : 0;
+  if (static_cast<std::uint32_t>(message.write) > static_cast<std::uint32_t>(payload_write::to_landing)) {
+    return "its payload goes an unknown way";
+  }
+  const bool is_change = message.kind == message_kind::change;
+  const std::uint64_t carried = is_change && message.write == payload_write::none ? message.bytes : 0;
   if (bytes.size() - sizeof message != carried || carried > most_carried) {
     return "it has " + std::to_string(bytes.size()) + " bytes instead of " +
            std::to_string(sizeof message + std::min<std::uint64_t>(carried, most_carried));
   }
-  if (carried != 0 && message.value_bytes != 0) return "it has a value and carries payload";
+  if (is_change && message.bytes != 0 && message.value_bytes != 0) return "it has a value and payload";
   if (message.value_bytes > sizeof message.value) {
     return "it has a value of " + std::to_string(message.value_bytes) + " bytes";
   }

@@ -31,9 +31,16 @@ enum class message_kind : std::uint32_t {
 /// Why a rank does not do what a peer wants.
 enum class refusal : std::uint32_t { none, no_window, past_end, no_signal, not_registered };
 
+/// How a write brings payload whose change is sent beside it.
+enum class payload_write : std::uint32_t {
+  none,       ///< there is no such write: a change carries its payload, or has none
+  in_place,   ///< it goes to the window
+  to_landing  ///< to landing piece `slot`, from which the receiver copies to the window
+};
+
 /// All kinds have one format: the members that a kind does not name are zero.
 struct fabric_message {
-  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d05;  // "devcomm" and a version
+  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d06;  // "devcomm" and a version
 
   std::uint64_t format = this_format;
   fabric_secret secret{};  ///< the receiver's
@@ -57,25 +64,38 @@ struct fabric_message {
   // place
   std::uint64_t key = 0;
   std::uint64_t base = 0;
-  // refuse, place, landed: of the window; land, lift: to move; change: that the message carries, which follow it
+  // refuse, place, landed: of the window; land, lift: to move; change: that the message carries, which follow it, or
+  // that a write brings
   std::uint64_t bytes = 0;
   // place, of a window that the fabric does not reach: the landing pieces that the receiver may use
   std::uint32_t pieces = 0;
   std::uint32_t piece_bytes = 0;
-  // land, lift, landed
+  // land, lift, landed, change
   std::uint32_t slot = 0;
   // place
   std::int32_t code = 0;  ///< of `not_registered`: of the fabric's error
+  // change; place: how writes to the window may be beside their changes
+  payload_write write = payload_write::none;
+  std::uint32_t unused = 0;
 };
 
-static_assert(sizeof(fabric_message) == 136, "all ranks must agree: change the version in this_format with it");
+static_assert(sizeof(fabric_message) == 144, "all ranks must agree: change the version in this_format with it");
 
 /// Payload of a put that a message carries, at most: message and payload are one small message of every provider.
 inline constexpr std::size_t most_carried = 8192;
 
+/// What the fabric tells a receiver of a write beside change `sequence` of rank `sender`. Not every name says something:
+/// who does not know the receiver's secret has to guess.
+[[nodiscard]] constexpr std::uint32_t name_of_write(const fabric_secret& receiver, std::uint32_t sender,
+                                                    std::uint64_t sequence) {
+  return (sender << 16 | static_cast<std::uint32_t>(sequence & 0xffff)) ^ static_cast<std::uint32_t>(receiver[0] >> 32);
+}
+/// Ranks that names have room for.
+inline constexpr std::uint32_t most_ranks_of_names = 1 << 16;
+
 /// Fills `message` from bytes that anyone may have sent to rank `self` of `ranks`. Returns why they are to be dropped:
 /// nothing of a message with another secret is looked at. Empty for a good message, behind which are `message.bytes`
-/// bytes where it is a `change`.
+/// bytes where it is a `change` beside no write.
 [[nodiscard]] std::string parse_message(std::span<const std::byte> bytes, const fabric_secret& own, std::uint32_t self,
                                         std::uint32_t ranks, fabric_message& message);
 

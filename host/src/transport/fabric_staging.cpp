@@ -111,10 +111,16 @@ void fabric_engine::advance(std::size_t number) {
       link_to(one).ready.push_back(number);
       return;
     case piece_stage::moving:
+      if (what.change && !what.is_acknowledged) {
+        what.at = piece_stage::carried;
+        return;
+      }
+      if (what.change) return end(number);
       if (!gets && one.lands) return tell(number, message_kind::land);
       if (gets && one.is_staged) return begin_copy(number, piece_stage::writing);
       return end(number);
     case piece_stage::ready:
+    case piece_stage::carried:
     case piece_stage::told:
     case piece_stage::writing: return end(number);
   }
@@ -151,7 +157,7 @@ bool fabric_engine::handle_copies() {
     advance(number);
   }
   for (link& each : links_) {
-    any = any || !each.carrying.empty();
+    any = any || (!each.carrying.empty() && !each.carrying.front().awaits_write);
     finish_changes(each);
   }
   for (auto each = landings_.begin(); each != landings_.end();) {

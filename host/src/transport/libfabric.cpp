@@ -72,7 +72,7 @@ class endpoint final : public fabric {
     addresses.count = wish.peers;
     require(::fi_av_open(domain_.get(), &addresses, out(peers_), nullptr), "fi_av_open");
     fi_cq_attr queue{};
-    queue.format = FI_CQ_FORMAT_MSG;
+    queue.format = FI_CQ_FORMAT_DATA;
     queue.size = messages_queued;
     require(::fi_cq_open(domain_.get(), &queue, out(queue_), nullptr), "fi_cq_open");
     require(::fi_endpoint(domain_.get(), info_.get(), out(endpoint_), nullptr), "fi_endpoint");
@@ -122,6 +122,7 @@ class endpoint final : public fabric {
     if (rules_.registers_messages) made = registered(memory.data(), memory.size(), access, "buffers", {});
     return std::make_unique<region>(std::move(made), 0);
   }
+  [[nodiscard]] bool names_writes() const override { return can_name_writes(*info_); }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return info_->ep_attr->max_msg_size; }
   [[nodiscard]] std::string text_of(int code) const override { return calls_.text_of(code); }
 
@@ -137,9 +138,12 @@ class endpoint final : public fabric {
                  "fi_recv");
   }
   [[nodiscard]] bool write(int peer, std::span<const char> source, const fabric_region& region,
-                           remote_place destination, std::uint64_t token) override {
-    const transfer one(const_cast<char*>(source.data()), source.size(), region, destination, number_of(peer), token);
-    return taken(::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE), "fi_writemsg");
+                           remote_place destination, std::uint64_t token,
+                           std::optional<std::uint32_t> name) override {
+    transfer one(const_cast<char*>(source.data()), source.size(), region, destination, number_of(peer), token);
+    one.message.data = name.value_or(0);
+    const std::uint64_t ends = name ? FI_REMOTE_CQ_DATA : FI_DELIVERY_COMPLETE;
+    return taken(::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | ends), "fi_writemsg");
   }
   [[nodiscard]] bool read(int peer, std::span<char> destination, const fabric_region& region, remote_place source,
                           std::uint64_t token) override {
@@ -158,7 +162,12 @@ class endpoint final : public fabric {
     if (got < 0) throw system_error("fi_cq_read of " + name() + " failed: " + calls_.text_of(got));
     const auto count = static_cast<std::size_t>(got);
     for (std::size_t i = 0; i < count; ++i) {
-      over[i] = {reinterpret_cast<std::uintptr_t>(entries_[i].op_context), entries_[i].len, {}};
+      const fi_cq_data_entry& each = entries_[i];
+      if ((each.flags & FI_REMOTE_CQ_DATA) != 0) {
+        over[i] = {0, 0, {}, static_cast<std::uint32_t>(each.data)};
+      } else {
+        over[i] = {reinterpret_cast<std::uintptr_t>(each.op_context), each.len, {}, {}};
+      }
     }
     return count;
   }
@@ -320,7 +329,7 @@ class endpoint final : public fabric {
   owned<fid_cq> queue_;
   owned<fid_ep> endpoint_;
   std::vector<fi_addr_t> numbers_;
-  std::array<fi_cq_msg_entry, 32> entries_{};  // of a poll
+  std::array<fi_cq_data_entry, 32> entries_{};  // of a poll
 };
 
 }  // namespace

@@ -42,6 +42,8 @@ memory_rules memory_rules_of(const fi_info& found) {
           (found.caps & FI_HMEM) != 0};
 }
 
+bool can_name_writes(const fi_info& found) { return found.domain_attr->cq_data_size >= sizeof(std::uint32_t); }
+
 const fi_info& nearest_card(const fi_info& answers, std::uint64_t device, unsigned turn, const std::string& root) {
   std::vector<const fi_info*> nearest;
   std::optional<std::size_t> least;

@@ -17,6 +17,9 @@ struct memory_rules {
   bool reaches_devices = false;      ///< FI_HMEM: memory of devices can be registered
 };
 
+/// Whether writes can tell the peer a number when they have arrived (remote completion data), of 32 bits at least.
+[[nodiscard]] bool can_name_writes(const fi_info& found);
+
 /// Fills in hints for `fi_getinfo`: messages, and writes that are complete when they have been delivered; with
 /// `devices`, also of memory of devices; of the card (libfabric's domain) named `card`, where that is not empty.
 void ask_for_provider(fi_info& hints, const std::string& provider, const std::string& card, bool devices);

@@ -285,15 +285,30 @@ std::string run_program(std::uint32_t seed, const std::function<void(fake_networ
 }  // namespace
 
 TEST_CASE("signals have before them what they say, over a fabric that reorders, delays, splits and refuses") {
-  for (std::uint32_t seed = 0; seed < 40; ++seed) CHECK(run_program(seed).empty());
+  for (std::uint32_t seed = 0; seed < 40; ++seed) CHECK(run_program(seed) == "");
 }
 
-TEST_CASE("a fabric whose writes are complete before they have arrived is found out by the test above") {
-  int found = 0;
-  for (std::uint32_t seed = 0; seed < 10; ++seed) {
-    found += run_program(seed, [](fake_network& net) { net.completes_writes_early = true; }).empty() ? 0 : 1;
+TEST_CASE("signals have before them what they say, over a fabric whose writes have no names") {
+  const auto nameless = [](fake_network& net) { net.names_writes = false; };
+  for (std::uint32_t seed = 0; seed < 20; ++seed) CHECK(run_program(seed, nameless) == "");
+  for (std::uint32_t seed = 0; seed < 12; ++seed) {
+    for (const unsigned staged : {first_staged, second_staged, all_staged}) {
+      INFO("staged: " << staged);
+      CHECK(run_program(seed, nameless, staged) == "");
+    }
   }
-  CHECK(found > 5);
+}
+
+TEST_CASE("a fabric that tells of writes before they have arrived is found out by the tests above") {
+  for (const bool names : {true, false}) {
+    int found = 0;
+    const auto early = [&](fake_network& net) {
+      net.names_writes = names;
+      (names ? net.names_writes_early : net.completes_writes_early) = true;
+    };
+    for (std::uint32_t seed = 0; seed < 10; ++seed) found += run_program(seed, early).empty() ? 0 : 1;
+    CHECK(found > 5);
+  }
 }
 
 TEST_CASE(
@@ -384,6 +399,94 @@ TEST_CASE("a small put takes one message, and its peer's window need not be regi
              ContainsSubstring("8 bytes from byte 4090 on run past the end of window 7 of rank 1, which has 4096"));
   CHECK_THAT(said({4090, 0, 0, 8, 0, 0, 0, 0}, false), ContainsSubstring("window 7 of this rank, which has 4096"));
   CHECK_THAT(said({0, 0, 0, 8, 0, 0, 0, 0}, true), ContainsSubstring("rank 1 has no window 7 (any more)"));
+}
+
+TEST_CASE("a put goes beside its change, which waits for no answer, and an acknowledgement ends both") {
+  for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
+    for (const gin::strength covers : {gin::strength::weak, gin::strength::strong}) {
+      INFO("staged: " << staged);
+      job two(5, 2, 100'000, 10s, {}, staged);
+      for (std::size_t i = 0; i < two[0].memory.size(); ++i) two[0].memory[i] = pattern(3, i);
+      gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+      head.change = gin::signal_change::add;
+      head.covers = covers;
+      two[0].post(0, {5, 3, 0, 40'000, 0, 1, 0, 0}, head);  // asks where the window is
+      two.settle();
+      const std::uint64_t before = two.net.sent;
+      two[0].post(0, {5, 3, 0, 40'000, 0, 1, 0, 0}, head);
+      two.settle_for(1ms);
+      two.settle();
+      CHECK(two.net.sent - before == 2);
+      CHECK(two[1].signal(0) == 2);
+      CHECK(two[0].word(0, two[0].layout.done()) == 2);
+      CHECK(std::memcmp(two[1].memory.data() + 3, two[0].memory.data() + 5, 40'000) == 0);
+      CHECK((two[1].memory[2] == 0 && two[1].memory[3 + 40'000] == 0));
+      CHECK((two[0].engine->idle() && two[1].engine->idle()));
+    }
+  }
+}
+
+TEST_CASE("a window that is freed between a change and its write refuses the change, and is let go") {
+  job two(2, 2, 4096, 10s, {}, second_staged);
+  gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+  head.change = gin::signal_change::add;
+  two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+  two.settle();
+  CHECK(two[1].signal(0) == 1);
+  two.net.may_move = 0;
+  for (int i = 0; i < 3; ++i) two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+  two.settle_for(20ms);
+  two[1].listing.reset();
+  two.net.may_move = 100;
+  two.settle();
+  CHECK(two[1].signal(0) == 1);
+  CHECK(two[1].engine->idle());
+  CHECK_THAT(two[0].failure, ContainsSubstring("put to rank 1 in context 0: rank 1 has no window 7"));
+}
+
+TEST_CASE("names of writes that nobody made are dropped and reported, and change nothing") {
+  job two(2, 2, 4096, 10s, {}, second_staged);
+  const fabric_secret secret = two[1].engine->own_card().secret;
+  const auto tell = [&](std::uint32_t sender, std::uint64_t sequence) {
+    two.net.endpoints.at(1).over.push_back({0, 0, {}, name_of_write(secret, sender, sequence)});
+    two.settle();
+  };
+  tell(2, 0);   // no member
+  tell(1, 0);   // itself
+  tell(0, 64);  // far ahead
+  tell(0, 0xffff);
+  CHECK(two[1].reports.size() == 4);
+  tell(0, 1);  // it may be early
+  CHECK(two[1].reports.size() == 4);
+  tell(0, 1);
+  CHECK_THAT(two[1].reports.back(), ContainsSubstring("a write that rank 0 may have made came before"));
+
+  fabric_message change;
+  change.secret = secret;
+  change.kind = message_kind::change;
+  change.write = payload_write::to_landing;
+  change.window = window_id;
+  change.bytes = 64;
+  change.slot = 1000;
+  change.signal_change = gin::signal_change::add;
+  change.signal_value = 1;
+  const auto send = [&] {
+    fake_fabric::deliver(two.net, 1, std::as_bytes(std::span(&change, 1)));
+    two.settle();
+  };
+  send();
+  CHECK_THAT(two[1].reports.back(), ContainsSubstring("uses a landing piece that it may not use"));
+  change.slot = 0;
+  change.write = static_cast<payload_write>(3);
+  send();
+  CHECK_THAT(two[1].reports.back(), ContainsSubstring("its payload goes an unknown way"));
+  change.write = payload_write::to_landing;
+  send();
+  CHECK((two[1].signal(0) == 0 && two.net.copies == 0));
+  tell(0, 0);
+  CHECK((two[1].signal(0) == 1 && two.net.copies == 1));
+  tell(0, 0);
+  CHECK_THAT(two[1].reports.back(), ContainsSubstring("far from what it may write"));
 }
 
 TEST_CASE("what messages carry among many ranks takes no more memory than among few") {
@@ -568,12 +671,13 @@ TEST_CASE("a peer whose copies do not end has the limit of an operation of its o
   two[0].post(0, {0, 0, 0, 64, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
   gin::descriptor_head head = head_of(gin::operation_kind::signal, 1);
   head.change = gin::signal_change::add;
+  head.peer = 0;
   const auto begun = std::chrono::steady_clock::now();
   while (two[0].failure.empty() && std::chrono::steady_clock::now() - begun < 5s) {
-    if (two[0].can_post(1)) two[0].post(1, {0, 0, 0, 0, 0, 1, 0, 0}, head);
+    if (two[1].can_post(1)) two[1].post(1, {0, 0, 0, 0, 0, 1, 0, 0}, head);
     two.step();
   }
-  CHECK(two[1].signal(0, 1) > 0);
+  CHECK(two[0].signal(0, 1) > 0);
   CHECK_THAT(two[0].failure, ContainsSubstring("put to rank 1 in context 0: rank 1 has answered others, but not this "
                                                "one for 300 ms, three quarters"));
 }
@@ -1042,8 +1146,8 @@ TEST_CASE("messages of strangers, and malformed ones, are dropped and reported, 
   send_both(~std::uint64_t{0}, 0, 64);
   send_both(8, 8, 8);
   CHECK(carrying[1].reports.size() == 6);
-  CHECK_THAT(carrying[1].reports[0], ContainsSubstring("has 143 bytes instead of 144"));
-  CHECK_THAT(carrying[1].reports[5], ContainsSubstring("has a value and carries payload"));
+  CHECK_THAT(carrying[1].reports[0], ContainsSubstring("has 151 bytes instead of 152"));
+  CHECK_THAT(carrying[1].reports[5], ContainsSubstring("has a value and payload"));
   CHECK((carrying[1].memory[0] == 0 && carrying[1].signal(0) == 0));
   send_both(8, 0, 8);
   CHECK((carrying[1].memory[7] == 7 && carrying[1].memory[8] == 0 && carrying[1].signal(0) == 5));
@@ -1062,6 +1166,7 @@ TEST_CASE("no bytes that a peer may send do harm") {
     const std::span<std::byte> bytes(room, sizeof base + (carried == 0 ? 0 : random() % 32));
     fabric_message message = base;
     message.kind = static_cast<message_kind>(random() % 12);
+    message.write = static_cast<payload_write>(random() % 4);
     if (random() % 2 == 0) message.bytes = bytes.size() - sizeof base;
     std::memcpy(room, &message, sizeof message);
     const std::size_t head = offsetof(fabric_message, sequence);
@@ -1070,6 +1175,10 @@ TEST_CASE("no bytes that a peer may send do harm") {
       bytes[at] = static_cast<std::byte>(random() % 3 == 0 ? random() : random() % 4);
     }
     fake_fabric::deliver(two.net, 1, bytes);
+    if (i % 4 == 0) {
+      const auto sequence = static_cast<std::uint32_t>(random() % 80);
+      two.net.endpoints.at(1).over.push_back({0, 0, {}, name_of_write(base.secret, static_cast<std::uint32_t>(random() % 3), sequence)});
+    }
     if (i % 16 == 0) two.settle();
   }
   two.settle();

@@ -50,13 +50,14 @@ class stuck_fabric final : public fabric {
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
     return std::make_unique<no_region>();
   }
+  [[nodiscard]] bool names_writes() const override { return true; }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return 1; }
   [[nodiscard]] std::string text_of(int) const override { return {}; }
   [[nodiscard]] bool send(int, std::span<const std::byte>, const fabric_region&, std::uint64_t) override {
     return false;
   }
   [[nodiscard]] bool receive(std::span<std::byte>, const fabric_region&, std::uint64_t) override { return true; }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t) override {
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t, std::optional<std::uint32_t>) override {
     return false;
   }
   [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t) override {
@@ -86,13 +87,14 @@ class failing_fabric final : public fabric {
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
     return std::make_unique<no_region>();
   }
+  [[nodiscard]] bool names_writes() const override { return true; }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return 1; }
   [[nodiscard]] std::string text_of(int) const override { return {}; }
   [[nodiscard]] bool send(int, std::span<const std::byte>, const fabric_region&, std::uint64_t) override {
     return false;
   }
   [[nodiscard]] bool receive(std::span<std::byte>, const fabric_region&, std::uint64_t) override { return true; }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t) override {
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t, std::optional<std::uint32_t>) override {
     return false;
   }
   [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t) override {

@@ -49,6 +49,8 @@ class fake_network {
   // What providers may want of memory.
   bool registers_messages = false;
   bool peers_use_addresses = false;
+  bool names_writes = true;
+  bool names_writes_early = false;        ///< before the peer can see the data: no fabric that is usable does
   bool completes_writes_early = false;    ///< before the peer can see the data: no fabric that is usable does
   bool copies_are_trusted_early = false;  ///< between windows and pinned memory: no engine does
   bool reaches_devices = false;
@@ -128,6 +130,7 @@ class fake_fabric final : public detail::fabric {
   [[nodiscard]] std::unique_ptr<detail::fabric_region> add_buffers(std::span<std::byte> memory) override {
     return add(reinterpret_cast<char*>(memory.data()), memory.size(), false);
   }
+  [[nodiscard]] bool names_writes() const override { return net_.names_writes; }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return net_.largest_transfer; }
   [[nodiscard]] std::string text_of(int code) const override { return "error " + std::to_string(code); }
 
@@ -173,9 +176,10 @@ class fake_fabric final : public detail::fabric {
     return true;
   }
   [[nodiscard]] bool write(int peer, std::span<const char> source, const detail::fabric_region& memory,
-                           detail::remote_place destination, std::uint64_t token) override {
+                           detail::remote_place destination, std::uint64_t token,
+                           std::optional<std::uint32_t> name) override {
     check_local(memory, source.data(), source.size());
-    return move(peer, const_cast<char*>(source.data()), source.size(), destination, token, true);
+    return move(peer, const_cast<char*>(source.data()), source.size(), destination, token, true, name);
   }
   [[nodiscard]] bool read(int peer, std::span<char> destination, const detail::fabric_region& memory,
                           detail::remote_place source, std::uint64_t token) override {
@@ -241,7 +245,7 @@ class fake_fabric final : public detail::fabric {
 
   /// In two halves that come at different times, the second one first or last.
   [[nodiscard]] bool move(int peer, char* here, std::size_t bytes, detail::remote_place there, std::uint64_t token,
-                          bool writes) {
+                          bool writes, std::optional<std::uint32_t> name = {}) {
     if (bytes > net_.largest_transfer) throw std::logic_error("a transfer is too large");
     if (net_.happens(net_.refuses)) return false;
     if (net_.fails_to == peer_of(peer)) {
@@ -251,13 +255,28 @@ class fake_fabric final : public detail::fabric {
     net_.in_flight += bytes;
     net_.most_in_flight = std::max(net_.most_in_flight, net_.in_flight);
     const auto left = std::make_shared<int>(2);
+    // A write with a name may be over here long before it has arrived.
+    const auto taken = std::make_shared<std::vector<char>>();
+    if (name) {
+      taken->assign(here, here + bytes);
+      here = taken->data();
+      finish(net_, number_, token, {});
+    }
+    const auto tell = [to = peer_of(peer), name](fake_network& net) {
+      net.later([&net, to, name] {
+        const auto found = net.endpoints.find(to);
+        if (found != net.endpoints.end()) found->second.over.push_back({0, 0, {}, name});
+        return true;
+      });
+    };
     const std::size_t half = net_.below(bytes + 1);
     const auto part = [&](std::size_t from, std::size_t to) {
-      net_.later([&net = net_, number = number_, here, there, token, writes, left, from, to, bytes] {
-        if (!net.endpoints.contains(number)) return true;  // closed: nothing moves any more
+      net_.later([&net = net_, number = number_, here, there, token, writes, left, from, to, bytes, taken, name, tell] {
+        if (!name && !net.endpoints.contains(number)) return true;  // closed: nothing moves any more
         if (net.may_move == 0) return false;
         --net.may_move;
         const auto memory = net.memories.find(there.key);
+        if (name && (memory == net.memories.end() || !memory->second.for_peers)) return true;
         if (memory == net.memories.end() || !memory->second.for_peers) {
           if (--*left == 0) finish(net, number, token, "there is no such memory");
           return true;
@@ -267,13 +286,18 @@ class fake_fabric final : public detail::fabric {
         if (--*left != 0) return true;
         net.in_flight -= bytes;
         net.moved += bytes;
+        if (name) {
+          if (!net.names_writes_early) tell(net);
+          return true;
+        }
         if (!net.completes_writes_early || !writes) finish(net, number, token, {});
         return true;
       });
     };
     part(0, half);
     part(half, bytes);
-    if (net_.completes_writes_early && writes) finish(net_, number_, token, {});
+    if (name && net_.names_writes_early) tell(net_);
+    if (net_.completes_writes_early && writes && !name) finish(net_, number_, token, {});
     return true;
   }
 

@@ -259,7 +259,7 @@ TEST_CASE("over tcp a stranger who knows the address of a rank can neither signa
   CHECK_THAT(one.reports.at(0), ContainsSubstring("its sender does not know the secret"));
   bool is_written = false;
   CHECK(until([&] {
-    if (!is_written) is_written = stranger->write(0, bytes, *source, {12345, 0}, 2);
+    if (!is_written) is_written = stranger->write(0, bytes, *source, {12345, 0}, 2, {});
     std::array<fabric_completion, 1> over;
     if (stranger->poll(over) == 1 && over[0].token == 2) said = over[0].error;
     return said != "nothing";
