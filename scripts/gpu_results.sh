@@ -363,30 +363,53 @@ part_channels() {
   done
 }
 
-# devcomm-perf with 2 ranks, each a host of its own, over PROVIDER; rows go to gin_PROVIDER.jsonl. One GPU takes turns
-# between processes, and a rank that polls keeps it for milliseconds: there both ranks are threads of one process.
+# One GPU takes turns between processes, and a rank that polls keeps it for milliseconds, unless CUDA's Multi-Process
+# Service runs them side by side: a daemon of this script's own, which ends with it and changes no setting.
+start_sharing() { # whether processes can share the GPU
+  command -v nvidia-cuda-mps-control >/dev/null || PATH=$PATH:/usr/local/nvidia/bin
+  command -v nvidia-cuda-mps-control >/dev/null || return 1
+  shared=$(mktemp -d)
+  export CUDA_MPS_PIPE_DIRECTORY=$shared CUDA_MPS_LOG_DIRECTORY=$shared
+  trap stop_sharing EXIT
+  nvidia-cuda-mps-control -d
+}
+stop_sharing() {
+  echo quit | nvidia-cuda-mps-control >/dev/null
+  rm -rf "$shared"
+  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  trap - EXIT
+}
+# devcomm-perf with 2 ranks, each a host of its own, over PROVIDER; rows go to gin_PROVIDER.jsonl. Ranks are processes, or
+# threads of one where processes cannot share a GPU.
 perf_over() { # PROVIDER OPERATION [ARGUMENT...]
   local provider=$1 program=("$bin/devcomm-perf_gpu" "$2" -n 2) sockets=()
-  if [ "$gpus" -ge 2 ]; then
+  if [ "$are_processes" = yes ]; then
     program=(scripts/lib/in_processes.sh 2 "$bin/devcomm-perf_gpu" "$2")
     sockets=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket)
   fi
   shift 2
   limit=60 run "${sockets[@]}" DEVCOMM_LSA_SIZE=1 "DEVCOMM_GIN_PROVIDER=$provider" DEVCOMM_TIMEOUT=20 \
     CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32 "${program[@]}" --place out \
-    --json "$out/gin_${provider%%;*}.jsonl" "$@"
+    --json "$out/gin_${provider%%;*}${proxies:+_proxies_$proxies}.jsonl" "$@"
 }
 part_gin() {
   start_log gin "The network: each rank a host, over copy engines and libfabric, beside libfabric alone"
-  local providers=('tcp;ofi_rxm') few=(--launches 4 --replays 3) compare=() provider memory operation
+  local providers=('tcp;ofi_rxm' shm) few=(--launches 4 --replays 3) compare=(--compare nccl) provider memory operation arrival proxies=
+  are_processes=yes
   if [ "$gpus" -ge 2 ]; then
-    providers+=(shm)
-    compare=(--compare nccl)
-  else
+    :
+  elif start_sharing; then
     cat >>"$log" <<'EOF'
-# One GPU: both ranks are threads of one process and share it, each a host of its own. What they put goes by copy
-# engines, proxies and libfabric all the same. Provider shm refuses two ranks in one process, and NCCL two ranks on one
-# GPU: both are left out, but for libfabric alone.
+# One GPU: two processes share it by the Multi-Process Service, each a host of its own. What they put goes by copy
+# engines, proxies and libfabric all the same. NCCL, which refuses two ranks on one GPU of a host, is told by NCCL_HOSTID
+# that each process is a host.
+EOF
+  else
+    are_processes=no providers=('tcp;ofi_rxm') compare=()
+    cat >>"$log" <<'EOF'
+# One GPU and no Multi-Process Service: both ranks are threads of one process and share it, each a host of its own. What
+# they put goes by copy engines, proxies and libfabric all the same. Provider shm refuses two ranks in one process, and
+# NCCL two ranks on one GPU: both are left out, but for libfabric alone.
 EOF
   fi
   run "$bin/devcomm-perf_gpu" limits -n 1
@@ -406,12 +429,23 @@ EOF
     for operation in gin_exchange gin_all_to_all gin_all_reduce; do
       perf_over "$provider" "$operation" -b 1K -e 1M -f 4 --algo auto --launches 40 --replays 5 "${compare[@]}"
       perf_over "$provider" "$operation" -b 4M -e 64M -f 4 --algo auto "${few[@]}" "${compare[@]}"
+      for arrival in "--late 0,50" "--jitter 20"; do
+        # shellcheck disable=SC2086
+        perf_over "$provider" "$operation" -b 1K -e 64K -f 64 --algo auto $arrival --launches 40 --replays 5 "${compare[@]}"
+      done
     done
     perf_over "$provider" gin_exchange -b 64K -e 64M -f 1024 --algo stream "${few[@]}"
     perf_over "$provider" gin_all_reduce -b 1K -e 64M -f 64 --algo hierarchical,hierarchical_ring,ring "${few[@]}"
     scripts/lib/gin_goals.py "$log" "$provider" "$out/gin_${provider%%;*}.jsonl" 2>&1 | tee -a "$log"
     [ "${PIPESTATUS[0]}" = 0 ] || failed=1
   done
+  # Large vectors over several proxies, each a thread of its own.
+  for proxies in 1 2 4; do
+    rm -f "$out/gin_tcp_proxies_$proxies.jsonl"
+    DEVCOMM_GIN_PROXIES=$proxies perf_over 'tcp;ofi_rxm' gin_exchange -b 1M -e 64M -f 8 --algo auto "${few[@]}"
+    DEVCOMM_GIN_PROXIES=$proxies perf_over 'tcp;ofi_rxm' gin_all_reduce -b 1M -e 64M -f 8 --algo auto "${few[@]}"
+  done
+  [ -z "${shared-}" ] || stop_sharing
 }
 
 # Sweeps of the ways of an operation, and NCCL as the environment has it.

@@ -18,6 +18,7 @@ for section in open(log_path).read().split("\n$ ")[1:]:
         if re.search(rf"\b{program}\b", command) and (program == "limits" or f"--provider {provider} " in command):
             printed[program] = text
 rows = [json.loads(line) for line in open(rows_path)]
+rows = [r for r in rows if not r["late_us"] and not r["jitter_us"]]
 missing = []
 
 
