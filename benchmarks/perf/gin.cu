@@ -351,8 +351,8 @@ class all_reduce_algorithm final : public network_algorithm {
       : network_algorithm(context), exchange_(exchange) {
     requirements needs = comm().requirements();
     if (exchange_ != collective::rail_exchange::ring) {
-      scratch_ = needs.add_buffer<char>(
-          collective::hierarchical_scratch<char>(context.most_bytes, comm().size(), comm().lsa().size));
+      scratch_ = needs.add(gin::buffer<char>{
+          collective::hierarchical_scratch<char>(context.most_bytes, comm().size(), comm().lsa().size)});
     }
     if (exchange_ != collective::rail_exchange::direct)
       rings_ = needs.add(collective::rail_rings{.groups = most_contexts});
@@ -372,10 +372,9 @@ class all_reduce_algorithm final : public network_algorithm {
     const auto exchange =
         exchange_.value_or(collective::rail_exchange_for(what.bytes, comm().size() / team_size, team_size));
     with_type(what.type, [&]<class T>(T) {
-      const sym_ptr<char> scratch = device_comm_->get().buffer(scratch_);
+      const sym_ptr<char> scratch = device_comm_->memory_of(scratch_);
       launch(all_reduce_of_hosts<T>, shape_of(what), device_comm_->get(), contexts_, in_window<T>(what.input),
-             in_window<T>(what.output), collective::rail_memory<T>{exchange, {scratch.memory, scratch.offset}, rings_},
-             what.count());
+             in_window<T>(what.output), scratch_, collective::rail_memory<T>{exchange, {}, rings_}, what.count());
     });
   }
 
@@ -384,7 +383,7 @@ class all_reduce_algorithm final : public network_algorithm {
 
  private:
   std::optional<collective::rail_exchange> exchange_;
-  buffer_handle<char> scratch_{};
+  gin::buffer_handle<char> scratch_{};
   collective::rail_ring_handle rings_{};
 };
 

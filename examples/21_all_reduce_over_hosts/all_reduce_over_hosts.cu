@@ -23,7 +23,7 @@ int main() {
       const int hosts = comm.size() / lsa_size;
       requirements needs = comm.requirements().lsa_barriers(blocks);
       const auto scratch =
-          needs.add_buffer<float>(collective::hierarchical_scratch<float>(most, comm.size(), lsa_size));
+          needs.add(gin::buffer<float>{collective::hierarchical_scratch<float>(most, comm.size(), lsa_size)});
       const auto rings = needs.add(collective::rail_rings{.groups = blocks});
       const auto contexts = needs.add(
           gin::contexts{.world = comm.world(), .count = blocks, .signals = rings.signals(), .barriers = blocks});
@@ -39,8 +39,8 @@ int main() {
         example::poison(output.pointer<float>().local(), count);
         comm.barrier();  // peers store to the output
         launch(all_reduce, {.grid = blocks, .block = 128, .stream = cudaStreamPerThread}, device_comm.get(), contexts,
-               collective::rail_memory<float>{exchange, device_comm.get().buffer(scratch), rings},
-               input.pointer<float>(), output.pointer<float>(), count);
+               collective::rail_memory<float>{exchange, device_comm.memory_of(scratch), rings}, input.pointer<float>(),
+               output.pointer<float>(), count);
         check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "all_reduce");
         device_comm.check();
         example::expect(output.pointer<float>().local(), count, "float",

@@ -43,6 +43,8 @@
 #include <devcomm/diagnostics/trace_span.cuh>
 #include <devcomm/gin/barrier_session.cuh>
 #include <devcomm/gin/barriers.hpp>
+#include <devcomm/gin/buffer.cuh>
+#include <devcomm/gin/buffer.hpp>
 #include <devcomm/gin/context.cuh>
 #include <devcomm/gin/contexts.hpp>
 #include <devcomm/group.cuh>

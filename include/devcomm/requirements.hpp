@@ -107,6 +107,19 @@ class requirements {
     return offset;
   }
 
+  /// The same in the network memory, whose content kernels put to other ranks, see `gin::buffer`. Returns the offset
+  /// there.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t add_for_network(uint64_t bytes, uint64_t alignment, resource_shape what) {
+    constexpr uint64_t mark = 0x6e6574;
+    const uint64_t before = bytes_;
+    bytes_ = network_bytes_;
+    const uint64_t offset = add(bytes, alignment, what);
+    network_bytes_ = bytes_;
+    bytes_ = before;
+    mix(mark);
+    return offset;
+  }
+
   /// Adds a feature; returns its handle.
   template <class Feature>
   DEVCOMM_HOST_DEVICE constexpr auto add(const Feature& feature) {
@@ -164,6 +177,7 @@ class requirements {
   // For the host library.
 
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return bytes_; }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t network_bytes() const { return network_bytes_; }
   DEVCOMM_HOST_DEVICE constexpr uint64_t fingerprint() const { return fingerprint_; }
   DEVCOMM_HOST_DEVICE constexpr const implicit_handle& implicit(implicit_resource which) const {
     return implicit_[static_cast<uint32_t>(which)];
@@ -189,6 +203,7 @@ class requirements {
 
   team lsa_;
   uint64_t bytes_ = resource_header_bytes;
+  uint64_t network_bytes_ = 0;
   uint64_t fingerprint_ = 0xcbf29ce484222325u;
   implicit_handle implicit_[2]{};
   uint32_t asked_[2]{};  // how often, up to 2

@@ -139,13 +139,13 @@ void start_at(const host::device_communicator& comm, const fifo_handle& fifos, s
     test::finish("counts");
   };
   const channel::fifo_layout<protocol::network> stored{fifos.count, fifos.slots, fifos.packs};
-  const channel::network_layout put{fifos.count, fifos.slots, fifos.packs};
+  const channel::network_layout put{fifos.count, fifos.slots};
   for (std::uint32_t i = 0; i < fifos.count; ++i) {
     const auto low = static_cast<std::uint32_t>(steps);
     set(fifos.offset + stored.tail(i), low);
     set(fifos.offset + stored.head(i), low);
     for (const std::uint64_t word : {0u, 4u, 8u}) set(fifos.offset + stored.counts(i) + word, low);
-    set(fifos.staging + put.counts(i), channel::network_counts{steps, steps});
+    set(fifos.kept + put.counts(i), channel::network_counts{steps, steps});
   }
   launch(set_signals, config(fifos.contexts.count), comm.get(), fifos.contexts, fifos.first_signal, steps);
   test::finish("set_signals");

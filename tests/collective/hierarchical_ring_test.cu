@@ -47,20 +47,20 @@ struct job {
                                          .signals = asked.first_signal + rings.signals(),
                                          .depth = 16,
                                          .barriers = most_blocks})),
-        scratch(needs.add_buffer<char>(
-            collective::hierarchical_scratch<char>(8 * most_elements, comm.size(), comm.lsa().size))),
+        scratch(needs.add(gin::buffer<char>{
+            collective::hierarchical_scratch<char>(8 * most_elements, comm.size(), comm.lsa().size)})),
         device_comm(comm.create_device_comm(needs)) {}
 
   template <class T>
   [[nodiscard]] collective::rail_memory<T> memory(collective::rail_exchange exchange) const {
-    const sym_ptr<char> bytes = device_comm.get().buffer(scratch);
+    const sym_ptr<char> bytes = device_comm.memory_of(scratch);
     return {exchange, {bytes.memory, bytes.offset}, rings};
   }
 
   requirements needs;
   collective::rail_ring_handle rings;
   gin::context_handle contexts;
-  buffer_handle<char> scratch;
+  gin::buffer_handle<char> scratch;
   host::device_communicator device_comm;
 };
 

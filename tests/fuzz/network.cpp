@@ -105,7 +105,8 @@ class dead_end final : public fabric {
     wire_.buffers.emplace_back(buffer, token);
     return true;
   }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t t, std::optional<std::uint32_t>) override {
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t t,
+                           std::optional<std::uint32_t>) override {
     return give(t);
   }
   [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t token) override {

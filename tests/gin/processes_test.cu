@@ -559,7 +559,8 @@ struct hosts_job {
   explicit hosts_job(host::communicator& comm)
       : needs(comm.requirements().lsa_barriers(blocks)),
         contexts(needs.add(gin::contexts{.world = comm.world(), .count = 1, .barriers = blocks})),
-        scratch(needs.add_buffer<float>(collective::hierarchical_scratch<float>(count, comm.size(), comm.lsa().size))),
+        scratch(needs.add(
+            gin::buffer<float>{collective::hierarchical_scratch<float>(count, comm.size(), comm.lsa().size)})),
         device_comm(comm.create_device_comm(needs)),
         in(comm.allocate(count * sizeof(float))),
         out(comm.allocate(count * sizeof(float))) {
@@ -583,7 +584,7 @@ struct hosts_job {
   static constexpr std::uint64_t count = 6000;
   requirements needs;
   gin::context_handle contexts;
-  buffer_handle<float> scratch;
+  gin::buffer_handle<float> scratch;
   host::device_communicator device_comm;
   host::symmetric_memory in;
   host::symmetric_memory out;
@@ -609,7 +610,7 @@ __global__ void exchange_all(device_comm comm, gin::context_handle contexts, sym
 status launch_rounds(const hosts_job& job, std::uint32_t rounds) {
   const test::device_array<status> outcome(hosts_job::blocks * threads);
   launch(reduce_rounds, blocks_of(hosts_job::blocks), job.device_comm.get(), job.contexts, job.in.pointer<float>(),
-         job.out.pointer<float>(), job.device_comm.get().buffer(job.scratch), hosts_job::count, rounds, outcome.get());
+         job.out.pointer<float>(), job.device_comm.memory_of(job.scratch), hosts_job::count, rounds, outcome.get());
   test::finish("reduce_rounds");
   return outcome.read()[0];
 }

@@ -6,7 +6,9 @@
 #include "transport/process_network.hpp"
 #include "transport/proxy.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -21,7 +23,7 @@ using detail::call_text;
 
 static_assert(sizeof(failure_log) == 16 + failure_log::capacity * sizeof(failure_record),
               "kernels of the program write it: change device_comm::layout_version with it");
-static_assert(sizeof(devcomm::requirements) == 128,
+static_assert(sizeof(devcomm::requirements) == 136,
               "the program makes it: change device_comm::layout_version with its layout");
 
 namespace {
@@ -168,7 +170,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   });
   aborts_->attach(comm_.failures, number_);  // before the network's thread can fail
   try {
-    if (needs.network().asked != 0) open_network(context, call, needs.network());
+    open_network(context, call, needs);
   } catch (...) {
     proxy_.reset();
     aborts_->detach(comm_.failures);
@@ -179,13 +181,18 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
 }
 
 void device_communicator::state::open_network(detail::rank_context& context, const std::string& call,
-                                              const network_request& asked) {
+                                              const requirements& needs) {
+  const network_request& asked = needs.network();
   const auto fail = [aborts = aborts_, log = comm_.failures](const std::string& text) { aborts->fail(log, text); };
-  if (!context.provider.empty()) {
+  bool straight = false;
+  if (asked.asked != 0 && !context.provider.empty()) {
     detail::opened_network opened = detail::open_fabric_proxy(context, call, asked, comm_.failures, fail);
     proxy_ = std::move(opened.proxy);
     network_ = {true, opened.way};
+    straight = opened.straight;
   }
+  if (needs.network_bytes() != 0) allocate_network_memory(context, call, needs.network_bytes(), straight);
+  if (asked.asked == 0) return;
   context.agree.together(call, [&] {
     if (!proxy_) {
       // Device communicators of one number are one on all ranks. Windows are told from them by the team's first rank.
@@ -202,6 +209,22 @@ void device_communicator::state::open_network(detail::rank_context& context, con
     }
   });
   context.agree.together(call, [&] { proxy_->start(); });
+}
+
+void device_communicator::state::allocate_network_memory(detail::rank_context& context, const std::string& call,
+                                                         std::uint64_t bytes, bool straight) {
+  const auto lacks_pinned =
+      context.agree.gather(call, [&] { return context.properties.pinned_host.available ? 0 : 1; });
+  const bool is_pinned = !straight && std::find(lacks_pinned.begin(), lacks_pinned.end(), 1) == lacks_pinned.end();
+  network_memory_ =
+      detail::allocate_window(context, call, bytes, "network memory of device communicator " + std::to_string(number_),
+                              {.place = is_pinned ? memory_place::pinned_host : memory_place::device,
+                               .alike = detail::same_size::in_teams_of_one_size});
+  context.agree.together(call, [&] {
+    const window& made = network_memory_.window;
+    context.devices.copy(context.device, comm_.resources.local + offsetof(resource_header, network), &made, sizeof made,
+                         context.agree.limit_of_work());
+  });
 }
 
 device_communicator::state::~state() {
@@ -233,6 +256,7 @@ void device_communicator::state::give_up() noexcept {
   static_cast<void>(log_.release());
   static_cast<void>(waits_.release());
   static_cast<void>(new (std::nothrow) detail::window_state(std::move(resources_)));
+  static_cast<void>(new (std::nothrow) detail::window_state(std::move(network_memory_)));
 }
 
 void device_communicator::destroyer::operator()(state* s) const noexcept {
@@ -245,6 +269,8 @@ device_communicator& device_communicator::operator=(device_communicator&&) noexc
 device_communicator::~device_communicator() = default;
 
 const device_comm& device_communicator::get() const& noexcept { return state_->get(); }
+
+const window& device_communicator::network_memory() const noexcept { return state_->network_memory(); }
 
 const capability& device_communicator::network() const noexcept { return state_->network(); }
 

@@ -27,6 +27,7 @@ class device_communicator::state {
 
   [[nodiscard]] const device_comm& get() const noexcept { return comm_; }
   [[nodiscard]] const trace_rings& trace() const noexcept { return trace_; }
+  [[nodiscard]] const window& network_memory() const noexcept { return network_memory_.window; }
   [[nodiscard]] const capability& network() const noexcept { return network_; }
   [[nodiscard]] std::vector<failure_record> failures() const {
     std::vector<failure_record> records = detail::read_failures(*comm_.failures);
@@ -38,7 +39,10 @@ class device_communicator::state {
 
  private:
   /// *Collective*: makes the queues that `asked` describes.
-  void open_network(detail::rank_context& context, const std::string& call, const network_request& asked);
+  void open_network(detail::rank_context& context, const std::string& call, const requirements& needs);
+  /// *Collective*. In device memory where payload goes `straight` from and to it on all ranks.
+  void allocate_network_memory(detail::rank_context& context, const std::string& call, std::uint64_t bytes,
+                               bool straight);
   /// An exception destroys it while kernels may use it: ends their waits, on other ranks too, and waits for those of
   /// this device. What they may still use after that is never freed.
   void give_up() noexcept;
@@ -55,6 +59,7 @@ class device_communicator::state {
   std::unique_ptr<detail::host_memory> log_;
   std::unique_ptr<detail::watched_waits> waits_;  // null where waits are not watched
   detail::window_state resources_;
+  detail::window_state network_memory_;  // no bytes where none was asked for
   capability network_{false, "no contexts of the network were asked for"};
   std::unique_ptr<detail::network_proxy> proxy_;  // null where no context was asked for
   std::unique_ptr<detail::live_objects::entry> entry_;

@@ -29,6 +29,7 @@ struct introduction {
   fabric_engine::card card;
   std::array<char, 64> provider;
   std::uint32_t proxies;
+  bool straight;  ///< payload goes from and to device memory
 };
 
 /// Where peers reach this rank: an address of this host, or empty for providers that have none.
@@ -81,8 +82,8 @@ void refuse_shm(const rank_context& context, std::uint32_t proxies) {
 
 /// The proxy of some of this rank's contexts; `way` tells what their payload goes over.
 std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_request asked, fabric_proxies::share part,
-                                       failure_log* log, std::function<void(const std::string&)> fail,
-                                       std::string& way) {
+                                       failure_log* log, std::function<void(const std::string&)> fail, std::string& way,
+                                       bool& goes_straight) {
   asked.contexts = part.count;
   // Ends before the waits of kernels do, and knows of which peer.
   const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
@@ -100,6 +101,7 @@ std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_requ
     throw not_supported("DEVCOMM_GIN_PAYLOAD is direct, and payload cannot go straight from and to GPU memory: " +
                         straight.reason + "; unset it");
   }
+  goes_straight = straight.available;
   way = reached->name() + (reached->card().empty() ? "" : " on " + reached->card()) + "; payload goes " +
         (!context.windows_on_device ? "straight: threads of the host reach it"
          : straight.available       ? "straight from and to GPU memory: " + straight.reason
@@ -124,6 +126,7 @@ opened_network open_fabric_proxy(rank_context& context, const std::string& call,
   std::uint32_t count = std::min(wanted_proxies(process_variables()), asked.contexts);
   std::vector<std::unique_ptr<fabric_proxy>> made;
   std::string way;
+  bool straight = true;
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto all = context.agree.gather(call, [&] {
       refuse_shm(context, count);
@@ -131,7 +134,8 @@ opened_network open_fabric_proxy(rank_context& context, const std::string& call,
       if (context.provider.size() >= own.provider.size()) {
         throw not_supported("libfabric has no provider \"" + context.provider + "\"; unset DEVCOMM_GIN_PROVIDER");
       }
-      made.push_back(open_one(context, asked, fabric_proxies::share_of(asked.contexts, i, count), log, fail, way));
+      made.push_back(
+          open_one(context, asked, fabric_proxies::share_of(asked.contexts, i, count), log, fail, way, own.straight));
       own.card = made.back()->own_card();
       own.proxies = count;
       std::memcpy(own.provider.data(), context.provider.data(), context.provider.size());
@@ -152,13 +156,14 @@ opened_network open_fabric_proxy(rank_context& context, const std::string& call,
         differs("so many proxies:", std::to_string(all[rank].proxies), std::to_string(all[0].proxies),
                 "DEVCOMM_GIN_PROXIES");
       }
+      straight = straight && all[rank].straight;
       cards.push_back(all[rank].card);
     }
     context.agree.together(call, [&] { made.back()->connect(cards); });
   }
   context.devices.expect_other_processes();
   if (count > 1) way = std::to_string(count) + " proxies over " + way;
-  return {std::make_unique<fabric_proxies>(asked.contexts, std::move(made)), way};
+  return {std::make_unique<fabric_proxies>(asked.contexts, std::move(made)), way, straight};
 }
 
 }  // namespace devcomm::host::detail

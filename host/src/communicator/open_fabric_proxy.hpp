@@ -21,6 +21,7 @@ namespace devcomm::host::detail {
 struct opened_network {
   std::unique_ptr<network_proxy> proxy;
   std::string way;  ///< what operations, and their payload, go over
+  bool straight;    ///< on every rank, payload in device memory goes without copy engines
 };
 
 /// *Collective*: ranks tell each other their addresses and secrets over the bootstrap's connections. `fail` is told of

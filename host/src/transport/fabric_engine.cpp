@@ -364,9 +364,8 @@ bool fabric_engine::may_go_now(const flight& one) const {
   if (!is_strong(one.operation.head)) return true;
   const link& to = link_to(one);
   const std::deque<flight*>& lane = to.lanes[one.context];
-  const auto first = std::find_if(lane.begin(), lane.end(), [](const flight* each) {
-    return each->operation.head.kind != operation_kind::get;
-  });
+  const auto first = std::find_if(lane.begin(), lane.end(),
+                                  [](const flight* each) { return each->operation.head.kind != operation_kind::get; });
   return to.outgoing.empty() && *first == &one;
 }
 

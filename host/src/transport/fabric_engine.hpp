@@ -158,18 +158,18 @@ class fabric_engine {
     std::list<flight>::iterator self;
     bool data_is_ordered = false;  ///< it is at the peer before what messages from here on say
     bool is_in_lane = false;
-    bool has_message = false;    ///< which is not acknowledged
-    bool carries = false;        ///< which carries its data
+    bool has_message = false;  ///< which is not acknowledged
+    bool carries = false;      ///< which carries its data
     std::vector<std::byte> carried;
     char* local = nullptr;
     const fabric_region* region = nullptr;  ///< while data moves
     remote_place remote;
-    bool is_staged = false;     ///< this rank's window is reached by copies
-    bool lands = false;         ///< the peer's is
+    bool is_staged = false;  ///< this rank's window is reached by copies
+    bool lands = false;      ///< the peer's is
     payload_write write = payload_write::none;
-    std::uint64_t issued = 0;    ///< bytes
-    std::uint64_t announced = 0; ///< of those, by messages
-    std::uint32_t pending = 0;   ///< pieces
+    std::uint64_t issued = 0;     ///< bytes
+    std::uint64_t announced = 0;  ///< of those, by messages
+    std::uint32_t pending = 0;    ///< pieces
     clock::time_point progressed;
     std::uint32_t out = 0;  ///< pieces, messages and questions that are with the fabric or the peer
   };
@@ -233,17 +233,17 @@ class fabric_engine {
     std::vector<std::uint32_t> free_landing;
     bool owes = false;  // an acknowledgement
     clock::time_point owes_since{};
-    std::uint64_t told = 0;      // the peer, of its changes that are carried out
-    bool acknowledging = false;  // one is on its way
-    clock::time_point heard;     // when the peer last did something
+    std::uint64_t told = 0;          // the peer, of its changes that are carried out
+    bool acknowledging = false;      // one is on its way
+    clock::time_point heard;         // when the peer last did something
     clock::time_point brought_on{};  // when it last acknowledged a change: all behind it have come nearer
-    clock::time_point again{};   // when what could not be sent is tried again
-    bool met = false;            // a message came from the peer or went to it
-    bool has_spoken = false;     // a message came from it
-    bool has_left = false;       // the peer ended
-    bool told_leave = false;     // this rank ends
-    bool heard_leave = false;    // the peer knows, or cannot be told
-    bool refused = false;        // a change of the peer: none is carried out any more
+    clock::time_point again{};       // when what could not be sent is tried again
+    bool met = false;                // a message came from the peer or went to it
+    bool has_spoken = false;         // a message came from it
+    bool has_left = false;           // the peer ended
+    bool told_leave = false;         // this rank ends
+    bool heard_leave = false;        // the peer knows, or cannot be told
+    bool refused = false;            // a change of the peer: none is carried out any more
   };
   enum class piece_stage : std::uint8_t {
     reading,  ///< a copy brings it to this rank's piece
@@ -260,11 +260,11 @@ class fabric_engine {
     std::uint64_t offset = 0;  // in the operation's data
     std::uint64_t serial = 0;
     piece_stage at = piece_stage::ready;
-    bool is_sent = false;                  // of `asked` and `told`: the message was
+    bool is_sent = false;                   // of `asked` and `told`: the message was
     std::optional<std::uint64_t> change{};  // its number, where one announces the piece
     bool is_acknowledged = false;           // the change
-    std::optional<std::size_t> own;        // piece of pinned memory
-    std::optional<std::uint32_t> landing;  // piece of the peer's
+    std::optional<std::size_t> own;         // piece of pinned memory
+    std::optional<std::uint32_t> landing;   // piece of the peer's
     window_copy copy{};
   };
   /// What a peer asked for: `land` or `lift`.

@@ -84,8 +84,8 @@ static_assert(sizeof(fabric_message) == 144, "all ranks must agree: change the v
 /// Payload of a put that a message carries, at most: message and payload are one small message of every provider.
 inline constexpr std::size_t most_carried = 8192;
 
-/// What the fabric tells a receiver of a write beside change `sequence` of rank `sender`. Not every name says something:
-/// who does not know the receiver's secret has to guess.
+/// What the fabric tells a receiver of a write beside change `sequence` of rank `sender`. Not every name says
+/// something: who does not know the receiver's secret has to guess.
 [[nodiscard]] constexpr std::uint32_t name_of_write(const fabric_secret& receiver, std::uint32_t sender,
                                                     std::uint64_t sequence) {
   return (sender << 16 | static_cast<std::uint32_t>(sequence & 0xffff)) ^ static_cast<std::uint32_t>(receiver[0] >> 32);

@@ -138,8 +138,7 @@ class endpoint final : public fabric {
                  "fi_recv");
   }
   [[nodiscard]] bool write(int peer, std::span<const char> source, const fabric_region& region,
-                           remote_place destination, std::uint64_t token,
-                           std::optional<std::uint32_t> name) override {
+                           remote_place destination, std::uint64_t token, std::optional<std::uint32_t> name) override {
     transfer one(const_cast<char*>(source.data()), source.size(), region, destination, number_of(peer), token);
     one.message.data = name.value_or(0);
     const std::uint64_t ends = name ? FI_REMOTE_CQ_DATA : FI_DELIVERY_COMPLETE;

@@ -16,7 +16,8 @@ template <>
 struct fifo_handle<protocol::network> : resource_handle {
   uint32_t slots;                ///< steps that a sender may be ahead of its receiver; a power of two
   uint32_t packs;                ///< of 16 bytes, that a slot holds
-  uint64_t staging;              ///< of `network_layout`, bytes from the start of the resource window
+  uint64_t kept;                 ///< of `network_layout`, bytes from the start of the resource window
+  uint64_t steps;                ///< of `network_steps_layout`, bytes from the start of the network memory
   gin::context_handle contexts;  ///< for the kernel's own operations too; its signals are the first ones
   uint32_t first_signal;         ///< of each context, of those that the FIFOs use
 };
@@ -27,11 +28,10 @@ struct network_counts {
   uint64_t received;
 };
 
-/// Where that is on every rank, in bytes from `fifo_handle<protocol::network>::staging`.
+/// Where that is on every rank, in bytes from `fifo_handle<protocol::network>::kept`.
 struct network_layout {
   uint32_t count;
   uint32_t slots;
-  uint32_t packs;
 
   DEVCOMM_HOST_DEVICE constexpr uint64_t counts(uint32_t index) const {
     return uint64_t{index} * sizeof(network_counts);
@@ -40,16 +40,32 @@ struct network_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t ticket(uint32_t index, uint32_t slot) const {
     return devcomm::detail::whole_lines(counts(count)) + (uint64_t{index} * slots + slot) * sizeof(uint64_t);
   }
-  /// What the sender of FIFO `index` shows with a step in `slot`, before it is put.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t contract(uint32_t index, uint32_t slot) const {
-    return devcomm::detail::whole_lines(ticket(count, 0)) + (uint64_t{index} * slots + slot) * sizeof(step_contract);
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return ticket(count, 0); }
+};
+
+/// Steps on their way, on every rank: those of FIFO `index` out of it, and those of FIFO `index` into it. In bytes from
+/// `fifo_handle<protocol::network>::steps`.
+struct network_steps_layout {
+  uint32_t count;
+  uint32_t slots;
+  uint32_t packs;
+
+  enum side : uint32_t { outgoing, incoming };
+
+  /// What the sender shows with a step in `slot`.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t contract(side which, uint32_t index, uint32_t slot) const {
+    return place(which, index, slot) * sizeof(step_contract);
   }
-  /// From where the sender whose end is `index` puts a step to `slot` of its receiver.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t slot(uint32_t index, uint32_t slot) const {
-    return devcomm::detail::whole_lines(contract(count, 0)) +
-           (uint64_t{index} * slots + slot) * slot_bytes<protocol::network>(packs);
+  DEVCOMM_HOST_DEVICE constexpr uint64_t slot(side which, uint32_t index, uint32_t slot) const {
+    return devcomm::detail::whole_lines(2 * uint64_t{count} * slots * sizeof(step_contract)) +
+           place(which, index, slot) * slot_bytes<protocol::network>(packs);
   }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(count, 0); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(incoming, count, 0); }
+
+ private:
+  DEVCOMM_HOST_DEVICE constexpr uint64_t place(side which, uint32_t index, uint32_t slot) const {
+    return (uint64_t{which == incoming ? count : 0} + index) * slots + slot;
+  }
 };
 
 /// Asks for `count` FIFOs into every rank, and as many out of it, as `simple_fifos` does; the ranks that a FIFO joins
@@ -58,8 +74,8 @@ struct network_layout {
 ///
 ///     const auto fifos = needs.add(channel::network_fifos{.contexts = {comm.world(), 4}, .count = blocks});
 ///
-/// Takes `2 * count * slots` slots of memory on every rank, and fails as `gin::contexts` does where there is no
-/// network.
+/// Takes `count * slots` slots of device memory and `2 * count * slots` of network memory on every rank, and fails as
+/// `gin::contexts` does where there is no network.
 template <>
 struct fifos<protocol::network> {
   gin::contexts contexts;  ///< as for a kernel without FIFOs
@@ -70,15 +86,16 @@ struct fifos<protocol::network> {
   DEVCOMM_HOST_DEVICE constexpr fifo_handle<protocol::network> add_to(requirements& needs) const {
     // As many, where a step is stored into the receiver's slot.
     const fifo_handle<protocol::simple> stored = needs.add(simple_fifos{contexts.world, count, packs, slots});
-    const network_layout put{count, stored.slots, packs};
-    const uint64_t of_slots =
-        devcomm::detail::limited_product(uint64_t{count} * stored.slots, slot_bytes<protocol::network>(packs) + 256);
+    const network_steps_layout put{count, stored.slots, packs};
+    const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{count} * stored.slots,
+                                                               2 * slot_bytes<protocol::network>(packs) + 256);
     const bool fits = of_slots < uint64_t{1} << 60;  // or the layout would wrap around
-    const uint64_t staging = needs.add(fits ? put.bytes() : of_slots, 128, {contexts.signals});
+    const uint64_t kept = needs.add(network_layout{count, stored.slots}.bytes(), 128, {contexts.signals});
+    const uint64_t steps = needs.add_for_network(fits ? put.bytes() : of_slots, 128, {contexts.signals});
     gin::contexts with_signals = contexts;
     const uint32_t shared_by = contexts.count == 0 ? 1 : contexts.count;
     with_signals.signals += 2 * ((count + shared_by - 1) / shared_by);
-    return {stored, stored.slots, packs, staging, needs.add(with_signals), contexts.signals};
+    return {stored, stored.slots, packs, kept, steps, needs.add(with_signals), contexts.signals};
   }
 };
 

@@ -24,6 +24,7 @@ struct resource_header {
   wait_table* waits;   ///< host memory that kernels can write; null where waits are not watched
   wait_slots* slots;   ///< this rank's
   trace_rings trace;   ///< in this window
+  window network;      ///< the network memory; without bytes where none was asked for
 };
 
 static_assert(sizeof(resource_header) <= resource_header_bytes, "requirements start after it");

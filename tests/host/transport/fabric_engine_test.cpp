@@ -1177,7 +1177,8 @@ TEST_CASE("no bytes that a peer may send do harm") {
     fake_fabric::deliver(two.net, 1, bytes);
     if (i % 4 == 0) {
       const auto sequence = static_cast<std::uint32_t>(random() % 80);
-      two.net.endpoints.at(1).over.push_back({0, 0, {}, name_of_write(base.secret, static_cast<std::uint32_t>(random() % 3), sequence)});
+      two.net.endpoints.at(1).over.push_back(
+          {0, 0, {}, name_of_write(base.secret, static_cast<std::uint32_t>(random() % 3), sequence)});
     }
     if (i % 16 == 0) two.settle();
   }

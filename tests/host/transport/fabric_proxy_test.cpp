@@ -57,7 +57,8 @@ class stuck_fabric final : public fabric {
     return false;
   }
   [[nodiscard]] bool receive(std::span<std::byte>, const fabric_region&, std::uint64_t) override { return true; }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t, std::optional<std::uint32_t>) override {
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t,
+                           std::optional<std::uint32_t>) override {
     return false;
   }
   [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t) override {
@@ -94,7 +95,8 @@ class failing_fabric final : public fabric {
     return false;
   }
   [[nodiscard]] bool receive(std::span<std::byte>, const fabric_region&, std::uint64_t) override { return true; }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t, std::optional<std::uint32_t>) override {
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t,
+                           std::optional<std::uint32_t>) override {
     return false;
   }
   [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t) override {

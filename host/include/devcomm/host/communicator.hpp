@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/device_comm.hpp>
+#include <devcomm/gin/buffer.hpp>
 #include <devcomm/host/bootstrap.hpp>
 #include <devcomm/host/code_place.hpp>
 #include <devcomm/host/error.hpp>
@@ -95,6 +96,13 @@ class device_communicator {
   [[nodiscard]] const device_comm& get() const& noexcept;
   void get() const&& = delete;
 
+  /// The network memory; a window without bytes where none was asked for.
+  [[nodiscard]] const window& network_memory() const noexcept;
+  /// Where a buffer in it lies on every rank, for kernels that do not ask `gin::memory_of`.
+  template <class T>
+  [[nodiscard]] sym_ptr<T> memory_of(const gin::buffer_handle<T>& buffer) const noexcept {
+    return {network_memory(), buffer.offset};
+  }
   /// Whether it has contexts of the network; if so, what their operations go over, and which way payload takes between
   /// windows in device memory and the network.
   [[nodiscard]] const capability& network() const noexcept;

@@ -2,9 +2,9 @@
 /// The ends of FIFOs that may join ranks of two hosts.
 ///
 /// Where both ranks are in one LSA team, an end is one of `protocol::simple`, see fifo_end.cuh. Where the network is
-/// between them, the counts are signals, and the slots are on both sides:
+/// between them, the counts are signals, and the slots are on both sides, in network memory:
 ///
-/// 1. The sender's group writes step `n` into slot `n % slots` of its own rank's memory and synchronises. One thread
+/// 1. The sender's group writes step `n` into slot `n % slots` of its own rank and synchronises. One thread
 ///    puts the slot into the same slot of the receiver, with a *strong* signal that adds 1: the tail.
 /// 2. One thread of the receiver's group waits until the tail is `n + 1`; the group synchronises and reads its slot.
 /// 3. The receiver's group synchronises, and one thread posts a *weak* signal that adds 1 to the sender: the head.
@@ -48,6 +48,7 @@
 #include <devcomm/config.hpp>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/device_comm.hpp>
+#include <devcomm/gin/buffer.cuh>
 #include <devcomm/gin/detail/queue_end.cuh>
 #include <devcomm/gin/queue.hpp>
 #include <devcomm/memory_order.hpp>
@@ -109,7 +110,7 @@ struct network_wait : fifo_wait {
   const uint64_t* ticket;  ///< of the slot that is to be written; null where the end receives
 };
 
-/// From where a put goes and where to, in bytes from the start of the resource windows.
+/// From where a put goes and where to, in bytes from the start of the network memory.
 struct put_offsets {
   uint64_t local;
   uint64_t remote;
@@ -148,7 +149,8 @@ class network_ends {
         members_(members),
         fifos_(fifos),
         stored_(comm, members, fifos, leads),
-        layout_{fifos.count, fifos.slots, fifos.packs} {}
+        layout_{fifos.count, fifos.slots},
+        steps_{fifos.count, fifos.slots, fifos.packs} {}
 
   DEVCOMM_DEVICE network_sending_end sending(const channel::endpoint& to) const {
     network_sending_end made{};
@@ -157,14 +159,17 @@ class network_ends {
     if (!made.is_connected()) return made;
     made.link = link(to, head_signal, tail_signal);
     if (!made.link.is_there()) return made;
-    char* const own = comm_.resources.local;
-    const channel::fifo_layout<channel::protocol::network> there{fifos_.count, fifos_.slots, fifos_.packs};
-    made.data = {fifos_.staging + layout_.slot(to.index, 0), fifos_.offset + there.slot(to.peer_index, 0)};
-    made.contract_of_step = {fifos_.staging + layout_.contract(to.index, 0),
-                             fifos_.offset + there.contract(to.peer_index, 0)};
+    using steps = channel::network_steps_layout;
+    const auto between = [&](uint64_t here, uint64_t there) {
+      return put_offsets{fifos_.steps + here, fifos_.steps + there};
+    };
+    made.data = between(steps_.slot(steps::outgoing, to.index, 0), steps_.slot(steps::incoming, to.peer_index, 0));
+    made.contract_of_step =
+        between(steps_.contract(steps::outgoing, to.index, 0), steps_.contract(steps::incoming, to.peer_index, 0));
+    char* const own = gin::network_memory(comm_).local;
     made.slots = own + made.data.local;
     made.contracts = own + made.contract_of_step.local;
-    made.tickets = reinterpret_cast<uint64_t*>(own + fifos_.staging + layout_.ticket(to.index, 0));
+    made.tickets = reinterpret_cast<uint64_t*>(comm_.resources.local + fifos_.kept + layout_.ticket(to.index, 0));
     made.counts = counts_of(to.index);
     made.total = arch::load<memory_order::relaxed, scope::device>(&made.counts->sent);
     made.begun_with = made.credited;  // the head is a signal
@@ -178,6 +183,10 @@ class network_ends {
     if (!made.is_connected()) return made;
     made.link = link(from, tail_signal, head_signal);
     if (!made.link.is_there()) return made;
+    using steps = channel::network_steps_layout;
+    char* const own = gin::network_memory(comm_).local + fifos_.steps;
+    made.slots = own + steps_.slot(steps::incoming, from.index, 0);
+    made.contracts = own + steps_.contract(steps::incoming, from.index, 0);
     made.counts = counts_of(from.index);
     made.total = arch::load<memory_order::relaxed, scope::device>(&made.counts->received);
     return made;
@@ -199,7 +208,7 @@ class network_ends {
             signal(end.peer_index, tells), comm_.lsa_member(rank) >= 0 ? -1 : rank};
   }
   DEVCOMM_DEVICE channel::network_counts* counts_of(uint32_t index) const {
-    return reinterpret_cast<channel::network_counts*>(comm_.resources.local + fifos_.staging + layout_.counts(index));
+    return reinterpret_cast<channel::network_counts*>(comm_.resources.local + fifos_.kept + layout_.counts(index));
   }
 
   const device_comm& comm_;
@@ -207,6 +216,7 @@ class network_ends {
   const handle& fifos_;
   fifo_ends<channel::protocol::network> stored_;
   channel::network_layout layout_;
+  channel::network_steps_layout steps_;
 };
 
 /// Waits for the link's signal, and where a slot is to be written for the put that sent it last.
@@ -352,7 +362,7 @@ struct fifo_transport<channel::protocol::network> {
   template <class Session>
   DEVCOMM_DEVICE static status tell_sent(const Session& session, const network_sending_end& to, uint32_t packs) {
     if (to.link.is_there())
-      return send_step(session.home_->comm.resources.id, to, to.step & (session.slots_ - 1),
+      return send_step(session.home_->network.id, to, to.step & (session.slots_ - 1),
                        channel::slot_bytes<channel::protocol::network>(session.slot_packs_), uint64_t{packs} * 16);
     arch::store<memory_order::release, scope::system>(to.tail, to.step + 1);
     return status::success;

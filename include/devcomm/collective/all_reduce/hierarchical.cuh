@@ -67,11 +67,12 @@ DEVCOMM_HOST_DEVICE constexpr uint64_t hierarchical_scratch(uint64_t count, int 
 /// * (h - 1)` pieces over the network, the least that is possible, in two trips however many teams there are; a ring
 /// takes `2 * (h - 1)` trips. Two barriers of all ranks, two of the rail.
 ///
-///     const auto scratch = needs.add_buffer<float>(
-///         collective::hierarchical_scratch<float>(count, comm.size(), comm.lsa().size));
+///     const auto scratch = needs.add(
+///         gin::buffer<float>{collective::hierarchical_scratch<float>(count, comm.size(), comm.lsa().size)});
 ///
 ///     collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
-///     collective::all_reduce_hierarchical<float>(barrier, tensor, tensor, comm.buffer(scratch), count, sum{});
+///     collective::all_reduce_hierarchical<float>(barrier, tensor, tensor, gin::memory_of(comm, scratch), count,
+///     sum{});
 ///
 /// `input` and `output` may be the same memory; `scratch` is neither. Elements accumulate in `accumulator_t<T>`, first
 /// in the order of the ranks of a team, then, rounded to `T`, in the order of the teams; each is computed once, so all

@@ -44,6 +44,7 @@
 #include <devcomm/data/pack.cuh>
 #include <devcomm/data/reduction.cuh>
 #include <devcomm/detail/agree.cuh>
+#include <devcomm/gin/buffer.cuh>
 #include <devcomm/gin/detail/queue_end.cuh>
 #include <devcomm/group.cuh>
 #include <devcomm/ring.hpp>
@@ -71,7 +72,8 @@ class rail_ring_end {
       : group_(barrier.group()),
         rings_(rings),
         index_(index),
-        memory_(barrier.comm().resources),
+        own_(barrier.comm().resources.local),
+        memory_(gin::network_memory(barrier.comm())),
         queue_(queue_end::of(barrier.comm(), barrier.contexts(), barrier.first_context())),
         next_(barrier.rail().world_rank(ring_next(barrier.rail()))),
         previous_(barrier.rail().world_rank(ring_previous(barrier.rail()))) {
@@ -137,7 +139,7 @@ class rail_ring_end {
  private:
   DEVCOMM_DEVICE bool leads() const { return group_.thread_rank() == 0; }
   DEVCOMM_DEVICE rail_ring_record* record() const {
-    return reinterpret_cast<rail_ring_record*>(memory_.local + rings_.record(index_));
+    return reinterpret_cast<rail_ring_record*>(own_ + rings_.record(index_));
   }
   template <class T>
   DEVCOMM_DEVICE static T load(const T* word) {
@@ -194,7 +196,8 @@ class rail_ring_end {
   Group group_;
   collective::rail_ring_handle rings_;
   uint32_t index_;
-  window memory_;
+  char* own_;      // resources of this rank
+  window memory_;  // of the network
   queue_end queue_;
   int next_;  // world ranks
   int previous_;

@@ -12,6 +12,7 @@ struct rail_ring_handle : resource_handle {
   uint32_t slots;         ///< of a ring, on each rank
   uint32_t packs;         ///< of 16 bytes, in a slot
   uint32_t first_signal;  ///< of the context's
+  uint64_t chunks;        ///< bytes from the start of the network memory
 
   /// Signals of a context that the rings use, from `first_signal` on: for each ring one of each slot, and one of
   /// credits.
@@ -19,16 +20,12 @@ struct rail_ring_handle : resource_handle {
   /// Chunks of each step of a ring that are under way at once.
   DEVCOMM_HOST_DEVICE constexpr uint32_t in_flight() const { return slots / 2; }
 
-  // In bytes, from the start of the resource window.
-
   DEVCOMM_HOST_DEVICE constexpr uint64_t slot_bytes() const { return uint64_t{packs} * 16; }
-  /// What a ring keeps between calls.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t record(uint32_t ring) const {
-    return offset + ring * devcomm::detail::whole_lines(record_bytes + 2 * slots * slot_bytes());
-  }
-  /// What the previous rank has put here.
+  /// What a ring keeps between calls: bytes from the start of the resource window.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t record(uint32_t ring) const { return offset + ring * record_bytes; }
+  /// What the previous rank has put here: bytes from the start of the network memory.
   DEVCOMM_HOST_DEVICE constexpr uint64_t received(uint32_t ring, uint32_t slot) const {
-    return record(ring) + record_bytes + slot * slot_bytes();
+    return chunks + (uint64_t{ring} * 2 * slots + slot) * slot_bytes();
   }
   /// What is put to the next rank from here.
   DEVCOMM_HOST_DEVICE constexpr uint64_t sent(uint32_t ring, uint32_t slot) const {
@@ -45,9 +42,9 @@ struct rail_ring_handle : resource_handle {
 ///     const auto contexts = needs.lsa_barriers(blocks).add(gin::contexts{
 ///         .world = comm.world(), .count = 4, .signals = rings.signals(), .barriers = blocks});
 ///
-/// `2 * groups * slots * chunk_bytes` bytes on each rank, whatever the size of the vectors. Half of the slots hold
-/// chunks on their way to one step of the ring, the other half those that the next rank is still to give back: chunks
-/// in flight should cover the network's bandwidth times its latency, `groups * slots / 2 * chunk_bytes`.
+/// `2 * groups * slots * chunk_bytes` bytes of network memory on each rank, whatever the size of the vectors. Half of
+/// the slots hold chunks on their way to one step of the ring, the other half those that the next rank is still to give
+/// back: chunks in flight should cover the network's bandwidth times its latency, `groups * slots / 2 * chunk_bytes`.
 struct rail_rings {
   uint32_t groups;
   uint32_t chunk_bytes = 65536;  ///< rounded up to whole packs, at least one
@@ -56,9 +53,10 @@ struct rail_rings {
 
   DEVCOMM_HOST_DEVICE constexpr rail_ring_handle add_to(requirements& needs) const {
     const uint32_t packs = chunk_bytes == 0 ? 1 : chunk_bytes / 16 + (chunk_bytes % 16 != 0 ? 1u : 0u);
-    rail_ring_handle made{{0, groups, 0}, slots < 2 ? 2 : slots, packs, first_signal};
-    const uint64_t bytes = devcomm::detail::limited_product(groups, made.record(1));
-    made.offset = needs.add(bytes, 128, {uint64_t{groups} << 32 | made.slots, packs, first_signal});
+    rail_ring_handle made{{0, groups, 0}, slots < 2 ? 2 : slots, packs, first_signal, 0};
+    const resource_shape what{uint64_t{groups} << 32 | made.slots, packs, first_signal};
+    made.offset = needs.add(devcomm::detail::limited_product(groups, rail_ring_handle::record_bytes), 128, what);
+    made.chunks = needs.add_for_network(devcomm::detail::limited_product(groups, made.received(1, 0)), 128, what);
     return made;
   }
 };
