@@ -374,7 +374,8 @@ class all_reduce_algorithm final : public network_algorithm {
     with_type(what.type, [&]<class T>(T) {
       const sym_ptr<char> scratch = device_comm_->memory_of(scratch_);
       launch(all_reduce_of_hosts<T>, shape_of(what), device_comm_->get(), contexts_, in_window<T>(what.input),
-             in_window<T>(what.output), scratch_, collective::rail_memory<T>{exchange, {}, rings_}, what.count());
+             in_window<T>(what.output), collective::rail_memory<T>{exchange, {scratch.memory, scratch.offset}, rings_},
+             what.count());
     });
   }
 
