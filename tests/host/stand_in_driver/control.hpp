@@ -15,7 +15,6 @@ struct stand_in_held {
   int host_memory;    ///< `cuMemHostAlloc`
   int registered;     ///< `cuMemHostRegister`
   int streams;
-  int events;
 };
 
 stand_in_held stand_in_count_held();
@@ -30,9 +29,9 @@ int stand_in_count_calls(const char* function);
 /// what waits for kernels blocks, as the driver does.
 void stand_in_keep_busy(int busy);
 
-/// From here on a stream does what it is given when it is asked for: one thing in so many queries of an event, or all
-/// in a query of the stream. 0: at once.
-void stand_in_delay_copies(int queries);
+/// From here on a stream does what it is given late, when it has been asked for it or is to write a value behind it:
+/// one thing in so many times 10 us. 0: at once.
+void stand_in_delay_copies(int looks);
 
 /// Rules that were broken so far in this process, a line each; empty if none was. Lives until the next call.
 const char* stand_in_complaints();

@@ -1,6 +1,7 @@
 #include "state.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +27,7 @@ options read_options() {
   now.peers = number("STAND_IN_CUDA_P2P", 1) != 0;
   now.cards = number("STAND_IN_CUDA_CARDS", 0);
   now.registers = number("STAND_IN_CUDA_REGISTERS", 1) != 0;
+  now.writes_values = number("STAND_IN_CUDA_WRITES_VALUES", 1) != 0;
   now.fabric = number("STAND_IN_CUDA_FABRIC", 1) != 0;
   if (const char* const memory = std::getenv("STAND_IN_CUDA_MEMORY")) now.memory = std::strtoull(memory, nullptr, 10);
   const int count = number("STAND_IN_CUDA_DEVICES", 8);
@@ -122,6 +124,7 @@ CUresult device_get_attribute(int* value, CUdevice_attribute which, CUdevice dev
   if (which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) *value = 9;
   if (which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *value = 132;
   if (which == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) *value = 1;
+  if (which == CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) *value = s.chosen.writes_values ? 1 : 0;
   if (which == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) *value = 1;
   if (which == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) *value = 1;
   if (which == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) *value = 1;
@@ -206,21 +209,34 @@ CUresult stream_create(CUstream* made, unsigned) {
 CUresult stream_create_with_priority(CUstream* made, unsigned flags, int) { return stream_create(made, flags); }
 
 stream& of(CUstream handle) { return *reinterpret_cast<stream*>(handle); }
-event& of(CUevent handle) { return *reinterpret_cast<event*>(handle); }
 
 CUresult stream_destroy(CUstream handle) {
-  const call here("cuStreamDestroy");
-  while (!of(handle).waiting.empty()) of(handle).do_next();
+  CUresult outcome = CUDA_SUCCESS;
+  {
+    const call here("cuStreamDestroy");
+    of(handle).do_all();
+    --state().streams;
+    outcome = here.result(CUDA_SUCCESS);
+  }
   delete &of(handle);
-  --state().streams;
-  return here.result(CUDA_SUCCESS);
+  return outcome;
 }
 
 CUresult stream_query(CUstream handle) {
   const call here("cuStreamQuery");
   if (here.fails()) return call::failure;
   if (state().busy) return CUDA_ERROR_NOT_READY;
-  while (!of(handle).waiting.empty()) of(handle).do_next();
+  of(handle).go_on_alone();
+  return of(handle).is_done() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult stream_write_value64(CUstream handle, CUdeviceptr to, cuuint64_t value, unsigned flags) {
+  const call here("cuStreamWriteValue64");
+  if (here.fails()) return call::failure;
+  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) return complain("a value is written without a barrier before it");
+  of(handle).begin(
+      [=] { std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to)).store(value, std::memory_order_release); });
+  of(handle).go_on_alone();
   return CUDA_SUCCESS;
 }
 
@@ -243,39 +259,6 @@ CUresult memcpy_dtoh_async(void* to, CUdeviceptr from, std::size_t bytes, CUstre
   if (here.fails()) return call::failure;
   of(handle).begin([=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
   return CUDA_SUCCESS;
-}
-
-CUresult event_create(CUevent* made, unsigned) {
-  const call here("cuEventCreate");
-  if (here.fails()) return call::failure;
-  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *made = reinterpret_cast<CUevent>(new event);
-  ++state().events;
-  return CUDA_SUCCESS;
-}
-
-CUresult event_destroy(CUevent handle) {
-  const call here("cuEventDestroy");
-  delete &of(handle);
-  --state().events;
-  return here.result(CUDA_SUCCESS);
-}
-
-CUresult event_record(CUevent handle, CUstream recorded) {
-  const call here("cuEventRecord");
-  if (here.fails()) return call::failure;
-  of(handle) = {&of(recorded), of(recorded).begun, 0};
-  return CUDA_SUCCESS;
-}
-
-CUresult event_query(CUevent handle) {
-  const call here("cuEventQuery");
-  if (here.fails()) return call::failure;
-  event& asked = of(handle);
-  if (asked.of == nullptr || asked.of->done >= asked.number) return CUDA_SUCCESS;
-  const int delay = state().copy_delay;
-  if (delay == 0 || ++asked.queries % delay == 0) asked.of->do_next();
-  return asked.of->done >= asked.number ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult ctx_get_stream_priority_range(int* least, int* greatest) {
@@ -325,13 +308,10 @@ std::vector<entry> device_entries() {
           named("cuStreamCreateWithPriority", stream_create_with_priority),
           named("cuStreamDestroy", stream_destroy),
           named("cuStreamQuery", stream_query),
+          named("cuStreamWriteValue64", stream_write_value64),
           named("cuMemsetD8Async", memset_d8_async),
           named("cuMemcpyHtoDAsync", memcpy_htod_async),
           named("cuMemcpyDtoHAsync", memcpy_dtoh_async),
-          named("cuEventCreate", event_create),
-          named("cuEventDestroy", event_destroy),
-          named("cuEventRecord", event_record),
-          named("cuEventQuery", event_query),
           named("cuCtxGetStreamPriorityRange", ctx_get_stream_priority_range),
           named("cuThreadExchangeStreamCaptureMode", thread_exchange_stream_capture_mode)};
 }

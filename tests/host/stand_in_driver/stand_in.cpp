@@ -97,7 +97,7 @@ void require_nothing_held(const std::string& when) {
       {"bindings", now.bindings},        {"reservations", now.reservations},
       {"mappings", now.mappings},        {"device memory", now.device_memory},
       {"host memory", now.host_memory},  {"registered host memory", now.registered},
-      {"streams", now.streams},          {"events", now.events},
+      {"streams", now.streams},
   };
   for (const auto& [what, count] : all) {
     require(count == 0, when + " nothing is held, but " + std::to_string(count) + " " + what);

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -29,16 +31,40 @@ std::map<CUdeviceptr, mapping>::iterator process_state::mapping_of(CUdeviceptr a
   return address < next->first + next->second.bytes ? next : mappings.end();
 }
 
+stream::~stream() {
+  ends_ = true;
+  if (alone_.joinable()) alone_.join();
+}
+
 void stream::begin(std::function<void()> work) {
-  waiting.push_back(std::move(work));
-  ++begun;
-  if (state().copy_delay == 0) do_next();
+  waiting_.push_back(std::move(work));
+  if (state().copy_delay == 0) do_all();
 }
 
 void stream::do_next() {
-  waiting.front()();
-  waiting.pop_front();
-  ++done;
+  waiting_.front()();
+  waiting_.pop_front();
+}
+
+void stream::do_all() {
+  while (!waiting_.empty()) do_next();
+}
+
+void stream::go_on_alone() {
+  if (state().copy_delay == 0) do_all();
+  if (waiting_.empty() || alone_.joinable()) return;
+  alone_ = std::thread([this] {
+    for (int looks = 0; !ends_; std::this_thread::sleep_for(std::chrono::microseconds(10))) {
+      const std::unique_lock lock(state().mutex, std::try_to_lock);
+      if (!lock || waiting_.empty() || ++looks < state().copy_delay) continue;
+      looks = 0;
+      if (state().copy_delay == 0) {
+        do_all();
+      } else {
+        do_next();
+      }
+    }
+  });
 }
 
 call::call(const char* function) : lock_(state().mutex) {
@@ -129,7 +155,6 @@ stand_in_held stand_in_count_held() {
   now.host_memory = static_cast<int>(state().host.size());
   now.registered = static_cast<int>(state().registered.size());
   now.streams = state().streams;
-  now.events = state().events;
   return now;
 }
 
@@ -149,9 +174,9 @@ int stand_in_count_calls(const char* function) {
   return count;
 }
 
-void stand_in_delay_copies(int queries) {
+void stand_in_delay_copies(int looks) {
   const std::lock_guard lock(state().mutex);
-  state().copy_delay = queries;
+  state().copy_delay = looks;
 }
 
 void stand_in_keep_busy(int busy) { state().busy = busy != 0; }

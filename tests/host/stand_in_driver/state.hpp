@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace stand_in {
@@ -89,21 +90,24 @@ struct plain_allocation {
   unsigned long long number;  ///< that no other has
 };
 
-/// Work that a stream does in order: at once, or where copies are delayed, when someone asks for it.
-struct stream {
-  std::deque<std::function<void()>> waiting;
-  std::uint64_t begun = 0;
-  std::uint64_t done = 0;
+/// Work that a stream does in order: at once, or where copies are delayed, by and by.
+class stream {
+ public:
+  /// Without a `call`.
+  ~stream();
 
   void begin(std::function<void()> work);
-  void do_next();
-};
+  /// From here on what waits is done although nobody asks.
+  void go_on_alone();
+  void do_all();
+  [[nodiscard]] bool is_done() const { return waiting_.empty(); }
 
-/// Has happened once its stream has done so much.
-struct event {
-  stream* of = nullptr;
-  std::uint64_t number = 0;
-  int queries = 0;
+ private:
+  void do_next();
+
+  std::deque<std::function<void()>> waiting_;
+  std::atomic<bool> ends_{false};
+  std::thread alone_;
 };
 
 struct options {
@@ -115,6 +119,7 @@ struct options {
   bool fabric = true;
   int cards = 0;                              ///< 1: reach the devices' memory; 2: their writes are ordered, too
   bool registers = true;                      ///< host memory
+  bool writes_values = true;                  ///< streams do
   std::size_t memory = std::size_t{1} << 40;  ///< of each device, for `cuMemCreate`
 };
 
@@ -131,9 +136,8 @@ struct process_state {
   unsigned long long numbers = 0;  ///< of plain allocations so far
   std::map<void*, std::size_t> host;
   std::map<void*, std::size_t> registered;  ///< by `cuMemHostRegister`
-  int copy_delay = 0;  ///< queries of an event in which a stream does one thing; 0: it does all at once
+  int copy_delay = 0;                       ///< looks at a stream in which it does one thing; 0: it does all at once
   int streams = 0;
-  int events = 0;
 
   std::map<std::string, int> calls;
   std::string failing;

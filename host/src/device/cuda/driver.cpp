@@ -103,13 +103,10 @@ driver_functions load_driver() {
   from.load(f.stream_create_with_priority, "cuStreamCreateWithPriority");
   from.load(f.stream_destroy, "cuStreamDestroy");
   from.load(f.stream_query, "cuStreamQuery");
+  from.load_newer(f.stream_write_value64, "cuStreamWriteValue64", 12000);
   from.load(f.memset_d8_async, "cuMemsetD8Async");
   from.load(f.memcpy_htod_async, "cuMemcpyHtoDAsync");
   from.load(f.memcpy_dtoh_async, "cuMemcpyDtoHAsync");
-  from.load(f.event_create, "cuEventCreate");
-  from.load(f.event_destroy, "cuEventDestroy");
-  from.load(f.event_record, "cuEventRecord");
-  from.load(f.event_query, "cuEventQuery");
   from.load(f.ctx_get_stream_priority_range, "cuCtxGetStreamPriorityRange");
   from.load(f.thread_exchange_stream_capture_mode, "cuThreadExchangeStreamCaptureMode");
   from.load_newer(f.multicast_get_granularity, "cuMulticastGetGranularity", multicast_version);

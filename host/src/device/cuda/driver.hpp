@@ -66,13 +66,10 @@ struct driver_functions {
   decltype(&cuStreamCreateWithPriority) stream_create_with_priority;
   decltype(&cuStreamDestroy) stream_destroy;
   decltype(&cuStreamQuery) stream_query;
+  decltype(&cuStreamWriteValue64) stream_write_value64;
   decltype(&cuMemsetD8Async) memset_d8_async;
   decltype(&cuMemcpyHtoDAsync) memcpy_htod_async;
   decltype(&cuMemcpyDtoHAsync) memcpy_dtoh_async;
-  decltype(&cuEventCreate) event_create;
-  decltype(&cuEventDestroy) event_destroy;
-  decltype(&cuEventRecord) event_record;
-  decltype(&cuEventQuery) event_query;
   decltype(&cuCtxGetStreamPriorityRange) ctx_get_stream_priority_range;
   decltype(&cuThreadExchangeStreamCaptureMode) thread_exchange_stream_capture_mode;
 
