@@ -386,6 +386,36 @@ TEST_CASE("a small put takes one message, and its peer's window need not be regi
   CHECK_THAT(said({0, 0, 0, 8, 0, 0, 0, 0}, true), ContainsSubstring("rank 1 has no window 7 (any more)"));
 }
 
+TEST_CASE("puts as large as messages carry, and a byte more, arrive before their signals and write nothing around") {
+  using offsets = std::pair<std::size_t, std::size_t>;
+  constexpr std::size_t at = 256;
+  for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, most_carried - 1, most_carried, most_carried + 1}) {
+      for (const auto& [source, destination] : {offsets{0, 0}, {1, 0}, {0, 1}, {3, 5}, {8, 13}}) {
+        INFO(bytes << " bytes from " << source << " to " << destination << ", staged: " << staged);
+        job two(
+            static_cast<std::uint32_t>(bytes + staged), 2, 10'000, 10s,
+            [](fake_network& net) { net.carried = most_carried; }, staged);
+        for (std::size_t i = 0; i < two[0].memory.size(); ++i) two[0].memory[i] = pattern(bytes, i);
+        two[1].memory.assign(two[1].memory.size(), '\x5a');
+        std::vector<char> right = two[1].memory;
+        std::memcpy(right.data() + at + destination, two[0].memory.data() + at + source, bytes);
+        gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+        head.change = gin::signal_change::add;
+        two[0].post(0, {at + source, at + destination, 0, bytes, 0, 1, 0, 0}, head);
+        while (two[1].signal(0) == 0 && two[0].failure.empty()) two.step();
+        CHECK(two[1].memory == right);
+        two.settle();
+        CHECK(two[0].failure == "");
+        CHECK(two[1].memory == right);
+        CHECK(two[1].signal(0) == 1);
+        CHECK(two[0].word(0, two[0].layout.done()) == 1);
+        CHECK(two.net.moved == (bytes > most_carried ? bytes : 0));
+      }
+    }
+  }
+}
+
 TEST_CASE("what messages carry among many ranks takes no more memory than among few") {
   CHECK(fabric_engine::carried_among(2) == most_carried);
   CHECK(fabric_engine::carried_among(16) == most_carried);
