@@ -24,10 +24,19 @@ bool has_message(const gin::descriptor_head& head, bool carries) {
   return carries || head.kind == operation_kind::put_value || head.change != signal_change::none;
 }
 
+/// Messages carry what they have room for.
+fabric_engine::surroundings limited_by(const fabric& reached, fabric_engine::surroundings about) {
+  constexpr std::uint64_t least = 64;
+  const std::uint64_t most = std::max<std::uint64_t>(reached.largest_message(), sizeof(fabric_message));
+  const std::uint64_t room = most - sizeof(fabric_message);
+  if (about.carried > room) about.carried = static_cast<std::size_t>(room / least * least);
+  return about;
+}
+
 }  // namespace
 
 fabric_engine::fabric_engine(surroundings about, std::unique_ptr<fabric> reached)
-    : about_(std::move(about)),
+    : about_(limited_by(*reached, std::move(about))),
       fabric_(std::move(reached)),
       piece_bytes_(std::min(most_piece, fabric_->largest_transfer())),
       secret_(random_value<fabric_secret>()),
@@ -72,6 +81,7 @@ void fabric_engine::connect(const std::vector<card>& cards) {
   for (std::size_t i = 0; i < cards.size(); ++i) {
     addresses.push_back(cards[i].address);
     links_[i].secret = cards[i].secret;
+    links_[i].carried = static_cast<std::size_t>(std::min<std::uint64_t>(about_.carried, cards[i].carried));
     links_[i].lanes.resize(about_.queues.size());
   }
   if (copies_) divide_landing();
@@ -205,7 +215,7 @@ bool fabric_engine::begin_to_carry(flight& one) {
   const gin::descriptor& what = one.operation.what;
   link& to = link_to(one);
   if (one.operation.head.kind != operation_kind::put || is_own(to)) return false;
-  if (what.bytes == 0 || what.bytes > about_.carried) return false;
+  if (what.bytes == 0 || what.bytes > to.carried) return false;
   const own_memory found =
       with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
         one.is_staged = stages(memory);

@@ -16,7 +16,8 @@
 /// acknowledged at once.
 ///
 /// *Small puts.* Payload of at most `surroundings::carried` bytes travels in the message, as a value does: one trip,
-/// where a write has to be complete before its message starts. It is read when the put is taken, by a copy engine if it
+/// where a write has to be complete before its message starts. Where this rank's fabric or the peer's has no room for
+/// as much in a message, less does. It is read when the put is taken, by a copy engine if it
 /// is device memory, and the peer's engine writes it before it changes the signal. The peer's window need not
 /// be known, nor registered.
 ///
@@ -71,6 +72,7 @@ class fabric_engine {
   struct card {
     fabric_address address;
     fabric_secret secret;
+    std::uint64_t carried;  ///< bytes of a put that a message to the rank carries, at most
   };
   struct surroundings {
     int rank;
@@ -90,7 +92,7 @@ class fabric_engine {
       backend_traits shape{};
       std::unique_ptr<copy_engine> copies{};
     } staged{};
-    std::size_t carried = 0;  ///< bytes of a put that its message carries, at most; the same on all ranks
+    std::size_t carried = 0;  ///< bytes of a put that its message carries, at most; less where messages are short
   };
   /// Bytes that a message may carry among so many ranks: payload on its way to device memory has places in pinned
   /// memory, for all peers 8 MiB up to 2,048 ranks, and 4 KiB for each peer beyond.
@@ -106,7 +108,7 @@ class fabric_engine {
   fabric_engine(const fabric_engine&) = delete;
   fabric_engine& operator=(const fabric_engine&) = delete;
 
-  [[nodiscard]] card own_card() const { return {fabric_->address(), secret_}; }
+  [[nodiscard]] card own_card() const { return {fabric_->address(), secret_, about_.carried}; }
   /// From here on peers are reached; `cards` by rank.
   void connect(const std::vector<card>& cards);
 
@@ -202,6 +204,7 @@ class fabric_engine {
   /// What there is between this rank and a peer.
   struct link {
     fabric_secret secret{};                       // the peer's
+    std::size_t carried = 0;                      // bytes of a put that a message to it carries, at most
     std::map<std::uint32_t, known_place> places;  // by window
     std::deque<flight*> movers;                   // have pieces to issue
     std::vector<std::deque<flight*>> lanes;       // by context, in order: what is neither complete nor a sent message

@@ -70,7 +70,7 @@ struct fabric_message {
 
 static_assert(sizeof(fabric_message) == 136, "all ranks must agree: change the version in this_format with it");
 
-/// Payload of a put that a message carries, at most: message and payload are one small message of every provider.
+/// Payload of a put that a message carries, at most: message and payload are one small message of most providers.
 inline constexpr std::size_t most_carried = 8192;
 
 /// Fills `message` from bytes that anyone may have sent to rank `self` of `ranks`. Returns why they are to be dropped:

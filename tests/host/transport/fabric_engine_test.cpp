@@ -416,6 +416,52 @@ TEST_CASE("puts as large as messages carry, and a byte more, arrive before their
   }
 }
 
+TEST_CASE("where messages are short they carry less, to a peer whose messages are shorter too, down to none") {
+  constexpr std::size_t header = sizeof(fabric_message);
+  struct limits {
+    std::uint64_t first;
+    std::uint64_t second;
+    std::size_t carried;  // from either to the other
+  };
+  constexpr std::uint64_t long_ones = 1 << 20;
+  for (const limits& each : {limits{header + 8191, header + 8191, 8128},
+                             {header + 1000, long_ones, 960},
+                             {long_ones, header + 1000, 960},
+                             {header + 63, long_ones, 0},
+                             {header, header, 0}}) {
+    for (const unsigned staged : {none_staged, second_staged, all_staged}) {
+      for (const bool fits : {true, false}) {
+        INFO("messages of " << each.first << " and " << each.second << " bytes, staged: " << staged << ", fits "
+                            << fits);
+        if (fits && each.carried == 0) continue;
+        job two(
+            11, 2, 20'000, 10s,
+            [&](fake_network& net) {
+              net.carried = most_carried;
+              net.largest_messages = {{0, each.first}, {1, each.second}};
+            },
+            staged);
+        const std::size_t bytes = each.carried + (fits ? 0 : 1);
+        for (std::uint32_t from : {0u, 1u}) {
+          gin::descriptor_head head = head_of(gin::operation_kind::put, 1 - from);
+          head.change = gin::signal_change::add;
+          for (std::size_t i = 0; i < bytes; ++i) two[from].memory[i] = pattern(from, i);
+          two[from].post(0, {0, 10'000, 0, bytes, 0, 1, 0, 0}, head);
+        }
+        two.settle();
+        for (std::uint32_t from : {0u, 1u}) {
+          CHECK(two[from].failure == "");
+          CHECK(two[from].reports.empty());
+          CHECK(two[from].word(0, two[from].layout.done()) == 1);
+          CHECK(two[1 - from].signal(0) == 1);
+          CHECK(std::memcmp(two[from].memory.data(), two[1 - from].memory.data() + 10'000, bytes) == 0);
+        }
+        CHECK(two.net.moved == (fits ? 0 : 2 * bytes));
+      }
+    }
+  }
+}
+
 TEST_CASE("what messages carry among many ranks takes no more memory than among few") {
   CHECK(fabric_engine::carried_among(2) == most_carried);
   CHECK(fabric_engine::carried_among(16) == most_carried);

@@ -46,6 +46,7 @@ class fake_network {
   std::uint64_t may_move = std::numeric_limits<std::uint64_t>::max();  ///< halves of writes and reads
   bool closing_loses = false;  ///< what an endpoint sent that is closed before it arrives
   std::uint64_t largest_transfer = std::numeric_limits<std::uint64_t>::max();
+  std::map<int, std::uint64_t> largest_messages;  ///< by endpoint, where it has a limit
   // What providers may want of memory.
   bool registers_messages = false;
   bool peers_use_addresses = false;
@@ -129,11 +130,16 @@ class fake_fabric final : public detail::fabric {
     return add(reinterpret_cast<char*>(memory.data()), memory.size(), false);
   }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return net_.largest_transfer; }
+  [[nodiscard]] std::uint64_t largest_message() const override {
+    const auto limit = net_.largest_messages.find(number_);
+    return limit == net_.largest_messages.end() ? std::numeric_limits<std::uint64_t>::max() : limit->second;
+  }
   [[nodiscard]] std::string text_of(int code) const override { return "error " + std::to_string(code); }
 
   [[nodiscard]] bool send(int peer, std::span<const std::byte> message, const detail::fabric_region& memory,
                           std::uint64_t token) override {
     check_local(memory, message.data(), message.size());
+    if (message.size() > largest_message()) throw std::logic_error("a message is too long");
     if (net_.refused_sender == number_ && net_.refused_sends > 0) {
       --net_.refused_sends;
       throw devcomm::host::system_error("no connection");
