@@ -36,6 +36,10 @@
 /// *The end.* That the fabric has sent a message does not say that the peer has it. So a rank that ends tells the peers
 /// that it has met how many of their messages it has carried out, and stays until they have answered.
 ///
+/// *Shares.* Operations, bytes and pieces in flight, and buffers of messages, are for all peers. Of each, what is for
+/// one peer may be at most twice what is left (`may_take`): however much is posted to peers that do not answer, some is
+/// left for others, and one peer alone has two thirds. Some buffers are for answers and acknowledgements only.
+///
 /// *Limits.* An operation that waits its turn fails when its peer has done nothing for `surroundings::limit`; one whose
 /// data or message is on its way, when nothing of it has come back for half as long again, whatever else the peer does.
 /// Each copy, transfer and answer of a piece brings its operation on.
@@ -141,6 +145,7 @@ class fabric_engine {
   static constexpr std::chrono::microseconds acknowledged_after{5};
   static constexpr std::size_t receive_buffers = 256;
   static constexpr std::size_t send_buffers = 128;
+  static constexpr std::size_t answer_buffers = 16;  ///< of those, for what operations of this rank do not send
   static constexpr std::uint32_t least_landing_bytes = 1024;  ///< of a piece, however many ranks share the memory
 
  private:
@@ -201,6 +206,18 @@ class fabric_engine {
     fabric_message message;
     flight* of;
   };
+  /// What is taken for one peer of what there is for all.
+  struct held_shares {
+    std::size_t flights = 0;
+    std::size_t sends = 0;
+    std::size_t pieces = 0;
+    std::size_t own_pieces = 0;  // of pinned memory
+    std::uint64_t bytes = 0;     // of pieces
+  };
+  /// Whether a peer for which `held` is taken may have `more` of something of which `left` is free.
+  [[nodiscard]] static constexpr bool may_take(std::uint64_t held, std::uint64_t left, std::uint64_t more = 1) {
+    return more <= left && (held == 0 || held + more <= 2 * (left - more));
+  }
   /// What there is between this rank and a peer.
   struct link {
     fabric_secret secret{};                       // the peer's
@@ -224,14 +241,15 @@ class fabric_engine {
     clock::time_point owes_since{};
     std::uint64_t told = 0;      // the peer, of its changes that are carried out
     bool acknowledging = false;  // one is on its way
-    clock::time_point heard;     // when the peer last did something
-    clock::time_point again{};   // when what could not be sent is tried again
-    bool met = false;            // a message came from the peer or went to it
-    bool has_spoken = false;     // a message came from it
-    bool has_left = false;       // the peer ended
-    bool told_leave = false;     // this rank ends
-    bool heard_leave = false;    // the peer knows, or cannot be told
-    bool refused = false;        // a change of the peer: none is carried out any more
+    held_shares held;
+    clock::time_point heard;    // when the peer last did something
+    clock::time_point again{};  // when what could not be sent is tried again
+    bool met = false;           // a message came from the peer or went to it
+    bool has_spoken = false;    // a message came from it
+    bool has_left = false;      // the peer ended
+    bool told_leave = false;    // this rank ends
+    bool heard_leave = false;   // the peer knows, or cannot be told
+    bool refused = false;       // a change of the peer: none is carried out any more
   };
   enum class piece_stage : std::uint8_t {
     reading,  ///< a copy brings it to this rank's piece
@@ -317,6 +335,8 @@ class fabric_engine {
   /// The first ready piece of a link; whether the fabric took it.
   [[nodiscard]] bool give_to_fabric(link& to);
   [[nodiscard]] std::uint64_t bytes_of_next_piece(const link& to) const;
+  /// Whether the peer may have another piece of what all peers share.
+  [[nodiscard]] bool has_share(const link& to) const;
   /// For a next piece in what all peers share.
   [[nodiscard]] bool has_room(const link& to) const;
   /// The next piece of the first mover, for which there is room.

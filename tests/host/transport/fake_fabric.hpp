@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -44,6 +45,7 @@ class fake_network {
   int forgetful = -1;     ///< whose next `forgotten_reads` reads never complete
   int forgotten_reads = 0;
   std::uint64_t may_move = std::numeric_limits<std::uint64_t>::max();  ///< halves of writes and reads
+  std::set<int> stalled;       ///< nothing reaches these endpoints, nor completes that is on its way there
   bool closing_loses = false;  ///< what an endpoint sent that is closed before it arrives
   std::uint64_t largest_transfer = std::numeric_limits<std::uint64_t>::max();
   std::map<int, std::uint64_t> largest_messages;  ///< by endpoint, where it has a limit
@@ -153,8 +155,14 @@ class fake_fabric final : public detail::fabric {
     const int to = peer_of(peer);
     ++net_.sent;
     std::vector<std::byte> bytes(message.begin(), message.end());
-    finish(net_, number_, token, {});
+    net_.later([&net = net_, from = number_, to, token] {
+      if (net.stalled.contains(to)) return false;
+      const auto found = net.endpoints.find(from);
+      if (found != net.endpoints.end()) found->second.over.push_back({token, 0, {}});
+      return true;
+    });
     net_.later([&net = net_, from = number_, to, bytes = std::move(bytes)] {
+      if (net.stalled.contains(to)) return false;
       if (net.closing_loses && !net.endpoints.contains(from)) return true;
       return deliver(net, to, bytes);
     });
@@ -259,23 +267,25 @@ class fake_fabric final : public detail::fabric {
     const auto left = std::make_shared<int>(2);
     const std::size_t half = net_.below(bytes + 1);
     const auto part = [&](std::size_t from, std::size_t to) {
-      net_.later([&net = net_, number = number_, here, there, token, writes, left, from, to, bytes] {
-        if (!net.endpoints.contains(number)) return true;  // closed: nothing moves any more
-        if (net.may_move == 0) return false;
-        --net.may_move;
-        const auto memory = net.memories.find(there.key);
-        if (memory == net.memories.end() || !memory->second.for_peers) {
-          if (--*left == 0) finish(net, number, token, "there is no such memory");
-          return true;
-        }
-        char* const remote = memory->second.base + (there.address - memory->second.start);
-        std::memcpy(writes ? remote + from : here + from, writes ? here + from : remote + from, to - from);
-        if (--*left != 0) return true;
-        net.in_flight -= bytes;
-        net.moved += bytes;
-        if (!net.completes_writes_early || !writes) finish(net, number, token, {});
-        return true;
-      });
+      net_.later(
+          [&net = net_, number = number_, owner = peer_of(peer), here, there, token, writes, left, from, to, bytes] {
+            if (net.stalled.contains(owner)) return false;
+            if (!net.endpoints.contains(number)) return true;  // closed: nothing moves any more
+            if (net.may_move == 0) return false;
+            --net.may_move;
+            const auto memory = net.memories.find(there.key);
+            if (memory == net.memories.end() || !memory->second.for_peers) {
+              if (--*left == 0) finish(net, number, token, "there is no such memory");
+              return true;
+            }
+            char* const remote = memory->second.base + (there.address - memory->second.start);
+            std::memcpy(writes ? remote + from : here + from, writes ? here + from : remote + from, to - from);
+            if (--*left != 0) return true;
+            net.in_flight -= bytes;
+            net.moved += bytes;
+            if (!net.completes_writes_early || !writes) finish(net, number, token, {});
+            return true;
+          });
     };
     part(0, half);
     part(half, bytes);
