@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Starts example 05 with srun on two hosts, which are network namespaces of this machine, and keeps what it prints.
+# Starts examples with srun on two hosts, which are network namespaces of this machine, and keeps what they print: 05
+# inside a host by load and store, 21 and 22 between hosts by GIN over libfabric's provider tcp;ofi_rxm.
 #
-#   scripts/slurm_results.sh PROGRAM [LOG]    PROGRAM: bin/example_05_multi_process_sim of a build folder
+#   scripts/slurm_results.sh BIN [LOG]    BIN: the folder bin of a build with the simulator
 #
 # Needs root, and of Debian's packages slurmctld, slurmd, slurm-client, munge and iproute2. Slurm's daemons live in
 # namespaces of their own and end with this script. The exit status is non-zero when a start failed.
@@ -10,11 +11,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib/setup.sh
 
 case ${1:-} in
-  -h | --help | '') sed -n '2,7s/^# \{0,1\}//p' "$0" && exit 0 ;;
+  -h | --help | '') sed -n '2,8s/^# \{0,1\}//p' "$0" && exit 0 ;;
 esac
-program=$(realpath "$1")
+bin=$(realpath "$1")
+lsa=$bin/example_05_multi_process_sim
+all_reduce=$bin/example_21_all_reduce_over_hosts_sim
+all_to_all=$bin/example_22_gin_all_to_all_sim
 log=$(realpath -m "${2:-docs/results/slurm/srun.log}")
-[ -x "$program" ] || fail "$program is no program; build the target example_05_multi_process_sim"
+for each in "$lsa" "$all_reduce" "$all_to_all"; do
+  [ -x "$each" ] || fail "$each is no program; build the target $(basename "$each")"
+done
 [ "$(id -u)" = 0 ] || fail "namespaces are made as root"
 for tool in slurmctld slurmd srun munged ip nsenter; do
   command -v "$tool" >/dev/null || fail "no $tool: install slurmctld, slurmd, slurm-client, munge and iproute2"
@@ -23,7 +29,7 @@ done
 # Again, as the first process of namespaces for mounts, network and processes: all that it leaves ends with it.
 if [ "${DEVCOMM_SLURM_INSIDE:-}" != 1 ]; then
   export DEVCOMM_SLURM_INSIDE=1
-  exec unshare --mount --net --uts --pid --fork --kill-child --mount-proc "$0" "$program" "$log"
+  exec unshare --mount --net --uts --pid --fork --kill-child --mount-proc "$0" "$bin" "$log"
 fi
 
 work=$(mktemp -d)
@@ -86,24 +92,26 @@ done
 failed=0
 mkdir -p "$(dirname "$log")"
 {
-  echo "# One process for each rank, started by srun on two hosts"
+  echo "# One process for each rank, started by srun on two hosts; between hosts by GIN over tcp;ofi_rxm"
   echo "# date:    $(date -u +'%F %T') UTC"
   echo "# machine: network namespaces of one $(uname -m) machine, simulated GPUs, $(srun --version)"
   echo "# commit:  ${DEVCOMM_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}"
 } >"$log"
 try() { # COMMAND...
   local status=0
-  printf '\n$ %s\n' "${*//$program/$(basename "$program")}" >>"$log"
+  printf '\n$ %s\n' "${*//$bin\//}" >>"$log"
   timeout 120 "$@" </dev/null >>"$log" 2>&1 || status=$?
   echo "exit status: $status" >>"$log"
   [ "$status" = 0 ] || failed=1
 }
-try srun -N 1 -n 4 "$program"
-try srun -N 2 --ntasks-per-node 4 "$program"
-try srun -N 2 --ntasks-per-node 2 --distribution cyclic "$program" # neighbours are on different hosts
-try srun -N 2 -n 4 "$program"                                     # as Slurm packs them: 3 and 1
+try srun -N 1 -n 4 "$lsa"
+try srun -N 2 --ntasks-per-node 4 "$all_to_all"
+try srun -N 2 --ntasks-per-node 2 --distribution cyclic "$all_to_all" # neighbours are on different hosts
+try srun -N 2 -n 4 "$all_to_all"                                     # as Slurm packs them: 3 and 1
+try srun -N 2 --ntasks-per-node 2 "$all_reduce"
+try srun -N 2 --ntasks-per-node 2 env DEVCOMM_LSA_SIZE=1 DEVCOMM_GIN_PAYLOAD=staged "$all_reduce"
 # shellcheck disable=SC2016 # the inner shell's
 two_steps='srun --exact -N 2 -n 4 "$0" & first=$!; srun --exact -N 1 -n 3 "$0"; wait $first'
-try salloc -N 2 --ntasks-per-node 8 bash -c "$two_steps" "$program"
-say "$(grep -c ': correct' "$log") ranks were correct ($log)"
+try salloc -N 2 --ntasks-per-node 8 bash -c "$two_steps" "$all_to_all"
+say "$(grep -c 'exit status: 0' "$log") of $(grep -c 'exit status:' "$log") starts ended well ($log)"
 exit "$failed"

@@ -1,7 +1,7 @@
 /// The steps that GIN's operations take between two processes of this host, without a GPU: a message of the fabric, and
 /// what the proxies do around it. A thread of each process plays the kernel and the proxy in turns, so that nothing is
 /// waited for but the network. `network_steps --help` says how.
-#include "common/side_channel.hpp"
+#include "common/two_processes.hpp"
 #include "transport/fabric_engine.hpp"
 #include "transport/libfabric.hpp"
 #include "transport/plain_words.hpp"
@@ -11,14 +11,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,11 +33,7 @@ constexpr std::uint32_t window_id = 7;
 constexpr std::uint32_t arrived = 0;
 constexpr int takes = 7;
 
-struct options {
-  std::string provider = "tcp;ofi_rxm";
-  int rounds = 2000;  ///< of a ping-pong; fewer for large messages
-  std::size_t end = largest;
-};
+using options = benchmark::two_process_options;
 
 endpoint_wish wish_of(const options& with) {
   endpoint_wish wish;
@@ -279,39 +273,9 @@ void run(const options& with, const side_channel& beside, bool first) {
     if (bytes <= with.end) measured("put among many", gin::operation_kind::put, bytes, stream);
 }
 
-options parse(int argc, char** argv) {
-  options result;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view name = argv[i];
-    if (name == "--help") {
-      std::puts(
-          "network_steps [--provider NAME] [--rounds N] [--end BYTES]\n"
-          "  times of GIN's proxies between two processes of this host, without a GPU; tcp;ofi_rxm unless given");
-      std::exit(0);
-    }
-    if (i + 1 == argc) throw std::invalid_argument(std::string(name) + ": give a value, see --help");
-    const char* const value = argv[++i];
-    if (name == "--provider") {
-      result.provider = value;
-    } else if (name == "--rounds" && std::atoi(value) > 0) {
-      result.rounds = std::atoi(value);
-    } else if (name == "--end" && std::atoll(value) >= 8 && std::atoll(value) <= static_cast<long long>(largest)) {
-      result.end = static_cast<std::size_t>(std::atoll(value));
-    } else {
-      throw std::invalid_argument(std::string(name) + " " + value + ": see --help");
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    const options with = parse(argc, argv);
-    return benchmark::run_two_processes([&](const side_channel& beside, bool first) { run(with, beside, first); });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "network_steps: %s\n", error.what());
-    return 1;
-  }
+  return benchmark::measure_two_processes(
+      argc, argv, "network_steps", "GIN's proxies between two processes of this host, without a GPU", largest, run);
 }

@@ -124,11 +124,16 @@ __global__ void __launch_bounds__(most_threads, 1)
 
 using fifo_handle = channel::fifo_handle<channel::protocol::network>;
 
+/// A ring of all ranks, in which each block has channels of its own.
+__device__ auto ring_of_block(const device_comm& comm, const fifo_handle& fifos) {
+  return channel::session{block{}, comm, fifos, channel::from_previous(comm.world(), blockIdx.x),
+                          channel::to_next(comm.world(), blockIdx.x)};
+}
+
 /// The same as a stream of steps: while one is on its way, the block works on others.
 __global__ void __launch_bounds__(most_threads, 1)
     stream_to_next(device_comm comm, fifo_handle fifos, const element* input, element* output, std::uint64_t count) {
-  channel::session ring{block{}, comm, fifos, channel::from_previous(comm.world(), blockIdx.x),
-                        channel::to_next(comm.world(), blockIdx.x)};
+  auto ring = ring_of_block(comm, fifos);
   const collective::from_memory<element> mine{input, count};
   const collective::to_memory<element> theirs{output, count};
   const slice packs = collective::slice_of_block(collective::packs_of<element>(count));
@@ -144,8 +149,7 @@ __global__ void __launch_bounds__(most_threads, 1)
 template <class T>
 __global__ void __launch_bounds__(most_threads, 1)
     ring_of_hosts(device_comm comm, fifo_handle fifos, const T* input, T* output, std::uint64_t count) {
-  channel::session ring{block{}, comm, fifos, channel::from_previous(comm.world(), blockIdx.x),
-                        channel::to_next(comm.world(), blockIdx.x)};
+  auto ring = ring_of_block(comm, fifos);
   const collective::from_memory<T> mine{input, count};
   const collective::to_memory<T> result{output, count};
   collective::all_reduce_ring<T>(ring, collective::slice_of_block(collective::packs_of<T>(count)), mine, result, sum{});

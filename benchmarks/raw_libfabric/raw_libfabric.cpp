@@ -1,6 +1,6 @@
 /// What libfabric does between two processes of this host, in host memory and without devcomm: what GIN's figures are
 /// measured by. `raw_libfabric --help` says how.
-#include "common/side_channel.hpp"
+#include "common/two_processes.hpp"
 #include "transport/libfabric_calls.hpp"
 
 #include <rdma/fabric.h>
@@ -17,12 +17,10 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -34,11 +32,7 @@ using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t largest = 64u << 20;
 
-struct options {
-  std::string provider = "tcp;ofi_rxm";
-  int rounds = 2000;          ///< of a ping-pong; fewer for large messages
-  std::size_t end = largest;  ///< bytes
-};
+using options = benchmark::two_process_options;
 
 void require(long code, const char* call) {
   if (code != 0) throw std::runtime_error(std::string(call) + ": " + libfabric_library().text_of(code));
@@ -292,39 +286,9 @@ void run(const options& with, const side_channel& beside, bool first) {
   }
 }
 
-options parse(int argc, char** argv) {
-  options result;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view name = argv[i];
-    if (name == "--help") {
-      std::puts(
-          "raw_libfabric [--provider NAME] [--rounds N] [--end BYTES]\n"
-          "  times of libfabric's writes between two processes of this host; tcp;ofi_rxm unless given");
-      std::exit(0);
-    }
-    if (i + 1 == argc) throw std::invalid_argument(std::string(name) + ": give a value, see --help");
-    const char* const value = argv[++i];
-    if (name == "--provider") {
-      result.provider = value;
-    } else if (name == "--rounds" && std::atoi(value) > 0) {
-      result.rounds = std::atoi(value);
-    } else if (name == "--end" && std::atoll(value) >= 8 && std::atoll(value) <= static_cast<long long>(largest)) {
-      result.end = static_cast<std::size_t>(std::atoll(value));
-    } else {
-      throw std::invalid_argument(std::string(name) + " " + value + ": see --help");
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    const options with = parse(argc, argv);
-    return benchmark::run_two_processes([&](const side_channel& beside, bool first) { run(with, beside, first); });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "raw_libfabric: %s\n", error.what());
-    return 1;
-  }
+  return benchmark::measure_two_processes(argc, argv, "raw_libfabric",
+                                          "libfabric's writes between two processes of this host", largest, run);
 }

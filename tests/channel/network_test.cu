@@ -420,3 +420,43 @@ TEST_CASE("a wait of a channel over the network with a deadline says that it has
     comm.barrier();
   });
 }
+
+namespace {
+
+/// Rank 1 signals what rank 0 waits for.
+__global__ void signal_or_wait(device_comm comm, gin::context_handle contexts) {
+  gin::context net{block{}, comm, contexts, 0};
+  if (comm.rank == 0) {
+    net.wait_signal(0, 1);
+  } else {
+    net.signal(0, gin::signal_add{0});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("tables of rings and messages are destroyed while a kernel of the GPU waits for the rank") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 1, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    std::optional<channel::ring_table> ring;
+    ring.emplace(team{comm.rank(), 2, 0, 1}, std::vector<int>{1, 0});
+    std::optional<channel::message_table> list;
+    list.emplace(4, 1);
+    comm.barrier();
+    const auto run = [&] {
+      launch(signal_or_wait, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(), contexts);
+    };
+    if (comm.rank() == 0) run();
+    comm.barrier();
+    if (comm.rank() == 1) {
+      ring.reset();
+      list.reset();
+      run();
+    }
+    test::finish("signal_or_wait");
+    device_comm.check();
+    comm.barrier();
+  });
+}

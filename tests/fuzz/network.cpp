@@ -96,6 +96,7 @@ class dead_end final : public fabric {
   }
   [[nodiscard]] bool names_writes() const override { return true; }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return 16; }
+  [[nodiscard]] std::uint64_t largest_message() const override { return 1 << 20; }
   [[nodiscard]] std::string text_of(int code) const override { return std::to_string(code); }
   [[nodiscard]] bool send(int, std::span<const std::byte>, const fabric_region&, std::uint64_t token) override {
     ++wire_.sent;

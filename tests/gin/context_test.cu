@@ -9,6 +9,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -259,6 +260,116 @@ TEST_CASE("waits for signals time out, for a limit of their own without a record
         comm.barrier();
       },
       impatient);
+}
+
+namespace {
+
+enum class stuck_wait : std::uint32_t { post, flush, flush_of_peer, fence };
+
+/// Block 1 has some operations done, takes the number of the next one and never writes its descriptor, as a thread
+/// would that stands still. So the proxy reads nothing more of the context, and nothing else of it is complete.
+__global__ void wait_for_stuck_proxy(device_comm comm, gin::context_handle contexts, stuck_wait what,
+                                     std::uint32_t done, std::uint32_t* begun, status* outcome) {
+  if (blockIdx.x != 1) return;
+  gin::context net{block{}, comm, contexts, 1};
+  const int peer = comm.size - 1;
+  for (std::uint32_t i = 0; i < done; ++i) net.signal(peer, gin::signal_add{0});
+  net.flush();
+  if (threadIdx.x == 0) {
+    const auto queue = devcomm::detail::queue_end::of(comm, contexts, 1);
+    devcomm::detail::arch::fetch_add<memory_order::relaxed, scope::device>(&queue.record->posted, std::uint64_t{1});
+    devcomm::detail::arch::store<memory_order::release, scope::system>(begun, 1u);
+  }
+  if (what != stuck_wait::flush) net.signal(peer, gin::signal_add{0});
+  if (what == stuck_wait::post) {
+    for (std::uint32_t i = 1; i < contexts.depth; ++i) net.signal(peer, gin::signal_add{0});
+  }
+  if (what == stuck_wait::flush) net.flush();
+  if (what == stuck_wait::flush_of_peer) net.flush(peer);
+  if (what == stuck_wait::fence) net.fence(peer);
+  outcome[threadIdx.x] = net.agree();
+}
+
+struct expected_record {
+  stuck_wait wait;
+  operation what;
+  int peer;
+  wait_condition condition;
+  std::uint32_t operations;  ///< waited for, from the one on that was never written
+  std::string text;          ///< up to their number
+};
+
+/// Rank 0's wait ends, by its timeout or by an abort of its communicator, and leaves this record and no other.
+void require_record(const expected_record& right, bool aborts) {
+  // A network needs time for what is done before.
+  const std::uint32_t done = aborts ? 2 : 0;
+  host::communicator_options options;
+  options.kernel_timeout = std::chrono::milliseconds(aborts ? 20'000 : 40);
+  test::on_ranks(
+      3,
+      [&](host::communicator& comm) {
+        auto needs = comm.requirements();
+        const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 2, .signals = 1, .depth = 4});
+        const auto device_comm = comm.create_device_comm(needs);
+        const test::device_array<status> outcome(threads);
+        comm.barrier();
+        if (comm.rank() == 0) {
+          std::uint32_t* begun = nullptr;
+          check_cuda(cudaMallocHost(reinterpret_cast<void**>(&begun), sizeof *begun), "cudaMallocHost");
+          *begun = 0;
+          launch(wait_for_stuck_proxy, blocks_of(2), device_comm.get(), contexts, right.wait, done, begun,
+                 outcome.get());
+          if (aborts) {
+            while (std::atomic_ref(*begun).load() == 0) std::this_thread::yield();
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            comm.abort();
+          }
+          test::finish("wait_for_stuck_proxy");
+          check_cuda(cudaFreeHost(begun), "cudaFreeHost");
+          const status cause = aborts ? status::aborted : status::timeout;
+          // In a fence one thread's wait timed out, and the others learn that waits have been ended.
+          for (const status each : outcome.read())
+            test::require(each == cause || (right.wait == stuck_wait::fence && each == status::aborted),
+                          std::string("the outcome was ") + to_string(each));
+          const auto records = device_comm.failures();
+          test::require(records.size() == 1, std::to_string(records.size()) + " records");
+          const failure_record& one = records[0];
+          const std::uint64_t expected = done + right.operations;
+          const std::string said = host::describe(one);
+          test::require(said == "rank 0, block 1: " + right.text + std::to_string(expected) +
+                                    (right.wait == stuck_wait::post ? " operations" : "") + " and last saw " +
+                                    std::to_string(done) + ": " + to_string(cause),
+                        said);
+          test::require(one.outcome == cause && one.what == right.what && one.condition == right.condition, said);
+          test::require(one.rank == 0 && one.block == 1 && one.index == 1 && one.peer_index == 1, said);
+          // Threads take contexts in turns to fence them, and thread 0 does everything else.
+          const std::uint32_t thread = right.wait == stuck_wait::fence ? 1 : 0;
+          test::require(one.thread == thread, said + ", thread " + std::to_string(one.thread));
+          test::require(one.peer == right.peer, said + ", peer " + std::to_string(one.peer));
+          test::require(one.expected == expected && one.seen == done, said);
+          test::require(one.window == 0 && one.among_groups == 0, said);
+        }
+        comm.barrier();
+      },
+      options);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a post into a full queue, a flush and a fence that wait in vain end by timeout or abort, with their records") {
+  constexpr auto read = wait_condition::read_by_proxy;
+  constexpr auto done = wait_condition::done_by_proxy;
+  const std::string completes = " waited for the proxy to complete operations below ";
+  const expected_record all[] = {
+      {stuck_wait::post, operation::gin_post, -1, read, 1, "GIN post to context 1 waited for the proxy to read "},
+      {stuck_wait::flush, operation::gin_flush, -1, done, 1, "GIN flush of context 1" + completes},
+      {stuck_wait::flush_of_peer, operation::gin_flush, 2, done, 2, "GIN flush of context 1, to rank 2," + completes},
+      {stuck_wait::fence, operation::gin_fence, 2, done, 3, "GIN fence of context 1, to rank 2," + completes}};
+  for (const bool aborts : {false, true}) {
+    INFO((aborts ? "ended by an abort" : "ended by the timeout"));
+    for (const expected_record& each : all) require_record(each, aborts);
+  }
 }
 
 TEST_CASE("an operation on a window that is gone ends the waits, and says which and why") {

@@ -55,7 +55,24 @@ outcomes on_hosts(int ranks, const std::string& provider, const rank_program& pr
 
 std::string any_provider() { return GENERATE("tcp;ofi_rxm", "shm"); }
 
-/// Rounds of `shift` with each of `messages`.
+constexpr int guard_byte = 0xa5;
+
+/// All of the blocks' parts of a window, but what each got of `what`, is as `guard_byte` left it.
+void require_guards(const sym_ptr<char>& out, unsigned blocks, std::uint64_t part, const message& what) {
+  std::vector<unsigned char> found(blocks * part);
+  check_cuda(cudaMemcpyAsync(found.data(), out.local(), found.size(), cudaMemcpyDefault, cudaStreamPerThread),
+             "cudaMemcpyAsync");
+  test::finish("cudaMemcpyAsync");
+  for (std::uint64_t i = 0; i < found.size(); ++i) {
+    const bool inside = i % part >= what.destination && i % part < what.destination + what.bytes;
+    test::require(inside || found[i] == guard_byte, [&] {
+      return "a put of " + std::to_string(what.bytes) + " bytes to byte " + std::to_string(what.destination) +
+             " has changed byte " + std::to_string(i % part);
+    });
+  }
+}
+
+/// Rounds of `shift` with each of `messages`, which write nothing around them.
 rank_program shifts(std::vector<message> messages) {
   return [messages = std::move(messages)](host::communicator& comm) {
     constexpr unsigned blocks = 2;
@@ -69,11 +86,15 @@ rank_program shifts(std::vector<message> messages) {
     const test::device_array<std::uint32_t> wrong(blocks * threads);
     std::uint32_t first = 0;
     for (const message& what : messages) {
+      check_cuda(cudaMemsetAsync(out.data(), guard_byte, blocks * part, cudaStreamPerThread), "cudaMemsetAsync");
+      test::finish("cudaMemsetAsync");
+      comm.barrier();
       launch(shift, blocks_of(blocks), device_comm.get(), contexts, in.pointer<char>(), out.pointer<char>(), part, what,
              first, 2u, wrong.get());
       test::finish("shift");
       device_comm.check();
       require_none(wrong, std::to_string(what.bytes) + " bytes");
+      require_guards(out.pointer<char>(), blocks, part, what);
       first += 2;
     }
     comm.barrier();
@@ -86,8 +107,17 @@ TEST_CASE("between processes a weak signal has the data of its put before it, fo
   const std::string provider = any_provider();
   const int ranks = GENERATE(2, 3);
   CAPTURE(provider, ranks);
-  CHECK(on_hosts(ranks, provider, shifts({{0, 0, 0}, {1, 3, 0}, {16, 0, 16}, {4097, 1, 7}, {100001, 3, 5}})) ==
-        all_ok(ranks));
+  // A message carries 8,192 bytes.
+  CHECK(on_hosts(ranks, provider,
+                 shifts({{0, 1, 3},
+                         {1, 3, 0},
+                         {16, 0, 16},
+                         {4097, 1, 7},
+                         {8192, 0, 0},
+                         {8192, 3, 5},
+                         {8193, 0, 0},
+                         {8193, 5, 3},
+                         {100001, 3, 5}})) == all_ok(ranks));
 }
 
 TEST_CASE("large puts arrive whole, in pieces") {

@@ -5,6 +5,7 @@
 #include "bootstrap/ports.hpp"
 #include "bootstrap/slurm.hpp"
 #include "bootstrap/tcp/socket.hpp"
+#include "util/interfaces.hpp"
 
 #include <devcomm/host/error.hpp>
 

@@ -2,6 +2,7 @@
 
 #include "bootstrap/launcher_values.hpp"
 #include "util/hex.hpp"
+#include "util/interfaces.hpp"
 #include "util/random.hpp"
 #include "util/sha256.hpp"
 #include "util/unique_fd.hpp"

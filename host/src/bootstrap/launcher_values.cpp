@@ -1,6 +1,7 @@
 #include "bootstrap/launcher_values.hpp"
 
 #include "bootstrap/tcp/socket.hpp"
+#include "util/interfaces.hpp"
 
 #include <devcomm/host/error.hpp>
 
@@ -64,8 +65,6 @@ bool take_given_root(process_environment& process, const environment& variables)
   process.root = endpoint_text(where.host, where.port);
   return true;
 }
-
-bool is_loopback(std::string_view host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 void refuse_loopback_root(const process_environment& process) {
   if (process.local_size == process.size || !is_loopback(parse_endpoint(process.root, "DEVCOMM_ROOT").host)) return;

@@ -37,9 +37,6 @@ void place_locally(process_environment& process, const environment& variables, c
 /// `DEVCOMM_ROOT` where set.
 [[nodiscard]] bool take_given_root(process_environment& process, const environment& variables);
 
-/// Whether `host` is what every host calls itself.
-[[nodiscard]] bool is_loopback(std::string_view host);
-
 /// Throws where `DEVCOMM_ROOT`, which the launcher hands to all ranks alike, is a loopback address that those on other
 /// hosts cannot reach.
 void refuse_loopback_root(const process_environment& process);

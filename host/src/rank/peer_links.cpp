@@ -7,7 +7,7 @@
 #include "util/quiet_thread.hpp"
 #include "util/random.hpp"
 
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -29,6 +29,12 @@ using namespace std::chrono_literals;
 enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, abandon, abort };
 
 constexpr std::size_t most_pending = 64;
+
+// What the poller says of an event. The number of a link, or a pending connection's descriptor, is in the lower half.
+enum class watched : std::uint32_t { wake, listener, pending, socket, process };
+constexpr std::uint64_t tag_of(watched what, std::size_t number = 0) {
+  return static_cast<std::uint64_t>(what) << 32 | number;
+}
 constexpr std::chrono::milliseconds hello_limit = 5s;
 constexpr std::chrono::milliseconds leave_limit = 1s;
 
@@ -82,6 +88,7 @@ struct peer_links::message {
 };
 
 struct peer_links::link {
+  std::size_t number = 0;  // in `links_`
   std::vector<int> ranks;  // that have not left
   std::vector<int> all_ranks;
   std::size_t place = 0;  // among the processes of the host
@@ -165,6 +172,7 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
       if (sent != static_cast<ssize_t>(sizeof hello)) fail_to_connect();
       to.open(std::move(socket), who.pid);
     }
+    to.number = links_.size();
     links_.push_back(std::move(to));
   }
   if (links_.empty()) {
@@ -193,68 +201,103 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
 void peer_links::start() {
   wake_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) fail("eventfd");
+  poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!poller_) fail("epoll_create1");
+  if (!watch(wake_, tag_of(watched::wake)) || !watch(listener_, tag_of(watched::listener))) fail("epoll_ctl");
+  for (const link& l : links_) {
+    if (l.socket && !watch(l)) fail("epoll_ctl");
+  }
   reader_ = quiet_thread([this] { read_all(); });
 }
 
-/// Only this thread opens accepted links and closes any, so it may use their descriptors unlocked.
+bool peer_links::watch(const unique_fd& what, std::uint64_t tag) const {
+  epoll_event wish{EPOLLIN, {.u64 = tag}};
+  return ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, what.get(), &wish) == 0;
+}
+
+bool peer_links::watch(const link& l) const {
+  // Without the process the closed socket shows the end, as where it has no descriptor.
+  if (l.process) static_cast<void>(watch(l.process, tag_of(watched::process, l.number)));
+  return watch(l.socket, tag_of(watched::socket, l.number));
+}
+
+/// By the reading thread, and not left to closing: a child that was forked keeps what this process has opened open, and
+/// the poller would go on to tell of it.
+void peer_links::unwatch(const unique_fd& what) const {
+  if (what) static_cast<void>(::epoll_ctl(poller_.get(), EPOLL_CTL_DEL, what.get(), nullptr));
+}
+
+void peer_links::drop(pending_connection& gone) const {
+  unwatch(gone.socket);
+  gone.socket.reset();
+}
+
+/// Only this thread opens accepted links and closes any, so it may use their descriptors unlocked. How long it takes to
+/// look goes by what has happened, not by the number of links.
 void peer_links::read_all() {
-  std::vector<pollfd> polled;
+  std::array<epoll_event, 64> events;
   for (;;) {
-    polled.clear();
-    polled.push_back({wake_.get(), POLLIN, 0});
-    bool complete = true;
+    bool complete = listener_.get() >= 0;
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
-      for (const link& l : links_) {
-        complete = complete && (l.socket || l.closed);
-        polled.push_back({l.socket.get(), POLLIN, 0});  // poll skips negative descriptors
-        polled.push_back({l.process.get(), POLLIN, 0});
-      }
+      for (std::size_t i = 0; complete && i < links_.size(); ++i) complete = links_[i].socket || links_[i].closed;
     }
     if (complete) {
+      unwatch(listener_);
       listener_.reset();
+      for (pending_connection& each : pending_) drop(each);
       pending_.clear();
     }
-    polled.push_back({listener_.get(), POLLIN, 0});
     int timeout = -1;
     for (const pending_connection& s : pending_) {
-      polled.push_back({s.socket.get(), POLLIN, 0});
       const int left = s.until.poll_milliseconds();
       timeout = timeout < 0 ? left : std::min(timeout, left);
     }
-    if (::poll(polled.data(), polled.size(), timeout) < 0) continue;  // interrupted
+    const int got = ::epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()), timeout);
+    if (got < 0) continue;  // interrupted
 
-    std::size_t at = 1;
-    for (link& l : links_) {
-      const short on_socket = polled[at++].revents;
-      const short on_process = polled[at++].revents;
-      if (on_socket == 0 && on_process == 0) continue;
-      const bool open = read_link(l);  // first: `leave` messages may precede the end
-      if (!open || on_process != 0) close_link(l);
-    }
-    const bool connects = polled[at++].revents != 0;
-    for (pending_connection& s : pending_) {
-      if (polled[at++].revents != 0) {
-        read_hello(s);
-      } else if (s.until.passed()) {
-        s.socket.reset();
+    bool connects = false;
+    for (const epoll_event& each : std::span(events).first(static_cast<std::size_t>(got))) {
+      const auto number = static_cast<std::size_t>(each.data.u64 & 0xffff'ffffu);
+      switch (static_cast<watched>(each.data.u64 >> 32)) {
+        case watched::wake: break;
+        case watched::listener: connects = true; break;
+        case watched::pending: read_hello(static_cast<int>(number)); break;
+        case watched::socket:
+        case watched::process: {
+          link& l = links_[number];
+          if (l.closed) break;             // by an earlier one of these events
+          const bool open = read_link(l);  // first: `leave` messages may precede the end
+          if (!open || static_cast<watched>(each.data.u64 >> 32) == watched::process) close_link(l);
+          break;
+        }
       }
+    }
+    for (pending_connection& s : pending_) {
+      if (s.until.passed()) drop(s);
     }
     std::erase_if(pending_, [](const pending_connection& s) { return !s.socket; });
     if (connects) accept_connection();
   }
 }
 
+void peer_links::refuse_connection() {
+  {
+    const std::lock_guard lock(mutex_);
+    refused_because_ = std::strerror(errno);
+  }
+  if (pending_.empty()) return;
+  drop(pending_.front());
+  pending_.erase(pending_.begin());
+}
+
 void peer_links::accept_connection() {
+  if (!listener_) return;
   pending_connection s;
   s.socket = unique_fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!s.socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-    {
-      const std::lock_guard lock(mutex_);
-      refused_because_ = std::strerror(errno);
-    }
-    if (!pending_.empty()) pending_.erase(pending_.begin());
+    refuse_connection();
     std::this_thread::sleep_for(10ms);  // the connection stays in the queue; descriptors may become free
     return;
   }
@@ -262,24 +305,39 @@ void peer_links::accept_connection() {
   if (!s.socket || !same_user(s.socket.get(), who)) return;
   s.pid = who.pid;
   // A peer sends its hello at once, so the connection that has been silent longest is dropped.
-  if (pending_.size() == most_pending) pending_.erase(pending_.begin());
+  if (pending_.size() == most_pending) {
+    drop(pending_.front());
+    pending_.erase(pending_.begin());
+  }
+  if (!watch(s.socket, tag_of(watched::pending, static_cast<std::size_t>(s.socket.get())))) return refuse_connection();
   pending_.push_back(std::move(s));
 }
 
 /// Takes the connection if its hello has the token of this process and the index of a process that is still missing.
-void peer_links::read_hello(pending_connection& from) {
+void peer_links::read_hello(int descriptor) {
+  const auto from = std::find_if(pending_.begin(), pending_.end(),
+                                 [&](const pending_connection& s) { return s.socket.get() == descriptor; });
+  if (from == pending_.end()) return;
   message hello{};
-  const ssize_t got = ::recv(from.socket.get(), &hello, sizeof hello, MSG_DONTWAIT);
+  const ssize_t got = ::recv(descriptor, &hello, sizeof hello, MSG_DONTWAIT);
   const bool right =
       got == static_cast<ssize_t>(sizeof hello) && hello.kind == message_kind::hello && hello.token == address_.token;
+  unwatch(from->socket);
   const std::lock_guard lock(mutex_);
   const auto to = std::find_if(links_.begin(), links_.end(),
                                [&](const link& l) { return l.place == hello.place && !l.socket && !l.closed; });
   if (right && to != links_.end()) {
-    to->open(std::move(from.socket), from.pid);
-    changed_.notify_all();
+    to->open(std::move(from->socket), from->pid);
+    if (watch(*to)) {
+      changed_.notify_all();
+    } else {
+      refused_because_ = std::strerror(errno);
+      to->socket.reset();
+      unwatch(to->process);
+      to->process.reset();
+    }
   }
-  from.socket.reset();
+  pending_.erase(from);
 }
 
 /// Takes all that has arrived; false once the other side has closed.
@@ -335,6 +393,8 @@ void peer_links::close_link(link& gone) {
   std::vector<int> ranks;
   {
     const std::lock_guard lock(mutex_);
+    unwatch(gone.socket);
+    unwatch(gone.process);
     gone.socket.reset();
     gone.process.reset();
     gone.closed = true;

@@ -88,7 +88,14 @@ class peer_links {
   void start();
   void read_all();
   void accept_connection();
-  void read_hello(pending_connection& from);
+  /// `errno` says why a connection could not be taken.
+  void refuse_connection();
+  void read_hello(int descriptor);
+  /// From here on the poller tells of it; whether it can.
+  [[nodiscard]] bool watch(const unique_fd& what, std::uint64_t tag) const;
+  [[nodiscard]] bool watch(const link& l) const;
+  void unwatch(const unique_fd& what) const;
+  void drop(pending_connection& gone) const;
   [[nodiscard]] bool read_link(link& from);
   void close_link(link& gone);
   /// Throws when the ranks of a closed link left because another rank was lost, and names that one. Called with
@@ -106,6 +113,7 @@ class peer_links {
   link_address address_;
   unique_fd listener_;
   unique_fd wake_;
+  unique_fd poller_;
   std::vector<pending_connection> pending_;  // reading thread only
 
   std::mutex mutex_;  // guards what follows

@@ -79,6 +79,8 @@ class fabric {
   [[nodiscard]] virtual std::unique_ptr<fabric_region> add_buffers(std::span<std::byte> memory) = 0;
   /// Bytes that a write or a read has at most.
   [[nodiscard]] virtual std::uint64_t largest_transfer() const = 0;
+  /// Bytes that a message has at most.
+  [[nodiscard]] virtual std::uint64_t largest_message() const = 0;
   /// What the code of a `registration_error` means, a peer's too.
   [[nodiscard]] virtual std::string text_of(int code) const = 0;
 

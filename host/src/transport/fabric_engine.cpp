@@ -28,10 +28,19 @@ bool has_message(const gin::descriptor_head& head, bool carries) {
   return carries || head.kind == operation_kind::put_value || head.change != signal_change::none;
 }
 
+/// Messages carry what they have room for.
+fabric_engine::surroundings limited_by(const fabric& reached, fabric_engine::surroundings about) {
+  constexpr std::uint64_t least = 64;
+  const std::uint64_t most = std::max<std::uint64_t>(reached.largest_message(), sizeof(fabric_message));
+  const std::uint64_t room = most - sizeof(fabric_message);
+  if (about.carried > room) about.carried = static_cast<std::size_t>(room / least * least);
+  return about;
+}
+
 }  // namespace
 
 fabric_engine::fabric_engine(surroundings about, std::unique_ptr<fabric> reached)
-    : about_(std::move(about)),
+    : about_(limited_by(*reached, std::move(about))),
       fabric_(std::move(reached)),
       piece_bytes_(std::min(most_piece, fabric_->largest_transfer())),
       secret_(random_value<fabric_secret>()),
@@ -76,6 +85,7 @@ void fabric_engine::connect(const std::vector<card>& cards) {
   for (std::size_t i = 0; i < cards.size(); ++i) {
     addresses.push_back(cards[i].address);
     links_[i].secret = cards[i].secret;
+    links_[i].carried = static_cast<std::size_t>(std::min<std::uint64_t>(about_.carried, cards[i].carried));
     links_[i].lanes.resize(about_.queues.size());
   }
   if (copies_) divide_landing();
@@ -164,7 +174,12 @@ bool fabric_engine::take_posted() {
   for (std::uint32_t i = 0; i < count && !failed_; ++i) {
     const std::uint32_t context = (first_queue_ + i) % count;
     network_queue& queue = *about_.queues[context];
-    for (int taken = 0; taken < 16 && flights_.size() < most_in_flight && queue.has_next() && !failed_; ++taken) {
+    for (int taken = 0; taken < 16 && queue.has_next() && !failed_; ++taken) {
+      const std::uint32_t peer = queue.next_peer();
+      if (peer < links_.size()) {  // else it fails
+        if (!may_take(links_[peer].held.flights, most_in_flight - flights_.size())) break;
+        ++links_[peer].held.flights;
+      }
       flights_.emplace_back();
       flights_.back().context = context;
       flights_.back().operation = queue.take();
@@ -212,7 +227,7 @@ bool fabric_engine::begin_to_carry(flight& one) {
   const gin::descriptor& what = one.operation.what;
   link& to = link_to(one);
   if (one.operation.head.kind != operation_kind::put || is_own(to)) return false;
-  if (what.bytes == 0 || what.bytes > about_.carried) return false;
+  if (what.bytes == 0 || what.bytes > to.carried) return false;
   const own_memory found =
       with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
         one.is_staged = stages(memory);
@@ -397,6 +412,7 @@ void fabric_engine::complete(flight& one) {
   network_queue& queue = *about_.queues[one.context];
   if (one.operation.head.counts) queue.add(queue.layout().counter(upper(one.operation.what.actions)), 1);
   queue.complete(one.operation.number, one.operation.head.peer);
+  --link_to(one).held.flights;
   flights_.erase(one.self);
 }
 
@@ -413,11 +429,11 @@ bool fabric_engine::issue() {
   bool any = give_ready();
   // Peers take turns, by pieces. While there is no room for the piece whose turn it is, no other begins: else smaller
   // ones would take the room whenever a little is free. Who waits for the fabric or for a peer's landing pieces is
-  // passed over, as nobody else has what it waits for.
+  // passed over, as nobody else has what it waits for; so is a peer that has its share.
   for (std::size_t passed = 0; passed < links_.size() && !failed_;) {
     link& to = links_[first_link_];
     const bool waits = !to.ready.empty() || (!to.movers.empty() && to.movers.front()->lands && to.free_landing.empty());
-    const bool begins = !waits && !to.movers.empty();
+    const bool begins = !waits && !to.movers.empty() && has_share(to);
     if (begins) {
       if (!has_room(to)) return any;
       begin_piece(to);
@@ -450,6 +466,16 @@ std::uint64_t fabric_engine::bytes_of_next_piece(const link& to) const {
   return bytes;
 }
 
+bool fabric_engine::has_share(const link& to) const {
+  // A peer that has none waits for its turn, see `has_room`.
+  const auto share = [](std::uint64_t held, std::uint64_t left, std::uint64_t more) {
+    return held == 0 || may_take(held, left, more);
+  };
+  const std::uint64_t bytes_left = most_bytes - std::min(bytes_in_flight_, most_bytes);
+  return share(to.held.pieces, free_pieces_.size(), 1) && share(to.held.bytes, bytes_left, bytes_of_next_piece(to)) &&
+         (!to.movers.front()->is_staged || share(to.held.own_pieces, own_pieces_->free(), 1));
+}
+
 bool fabric_engine::has_room(const link& to) const {
   if (free_pieces_.empty() || (to.movers.front()->is_staged && !own_pieces_->has_free())) return false;
   return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes_of_next_piece(to) <= most_bytes;
@@ -467,6 +493,9 @@ void fabric_engine::begin_piece(link& to) {
   next.offset = one.issued;
   next.serial = ++serials_;
   if (one.is_staged) next.own = own_pieces_->take();
+  ++to.held.pieces;
+  to.held.bytes += bytes;
+  to.held.own_pieces += next.own ? 1 : 0;
   if (one.lands) {
     next.landing = to.free_landing.back();
     to.free_landing.pop_back();
@@ -620,9 +649,11 @@ bool fabric_engine::is_acknowledgement_due(const link& to) {
 }
 
 bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
-  if (free_sends_.empty()) return false;
-  const std::size_t slot = free_sends_.back();
   link& to = links_[static_cast<std::size_t>(peer)];
+  const std::size_t kept = of != nullptr ? answer_buffers : 0;
+  const std::size_t left = free_sends_.size() - std::min(free_sends_.size(), kept);
+  if (!may_take(to.held.sends, left)) return false;
+  const std::size_t slot = free_sends_.back();
   to.met = true;
   sent_message& sent = sends_[slot];
   sent = {message, peer, of};
@@ -636,6 +667,7 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
   try {
     if (!fabric_->send(peer, buffer, *send_memory_, make_token(token_kind::sent, slot))) return false;
     free_sends_.pop_back();
+    ++to.held.sends;
     to.told = sent.message.carried_out;
     to.owes = false;
   } catch (const system_error& problem) {

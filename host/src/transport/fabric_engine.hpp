@@ -16,7 +16,8 @@
 /// acknowledged at once.
 ///
 /// *Small puts.* Payload of at most `surroundings::carried` bytes travels in the message, as a value does: one trip,
-/// where a write has to be complete before its message starts. It is read when the put is taken, by a copy engine if it
+/// where a write has to be complete before its message starts. Where this rank's fabric or the peer's has no room for
+/// as much in a message, less does. It is read when the put is taken, by a copy engine if it
 /// is device memory, and the peer's engine writes it before it changes the signal. The peer's window need not
 /// be known, nor registered.
 ///
@@ -34,6 +35,10 @@
 ///
 /// *The end.* That the fabric has sent a message does not say that the peer has it. So a rank that ends tells the peers
 /// that it has met how many of their messages it has carried out, and stays until they have answered.
+///
+/// *Shares.* Operations, bytes and pieces in flight, and buffers of messages, are for all peers. Of each, what is for
+/// one peer may be at most twice what is left (`may_take`): however much is posted to peers that do not answer, some is
+/// left for others, and one peer alone has two thirds. Some buffers are for answers and acknowledgements only.
 ///
 /// *Limits.* An operation that waits its turn fails when its peer has done nothing for `surroundings::limit`; one whose
 /// data or message is on its way, when nothing of it has come back for half as long again, whatever else the peer does.
@@ -72,6 +77,7 @@ class fabric_engine {
   struct card {
     fabric_address address;
     fabric_secret secret;
+    std::uint64_t carried;  ///< bytes of a put that a message to the rank carries, at most
   };
   struct surroundings {
     int rank;
@@ -91,7 +97,7 @@ class fabric_engine {
       backend_traits shape{};
       std::unique_ptr<copy_engine> copies{};
     } staged{};
-    std::size_t carried = 0;  ///< bytes of a put that its message carries, at most; the same on all ranks
+    std::size_t carried = 0;  ///< bytes of a put that its message carries, at most; less where messages are short
   };
   /// Bytes that a message may carry among so many ranks: payload on its way to device memory has places in pinned
   /// memory, for all peers 8 MiB up to 2,048 ranks, and 4 KiB for each peer beyond.
@@ -107,7 +113,7 @@ class fabric_engine {
   fabric_engine(const fabric_engine&) = delete;
   fabric_engine& operator=(const fabric_engine&) = delete;
 
-  [[nodiscard]] card own_card() const { return {fabric_->address(), secret_}; }
+  [[nodiscard]] card own_card() const { return {fabric_->address(), secret_, about_.carried}; }
   /// From here on peers are reached; `cards` by rank.
   void connect(const std::vector<card>& cards);
 
@@ -140,6 +146,7 @@ class fabric_engine {
   static constexpr std::chrono::microseconds acknowledged_after{5};
   static constexpr std::size_t receive_buffers = 256;
   static constexpr std::size_t send_buffers = 128;
+  static constexpr std::size_t answer_buffers = 16;  ///< of those, for what operations of this rank do not send
   static constexpr std::uint32_t least_landing_bytes = 1024;  ///< of a piece, however many ranks share the memory
 
  private:
@@ -212,9 +219,22 @@ class fabric_engine {
     fabric_message message;
     flight* of;
   };
+  /// What is taken for one peer of what there is for all.
+  struct held_shares {
+    std::size_t flights = 0;
+    std::size_t sends = 0;
+    std::size_t pieces = 0;
+    std::size_t own_pieces = 0;  // of pinned memory
+    std::uint64_t bytes = 0;     // of pieces
+  };
+  /// Whether a peer for which `held` is taken may have `more` of something of which `left` is free.
+  [[nodiscard]] static constexpr bool may_take(std::uint64_t held, std::uint64_t left, std::uint64_t more = 1) {
+    return more <= left && (held == 0 || held + more <= 2 * (left - more));
+  }
   /// What there is between this rank and a peer.
   struct link {
     fabric_secret secret{};                       // the peer's
+    std::size_t carried = 0;                      // bytes of a put that a message to it carries, at most
     std::map<std::uint32_t, known_place> places;  // by window
     std::deque<flight*> movers;                   // have pieces to issue
     std::vector<std::deque<flight*>> lanes;       // by context, in order: what is neither complete nor a sent message
@@ -233,8 +253,9 @@ class fabric_engine {
     std::vector<std::uint32_t> free_landing;
     bool owes = false;  // an acknowledgement
     clock::time_point owes_since{};
-    std::uint64_t told = 0;          // the peer, of its changes that are carried out
-    bool acknowledging = false;      // one is on its way
+    std::uint64_t told = 0;      // the peer, of its changes that are carried out
+    bool acknowledging = false;  // one is on its way
+    held_shares held;
     clock::time_point heard;         // when the peer last did something
     clock::time_point brought_on{};  // when it last acknowledged a change: all behind it have come nearer
     clock::time_point again{};       // when what could not be sent is tried again
@@ -351,6 +372,8 @@ class fabric_engine {
   /// Whether the message of an operation may go with its last piece: it need not wait for others.
   [[nodiscard]] bool may_go_now(const flight& one) const;
   [[nodiscard]] std::uint64_t bytes_of_next_piece(const link& to) const;
+  /// Whether the peer may have another piece of what all peers share.
+  [[nodiscard]] bool has_share(const link& to) const;
   /// For a next piece in what all peers share.
   [[nodiscard]] bool has_room(const link& to) const;
   /// The next piece of the first mover, for which there is room.

@@ -349,6 +349,7 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   free_sends_.push_back(slot);
   const bool acknowledges = sent.message.kind == message_kind::acknowledge;
   link& to = links_[static_cast<std::size_t>(sent.peer)];
+  --to.held.sends;
   if (acknowledges) to.acknowledging = false;
   if (error.empty()) return;
   const bool leaves = sent.message.kind == message_kind::leave;

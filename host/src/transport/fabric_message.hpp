@@ -81,7 +81,7 @@ struct fabric_message {
 
 static_assert(sizeof(fabric_message) == 144, "all ranks must agree: change the version in this_format with it");
 
-/// Payload of a put that a message carries, at most: message and payload are one small message of every provider.
+/// Payload of a put that a message carries, at most: message and payload are one small message of most providers.
 inline constexpr std::size_t most_carried = 8192;
 
 /// What the fabric tells a receiver of a write beside change `sequence` of rank `sender`. Not every name says

@@ -132,6 +132,9 @@ void fabric_engine::end(std::size_t number) {
   link& to = link_to(one);
   free_pieces_.push_back(number);
   bytes_in_flight_ -= what.bytes;
+  --to.held.pieces;
+  to.held.bytes -= what.bytes;
+  to.held.own_pieces -= what.own ? 1 : 0;
   if (what.own) own_pieces_->give_back(*what.own);
   if (what.landing) {
     to.landing_users[*what.landing] = none;

@@ -124,6 +124,7 @@ class endpoint final : public fabric {
   }
   [[nodiscard]] bool names_writes() const override { return can_name_writes(*info_); }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return info_->ep_attr->max_msg_size; }
+  [[nodiscard]] std::uint64_t largest_message() const override { return info_->ep_attr->max_msg_size; }
   [[nodiscard]] std::string text_of(int code) const override { return calls_.text_of(code); }
 
   [[nodiscard]] bool send(int peer, std::span<const std::byte> message, const fabric_region& region,

@@ -92,7 +92,7 @@ std::string why_unusable(const fi_info& found, const std::string& provider) {
     return refusal("the keys of memory that it takes have " + std::to_string(key_bytes) +
                    " bytes, and strangers could guess keys of less than 8");
   }
-  constexpr std::size_t message_bytes = sizeof(fabric_message) + most_carried;
+  constexpr std::size_t message_bytes = sizeof(fabric_message);
   if (found.ep_attr->max_msg_size < message_bytes) {
     return refusal("its messages have at most " + std::to_string(found.ep_attr->max_msg_size) + " bytes, and " +
                    std::to_string(message_bytes) + " are needed");

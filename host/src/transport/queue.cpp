@@ -24,6 +24,10 @@ bool network_queue::has_next() const {
   return (head & 1) == (gin::descriptor::lap(all_.next, depth_) ? 1u : 0u) && head >> 1 != 0;
 }
 
+std::uint32_t network_queue::next_peer() const {
+  return gin::descriptor_head::unpack(port_.load(&ring_[all_.next & (depth_ - 1)].head)).peer;
+}
+
 posted_operation network_queue::take() {
   posted_operation taken{};
   taken.number = all_.next;

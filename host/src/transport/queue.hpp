@@ -37,6 +37,8 @@ class network_queue {
 
   /// Whether `take` would return an operation.
   [[nodiscard]] bool has_next() const;
+  /// The peer of the next operation, which there is.
+  [[nodiscard]] std::uint32_t next_peer() const;
   /// The next operation; kernels may write its descriptor again.
   [[nodiscard]] posted_operation take();
   /// Operation `number`, which goes to `peer`, is complete on this rank.

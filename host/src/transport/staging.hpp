@@ -21,6 +21,7 @@ class staging {
 
   [[nodiscard]] std::size_t piece_bytes() const { return bytes_; }
   [[nodiscard]] bool has_free() const { return !free_.empty(); }
+  [[nodiscard]] std::size_t free() const { return free_.size(); }
   /// *Requires* a free piece.
   [[nodiscard]] std::size_t take() {
     const std::size_t taken = free_.back();

@@ -11,12 +11,43 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 namespace devcomm::host::detail {
+namespace {
 
-bool is_local_only(std::string_view address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.") || address.starts_with("169.254.") ||
-         address.starts_with("fe80:");
+/// An address as it is written, in the way of IPv6; none where `text` is a name.
+std::optional<in6_addr> address_of(std::string_view text) {
+  const std::string whole(text.substr(0, text.find('%')));  // without the interface
+  in6_addr found{};
+  if (::inet_pton(AF_INET6, whole.c_str(), &found) == 1) return found;
+  in_addr four{};
+  if (::inet_aton(whole.c_str(), &four) == 0) return {};  // which takes the short forms that are looked up, as 127.1
+  found = {};
+  found.s6_addr[10] = found.s6_addr[11] = 0xff;
+  std::memcpy(&found.s6_addr[12], &four, sizeof four);
+  return found;
+}
+
+bool is_loopback(const in6_addr& address) {
+  return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+}
+
+bool is_of_link(const in6_addr& address) {
+  return IN6_IS_ADDR_LINKLOCAL(&address) ||
+         (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 169 && address.s6_addr[13] == 254);
+}
+
+}  // namespace
+
+bool is_loopback(std::string_view host) {
+  const std::optional<in6_addr> address = address_of(host);
+  return address ? is_loopback(*address) : host == "localhost";
+}
+
+bool is_local_only(std::string_view host) {
+  const std::optional<in6_addr> address = address_of(host);
+  return is_loopback(host) || (address && is_of_link(*address));
 }
 
 std::vector<interface_address> interface_addresses() {

@@ -14,9 +14,12 @@ struct interface_address {
   bool ipv6 = false;
 };
 
-/// Whether other hosts cannot use `address`: it is a loopback address, or one of a link, which means another host on
-/// each interface.
-[[nodiscard]] bool is_local_only(std::string_view address);
+/// Whether `host`, an address or a name, is what every host calls itself.
+[[nodiscard]] bool is_loopback(std::string_view host);
+
+/// Whether other hosts cannot use `host`: it is a loopback address, or one of a link, which means another host on each
+/// interface.
+[[nodiscard]] bool is_local_only(std::string_view host);
 
 /// IPv4 and IPv6 addresses of all interfaces that are up. Throws `system_error`.
 [[nodiscard]] std::vector<interface_address> interface_addresses();

@@ -199,20 +199,20 @@ class group_session {
     with_own,  ///< valid
     moved,     ///< by warps, or has failed
   };
-  /// Moves the list by some warps for each message, where `single_messages` says that it can go this way. *Collective*.
+  /// Moves the list by some warps for each message, where `warp_assignment` says that it can go this way. *Collective*.
   DEVCOMM_DEVICE list_kind move_by_warps(const message_list& given) {
-    using devcomm::detail::single_messages;
+    using devcomm::detail::warp_assignment;
     constexpr uint32_t warp_threads = devcomm::detail::arch::warp_threads;
     if constexpr (!devcomm::detail::is_whole_block<Group>) {
       return list_kind::unknown;  // which threads are in a warp is not known
     } else {
       group_.sync();  // the list is there
       const message_list list = given;
-      if (group_.size() % warp_threads != 0 || list.count == 0 || list.count > single_messages::most ||
-          list.window_count > single_messages::most)
+      if (group_.size() % warp_threads != 0 || list.count == 0 || list.count > warp_assignment::most ||
+          list.window_count > warp_assignment::most)
         return list_kind::unknown;
       const devcomm::detail::connection_lane at = here();
-      single_messages found(at, list, group_.size() / warp_threads);
+      warp_assignment found(at, list, group_.size() / warp_threads);
       if (!found.fit())
         return !found.are_valid() ? list_kind::unknown : found.has_own() ? list_kind::with_own : list_kind::valid;
       if (any(failure_ != status::success)) {

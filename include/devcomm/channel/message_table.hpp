@@ -2,6 +2,7 @@
 /// Lists of messages in memory that kernels read. Host code; needs the CUDA runtime's headers or the simulator's.
 #pragma once
 
+#include <devcomm/channel/detail/table_memory.hpp>
 #include <devcomm/channel/messages.hpp>
 #include <devcomm/launch.hpp>
 
@@ -14,21 +15,19 @@
 
 namespace devcomm::channel {
 
-/// A list of messages, and the windows that it names, in device memory. Assigned to between launches. Made once, and
-/// destroyed when no kernel waits for this rank any more: an allocation may wait for kernels, and `cudaFree` waits for
-/// all of the GPU.
+/// A list of messages, and the windows that it names, in device memory. Assigned to between launches. Made once, before
+/// kernels wait for this rank, as an allocation may wait for them. Destruction waits for none: the memory is freed in
+/// the order of the thread's `cudaStreamPerThread`, so no kernel of another stream may read it any more.
 class message_table {
  public:
   /// For up to so many messages and windows.
-  message_table(uint32_t messages, uint32_t windows) : messages_(messages), windows_(windows) {
-    check_cuda(cudaMalloc(reinterpret_cast<void**>(&memory_), bytes()), "cudaMalloc of a message table");
+  message_table(uint32_t messages, uint32_t windows) : messages_(messages), windows_(windows), memory_(bytes()) {
     // Before the first `assign` the list is empty.
-    check_cuda(cudaMemcpyAsync(memory_, &list_, sizeof list_, cudaMemcpyDefault, cudaStreamPerThread), "message_table");
+    memory_.put(0, &list_, sizeof list_, cudaStreamPerThread);
     check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "message_table");
   }
   message_table(const message_table&) = delete;
   message_table& operator=(const message_table&) = delete;
-  ~message_table() { static_cast<void>(cudaFree(memory_)); }
 
   /// Copies the list there, in the order of the stream, and waits until it is there; kernels that come later in the
   /// stream see it. Graphs that were captured with `on_device()` move what was assigned last, however long it is; those
@@ -38,11 +37,11 @@ class message_table {
       throw std::length_error("message_table::assign: " + std::to_string(messages.size()) + " messages and " +
                               std::to_string(windows.size()) + " windows, where there is room for " +
                               std::to_string(messages_) + " and " + std::to_string(windows_) + ": make a larger table");
-    list_ = {reinterpret_cast<const message*>(memory_ + messages_at()), static_cast<uint32_t>(messages.size()),
-             static_cast<uint32_t>(windows.size()), reinterpret_cast<const window*>(memory_ + windows_at())};
-    put(0, &list_, sizeof list_, stream);
-    put(messages_at(), messages.data(), messages.size() * sizeof(message), stream);
-    put(windows_at(), windows.data(), windows.size() * sizeof(window), stream);
+    list_ = {reinterpret_cast<const message*>(memory_.data() + messages_at()), static_cast<uint32_t>(messages.size()),
+             static_cast<uint32_t>(windows.size()), reinterpret_cast<const window*>(memory_.data() + windows_at())};
+    memory_.put(0, &list_, sizeof list_, stream);
+    memory_.put(messages_at(), messages.data(), messages.size() * sizeof(message), stream);
+    memory_.put(windows_at(), windows.data(), windows.size() * sizeof(window), stream);
     check_cuda(cudaStreamSynchronize(stream), "message_table::assign");
   }
 
@@ -50,7 +49,7 @@ class message_table {
   [[nodiscard]] const message_list& list() const& { return list_; }
   const message_list& list() && = delete;
   /// The same in memory of the device.
-  [[nodiscard]] const message_list* on_device() const& { return reinterpret_cast<const message_list*>(memory_); }
+  [[nodiscard]] const message_list* on_device() const& { return reinterpret_cast<const message_list*>(memory_.data()); }
   const message_list* on_device() && = delete;
 
  private:
@@ -58,13 +57,10 @@ class message_table {
   [[nodiscard]] static std::size_t messages_at() { return sizeof(message_list); }
   [[nodiscard]] std::size_t windows_at() const { return messages_at() + messages_ * sizeof(message); }
   [[nodiscard]] std::size_t bytes() const { return windows_at() + windows_ * sizeof(window); }
-  void put(std::size_t at, const void* from, std::size_t size, cudaStream_t stream) {
-    if (size != 0) check_cuda(cudaMemcpyAsync(memory_ + at, from, size, cudaMemcpyDefault, stream), "message_table");
-  }
 
   std::size_t messages_;
   std::size_t windows_;
-  std::byte* memory_ = nullptr;
+  devcomm::detail::table_memory memory_;
   message_list list_{};
 };
 

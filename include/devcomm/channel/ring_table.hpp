@@ -2,6 +2,7 @@
 /// The order of a ring in memory that kernels read. Host code; needs the CUDA runtime's headers or the simulator's.
 #pragma once
 
+#include <devcomm/channel/detail/table_memory.hpp>
 #include <devcomm/launch.hpp>
 #include <devcomm/ring.hpp>
 #include <devcomm/team.hpp>
@@ -10,14 +11,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace devcomm::channel {
 
-/// An order of the members of a team, in device memory. Made once, and destroyed when no kernel waits for this rank any
-/// more: an allocation may wait for kernels, and `cudaFree` waits for all of the GPU.
+/// An order of the members of a team, in device memory. Made once, before kernels wait for this rank, as an allocation
+/// may wait for them. Destruction waits for none: the memory is freed in the order of the thread's
+/// `cudaStreamPerThread`, so no kernel of another stream may read it any more.
 ///
 ///     const channel::ring_table ring(comm.lsa(), comm.lsa_ring());
 ///     launch(kernel, shape, device_comm.get(), fifos, ring.order());
@@ -43,15 +46,13 @@ class ring_table {
     order_.next = members[(here + 1) % size];
     order_.previous = members[(here + size - 1) % size];
     const std::vector<int32_t> table(members.begin(), members.end());
-    check_cuda(cudaMalloc(reinterpret_cast<void**>(&memory_), size * sizeof(int32_t)), "cudaMalloc of a ring table");
-    check_cuda(cudaMemcpyAsync(memory_, table.data(), size * sizeof(int32_t), cudaMemcpyDefault, cudaStreamPerThread),
-               "ring_table");
+    memory_.emplace(size * sizeof(int32_t));
+    memory_->put(0, table.data(), size * sizeof(int32_t), cudaStreamPerThread);
     check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "ring_table");
-    order_.members = memory_;
+    order_.members = reinterpret_cast<const int32_t*>(memory_->data());
   }
   ring_table(const ring_table&) = delete;
   ring_table& operator=(const ring_table&) = delete;
-  ~ring_table() { static_cast<void>(cudaFree(memory_)); }
 
   /// For the kernel.
   [[nodiscard]] const ring_order& order() const& { return order_; }
@@ -59,7 +60,7 @@ class ring_table {
 
  private:
   ring_order order_;
-  int32_t* memory_ = nullptr;
+  std::optional<devcomm::detail::table_memory> memory_;
 };
 
 }  // namespace devcomm::channel

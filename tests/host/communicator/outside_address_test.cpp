@@ -119,7 +119,8 @@ TEST_CASE("an interface is taken by name, and an address as it is given") {
 
 TEST_CASE("where the bootstrap has no address, the only interface is taken, and of several none") {
   const interfaces one = with({{"eth0", "10.0.0.7", false}});
-  for (const std::string unknown : {"", "127.0.0.1", "127.0.1.1", "::1", "fe80::7%eth0", "169.254.1.2"}) {
+  for (const std::string unknown :
+       {"", "127.0.0.1", "127.0.1.1", "::1", "fe80::7%eth0", "169.254.1.2", "::ffff:127.0.0.1", "::ffff:169.254.1.2"}) {
     CAPTURE(unknown);
     CHECK(outside_address(from({}), unknown, one) == "10.0.0.7");
     const std::string why =

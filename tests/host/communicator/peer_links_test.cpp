@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,6 +19,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -246,6 +248,35 @@ TEST_CASE("an end without leaving is a loss of every rank there, reported once")
   CHECK(text_of<remote_error>([&] {
           ends.b->send_memory(1, 1, 2, memory.get(), deadline(5s));
         }).find("the process of ranks 0 and 1 is gone") != std::string::npos);
+}
+
+TEST_CASE("a link that has closed takes no time, also while a forked child keeps its descriptors open") {
+  pair_of_links ends;
+  const std::vector<link_peer> peers = ends.peers();
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ends.b.reset();
+    ends.a->connect(peers, 0, 5s);
+    for (;;) ::pause();
+  }
+  ends.a.reset();
+  ends.b->connect(peers, 1, 5s);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  ::kill(other, SIGKILL);
+  CHECK(ends.lost_by_b.wait_for(1).size() == 1);
+  const auto used = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  const auto before = used();
+  std::this_thread::sleep_for(200ms);
+  CHECK(used() - before < 50ms);
+  ::kill(child, SIGKILL);
+  for (const pid_t each : {other, child}) ::waitpid(each, nullptr, 0);
 }
 
 TEST_CASE("a rank that has left is not missed, the others of its process are") {

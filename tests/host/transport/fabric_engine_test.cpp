@@ -77,7 +77,7 @@ struct rank_of_test {
   rank_of_test(fake_network& net, int rank, std::uint32_t ranks, std::size_t bytes, std::chrono::milliseconds limit,
                unsigned staged)
       : layout{ranks, signals, 4}, memory(bytes), number(rank) {
-    const bool stages = (staged >> rank & 1) != 0;
+    const bool stages = staged == all_staged || (rank < 2 && (staged >> rank & 1) != 0);
     network_request asked{};
     asked.contexts = contexts;
     asked.peers = ranks;
@@ -426,6 +426,36 @@ TEST_CASE("a put goes beside its change, which waits for no answer, and an ackno
   }
 }
 
+TEST_CASE("puts as large as messages carry, and a byte more, arrive before their signals and write nothing around") {
+  using offsets = std::pair<std::size_t, std::size_t>;
+  constexpr std::size_t at = 256;
+  for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, most_carried - 1, most_carried, most_carried + 1}) {
+      for (const auto& [source, destination] : {offsets{0, 0}, {1, 0}, {0, 1}, {3, 5}, {8, 13}}) {
+        INFO(bytes << " bytes from " << source << " to " << destination << ", staged: " << staged);
+        job two(
+            static_cast<std::uint32_t>(bytes + staged), 2, 10'000, 10s,
+            [](fake_network& net) { net.carried = most_carried; }, staged);
+        for (std::size_t i = 0; i < two[0].memory.size(); ++i) two[0].memory[i] = pattern(bytes, i);
+        two[1].memory.assign(two[1].memory.size(), '\x5a');
+        std::vector<char> right = two[1].memory;
+        std::memcpy(right.data() + at + destination, two[0].memory.data() + at + source, bytes);
+        gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+        head.change = gin::signal_change::add;
+        two[0].post(0, {at + source, at + destination, 0, bytes, 0, 1, 0, 0}, head);
+        while (two[1].signal(0) == 0 && two[0].failure.empty()) two.step();
+        CHECK(two[1].memory == right);
+        two.settle();
+        CHECK(two[0].failure == "");
+        CHECK(two[1].memory == right);
+        CHECK(two[1].signal(0) == 1);
+        CHECK(two[0].word(0, two[0].layout.done()) == 1);
+        CHECK(two.net.moved == (bytes > most_carried ? bytes : 0));
+      }
+    }
+  }
+}
+
 TEST_CASE("a window that is freed between a change and its write refuses the change, and is let go") {
   job two(2, 2, 4096, 10s, {}, second_staged);
   gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
@@ -487,6 +517,52 @@ TEST_CASE("names of writes that nobody made are dropped and reported, and change
   CHECK((two[1].signal(0) == 1 && two.net.copies == 1));
   tell(0, 0);
   CHECK_THAT(two[1].reports.back(), ContainsSubstring("far from what it may write"));
+}
+
+TEST_CASE("where messages are short they carry less, to a peer whose messages are shorter too, down to none") {
+  constexpr std::size_t header = sizeof(fabric_message);
+  struct limits {
+    std::uint64_t first;
+    std::uint64_t second;
+    std::size_t carried;  // from either to the other
+  };
+  constexpr std::uint64_t long_ones = 1 << 20;
+  for (const limits& each : {limits{header + 8191, header + 8191, 8128},
+                             {header + 1000, long_ones, 960},
+                             {long_ones, header + 1000, 960},
+                             {header + 63, long_ones, 0},
+                             {header, header, 0}}) {
+    for (const unsigned staged : {none_staged, second_staged, all_staged}) {
+      for (const bool fits : {true, false}) {
+        INFO("messages of " << each.first << " and " << each.second << " bytes, staged: " << staged << ", fits "
+                            << fits);
+        if (fits && each.carried == 0) continue;
+        job two(
+            11, 2, 20'000, 10s,
+            [&](fake_network& net) {
+              net.carried = most_carried;
+              net.largest_messages = {{0, each.first}, {1, each.second}};
+            },
+            staged);
+        const std::size_t bytes = each.carried + (fits ? 0 : 1);
+        for (std::uint32_t from : {0u, 1u}) {
+          gin::descriptor_head head = head_of(gin::operation_kind::put, 1 - from);
+          head.change = gin::signal_change::add;
+          for (std::size_t i = 0; i < bytes; ++i) two[from].memory[i] = pattern(from, i);
+          two[from].post(0, {0, 10'000, 0, bytes, 0, 1, 0, 0}, head);
+        }
+        two.settle();
+        for (std::uint32_t from : {0u, 1u}) {
+          CHECK(two[from].failure == "");
+          CHECK(two[from].reports.empty());
+          CHECK(two[from].word(0, two[from].layout.done()) == 1);
+          CHECK(two[1 - from].signal(0) == 1);
+          CHECK(std::memcmp(two[from].memory.data(), two[1 - from].memory.data() + 10'000, bytes) == 0);
+        }
+        CHECK(two.net.moved == (fits ? 0 : 2 * bytes));
+      }
+    }
+  }
 }
 
 TEST_CASE("what messages carry among many ranks takes no more memory than among few") {
@@ -749,6 +825,66 @@ TEST_CASE("answers to questions that are not on their way are dropped") {
   CHECK(two[0].memory == two[1].memory);
 }
 
+TEST_CASE("peers that stall leave room for what goes to and comes from others") {
+  struct load {
+    gin::operation_kind kind;
+    std::uint64_t bytes;
+  };
+  constexpr std::uint32_t ranks = 4;
+  for (const load& each : {load{gin::operation_kind::signal, 0},
+                           {gin::operation_kind::put, 8},
+                           {gin::operation_kind::put, 1'500'000},
+                           {gin::operation_kind::get, 1'500'000}}) {
+    for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
+      INFO("operation " << static_cast<int>(each.kind) << " of " << each.bytes << " bytes, staged: " << staged);
+      job all(
+          9, ranks, 2'000'000, 60s,
+          [](fake_network& net) {
+            net.carried = 64;
+            net.refuses = 0;
+          },
+          staged);
+      // Peers' windows are known, so that data can be on its way.
+      for (std::uint32_t peer = 1; peer < ranks; ++peer)
+        all[0].post(1, {0, 0, 0, 1000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, peer));
+      all.settle();
+      REQUIRE(all[0].word(1, all[0].layout.done()) == ranks - 1);
+      all.net.stalled = {2, 3};
+      for (int quiet = 0; quiet < 200;) {
+        const bool posts = all[0].can_post(0);
+        if (posts) {
+          gin::descriptor_head head = head_of(each.kind, 2 + static_cast<std::uint32_t>(all[0].posted[0] / 4 % 2));
+          if (each.kind != gin::operation_kind::get) head.change = gin::signal_change::add;
+          all[0].post(0, {0, 0, 0, each.bytes, 0, 1, 0, 0}, head);
+        }
+        static_cast<void>(all.step());
+        quiet = posts ? 0 : quiet + 1;
+      }
+      // There and back again, by the other context: a round of rank 1 needs an answer of rank 0's.
+      for (std::uint64_t round = 1; round <= 20; ++round) {
+        for (const std::uint32_t rank : {0u, 1u}) {
+          gin::descriptor_head head = head_of(gin::operation_kind::put, 1 - rank);
+          head.change = gin::signal_change::add;
+          all[rank].post(1, {0, 0, 0, round % 2 == 0 ? 8u : 100'000u, 0, 1, 0, 0}, head);
+        }
+        const auto begun = std::chrono::steady_clock::now();
+        const auto is_over = [&] {
+          return all[0].signal(0, 1) == round && all[1].signal(0, 1) == round &&
+                 all[0].word(1, all[0].layout.done()) == ranks - 1 + round &&
+                 all[1].word(1, all[1].layout.done()) == round;
+        };
+        while (!is_over() && std::chrono::steady_clock::now() - begun < 2s) static_cast<void>(all.step());
+        INFO("round " << round);
+        REQUIRE(is_over());
+      }
+      all.net.stalled.clear();
+      all.settle();
+      CHECK(all[0].word(0, all[0].layout.done()) == all[0].posted[0]);
+      CHECK(all[0].failure == "");
+    }
+  }
+}
+
 TEST_CASE("operations that wait their turn have no limit while their peer answers") {
   job two(1, 2, 2'000'000, 400ms);
   two.net.may_move = 0;
@@ -852,28 +988,32 @@ TEST_CASE("ranks that end together do not wait for each other's answers") {
 }
 
 TEST_CASE("full pieces to one peer have their turn beside any number of smaller ones to others") {
-  job three(1, 3, 2'000'000);
-  three.net.refuses = 0;
+  constexpr std::uint32_t others = 40;  // more than have a piece in flight at a time
+  job all(1, 2 + others, 1'200'000);
+  all.net.refuses = 0;
   constexpr std::uint64_t small = 500'000;
+  std::uint32_t posted = 0;
   const auto post_small = [&] {
-    if (three[0].can_post(1)) {
-      three[0].post(1, {0, 0, 0, small, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 2));
-    }
+    if (!all[0].can_post(1)) return;
+    all[0].post(1, {0, 0, 0, small, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 2 + posted++ % others));
   };
-  post_small();
-  three.settle();  // the place is known
-  while (three.net.in_flight < 32 * small) {
+  while (posted < others) {
     post_small();
-    static_cast<void>(three[0].engine->step());
+    all.settle();  // places are known
   }
-  three[0].post(0, {0, 0, 0, 1'100'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
-  const std::uint64_t before = three.net.moved;
-  while (three[0].word(0, three[0].layout.done()) != 1 && three.net.moved - before < 400 * small) {
+  for (int i = 0; i < 1000; ++i) {
     post_small();
-    three.step();
-    static_cast<void>(three[0].engine->step());  // whatever is free is taken at once
+    static_cast<void>(all[0].engine->step());
   }
-  CHECK(three.net.moved - before < 200 * small);
+  CHECK(all.net.in_flight + (std::uint64_t{1} << 20) > fabric_engine::most_bytes);
+  all[0].post(0, {0, 0, 0, 1'100'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+  const std::uint64_t before = all.net.moved;
+  while (all[0].word(0, all[0].layout.done()) != 1 && all.net.moved - before < 400 * small) {
+    post_small();
+    all.step();
+    static_cast<void>(all[0].engine->step());  // whatever is free is taken at once
+  }
+  CHECK(all.net.moved - before < 200 * small);
 }
 
 TEST_CASE("the laws hold whatever a provider wants of memory, and however little it transfers at a time") {

@@ -52,6 +52,7 @@ class stuck_fabric final : public fabric {
   }
   [[nodiscard]] bool names_writes() const override { return true; }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return 1; }
+  [[nodiscard]] std::uint64_t largest_message() const override { return 1 << 20; }
   [[nodiscard]] std::string text_of(int) const override { return {}; }
   [[nodiscard]] bool send(int, std::span<const std::byte>, const fabric_region&, std::uint64_t) override {
     return false;
@@ -90,6 +91,7 @@ class failing_fabric final : public fabric {
   }
   [[nodiscard]] bool names_writes() const override { return true; }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return 1; }
+  [[nodiscard]] std::uint64_t largest_message() const override { return 1 << 20; }
   [[nodiscard]] std::string text_of(int) const override { return {}; }
   [[nodiscard]] bool send(int, std::span<const std::byte>, const fabric_region&, std::uint64_t) override {
     return false;

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -44,8 +45,10 @@ class fake_network {
   int forgetful = -1;     ///< whose next `forgotten_reads` reads never complete
   int forgotten_reads = 0;
   std::uint64_t may_move = std::numeric_limits<std::uint64_t>::max();  ///< halves of writes and reads
+  std::set<int> stalled;       ///< nothing reaches these endpoints, nor completes that is on its way there
   bool closing_loses = false;  ///< what an endpoint sent that is closed before it arrives
   std::uint64_t largest_transfer = std::numeric_limits<std::uint64_t>::max();
+  std::map<int, std::uint64_t> largest_messages;  ///< by endpoint, where it has a limit
   // What providers may want of memory.
   bool registers_messages = false;
   bool peers_use_addresses = false;
@@ -132,11 +135,16 @@ class fake_fabric final : public detail::fabric {
   }
   [[nodiscard]] bool names_writes() const override { return net_.names_writes; }
   [[nodiscard]] std::uint64_t largest_transfer() const override { return net_.largest_transfer; }
+  [[nodiscard]] std::uint64_t largest_message() const override {
+    const auto limit = net_.largest_messages.find(number_);
+    return limit == net_.largest_messages.end() ? std::numeric_limits<std::uint64_t>::max() : limit->second;
+  }
   [[nodiscard]] std::string text_of(int code) const override { return "error " + std::to_string(code); }
 
   [[nodiscard]] bool send(int peer, std::span<const std::byte> message, const detail::fabric_region& memory,
                           std::uint64_t token) override {
     check_local(memory, message.data(), message.size());
+    if (message.size() > largest_message()) throw std::logic_error("a message is too long");
     if (net_.refused_sender == number_ && net_.refused_sends > 0) {
       --net_.refused_sends;
       throw devcomm::host::system_error("no connection");
@@ -150,8 +158,14 @@ class fake_fabric final : public detail::fabric {
     const int to = peer_of(peer);
     ++net_.sent;
     std::vector<std::byte> bytes(message.begin(), message.end());
-    finish(net_, number_, token, {});
+    net_.later([&net = net_, from = number_, to, token] {
+      if (net.stalled.contains(to)) return false;
+      const auto found = net.endpoints.find(from);
+      if (found != net.endpoints.end()) found->second.over.push_back({token, 0, {}});
+      return true;
+    });
     net_.later([&net = net_, from = number_, to, bytes = std::move(bytes)] {
+      if (net.stalled.contains(to)) return false;
       if (net.closing_loses && !net.endpoints.contains(from)) return true;
       return deliver(net, to, bytes);
     });
@@ -271,7 +285,9 @@ class fake_fabric final : public detail::fabric {
     };
     const std::size_t half = net_.below(bytes + 1);
     const auto part = [&](std::size_t from, std::size_t to) {
-      net_.later([&net = net_, number = number_, here, there, token, writes, left, from, to, bytes, taken, name, tell] {
+      net_.later([&net = net_, number = number_, owner = peer_of(peer), here, there, token, writes, left, from, to,
+                  bytes, taken, name, tell] {
+        if (net.stalled.contains(owner)) return false;
         if (!name && !net.endpoints.contains(number)) return true;  // closed: nothing moves any more
         if (net.may_move == 0) return false;
         --net.may_move;

@@ -165,8 +165,10 @@ TEST_CASE("a provider that cannot be used is refused with the reason and another
   answer short_keys(0, 4);
   CHECK_THAT(short_keys.problem(), ContainsSubstring("strangers could guess"));
   answer small_messages(0, 8);
-  small_messages.endpoint.max_msg_size = 64;
-  CHECK_THAT(small_messages.problem(), ContainsSubstring("messages have at most 64 bytes"));
+  small_messages.endpoint.max_msg_size = sizeof(fabric_message);
+  CHECK(small_messages.problem().empty());
+  small_messages.endpoint.max_msg_size = sizeof(fabric_message) - 1;
+  CHECK_THAT(small_messages.problem(), ContainsSubstring("messages have at most 143 bytes, and 144 are needed"));
   answer few_receives(0, 8);
   few_receives.receive.size = 128;
   CHECK_THAT(few_receives.problem(), ContainsSubstring("receives at most 128 messages at a time, and 256 are needed"));

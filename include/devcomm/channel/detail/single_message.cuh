@@ -21,10 +21,10 @@ inline constexpr uint32_t single_batch = 4;
 
 /// The warps of a message.
 struct message_warps {
-  uint32_t rank;   ///< of the calling thread among theirs
-  uint32_t count;  ///< of warps
+  uint32_t thread_index;  ///< of the calling thread among theirs
+  uint32_t count;         ///< of warps
 
-  DEVCOMM_DEVICE uint32_t thread_rank() const { return rank; }
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return thread_index; }
   DEVCOMM_DEVICE uint32_t size() const { return count * arch::warp_threads; }
   DEVCOMM_DEVICE static void sync() {}  // they never wait for each other
 };
@@ -44,11 +44,11 @@ class single_send : public sending_connection {
   template <class Wait, class Copy>
   DEVCOMM_DEVICE void move(const message_warps& warps, const Wait& wait, const Copy& copy, status& failure) {
     const bool goes_inline = is_inline();
-    if (warps.rank == 0) make_offer();
+    if (warps.thread_index == 0) make_offer();
     if (goes_inline) {
       send_inline<single_batch>(
           warps, piece_of(connection_stage::copy_inline, data(), on_peer(packets_from(self())), bytes_left()));
-      if (warps.rank != 0) return;  // the place of packets is free again when both ranks are past the next part
+      if (warps.thread_index != 0) return;  // the place of packets is free again when both ranks are past the next part
     }
     for (;;) {
       bool goes_on = true;
@@ -61,7 +61,7 @@ class single_send : public sending_connection {
           to = place(given);
           bytes = given.window == 0 ? slot_piece() : bytes_left();
           goes_on = is_right(given, to);
-          if (!goes_on && warps.rank == 0) failure = refuse(given);
+          if (!goes_on && warps.thread_index == 0) failure = refuse(given);
         }
       }
       if (goes_inline) {
@@ -108,8 +108,8 @@ class single_receive : public receiving_connection {
   template <class Wait, class Copy>
   DEVCOMM_DEVICE void move(const message_warps& warps, const Wait& wait, const Copy&, status& failure) {
     const bool comes_inline = is_inline();
-    if (warps.rank == 0) make_ticket(state_.window, offset_);
-    if (warps.rank != 0 && !comes_inline) return;
+    if (warps.thread_index == 0) make_ticket(state_.window, offset_);
+    if (warps.thread_index != 0 && !comes_inline) return;
     go_to(connection_stage::wait_offer);
     bool goes_on = true;
     if (whole_warp::leads()) {
@@ -117,7 +117,7 @@ class single_receive : public receiving_connection {
       goes_on = wait(this->wait(), [&] { return read_note(offer(), state_.parts + 1, made); });
       if (goes_on && !is_same(made)) {
         goes_on = false;
-        if (warps.rank == 0) failure = refuse(made);
+        if (warps.thread_index == 0) failure = refuse(made);
       }
     }
     if (comes_inline) {
@@ -127,7 +127,7 @@ class single_receive : public receiving_connection {
                                    piece_of(connection_stage::copy_inline, here<const char>(packets_from(peer_)),
                                             state_.data + state_.begin, bytes_left()),
                                    [&](const auto& ready) { return goes_on = wait(awaited, ready); });
-      if (warps.rank != 0) return;
+      if (warps.thread_index != 0) return;
       say_taken();
     } else if (goes_on) {
       go_to(connection_stage::wait_data);
@@ -157,7 +157,7 @@ struct connection_counts {
 
 /// Which messages a list has, and which of them the calling warp moves. A rank's message to itself is its send and
 /// receive, of which the warps of the send copy.
-class single_messages {
+class warp_assignment {
  public:
   /// Of a list.
   static constexpr uint32_t most = arch::warp_threads;
@@ -165,7 +165,7 @@ class single_messages {
   /// *Requires* a list of 1 to `most` messages, and as many windows at most. *Collective* over the block's warps,
   /// `warps` of them, which find the same, and each its message. Reads what is kept of connections: the block
   /// synchronises before `move`, which writes it.
-  DEVCOMM_DEVICE single_messages(const connection_lane& on, const channel::message_list& list, uint32_t warps) {
+  DEVCOMM_DEVICE warp_assignment(const connection_lane& on, const channel::message_list& list, uint32_t warps) {
     const uint32_t lane = arch::lane();
     const bool is_any = lane < list.count;
     channel::message m{};
@@ -277,7 +277,7 @@ class single_messages {
     one.begin(message_, index_, part_);
     status failure = status::success;
     if (part_.is_any) one.move(warps_, wait, copy, failure);
-    if (warps_.rank == 0) one.keep(*kept);
+    if (warps_.thread_index == 0) one.keep(*kept);
     return failure;
   }
 
