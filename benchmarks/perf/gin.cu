@@ -136,8 +136,9 @@ struct two_slots {
   __device__ sym_ptr<element> at(std::uint64_t slot) const { return memory + static_cast<std::int64_t>(slot * room); }
 };
 
-/// The same for small messages: from slot to slot, so that nothing is flushed, and a credit is waited for two calls
-/// later, when it has long come. It says that the next rank has read the slot, and so that the own one was read.
+/// The same for small messages: from slot to slot, so that nothing is flushed. A call gives back the slot that the call
+/// before has read, behind its own put, and hears the same of the next rank: that one has read the slot, and so the own
+/// one was read. Nothing is under way to a rank that has returned from its last call.
 __global__ void __launch_bounds__(most_threads, 1)
     small_to_next(device_comm comm, gin::context_handle contexts, message goods, two_slots slots) {
   gin::context net{block{}, comm, contexts, blockIdx.x};
@@ -146,12 +147,12 @@ __global__ void __launch_bounds__(most_threads, 1)
   tally seen = goods.before();
   const std::uint64_t call = seen.arrivals++;
   const std::uint32_t signal = call % 2 == 0 ? arrived : arrived_second;
-  if (call >= 2) net.wait_signal(credit, call - 1);
   copy(block{}, slots.sent(call).local(), static_cast<const element*>(part.input.local()), part.count);
   net.put(ring.to, slots.received(call), slots.sent(call), part.count, gin::signal_add{signal, 1, gin::strength::weak});
+  if (call != 0) net.signal(ring.from, gin::signal_add{credit, 1, gin::strength::weak});
   net.wait_signal(signal, call / 2 + 1);
   copy(block{}, part.output.local(), static_cast<const element*>(slots.received(call).local()), part.count);
-  net.signal(ring.from, gin::signal_add{credit, 1, gin::strength::weak});
+  if (call != 0) net.wait_signal(credit, call);
   goods.leave(seen);
 }
 
