@@ -20,6 +20,8 @@ constexpr unsigned most_contexts = 8;
 /// Signals of a context: what has come, and what may be sent again.
 constexpr std::uint32_t arrived = 0;
 constexpr std::uint32_t credit = 1;
+/// What has come to the second of two slots.
+constexpr std::uint32_t arrived_second = 2;
 
 /// What a block has waited for, in all launches so far.
 struct tally {
@@ -122,6 +124,38 @@ __global__ void __launch_bounds__(most_threads, 1)
   goods.leave(seen);
 }
 
+/// Two slots of a block, on each side.
+struct two_slots {
+  sym_ptr<element> memory;
+  std::uint64_t room;  // elements of a slot
+
+  __device__ sym_ptr<element> received(std::uint64_t call) const { return at(blockIdx.x * 4 + call % 2); }
+  __device__ sym_ptr<element> sent(std::uint64_t call) const { return at(blockIdx.x * 4 + 2 + call % 2); }
+
+ private:
+  __device__ sym_ptr<element> at(std::uint64_t slot) const { return memory + static_cast<std::int64_t>(slot * room); }
+};
+
+/// The same for small messages: from slot to slot, so that nothing is flushed. A call gives back the slot that the call
+/// before has read, behind its own put, and hears the same of the next rank: that one has read the slot, and so the own
+/// one was read. Nothing is under way to a rank that has returned from its last call.
+__global__ void __launch_bounds__(most_threads, 1)
+    small_to_next(device_comm comm, gin::context_handle contexts, message goods, two_slots slots) {
+  gin::context net{block{}, comm, contexts, blockIdx.x};
+  const auto part = goods.of_block();
+  const auto ring = collective::partners::in_ring(comm.rank, comm.size);
+  tally seen = goods.before();
+  const std::uint64_t call = seen.arrivals++;
+  const std::uint32_t signal = call % 2 == 0 ? arrived : arrived_second;
+  copy(block{}, slots.sent(call).local(), static_cast<const element*>(part.input.local()), part.count);
+  net.put(ring.to, slots.received(call), slots.sent(call), part.count, gin::signal_add{signal, 1, gin::strength::weak});
+  if (call != 0) net.signal(ring.from, gin::signal_add{credit, 1, gin::strength::weak});
+  net.wait_signal(signal, call / 2 + 1);
+  copy(block{}, part.output.local(), static_cast<const element*>(slots.received(call).local()), part.count);
+  if (call != 0) net.wait_signal(credit, call);
+  goods.leave(seen);
+}
+
 using fifo_handle = channel::fifo_handle<channel::protocol::network>;
 
 /// A ring of all ranks, in which each block has channels of its own.
@@ -161,6 +195,14 @@ __global__ void __launch_bounds__(most_threads, 1)
                         std::uint64_t length) {
   collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x), blockIdx.x};
   collective::all_to_all_hybrid<T>(barrier, input, output, length);
+}
+
+template <class T>
+__global__ void __launch_bounds__(most_threads, 1)
+    small_all_to_all_of_hosts(device_comm comm, gin::context_handle contexts, collective::network_slot_handle slots,
+                              sym_ptr<T> input, sym_ptr<T> output, std::uint64_t length) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x), blockIdx.x};
+  collective::all_to_all_one_shot<T>(barrier, input, output, slots, length);
 }
 
 template <class T>
@@ -229,16 +271,17 @@ class message_algorithm : public network_algorithm {
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&tallies_), most_contexts * sizeof *tallies_), "cudaMalloc");
     check_cuda(cudaMemset(tallies_, 0, most_contexts * sizeof *tallies_), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-    create(comm().requirements(), 2, 0);
+    create(comm().requirements(), 3, 0);
   }
   ~message_algorithm() override { cudaFree(tallies_); }
 
  protected:
-  template <class Kernel>
-  void start_kernel(const work& what, Kernel kernel) {
+  template <class Kernel, class... More>
+  void start_kernel(const work& what, Kernel kernel, const More&... more) {
     launch(kernel, shape_of(what), device_comm_->get(), contexts_,
            message{in_window<element>(what.input), in_window<element>(what.output), what.bytes / sizeof(element),
-                   tallies_, times_in_call(what)});
+                   tallies_, times_in_call(what)},
+           more...);
   }
   /// An even number of times, fewer for large messages.
   [[nodiscard]] int often(const work& what) const {
@@ -290,6 +333,28 @@ class exchange_algorithm final : public message_algorithm {
   void start(const work& what) override { start_kernel(what, put_to_next); }
 };
 
+class small_exchange_algorithm final : public message_algorithm {
+ public:
+  explicit small_exchange_algorithm(const rank_context& context)
+      : message_algorithm(context),
+        memory_(comm().allocate(std::uint64_t{4} * most_contexts * room, comm().properties().pinned_host.available
+                                                                             ? host::memory_place::pinned_host
+                                                                             : host::memory_place::device)) {}
+
+  [[nodiscard]] std::string name() const override { return "put_through_slots"; }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    return what.bytes > room ? "a slot has " + std::to_string(room) + " bytes" : message_algorithm::why_not(what);
+  }
+  void start(const work& what) override {
+    start_kernel(what, small_to_next, two_slots{memory_.pointer<element>(), room / sizeof(element)});
+  }
+
+ private:
+  static constexpr std::uint64_t room = 65536;  // bytes of a slot
+
+  host::symmetric_memory memory_;
+};
+
 /// Through FIFOs over the network, one for each block.
 class channel_algorithm : public network_algorithm {
  public:
@@ -332,20 +397,52 @@ class channel_all_reduce final : public channel_algorithm {
   }
 };
 
+/// What takes at most this many trips through slots; more are for large vectors.
+constexpr std::uint64_t most_trips = 4;
+
+/// Large shards straight to the outputs, small ones through slots, or as the size says.
+enum class shards { hybrid, one_shot, by_size };
+
 class all_to_all_algorithm final : public network_algorithm {
  public:
-  explicit all_to_all_algorithm(const rank_context& context) : network_algorithm(context) {
-    create(comm().requirements(), 0, most_contexts);
+  all_to_all_algorithm(const rank_context& context, shards how) : network_algorithm(context), how_(how) {
+    requirements needs = comm().requirements();
+    if (how_ != shards::hybrid)
+      slots_ = needs.add(collective::network_slots{.members = comm().world(), .groups = most_contexts});
+    create(needs, slots_.signals(), most_contexts);
   }
 
-  [[nodiscard]] std::string name() const override { return "hybrid"; }
+  [[nodiscard]] std::string name() const override {
+    return how_ == shards::hybrid ? "hybrid" : how_ == shards::one_shot ? "one_shot" : "by_size";
+  }
+  [[nodiscard]] std::string why_not(const work& what) const override {
+    if (how_ == shards::one_shot && trips(what) > most_trips) return "its shards take too many slots";
+    return network_algorithm::why_not(what);
+  }
   void start(const work& what) override {
-    launch(all_to_all_of_hosts<element>, shape_of(what), device_comm_->get(), contexts_, in_window<element>(what.input),
-           in_window<element>(what.output), what.shard() * bytes_of(what.type) / sizeof(element));
+    const std::uint64_t length = what.shard() * bytes_of(what.type) / sizeof(element);
+    const sym_ptr<element> input = in_window<element>(what.input);
+    const sym_ptr<element> output = in_window<element>(what.output);
+    // A hybrid one waits for a barrier of all at its beginning, and for a flush at its end.
+    if (how_ == shards::one_shot || (how_ == shards::by_size && trips(what) <= 2)) {
+      launch(small_all_to_all_of_hosts<element>, shape_of(what), device_comm_->get(), contexts_, slots_, input, output,
+             length);
+    } else {
+      launch(all_to_all_of_hosts<element>, shape_of(what), device_comm_->get(), contexts_, input, output, length);
+    }
   }
 
  protected:
   [[nodiscard]] unsigned threads() const override { return most_threads; }
+
+ private:
+  [[nodiscard]] std::uint64_t trips(const work& what) const {
+    const std::uint64_t bytes = what.shard() * bytes_of(what.type);
+    return (bytes + slots_.slot_bytes() - 1) / slots_.slot_bytes();
+  }
+
+  shards how_;
+  collective::network_slot_handle slots_{};
 };
 
 class all_reduce_algorithm final : public network_algorithm {
@@ -354,32 +451,42 @@ class all_reduce_algorithm final : public network_algorithm {
   all_reduce_algorithm(const rank_context& context, std::optional<collective::rail_exchange> exchange)
       : network_algorithm(context), exchange_(exchange) {
     requirements needs = comm().requirements();
-    if (exchange_ != collective::rail_exchange::ring) {
+    if (!exchange_ || exchange_ == collective::rail_exchange::direct) {
       scratch_ = needs.add(gin::buffer<char>{
           collective::hierarchical_scratch<char>(context.most_bytes, comm().size(), comm().lsa().size)});
     }
-    if (exchange_ != collective::rail_exchange::direct)
+    if (!exchange_ || exchange_ == collective::rail_exchange::ring)
       rings_ = needs.add(collective::rail_rings{.groups = most_contexts});
-    create(needs, rings_.signals(), most_contexts);
+    if ((!exchange_ || exchange_ == collective::rail_exchange::one_shot) && comm().properties().rail.available)
+      slots_ = needs.add(collective::network_slots{
+          .members = comm().rail(), .groups = most_contexts, .first_signal = rings_.signals()});
+    create(needs, rings_.signals() + slots_.signals(), most_contexts);
   }
 
   [[nodiscard]] std::string name() const override {
     if (!exchange_) return "hierarchical_by_size";
+    if (*exchange_ == collective::rail_exchange::one_shot) return "one_shot";
     return *exchange_ == collective::rail_exchange::ring ? "hierarchical_ring" : "hierarchical";
   }
   [[nodiscard]] std::string why_not(const work& what) const override {
     const host::capability& rail = comm().properties().rail;
-    return rail.available ? network_algorithm::why_not(what) : "no rails: " + rail.reason;
+    if (!rail.available) return "no rails: " + rail.reason;
+    if (exchange_ == collective::rail_exchange::one_shot && what.bytes > most_trips * slots_.slot_bytes())
+      return "its vector takes too many slots";
+    return network_algorithm::why_not(what);
   }
   void start(const work& what) override {
     const int team_size = comm().lsa().size;
-    const auto exchange =
-        exchange_.value_or(collective::rail_exchange_for(what.bytes, comm().size() / team_size, team_size));
+    const auto by_size = [&] {
+      return collective::rail_exchange_for(what.bytes, comm().size() / team_size, team_size,
+                                           {.slot_bytes = slots_.slot_bytes()});
+    };
+    const auto exchange = exchange_ ? *exchange_ : by_size();
     with_type(what.type, [&]<class T>(T) {
       const sym_ptr<char> scratch = device_comm_->memory_of(scratch_);
       launch(all_reduce_of_hosts<T>, shape_of(what), device_comm_->get(), contexts_, in_window<T>(what.input),
-             in_window<T>(what.output), collective::rail_memory<T>{exchange, {scratch.memory, scratch.offset}, rings_},
-             what.count());
+             in_window<T>(what.output),
+             collective::rail_memory<T>{exchange, {scratch.memory, scratch.offset}, rings_, slots_}, what.count());
     });
   }
 
@@ -390,6 +497,7 @@ class all_reduce_algorithm final : public network_algorithm {
   std::optional<collective::rail_exchange> exchange_;
   gin::buffer_handle<char> scratch_{};
   collective::rail_ring_handle rings_{};
+  collective::network_slot_handle slots_{};
 };
 
 /// What operations of the network share.
@@ -491,6 +599,7 @@ class gin_exchange final : public network_operation {
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made;
     made.push_back(std::make_unique<exchange_algorithm>(context));
+    made.push_back(std::make_unique<small_exchange_algorithm>(context));
     made.push_back(std::make_unique<channel_exchange>(context));
     return made;
   }
@@ -502,7 +611,9 @@ class gin_exchange final : public network_operation {
   }
 
  protected:
-  [[nodiscard]] choice usual(const work&) const override { return {"put", {}, {1, 32}, {}}; }
+  [[nodiscard]] choice usual(const work& what) const override {
+    return what.bytes <= 8192 ? choice{"put_through_slots", {}, {1, 128}, {}} : choice{"put", {}, {1, 32}, {}};
+  }
 };
 
 class gin_all_to_all final : public network_operation {
@@ -517,7 +628,8 @@ class gin_all_to_all final : public network_operation {
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made;
-    made.push_back(std::make_unique<all_to_all_algorithm>(context));
+    for (const shards how : {shards::hybrid, shards::one_shot, shards::by_size})
+      made.push_back(std::make_unique<all_to_all_algorithm>(context, how));
     return made;
   }
   [[nodiscard]] algorithms make_nccl_algorithms(const rank_context& context) const override {
@@ -528,7 +640,7 @@ class gin_all_to_all final : public network_operation {
   }
 
  protected:
-  [[nodiscard]] choice usual(const work&) const override { return {"hybrid", {}, {1, most_threads}, {}}; }
+  [[nodiscard]] choice usual(const work&) const override { return {"by_size", {}, {1, most_threads}, {}}; }
 };
 
 class gin_all_reduce final : public network_operation {
@@ -542,6 +654,7 @@ class gin_all_reduce final : public network_operation {
     algorithms made;
     made.push_back(std::make_unique<all_reduce_algorithm>(context, collective::rail_exchange::direct));
     made.push_back(std::make_unique<all_reduce_algorithm>(context, collective::rail_exchange::ring));
+    made.push_back(std::make_unique<all_reduce_algorithm>(context, collective::rail_exchange::one_shot));
     made.push_back(std::make_unique<all_reduce_algorithm>(context, std::nullopt));
     made.push_back(std::make_unique<channel_all_reduce>(context));
     return made;

@@ -13,6 +13,7 @@
 #include <devcomm/collective/all_gather.cuh>
 #include <devcomm/collective/all_reduce/algorithm.hpp>
 #include <devcomm/collective/all_reduce/hierarchical.cuh>
+#include <devcomm/collective/all_reduce/hierarchical_one_shot.cuh>
 #include <devcomm/collective/all_reduce/hierarchical_ring.cuh>
 #include <devcomm/collective/all_reduce/one_shot.cuh>
 #include <devcomm/collective/all_reduce/one_shot_zero_copy.cuh>
@@ -21,6 +22,7 @@
 #include <devcomm/collective/all_reduce/two_shot_zero_copy.cuh>
 #include <devcomm/collective/all_to_all.cuh>
 #include <devcomm/collective/all_to_all_hybrid.cuh>
+#include <devcomm/collective/all_to_all_one_shot.cuh>
 #include <devcomm/collective/all_to_all_v.cuh>
 #include <devcomm/collective/barrier_session.cuh>
 #include <devcomm/collective/broadcast.cuh>

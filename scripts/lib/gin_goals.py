@@ -79,8 +79,9 @@ else:
 
 # NCCL 2.28.9 over sockets on loopback, between two H200 of one host, microseconds.
 by_sockets = {
-    ("gin_exchange", "put"): {1 << 10: 33, 64 << 10: 75, 1 << 20: 476, 64 << 20: 30240},
-    ("gin_all_to_all", "hybrid"): {1 << 10: 33, 64 << 10: 44, 1 << 20: 297, 64 << 20: 15619},
+    ("gin_exchange", "put_through_slots"): {1 << 10: 33},
+    ("gin_exchange", "put"): {64 << 10: 75, 1 << 20: 476, 64 << 20: 30240},
+    ("gin_all_to_all", "by_size"): {1 << 10: 33, 64 << 10: 44, 1 << 20: 297, 64 << 20: 15619},
     ("gin_all_reduce", "hierarchical_by_size"): {1 << 10: 42, 64 << 10: 103, 1 << 20: 326, 64 << 20: 16137},
 }
 for (operation, algorithm), limits in by_sockets.items():

@@ -58,12 +58,14 @@ host::communicator_options options_of(const shape& s) {
 struct resources {
   gin::context_handle contexts;
   requirements needs;
+  collective::network_slot_handle slots;
 };
 resources ask(const host::communicator& comm) {
   auto needs = comm.requirements().lsa_barriers(blocks);
-  const auto contexts =
-      needs.add(gin::contexts{.world = comm.world(), .count = 2, .signals = 1, .depth = 16, .barriers = blocks});
-  return {contexts, needs};
+  const auto slots = needs.add(collective::network_slots{.members = comm.world(), .groups = blocks, .slot_bytes = 990});
+  const auto contexts = needs.add(
+      gin::contexts{.world = comm.world(), .count = 2, .signals = slots.signals(), .depth = 16, .barriers = blocks});
+  return {contexts, needs, slots};
 }
 
 __device__ std::uint32_t value_of(int from, int to, std::uint32_t round) {
@@ -311,6 +313,14 @@ __global__ void exchange_all(device_comm comm, gin::context_handle contexts, sym
   collective::all_to_all_hybrid<T>(barrier, in, out, length);
 }
 
+template <class T>
+__global__ void exchange_small(device_comm comm, gin::context_handle contexts, collective::network_slot_handle slots,
+                               sym_ptr<T> in, sym_ptr<T> out, std::uint64_t length) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x % contexts.count),
+                                      blockIdx.x};
+  collective::all_to_all_one_shot<T>(barrier, in, out, slots, length);
+}
+
 template <class T, class Operator>
 __global__ void reduce_all(device_comm comm, gin::context_handle contexts, sym_ptr<T> in, sym_ptr<T> out,
                            sym_ptr<T> scratch, std::uint64_t count, Operator op) {
@@ -431,6 +441,39 @@ TEST_CASE("an all-reduce over hosts is right on every rank, in place and not, an
   });
 }
 
+namespace {
+
+/// Several calls of different lengths, through slots.
+template <class T>
+void check_small_all_to_all(host::communicator& comm, const resources& asked,
+                            const host::device_communicator& device_comm, const std::vector<std::uint64_t>& lengths) {
+  for (const std::uint64_t length : lengths) {
+    const std::uint64_t count = static_cast<std::uint64_t>(comm.size()) * length;
+    const guarded<T> in(comm, count, length % 4);
+    const guarded<T> out(comm, count, 0);
+    run_rounds(comm, device_comm, in, out, count, exchanged<T>{comm.rank(), length}, [&] {
+      launch(exchange_small<T>, config(), device_comm.get(), asked.contexts, asked.slots, in.get(), out.get(), length);
+    });
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a small all-to-all over hosts brings every shard to its rank, in as many trips as slots need") {
+  for (const shape& s : shapes) {
+    INFO(text(s));
+    on_ranks_of(
+        s,
+        [&](host::communicator& comm) {
+          const resources asked = ask(comm);
+          const auto device_comm = comm.create_device_comm(asked.needs);
+          check_small_all_to_all<float>(comm, asked, device_comm, {0, 1, 5, 247, 248, 64, 1001});
+          check_small_all_to_all<char>(comm, asked, device_comm, {333, 1});
+        },
+        options_of(s));
+  }
+}
+
 #if defined(DEVCOMM_SIMULATOR)
 
 namespace {
@@ -509,6 +552,7 @@ TEST_CASE("LSA teams need not be consecutive ranks, and only an all-reduce over 
       const resources asked = ask(comm);
       const auto device_comm = comm.create_device_comm(asked.needs);
       check_all_to_all<float>(comm, device_comm, asked.contexts, 101, 1);
+      check_small_all_to_all<float>(comm, asked, device_comm, {101, 3});
       if (has_rails) check_all_reduce<float>(comm, device_comm, asked.contexts, 1001, 1, true);
       const auto memory =
           comm.allocate(static_cast<std::size_t>(comm.size()) * threads * 4 * blocks * sizeof(std::uint32_t));

@@ -42,9 +42,13 @@ struct job {
   job(host::communicator& comm, const collective::rail_rings& asked, std::uint64_t most_elements)
       : needs(comm.requirements().lsa_barriers(most_blocks)),
         rings(needs.add(asked)),
+        slots(needs.add(collective::network_slots{.members = comm.rail(),
+                                                  .groups = most_blocks,
+                                                  .slot_bytes = 1000,
+                                                  .first_signal = asked.first_signal + rings.signals()})),
         contexts(needs.add(gin::contexts{.world = comm.world(),
                                          .count = 1,
-                                         .signals = asked.first_signal + rings.signals(),
+                                         .signals = asked.first_signal + rings.signals() + slots.signals(),
                                          .depth = 16,
                                          .barriers = most_blocks})),
         scratch(needs.add(gin::buffer<char>{
@@ -54,11 +58,12 @@ struct job {
   template <class T>
   [[nodiscard]] collective::rail_memory<T> memory(collective::rail_exchange exchange) const {
     const sym_ptr<char> bytes = device_comm.memory_of(scratch);
-    return {exchange, {bytes.memory, bytes.offset}, rings};
+    return {exchange, {bytes.memory, bytes.offset}, rings, slots};
   }
 
   requirements needs;
   collective::rail_ring_handle rings;
+  collective::network_slot_handle slots;
   gin::context_handle contexts;
   gin::buffer_handle<char> scratch;
   host::device_communicator device_comm;
@@ -202,20 +207,53 @@ TEST_CASE("an all-reduce round the rails takes chunks of any size, slots and sig
   }
 }
 
+TEST_CASE("a small all-reduce over hosts is right for any count, again and again, in as many trips as slots need") {
+  for (const shape& s : {shape{1, 2}, {2, 1}, {2, 2}, {2, 3}, {3, 1}, {3, 2}, {4, 1}, {4, 2}}) {
+    INFO(text(s));
+    test::on_ranks(
+        s.hosts * s.inside,
+        [&](host::communicator& comm) {
+          // Slots of 63 packs.
+          job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 2}, 2000);
+          check_sums<float>(comm, with, rail_exchange::one_shot, {{1, 0, 65, 252, 5, 130}, 6}, 2, s.hosts % 2 == 0);
+          check_sums<float>(comm, with, rail_exchange::one_shot, {{253, 1501, 3}, 3}, 1, s.hosts % 2 != 0);
+          check_sums<char>(comm, with, rail_exchange::one_shot, {{700, 7}, 2}, 1, true);
+          check_sums<double>(comm, with, rail_exchange::one_shot, {{0, 257}, 2}, 2, false);
+        },
+        options_of(s));
+  }
+}
+
+TEST_CASE("sums of small vectors over hosts are the same bits on all ranks, and those of the direct exchange") {
+  test::on_ranks(
+      6,
+      [&](host::communicator& comm) {
+        const vectors one{{411}, 1};
+        job with(comm, {.groups = most_blocks, .chunk_bytes = 64}, one.counts[0]);
+        const auto value = [](int rank, int, std::uint64_t i) { return rough(rank, i); };
+        const auto direct = run<float>(comm, with, rail_exchange::direct, 1, one, false, sum{}, value);
+        for (const unsigned blocks : {1u, 2u})
+          require_output(run<float>(comm, with, rail_exchange::one_shot, blocks, one, true, sum{}, value), one,
+                         [&](int, std::uint64_t i) { return direct[one.first(0) + i]; });
+      },
+      options_of({3, 2}));
+}
+
 TEST_CASE("an all-reduce over hosts crosses as it is told, and each way leaves the other as it was") {
   test::on_ranks(
       4,
       [](host::communicator& comm) {
         job with(comm, {.groups = most_blocks, .chunk_bytes = 256}, 1000);
-        for (const rail_exchange exchange : {rail_exchange::ring, rail_exchange::direct, rail_exchange::ring})
+        for (const rail_exchange exchange : {rail_exchange::ring, rail_exchange::one_shot, rail_exchange::direct,
+                                             rail_exchange::one_shot, rail_exchange::ring})
           check_sums<float>(comm, with, exchange, {{997, 3}, exchange == rail_exchange::direct ? 1 : 2}, 2, true);
       },
       options_of({2, 2}));
 }
 
 TEST_CASE("an all-reduce over hosts prepares each input once, and finishes the result once") {
-  for (const rail_exchange exchange : {rail_exchange::direct, rail_exchange::ring}) {
-    INFO((exchange == rail_exchange::ring ? "ring" : "direct"));
+  for (const rail_exchange exchange : {rail_exchange::direct, rail_exchange::ring, rail_exchange::one_shot}) {
+    INFO("exchange " << static_cast<int>(exchange));
     test::on_ranks(
         6,
         [&](host::communicator& comm) {
@@ -306,6 +344,48 @@ TEST_CASE("an all-reduce round the rails that waits in vain says for whom, and w
       impatient);
 }
 
+TEST_CASE(
+    "a small all-reduce over hosts that waits in vain says for whom, fails on its whole LSA team and writes nothing") {
+  auto impatient = options_of({2, 2});
+  impatient.kernel_timeout = std::chrono::milliseconds(100);
+  test::on_ranks(
+      4,
+      [](host::communicator& comm) {
+        constexpr std::uint64_t count = 200;
+        job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 2}, 1000);
+        const auto in = comm.allocate(count * sizeof(float));
+        const auto out = comm.allocate(count * sizeof(float));
+        check_cuda(cudaMemsetAsync(out.data(), 3, out.bytes(), cudaStreamPerThread), "cudaMemsetAsync");
+        test::finish("cudaMemsetAsync");
+        // Rank 3 is missing: rank 2 waits for it inside, rank 1 across, and rank 0 for rank 1, which does not go on.
+        comm.barrier();
+        if (comm.rank() != 3) {
+          for (int call = 0; call < 2; ++call) {  // the second one returns at once
+            const test::device_array<status> outcome(threads);
+            launch(reduce_all<float, sum>, config(1), with.device_comm.get(), with.contexts,
+                   with.memory<float>(rail_exchange::one_shot), in.pointer<float>(), out.pointer<float>(),
+                   vectors{{count}, 1}, sum{}, outcome.get());
+            test::finish("reduce_all");
+            for (const status each : outcome.read()) test::require(each != status::success, "the call fails");
+          }
+          const auto records = with.device_comm.failures();
+          test::require(records.size() == 1, "one wait leaves a record");
+          const std::string said = host::describe(records[0]);
+          const std::string right =
+              comm.rank() == 1 ? "GIN signal " + std::to_string(with.slots.first_signal + 1) +
+                                     " of context 0 waited for rank 3 to bring it to at least 1 and last saw 0: timeout"
+              : comm.rank() == 2 ? std::string("LSA barrier 0 waited for rank 3")
+                                 : std::string("waited for rank");  // 1 inside, or 2 across
+          test::require(said.find(right) != std::string::npos, "the record says: " + said);
+          std::vector<unsigned char> bytes(out.bytes());
+          copy(bytes.data(), static_cast<const unsigned char*>(out.data()), bytes.size());
+          for (const unsigned char each : bytes) test::require(each == 3, "no output was written");
+        }
+        comm.barrier();
+      },
+      impatient);
+}
+
 TEST_CASE("a ring is taken where what it does at once is more than the trips that it adds") {
   using collective::rail_costs;
   using collective::rail_exchange_for;
@@ -330,4 +410,10 @@ TEST_CASE("a ring is taken where what it does at once is more than the trips tha
   CHECK(rail_exchange_for(2900000, 3, 4, fast) == rail_exchange::direct);
   CHECK(rail_exchange_for(3100000, 3, 4, fast) == rail_exchange::ring);
   CHECK(rail_exchange_for(700000, 4, 4, costs) == rail_exchange::direct);
+  // One shot, where there are slots, while it takes no more trips than a direct exchange.
+  const rail_costs slots{.slot_bytes = 8192};
+  CHECK(rail_exchange_for(0, 2, 1, slots) == rail_exchange::one_shot);
+  CHECK(rail_exchange_for(8191, 4, 8, slots) == rail_exchange::one_shot);
+  CHECK(rail_exchange_for(20000, 2, 1, slots) == rail_exchange::direct);
+  CHECK(rail_exchange_for(1000, 1, 8, slots) == rail_exchange::direct);
 }

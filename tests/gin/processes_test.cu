@@ -759,56 +759,63 @@ TEST_CASE("a process killed in a stream of collectives over hosts ends all other
 
 namespace {
 
-/// Two all-reduces of different counts, one behind the other, round the rails.
-__global__ void reduce_round_rails(device_comm comm, gin::context_handle contexts, collective::rail_ring_handle rings,
+/// Two all-reduces of different counts, one behind the other, by chunks or slots along the rails.
+__global__ void reduce_along_rails(device_comm comm, gin::context_handle contexts, collective::rail_memory<float> rails,
                                    sym_ptr<float> in, sym_ptr<float> out, std::uint64_t count, std::uint64_t first,
                                    std::uint32_t rounds, status* outcome) {
   collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
   const auto rest = static_cast<std::int64_t>(first);
   status now = status::success;
   for (std::uint32_t round = 0; round < rounds && now == status::success; ++round) {
-    collective::all_reduce_hierarchical_ring<float>(barrier, in, out, rings, first, sum{});
-    collective::all_reduce_hierarchical_ring<float>(barrier, in + rest, out + rest, rings, count - first, sum{});
+    collective::all_reduce_hierarchical<float>(barrier, in, out, rails, first, sum{});
+    collective::all_reduce_hierarchical<float>(barrier, in + rest, out + rest, rails, count - first, sum{});
     now = barrier.agree();
   }
   outcome[blockIdx.x * threads + threadIdx.x] = now;
 }
 
 /// What that needs: `hosts_job`, and chunks small enough for many to be under way.
-struct rings_job : hosts_job {
-  explicit rings_job(host::communicator& comm)
+struct rails_job : hosts_job {
+  rails_job(host::communicator& comm, collective::rail_exchange how)
       : hosts_job(comm),
+        exchange(how),
         ring_needs(comm.requirements().lsa_barriers(blocks)),
         rings(ring_needs.add(collective::rail_rings{.groups = blocks, .chunk_bytes = 1024, .slots = 4})),
-        ring_contexts(ring_needs.add(
-            gin::contexts{.world = comm.world(), .count = 1, .signals = rings.signals(), .barriers = blocks})),
+        slots(ring_needs.add(
+            collective::network_slots{.members = comm.rail(), .groups = blocks, .first_signal = rings.signals()})),
+        ring_contexts(ring_needs.add(gin::contexts{
+            .world = comm.world(), .count = 1, .signals = rings.signals() + slots.signals(), .barriers = blocks})),
         ring_comm(comm.create_device_comm(ring_needs)) {}
 
   [[nodiscard]] status launch_rounds(std::uint32_t rounds) const {
     const test::device_array<status> outcome(blocks * threads);
-    launch(reduce_round_rails, blocks_of(blocks), ring_comm.get(), ring_contexts, rings, in.pointer<float>(),
+    const collective::rail_memory<float> rails{exchange, {}, rings, slots};
+    launch(reduce_along_rails, blocks_of(blocks), ring_comm.get(), ring_contexts, rails, in.pointer<float>(),
            out.pointer<float>(), count, std::uint64_t{1001}, rounds, outcome.get());
-    test::finish("reduce_round_rails");
+    test::finish("reduce_along_rails");
     return outcome.read()[0];
   }
 
+  collective::rail_exchange exchange;
   requirements ring_needs;
   collective::rail_ring_handle rings;
+  collective::network_slot_handle slots;
   gin::context_handle ring_contexts;
   host::device_communicator ring_comm;
 };
 
 }  // namespace
 
-TEST_CASE("between processes collectives over hosts are right round the rails") {
+TEST_CASE("between processes collectives over hosts are right along the rails, by chunks and by slots") {
   const std::string provider = any_provider();
+  const auto how = GENERATE(collective::rail_exchange::ring, collective::rail_exchange::one_shot);
   const int inside = GENERATE(1, 2);
   const int hosts = inside == 2 ? 2 : 3;
   CAPTURE(provider, hosts, inside);
   const auto ends = on_hosts(
       hosts * inside, provider,
-      [](host::communicator& comm) {
-        const rings_job job(comm);
+      [how](host::communicator& comm) {
+        const rails_job job(comm, how);
         test::require(job.launch_rounds(3) == status::success, "the all-reduces end well");
         job.ring_comm.check();
         const std::vector<float> total = job.output();
@@ -823,13 +830,14 @@ TEST_CASE("between processes collectives over hosts are right round the rails") 
   CHECK(ends == all_ok(hosts * inside));
 }
 
-TEST_CASE("a process killed in a stream of collectives over hosts ends all others round the rails") {
+TEST_CASE("a process killed in a stream of collectives over hosts ends all others along the rails") {
+  const auto how = GENERATE(collective::rail_exchange::ring, collective::rail_exchange::one_shot);
   host::communicator_options impatient;
   impatient.kernel_timeout = 5s;
   const auto ends = on_hosts(
       3, "tcp;ofi_rxm",
-      [](host::communicator& comm) {
-        const rings_job job(comm);
+      [how](host::communicator& comm) {
+        const rails_job job(comm, how);
         if (comm.rank() == 2) {
           std::thread([] {
             std::this_thread::sleep_for(300ms);

@@ -38,6 +38,7 @@
 
 #include <devcomm/assert.hpp>
 #include <devcomm/collective/all_reduce/hierarchical.cuh>
+#include <devcomm/collective/all_reduce/hierarchical_one_shot.cuh>
 #include <devcomm/collective/all_reduce/rail_rings.hpp>
 #include <devcomm/collective/barrier_session.cuh>
 #include <devcomm/collective/vectors.cuh>
@@ -443,19 +444,22 @@ DEVCOMM_DEVICE void all_reduce_hierarchical_ring(barrier_session<Group>& barrier
   barrier.inside().sync();
 }
 
-/// The memory of both ways in which `all_reduce_hierarchical` can cross, and which one it takes.
+/// The memory of all ways in which `all_reduce_hierarchical` can cross, and which one it takes.
 template <class T>
 struct rail_memory {
-  rail_exchange exchange;  ///< the same on all ranks, see `rail_exchange_for`
-  sym_ptr<T> scratch;      ///< for `direct`
-  rail_ring_handle rings;  ///< for `ring`
+  rail_exchange exchange;       ///< the same on all ranks, see `rail_exchange_for`
+  sym_ptr<T> scratch;           ///< for `direct`
+  rail_ring_handle rings;       ///< for `ring`
+  network_slot_handle slots{};  ///< for `one_shot`
 };
 
-/// Either of the two, as `rails.exchange` says.
+/// One of them, as `rails.exchange` says.
 template <class T, class Group, class Operator>
 DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym_ptr<T> input, sym_ptr<T> output,
                                             const rail_memory<T>& rails, uint64_t count, Operator op) {
-  if (rails.exchange == rail_exchange::ring) {
+  if (rails.exchange == rail_exchange::one_shot) {
+    all_reduce_hierarchical_one_shot<T>(barrier, input, output, rails.slots, count, op);
+  } else if (rails.exchange == rail_exchange::ring) {
     all_reduce_hierarchical_ring<T>(barrier, input, output, rails.rings, count, op);
   } else {
     all_reduce_hierarchical<T>(barrier, input, output, rails.scratch, count, op);

@@ -69,6 +69,9 @@ enum class rail_exchange : uint32_t {
   /// Each rank puts to the next of its rail, `2 * (hosts - 1)` trips, chunk by chunk, while other chunks are reduced or
   /// stored inside.
   ring,
+  /// Each rank puts its LSA team's sum, all of the vector, to every other of its rail: one trip, no barriers of the
+  /// network.
+  one_shot,
 };
 
 /// What `rail_exchange_for` goes by. The defaults were measured between two ranks over sockets, with payload through
@@ -79,6 +82,8 @@ struct rail_costs {
   uint64_t inside_bytes_per_us = 300000;  ///< that a rank loads from its LSA team, or stores to it
   uint64_t chunk = 50000;                 ///< ns that a chunk of a ring takes longer than its bytes in a large put
   uint64_t chunk_bytes = 65536;           ///< as in `rail_rings`
+  /// Bytes that slots take in one trip, those of all blocks together, see `network_slots`; 0: there are none.
+  uint64_t slot_bytes = 0;
 };
 
 /// Which exchange takes less time for vectors of `bytes` bytes. The same on all ranks for the same arguments.
@@ -87,10 +92,11 @@ struct rail_costs {
 /// microseconds; reduce-scatter and all-gather inside a host take `inside`. With `latency` for a trip, a direct
 /// exchange takes `3 * latency + network + inside`, of which one trip is the barrier that begins it, and a ring
 /// `2 * (hosts - 1) * latency` and the longer of the two, where each of its chunks adds `chunk` to `network`. So a ring
-/// pays where chunks cost little and there is much to do inside meanwhile.
+/// pays where chunks cost little and there is much to do inside meanwhile. One shot puts `hosts - 1` vectors, loads
+/// those of the LSA team, and takes `latency` for each `slot_bytes` of the vector.
 DEVCOMM_HOST_DEVICE constexpr rail_exchange rail_exchange_for(uint64_t bytes, int hosts, int lsa_size,
                                                               const rail_costs& costs = {}) {
-  if (hosts < 2) return rail_exchange::direct;
+  if (hosts < 2) return rail_exchange::direct;  // one shot would have each rank reduce all of the vector
   const auto teams = static_cast<uint64_t>(hosts);
   const auto ranks = static_cast<uint64_t>(lsa_size);
   // In nanoseconds; a vector is shorter than 2^50 bytes.
@@ -101,6 +107,13 @@ DEVCOMM_HOST_DEVICE constexpr rail_exchange rail_exchange_for(uint64_t bytes, in
   const uint64_t in_chunks = network + (put / chunk_bytes + 1) * costs.chunk;
   const uint64_t direct = 3 * costs.latency + network + inside;
   const uint64_t ring = 2 * (teams - 1) * costs.latency + (in_chunks > inside ? in_chunks : inside);
+  const uint64_t best = ring < direct ? ring : direct;
+  if (costs.slot_bytes != 0) {
+    const uint64_t trips = bytes / costs.slot_bytes + 1;
+    const uint64_t one_shot = trips * costs.latency + (teams - 1) * bytes * 1000 / costs.network_bytes_per_us +
+                              (ranks - 1) * bytes * 1000 / costs.inside_bytes_per_us;
+    if (one_shot < best) return rail_exchange::one_shot;
+  }
   return ring < direct ? rail_exchange::ring : rail_exchange::direct;
 }
 
