@@ -1,5 +1,6 @@
 #include "runtime/companion.hpp"
 
+#include "base/random.hpp"
 #include "runtime/simulation.hpp"
 
 #include <algorithm>
@@ -17,13 +18,39 @@ __attribute__((weak)) void __tsan_atomic64_store(volatile uint64_t*, uint64_t, i
 namespace devcomm::simulator::detail {
 namespace {
 
+using host::detail::describe_step;
+using host::detail::network_step;
+
 /// Whose step runs, by its identity.
 void* running_identity = nullptr;
 
+/// In explorations, what the step that runs touches; null before it is chosen.
+std::vector<memory_access>* touched = nullptr;
+bool takes = false;     ///< what it fetches was stored by the kernel that made it possible
+bool commutes = false;  ///< words of kernels are added to, or count what is done
+
+/// Of memory that the step has read or written, as it is afterwards.
+void touch(const void* shared, size_t bytes, bool writes, bool is_word = false) {
+  if (touched == nullptr || bytes == 0) return;
+  uint64_t value = 0;
+  const char* const from = static_cast<const char*>(shared);
+  for (size_t at = 0; at < bytes; at += sizeof value) {
+    uint64_t part = 0;
+    std::memcpy(&part, from + at, std::min(sizeof part, bytes - at));
+    value = bytes <= sizeof value ? part : random_choice(value ^ part).next();
+  }
+  touched->push_back({reinterpret_cast<uintptr_t>(shared), static_cast<uint32_t>(bytes), writes, value,
+                      takes && !writes, is_word && commutes});
+}
+
+bool is_same(const network_step& a, const network_step& b) {
+  return a.what == b.what && a.context == b.context && a.number == b.number && a.offset == b.offset;
+}
+
 class companion final : public host::detail::companion, public companion_work {
  public:
-  companion(int its_rank, std::function<bool(const host::detail::choose_next&)> step)
-      : companion_work(its_rank), step_(std::move(step)), identity_(sanitizer::new_network_identity()) {
+  companion(int its_rank, host::detail::proxy_work work)
+      : companion_work(its_rank), work_(std::move(work)), identity_(sanitizer::new_network_identity()) {
     const engine_guard hold;
     auto& all = the_engine().companions;
     // Hosts come in any order.
@@ -49,14 +76,51 @@ class companion final : public host::detail::companion, public companion_work {
   companion& operator=(const companion&) = delete;
 
   [[nodiscard]] bool step(random_choice& random) override {
+    return call([&](uint32_t count, const describe_step&) { return random.below(count); });
+  }
+
+  [[nodiscard]] std::vector<network_step> possible() override {
+    std::vector<network_step> all;
+    call([&](uint32_t count, const describe_step& what) {
+      for (uint32_t i = 0; i < count; ++i) all.push_back(what(i));
+      return host::detail::no_step;
+    });
+    return all;
+  }
+  [[nodiscard]] std::vector<memory_access> take(const network_step& step) override {
+    std::vector<memory_access> all;
+    call([&](uint32_t count, const describe_step& what) {
+      for (uint32_t i = 0; i < count; ++i) {
+        if (!is_same(what(i), step)) continue;
+        touched = &all;
+        takes = step.what == network_step::kind::take;
+        commutes = step.what != network_step::kind::signal || !step.sets_signal;
+        return i;
+      }
+      return host::detail::no_step;
+    });
+    touched = nullptr;
+    takes = commutes = false;
+    return all;
+  }
+  [[nodiscard]] bool keep() override {
+    restore_ = work_.keep();
+    return restore_ != nullptr;
+  }
+  void restore() override {
+    if (restore_ != nullptr) restore_();
+  }
+
+ private:
+  bool call(const host::detail::choose_next& choose) {
     running_identity = identity_;
-    const bool any = step_([&](uint32_t count) { return random.below(count); });
+    const bool any = work_.step(choose);
     running_identity = nullptr;
     return any;
   }
 
- private:
-  std::function<bool(const host::detail::choose_next&)> step_;
+  host::detail::proxy_work work_;
+  host::detail::restore_state restore_;
   void* identity_;
   sanitizer::cell over_;
 };
@@ -83,17 +147,18 @@ void copy_as_companion(void* destination, const void* source, size_t bytes, cons
 
 }  // namespace
 
-std::unique_ptr<host::detail::companion> accompany(int rank,
-                                                   std::function<bool(const host::detail::choose_next&)> step) {
-  return std::make_unique<companion>(rank, std::move(step));
+std::unique_ptr<host::detail::companion> accompany(int rank, host::detail::proxy_work work) {
+  return std::make_unique<companion>(rank, std::move(work));
 }
 
 void fetch_as_companion(void* own, const void* shared, size_t bytes) {
   copy_as_companion(own, shared, bytes, [=] { __tsan_read_range(const_cast<void*>(shared), bytes); });
+  touch(shared, bytes, false);
 }
 
 void deliver_as_companion(void* shared, const void* own, size_t bytes) {
   copy_as_companion(shared, own, bytes, [=] { __tsan_write_range(shared, bytes); });
+  touch(shared, bytes, true);
 }
 
 uint64_t load_as_companion(const uint64_t* word) {
@@ -102,6 +167,7 @@ uint64_t load_as_companion(const uint64_t* word) {
     value = __tsan_atomic64_load != nullptr ? __tsan_atomic64_load(word, __ATOMIC_ACQUIRE)
                                             : __atomic_load_n(word, __ATOMIC_ACQUIRE);
   });
+  touch(word, sizeof *word, false, true);
   return value;
 }
 
@@ -113,6 +179,7 @@ void store_as_companion(uint64_t* word, uint64_t value) {
       __atomic_store_n(word, value, __ATOMIC_RELEASE);
     }
   });
+  touch(word, sizeof *word, true, true);
 }
 
 }  // namespace devcomm::simulator::detail
