@@ -28,6 +28,7 @@ bool network_queue::has_next() const {
 posted_operation network_queue::take() {
   posted_operation taken{};
   taken.number = all_.next;
+  static_cast<void>(has_next());  // as whoever reads the descriptor: acquires what its poster released
   port_.fetch(&taken.what, ring_ + (taken.number & (depth_ - 1)), sizeof taken.what);
   taken.head = gin::descriptor_head::unpack(taken.what.head);
   all_.numbers.insert(taken.number);

@@ -55,6 +55,8 @@ class companion_work {
   /// While it rests and no kernel runs: keeps its state, and puts it back. Whether that is possible.
   [[nodiscard]] virtual bool keep() = 0;
   virtual void restore() = 0;
+  /// What it has done comes before what the calling thread does next.
+  virtual void join() = 0;
 };
 
 class engine {

@@ -49,6 +49,7 @@ void engine::step_network() {
 
 void engine::finish_network() {
   while (network_is_next()) step_network();
+  for (companion_work* const one : companions) one->join();
 }
 
 }  // namespace devcomm::simulator::detail

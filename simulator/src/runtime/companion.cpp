@@ -1,6 +1,7 @@
 #include "runtime/companion.hpp"
 
 #include "base/random.hpp"
+#include "runtime/operation_identities.hpp"
 #include "runtime/simulation.hpp"
 
 #include <algorithm>
@@ -23,6 +24,12 @@ using host::detail::network_step;
 
 /// Whose step runs, by its identity.
 void* running_identity = nullptr;
+/// Of the proxy whose step runs, and in its words what the step says of the whole context; null where a proxy is one
+/// thread to the detector.
+operation_identities* running_operations = nullptr;
+/// The word that the step has loaded last, to add to it.
+const uint64_t* loaded_word = nullptr;
+bool signals = false;  ///< the step changes a peer's signal
 
 /// In explorations, what the step that runs touches; null before it is chosen.
 std::vector<memory_access>* touched = nullptr;
@@ -63,12 +70,7 @@ class companion final : public host::detail::companion, public companion_work {
     random_choice random(the_engine().config.seed);
     while (companion::step(random)) {
     }
-    // As one joins a thread.
-    void* const self = sanitizer::identity();
-    sanitizer::become(identity_);
-    sanitizer::release(over_);
-    sanitizer::become(self);
-    sanitizer::acquire(over_);
+    companion::join();
     std::erase(the_engine().companions, this);
     sanitizer::drop_identity(identity_);
   }
@@ -76,7 +78,11 @@ class companion final : public host::detail::companion, public companion_work {
   companion& operator=(const companion&) = delete;
 
   [[nodiscard]] bool step(random_choice& random) override {
-    return call([&](uint32_t count, const describe_step&) { return random.below(count); });
+    return call([&](uint32_t count, const describe_step& what) {
+      const uint32_t chosen = random.below(count);
+      if (sanitizer::exact()) begin(what(chosen));
+      return chosen;
+    });
   }
 
   [[nodiscard]] std::vector<network_step> possible() override {
@@ -92,6 +98,7 @@ class companion final : public host::detail::companion, public companion_work {
     call([&](uint32_t count, const describe_step& what) {
       for (uint32_t i = 0; i < count; ++i) {
         if (!is_same(what(i), step)) continue;
+        if (sanitizer::exact()) begin(step);
         touched = &all;
         takes = step.what == network_step::kind::take;
         commutes = step.what != network_step::kind::signal || !step.sets_signal;
@@ -102,6 +109,14 @@ class companion final : public host::detail::companion, public companion_work {
     touched = nullptr;
     takes = commutes = false;
     return all;
+  }
+  void join() override {
+    void* const self = sanitizer::identity();
+    sanitizer::become(identity_);
+    sanitizer::release(over_);
+    sanitizer::become(self);
+    operations_.release(over_);
+    sanitizer::acquire(over_);
   }
   [[nodiscard]] bool keep() override {
     restore_ = work_.keep();
@@ -116,11 +131,22 @@ class companion final : public host::detail::companion, public companion_work {
     running_identity = identity_;
     const bool any = work_.step(choose);
     running_identity = nullptr;
+    if (running_operations != nullptr) operations_.end(begun_);
+    running_operations = nullptr;
     return any;
+  }
+  void begin(const network_step& step) {
+    begun_ = step;
+    running_identity = operations_.begin(step);
+    running_operations = &operations_;
+    loaded_word = nullptr;
+    signals = step.what == network_step::kind::signal;
   }
 
   host::detail::proxy_work work_;
   host::detail::restore_state restore_;
+  operation_identities operations_;
+  network_step begun_{};
   void* identity_;
   sanitizer::cell over_;
 };
@@ -167,11 +193,16 @@ uint64_t load_as_companion(const uint64_t* word) {
     value = __tsan_atomic64_load != nullptr ? __tsan_atomic64_load(word, __ATOMIC_ACQUIRE)
                                             : __atomic_load_n(word, __ATOMIC_ACQUIRE);
   });
+  loaded_word = word;
   touch(word, sizeof *word, false, true);
   return value;
 }
 
 void store_as_companion(uint64_t* word, uint64_t value) {
+  // Signals and counters say nothing of operations but those that have changed them.
+  void* const operation = running_identity;
+  if (running_operations != nullptr && !signals && loaded_word != word)
+    running_identity = running_operations->of_words();
   observed([=] {
     if (__tsan_atomic64_store != nullptr) {
       __tsan_atomic64_store(word, value, __ATOMIC_RELEASE);
@@ -179,6 +210,7 @@ void store_as_companion(uint64_t* word, uint64_t value) {
       __atomic_store_n(word, value, __ATOMIC_RELEASE);
     }
   });
+  running_identity = operation;
   touch(word, sizeof *word, true, true);
 }
 
