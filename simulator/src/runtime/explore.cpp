@@ -75,6 +75,11 @@ std::string run(const std::function<void()>& body) {
   return failure;
 }
 
+bool shares_memory() {
+  const engine_guard hold;
+  return the_engine().shared_with_processes;
+}
+
 /// From here on each execution finds the network's proxies, and the resources of their device communicators, as they
 /// are.
 void keep_network() {
@@ -126,6 +131,12 @@ exploration_result explore(const explore_options& options, const std::function<v
     const std::string failure = run(body);
     if (!failure.empty()) {
       result.failure = describe(failure, who, options.schedule_file);
+      break;
+    }
+    if (shares_memory()) {
+      result.failure =
+          "not complete: memory is shared with other processes, or the network's proxy is a thread of its own, which "
+          "explorations do not vary; unset DEVCOMM_GIN_PROVIDER";
       break;
     }
     if (who.too_much_under_way()) {
