@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 using namespace exhaustive;
 namespace arch = devcomm::detail::arch;
@@ -152,12 +153,156 @@ bool all_lines_came(const bench& b) {
 
 bool same_epoch(const bench& b) { return b.result(1)[1] == 0; }
 
+// --- the network: rank 0 sends to rank 1 ---
+
+constexpr std::uint32_t source = 32;  // the words that are sent; what is received has the first words of the board
+
+struct network {
+  device_comm comm;
+  gin::context_handle contexts;
+  sym_ptr<std::uint32_t> board;
+  std::uint32_t* result;
+  bool wrong;
+};
+
+__device__ void put_word(gin::context<thread>& net, const network& n, std::uint32_t word) {
+  net.put(1, n.board + word, n.board + (source + word), 1);
+}
+template <class Signal>
+__device__ void put_word(gin::context<thread>& net, const network& n, std::uint32_t word, Signal signal) {
+  net.put(1, n.board + word, n.board + (source + word), 1, signal);
+}
+/// Keeps what rank 1 finds in its first two words.
+__device__ void look(const network& n) {
+  n.result[1] = load(n.board.local());
+  n.result[2] = load(n.board.local() + 1);
+}
+
+/// The source is written again; wrong before a flush.
+__global__ void rewrite_source(network n) {
+  gin::context net{thread{}, n.comm, n.contexts, 0};
+  std::uint32_t* const own = n.board.local();
+  if (n.comm.rank == 0) {
+    store(own + source, 1);
+    put_word(net, n, 0, gin::signal_add{0});
+    if (!n.wrong) net.flush();
+    store(own + source, 99);
+  } else {
+    net.wait_signal(0, 1);
+    look(n);
+  }
+  n.result[0] = 1;
+}
+
+/// Two puts, and a signal with the second; wrong if it is weak.
+__global__ void signal_two_puts(network n) {
+  gin::context net{thread{}, n.comm, n.contexts, 0};
+  std::uint32_t* const own = n.board.local();
+  if (n.comm.rank == 0) {
+    store(own + source, 1);
+    store(own + source + 1, 2);
+    put_word(net, n, 0);
+    put_word(net, n, 1, gin::signal_add{0, 1, n.wrong ? gin::strength::weak : gin::strength::strong});
+  } else {
+    net.wait_signal(0, 1);
+    look(n);
+  }
+  n.result[0] = 1;
+}
+
+/// What was put is read; wrong without a wait.
+__global__ void read_put(network n) {
+  gin::context net{thread{}, n.comm, n.contexts, 0};
+  if (n.comm.rank == 0) {
+    store(n.board.local() + source, 1);
+    put_word(net, n, 0, gin::signal_add{0, 1, gin::strength::weak});
+  } else {
+    if (!n.wrong) net.wait_signal(0, 1);
+    look(n);
+  }
+  n.result[0] = 1;
+}
+
+/// Rank 1 gets a word that rank 0 has told it of; wrong before a flush.
+__global__ void read_got(network n) {
+  gin::context net{thread{}, n.comm, n.contexts, 0};
+  if (n.comm.rank == 0) {
+    store(n.board.local() + source, 1);
+    net.signal(1, gin::signal_add{0});
+  } else {
+    net.wait_signal(0, 1);
+    net.get(0, n.board, n.board + source, 1);
+    if (!n.wrong) net.flush();
+    look(n);
+  }
+  n.result[0] = 1;
+}
+
+/// A barrier is between a put and its reader; wrong if it does not fence puts.
+__global__ void put_and_meet(network n) {
+  gin::context net{thread{}, n.comm, n.contexts, 0};
+  gin::barrier_session barrier{thread{}, n.comm, n.comm.world(), n.contexts, gin::one_context(0), 0};
+  if (n.comm.rank == 0) {
+    store(n.board.local() + source, 1);
+    put_word(net, n, 0);
+  }
+  barrier.sync(n.wrong ? gin::fence_level::none : gin::fence_level::put);
+  if (n.comm.rank == 1) look(n);
+  n.result[0] = 1;
+}
+
+/// A barrier is between a signal and its reader, which does not wait; wrong if it does not fence puts.
+__global__ void signal_and_meet(network n) {
+  gin::context net{thread{}, n.comm, n.contexts, 0};
+  gin::barrier_session barrier{thread{}, n.comm, n.comm.world(), n.contexts, gin::one_context(0), 0};
+  if (n.comm.rank == 0) net.signal(1, gin::signal_add{0});
+  barrier.sync(n.wrong ? gin::fence_level::none : gin::fence_level::put);
+  if (n.comm.rank == 1) n.result[1] = static_cast<std::uint32_t>(net.read_signal(0));
+  n.result[0] = 1;
+}
+
+/// The signal is of another context than the put; wrong without a fence.
+__global__ void signal_elsewhere(network n) {
+  gin::context net{thread{}, n.comm, n.contexts, 0};
+  gin::context other{thread{}, n.comm, n.contexts, 1};
+  if (n.comm.rank == 0) {
+    store(n.board.local() + source, 1);
+    put_word(net, n, 0);
+    if (!n.wrong) net.fence(1);
+    other.signal(1, gin::signal_add{0});
+  } else {
+    other.wait_signal(0, 1);
+    look(n);
+  }
+  n.result[0] = 1;
+}
+
+/// Two rounds through one word; wrong if the second does not wait until the first has been read.
+__global__ void put_twice(network n) {
+  gin::context net{thread{}, n.comm, n.contexts, 0};
+  for (std::uint32_t round = 1; round <= 2; ++round) {
+    if (n.comm.rank == 0) {
+      if (round == 2 && !n.wrong) net.wait_signal(0, 1);
+      net.put_value(1, n.board, round, gin::signal_add{0, 1, gin::strength::weak});
+    } else {
+      net.wait_signal(0, round);
+      if (load(n.board.local()) == round) n.result[1] = round == 1 ? 1 : n.result[1];
+      if (round == 1) net.signal(0, gin::signal_add{0});
+    }
+  }
+  n.result[0] = 1;
+}
+
+bool one_came(const bench& b) { return b.result(1)[1] == 1; }
+bool two_came(const bench& b) { return one_came(b) && b.result(1)[2] == 2; }
+
 struct bug {
   const char* name;
   int ranks;
   void (*kernel)(device_comm, sym_ptr<std::uint32_t>, std::uint32_t*, bool);
   bool (*holds)(const bench&);
   unsigned threads = 1;
+  void (*of_network)(network) = nullptr;
 };
 const bug bugs[] = {{"lost_update", 3, add, none_lost},
                     {"lost_wake_up", 3, notify, nullptr},
@@ -166,10 +311,33 @@ const bug bugs[] = {{"lost_update", 3, add, none_lost},
                     {"line_torn", 2, send_lines<line_mistake::torn>, all_lines_came, 32},
                     {"line_flag_without_epoch", 2, send_lines<line_mistake::flag_without_epoch>, all_lines_came, 32},
                     {"line_row_reused", 2, send_lines<line_mistake::row_reused>, all_lines_came, 32},
-                    {"line_one_flag", 2, send_lines<line_mistake::one_flag>, all_lines_came, 32}};
+                    {"line_one_flag", 2, send_lines<line_mistake::one_flag>, all_lines_came, 32},
+                    {"network_no_flush", 2, nullptr, one_came, 1, rewrite_source},
+                    {"network_weak_signal", 2, nullptr, two_came, 1, signal_two_puts},
+                    {"network_no_wait", 2, nullptr, one_came, 1, read_put},
+                    {"network_no_get_flush", 2, nullptr, one_came, 1, read_got},
+                    {"network_barrier_no_put_fence", 2, nullptr, one_came, 1, put_and_meet},
+                    {"network_signal_early", 2, nullptr, one_came, 1, signal_and_meet},
+                    {"network_other_context", 2, nullptr, one_came, 1, signal_elsewhere},
+                    {"network_no_credit", 2, nullptr, one_came, 1, put_twice}};
+
+gin::context_handle contexts;
+
+void add_needs(const bug& which, requirements& needs) {
+  if (which.of_network == nullptr) return;
+  const auto made =
+      needs.add(gin::contexts{.world = {0, 2, 0, 1}, .count = 2, .signals = 1, .depth = 8, .barriers = 1});
+  static std::mutex one;
+  const std::lock_guard hold(one);
+  contexts = made;
+}
 
 void run_once(const bug& which, const bench& b, bool wrong) {
   b.on_each_rank([&](int rank) {
+    if (which.of_network != nullptr) {
+      const network all{b.comm(rank), contexts, b.board(rank), b.result(rank), wrong};
+      return devcomm::launch(which.of_network, {}, all);
+    }
     devcomm::launch(which.kernel, {.block = which.threads}, b.comm(rank), b.board(rank), b.result(rank), wrong);
   });
   b.finish();
@@ -179,7 +347,7 @@ void run_once(const bug& which, const bench& b, bool wrong) {
 int sample(const bug& which, std::uint64_t runs) {
   std::uint64_t found = 0;
   on_bench(
-      which.ranks, false, [](requirements&) {},
+      which.ranks, false, [&](requirements& needs) { add_needs(which, needs); },
       [&](const bench& b) {
         for (std::uint64_t seed = 1; seed <= runs; ++seed) {
           sim::set_seed(seed);
@@ -206,7 +374,8 @@ int main(int argc, char** argv) {
     if (what == "sample" && argc > 3) return sample(which, std::strtoull(argv[3], nullptr, 10));
     const bool wrong = what == "explore";
     const auto result = explore(
-        which.ranks, {}, false, [](requirements&) {}, [&](const bench& b) { run_once(which, b, wrong); });
+        which.ranks, {}, false, [&](requirements& needs) { add_needs(which, needs); },
+        [&](const bench& b) { run_once(which, b, wrong); });
     std::printf("%s: %llu executions\n%s\n", which.name, static_cast<unsigned long long>(result.executions),
                 result.failure.c_str());
     return result.complete ? EXIT_SUCCESS : EXIT_FAILURE;

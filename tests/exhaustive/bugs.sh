@@ -7,13 +7,14 @@ shift
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit
+export DEVCOMM_SIM_RACE_EXIT=0  # to explorations a race is a failure
 fail() {
   echo "bugs.sh: $1" >&2
   cat found repeated right >&2
   exit 1
 }
 # What failed, without how it was found.
-essence() { sed -n 's/^execution [0-9]* fails: //; s/ (seed [^)]*)//; /^devcomm simulator/d; /executions$/d; /to repeat it/d; /^$/d; p' "$1"; }
+essence() { sed -n 's/^execution [0-9]* fails: //; s/ (seed [^)]*)//; s/ (0x[0-9a-f]*)//; /^devcomm simulator/d; /executions$/d; /to repeat it/d; /^$/d; p' "$1"; }
 for name; do
   for part in found repeated right; do : >"$part"; done
   "$program" explore "$name" >found 2>/dev/null

@@ -693,6 +693,87 @@ scenario credits(int ranks, const char* bound, int rounds) {
           }};
 }
 
+// --- the network ---
+
+/// What ranks do in each round; words 4 and up of the result count what is wrong.
+enum class network_round {
+  meet,      ///< a barrier with all fences, after each has put a word to every other rank
+  exchange,  ///< a put with a weak signal, one with a strong signal, a flush, and a barrier
+  credits,   ///< a put into the same word each time, once its reader has said so
+};
+
+__global__ void send_in_rounds(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> board, int rounds,
+                               network_round what, std::uint32_t* result) {
+  gin::context net{thread{}, comm, contexts, 0};
+  gin::barrier_session barrier{thread{}, comm, comm.world(), contexts, gin::one_context(0), 0};
+  constexpr std::uint32_t weak = 0;
+  constexpr std::uint32_t strong = 1;
+  const int next = (comm.rank + 1) % comm.size;
+  const int before = (comm.rank + comm.size - 1) % comm.size;
+  const sym_ptr<std::uint32_t> source = board + 16;
+  std::uint32_t wrong = 0;
+  for (int round = 1; round <= rounds; ++round) {
+    const auto word_of = [&](int rank) { return static_cast<std::uint32_t>(100 * rank + round); };
+    const auto signal = static_cast<std::uint64_t>(round);
+    source.local()[0] = word_of(comm.rank);
+    source.local()[1] = word_of(comm.rank) + 50;
+    if (what == network_round::meet) {
+      const auto row = static_cast<std::uint32_t>(round % 2 * 4);
+      for (int peer = 0; peer < comm.size; ++peer) {
+        if (peer != comm.rank) net.put(peer, board + row + comm.rank, source, 1);
+      }
+      barrier.sync();
+      for (int peer = 0; peer < comm.size; ++peer) {
+        if (peer != comm.rank && board.local()[row + static_cast<std::uint32_t>(peer)] != word_of(peer)) ++wrong;
+      }
+    } else if (what == network_round::exchange) {
+      net.put(next, board, source, 1, gin::signal_add{weak, 1, gin::strength::weak});
+      net.put(next, board + 1, source + 1, 1, gin::signal_add{strong});
+      net.wait_signal(weak, signal);
+      if (board.local()[0] != word_of(before)) ++wrong;
+      net.wait_signal(strong, signal);
+      if (board.local()[1] != word_of(before) + 50) ++wrong;
+      net.flush();
+      barrier.sync(gin::fence_level::none);
+    } else if (comm.rank == 0) {
+      net.wait_signal(weak, signal - 1);
+      net.put(1, board, source, 1, gin::signal_add{weak, 1, gin::strength::weak});
+      net.flush();
+    } else {
+      net.wait_signal(weak, signal);
+      if (board.local()[0] != word_of(0)) ++wrong;
+      net.signal(0, gin::signal_add{weak, 1, gin::strength::weak});
+    }
+  }
+  result[0] = 1 + wrong;
+}
+
+scenario over_network(const char* name, int ranks, const char* bound, int rounds, int launches, network_round what) {
+  const auto contexts = std::make_shared<gin::context_handle>();
+  return {
+      name,
+      ranks,
+      bound,
+      false,
+      [=](requirements& needs) {
+        const auto made = needs.add(gin::contexts{.world = {0, ranks, 0, 1}, .signals = 2, .depth = 8, .barriers = 1});
+        static std::mutex one;
+        const std::lock_guard hold(one);
+        *contexts = made;
+      },
+      [=](const bench& b) {
+        for (int launch = 0; launch < launches; ++launch) {
+          b.on_each_rank([&](int rank) {
+            devcomm::launch(send_in_rounds, {}, b.comm(rank), *contexts, b.board(rank), rounds, what, b.result(rank));
+          });
+          b.finish();
+          for (int rank = 0; rank < b.size(); ++rank) {
+            b.require(b.result(rank)[0] == 1, "rank " + std::to_string(rank) + " read an old word");
+          }
+        }
+      }};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -755,6 +836,12 @@ int main(int argc, char** argv) {
       messages("messages, inline", "3 calls of a word", carried::inlined, senders::first, 1, 3),
       messages("messages, inline", "a word each way", carried::inlined, senders::both, 1, 1),
       messages("messages, to window", "2 calls of a word", carried::to_window, senders::first, 1, 2),
+      over_network("network, puts and barrier", 2, "2 rounds", 2, 1, network_round::meet),
+      over_network("network, puts and barrier", 3, "1 round", 1, 1, network_round::meet),
+      over_network("network, weak and strong signals, flush, barrier", 2, "1 round", 1, 1, network_round::exchange),
+      over_network("network, weak and strong signals, flush, barrier", 2, "2 rounds", 2, 1, network_round::exchange),
+      over_network("network, weak and strong signals, flush, barrier", 3, "1 round", 1, 1, network_round::exchange),
+      over_network("network, credits", 2, "3 rounds", 3, 1, network_round::credits),
       zero_copy(2),
       zero_copy(3),
       chunked("1 round, 2 launches", 1, 2, false),

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <map>
 #include <new>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -197,8 +198,9 @@ void device_communicator::state::open_network(detail::rank_context& context, con
     if (!proxy_) {
       // Device communicators of one number are one on all ranks. Windows are told from them by the team's first rank.
       const auto network = context.process->share<detail::process_network>(number_, -1);
+      const std::span<char> resources(comm_.resources.local, comm_.resources.bytes);
       proxy_ = std::make_unique<detail::proxy>(context.devices, context.device, context.rank(), asked, network,
-                                               context.window_ids, detail::wanted_cpus_of(context), fail);
+                                               context.window_ids, detail::wanted_cpus_of(context), resources, fail);
       network_ = context.properties.network;
     }
     const std::uint64_t stride = gin::queue_layout{asked.peers, asked.signals, asked.counters}.bytes();

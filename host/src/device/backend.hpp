@@ -6,6 +6,8 @@
 #include <devcomm/host/memory_place.hpp>
 #include <devcomm/host/properties.hpp>
 
+#include "device/network_step.hpp"
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -235,9 +237,6 @@ class sharing_port {
   [[nodiscard]] virtual mapped_memory retain_mapped(int device, void* pointer, std::size_t bytes, handle_kind kind);
 };
 
-/// Chooses which of so many things, at least one, happens next.
-using choose_next = std::function<std::uint32_t(std::uint32_t)>;
-
 /// Work that goes on beside kernels until this is destroyed, which waits until there is none left.
 class companion {
  public:
@@ -271,12 +270,11 @@ class network_port {
 
   /// Whether the ranks of one process can put to each other here.
   [[nodiscard]] virtual capability network();
-  /// Calls `step` of `rank` again and again while kernels run on any device. It does a part of its work, whichever it
-  /// is told to choose where several could be next, and returns whether there was any, or copies are under way. It
-  /// reaches what kernels use by the last five alone, and does not throw. Only where `network()` is available. Where it
-  /// is a thread of its own that calls, it stays on `cpus`, or anywhere where there are none.
+  /// Calls `step` of the work of `rank` again and again while kernels run on any device, and chooses where several
+  /// steps could be next. It reaches what kernels use by the last five alone. Only where `network()` is available.
+  /// Where it is a thread of its own that calls, it stays on `cpus`, or anywhere where there are none.
   [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank, const std::vector<int>& cpus,
-                                                             const std::function<bool(const choose_next&)>& step);
+                                                             const proxy_work& work);
   /// From here on a thread of the host's, whose proxy serves ranks of several processes, stores to memory that kernels
   /// wait for, as kernels of other processes do.
   virtual void expect_other_processes() {}

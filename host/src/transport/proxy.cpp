@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <utility>
 
 namespace devcomm::host::detail {
@@ -22,13 +23,14 @@ bool moves_to_peer(operation_kind kind) { return kind == operation_kind::put || 
 
 proxy::proxy(backend& devices, int device, int rank, const network_request& asked,
              std::shared_ptr<process_network> network, std::shared_ptr<const window_table> windows,
-             std::vector<int> cpus, std::function<void(const std::string&)> fail)
+             std::vector<int> cpus, std::span<char> resources, std::function<void(const std::string&)> fail)
     : devices_(devices),
       device_(device),
       rank_(rank),
       network_(std::move(network)),
       windows_(std::move(windows)),
       cpus_(std::move(cpus)),
+      resources_(resources),
       fail_(std::move(fail)),
       pieces_(devices, device, devices.traits()) {
   process_network::endpoint reached{device, windows_, {}};
@@ -48,7 +50,8 @@ proxy::~proxy() {
 void proxy::start() {
   direct_ = devices_.open_direct_copies();
   for (const int device : network_->devices()) copies_.emplace(device, devices_.open_copies(device));
-  running_ = devices_.accompany(rank_, cpus_, [this](const choose_next& choose) { return step(choose); });
+  running_ = devices_.accompany(
+      rank_, cpus_, {[this](const choose_next& choose) { return step(choose); }, [this] { return keep(); }});
 }
 
 void proxy::abandon() noexcept {
@@ -120,7 +123,14 @@ bool proxy::try_step(const choose_next& choose) {
   for (auto each = flights_.begin(); each != flights_.end(); ++each) list_actions(each, ready);
   const std::size_t count = posted.size() + ready.size();
   if (count == 0) return false;
-  const std::uint32_t chosen = choose(static_cast<std::uint32_t>(count));
+  const auto what = [&](std::uint32_t index) {
+    if (index >= posted.size()) return describe(ready[index - posted.size()]);
+    const std::uint32_t context = posted[index];
+    return network_step{
+        network_step::kind::take, context, queues_[context]->next_number(), 0, 0, false, false, false, false, false};
+  };
+  const std::uint32_t chosen = choose(static_cast<std::uint32_t>(count), std::cref(what));  // allocates nothing
+  if (chosen == no_step) return true;
   if (chosen < posted.size()) {
     take(posted[chosen]);
     return true;
@@ -134,6 +144,52 @@ bool proxy::try_step(const choose_next& choose) {
   forget(next.one);
   return true;
 }
+
+network_step proxy::describe(const action& next) const {
+  using kind = network_step::kind;
+  const flight& one = *next.one;
+  const gin::descriptor_head& head = one.operation.head;
+  const bool signals = head.change != signal_change::none;
+  const std::uint64_t bytes = one.operation.what.bytes;
+  network_step made{kind::signal,
+                    one.context,
+                    one.operation.number,
+                    0,
+                    head.peer,
+                    moves_to_peer(head.kind),
+                    head.kind == operation_kind::fence,
+                    signals && head.covers == strength::strong,
+                    head.change == signal_change::set,
+                    true};
+  if (next.of != nullptr) {
+    made.what = kind::write;
+    made.offset = next.of->offset;
+    made.is_last = !signals && one.written + next.of->bytes == bytes;
+  } else if (one.at != stage::arrived && bytes != 0) {
+    made.what = kind::read;
+    made.offset = one.begun;
+    made.is_last = false;
+  } else if (one.at != stage::arrived) {
+    made.what = kind::finish;
+    made.offset = one.at == stage::begun ? 0 : 1;
+    made.is_last = !signals && (one.at != stage::begun || !made.puts);
+  }
+  return made;
+}
+
+restore_state proxy::keep() {
+  if (failed_ || !flights_.empty()) return nullptr;
+  static constexpr std::chrono::milliseconds limit(0);  // no kernel runs
+  std::vector<restore_state> kept;
+  for (const auto& queue : queues_) kept.push_back(queue->keep());
+  std::vector<char> on_device(resources_.size());
+  devices_.read(device_, on_device.data(), resources_.data(), on_device.size(), limit);
+  return [this, kept = std::move(kept), on_device = std::move(on_device)] {
+    for (const restore_state& restore : kept) restore();
+    devices_.copy(device_, resources_.data(), on_device.data(), on_device.size(), limit);
+  };
+}
+
 void proxy::list_actions(std::list<flight>::iterator one, std::vector<action>& actions) {
   const bool moves = one->operation.what.bytes != 0;
   switch (one->at) {

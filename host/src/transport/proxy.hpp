@@ -29,6 +29,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,10 @@ namespace devcomm::host::detail {
 class proxy final : public network_proxy {
  public:
   /// `fail` is told of the first operation that cannot be done, and ends the rank's waits; none is done after it. All
-  /// ranks of the process have a proxy before one of them starts.
+  /// ranks of the process have a proxy before one of them starts. `resources`: the
+  /// resource window.
   proxy(backend& devices, int device, int rank, const network_request& asked, std::shared_ptr<process_network> network,
-        std::shared_ptr<const window_table> windows, std::vector<int> cpus,
+        std::shared_ptr<const window_table> windows, std::vector<int> cpus, std::span<char> resources,
         std::function<void(const std::string&)> fail);
   /// Ends when all that was posted is done, or when no copy has ended for 5 s.
   ~proxy() override;
@@ -87,6 +89,8 @@ class proxy final : public network_proxy {
   /// short.
   [[nodiscard]] bool step(const choose_next& choose) noexcept;
   [[nodiscard]] bool try_step(const choose_next& choose);
+  [[nodiscard]] network_step describe(const action& next) const;
+  [[nodiscard]] restore_state keep();
   /// Looks which copies are done; whether any are under way.
   [[nodiscard]] bool look_at_copies();
   /// Of copies that this rank's end waits for: whether none of them has ended for so long that none will.
@@ -123,6 +127,7 @@ class proxy final : public network_proxy {
   std::shared_ptr<process_network> network_;
   std::shared_ptr<const window_table> windows_;
   const std::vector<int> cpus_;
+  const std::span<char> resources_;
   std::function<void(const std::string&)> fail_;
   std::atomic<bool> failed_ = false;                                    // or abandoned: does nothing more
   std::atomic<bool> closing_ = false;                                   // nothing more is posted

@@ -1,13 +1,14 @@
 #include "transport/queue.hpp"
 
+#include <cstring>
+
 namespace devcomm::host::detail {
 
 network_queue::network_queue(memory_port& memory, network_port& words, int device, const network_request& asked)
     : port_(words),
       layout_{asked.peers, asked.signals, asked.counters},
       depth_(asked.depth),
-      memory_(memory.allocate_host(device,
-                                   asked.depth * sizeof(gin::descriptor) + layout_.words() * sizeof(std::uint64_t))),
+      memory_(memory.allocate_host(device, bytes())),
       ring_(static_cast<gin::descriptor*>(memory_->data())),
       words_(reinterpret_cast<std::uint64_t*>(ring_ + depth_)),
       of_peer_(asked.peers) {}
@@ -31,6 +32,7 @@ std::uint32_t network_queue::next_peer() const {
 posted_operation network_queue::take() {
   posted_operation taken{};
   taken.number = all_.next;
+  static_cast<void>(has_next());  // as whoever reads the descriptor: acquires what its poster released
   port_.fetch(&taken.what, ring_ + (taken.number & (depth_ - 1)), sizeof taken.what);
   taken.head = gin::descriptor_head::unpack(taken.what.head);
   all_.numbers.insert(taken.number);
@@ -50,6 +52,15 @@ void network_queue::complete(std::uint64_t number, std::uint32_t peer) {
   set(layout_.done_with(peer), theirs.done());
   all_.numbers.erase(number);
   set(layout_.done(), all_.done());
+}
+
+restore_state network_queue::keep() {
+  const char* const now = reinterpret_cast<const char*>(ring_);
+  return [this, kept = std::vector<char>(now, now + bytes()), all = all_, of_peer = of_peer_] {
+    std::memcpy(ring_, kept.data(), kept.size());
+    all_ = all;
+    of_peer_ = of_peer;
+  };
 }
 
 }  // namespace devcomm::host::detail

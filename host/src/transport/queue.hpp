@@ -41,8 +41,13 @@ class network_queue {
   [[nodiscard]] std::uint32_t next_peer() const;
   /// The next operation; kernels may write its descriptor again.
   [[nodiscard]] posted_operation take();
+  /// Number of the operation that `take` would return.
+  [[nodiscard]] std::uint64_t next_number() const { return all_.next; }
   /// Operation `number`, which goes to `peer`, is complete on this rank.
   void complete(std::uint64_t number, std::uint32_t peer);
+
+  /// Keeps ring, words and numbers. *Requires* that all that was posted is complete, then and when it is called.
+  [[nodiscard]] restore_state keep();
 
   /// Kernels no longer write it, or never end: in the second case it is not to be freed.
   void abandon() noexcept { static_cast<void>(memory_.release()); }
@@ -60,6 +65,10 @@ class network_queue {
     /// All below it are complete.
     [[nodiscard]] std::uint64_t done() const { return numbers.empty() ? next : *numbers.begin(); }
   };
+
+  [[nodiscard]] std::size_t bytes() const {
+    return depth_ * sizeof(gin::descriptor) + layout_.words() * sizeof(std::uint64_t);
+  }
 
   network_port& port_;
   gin::queue_layout layout_;

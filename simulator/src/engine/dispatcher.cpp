@@ -13,6 +13,7 @@ void dispatcher::run() {
   e.lock.lock();
   for (;;) {
     e.dispatcher_wanted = false;
+    e.step_network();
     join_blocks();
     end_grids();
     wake_hosts();
@@ -31,7 +32,7 @@ void dispatcher::run() {
       idle_since_ = 0;
       run_blocks();
     } else if (!e.grids.empty()) {
-      quiescence();
+      if (!network_goes_on()) quiescence();
     } else {
       e.failed_since_idle = false;
       sleep();
@@ -179,7 +180,7 @@ void dispatcher::run_blocks() {
   e.step_limit = in_background_ ? e.steps + 20000 : never;
   for (const engine::waiter* w : e.waiters_) e.step_limit = std::min(e.step_limit, w->until_step);
   e.step_limit = std::min(e.step_limit, wake_step_);
-  if (!e.companions.empty()) e.step_limit = std::min(e.step_limit, e.companions_step_);
+  if (!e.companions.empty() && !e.order.explores()) e.step_limit = std::min(e.step_limit, e.companions_step_);
   e.order.begins();
   block* b = e.choose();
   if (b == nullptr) return;
@@ -199,6 +200,12 @@ void dispatcher::run_blocks() {
   }
 }
 
+/// In explorations, while all threads wait: whether one of them need not any more, or a companion has something to do.
+bool dispatcher::network_goes_on() {
+  engine& e = engine_;
+  return e.order.explores() && !e.companions.empty() && (e.peek() || e.network_is_next());
+}
+
 /// Companions take turns of random length at random times, so that what they do may be far behind kernels, or not at
 /// all. Only at quiescence are they sure to go on. While a host waits to free memory they rest: the driver holds up the
 /// copies of all other threads then.
@@ -206,7 +213,7 @@ bool dispatcher::step_companions() {
   constexpr uint32_t most_parts = 4;
   constexpr uint32_t longest_pause = 64;  // scheduling steps
   engine& e = engine_;
-  if (e.companions.empty()) return false;
+  if (e.companions.empty() || e.order.explores()) return false;
   e.companions_step_ = e.steps + 1 + e.companions_random_.below(longest_pause);
   if (e.waiting_frees != 0) return false;
   bool any = false;
@@ -217,7 +224,6 @@ bool dispatcher::step_companions() {
     for (uint32_t part = e.companions_random_.below(most_parts) + (any ? 0 : 1); part > 0; --part) {
       if (!one.step(e.companions_random_)) break;
       any = true;
-      ++e.companion_steps;
     }
   }
   return any;

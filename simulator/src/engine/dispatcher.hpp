@@ -31,6 +31,7 @@ class dispatcher {
   void run_blocks();
   /// Whether there was something to do.
   bool step_companions();
+  [[nodiscard]] bool network_goes_on();
   void quiescence();
   /// Whether some thread of the process other than the simulator's runs, or may wake by itself: all
   /// others wait in the CUDA runtime or, without a limit, for each other.

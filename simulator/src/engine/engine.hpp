@@ -11,7 +11,10 @@
 #include "engine/session_table.hpp"
 #include "engine/settings.hpp"
 #include "gpu/multiprocessors.hpp"
+#include "schedule/exploration.hpp"
 #include "schedule/schedule.hpp"
+
+#include <device/network_step.hpp>
 
 #include <cstdint>
 #include <map>
@@ -43,6 +46,17 @@ class companion_work {
   const int rank;  ///< in the order of ranks they take turns
   /// Does a part of it, chosen by `random`; whether there was any.
   [[nodiscard]] virtual bool step(random_choice& random) = 0;
+
+  // In explorations.
+  /// All that it could do next.
+  [[nodiscard]] virtual std::vector<host::detail::network_step> possible() = 0;
+  /// Does one of these; the memory shared with kernels that it touches.
+  [[nodiscard]] virtual std::vector<memory_access> take(const host::detail::network_step& step) = 0;
+  /// While it rests and no kernel runs: keeps its state, and puts it back. Whether that is possible.
+  [[nodiscard]] virtual bool keep() = 0;
+  virtual void restore() = 0;
+  /// What it has done comes before what the calling thread does next.
+  virtual void join() = 0;
 };
 
 class engine {
@@ -90,6 +104,14 @@ class engine {
 
   /// World ranks that communicators have put on a device.
   std::map<int, std::set<int>> ranks_of_device;
+
+  // --- companions in explorations (network.cpp) ---
+  /// Whether a step of theirs is next. The dispatcher then takes it before anything else happens.
+  [[nodiscard]] bool network_is_next();
+  /// Takes the step that is next, if one is.
+  void step_network();
+  /// While no kernel runs: takes all steps that are left.
+  void finish_network();
 
   // --- failures (failure.cpp) ---
   void record_failure(const std::string& text, bool consequence);
@@ -154,7 +176,6 @@ class engine {
 
   std::vector<companion_work*> companions;  ///< by rank
   int waiting_frees = 0;                    ///< threads of hosts that wait to free memory: companions rest meanwhile
-  uint64_t companion_steps = 0;             ///< in which there was something to do
   runnable_blocks ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
@@ -194,6 +215,13 @@ class engine {
   void (*dispatch_)(engine&);
   bool dispatcher_started_ = false;
   std::string failure_text_;
+  /// A step of a companion that is to be taken.
+  struct due_step {
+    companion_work* who = nullptr;  ///< null: none
+    host::detail::network_step what{};
+    thread_key key;
+  };
+  due_step due_;
   random_choice companions_random_;
   uint64_t companions_step_ = 0;  ///< when they are due
 };

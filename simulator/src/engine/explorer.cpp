@@ -87,6 +87,8 @@ void explorer::begin() {
   meetings_.clear();
   awaits_ = polls_ = false;
   running_ = nullptr;
+  next_block_ = nullptr;
+  network_.clear();
   schedule_.clear();
 }
 
@@ -99,15 +101,19 @@ bool explorer::write_schedule(const std::string& path) const {
   return std::fclose(file) == 0;
 }
 
+int explorer::number_of(const thread_key& key) {
+  return numbers_.try_emplace(key, static_cast<int>(numbers_.size())).first->second;
+}
+
 int explorer::number_of(const thread_key& key, const block& home) {
-  const auto found = numbers_.try_emplace(key, static_cast<int>(numbers_.size())).first;
-  const auto number = static_cast<size_t>(found->second);
+  const int found = number_of(key);
+  const auto number = static_cast<size_t>(found);
   if (number >= introduced_.size()) introduced_.resize(number + 1);
   if (!introduced_[number]) {
     introduced_[number] = true;
-    search_.comes_after(found->second, home.launch.owner->comes_after);
+    search_.comes_after(found, home.launch.owner->comes_after);
   }
-  return found->second;
+  return found;
 }
 
 int explorer::number_of(fiber& f) {
@@ -229,19 +235,14 @@ void explorer::failed() {
 
 // --- who is next ---
 
-scheduled_block& explorer::choose_block(const runnable_blocks& ready) {
-  const sanitizer::unobserved hidden;
-  if (running_ != nullptr) {  // stopped in the middle of a step
-    next_ = running_->key();
-    return *running_->home;
-  }
+std::vector<int> explorer::list(const runnable_blocks& ready) {
   std::vector<int> runnable;
-  std::vector<std::pair<block*, thread_key>> who;
+  candidates_.clear();
   for (scheduled_block* const each : ready) {
     auto* const b = static_cast<block*>(each);
     const auto add = [&](const thread_key& key, int number) {
       runnable.push_back(number);
-      who.emplace_back(b, key);
+      candidates_.emplace_back(b, key);
     };
     if (b->fibers.empty()) {  // has not run
       thread_key key{b->device, b->launch_of_device, b->rank, 0};
@@ -253,11 +254,36 @@ scheduled_block& explorer::choose_block(const runnable_blocks& ready) {
       if (in_step == nullptr || in_step == f) add(f->key(), number_of(in_step == nullptr ? *f : lanes_of(*f).front()));
     }
   }
+  return runnable;
+}
+
+size_t explorer::choose(const std::vector<int>& runnable) {
   const int chosen = search_.choose(runnable);
-  size_t index = 0;
-  while (runnable[index] != chosen) ++index;
-  next_ = who[index].second;
-  return *who[index].first;
+  return static_cast<size_t>(std::find(runnable.begin(), runnable.end(), chosen) - runnable.begin());
+}
+
+std::optional<size_t> explorer::choose_network(const runnable_blocks& ready, const std::vector<thread_key>& steps) {
+  const sanitizer::unobserved hidden;
+  if (running_ != nullptr) return std::nullopt;
+  std::vector<int> runnable = list(ready);
+  for (const thread_key& key : steps) runnable.push_back(number_of(key));
+  const size_t index = choose(runnable);
+  if (index >= candidates_.size()) return index - candidates_.size();
+  next_ = candidates_[index].second;
+  next_block_ = candidates_[index].first;
+  return std::nullopt;
+}
+
+scheduled_block& explorer::choose_block(const runnable_blocks& ready) {
+  const sanitizer::unobserved hidden;
+  if (running_ != nullptr) {  // stopped in the middle of a step
+    next_ = running_->key();
+    return *running_->home;
+  }
+  if (next_block_ != nullptr) return *std::exchange(next_block_, nullptr);
+  const size_t index = choose(list(ready));
+  next_ = candidates_[index].second;
+  return *candidates_[index].first;
 }
 
 scheduled_thread& explorer::choose_thread(scheduled_block& b) {
@@ -270,6 +296,27 @@ scheduled_thread& explorer::choose_thread(scheduled_block& b) {
   }
   running_ = &f;
   return f;
+}
+
+// --- the network's proxies ---
+
+void explorer::network_stepped(const thread_key& key, const network_step& what,
+                               const std::vector<memory_access>& accesses) {
+  constexpr uint64_t most_under_way = 64;  // operations of a proxy, and pieces of its memory
+  const sanitizer::unobserved hidden;
+  network_step named = what;
+  named.context = static_cast<uint32_t>(key.block);
+  const int number = number_of(key);
+  search_.comes_after(number, network_.before(key.device, named));
+  std::vector<memory_access> all = accesses;
+  // Parts of one operation are counted.
+  if (what.what == network_step::kind::write) {
+    const auto counter = uintptr_t{1} << 62 | schedule::block_hash(key.launch, key.device, key.block) >> 3 << 1;
+    all.push_back({counter, 1, true, 0});
+  }
+  search_.steps(number, all, false);
+  network_.taken(key.device, named, search_.clock_of(number));
+  if (network_.under_way() >= most_under_way || network_.parts() >= most_under_way) too_much_under_way_ = true;
 }
 
 // --- what orders launches ---

@@ -3,11 +3,13 @@
 #pragma once
 
 #include "base/sanitizer.hpp"
+#include "engine/network_order.hpp"
 #include "schedule/exploration.hpp"
 #include "schedule/schedule.hpp"
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +27,8 @@ struct task;
 /// All but `begin`, `end` and the results are called with the baton.
 class explorer final : public chooser {
  public:
+  using network_step = host::detail::network_step;
+
   explorer(bool reduction, uint64_t most_steps) : search_(reduction, most_steps) {}
 
   void begin();
@@ -48,12 +52,22 @@ class explorer final : public chooser {
   void failed();
 
   // --- who is next ---
+  [[nodiscard]] std::optional<size_t> choose_network(const runnable_blocks& ready,
+                                                     const std::vector<thread_key>& steps) override;
   [[nodiscard]] scheduled_block& choose_block(const runnable_blocks& ready) override;
   [[nodiscard]] scheduled_thread& choose_thread(scheduled_block& b) override;
   void record(const stop_point& from, const thread_key& to) override {
     const sanitizer::unobserved hidden;
     schedule_.emplace_back(from, to);
   }
+
+  // --- the network's proxies ---
+  /// That of `key.block`, which stands for `what.context`, has taken a step.
+  void network_stepped(const thread_key& key, const network_step& what, const std::vector<memory_access>& accesses);
+  /// Operations of this execution that have begun and do not end.
+  [[nodiscard]] uint64_t unfinished_operations() const { return network_.under_way(); }
+  /// Whether so much was under way in an execution that a proxy may have held something back.
+  [[nodiscard]] bool too_much_under_way() const { return too_much_under_way_; }
 
   // --- what orders launches ---
   void submitted(task& t) const;
@@ -70,6 +84,11 @@ class explorer final : public chooser {
     std::vector<int> threads;
   };
 
+  /// Threads that can go on: their numbers, and `candidates_`.
+  [[nodiscard]] std::vector<int> list(const runnable_blocks& ready);
+  /// The index of the one that the search chooses.
+  [[nodiscard]] size_t choose(const std::vector<int>& runnable);
+  [[nodiscard]] int number_of(const thread_key& key);
   [[nodiscard]] int number_of(const thread_key& key, const block& home);
   [[nodiscard]] int number_of(fiber& f);
   void end_step(fiber& f);
@@ -87,6 +106,10 @@ class explorer final : public chooser {
   std::vector<meeting> meetings_;
   const fiber* running_ = nullptr;  ///< whose step is not over
   thread_key next_;
+  scheduled_block* next_block_ = nullptr;  ///< chosen already
+  std::vector<std::pair<block*, thread_key>> candidates_;
+  network_order<step_clock> network_;
+  bool too_much_under_way_ = false;
   std::vector<std::pair<stop_point, thread_key>> schedule_;
 };
 

@@ -116,6 +116,7 @@ block* engine::choose() {
     last_peek_ = steps;
     peek();
   }
+  if (order.explores() && network_is_next()) return nullptr;
   if (ready_blocks.empty()) return nullptr;
   auto& b = static_cast<block&>(order.choose_block(ready_blocks, steps));
   __atomic_store_n(&running, &b, __ATOMIC_RELAXED);

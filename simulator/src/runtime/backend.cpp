@@ -381,9 +381,9 @@ class simulator_backend final : public host::detail::backend {
     work();
   }
   [[nodiscard]] host::capability network_from_host() override { return {true, "memory of simulated GPUs"}; }
-  [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
-      int rank, const std::vector<int>&, const std::function<bool(const host::detail::choose_next&)>& step) override {
-    return detail::accompany(rank, step);
+  [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(int rank, const std::vector<int>&,
+                                                                   const host::detail::proxy_work& work) override {
+    return detail::accompany(rank, work);
   }
   void fetch(void* own, const void* shared, std::size_t bytes) override {
     detail::fetch_as_companion(own, shared, bytes);

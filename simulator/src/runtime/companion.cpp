@@ -1,5 +1,7 @@
 #include "runtime/companion.hpp"
 
+#include "base/random.hpp"
+#include "runtime/operation_identities.hpp"
 #include "runtime/simulation.hpp"
 
 #include <algorithm>
@@ -17,13 +19,45 @@ __attribute__((weak)) void __tsan_atomic64_store(volatile uint64_t*, uint64_t, i
 namespace devcomm::simulator::detail {
 namespace {
 
+using host::detail::describe_step;
+using host::detail::network_step;
+
 /// Whose step runs, by its identity.
 void* running_identity = nullptr;
+/// Of the proxy whose step runs, and in its words what the step says of the whole context; null where a proxy is one
+/// thread to the detector.
+operation_identities* running_operations = nullptr;
+/// The word that the step has loaded last, to add to it.
+const uint64_t* loaded_word = nullptr;
+bool signals = false;  ///< the step changes a peer's signal
+
+/// In explorations, what the step that runs touches; null before it is chosen.
+std::vector<memory_access>* touched = nullptr;
+bool takes = false;     ///< what it fetches was stored by the kernel that made it possible
+bool commutes = false;  ///< words of kernels are added to, or count what is done
+
+/// Of memory that the step has read or written, as it is afterwards.
+void touch(const void* shared, size_t bytes, bool writes, bool is_word = false) {
+  if (touched == nullptr || bytes == 0) return;
+  uint64_t value = 0;
+  const char* const from = static_cast<const char*>(shared);
+  for (size_t at = 0; at < bytes; at += sizeof value) {
+    uint64_t part = 0;
+    std::memcpy(&part, from + at, std::min(sizeof part, bytes - at));
+    value = bytes <= sizeof value ? part : random_choice(value ^ part).next();
+  }
+  touched->push_back({reinterpret_cast<uintptr_t>(shared), static_cast<uint32_t>(bytes), writes, value,
+                      takes && !writes, is_word && commutes});
+}
+
+bool is_same(const network_step& a, const network_step& b) {
+  return a.what == b.what && a.context == b.context && a.number == b.number && a.offset == b.offset;
+}
 
 class companion final : public host::detail::companion, public companion_work {
  public:
-  companion(int its_rank, std::function<bool(const host::detail::choose_next&)> step)
-      : companion_work(its_rank), step_(std::move(step)), identity_(sanitizer::new_network_identity()) {
+  companion(int its_rank, host::detail::proxy_work work)
+      : companion_work(its_rank), work_(std::move(work)), identity_(sanitizer::new_network_identity()) {
     const engine_guard hold;
     auto& all = the_engine().companions;
     // Hosts come in any order.
@@ -36,12 +70,7 @@ class companion final : public host::detail::companion, public companion_work {
     random_choice random(the_engine().config.seed);
     while (companion::step(random)) {
     }
-    // As one joins a thread.
-    void* const self = sanitizer::identity();
-    sanitizer::become(identity_);
-    sanitizer::release(over_);
-    sanitizer::become(self);
-    sanitizer::acquire(over_);
+    companion::join();
     std::erase(the_engine().companions, this);
     sanitizer::drop_identity(identity_);
   }
@@ -49,14 +78,75 @@ class companion final : public host::detail::companion, public companion_work {
   companion& operator=(const companion&) = delete;
 
   [[nodiscard]] bool step(random_choice& random) override {
-    running_identity = identity_;
-    const bool any = step_([&](uint32_t count) { return random.below(count); });
-    running_identity = nullptr;
-    return any;
+    return call([&](uint32_t count, const describe_step& what) {
+      const uint32_t chosen = random.below(count);
+      if (sanitizer::exact()) begin(what(chosen));
+      return chosen;
+    });
+  }
+
+  [[nodiscard]] std::vector<network_step> possible() override {
+    std::vector<network_step> all;
+    call([&](uint32_t count, const describe_step& what) {
+      for (uint32_t i = 0; i < count; ++i) all.push_back(what(i));
+      return host::detail::no_step;
+    });
+    return all;
+  }
+  [[nodiscard]] std::vector<memory_access> take(const network_step& step) override {
+    std::vector<memory_access> all;
+    call([&](uint32_t count, const describe_step& what) {
+      for (uint32_t i = 0; i < count; ++i) {
+        if (!is_same(what(i), step)) continue;
+        if (sanitizer::exact()) begin(step);
+        touched = &all;
+        takes = step.what == network_step::kind::take;
+        commutes = step.what != network_step::kind::signal || !step.sets_signal;
+        return i;
+      }
+      return host::detail::no_step;
+    });
+    touched = nullptr;
+    takes = commutes = false;
+    return all;
+  }
+  void join() override {
+    void* const self = sanitizer::identity();
+    sanitizer::become(identity_);
+    sanitizer::release(over_);
+    sanitizer::become(self);
+    operations_.release(over_);
+    sanitizer::acquire(over_);
+  }
+  [[nodiscard]] bool keep() override {
+    restore_ = work_.keep();
+    return restore_ != nullptr;
+  }
+  void restore() override {
+    if (restore_ != nullptr) restore_();
   }
 
  private:
-  std::function<bool(const host::detail::choose_next&)> step_;
+  bool call(const host::detail::choose_next& choose) {
+    running_identity = identity_;
+    const bool any = work_.step(choose);
+    running_identity = nullptr;
+    if (running_operations != nullptr) operations_.end(begun_);
+    running_operations = nullptr;
+    return any;
+  }
+  void begin(const network_step& step) {
+    begun_ = step;
+    running_identity = operations_.begin(step);
+    running_operations = &operations_;
+    loaded_word = nullptr;
+    signals = step.what == network_step::kind::signal;
+  }
+
+  host::detail::proxy_work work_;
+  host::detail::restore_state restore_;
+  operation_identities operations_;
+  network_step begun_{};
   void* identity_;
   sanitizer::cell over_;
 };
@@ -83,17 +173,18 @@ void copy_as_companion(void* destination, const void* source, size_t bytes, cons
 
 }  // namespace
 
-std::unique_ptr<host::detail::companion> accompany(int rank,
-                                                   std::function<bool(const host::detail::choose_next&)> step) {
-  return std::make_unique<companion>(rank, std::move(step));
+std::unique_ptr<host::detail::companion> accompany(int rank, host::detail::proxy_work work) {
+  return std::make_unique<companion>(rank, std::move(work));
 }
 
 void fetch_as_companion(void* own, const void* shared, size_t bytes) {
   copy_as_companion(own, shared, bytes, [=] { __tsan_read_range(const_cast<void*>(shared), bytes); });
+  touch(shared, bytes, false);
 }
 
 void deliver_as_companion(void* shared, const void* own, size_t bytes) {
   copy_as_companion(shared, own, bytes, [=] { __tsan_write_range(shared, bytes); });
+  touch(shared, bytes, true);
 }
 
 uint64_t load_as_companion(const uint64_t* word) {
@@ -102,10 +193,16 @@ uint64_t load_as_companion(const uint64_t* word) {
     value = __tsan_atomic64_load != nullptr ? __tsan_atomic64_load(word, __ATOMIC_ACQUIRE)
                                             : __atomic_load_n(word, __ATOMIC_ACQUIRE);
   });
+  loaded_word = word;
+  touch(word, sizeof *word, false, true);
   return value;
 }
 
 void store_as_companion(uint64_t* word, uint64_t value) {
+  // Signals and counters say nothing of operations but those that have changed them.
+  void* const operation = running_identity;
+  if (running_operations != nullptr && !signals && loaded_word != word)
+    running_identity = running_operations->of_words();
   observed([=] {
     if (__tsan_atomic64_store != nullptr) {
       __tsan_atomic64_store(word, value, __ATOMIC_RELEASE);
@@ -113,6 +210,8 @@ void store_as_companion(uint64_t* word, uint64_t value) {
       __atomic_store_n(word, value, __ATOMIC_RELEASE);
     }
   });
+  running_identity = operation;
+  touch(word, sizeof *word, true, true);
 }
 
 }  // namespace devcomm::simulator::detail

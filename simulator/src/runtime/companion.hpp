@@ -1,6 +1,6 @@
 /// \file companion.hpp
 /// Work of the host library's beside kernels: the network's proxies. It has no thread of its own: the dispatcher calls
-/// it, at times and in an order that the seed decides.
+/// it, at times and in an order that the seed, or an exploration, decides.
 #pragma once
 
 #include <device/backend.hpp>
@@ -13,8 +13,7 @@
 namespace devcomm::simulator::detail {
 
 /// As `network_port::accompany`.
-[[nodiscard]] std::unique_ptr<host::detail::companion> accompany(
-    int rank, std::function<bool(const host::detail::choose_next&)> step);
+[[nodiscard]] std::unique_ptr<host::detail::companion> accompany(int rank, host::detail::proxy_work work);
 
 // The other functions of `network_port`, for the companion whose step runs. Race detectors know each companion as a
 // thread, and of it these accesses alone, without those to its own memory: that may be on a stack which all share.

@@ -46,6 +46,7 @@ std::string run(const std::function<void()>& body) {
   clear_failure();
   {
     const engine_guard hold;
+    for (detail::companion_work* const one : the_engine().companions) one->restore();
     the_engine().restart();
     the_engine().launches_of_device.clear();
     the_engine().order.count_from_start();
@@ -63,11 +64,32 @@ std::string run(const std::function<void()>& body) {
     for (int device = 0; device < the_engine().config.devices; ++device) {
       static_cast<void>(detail::synchronize_device(device));
     }
+    the_engine().finish_network();
+    if (failure.empty() && the_engine().explored_by != nullptr &&
+        the_engine().explored_by->unfinished_operations() != 0)
+      failure = "an operation of the network could not be done; device_communicator::check says which";
   }
   const std::string launch = last_failure();
   if (!launch.empty()) failure = failure.empty() ? launch : failure + "; " + launch;
   if (race_reports() != races) failure = failure.empty() ? last_race() : failure + "; " + last_race();
   return failure;
+}
+
+bool shares_memory() {
+  const engine_guard hold;
+  return the_engine().shared_with_processes;
+}
+
+/// From here on each execution finds the network's proxies, and the resources of their device communicators, as they
+/// are.
+void keep_network() {
+  const engine_guard hold;
+  for (detail::companion_work* const one : the_engine().companions) {
+    detail::random_choice first(1);
+    while (one->step(first)) {
+    }
+    if (!one->keep()) throw std::logic_error("explore: the network has failed; see device_communicator::check");
+  }
 }
 
 exploration_result repeat(const std::function<void()>& body) {
@@ -97,8 +119,8 @@ exploration_result explore(const explore_options& options, const std::function<v
   if (repeats) return repeat(body);
   detail::explorer who(options.reduction, options.steps);
   const rules hold(&who);
+  keep_network();
   exploration_result result;
-  const uint64_t companion_steps = the_engine().companion_steps;
   do {
     if (who.search().executions() == options.executions) {
       result.failure = "not complete: " + std::to_string(options.executions) +
@@ -111,10 +133,16 @@ exploration_result explore(const explore_options& options, const std::function<v
       result.failure = describe(failure, who, options.schedule_file);
       break;
     }
-    if (the_engine().companion_steps != companion_steps) {
+    if (shares_memory()) {
       result.failure =
-          "not complete: the network's proxy took part, whose steps explorations do not vary; run the program under "
-          "many seeds instead";
+          "not complete: memory is shared with other processes, or the network's proxy is a thread of its own, which "
+          "explorations do not vary; unset DEVCOMM_GIN_PROVIDER";
+      break;
+    }
+    if (who.too_much_under_way()) {
+      result.failure =
+          "not complete: so many operations of the network are under way at once that its proxy holds some back; make "
+          "the program smaller";
       break;
     }
     if (who.search().too_long()) {

@@ -17,7 +17,8 @@ bool has_step_of(const Steps& steps, int thread) {
 }
 
 bool conflict(const memory_access& a, const memory_access& b) {
-  return (a.writes || b.writes) && a.address < b.address + b.bytes && b.address < a.address + a.bytes;
+  return (a.writes || b.writes) && !(a.commutes && b.commutes) && a.address < b.address + b.bytes &&
+         b.address < a.address + a.bytes;
 }
 
 bool conflict(const std::vector<memory_access>& a, const std::vector<memory_access>& b) {
@@ -170,6 +171,9 @@ bool exploration::is_before(const node& step, const step_clock& clock) { return 
 /// Finds what the step of `n`, the current node, comes after, and what it might as well come before.
 void exploration::order(node& n, bool awaits) {
   thread_state& self = state_of(n.chosen);
+  for (const memory_access& a : n.accesses) {
+    if (a.follows) join_writes(a, self.clock);
+  }
   const step_clock known = self.clock;
   step_clock clock = known;
   n.past = past_of(n.chosen);
@@ -191,6 +195,15 @@ void exploration::order(node& n, bool awaits) {
   if (!reduction_ || replays()) return;
   for (const size_t first : races) {
     if (!awaits || !fails_without(first)) reverse(first);
+  }
+}
+
+/// Of the steps so far that have written to it.
+void exploration::join_writes(const memory_access& found, step_clock& into) const {
+  for (size_t i = 0; i < depth_; ++i) {
+    const auto writes = [&](const memory_access& w) { return w.writes && conflict(found, w); };
+    const node& step = path_[i];
+    if (std::any_of(step.accesses.begin(), step.accesses.end(), writes)) join(into, step.clock);
   }
 }
 
@@ -221,13 +234,19 @@ bool exploration::fails_without(size_t first) const {
   const auto known = unsuccessful_.find(look.past);
   if (known == unsuccessful_.end()) return false;
   const auto finds = [&](const memory_access& a) {
+    const memory_access* latest = nullptr;
     for (size_t i = depth_; i-- > 0;) {
       const node& step = path_[i];
-      if (i >= first && is_before(path_[first], step.clock)) continue;
+      const bool is_left_out = i >= first && is_before(path_[first], step.clock);
+      if (is_left_out && latest == nullptr) continue;
       for (auto w = step.accesses.rbegin(); w != step.accesses.rend(); ++w) {
-        if (w->writes && conflict(a, *w)) return a.same_range(*w) && a.value == w->value;
+        if (!w->writes || !conflict(a, *w)) continue;
+        if (is_left_out) return false;  // what comes of the latest one alone is not known
+        if (latest == nullptr) latest = &*w;
+        if (!w->commutes) return a.same_range(*latest) && a.value == latest->value;
       }
     }
+    if (latest != nullptr) return a.same_range(*latest) && a.value == latest->value;
     const auto initial = initial_.find({a.address, a.bytes});
     return initial != initial_.end() && initial->second == a.value;
   };

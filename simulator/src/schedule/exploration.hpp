@@ -27,6 +27,10 @@ struct memory_access {
   uint32_t bytes;
   bool writes;
   uint64_t value;  ///< that was found or stored
+  /// The step was possible only once earlier ones had written it.
+  bool follows = false;
+  /// Of several such, the order makes no difference to what is there after all of them.
+  bool commutes = false;
 
   [[nodiscard]] bool same_range(const memory_access& other) const {
     return address == other.address && bytes == other.bytes;
@@ -98,6 +102,7 @@ class exploration {
   [[nodiscard]] thread_state& state_of(int thread);
   void add_node();
   void order(node& n, bool awaits);
+  void join_writes(const memory_access& found, step_clock& into) const;
   [[nodiscard]] static bool is_before(const node& step, const step_clock& clock);
   [[nodiscard]] uint64_t past_of(int thread);
   void note_initial(const std::vector<memory_access>& found);

@@ -10,14 +10,19 @@ namespace devcomm::simulator::detail {
 
 struct scheduled_block;
 
-/// A thread, the same in every run of the program.
+/// A thread, the same in every run of the program; or, in explorations, a step of a proxy of the network.
 struct thread_key {
-  int device = -1;  ///< -1: none
+  int device = -1;  ///< -1: none; less: `network_key`
   uint64_t launch = 0;
   uint64_t block = 0;
   uint32_t thread = 0;
   auto operator<=>(const thread_key&) const = default;
 };
+
+/// Step `step` of operation `number` of a context of `rank`.
+[[nodiscard]] inline thread_key network_key(int rank, uint32_t context, uint64_t number, uint32_t step) {
+  return {-2 - rank, number, context, step};
+}
 
 /// What a schedule sees and keeps of one CUDA thread. The engine's fibers are such threads.
 struct scheduled_thread {

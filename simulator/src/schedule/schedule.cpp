@@ -139,6 +139,7 @@ void schedule::suspended(scheduled_thread& t) {
 }
 
 void schedule::stopped(scheduled_thread& t) {
+  after_network_ = false;
   const uint32_t points = t.granted - t.quantum;
   const bool yields = t.quantum > 0 && t.is_runnable();
   t.points += points + (t.quantum > 0 ? 1 : 0);
@@ -171,6 +172,7 @@ void schedule::stopped(scheduled_thread& t) {
 }
 
 void schedule::begins() {
+  if (after_network_) return;
   stop_ = {{}, ++begun_};
   stopped_ = nullptr;
 }
@@ -180,6 +182,7 @@ void schedule::take_log(schedule& earlier) {
   chooser_ = earlier.chooser_;
   exploring_ = earlier.exploring_;
   begun_ = earlier.begun_;
+  after_network_ = earlier.after_network_;
 }
 
 // --- who is next ---
@@ -256,6 +259,24 @@ scheduled_thread& schedule::chosen_thread(scheduled_block& b) {
   scheduled_thread& t = *b.runnable[index];
   t.quantum = 1 + random_.below(8);
   return t;
+}
+
+std::optional<size_t> schedule::choose_network(const runnable_blocks& ready, const std::vector<thread_key>& steps) {
+  std::optional<size_t> chosen;
+  if (chooser_ != nullptr) {
+    chosen = chooser_->choose_network(ready, steps);
+    if (chosen) chooser_->record(stop_, steps[*chosen]);
+  } else if (replays()) {
+    const thread_key* const entry = log_->next(stop_);
+    const auto found = entry == nullptr ? steps.end() : std::find(steps.begin(), steps.end(), *entry);
+    if (found != steps.end()) chosen = static_cast<size_t>(found - steps.begin());
+  }
+  if (!chosen && ready.empty()) chosen = 0;  // of a file from which lines were removed
+  if (!chosen) return std::nullopt;
+  stop_ = {steps[*chosen], 1};
+  stopped_ = nullptr;
+  after_network_ = true;
+  return chosen;
 }
 
 // --- from a file ---

@@ -39,6 +39,10 @@ struct schedule_choice {
 class chooser {
  public:
   virtual ~chooser() = default;
+  /// Whether one of `steps` of the network is next, by its index; else a thread of `ready`, or none where there is
+  /// none.
+  [[nodiscard]] virtual std::optional<size_t> choose_network(const runnable_blocks& ready,
+                                                             const std::vector<thread_key>& steps) = 0;
   /// The running thread has stopped at a preemption point.
   virtual void stopped(scheduled_thread& t) = 0;
   [[nodiscard]] virtual scheduled_block& choose_block(const runnable_blocks& ready) = 0;
@@ -87,7 +91,10 @@ class schedule {
   }
   [[nodiscard]] bool explores() const { return exploring_; }
   /// Restarts the count of such choices, as if the program began.
-  void count_from_start() { begun_ = 0; }
+  void count_from_start() {
+    begun_ = 0;
+    after_network_ = false;
+  }
   /// Takes over the files of an earlier schedule.
   void take_log(schedule& earlier);
 
@@ -97,6 +104,10 @@ class schedule {
   [[nodiscard]] bool leaves(scheduled_block& b, const runnable_blocks& ready, uint64_t step);
   [[nodiscard]] scheduled_block& choose_block(const runnable_blocks& ready, uint64_t step);
   [[nodiscard]] scheduled_thread& choose_thread(scheduled_block& b);
+  /// In explorations: which of `steps` of the network, at least one, is next; none where a thread of `ready` is. The
+  /// step is then taken before anything else is chosen.
+  [[nodiscard]] std::optional<size_t> choose_network(const runnable_blocks& ready,
+                                                     const std::vector<thread_key>& steps);
 
  private:
   static constexpr uint32_t points_at_once = 16;  ///< of pct, until polled words are checked
@@ -124,6 +135,7 @@ class schedule {
   stop_point stop_;                      ///< of the choice that is to be made
   scheduled_thread* stopped_ = nullptr;  ///< the thread that stopped there, or null
   uint64_t begun_ = 0;                   ///< choices when no thread ran
+  bool after_network_ = false;           ///< `stop_` is a step of the network
   thread_key next_;                      ///< who was chosen, once a block is
 
   schedule_choice choice_;

@@ -25,18 +25,23 @@ bool parse(const char* text, thread_key& key) {
     key = {};
     return true;
   }
+  const bool of_network = text[0] == 'n';
+  if (of_network) ++text;
   int end = 0;
   const int found = std::sscanf(text, "%d.%" SCNu64 ".%" SCNu64 ".%" SCNu32 "%n", &key.device, &key.launch, &key.block,
                                 &key.thread, &end);
+  if (of_network) key.device = -2 - key.device;
   return found == 4 && text[end] == '\0';
 }
 
 void print_key(std::FILE* file, const thread_key& key) {
-  if (key.device < 0) {
+  if (key.device == -1) {
     std::fputc('-', file);
-  } else {
-    std::fprintf(file, "%d.%" PRIu64 ".%" PRIu64 ".%" PRIu32, key.device, key.launch, key.block, key.thread);
+    return;
   }
+  const bool of_network = key.device < -1;
+  std::fprintf(file, "%s%d.%" PRIu64 ".%" PRIu64 ".%" PRIu32, of_network ? "n" : "",
+               of_network ? -2 - key.device : key.device, key.launch, key.block, key.thread);
 }
 
 }  // namespace

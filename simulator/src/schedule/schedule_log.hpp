@@ -2,7 +2,8 @@
 /// Schedules in files: every choice of a run, written down or repeated.
 ///
 /// A line is "FROM POINT TO": the thread FROM, at its own POINT-th preemption point, stops, and TO continues.
-/// A thread is "DEVICE.LAUNCH.BLOCK.THREAD", its launch counted by device; "-" is the start of a part of the run.
+/// A thread is "DEVICE.LAUNCH.BLOCK.THREAD", its launch counted by device; "nRANK.OPERATION.CONTEXT.STEP" is a step of
+/// the network's proxy in an exploration; "-" is the start of a part of the run.
 /// Points are counted by thread, so a line keeps its meaning when others are removed.
 #pragma once
 

@@ -265,9 +265,9 @@ class cuda_backend final : public detail::backend {
   [[nodiscard]] capability network() override {
     return {true, "between the ranks of this process; payload goes through pinned host memory by copy engines"};
   }
-  [[nodiscard]] std::unique_ptr<detail::companion> accompany(
-      int, const std::vector<int>& cpus, const std::function<bool(const detail::choose_next&)>& step) override {
-    return cuda::accompany(cpus, step);
+  [[nodiscard]] std::unique_ptr<detail::companion> accompany(int, const std::vector<int>& cpus,
+                                                             const detail::proxy_work& work) override {
+    return cuda::accompany(cpus, work);
   }
   [[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies(int device) override {
     return cuda::open_copies(device);

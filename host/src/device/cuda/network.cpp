@@ -160,8 +160,8 @@ class stream_copies final : public detail::copy_engine {
 
 class proxy_thread final : public detail::companion {
  public:
-  proxy_thread(std::vector<int> cpus, const std::function<bool(const detail::choose_next&)>& step)
-      : step_(step), cpus_(std::move(cpus)), thread_(detail::quiet_thread([this] { run(); })) {}
+  proxy_thread(std::vector<int> cpus, const detail::proxy_work& work)
+      : step_(work.step), cpus_(std::move(cpus)), thread_(detail::quiet_thread([this] { run(); })) {}
   ~proxy_thread() override {
     ends_ = true;
     thread_.join();
@@ -177,7 +177,9 @@ class proxy_thread final : public detail::companion {
     detail::stay_on(cpus_);
     stay_out_of_captures();
     // In turn, so that no context and no operation is left behind by others.
-    const detail::choose_next in_turn = [turn = 0u](std::uint32_t count) mutable { return turn++ % count; };
+    const detail::choose_next in_turn = [turn = 0u](std::uint32_t count, const detail::describe_step&) mutable {
+      return turn++ % count;
+    };
     detail::idle_pauses pauses;
     for (;;) {
       const bool last = ends_;  // what was posted before is seen by the step that follows
@@ -210,9 +212,8 @@ capability device_from_cards(int device) {
 
 std::unique_ptr<detail::copy_engine> open_copies(int device) { return std::make_unique<stream_copies>(device); }
 
-std::unique_ptr<detail::companion> accompany(const std::vector<int>& cpus,
-                                             const std::function<bool(const detail::choose_next&)>& step) {
-  return std::make_unique<proxy_thread>(cpus, step);
+std::unique_ptr<detail::companion> accompany(const std::vector<int>& cpus, const detail::proxy_work& work) {
+  return std::make_unique<proxy_thread>(cpus, work);
 }
 
 void stay_out_of_captures() {

@@ -29,7 +29,7 @@ struct exploration_result {
 };
 
 /// Calls `body` repeatedly, each time with another order of the atomics and strong loads and stores of its kernels,
-/// until no order is left, one fails, or a limit is reached.
+/// and of what the network does, until no order is left, one fails, or a limit is reached.
 ///
 /// `body` launches kernels, waits for them, and throws when a result is wrong. A launch that fails, a deadlock, and, in
 /// programs with the race detector, a new report count as failures, unless `body` calls `clear_failure` for one that
@@ -41,6 +41,10 @@ struct exploration_result {
 /// unsuccessful poll is not a step, nor is a second load in a row by the same instruction that finds the same value.
 /// The lanes of a warp that wait for lines together count as one thread meanwhile. Time passes only when every thread
 /// waits. Stores are visible at once, in one order (sequential consistency). docs/simulator.md says what this proves.
+///
+/// The steps of the network's proxies, between ranks of this process, are chosen as those of threads are. Each
+/// execution finds contexts, and the resource windows of their device communicators, as they were as `explore` began;
+/// `body` sees to all other memory, windows too. *Requires* that device communicators with contexts were made before.
 ///
 /// With `DEVCOMM_SIM_REPLAY` set, calls `body` once, by the schedule of that file. Throws `std::logic_error` when
 /// stores are delayed, when kernels run, or from within `body`.
