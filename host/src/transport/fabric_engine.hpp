@@ -1,15 +1,19 @@
 /// \file fabric_engine.hpp
 /// Does what kernels of one rank post, over a fabric that promises no order.
 ///
-/// *Data before signals.* The data of a put goes by writes into the peer's window, in pieces. A write is complete when
-/// the peer's threads can see what it wrote. Signals and values go by messages, which the peer's engine carries out.
-/// The message of a weak signal is sent when the writes of its own put are complete; that of a strong one when those of
-/// all earlier puts of its context to that peer are, and their strong signals and values have been sent. Messages of
-/// one rank to another are numbered, and are carried out in the order of their numbers whatever the order in which they
-/// arrive. So no promise of a provider's about order is needed, but one about completion.
+/// *Data before signals.* The data of a put goes by writes into the peer's memory, in pieces. Signals, values and what
+/// is to be done with data that was written go by messages, the *changes*, which the peer's engine carries out. Changes
+/// of one rank to another are numbered, and are carried out in the order of their numbers whatever the order in which
+/// they arrive. A write into host memory has a name, made of the number of its change, which the fabric tells the peer
+/// when the data is there: so the change is sent beside the write, and waits at the peer for the name. A put is then
+/// *in order* once the changes of all its pieces have numbers, and its signal may go with the last of them. Where the
+/// fabric has no names, or writes to the memory of devices, a put is in order when its writes are complete, which says
+/// that the peer's threads can see them. The message of a weak signal is sent when its own put is in order; that of a
+/// strong one when all earlier puts of its context to that peer are, and their strong signals and values have been
+/// sent. So no promise of a provider's about order is needed, but one about completion.
 ///
-/// *Completion.* An operation is complete when its data and its signal have had their effect on the peer: a put when
-/// its writes are complete, whatever goes by message when the peer has acknowledged it. So a fence has nothing to do:
+/// *Completion.* An operation is complete when its data and its signal have had their effect on the peer: what goes by
+/// changes when the peer has acknowledged them, other writes when the fabric says so. So a fence has nothing to do:
 /// kernels wait until all operations up to it are complete. Acknowledgements ride on every message. Where none has been
 /// sent `acknowledged_after` the first change that is owed one, it goes by itself; a kernel's answer to a signal
 /// usually comes first. At most `most_unacknowledged` changes are on the way to one peer; a quarter of them are
@@ -23,8 +27,9 @@
 ///
 /// *Memory that the fabric does not reach.* Payload passes through pieces of pinned host memory, and copies of the
 /// device bring it from window to piece and from piece to window. Of a put: a copy to a piece of this rank's; a write
-/// to a landing piece of the peer's; the message `land`, upon which the peer's engine copies it to the window; its
-/// answer `landed`. Only then is that part of the data there. Of a get: the message `lift`, upon which the peer copies
+/// to a landing piece of the peer's, and its change, upon which the peer's engine copies it to the window. Without
+/// names: the write; the message `land`, upon which the peer copies; its answer `landed`. Only then is that part of the
+/// data there. Of a get: the message `lift`, upon which the peer copies
 /// to a landing piece; its answer; a read; a copy to the window. A peer's landing pieces are divided among the ranks in
 /// advance, and a rank alone uses its own. What of this is left out depends on which of the two windows the fabric
 /// reaches. A window is kept until no copy reaches it. What a rank does to itself goes the same way, without fabric.
