@@ -434,8 +434,8 @@ EOF
         perf_over "$provider" "$operation" -b 1K -e 64K -f 64 --algo auto $arrival --launches 40 --replays 5 "${compare[@]}"
       done
     done
-    perf_over "$provider" gin_exchange -b 64K -e 64M -f 1024 --algo stream "${few[@]}"
-    perf_over "$provider" gin_all_reduce -b 1K -e 64M -f 64 --algo hierarchical,hierarchical_ring,ring "${few[@]}"
+    perf_over "$provider" gin_exchange -b 1K -e 64M -f 64 --algo stream "${few[@]}"
+    perf_over "$provider" gin_all_reduce -b 1K -e 64M -f 64 --algo hierarchical,hierarchical_ring,ring,one_shot "${few[@]}"
     scripts/lib/gin_goals.py "$log" "$provider" "$out/gin_${provider%%;*}.jsonl" 2>&1 | tee -a "$log"
     [ "${PIPESTATUS[0]}" = 0 ] || failed=1
   done
