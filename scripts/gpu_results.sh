@@ -440,10 +440,11 @@ EOF
     [ "${PIPESTATUS[0]}" = 0 ] || failed=1
   done
   # Large vectors over several proxies, each a thread of its own.
-  for proxies in 1 2 4; do
+  for proxies in 2 4; do
     rm -f "$out/gin_tcp_proxies_$proxies.jsonl"
-    DEVCOMM_GIN_PROXIES=$proxies perf_over 'tcp;ofi_rxm' gin_exchange -b 1M -e 64M -f 8 --algo auto "${few[@]}"
-    DEVCOMM_GIN_PROXIES=$proxies perf_over 'tcp;ofi_rxm' gin_all_reduce -b 1M -e 64M -f 8 --algo auto "${few[@]}"
+    for operation in gin_exchange gin_all_to_all gin_all_reduce; do
+      DEVCOMM_GIN_PROXIES=$proxies perf_over 'tcp;ofi_rxm' "$operation" -b 1M -e 64M -f 8 --algo auto "${few[@]}" "${compare[@]}"
+    done
   done
   [ -z "${shared-}" ] || stop_sharing
 }

@@ -399,6 +399,7 @@ class channel_all_reduce final : public channel_algorithm {
 
 /// What takes at most this many trips through slots; more are for large vectors.
 constexpr std::uint64_t most_trips = 4;
+constexpr std::uint32_t slot_bytes_of_collectives = 65536;
 
 /// Large shards straight to the outputs, small ones through slots, or as the size says.
 enum class shards { hybrid, one_shot, by_size };
@@ -408,7 +409,8 @@ class all_to_all_algorithm final : public network_algorithm {
   all_to_all_algorithm(const rank_context& context, shards how) : network_algorithm(context), how_(how) {
     requirements needs = comm().requirements();
     if (how_ != shards::hybrid)
-      slots_ = needs.add(collective::network_slots{.members = comm().world(), .groups = most_contexts});
+      slots_ = needs.add(collective::network_slots{
+          .members = comm().world(), .groups = most_contexts, .slot_bytes = slot_bytes_of_collectives});
     create(needs, slots_.signals(), most_contexts);
   }
 
@@ -458,8 +460,10 @@ class all_reduce_algorithm final : public network_algorithm {
     if (!exchange_ || exchange_ == collective::rail_exchange::ring)
       rings_ = needs.add(collective::rail_rings{.groups = most_contexts});
     if ((!exchange_ || exchange_ == collective::rail_exchange::one_shot) && comm().properties().rail.available)
-      slots_ = needs.add(collective::network_slots{
-          .members = comm().rail(), .groups = most_contexts, .first_signal = rings_.signals()});
+      slots_ = needs.add(collective::network_slots{.members = comm().rail(),
+                                                   .groups = most_contexts,
+                                                   .slot_bytes = slot_bytes_of_collectives,
+                                                   .first_signal = rings_.signals()});
     create(needs, rings_.signals() + slots_.signals(), most_contexts);
   }
 
@@ -612,7 +616,8 @@ class gin_exchange final : public network_operation {
 
  protected:
   [[nodiscard]] choice usual(const work& what) const override {
-    return what.bytes <= 8192 ? choice{"put_through_slots", {}, {1, 128}, {}} : choice{"put", {}, {1, 32}, {}};
+    if (what.bytes > 65536) return {"put", {}, {1, 32}, {}};
+    return {"put_through_slots", {}, {1, what.bytes <= 8192 ? 128u : 512u}, {}};
   }
 };
 

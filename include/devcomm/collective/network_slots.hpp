@@ -39,8 +39,9 @@ struct network_slot_handle : resource_handle {
 ///     const auto contexts = needs.lsa_barriers(blocks).add(gin::contexts{
 ///         .world = comm.world(), .count = blocks, .signals = slots.signals(), .barriers = blocks});
 ///
-/// `4 * groups * members * slot_bytes` bytes of network memory on each rank. A put of at most 8 KiB travels in one
-/// message with its signal: larger slots are no faster for vectors that need several of them.
+/// `4 * groups * members * slot_bytes` bytes of network memory on each rank. A put of at most 8 KiB travels in
+/// the message of its signal, a larger one beside it, in one trip too: where memory allows, slots as large as a block's
+/// part of the vectors take least.
 struct network_slots {
   team members;
   uint32_t groups;
