@@ -36,7 +36,7 @@ def row(operation, algorithm, size, memory="device"):
     if not found:
         missing.append(f"{operation} {algorithm} of {size} B in {memory} memory")
         return None
-    return found[-1]
+    return found[0]  # later ones are of runs with late ranks, of which one is late by 0
 
 
 def print_line(what, figure, unit, limit, holds, why):
@@ -79,16 +79,17 @@ else:
 
 # NCCL 2.28.9 over sockets on loopback, between two H200 of one host, microseconds.
 by_sockets = {
-    ("gin_exchange", "put_through_slots"): {1 << 10: 33},
-    ("gin_exchange", "put"): {64 << 10: 75, 1 << 20: 476, 64 << 20: 30240},
+    ("gin_exchange", "put_through_slots"): {1 << 10: 33, 64 << 10: 75},
+    ("gin_exchange", "put"): {1 << 20: 476, 64 << 20: 30240},
     ("gin_all_to_all", "by_size"): {1 << 10: 33, 64 << 10: 44, 1 << 20: 297, 64 << 20: 15619},
     ("gin_all_reduce", "hierarchical_by_size"): {1 << 10: 42, 64 << 10: 103, 1 << 20: 326, 64 << 20: 16137},
 }
 for (operation, algorithm), limits in by_sockets.items():
     for size, limit in limits.items():
-        peer = [r for r in rows if r["impl"] == "nccl" and r["op"] == operation and r["bytes"] == size]
-        at_most(f"{operation} of {size} B", row(operation, algorithm, size), peer[-1]["us_median"] if peer else limit,
-                "NCCL over sockets" + ("" if peer else ", measured before on two GPUs"))
+        # Both of NCCL's, with windows and without, in the same run.
+        peers = [r["us_median"] for r in rows if r["impl"] == "nccl" and r["op"] == operation and r["bytes"] == size][:2]
+        at_most(f"{operation} of {size} B", row(operation, algorithm, size), min(peers) if peers else limit,
+                "NCCL over sockets" + ("" if peers else ", measured before on two GPUs"))
 
 print(f"== {provider}: floors of each step, us")
 word = number("limits", r"^word of the host to a kernel and back +([\d.]+) us", "the host's word")
