@@ -416,4 +416,17 @@ TEST_CASE("a ring is taken where what it does at once is more than the trips tha
   CHECK(rail_exchange_for(8191, 4, 8, slots) == rail_exchange::one_shot);
   CHECK(rail_exchange_for(20000, 2, 1, slots) == rail_exchange::direct);
   CHECK(rail_exchange_for(1000, 1, 8, slots) == rail_exchange::direct);
+  // A slot that is full takes no trip more.
+  CHECK(rail_exchange_for(16384, 2, 1, slots) == rail_exchange::one_shot);
+  CHECK(rail_exchange_for(16385, 2, 1, slots) == rail_exchange::direct);
+}
+
+TEST_CASE("rings and slots that no memory holds ask for too much, not for too little") {
+  constexpr team lsa{.rank = 0, .size = 1, .first = 0, .stride = 1};
+  requirements rings(lsa);
+  rings.add(collective::rail_rings{.groups = 2, .chunk_bytes = ~0u, .slots = 1u << 31});
+  CHECK(rings.network_bytes() >= std::uint64_t{1} << 60);
+  requirements slots(lsa);
+  slots.add(collective::network_slots{.members = {0, 1 << 30, 0, 1}, .groups = ~0u, .slot_bytes = ~0u});
+  CHECK(slots.network_bytes() >= std::uint64_t{1} << 60);
 }
