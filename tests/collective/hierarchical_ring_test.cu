@@ -416,4 +416,75 @@ TEST_CASE("a ring is taken where what it does at once is more than the trips tha
   CHECK(rail_exchange_for(8191, 4, 8, slots) == rail_exchange::one_shot);
   CHECK(rail_exchange_for(20000, 2, 1, slots) == rail_exchange::direct);
   CHECK(rail_exchange_for(1000, 1, 8, slots) == rail_exchange::direct);
+  // A slot that is full takes no trip more.
+  CHECK(rail_exchange_for(16384, 2, 1, slots) == rail_exchange::one_shot);
+  CHECK(rail_exchange_for(16385, 2, 1, slots) == rail_exchange::direct);
 }
+
+TEST_CASE("rings and slots that no memory holds ask for too much, not for too little") {
+  constexpr team lsa{.rank = 0, .size = 1, .first = 0, .stride = 1};
+  requirements rings(lsa);
+  rings.add(collective::rail_rings{.groups = 2, .chunk_bytes = ~0u, .slots = 1u << 31});
+  CHECK(rings.network_bytes() >= std::uint64_t{1} << 60);
+  requirements slots(lsa);
+  slots.add(collective::network_slots{.members = {0, 1 << 30, 0, 1}, .groups = ~0u, .slot_bytes = ~0u});
+  CHECK(slots.network_bytes() >= std::uint64_t{1} << 60);
+}
+
+#if defined(DEVCOMM_SIMULATOR)
+
+#  include <devcomm/simulator/simulator.hpp>
+
+namespace {
+
+__global__ void reduce_small(device_comm comm, gin::context_handle contexts, collective::network_slot_handle slots,
+                             sym_ptr<float> tensor, std::uint64_t count) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
+  collective::all_reduce_hierarchical_one_shot<float>(barrier, tensor, tensor, slots, count, sum{});
+}
+
+__global__ void flush_all(device_comm comm, gin::context_handle contexts) {
+  gin::context{block{}, comm, contexts, 0}.flush();
+}
+
+}  // namespace
+
+TEST_CASE("slots whose signals are those of others, or of another device communicator, are misuse") {
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        const auto tensor = comm.allocate(64 * sizeof(float));
+        auto needs = comm.requirements().lsa_barriers(1);
+        const collective::network_slots asked{.members = comm.rail(), .groups = 1};
+        const auto first = needs.add(asked);
+        const auto second = needs.add(asked);  // without a first_signal of its own
+        const auto contexts =
+            needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 2 * first.signals(), .barriers = 1});
+        const auto device_comm = comm.create_device_comm(needs);
+        auto fewer = comm.requirements().lsa_barriers(1);
+        fewer.add(gin::buffer<float>{1});
+        const auto same =
+            fewer.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 2 * first.signals(), .barriers = 1});
+        const auto other = comm.create_device_comm(fewer);
+        const auto reduce = [&](const host::device_communicator& of, const gin::context_handle& over,
+                                const collective::network_slot_handle& slots) {
+          launch(reduce_small, config(1), of.get(), over, slots, tensor.pointer<float>(), std::uint64_t{64});
+          const bool ended_well = cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess;
+          return ended_well ? std::string() : simulator::last_failure();
+        };
+        for (int call = 0; call < 3; ++call)  // so that signals are past what others wait for first
+          test::require(reduce(device_comm, contexts, first).empty(), "slots of one's own are right");
+        comm.barrier();
+        test::require(reduce(device_comm, contexts, second).find("first_signal") != std::string::npos,
+                      "it said: " + simulator::last_failure());
+        launch(flush_all, config(1), device_comm.get(), contexts);  // before a rank destroys what is put to
+        test::finish("flush_all");
+        comm.barrier();
+        test::require(reduce(other, same, first).find("another device communicator") != std::string::npos,
+                      "it said: " + simulator::last_failure());
+        comm.barrier();
+      },
+      options_of({2, 1}));
+}
+
+#endif

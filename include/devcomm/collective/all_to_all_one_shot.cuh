@@ -23,10 +23,11 @@ namespace devcomm::collective {
 ///     collective::all_to_all_one_shot<float>(barrier, input, output, slots, length);
 ///
 /// Any length: where a block's part of a shard does not fit a slot, each slot of it takes one more trip. Input and
-/// output do not overlap; LSA teams need not have one size. A block has slots and signals of its own, and stays with
-/// the context of its first call. *Ordering* is that of `all_to_all_hybrid`. *Failure*: see `barrier_session`. A rank
-/// that waits for another host in vain does not arrive at the last LSA barrier, so that its whole LSA team fails;
-/// outputs are undefined then, and no more calls are possible with the device communicator.
+/// output do not overlap. LSA teams have one size, as the contexts beside LSA barriers require. A block has slots and
+/// signals of its own, and stays with the context of its first call. *Ordering* is that of `all_to_all_hybrid`.
+/// *Failure*: see `barrier_session`. A rank that waits for another host in vain does not arrive at the last LSA
+/// barrier, so that its whole LSA team fails; outputs are undefined then, and no more calls are possible with the
+/// device communicator.
 ///
 /// *Collective* over the barrier's group on every rank of the world, once in each block of the grid, with the same grid
 /// and `length`.

@@ -39,6 +39,10 @@ struct network_slot_handle : resource_handle {
 ///     const auto contexts = needs.lsa_barriers(blocks).add(gin::contexts{
 ///         .world = comm.world(), .count = blocks, .signals = slots.signals(), .barriers = blocks});
 ///
+/// Signals from `first_signal` on are the slots' alone: a kernel's own, those of rings and those of other slots in the
+/// same contexts come before or after them, `.first_signal = others.signals()`, and `gin::contexts::signals` is the
+/// sum.
+///
 /// `4 * groups * members * slot_bytes` bytes of network memory on each rank. A put of at most 8 KiB travels in
 /// the message of its signal, a larger one beside it, in one trip too: where memory allows, slots as large as a block's
 /// part of the vectors take least.

@@ -56,7 +56,8 @@ struct rail_rings {
     rail_ring_handle made{{0, groups, 0}, slots < 2 ? 2 : slots, packs, first_signal, 0};
     const resource_shape what{uint64_t{groups} << 32 | made.slots, packs, first_signal};
     made.offset = needs.add(devcomm::detail::limited_product(groups, rail_ring_handle::record_bytes), 128, what);
-    made.chunks = needs.add_for_network(devcomm::detail::limited_product(groups, made.received(1, 0)), 128, what);
+    const uint64_t of_ring = devcomm::detail::limited_product(2 * uint64_t{made.slots}, made.slot_bytes());
+    made.chunks = needs.add_for_network(devcomm::detail::limited_product(groups, of_ring), 128, what);
     return made;
   }
 };
@@ -109,7 +110,7 @@ DEVCOMM_HOST_DEVICE constexpr rail_exchange rail_exchange_for(uint64_t bytes, in
   const uint64_t ring = 2 * (teams - 1) * costs.latency + (in_chunks > inside ? in_chunks : inside);
   const uint64_t best = ring < direct ? ring : direct;
   if (costs.slot_bytes != 0) {
-    const uint64_t trips = bytes / costs.slot_bytes + 1;
+    const uint64_t trips = bytes == 0 ? 1 : (bytes - 1) / costs.slot_bytes + 1;
     const uint64_t one_shot = trips * costs.latency + (teams - 1) * bytes * 1000 / costs.network_bytes_per_us +
                               (ranks - 1) * bytes * 1000 / costs.inside_bytes_per_us;
     if (one_shot < best) return rail_exchange::one_shot;

@@ -11,7 +11,8 @@
 /// in exchange `k`, the slot that A puts to now. And B had waited for A's message `k` before that, so A's slot of
 /// parity `k % 2` had been read by the network, and A may write it. With one slot instead of two, A's message `k + 1`
 /// could overtake B's reading of `k`. For the same reason a signal is at most at the value that is waited for: a weak
-/// one says that its own put's data is there, and there is one put for each value.
+/// one says that its own put's data is there, and there is one put for each value. Checked kernels look for a higher
+/// one, which something else with the same signals has left.
 ///
 /// So each exchange has the same members: those of two teams take slots of their own.
 ///
@@ -64,6 +65,8 @@ class network_slot_end {
                    "slots are of another team: all_reduce takes those of the rail, all_to_all those of the world");
     DEVCOMM_ASSERT(slots_.first_signal + slots_.signals() <= barrier.contexts().signals,
                    "the contexts lack signals for the slots: gin::contexts{.signals = slots.signals()}");
+    DEVCOMM_ASSERT(slots_.received(slots_.count, 0, 0) <= memory_.bytes,
+                   "the slots end past the network memory: they are of another device communicator");
     number_ = arch::load<memory_order::relaxed, scope::device>(&record()->exchanges);
     [[maybe_unused]] const uint32_t before = arch::load<memory_order::relaxed, scope::device>(&record()->context);
     DEVCOMM_ASSERT(before == 0 || before == queue_.index + 1, "slots stay with the context of their first call");
@@ -97,6 +100,9 @@ class network_slot_end {
                              {operation::gin_signal, queue_.layout.signal(signal), signal, members_.world_rank(member),
                               wait_condition::at_least, number_ / 2 + 1},
                              {false, 0});
+      // A value above it is of something else that changes this signal.
+      DEVCOMM_ASSERT(mine_ != status::success || queue_.load(queue_.layout.signal(signal)) == number_ / 2 + 1,
+                     "a signal of the slots is changed by others too: add(network_slots{.first_signal}) past theirs");
     });
     return agree(barrier_.group(), mine_, status::timeout, &record()->outcome) == status::success;
   }
