@@ -216,8 +216,8 @@ void fabric_engine::finish_changes(link& from) {
     if (!from.owes) from.owes_since = clock::now();
     from.owes = !from.has_left;
   }
-  if (!from.refused) return;
-  // What is behind the change that cannot be done is not done either, but windows may go when nothing moves there.
+  if (!from.refused && !from.has_left) return;
+  // What is behind a change that is not done is not done either, but windows may go when nothing moves there.
   for (carried_change& each : from.carrying) {
     if (is_done(each.value)) each.value = {};
   }
