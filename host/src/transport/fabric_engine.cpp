@@ -148,6 +148,7 @@ bool fabric_engine::forget(std::uint32_t window) {
   };
   if (std::any_of(flights_.begin(), flights_.end(), uses)) return true;
   regions_.erase(found);
+  refuse_writes_to(window);
   return false;
 }
 
@@ -162,6 +163,7 @@ void fabric_engine::take_away(std::uint32_t window) {
   }
   if (!moves) {
     regions_.erase(found);
+    refuse_writes_to(window);
     return;
   }
   // The fabric has the memory's address. Nothing but its end keeps it from there.

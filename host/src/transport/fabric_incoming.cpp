@@ -135,6 +135,17 @@ void fabric_engine::refuse(link& from, const fabric_message& change, const own_m
   }
 }
 
+void fabric_engine::refuse_writes_to(std::uint32_t window) {
+  for (link& each : links_) {
+    if (each.refused) continue;
+    const auto waits = [&](const carried_change& what) {
+      return what.awaits_write && what.change.write == payload_write::in_place && what.change.window == window;
+    };
+    const auto first = std::find_if(each.carrying.begin(), each.carrying.end(), waits);
+    if (first != each.carrying.end()) refuse(each, first->change, {refusal::no_window});
+  }
+}
+
 fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_message& change,
                                                    std::span<const std::byte> carried) {
   if (change.context >= about_.queues.size()) return {refusal::no_signal};

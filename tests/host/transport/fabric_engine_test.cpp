@@ -1349,3 +1349,27 @@ TEST_CASE("a rank does not wait for the writes of one that has failed and left")
     }
   }
 }
+
+TEST_CASE("a window that the fabric writes is freed between a change and its write, and the put fails by that name") {
+  for (const bool taken : {false, true}) {
+    job two(2, 2, 4096);
+    gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+    head.change = gin::signal_change::add;
+    two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+    two.settle();
+    two.net.may_move = 0;
+    for (int i = 0; i < 3; ++i) two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+    two.settle_for(20ms);
+    two[1].listing.reset();
+    if (taken) {
+      two[1].engine->take_away(window_id);
+    } else {
+      CHECK(!two[1].engine->forget(window_id));
+    }
+    two.net.may_move = 100;
+    two.settle();
+    CHECK(two[1].signal(0) == 1);
+    CHECK(two[1].engine->idle());
+    CHECK_THAT(two[0].failure, ContainsSubstring("put to rank 1 in context 0: rank 1 has no window 7"));
+  }
+}
