@@ -110,7 +110,10 @@ bool fabric_engine::idle() const {
   if (free_sends_.size() != sends_.size()) return false;
   if (!landings_.empty()) return false;
   const auto owes = [](const link& each) {
-    return each.owes || !each.answers.empty() || (!each.carrying.empty() && !each.refused);
+    // A write of a peer that has failed and left may never come.
+    const bool comes =
+        !each.carrying.empty() && !each.refused && !(each.has_left && each.carrying.front().awaits_write);
+    return each.owes || !each.answers.empty() || comes;
   };
   if (std::any_of(links_.begin(), links_.end(), owes)) return false;
   return failed_ || is_done();
@@ -145,6 +148,7 @@ bool fabric_engine::forget(std::uint32_t window) {
   };
   if (std::any_of(flights_.begin(), flights_.end(), uses)) return true;
   regions_.erase(found);
+  refuse_writes_to(window);
   return false;
 }
 
@@ -159,6 +163,7 @@ void fabric_engine::take_away(std::uint32_t window) {
   }
   if (!moves) {
     regions_.erase(found);
+    refuse_writes_to(window);
     return;
   }
   // The fabric has the memory's address. Nothing but its end keeps it from there.

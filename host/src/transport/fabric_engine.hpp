@@ -333,6 +333,8 @@ class fabric_engine {
   [[nodiscard]] window_copy from_landing(const fabric_message& change);
   /// Tells the peer that a change cannot be done: nor can what follows.
   void refuse(link& from, const fabric_message& change, const own_memory& found);
+  /// Of peers' writes into a window that the fabric no longer knows: they do not arrive.
+  void refuse_writes_to(std::uint32_t window);
   /// Those whose values have arrived, in order.
   void finish_changes(link& from);
   /// The peer has done the oldest change that it had not acknowledged.

@@ -135,6 +135,17 @@ void fabric_engine::refuse(link& from, const fabric_message& change, const own_m
   }
 }
 
+void fabric_engine::refuse_writes_to(std::uint32_t window) {
+  for (link& each : links_) {
+    if (each.refused) continue;
+    const auto waits = [&](const carried_change& what) {
+      return what.awaits_write && what.change.write == payload_write::in_place && what.change.window == window;
+    };
+    const auto first = std::find_if(each.carrying.begin(), each.carrying.end(), waits);
+    if (first != each.carrying.end()) refuse(each, first->change, {refusal::no_window});
+  }
+}
+
 fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_message& change,
                                                    std::span<const std::byte> carried) {
   if (change.context >= about_.queues.size()) return {refusal::no_signal};
@@ -216,8 +227,8 @@ void fabric_engine::finish_changes(link& from) {
     if (!from.owes) from.owes_since = clock::now();
     from.owes = !from.has_left;
   }
-  if (!from.refused) return;
-  // What is behind the change that cannot be done is not done either, but windows may go when nothing moves there.
+  if (!from.refused && !from.has_left) return;
+  // What is behind a change that is not done is not done either, but windows may go when nothing moves there.
   for (carried_change& each : from.carrying) {
     if (is_done(each.value)) each.value = {};
   }

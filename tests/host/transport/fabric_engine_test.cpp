@@ -1325,3 +1325,51 @@ TEST_CASE("no bytes that a peer may send do harm") {
   two.settle();
   CHECK(!two[1].reports.empty());
 }
+
+TEST_CASE("a rank does not wait for the writes of one that has failed and left") {
+  for (const unsigned staged : {none_staged, second_staged}) {
+    for (std::uint32_t seed = 0; seed < 10; ++seed) {
+      INFO("staged " << staged << ", seed " << seed);
+      job two(seed, 2, 4096, 10s, {}, staged);
+      gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+      head.change = gin::signal_change::add;
+      two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+      two.settle();
+      REQUIRE(two[1].signal(0) == 1);
+      two.net.fails_to = 1;
+      two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+      two.settle();
+      CHECK_THAT(two[0].failure, ContainsSubstring("the link is down"));
+      two[0].engine->say_farewell();
+      two.settle();
+      CHECK(two[0].engine->has_parted());
+      CHECK(two[1].signal(0) == 1);
+      CHECK(two[1].failure.empty());
+      CHECK(two[1].engine->idle());
+    }
+  }
+}
+
+TEST_CASE("a window that the fabric writes is freed between a change and its write, and the put fails by that name") {
+  for (const bool taken : {false, true}) {
+    job two(2, 2, 4096);
+    gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+    head.change = gin::signal_change::add;
+    two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+    two.settle();
+    two.net.may_move = 0;
+    for (int i = 0; i < 3; ++i) two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+    two.settle_for(20ms);
+    two[1].listing.reset();
+    if (taken) {
+      two[1].engine->take_away(window_id);
+    } else {
+      CHECK(!two[1].engine->forget(window_id));
+    }
+    two.net.may_move = 100;
+    two.settle();
+    CHECK(two[1].signal(0) == 1);
+    CHECK(two[1].engine->idle());
+    CHECK_THAT(two[0].failure, ContainsSubstring("put to rank 1 in context 0: rank 1 has no window 7"));
+  }
+}
