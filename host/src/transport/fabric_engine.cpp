@@ -110,10 +110,9 @@ bool fabric_engine::idle() const {
   if (free_sends_.size() != sends_.size()) return false;
   if (!landings_.empty()) return false;
   const auto owes = [](const link& each) {
-    // A write of a peer that has failed and left may never come.
-    const bool comes =
-        !each.carrying.empty() && !each.refused && !(each.has_left && each.carrying.front().awaits_write);
-    return each.owes || !each.answers.empty() || comes;
+    // A write that is awaited may never come, and nobody is owed that it is waited for.
+    const bool moves = !each.carrying.empty() && !each.refused && !each.carrying.front().awaits_write;
+    return each.owes || !each.answers.empty() || moves;
   };
   if (std::any_of(links_.begin(), links_.end(), owes)) return false;
   return failed_ || is_done();

@@ -113,6 +113,7 @@ bool fabric_engine::carry_out_next(link& from, const fabric_message& change, std
   const own_memory found = carry_out(from, change, carried);
   if (found.why == refusal::none) {
     ++from.expected;
+    from.early_writes.erase(from.early_writes.begin(), from.early_writes.lower_bound(from.expected));
     finish_changes(from);
     return true;
   }

@@ -2,6 +2,7 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "transport/fabric_engine.hpp"
 #include "transport/libfabric_calls.hpp"
 #include "transport/libfabric_choice.hpp"
 #include "util/random.hpp"
@@ -73,7 +74,8 @@ class endpoint final : public fabric {
     require(::fi_av_open(domain_.get(), &addresses, out(peers_), nullptr), "fi_av_open");
     fi_cq_attr queue{};
     queue.format = FI_CQ_FORMAT_DATA;
-    queue.size = messages_queued;
+    // Names of writes come without being asked for, so many from each peer.
+    queue.size = messages_queued + wish.peers * fabric_engine::most_unacknowledged;
     require(::fi_cq_open(domain_.get(), &queue, out(queue_), nullptr), "fi_cq_open");
     require(::fi_endpoint(domain_.get(), info_.get(), out(endpoint_), nullptr), "fi_endpoint");
     require(::fi_ep_bind(endpoint_.get(), &peers_->fid, 0), "fi_ep_bind");
@@ -163,7 +165,8 @@ class endpoint final : public fabric {
     const auto count = static_cast<std::size_t>(got);
     for (std::size_t i = 0; i < count; ++i) {
       const fi_cq_data_entry& each = entries_[i];
-      if ((each.flags & FI_REMOTE_CQ_DATA) != 0) {
+      constexpr std::uint64_t own = FI_SEND | FI_WRITE | FI_READ;
+      if ((each.flags & FI_REMOTE_CQ_DATA) != 0 && (each.flags & own) == 0) {
         over[i] = {0, 0, {}, static_cast<std::uint32_t>(each.data)};
       } else {
         over[i] = {reinterpret_cast<std::uintptr_t>(each.op_context), each.len, {}, {}};

@@ -474,6 +474,22 @@ TEST_CASE("a window that is freed between a change and its write refuses the cha
   CHECK_THAT(two[0].failure, ContainsSubstring("put to rank 1 in context 0: rank 1 has no window 7"));
 }
 
+TEST_CASE("a rank is idle although the write that a peer's change is about does not come") {
+  for (const unsigned staged : {none_staged, all_staged}) {
+    job two(2, 2, 4096, 10s, {}, staged);
+    two[0].post(0, {0, 0, 0, 64, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+    two.settle();
+    two.net.may_move = 0;
+    two[0].post(0, {0, 0, 0, 64, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+    two.settle_for(20ms);
+    CHECK(two[1].engine->idle());
+    CHECK(!two[0].engine->idle());
+    two.net.may_move = 100;
+    two.settle();
+    CHECK(two[0].word(0, two[0].layout.done()) == 2);
+  }
+}
+
 TEST_CASE("names of writes that nobody made are dropped and reported, and change nothing") {
   job two(2, 2, 4096, 10s, {}, second_staged);
   const fabric_secret secret = two[1].engine->own_card().secret;
