@@ -70,7 +70,13 @@ class companion final : public host::detail::companion, public companion_work {
     random_choice random(the_engine().config.seed);
     while (companion::step(random)) {
     }
-    companion::join();
+    if (sanitizer::thread()) {
+      // Proxies of other ranks have changed this rank's words, under a lock of which ThreadSanitizer's fibers know
+      // nothing.
+      for (companion_work* const each : the_engine().companions) each->join();
+    } else {
+      companion::join();
+    }
     std::erase(the_engine().companions, this);
     sanitizer::drop_identity(identity_);
   }

@@ -290,8 +290,8 @@ TEST_CASE("signals have before them what they say, over a fabric that reorders, 
 
 TEST_CASE("signals have before them what they say, over a fabric whose writes have no names") {
   const auto nameless = [](fake_network& net) { net.names_writes = false; };
-  for (std::uint32_t seed = 0; seed < 20; ++seed) CHECK(run_program(seed, nameless) == "");
-  for (std::uint32_t seed = 0; seed < 12; ++seed) {
+  for (std::uint32_t seed = 0; seed < 8; ++seed) CHECK(run_program(seed, nameless) == "");
+  for (std::uint32_t seed = 0; seed < 6; ++seed) {
     for (const unsigned staged : {first_staged, second_staged, all_staged}) {
       INFO("staged: " << staged);
       CHECK(run_program(seed, nameless, staged) == "");
@@ -902,7 +902,8 @@ TEST_CASE("peers that stall leave room for what goes to and comes from others") 
 }
 
 TEST_CASE("operations that wait their turn have no limit while their peer answers") {
-  job two(1, 2, 2'000'000, 400ms);
+  // With names, the second of two pieces brings nothing on before the first has come.
+  job two(1, 2, 2'000'000, 400ms, [](fake_network& net) { net.names_writes = false; });
   two.net.may_move = 0;
   two[0].post(0, {0, 0, 0, 2'000'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
   gin::descriptor_head head = head_of(gin::operation_kind::signal, 1);
