@@ -29,7 +29,7 @@ std::optional<in6_addr> address_of(std::string_view text) {
   return found;
 }
 
-bool is_loopback(const in6_addr& address) {
+bool is_of_this_host(const in6_addr& address) {
   return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
@@ -42,7 +42,7 @@ bool is_of_link(const in6_addr& address) {
 
 bool is_loopback(std::string_view host) {
   const std::optional<in6_addr> address = address_of(host);
-  return address ? is_loopback(*address) : host == "localhost";
+  return address ? is_of_this_host(*address) : host == "localhost";
 }
 
 bool is_local_only(std::string_view host) {
