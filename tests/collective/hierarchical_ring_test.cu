@@ -75,12 +75,12 @@ struct vectors {
   std::uint64_t counts[most];
   int number;
 
-  __host__ __device__ std::uint64_t first(int k) const {
+  __host__ __device__ constexpr std::uint64_t first(int k) const {
     std::uint64_t before = margin;
     for (int i = 0; i < k; ++i) before += counts[i] + margin + counts[i] % 4;  // so that not all are aligned alike
     return before;
   }
-  __host__ __device__ std::uint64_t elements() const { return first(number) + margin; }
+  __host__ __device__ constexpr std::uint64_t elements() const { return first(number) + margin; }
 };
 
 /// One call for each vector, one behind the other, without a meeting of the grid between.
@@ -353,8 +353,9 @@ TEST_CASE(
       [](host::communicator& comm) {
         constexpr std::uint64_t count = 200;
         job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 2}, 1000);
-        const auto in = comm.allocate(count * sizeof(float));
-        const auto out = comm.allocate(count * sizeof(float));
+        constexpr vectors one{{count}, 1};
+        const auto in = comm.allocate(one.elements() * sizeof(float));
+        const auto out = comm.allocate(one.elements() * sizeof(float));
         check_cuda(cudaMemsetAsync(out.data(), 3, out.bytes(), cudaStreamPerThread), "cudaMemsetAsync");
         test::finish("cudaMemsetAsync");
         // Rank 3 is missing: rank 2 waits for it inside, rank 1 across, and rank 0 for rank 1, which does not go on.
@@ -363,8 +364,8 @@ TEST_CASE(
           for (int call = 0; call < 2; ++call) {  // the second one returns at once
             const test::device_array<status> outcome(threads);
             launch(reduce_all<float, sum>, config(1), with.device_comm.get(), with.contexts,
-                   with.memory<float>(rail_exchange::one_shot), in.pointer<float>(), out.pointer<float>(),
-                   vectors{{count}, 1}, sum{}, outcome.get());
+                   with.memory<float>(rail_exchange::one_shot), in.pointer<float>(), out.pointer<float>(), one, sum{},
+                   outcome.get());
             test::finish("reduce_all");
             for (const status each : outcome.read()) test::require(each != status::success, "the call fails");
           }
