@@ -62,7 +62,7 @@ struct rail_ring_record {
   uint32_t context;   ///< 1 more than the context of all calls
 };
 
-static_assert(sizeof(rail_ring_record) <= collective::rail_ring_handle::record_bytes, "slots follow it");
+static_assert(sizeof(rail_ring_record) <= collective::rail_ring_handle::record_bytes, "the next one follows");
 
 /// A block's place in its ring during a call. All threads of the group call each method, in the same order.
 template <class Group>
