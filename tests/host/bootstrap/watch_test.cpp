@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -192,6 +193,27 @@ TEST_CASE("ranks that hear of a loss from another rank are told who is lost and 
     CHECK(end.kind == (rank == 1 ? "ok" : "remote_error"));
     CHECK(end.culprit == (rank == 1 ? -1 : 1));
     CHECK(end.says(rank == 1 ? "" : why));
+  }
+}
+
+TEST_CASE("a call that has ended on one rank ends well on another that hears of a loss meanwhile") {
+  // A rank ends as soon as its call has ended, and others hear of that before rank 0 has sent them the result.
+  for (int i = 0; i < 100; ++i) {
+    CAPTURE(i);
+    std::array<shared_bootstrap, 4> all;
+    std::atomic<int> joined{0};
+    const auto ends = run_job(way::tcp_threads, 4, [&](const shared_bootstrap& ranks) {
+      all[static_cast<std::size_t>(ranks->rank())] = ranks;
+      ++joined;
+      while (joined < 4) std::this_thread::yield();
+      barrier(*ranks);
+      if (ranks->rank() == 1) {
+        all[2]->interrupt(1, "rank 1 died");
+        all[3]->interrupt(1, "rank 1 died");
+      }
+      ranks->leave(-1, {});
+    });
+    REQUIRE(first_failure(ends).empty());
   }
 }
 

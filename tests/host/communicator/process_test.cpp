@@ -248,6 +248,7 @@ TEST_CASE("a rank that aborts and leaves takes its peers with it, and they name 
     require_loss(*comm, 1);
     comm->check();
   });
+  CAPTURE(ends);
   CHECK(ends[1] == "ok");
   // Rank 0 or 2 may hear of the end from the other, which leaves for the same reason.
   for (int rank : {0, 2}) CHECK(ends[static_cast<std::size_t>(rank)].find("remote_error(1): check") == 0);
@@ -261,6 +262,7 @@ TEST_CASE("after a death, collective calls fail by name instead of waiting") {
     require_loss(comm, 2);
     static_cast<void>(comm.allocate(64));
   });
+  CAPTURE(ends);
   for (int rank : {0, 1}) CHECK(ends[static_cast<std::size_t>(rank)].find("remote_error(2): allocate") == 0);
 }
 

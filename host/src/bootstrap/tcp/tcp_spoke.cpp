@@ -37,6 +37,8 @@ namespace {
 constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::seconds(5);
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
+/// How long a rank that hears of a loss waits for what rank 0 says of the round.
+constexpr std::chrono::milliseconds verdict_limit{100};
 /// Ranks that name the host of rank 0 differently may connect elsewhere, or have another secret.
 constexpr std::string_view same_root =
     "the same DEVCOMM_ROOT on all ranks, not rank 0's host by name here and as localhost there";
@@ -203,7 +205,9 @@ class tcp_spoke final : public bootstrap {
     stream_->accept_payloads_up_to(longest_result(ranks, mine.note.size(), mine.mine.size()));
 
     std::string waits_for;
+    std::optional<deadline> last_word;
     for (;;) {
+      if (const auto cause = interrupted_.get(); cause && !last_word) last_word = stop(*cause, until);
       send_abort();
       stream_->flush();
       while (auto got = stream_->receive()) {
@@ -220,21 +224,22 @@ class tcp_spoke final : public bootstrap {
           hear_abort(*got);
         } else if (got->type == frame_type::failure) {
           ++round_;
+          if (last_word) broken_->raise(call);
           fail(call, round_failure::decode(got->payload), argument_problem);
         } else {
           stream_->close("it sent a message that has no place here");
         }
       }
+      if (last_word && (last_word->passed() || stream_->closed())) broken_->raise(call);
       if (stream_->closed()) {
         broken_ = loss_of_root();
         if (const auto tell = root_left_ ? idle_watch::report() : report_of(0, broken_->text)) tell();
         broken_->raise(call);
       }
-      if (const auto cause = interrupted_.get()) stop(call, *cause);
       if (until.passed()) give_up(call, until, waits_for);
       pollfd entries[] = {{stream_->descriptor(), static_cast<short>(stream_->unsent() ? POLLIN | POLLOUT : POLLIN), 0},
                           {aborted_here_.descriptor(), POLLIN, 0}};
-      if (::poll(entries, 2, until.poll_milliseconds()) < 0 && errno != EINTR) {
+      if (::poll(entries, 2, last_word.value_or(until).poll_milliseconds()) < 0 && errno != EINTR) {
         throw system_error(call + ": poll failed: " + std::strerror(errno));
       }
     }
@@ -320,11 +325,13 @@ class tcp_spoke final : public bootstrap {
     throw timeout_error(call + ": " + text);
   }
 
-  /// Rank 0 and the others may hear of the loss from here first, so it goes on as it came: who is lost, and why.
-  [[noreturn]] void stop(const std::string& call, const interruption::cause& cause) {
+  /// Rank 0 and the others may hear of the loss from here first, so it goes on as it came: who is lost, and why. How
+  /// long to wait for what rank 0 says of the round: where it has all parts, the call succeeds on every rank that
+  /// lives.
+  [[nodiscard]] deadline stop(const interruption::cause& cause, const deadline& until) {
     broken_ = round_failure{kind::remote, cause.culprit, true, cause.text};
     say_farewell(cause.culprit, cause.text);
-    broken_->raise(call);
+    return until.within(cause.culprit == 0 ? std::chrono::milliseconds(0) : verdict_limit);
   }
 
   /// What `abort` wants to be sent. Call it with `mutex_`.
