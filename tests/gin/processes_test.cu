@@ -6,11 +6,13 @@
 #include <devcomm/host/error.hpp>
 
 #include "context_kernels.cuh"
+#include "host/communicator/own_host.hpp"
 #include "host/communicator/rank_harness.hpp"
 #include "support/ranks.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <chrono>
@@ -20,12 +22,16 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <malloc.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 using namespace devcomm;
@@ -53,7 +59,15 @@ outcomes on_hosts(int ranks, const std::string& provider, const rank_program& pr
       inside);
 }
 
-std::string any_provider() { return GENERATE("tcp;ofi_rxm", "shm"); }
+/// GIN_TEST_PROVIDERS lists others to take.
+std::string any_provider() {
+  static const auto all = [] {
+    const char* const listed = std::getenv("GIN_TEST_PROVIDERS");
+    std::istringstream words(listed == nullptr ? "tcp;ofi_rxm shm" : listed);
+    return std::vector<std::string>{std::istream_iterator<std::string>(words), {}};
+  }();
+  return GENERATE(from_range(all));
+}
 
 constexpr int guard_byte = 0xa5;
 
@@ -352,6 +366,7 @@ TEST_CASE("numbers of proxies, and their processors, are refused by name where t
     require_said(create("DEVCOMM_GIN_PROXIES", std::to_string(1 + comm.rank())),
                  "rank 1 has so many proxies: 2 and rank 0 has 1; set DEVCOMM_GIN_PROXIES alike on all ranks");
     require_said(create("DEVCOMM_GIN_PROXIES", "0"), "a number of threads from 1 to 64");
+    require_said(create("DEVCOMM_GIN_PROXIES", comm.rank() == 0 ? "0" : "1"), "a number of threads from 1 to 64");
     require_said(create("DEVCOMM_GIN_CPUS", "some"), "a list of processors (0-3,8)");
     require_said(create("DEVCOMM_GIN_CPUS", "1023"), "processors on which this process may run");
   });
@@ -381,6 +396,26 @@ TEST_CASE("the provider shm is refused by name where a process holds several ran
   }
 }
 
+TEST_CASE("the provider shm is refused where /dev/shm has no room, and the error says so") {
+  const auto ends = devcomm_test::on_processes(2, [](auto bootstrap) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", "/dev/shm", "tmpfs", 0, "size=1m") != 0) {
+      throw std::runtime_error("no mount namespace");
+    }
+    ::setenv("DEVCOMM_GIN_PROVIDER", "shm", 1);
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    auto needs = comm.requirements();
+    static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
+    static_cast<void>(comm.create_device_comm(needs));
+  });
+  if (ends[0] == "error: no mount namespace") SKIP("this system does not let a process mount");
+  for (const std::string& end : ends) {
+    CHECK_THAT(end, ContainsSubstring("not_supported: create_device_comm"));
+    CHECK_THAT(end,
+               ContainsSubstring("which needs some 16 MiB of /dev/shm for each rank; set DEVCOMM_GIN_PROVIDER to"));
+  }
+}
+
 TEST_CASE("ranks with different providers are refused by name") {
   const auto ends = devcomm_test::on_processes(2, [](auto bootstrap) {
     ::setenv("DEVCOMM_GIN_PROVIDER", bootstrap->rank() == 0 ? "tcp;ofi_rxm" : "shm", 1);
@@ -392,6 +427,53 @@ TEST_CASE("ranks with different providers are refused by name") {
   for (const std::string& end : ends) {
     CHECK_THAT(end, ContainsSubstring("rank 1 has libfabric's provider shm and rank 0 has tcp;ofi_rxm"));
   }
+}
+
+// With the providers of strict_libfabric.cpp, which STRICT_CARDS gives to a process.
+TEST_CASE("between hosts the first provider of network cards that all ranks can use is chosen", "[.][cards]") {
+  struct course {
+    const char* cards[2];  // of the ranks
+    const char* chosen;
+    const char* why;
+  };
+  const course one =
+      GENERATE(course{{"psm3 cxi", "cxi psm3"}, "cxi", "all ranks have network cards of it"},
+               course{{"cxi psm3", "psm3"}, "psm3", "all ranks have network cards of it"},
+               course{{"cxi:down psm3", "cxi psm3"}, "psm3", "all ranks have network cards of it"},
+               course{{"cxi:broken psm3", "cxi psm3"}, "psm3", "all ranks have network cards of it"},
+               course{{"cxi", "psm3"}, "tcp;ofi_rxm", "rank 1 has those of other providers"},
+               course{{"cxi", ""}, "tcp;ofi_rxm", "rank 1 has none: no provider of libfabric drives a network card"},
+               course{{"cxi", "cxi:down"}, "tcp;ofi_rxm", "rank 1 has none: the link of lo is down"},
+               course{{"cxi:broken", "cxi"}, "tcp;ofi_rxm", "rank 0 has none: fi_domain of libfabric's provider cxi"});
+  CAPTURE(one.cards[0], one.cards[1]);
+  const auto ends = devcomm_test::on_processes(2, [&](auto bootstrap) {
+    test::require(devcomm_test::enter_own_host(), "a process enters a network namespace");
+    ::setenv("STRICT_CARDS", one.cards[bootstrap->rank()], 1);
+    ::setenv("DEVCOMM_ADDRESS", "127.0.0.1", 1);  // none other is in the namespace
+    host::communicator comm(std::move(bootstrap));
+    auto needs = comm.requirements();
+    static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
+    const auto device_comm = comm.create_device_comm(needs);
+    const std::string said = device_comm.network().reason;
+    test::require(said.starts_with("libfabric's provider " + std::string(one.chosen) + " "), "network() says: " + said);
+    test::require(said.find(one.why) != std::string::npos, "network() says: " + said);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("on one host no network card is looked for, and the provider that is named is taken", "[.][cards]") {
+  const bool named = GENERATE(false, true);
+  const auto ends = devcomm_test::on_processes(2, [&](auto bootstrap) {
+    if (named) ::setenv("DEVCOMM_GIN_PROVIDER", "psm3", 1);
+    host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
+    shifts({{8, 0, 0}, {300001, 1, 0}})(comm);
+    auto needs = comm.requirements();
+    static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
+    const std::string said = comm.create_device_comm(needs).network().reason;
+    test::require(said.starts_with(named ? "libfabric's provider psm3 " : "libfabric's provider tcp;ofi_rxm "), said);
+  });
+  CHECK(ends == all_ok(2));
 }
 
 namespace {

@@ -186,7 +186,7 @@ void device_communicator::state::open_network(detail::rank_context& context, con
   const network_request& asked = needs.network();
   const auto fail = [aborts = aborts_, log = comm_.failures](const std::string& text) { aborts->fail(log, text); };
   bool straight = false;
-  if (asked.asked != 0 && !context.provider.empty()) {
+  if (asked.asked != 0 && context.needs_libfabric) {
     detail::opened_network opened = detail::open_fabric_proxy(context, call, asked, comm_.failures, fail);
     proxy_ = std::move(opened.proxy);
     network_ = {true, opened.way};

@@ -2,22 +2,18 @@
 
 #include <devcomm/host/error.hpp>
 
-#include "communicator/outside_address.hpp"
+#include "communicator/choose_provider.hpp"
 #include "rank/settings.hpp"
 #include "transport/fabric_proxy.hpp"
 #include "transport/libfabric.hpp"
 #include "util/call_text.hpp"
 #include "util/environment.hpp"
-#include "util/interfaces.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <memory>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,18 +23,9 @@ namespace {
 /// What each rank tells the others.
 struct introduction {
   fabric_engine::card card;
-  std::array<char, 64> provider;
   std::uint32_t proxies;
   bool straight;  ///< payload goes from and to device memory
 };
-
-/// Where peers reach this rank: an address of this host, or empty for providers that have none.
-std::string local_node(const rank_context& context) {
-  const bool by_address = context.provider.starts_with("tcp") || context.provider.starts_with("net");
-  if (!by_address) return {};
-  if (context.is_one_host()) return "127.0.0.1";
-  return outside_address(process_variables(), context.agree.local_address(), interface_addresses());
-}
 
 /// Whether the fabric moves the payload of windows in device memory by itself: some say that they could, and then take
 /// no memory of the device.
@@ -53,13 +40,6 @@ capability straight_way(const rank_context& context, fabric& reached) {
     return {false, problem.what()};
   }
   return offered;
-}
-
-/// How many ranks below this one are on its host.
-unsigned rank_on_host(const rank_context& context) {
-  const auto rank = static_cast<std::size_t>(context.rank());
-  const auto is_here = [&](const auto& peer) { return peer.host == context.peers[rank].host; };
-  return static_cast<unsigned>(std::count_if(context.peers.begin(), context.peers.begin() + context.rank(), is_here));
 }
 
 void refuse_shm(const rank_context& context, std::uint32_t proxies) {
@@ -87,14 +67,8 @@ std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_requ
   asked.contexts = part.count;
   // Ends before the waits of kernels do, and knows of which peer.
   const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
-  endpoint_wish wish;
-  wish.provider = context.provider;
-  wish.address = local_node(context);
-  wish.card = process_variables()("DEVCOMM_GIN_CARD").value_or("");
-  wish.peers = static_cast<std::size_t>(context.size());
+  endpoint_wish wish = wish_of(context);
   if (context.windows_on_device) wish.devices = context.straight_payload;
-  wish.pci = context.device_infos[static_cast<std::size_t>(context.rank())].pci;
-  wish.turn = rank_on_host(context);
   auto reached = open_libfabric(wish);
   const capability straight = context.windows_on_device ? straight_way(context, *reached) : capability{};
   if (context.only_straight && !straight.available) {
@@ -123,38 +97,28 @@ std::vector<int> wanted_cpus_of(const rank_context& context) {
 
 opened_network open_fabric_proxy(rank_context& context, const std::string& call, const network_request& asked,
                                  failure_log* log, std::function<void(const std::string&)> fail) {
-  std::uint32_t count = std::min(wanted_proxies(process_variables()), asked.contexts);
+  choose_provider(context, call);
+  std::uint32_t count = 1;
   std::vector<std::unique_ptr<fabric_proxy>> made;
   std::string way;
   bool straight = true;
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto all = context.agree.gather(call, [&] {
+      if (i == 0) count = std::min(wanted_proxies(process_variables()), asked.contexts);
       refuse_shm(context, count);
       introduction own{};
-      if (context.provider.size() >= own.provider.size()) {
-        throw not_supported("libfabric has no provider \"" + context.provider + "\"; unset DEVCOMM_GIN_PROVIDER");
-      }
       made.push_back(
           open_one(context, asked, fabric_proxies::share_of(asked.contexts, i, count), log, fail, way, own.straight));
       own.card = made.back()->own_card();
       own.proxies = count;
-      std::memcpy(own.provider.data(), context.provider.data(), context.provider.size());
       return own;
     });
     std::vector<fabric_engine::card> cards;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      const auto differs = [&](const std::string& what, const std::string& theirs, const std::string& first,
-                               const char* variable) {
-        throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(rank) +
-                               " has " + what + " " + theirs + " and rank 0 has " + first + "; set " + variable +
-                               " alike on all ranks");
-      };
-      if (all[rank].provider != all[0].provider) {
-        differs("libfabric's provider", all[rank].provider.data(), all[0].provider.data(), "DEVCOMM_GIN_PROVIDER");
-      }
       if (all[rank].proxies != all[0].proxies) {
-        differs("so many proxies:", std::to_string(all[rank].proxies), std::to_string(all[0].proxies),
-                "DEVCOMM_GIN_PROXIES");
+        throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(rank) +
+                               " has so many proxies: " + std::to_string(all[rank].proxies) + " and rank 0 has " +
+                               std::to_string(all[0].proxies) + "; set DEVCOMM_GIN_PROXIES alike on all ranks");
       }
       straight = straight && all[rank].straight;
       cards.push_back(all[rank].card);
@@ -162,6 +126,7 @@ opened_network open_fabric_proxy(rank_context& context, const std::string& call,
     context.agree.together(call, [&] { made.back()->connect(cards); });
   }
   context.devices.expect_other_processes();
+  if (!context.why_this_provider.empty()) way += "; " + context.why_this_provider;
   if (count > 1) way = std::to_string(count) + " proxies over " + way;
   return {std::make_unique<fabric_proxies>(asked.contexts, std::move(made)), way, straight};
 }

@@ -529,7 +529,7 @@ capability rank_context::network_of_world() {
     windows_on_device = !devices.network_from_host().available;
     return devices.network();
   }
-  provider = named.value_or(default_provider);
+  needs_libfabric = true;
   if (capability built = libfabric_support(); !built.available) return built;
   const capability reached = devices.network_from_host();
   const std::optional<std::string> payload = wanted_payload(process_variables());
@@ -551,7 +551,11 @@ capability rank_context::network_of_world() {
         "payload goes straight where the provider reaches GPU memory, else through pinned host memory, which "
         "device_communicator::network() says";
   }
-  return {true, "libfabric's provider " + provider + ", which is opened with the first contexts; " + way};
+  const std::string chosen = named ? *named
+                             : is_one_host()
+                                 ? default_provider
+                                 : std::string("of network cards where all ranks have them, else ") + default_provider;
+  return {true, "libfabric's provider " + chosen + ", which is opened with the first contexts; " + way};
 }
 
 capability rank_context::multicast_of_team() const {

@@ -71,7 +71,9 @@ struct rank_context {
   handle_kind handle = handle_kind::none;
   std::size_t granularity = 0;  ///< the largest of all ranks' devices
   host::properties properties;
-  std::string provider;            ///< libfabric's, which GIN needs here; empty: all ranks are in this process
+  bool needs_libfabric = false;    ///< for GIN: not all ranks are in this process, or a provider is named
+  std::string provider;            ///< libfabric's; empty until the first contexts are made
+  std::string why_this_provider;   ///< where none was named
   bool windows_on_device = false;  ///< for GIN: its threads do not reach windows in device memory
   capability straight_payload;     ///< whether fabrics may reach these
   bool only_straight = false;      ///< nor may contexts be made otherwise

@@ -20,6 +20,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -44,7 +45,38 @@ struct info_deleter {
 };
 using owned_info = std::unique_ptr<fi_info, info_deleter>;
 
-void* context_of(std::uint64_t token) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(token)); }
+/// The contexts of operations, which come back with their completions. A token is one itself, unless providers want
+/// memory of their own for each operation.
+class operation_contexts {
+ public:
+  /// Before the first operation.
+  void lie_in_memory() { in_memory_ = true; }
+  [[nodiscard]] void* lend(std::uint64_t token) {
+    if (!in_memory_) return reinterpret_cast<void*>(static_cast<std::uintptr_t>(token));
+    if (free_.empty()) free_.push_back(&all_.emplace_back());
+    record* const lent = free_.back();
+    free_.pop_back();
+    lent->token = token;
+    return &lent->providers;
+  }
+  /// The token; 0 of no context, as of a completion that none of this endpoint's operations has.
+  std::uint64_t take_back(void* context) {
+    if (!in_memory_) return reinterpret_cast<std::uintptr_t>(context);
+    if (context == nullptr) return 0;
+    auto* const lent = static_cast<record*>(context);
+    free_.push_back(lent);
+    return lent->token;
+  }
+
+ private:
+  struct record {
+    fi_context2 providers;  // first, so that its address is the record's; fi_context is shorter
+    std::uint64_t token;
+  };
+  bool in_memory_ = false;
+  std::deque<record> all_;  // stay where they are
+  std::vector<record*> free_;
+};
 
 class region final : public fabric_region {
  public:
@@ -59,6 +91,19 @@ class region final : public fabric_region {
   std::uint64_t base_;
 };
 
+/// All answers of the provider, or of all providers where none is named; null, and `code`, where there are none.
+owned_info answers_to(const endpoint_wish& wish, bool devices, int& code) {
+  const libfabric_calls& calls = libfabric_library();
+  const owned_info hints(calls.dupinfo(nullptr));
+  if (!hints) throw system_error("fi_dupinfo of libfabric is out of memory");
+  ask_for_provider(*hints, wish.provider, wish.card, devices);
+  fi_info* found = nullptr;
+  const char* const at = wish.address.empty() ? nullptr : wish.address.c_str();
+  code = calls.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
+  owned_info all(found);
+  return code == 0 ? std::move(all) : nullptr;
+}
+
 void* descriptor_of(const fabric_region& memory) { return dynamic_cast<const region&>(memory).descriptor(); }
 
 class endpoint final : public fabric {
@@ -66,6 +111,7 @@ class endpoint final : public fabric {
   explicit endpoint(const endpoint_wish& wish) : provider_(wish.provider) {
     find(wish);
     rules_ = memory_rules_of(*info_);
+    if (wants_contexts(*info_)) contexts_.lie_in_memory();
     require(calls_.fabric(info_->fabric_attr, out(fabric_), nullptr), "fi_fabric");
     require(::fi_domain(fabric_.get(), info_.get(), out(domain_), nullptr), "fi_domain");
     fi_av_attr addresses{};
@@ -131,27 +177,34 @@ class endpoint final : public fabric {
 
   [[nodiscard]] bool send(int peer, std::span<const std::byte> message, const fabric_region& region,
                           std::uint64_t token) override {
-    return taken(::fi_send(endpoint_.get(), message.data(), message.size(), descriptor_of(region), number_of(peer),
-                           context_of(token)),
-                 "fi_send");
+    return issue("fi_send", token, [&](void* context) {
+      return ::fi_send(endpoint_.get(), message.data(), message.size(), descriptor_of(region), number_of(peer),
+                       context);
+    });
   }
   [[nodiscard]] bool receive(std::span<std::byte> buffer, const fabric_region& region, std::uint64_t token) override {
-    return taken(::fi_recv(endpoint_.get(), buffer.data(), buffer.size(), descriptor_of(region), FI_ADDR_UNSPEC,
-                           context_of(token)),
-                 "fi_recv");
+    return issue("fi_recv", token, [&](void* context) {
+      return ::fi_recv(endpoint_.get(), buffer.data(), buffer.size(), descriptor_of(region), FI_ADDR_UNSPEC, context);
+    });
   }
   [[nodiscard]] bool write(int peer, std::span<const char> source, const fabric_region& region,
                            remote_place destination, std::uint64_t token, std::optional<std::uint32_t> name) override {
-    transfer one(const_cast<char*>(source.data()), source.size(), region, destination, number_of(peer), token);
+    transfer one(const_cast<char*>(source.data()), source.size(), region, destination, number_of(peer));
     one.message.data = name.value_or(0);
     const std::uint64_t ends = name ? FI_REMOTE_CQ_DATA : FI_DELIVERY_COMPLETE;
-    return taken(::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | ends), "fi_writemsg");
+    return issue("fi_writemsg", token, [&](void* context) {
+      one.message.context = context;
+      return ::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | ends);
+    });
   }
   [[nodiscard]] bool read(int peer, std::span<char> destination, const fabric_region& region, remote_place source,
                           std::uint64_t token) override {
-    const transfer one(destination.data(), destination.size(), region, source, number_of(peer), token);
-    // shm reads the peer's memory without a look at its key otherwise.
-    return taken(::fi_readmsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE), "fi_readmsg");
+    transfer one(destination.data(), destination.size(), region, source, number_of(peer));
+    return issue("fi_readmsg", token, [&](void* context) {
+      one.message.context = context;
+      // shm reads the peer's memory without a look at its key otherwise.
+      return ::fi_readmsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+    });
   }
 
   [[nodiscard]] std::size_t poll(std::span<fabric_completion> over) override {
@@ -169,7 +222,7 @@ class endpoint final : public fabric {
       if ((each.flags & FI_REMOTE_CQ_DATA) != 0 && (each.flags & own) == 0) {
         over[i] = {0, 0, {}, static_cast<std::uint32_t>(each.data)};
       } else {
-        over[i] = {reinterpret_cast<std::uintptr_t>(each.op_context), each.len, {}, {}};
+        over[i] = {contexts_.take_back(each.op_context), each.len, {}, {}};
       }
     }
     return count;
@@ -178,8 +231,7 @@ class endpoint final : public fabric {
  private:
   /// The arguments of a write or a read.
   struct transfer {
-    transfer(char* local, std::size_t bytes, const fabric_region& region, remote_place there, fi_addr_t peer,
-             std::uint64_t token)
+    transfer(char* local, std::size_t bytes, const fabric_region& region, remote_place there, fi_addr_t peer)
         : here{local, bytes}, descriptor(descriptor_of(region)), remote{there.address, bytes, there.key} {
       message.msg_iov = &here;
       message.desc = &descriptor;
@@ -187,7 +239,6 @@ class endpoint final : public fabric {
       message.addr = peer;
       message.rma_iov = &remote;
       message.rma_iov_count = 1;
-      message.context = context_of(token);
     }
     transfer(const transfer&) = delete;
     transfer& operator=(const transfer&) = delete;
@@ -234,8 +285,9 @@ class endpoint final : public fabric {
       throw not_supported("libfabric has no provider \"" + provider_ + "\"" +
                           (wish.card.empty() ? "" : " on \"" + wish.card + "\"") +
                           (wish.address.empty() ? "" : " at " + wish.address) +
-                          " with messages and remote writes that complete on delivery (" + calls_.text_of(code) +
-                          "); set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm; `fi_info -l` lists those "
+                          " with messages and remote writes that complete on delivery (" + calls_.text_of(code) + ")" +
+                          (provider_ == "shm" ? ", which needs some 16 MiB of /dev/shm for each rank" : "") +
+                          "; set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm; `fi_info -l` lists those "
                           "that are installed");
     }
     if (const std::string why = why_unusable(*info_, provider_); !why.empty()) throw not_supported(why);
@@ -244,16 +296,10 @@ class endpoint final : public fabric {
     if (to_devices_.available) to_devices_.reason = name() + " reaches it (FI_HMEM)";
   }
   /// The provider's answer, of the card to take; null, and `code`, where it has none.
-  [[nodiscard]] owned_info answer_to(const endpoint_wish& wish, bool devices, int& code) const {
-    const owned_info hints(calls_.dupinfo(nullptr));
-    if (!hints) throw system_error("fi_dupinfo of libfabric is out of memory");
-    ask_for_provider(*hints, provider_, wish.card, devices);
-    fi_info* found = nullptr;
-    const char* const at = wish.address.empty() ? nullptr : wish.address.c_str();
-    code = calls_.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
-    const owned_info all(found);
-    if (code != 0 || all == nullptr) return nullptr;
-    owned_info one(calls_.dupinfo(&nearest_card(*all, wish.pci, wish.turn)));
+  [[nodiscard]] static owned_info answer_to(const endpoint_wish& wish, bool devices, int& code) {
+    const owned_info all = answers_to(wish, devices, code);
+    if (all == nullptr) return nullptr;
+    owned_info one(libfabric_library().dupinfo(&nearest_card(*all, wish.pci, wish.turn)));
     if (!one) throw system_error("fi_dupinfo of libfabric is out of memory");
     return one;
   }
@@ -273,15 +319,20 @@ class endpoint final : public fabric {
         std::string(call) + " of " + name() + " failed: " + calls_.text_of(code) +
         "; set DEVCOMM_GIN_PROVIDER to another provider, or FI_LOG_LEVEL=warn to see what libfabric says");
   }
-  [[nodiscard]] bool taken(ssize_t code, const char* call) const {
+  /// Whether the provider has taken the operation that `call` makes of the context that it is given.
+  template <class Call>
+  [[nodiscard]] bool issue(const char* call, std::uint64_t token, const Call& make) {
+    void* const context = contexts_.lend(token);
+    const ssize_t code = make(context);
     if (code == 0) return true;
+    static_cast<void>(contexts_.take_back(context));
     if (code == -FI_EAGAIN) return false;
     throw system_error(std::string(call) + " of " + name() + ": " + calls_.text_of(code));
   }
 
   [[nodiscard]] owned<fid_mr> registered(void* base, std::size_t bytes, std::uint64_t access, const char* what,
                                          std::optional<int> device) const {
-    fid_mr* made = nullptr;
+    owned<fid_mr> made;
     const iovec memory{base, bytes};
     fi_mr_attr asked{};
     asked.mr_iov = &memory;
@@ -293,16 +344,25 @@ class endpoint final : public fabric {
       asked.iface = FI_HMEM_CUDA;
       asked.device.cuda = *device;
     }
-    const int code = ::fi_mr_regattr(domain_.get(), &asked, 0, &made);
+    const char* call = "fi_mr_regattr";
+    int code = ::fi_mr_regattr(domain_.get(), &asked, 0, out(made));
+    if (code == 0 && rules_.is_the_endpoints) {
+      call = "fi_mr_bind";
+      code = ::fi_mr_bind(made.get(), &endpoint_->fid, 0);
+      if (code == 0) {
+        call = "fi_mr_enable";
+        code = ::fi_mr_enable(made.get());
+      }
+    }
     if (code != 0) {
-      throw registration_error("fi_mr_regattr of " + name() + " cannot register " + std::to_string(bytes) +
+      throw registration_error(std::string(call) + " of " + name() + " cannot register " + std::to_string(bytes) +
                                    " bytes of " + what + ": " + calls_.text_of(code) +
                                    (device ? "; set DEVCOMM_GIN_PAYLOAD to staged, or see whether the driver lets "
                                              "network cards reach GPU memory (nvidia-peermem, dma-buf)"
                                            : "; allow more locked memory (ulimit -l), or free windows"),
                                code);
     }
-    return owned<fid_mr>(made);
+    return made;
   }
   [[nodiscard]] fi_addr_t number_of(int peer) const { return numbers_[static_cast<std::size_t>(peer)]; }
 
@@ -316,7 +376,7 @@ class endpoint final : public fabric {
                              : (entry.flags & FI_WRITE) != 0 ? "a write"
                              : (entry.flags & FI_RECV) != 0  ? "a message that came"
                                                              : "a message";
-    one = {reinterpret_cast<std::uintptr_t>(entry.op_context), entry.len,
+    one = {contexts_.take_back(entry.op_context), entry.len,
            name() + " could not complete " + what + ": " + calls_.text_of(entry.err)};
     return true;
   }
@@ -326,6 +386,7 @@ class endpoint final : public fabric {
   capability to_devices_;
   owned_info info_;
   memory_rules rules_;
+  operation_contexts contexts_;  // which the endpoint uses until it is closed
   owned<fid_fabric> fabric_;
   owned<fid_domain> domain_;
   owned<fid_av> peers_;
@@ -338,5 +399,27 @@ class endpoint final : public fabric {
 }  // namespace
 
 std::unique_ptr<fabric> open_libfabric(const endpoint_wish& wish) { return std::make_unique<endpoint>(wish); }
+
+std::vector<std::string> usable_card_providers(endpoint_wish wish, std::string& obstacle) {
+  wish.provider.clear();
+  wish.address.clear();  // of the bootstrap's network, which need not be the cards'
+  int code = 0;
+  const owned_info all = answers_to(wish, false, code);
+  obstacle = all != nullptr ? "no provider of libfabric drives a network card"
+                            : "libfabric has no provider that can be used (" + libfabric_library().text_of(code) + ")";
+  std::vector<std::string> usable;
+  for (const std::string& each : providers_of_cards(all.get(), obstacle)) {
+    wish.provider = each;
+    try {
+      const auto tried = open_libfabric(wish);
+      std::array<char, 4096> memory{};
+      static_cast<void>(tried->add_memory(memory.data(), memory.size(), {}));
+      usable.push_back(each);
+    } catch (const error& problem) {
+      obstacle = problem.what();
+    }
+  }
+  return usable;
+}
 
 }  // namespace devcomm::host::detail

@@ -8,4 +8,8 @@ namespace devcomm::host::detail {
 
 std::unique_ptr<fabric> open_libfabric(const endpoint_wish&) { throw not_supported(libfabric_support().reason); }
 
+std::vector<std::string> usable_card_providers(endpoint_wish, std::string&) {
+  throw not_supported(libfabric_support().reason);
+}
+
 }  // namespace devcomm::host::detail

@@ -18,13 +18,15 @@
 namespace devcomm::host::detail {
 namespace {
 
-constexpr int known_modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_HMEM;
+constexpr int known_modes =
+    FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT | FI_MR_HMEM;
+constexpr std::uint64_t context_modes = FI_CONTEXT | FI_CONTEXT2;
 
 }  // namespace
 
 void ask_for_provider(fi_info& hints, const std::string& provider, const std::string& card, bool devices) {
   hints.caps = FI_MSG | FI_RMA | (devices ? FI_HMEM : 0);
-  hints.mode = 0;
+  hints.mode = context_modes;
   hints.ep_attr->type = FI_EP_RDM;
   // A provider answers with those that it needs. All windows have their memory from the start, as FI_MR_ALLOCATED asks.
   hints.domain_attr->mr_mode = devices ? known_modes : known_modes & ~FI_MR_HMEM;
@@ -32,15 +34,17 @@ void ask_for_provider(fi_info& hints, const std::string& provider, const std::st
   hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints.domain_attr->av_type = FI_AV_TABLE;
   hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
-  hints.fabric_attr->prov_name = ::strdup(provider.c_str());
+  if (!provider.empty()) hints.fabric_attr->prov_name = ::strdup(provider.c_str());
   if (!card.empty()) hints.domain_attr->name = ::strdup(card.c_str());
 }
 
 memory_rules memory_rules_of(const fi_info& found) {
   const int modes = found.domain_attr->mr_mode;
   return {(modes & FI_MR_LOCAL) != 0, (modes & FI_MR_VIRT_ADDR) != 0, (modes & FI_MR_PROV_KEY) != 0,
-          (found.caps & FI_HMEM) != 0};
+          (found.caps & FI_HMEM) != 0, (modes & FI_MR_ENDPOINT) != 0};
 }
+
+bool wants_contexts(const fi_info& found) { return (found.mode & context_modes) != 0; }
 
 bool can_name_writes(const fi_info& found) { return found.domain_attr->cq_data_size >= sizeof(std::uint32_t); }
 
@@ -65,6 +69,24 @@ const fi_info& nearest_card(const fi_info& answers, std::uint64_t device, unsign
   return nearest.empty() ? answers : *nearest[turn % nearest.size()];
 }
 
+std::vector<std::string> providers_of_cards(const fi_info* answers, std::string& obstacle) {
+  std::vector<std::string> found;
+  for (const fi_info* each = answers; each != nullptr; each = each->next) {
+    if (each->nic == nullptr || each->nic->bus_attr == nullptr || each->nic->bus_attr->bus_type != FI_BUS_PCI) continue;
+    const std::string name = each->fabric_attr->prov_name == nullptr ? "" : each->fabric_attr->prov_name;
+    if (moves_by_threads(name) || std::find(found.begin(), found.end(), name) != found.end()) continue;
+    if (each->nic->link_attr != nullptr && each->nic->link_attr->state == FI_LINK_DOWN) {
+      const char* const card = each->domain_attr->name;
+      obstacle = "the link of " + std::string(card == nullptr ? "a card" : card) + " is down";
+    } else if (const std::string why = why_unusable(*each, name); !why.empty()) {
+      obstacle = why;
+    } else {
+      found.push_back(name);
+    }
+  }
+  return found;
+}
+
 bool moves_by_threads(const std::string& provider) {
   const std::string core = provider.substr(0, provider.find(';'));
   constexpr std::array names{"tcp", "net", "udp", "sockets", "shm", "sm2"};
@@ -76,8 +98,8 @@ std::string why_unusable(const fi_info& found, const std::string& provider) {
     return "libfabric's provider \"" + provider + "\" cannot be used: " + why +
            "; set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm";
   };
-  if (found.mode != 0) {
-    return refusal("it wants mode bits " + std::to_string(found.mode) + " of its caller, which has none");
+  if (const std::uint64_t modes = found.mode & ~context_modes; modes != 0) {
+    return refusal("it wants mode bits " + std::to_string(modes) + " of its caller, which does not have them");
   }
   const int unknown = found.domain_attr->mr_mode & ~known_modes;
   if (unknown != 0) {

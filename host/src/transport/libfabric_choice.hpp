@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 struct fi_info;
 
@@ -15,13 +16,15 @@ struct memory_rules {
   bool peers_use_addresses = false;  ///< FI_MR_VIRT_ADDR: else offsets from the start of a region
   bool chooses_keys = false;         ///< FI_MR_PROV_KEY: else this library does, at random
   bool reaches_devices = false;      ///< FI_HMEM: memory of devices can be registered
+  bool is_the_endpoints = false;     ///< FI_MR_ENDPOINT: bound to an endpoint, and then enabled
 };
 
 /// Whether writes can tell the peer a number when they have arrived (remote completion data), of 32 bits at least.
 [[nodiscard]] bool can_name_writes(const fi_info& found);
 
 /// Fills in hints for `fi_getinfo`: messages, and writes that are complete when they have been delivered; with
-/// `devices`, also of memory of devices; of the card (libfabric's domain) named `card`, where that is not empty.
+/// `devices`, also of memory of devices; of the provider and of the card (libfabric's domain) with these names, where
+/// they are not empty.
 void ask_for_provider(fi_info& hints, const std::string& provider, const std::string& card, bool devices);
 
 /// Of a provider's answers, of which each may be a network card, the one to take for the PCI device at `device`, whose
@@ -30,11 +33,19 @@ void ask_for_provider(fi_info& hints, const std::string& provider, const std::st
 [[nodiscard]] const fi_info& nearest_card(const fi_info& answers, std::uint64_t device, unsigned turn,
                                           const std::string& root = "/sys");
 
+/// Names of the providers in a provider's answers that drive network cards by themselves and can be used, each once and
+/// in the order of the answers, which is libfabric's: the best first. `obstacle` is why a card was passed over.
+[[nodiscard]] std::vector<std::string> providers_of_cards(const fi_info* answers, std::string& obstacle);
+
 /// Whether the provider moves data by threads of the host. From and to memory of devices these copy by calls that may
 /// wait for kernels, which wait for the data.
 [[nodiscard]] bool moves_by_threads(const std::string& provider);
 
 [[nodiscard]] memory_rules memory_rules_of(const fi_info& found);
+
+/// Whether each operation's context is memory that is the provider's until the operation is over (`FI_CONTEXT`,
+/// `FI_CONTEXT2`), else any number.
+[[nodiscard]] bool wants_contexts(const fi_info& found);
 
 /// Why the provider cannot be used although it has what was asked for, and what to do; empty where it can.
 [[nodiscard]] std::string why_unusable(const fi_info& found, const std::string& provider);

@@ -37,7 +37,7 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_LL128_ENABLE", "host library", "0: LL128 mailboxes are not available"},
     {"DEVCOMM_ALL_REDUCE_PLAN", "host library", "file with the measured times that `plan_all_reduce` uses"},
     {"DEVCOMM_GIN_PROVIDER", "host library",
-     "libfabric's provider for GIN: `tcp;ofi_rxm` (the default between processes), `shm`"},
+     "libfabric's provider for GIN, as `tcp;ofi_rxm`; else between hosts that of all ranks' network cards, if any"},
     {"DEVCOMM_GIN_PAYLOAD", "host library",
      "`staged`: GIN's payload goes through pinned host memory over libfabric; `direct`: it must not"},
     {"DEVCOMM_GIN_CARD", "host library",

@@ -59,6 +59,23 @@ struct answer {
   fi_fabric_attr fabric{};
 };
 
+/// The answer of a provider for a network card on a PCI bus.
+struct card {
+  explicit card(const char* name, std::uint8_t bus) : what(0, 8) {
+    what.domain.name = const_cast<char*>(name);
+    what.info.nic = &nic;
+    nic.bus_attr = &bus_attributes;
+    nic.link_attr = &link;
+    link.state = FI_LINK_UP;
+    bus_attributes.bus_type = FI_BUS_PCI;
+    bus_attributes.attr.pci = {0, bus, 0, 0};
+  }
+  answer what;
+  fid_nic nic{};
+  fi_bus_attr bus_attributes{};
+  fi_link_attr link{};
+};
+
 endpoint_wish over_loopback(std::size_t peers) {
   endpoint_wish wish;
   wish.provider = "tcp;ofi_rxm";
@@ -86,15 +103,24 @@ TEST_CASE("what providers want of memory follows from their mode bits") {
   CHECK(efa_without_local.problem().empty());
   CHECK(!memory_rules_of(efa_without_local.info).registers_messages);
   CHECK(memory_rules_of(efa_without_local.info).peers_use_addresses);
+  CHECK(!memory_rules_of(efa_without_local.info).is_the_endpoints);
+  answer cxi(FI_MR_ENDPOINT | FI_MR_ALLOCATED, 8);
+  CHECK(memory_rules_of(cxi.info).is_the_endpoints);
+  CHECK(!wants_contexts(cxi.info));
+  for (const std::uint64_t mode : {FI_CONTEXT, FI_CONTEXT2}) {
+    cxi.info.mode = mode;
+    CHECK(wants_contexts(cxi.info));
+    CHECK(cxi.problem().empty());
+  }
 }
 
-TEST_CASE("a provider is asked for all ways of memory that are known, and for no mode of its caller") {
+TEST_CASE("a provider is asked for all ways of memory that are known, and may want contexts of its caller") {
   answer hints(0, 0);
   for (const bool devices : {false, true}) {
     ask_for_provider(hints.info, "verbs;ofi_rxm", devices ? "mlx5_1" : "", devices);
-    CHECK(hints.domain.mr_mode == (FI_MR_LOCAL | by_peers_addresses | (devices ? FI_MR_HMEM : 0)));
+    CHECK(hints.domain.mr_mode == (FI_MR_LOCAL | by_peers_addresses | FI_MR_ENDPOINT | (devices ? FI_MR_HMEM : 0)));
     CHECK(((hints.info.caps & FI_HMEM) != 0) == devices);
-    CHECK(hints.info.mode == 0);
+    CHECK(hints.info.mode == (FI_CONTEXT | FI_CONTEXT2));
     CHECK(std::string(hints.fabric.prov_name) == "verbs;ofi_rxm");
     std::free(hints.fabric.prov_name);
     CHECK((hints.domain.name == nullptr ? "" : std::string(hints.domain.name)) == (devices ? "mlx5_1" : ""));
@@ -125,18 +151,6 @@ TEST_CASE("the card nearest to a rank's device is taken, and those that are as n
   add("0000:40:00.0", "pci0000:3f/0000:3f:01.0");
   add("0000:19:00.0", "pci0000:15/0000:15:01.0/0000:16:00.0");
   add("0000:1a:00.0", "pci0000:15/0000:15:01.0/0000:16:00.0");
-  struct card {
-    explicit card(const char* name, std::uint8_t bus) : what(0, 8) {
-      what.domain.name = const_cast<char*>(name);
-      what.info.nic = &nic;
-      nic.bus_attr = &bus_attributes;
-      bus_attributes.bus_type = FI_BUS_PCI;
-      bus_attributes.attr.pci = {0, bus, 0, 0};
-    }
-    answer what;
-    fid_nic nic{};
-    fi_bus_attr bus_attributes{};
-  };
   card far("mlx5_0", 0x40);
   card near("mlx5_1", 0x19);
   card near_again("mlx5_1", 0x19);
@@ -159,6 +173,44 @@ TEST_CASE("the card nearest to a rank's device is taken, and those that are as n
   std::filesystem::remove_all(root);
 }
 
+TEST_CASE("providers of network cards are listed as libfabric lists them, each once, but those that cannot be used") {
+  const auto of = [](card& one, const char* provider) { one.what.fabric.prov_name = const_cast<char*>(provider); };
+  card sockets("eth0", 1);
+  of(sockets, "tcp;ofi_rxm");
+  answer without_card(0, 8);
+  without_card.fabric.prov_name = const_cast<char*>("psm2");
+  card other_bus("usb0", 2);
+  of(other_bus, "opx");
+  other_bus.bus_attributes.bus_type = FI_BUS_UNKNOWN;
+  card first("mlx5_0", 3);
+  of(first, "verbs;ofi_rxm");
+  card first_again("mlx5_1", 4);
+  of(first_again, "verbs;ofi_rxm");
+  card second("efa_0", 5);
+  of(second, "efa");
+  card down("cxi0", 6);
+  of(down, "cxi");
+  std::string obstacle = "none";
+  CHECK(providers_of_cards(nullptr, obstacle).empty());
+  sockets.what.info.next = &without_card.info;
+  without_card.info.next = &other_bus.what.info;
+  CHECK(providers_of_cards(&sockets.what.info, obstacle).empty());
+  CHECK(obstacle == "none");
+  other_bus.what.info.next = &down.what.info;
+  down.what.info.next = &first.what.info;
+  first.what.info.next = &second.what.info;
+  second.what.info.next = &first_again.what.info;
+  CHECK(providers_of_cards(&sockets.what.info, obstacle) == std::vector<std::string>{"cxi", "verbs;ofi_rxm", "efa"});
+  CHECK(obstacle == "none");
+  down.link.state = FI_LINK_DOWN;
+  CHECK(providers_of_cards(&sockets.what.info, obstacle) == std::vector<std::string>{"verbs;ofi_rxm", "efa"});
+  CHECK(obstacle == "the link of cxi0 is down");
+  first.what.domain.mr_mode = FI_MR_RAW;
+  first_again.what.domain.mr_mode = FI_MR_RAW;
+  CHECK(providers_of_cards(&sockets.what.info, obstacle) == std::vector<std::string>{"efa"});
+  CHECK_THAT(obstacle, ContainsSubstring("\"verbs;ofi_rxm\" cannot be used"));
+}
+
 TEST_CASE("a provider that cannot be used is refused with the reason and another one to take") {
   answer long_keys(FI_MR_PROV_KEY, 32);
   CHECK_THAT(long_keys.problem(), ContainsSubstring("keys of memory have 32 bytes, and there is room for 8"));
@@ -172,12 +224,12 @@ TEST_CASE("a provider that cannot be used is refused with the reason and another
   answer few_receives(0, 8);
   few_receives.receive.size = 128;
   CHECK_THAT(few_receives.problem(), ContainsSubstring("receives at most 128 messages at a time, and 256 are needed"));
-  answer by_endpoint(FI_MR_ENDPOINT, 8);
-  CHECK_THAT(by_endpoint.problem(), ContainsSubstring("ways that are not supported"));
-  answer contexts(0, 8);
-  contexts.info.mode = FI_CONTEXT;
-  CHECK_THAT(contexts.problem(), ContainsSubstring("wants mode bits"));
-  for (const answer* each : {&long_keys, &short_keys, &small_messages, &few_receives, &by_endpoint, &contexts}) {
+  answer raw_keys(FI_MR_RAW, 8);
+  CHECK_THAT(raw_keys.problem(), ContainsSubstring("ways that are not supported"));
+  answer prefixes(0, 8);
+  prefixes.info.mode = FI_CONTEXT | FI_MSG_PREFIX;
+  CHECK_THAT(prefixes.problem(), ContainsSubstring("wants mode bits " + std::to_string(FI_MSG_PREFIX)));
+  for (const answer* each : {&long_keys, &short_keys, &small_messages, &few_receives, &raw_keys, &prefixes}) {
     CHECK_THAT(each->problem(), ContainsSubstring("set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm"));
   }
 }
