@@ -587,6 +587,12 @@ bool fabric_engine::announce(link& to, std::size_t number) {
   return true;
 }
 
+bool fabric_engine::is_done_by_peer(const flight& one) const {
+  if (one.is_in_lane || one.has_message || one.announced == 0) return false;
+  const auto awaited = [&](const piece& each) { return each.of == &one && !each.is_acknowledged; };
+  return one.announced == one.operation.what.bytes && std::none_of(pieces_.begin(), pieces_.end(), awaited);
+}
+
 bool fabric_engine::send_messages() {
   bool any = false;
   for (std::size_t i = 0; i < links_.size(); ++i) {

@@ -40,6 +40,8 @@
 ///
 /// *The end.* That the fabric has sent a message does not say that the peer has it. So a rank that ends tells the peers
 /// that it has met how many of their messages it has carried out, and stays until they have answered.
+/// A write may be over here long after its change is acknowledged, when the peer has ended or the connection is closed:
+/// the put has been done all the same, and is complete when the fabric lets go of its source, with an error or without.
 ///
 /// *Shares.* Operations, bytes and pieces in flight, and buffers of messages, are for all peers. Of each, what is for
 /// one peer may be at most twice what is left (`may_take`): however much is posted to peers that do not answer, some is
@@ -374,6 +376,8 @@ class fabric_engine {
   [[nodiscard]] bool give_ready();
   /// The first ready piece of a link; whether the fabric took it.
   [[nodiscard]] bool give_to_fabric(link& to);
+  /// All of the operation has had its effect on the peer: only the fabric has not let go of its source.
+  [[nodiscard]] bool is_done_by_peer(const flight& one) const;
   /// Sends the change that a write of the piece will bring payload for; whether it has been.
   [[nodiscard]] bool announce(link& to, std::size_t piece);
   /// Whether the message of an operation may go with its last piece: it need not wait for others.
