@@ -348,58 +348,47 @@ void fabric_engine::leave_lane(flight& one) {
   std::deque<flight*>& lane = link_to(one).lanes[one.context];
   lane.erase(std::find(lane.begin(), lane.end(), &one));
   one.is_in_lane = false;
+  one.has_message = has_message(one.operation.head, one.carries);
 }
 
 void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
   link& to = links_[peer];
-  std::deque<flight*>& lane = to.lanes[context];
-  bool all_before = true;  // the data is in order, and strong signals are on their way
+  const std::deque<flight*>& lane = to.lanes[context];
   for (std::size_t i = 0; i < lane.size();) {
     flight& one = *lane[i];
-    const gin::descriptor_head& head = one.operation.head;
-    if (head.kind == operation_kind::get) {
+    const auto message = one.data_is_ordered ? message_to_leave_with(one, false) : std::nullopt;
+    if (message) {
+      to.outgoing.push_back({*message, &one});
+      leave_lane(one);
+    } else {
       ++i;
-      continue;
     }
-    if (!one.data_is_ordered || (is_strong(head) && !all_before)) {
-      all_before = false;
-      ++i;
-      continue;
-    }
-    fabric_message change = message_of(one);
-    if (one.carries) {
-      change.bytes = one.operation.what.bytes;
-      change.window = upper(one.operation.what.windows);
-      change.offset = one.operation.what.remote;
-    }
-    one.has_message = true;
-    one.is_in_lane = false;
-    to.outgoing.push_back({change, &one});
-    lane.erase(lane.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
-bool fabric_engine::may_go_now(const flight& one) const {
-  if (!is_strong(one.operation.head)) return true;
-  const link& to = link_to(one);
-  const std::deque<flight*>& lane = to.lanes[one.context];
-  const auto first = std::find_if(lane.begin(), lane.end(),
-                                  [](const flight* each) { return each->operation.head.kind != operation_kind::get; });
-  return to.outgoing.empty() && *first == &one;
-}
-
-fabric_message fabric_engine::message_of(const flight& one) const {
+std::optional<fabric_message> fabric_engine::message_to_leave_with(const flight& one, bool overtakes) const {
   const gin::descriptor& what = one.operation.what;
   const gin::descriptor_head& head = one.operation.head;
+  const auto gets = [](const flight* each) { return each->operation.head.kind == operation_kind::get; };
+  if (gets(&one) || !has_message(head, one.carries)) return {};
+  if (is_strong(head)) {
+    // What was posted before it has data that is not in order, or a strong signal that waits, as long as it is in the
+    // lane; what has left may have its message in `outgoing`.
+    const std::deque<flight*>& lane = link_to(one).lanes[one.context];
+    if (overtakes || *std::find_if_not(lane.begin(), lane.end(), gets) != &one) return {};
+  }
   fabric_message change;
   change.kind = message_kind::change;
   change.context = one.context;
-  if (head.kind == operation_kind::put_value) {
-    change.value_bytes = head.value_bytes;
-    change.value = what.value;
+  if (head.kind == operation_kind::put_value || one.carries) {
     change.window = upper(what.windows);
     change.offset = what.remote;
   }
+  if (head.kind == operation_kind::put_value) {
+    change.value_bytes = head.value_bytes;
+    change.value = what.value;
+  }
+  if (one.carries) change.bytes = what.bytes;
   change.signal_change = head.change;
   change.signal = lower(what.actions);
   change.signal_value = what.signal_value;
@@ -558,9 +547,8 @@ bool fabric_engine::announce(link& to, std::size_t number) {
   if (to.unacknowledged.size() == most_unacknowledged) return false;
   flight& one = *next.of;
   const bool is_last = one.announced + next.bytes == one.operation.what.bytes;
-  const bool is_message = is_last && has_message(one.operation.head, false) && may_go_now(one);
-  fabric_message change;
-  if (is_message) change = message_of(one);
+  const auto message = is_last ? message_to_leave_with(one, !to.outgoing.empty()) : std::nullopt;
+  fabric_message change = message.value_or(fabric_message{});
   change.kind = message_kind::change;
   change.context = one.context;
   change.sequence = to.next;
@@ -571,19 +559,12 @@ bool fabric_engine::announce(link& to, std::size_t number) {
   change.slot = next.landing.value_or(0);
   if (!send(static_cast<int>(one.operation.head.peer), change, &one) || failed_) return false;
   next.change = to.next++;
-  to.unacknowledged.push_back({&one, is_message, number});
+  to.unacknowledged.push_back({&one, message.has_value(), number});
   one.announced += next.bytes;
   one.progressed = clock::now();
   ++one.out;
-  if (!is_last) return true;
-  if (is_message) {
-    one.data_is_ordered = true;
-    one.has_message = true;
-    leave_lane(one);
-    review(one.context, one.operation.head.peer);
-  } else {
-    put_in_order(one);
-  }
+  if (message) leave_lane(one);
+  if (is_last) put_in_order(one);
   return true;
 }
 

@@ -357,9 +357,11 @@ class fabric_engine {
   void arrived(flight& one);
   /// What is sent from here on is behind its data at the peer: so may its message be.
   void put_in_order(flight& one);
+  /// The message with which an operation whose data is in order leaves its lane; `overtakes` says that it would be sent
+  /// before what is in `outgoing`. None where there is no message, or where it has to wait for others.
+  [[nodiscard]] std::optional<fabric_message> message_to_leave_with(const flight& one, bool overtakes) const;
+  /// Its message, if it has one, is on its way.
   void leave_lane(flight& one);
-  /// What an operation's message says, but of its payload.
-  [[nodiscard]] fabric_message message_of(const flight& one) const;
   /// Where nothing of it is left to be waited for.
   void complete_if_done(flight& one);
   /// Sends the messages of a lane that may be sent.
@@ -378,10 +380,9 @@ class fabric_engine {
   [[nodiscard]] bool give_to_fabric(link& to);
   /// All of the operation has had its effect on the peer: only the fabric has not let go of its source.
   [[nodiscard]] bool is_done_by_peer(const flight& one) const;
-  /// Sends the change that a write of the piece will bring payload for; whether it has been.
+  /// Sends the change that a write of the piece will bring payload for; whether it has been. That of the last piece is
+  /// the operation's message too, where the message need not wait.
   [[nodiscard]] bool announce(link& to, std::size_t piece);
-  /// Whether the message of an operation may go with its last piece: it need not wait for others.
-  [[nodiscard]] bool may_go_now(const flight& one) const;
   [[nodiscard]] std::uint64_t bytes_of_next_piece(const link& to) const;
   /// Whether the peer may have another piece of what all peers share.
   [[nodiscard]] bool has_share(const link& to) const;
