@@ -75,7 +75,7 @@ void fabric_engine::close() {
   copies_.reset();
   // None is under way any more that would keep a window.
   landings_.clear();
-  for (link& each : links_) each.carrying.clear();
+  for (link& each : links_) each.begun.clear();
   for (piece& each : pieces_) each.copy = {};
 }
 
@@ -111,7 +111,7 @@ bool fabric_engine::idle() const {
   if (!landings_.empty()) return false;
   const auto owes = [](const link& each) {
     // A write that is awaited may never come, and nobody is owed that it is waited for.
-    const bool moves = !each.carrying.empty() && !each.refused && !each.carrying.front().awaits_write;
+    const bool moves = !each.begun.empty() && !each.refused && !each.begun.front().awaits_write;
     return each.owes || !each.answers.empty() || moves;
   };
   if (std::any_of(links_.begin(), links_.end(), owes)) return false;
@@ -129,13 +129,13 @@ void fabric_engine::say_farewell() {
     fabric_message last;
     last.kind = message_kind::leave;
     each.answers.push_back(last);
-    each.told_leave = true;
+    each.said_leave = true;
   }
 }
 
 bool fabric_engine::has_parted() const {
   if (!fabric_) return true;
-  const auto knows = [](const link& each) { return !each.told_leave || each.has_left || each.heard_leave; };
+  const auto knows = [](const link& each) { return !each.said_leave || each.has_left || each.heard_leave; };
   return std::all_of(links_.begin(), links_.end(), knows);
 }
 
@@ -503,7 +503,7 @@ void fabric_engine::begin_piece(link& to) {
   if (one.is_staged && (!gets || is_own(to))) {
     begin_copy(number, piece_stage::reading);
   } else if (gets && one.lands) {
-    tell(number, message_kind::lift);
+    ask(number, message_kind::lift);
   } else {
     to.ready.push_back(number);
   }
@@ -592,7 +592,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
       change.sender = static_cast<std::uint32_t>(peer);
       ++to.outgoing.front().of->out;
       to.unacknowledged.push_back({to.outgoing.front().of});
-      static_cast<void>(carry_out_next(to, change, {}));
+      static_cast<void>(begin_next_change(to, change, {}));
     }
     return any;
   }
@@ -635,7 +635,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
 }
 
 bool fabric_engine::is_acknowledgement_due(const link& to) {
-  if (carried_out_for(to) - to.told >= most_unacknowledged / 4) return true;
+  if (changes_done_for(to) - to.said_done >= most_unacknowledged / 4) return true;
   return clock::now() - to.owes_since >= acknowledged_after;
 }
 
@@ -649,7 +649,7 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
   sent_message& sent = sends_[slot];
   sent = {message, peer, of};
   sent.message.secret = to.secret;
-  sent.message.carried_out = carried_out_for(to);
+  sent.message.changes_done = changes_done_for(to);
   sent.message.sender = static_cast<std::uint32_t>(about_.rank);
   const std::size_t carried = message.kind == message_kind::change ? of->carried.size() : 0;
   const std::span<std::byte> buffer = send_buffer(slot).first(sizeof sent.message + carried);
@@ -659,7 +659,7 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
     if (!fabric_->send(peer, buffer, *send_memory_, make_token(token_kind::sent, slot))) return false;
     free_sends_.pop_back();
     ++to.held.sends;
-    to.told = sent.message.carried_out;
+    to.said_done = sent.message.changes_done;
     to.owes = false;
   } catch (const system_error& problem) {
     if (message.kind == message_kind::heard_leave) return true;  // which the peer does not wait for much longer
