@@ -488,4 +488,49 @@ TEST_CASE("slots whose signals are those of others, or of another device communi
       options_of({2, 1}));
 }
 
+namespace {
+
+__global__ void reduce_over(device_comm comm, gin::context_handle contexts, std::uint32_t context,
+                            collective::rail_ring_handle rings, collective::network_slot_handle slots, bool round,
+                            sym_ptr<float> tensor) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(context), blockIdx.x};
+  if (round) {
+    collective::all_reduce_hierarchical_ring<float>(barrier, tensor, tensor, rings, 64, sum{});
+  } else {
+    collective::all_reduce_hierarchical_one_shot<float>(barrier, tensor, tensor, slots, 64, sum{});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("rings and slots stay with the context of their first call") {
+  for (const bool round : {true, false}) {
+    test::on_ranks(
+        2,
+        [&](host::communicator& comm) {
+          const auto tensor = comm.allocate(64 * sizeof(float));
+          auto needs = comm.requirements().lsa_barriers(1);
+          const auto rings = needs.add(collective::rail_rings{.groups = 1});
+          const auto slots = needs.add(
+              collective::network_slots{.members = comm.rail(), .groups = 1, .first_signal = rings.signals()});
+          const auto contexts = needs.add(gin::contexts{
+              .world = comm.world(), .count = 2, .signals = rings.signals() + slots.signals(), .barriers = 1});
+          const auto device_comm = comm.create_device_comm(needs);
+          const auto said = [&](std::uint32_t context) {
+            launch(reduce_over, config(1), device_comm.get(), contexts, context, rings, slots, round,
+                   tensor.pointer<float>());
+            const bool ended_well = cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess;
+            return ended_well ? std::string() : simulator::last_failure();
+          };
+          test::require(said(1).empty() && said(1).empty(), "one context is right");
+          comm.barrier();
+          const std::string misuse = said(0);
+          test::require(misuse.find("stay with the context of their first call") != std::string::npos,
+                        "it said: " + misuse);
+          comm.barrier();
+        },
+        options_of({2, 1}));
+  }
+}
+
 #endif

@@ -263,7 +263,7 @@ fabric_message make_message(source& input, const fabric_secret& secret) {
   made.kind = static_cast<message_kind>(input.byte());
   made.sender = input.byte();
   made.sequence = input.number();
-  made.carried_out = input.number();
+  made.changes_done = input.number();
   made.context = input.byte();
   made.signal = input.byte();
   made.slot = made.pieces = made.context;  // of kinds that have no context

@@ -75,7 +75,7 @@ void fabric_engine::close() {
   copies_.reset();
   // None is under way any more that would keep a window.
   landings_.clear();
-  for (link& each : links_) each.carrying.clear();
+  for (link& each : links_) each.begun.clear();
   for (piece& each : pieces_) each.copy = {};
 }
 
@@ -111,7 +111,7 @@ bool fabric_engine::idle() const {
   if (!landings_.empty()) return false;
   const auto owes = [](const link& each) {
     // A write that is awaited may never come, and nobody is owed that it is waited for.
-    const bool moves = !each.carrying.empty() && !each.refused && !each.carrying.front().awaits_write;
+    const bool moves = !each.begun.empty() && !each.refused && !each.begun.front().awaits_write;
     return each.owes || !each.answers.empty() || moves;
   };
   if (std::any_of(links_.begin(), links_.end(), owes)) return false;
@@ -129,13 +129,13 @@ void fabric_engine::say_farewell() {
     fabric_message last;
     last.kind = message_kind::leave;
     each.answers.push_back(last);
-    each.told_leave = true;
+    each.said_leave = true;
   }
 }
 
 bool fabric_engine::has_parted() const {
   if (!fabric_) return true;
-  const auto knows = [](const link& each) { return !each.told_leave || each.has_left || each.heard_leave; };
+  const auto knows = [](const link& each) { return !each.said_leave || each.has_left || each.heard_leave; };
   return std::all_of(links_.begin(), links_.end(), knows);
 }
 
@@ -348,58 +348,47 @@ void fabric_engine::leave_lane(flight& one) {
   std::deque<flight*>& lane = link_to(one).lanes[one.context];
   lane.erase(std::find(lane.begin(), lane.end(), &one));
   one.is_in_lane = false;
+  one.has_message = has_message(one.operation.head, one.carries);
 }
 
 void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
   link& to = links_[peer];
-  std::deque<flight*>& lane = to.lanes[context];
-  bool all_before = true;  // the data is in order, and strong signals are on their way
+  const std::deque<flight*>& lane = to.lanes[context];
   for (std::size_t i = 0; i < lane.size();) {
     flight& one = *lane[i];
-    const gin::descriptor_head& head = one.operation.head;
-    if (head.kind == operation_kind::get) {
+    const auto message = one.data_is_ordered ? message_to_leave_with(one, false) : std::nullopt;
+    if (message) {
+      to.outgoing.push_back({*message, &one});
+      leave_lane(one);
+    } else {
       ++i;
-      continue;
     }
-    if (!one.data_is_ordered || (is_strong(head) && !all_before)) {
-      all_before = false;
-      ++i;
-      continue;
-    }
-    fabric_message change = message_of(one);
-    if (one.carries) {
-      change.bytes = one.operation.what.bytes;
-      change.window = upper(one.operation.what.windows);
-      change.offset = one.operation.what.remote;
-    }
-    one.has_message = true;
-    one.is_in_lane = false;
-    to.outgoing.push_back({change, &one});
-    lane.erase(lane.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
-bool fabric_engine::may_go_now(const flight& one) const {
-  if (!is_strong(one.operation.head)) return true;
-  const link& to = link_to(one);
-  const std::deque<flight*>& lane = to.lanes[one.context];
-  const auto first = std::find_if(lane.begin(), lane.end(),
-                                  [](const flight* each) { return each->operation.head.kind != operation_kind::get; });
-  return to.outgoing.empty() && *first == &one;
-}
-
-fabric_message fabric_engine::message_of(const flight& one) const {
+std::optional<fabric_message> fabric_engine::message_to_leave_with(const flight& one, bool overtakes) const {
   const gin::descriptor& what = one.operation.what;
   const gin::descriptor_head& head = one.operation.head;
+  const auto gets = [](const flight* each) { return each->operation.head.kind == operation_kind::get; };
+  if (gets(&one) || !has_message(head, one.carries)) return {};
+  if (is_strong(head)) {
+    // What was posted before it has data that is not in order, or a strong signal that waits, as long as it is in the
+    // lane; what has left may have its message in `outgoing`.
+    const std::deque<flight*>& lane = link_to(one).lanes[one.context];
+    if (overtakes || *std::find_if_not(lane.begin(), lane.end(), gets) != &one) return {};
+  }
   fabric_message change;
   change.kind = message_kind::change;
   change.context = one.context;
-  if (head.kind == operation_kind::put_value) {
-    change.value_bytes = head.value_bytes;
-    change.value = what.value;
+  if (head.kind == operation_kind::put_value || one.carries) {
     change.window = upper(what.windows);
     change.offset = what.remote;
   }
+  if (head.kind == operation_kind::put_value) {
+    change.value_bytes = head.value_bytes;
+    change.value = what.value;
+  }
+  if (one.carries) change.bytes = what.bytes;
   change.signal_change = head.change;
   change.signal = lower(what.actions);
   change.signal_value = what.signal_value;
@@ -514,7 +503,7 @@ void fabric_engine::begin_piece(link& to) {
   if (one.is_staged && (!gets || is_own(to))) {
     begin_copy(number, piece_stage::reading);
   } else if (gets && one.lands) {
-    tell(number, message_kind::lift);
+    ask(number, message_kind::lift);
   } else {
     to.ready.push_back(number);
   }
@@ -558,9 +547,8 @@ bool fabric_engine::announce(link& to, std::size_t number) {
   if (to.unacknowledged.size() == most_unacknowledged) return false;
   flight& one = *next.of;
   const bool is_last = one.announced + next.bytes == one.operation.what.bytes;
-  const bool is_message = is_last && has_message(one.operation.head, false) && may_go_now(one);
-  fabric_message change;
-  if (is_message) change = message_of(one);
+  const auto message = is_last ? message_to_leave_with(one, !to.outgoing.empty()) : std::nullopt;
+  fabric_message change = message.value_or(fabric_message{});
   change.kind = message_kind::change;
   change.context = one.context;
   change.sequence = to.next;
@@ -571,20 +559,19 @@ bool fabric_engine::announce(link& to, std::size_t number) {
   change.slot = next.landing.value_or(0);
   if (!send(static_cast<int>(one.operation.head.peer), change, &one) || failed_) return false;
   next.change = to.next++;
-  to.unacknowledged.push_back({&one, is_message, number});
+  to.unacknowledged.push_back({&one, message.has_value(), number});
   one.announced += next.bytes;
   one.progressed = clock::now();
   ++one.out;
-  if (!is_last) return true;
-  if (is_message) {
-    one.data_is_ordered = true;
-    one.has_message = true;
-    leave_lane(one);
-    review(one.context, one.operation.head.peer);
-  } else {
-    put_in_order(one);
-  }
+  if (message) leave_lane(one);
+  if (is_last) put_in_order(one);
   return true;
+}
+
+bool fabric_engine::is_done_by_peer(const flight& one) const {
+  if (one.is_in_lane || one.has_message || one.announced == 0) return false;
+  const auto awaited = [&](const piece& each) { return each.of == &one && !each.is_acknowledged; };
+  return one.announced == one.operation.what.bytes && std::none_of(pieces_.begin(), pieces_.end(), awaited);
 }
 
 bool fabric_engine::send_messages() {
@@ -605,7 +592,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
       change.sender = static_cast<std::uint32_t>(peer);
       ++to.outgoing.front().of->out;
       to.unacknowledged.push_back({to.outgoing.front().of});
-      static_cast<void>(carry_out_next(to, change, {}));
+      static_cast<void>(begin_next_change(to, change, {}));
     }
     return any;
   }
@@ -648,7 +635,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
 }
 
 bool fabric_engine::is_acknowledgement_due(const link& to) {
-  if (carried_out_for(to) - to.told >= most_unacknowledged / 4) return true;
+  if (changes_done_for(to) - to.said_done >= most_unacknowledged / 4) return true;
   return clock::now() - to.owes_since >= acknowledged_after;
 }
 
@@ -662,7 +649,7 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
   sent_message& sent = sends_[slot];
   sent = {message, peer, of};
   sent.message.secret = to.secret;
-  sent.message.carried_out = carried_out_for(to);
+  sent.message.changes_done = changes_done_for(to);
   sent.message.sender = static_cast<std::uint32_t>(about_.rank);
   const std::size_t carried = message.kind == message_kind::change ? of->carried.size() : 0;
   const std::span<std::byte> buffer = send_buffer(slot).first(sizeof sent.message + carried);
@@ -672,7 +659,7 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
     if (!fabric_->send(peer, buffer, *send_memory_, make_token(token_kind::sent, slot))) return false;
     free_sends_.pop_back();
     ++to.held.sends;
-    to.told = sent.message.carried_out;
+    to.said_done = sent.message.changes_done;
     to.owes = false;
   } catch (const system_error& problem) {
     if (message.kind == message_kind::heard_leave) return true;  // which the peer does not wait for much longer

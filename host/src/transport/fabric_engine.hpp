@@ -2,8 +2,8 @@
 /// Does what kernels of one rank post, over a fabric that promises no order.
 ///
 /// *Data before signals.* The data of a put goes by writes into the peer's memory, in pieces. Signals, values and what
-/// is to be done with data that was written go by messages, the *changes*, which the peer's engine carries out. Changes
-/// of one rank to another are numbered, and are carried out in the order of their numbers whatever the order in which
+/// is to be done with data that was written go by messages, the *changes*, which the peer's engine does. Changes
+/// of one rank to another are numbered, and are done in the order of their numbers whatever the order in which
 /// they arrive. A write into host memory has a name, made of the number of its change, which the fabric tells the peer
 /// when the data is there: so the change is sent beside the write, and waits at the peer for the name. A put is then
 /// *in order* once the changes of all its pieces have numbers, and its signal may go with the last of them. Where the
@@ -39,7 +39,9 @@
 /// window.
 ///
 /// *The end.* That the fabric has sent a message does not say that the peer has it. So a rank that ends tells the peers
-/// that it has met how many of their messages it has carried out, and stays until they have answered.
+/// that it has met how many of their changes it has done, and stays until they have answered.
+/// A write may be over here long after its change is acknowledged, when the peer has ended or the connection is closed:
+/// the put has been done all the same, and is complete when the fabric lets go of its source, with an error or without.
 ///
 /// *Shares.* Operations, bytes and pieces in flight, and buffers of messages, are for all peers. Of each, what is for
 /// one peer may be at most twice what is left (`may_take`): however much is posted to peers that do not answer, some is
@@ -204,7 +206,7 @@ class fabric_engine {
     window_table::hold memory;
   };
   /// A peer's change whose value may be on its way to the window.
-  struct carried_change {
+  struct begun_change {
     fabric_message change;
     window_copy value;
     bool awaits_write = false;  ///< of the peer
@@ -250,7 +252,7 @@ class fabric_engine {
     std::map<std::uint64_t, early_change> early;
     std::set<std::uint64_t> early_writes;    // that have arrived, by the numbers of their changes
     std::uint64_t expected = 0;              // number of the next change of the peer
-    std::deque<carried_change> carrying;     // changes below that are not done
+    std::deque<begun_change> begun;          // changes below that are not done
     std::deque<std::size_t> ready;           // pieces for the fabric
     remote_place landing;                    // the peer's landing pieces for this rank
     std::uint32_t landing_bytes = 0;         // of each
@@ -258,8 +260,8 @@ class fabric_engine {
     std::vector<std::uint32_t> free_landing;
     bool owes = false;  // an acknowledgement
     clock::time_point owes_since{};
-    std::uint64_t told = 0;      // the peer, of its changes that are carried out
-    bool acknowledging = false;  // one is on its way
+    std::uint64_t said_done = 0;  // `changes_done` of the latest message to the peer
+    bool acknowledging = false;   // one is on its way
     held_shares held;
     clock::time_point heard;         // when the peer last did something
     clock::time_point brought_on{};  // when it last acknowledged a change: all behind it have come nearer
@@ -267,18 +269,18 @@ class fabric_engine {
     bool met = false;                // a message came from the peer or went to it
     bool has_spoken = false;         // a message came from it
     bool has_left = false;           // the peer ended
-    bool told_leave = false;         // this rank ends
+    bool said_leave = false;         // this rank ends, which the peer hears
     bool heard_leave = false;        // the peer knows, or cannot be told
-    bool refused = false;            // a change of the peer: none is carried out any more
+    bool refused = false;            // a change of the peer: none is begun any more
   };
   enum class piece_stage : std::uint8_t {
-    reading,  ///< a copy brings it to this rank's piece
-    asked,    ///< one brings it to the peer's landing piece
-    ready,    ///< for the fabric
-    moving,   ///< the fabric moves it
-    carried,  ///< it has left, and the peer has not acknowledged its change
-    told,     ///< a copy brings it from the peer's landing piece
-    writing,  ///< one brings it from this rank's piece
+    reading,         ///< a copy brings it to this rank's piece
+    asked_to_lift,   ///< the peer: a copy brings it to the peer's landing piece
+    ready,           ///< for the fabric
+    moving,          ///< the fabric moves it
+    unacknowledged,  ///< it has left, and the peer has not acknowledged its change
+    asked_to_land,   ///< the peer: a copy brings it from the peer's landing piece
+    writing,         ///< one brings it from this rank's piece
   };
   struct piece {
     flight* of = nullptr;
@@ -286,7 +288,7 @@ class fabric_engine {
     std::uint64_t offset = 0;  // in the operation's data
     std::uint64_t serial = 0;
     piece_stage at = piece_stage::ready;
-    bool is_sent = false;                   // of `asked` and `told`: the message was
+    bool is_sent = false;                   // of `asked_to_...`: the message was
     std::optional<std::uint64_t> change{};  // its number, where one announces the piece
     bool is_acknowledged = false;           // the change
     std::optional<std::size_t> own;         // piece of pinned memory
@@ -315,8 +317,8 @@ class fabric_engine {
   /// Whether it makes sense.
   [[nodiscard]] bool handle_acknowledgement(link& from, const fabric_message& message);
   /// Of the peer's changes, all below it are done.
-  [[nodiscard]] static std::uint64_t carried_out_for(const link& peer) { return peer.expected - peer.carrying.size(); }
-  /// Whether the peer is to be told of that by a message of its own, now.
+  [[nodiscard]] static std::uint64_t changes_done_for(const link& peer) { return peer.expected - peer.begun.size(); }
+  /// Whether that is to be acknowledged by a message of its own, now.
   [[nodiscard]] static bool is_acknowledgement_due(const link& to);
   void handle_refusal(link& from, const fabric_message& message);
   void handle_place(link& from, const fabric_message& message);
@@ -325,10 +327,10 @@ class fabric_engine {
   void handle_landed(link& from, const fabric_message& message);
   /// Tells where this rank's window is.
   void answer(link& to, std::uint32_t window);
-  /// Begins to carry out a peer's change; why not, where it does not.
-  [[nodiscard]] own_memory carry_out(link& from, const fabric_message& change, std::span<const std::byte> carried);
-  /// The change that is next; whether it can be done.
-  [[nodiscard]] bool carry_out_next(link& from, const fabric_message& change, std::span<const std::byte> carried);
+  /// Begins to do a peer's change; why not, where it does not.
+  [[nodiscard]] own_memory begin_change(link& from, const fabric_message& change, std::span<const std::byte> carried);
+  /// The same for the change that is next; whether it can be done.
+  [[nodiscard]] bool begin_next_change(link& from, const fabric_message& change, std::span<const std::byte> carried);
   /// Begins to bring what a peer's write has brought to the window.
   [[nodiscard]] window_copy from_landing(const fabric_message& change);
   /// Tells the peer that a change cannot be done: nor can what follows.
@@ -355,9 +357,11 @@ class fabric_engine {
   void arrived(flight& one);
   /// What is sent from here on is behind its data at the peer: so may its message be.
   void put_in_order(flight& one);
+  /// The message with which an operation whose data is in order leaves its lane; `overtakes` says that it would be sent
+  /// before what is in `outgoing`. None where there is no message, or where it has to wait for others.
+  [[nodiscard]] std::optional<fabric_message> message_to_leave_with(const flight& one, bool overtakes) const;
+  /// Its message, if it has one, is on its way.
   void leave_lane(flight& one);
-  /// What an operation's message says, but of its payload.
-  [[nodiscard]] fabric_message message_of(const flight& one) const;
   /// Where nothing of it is left to be waited for.
   void complete_if_done(flight& one);
   /// Sends the messages of a lane that may be sent.
@@ -374,10 +378,11 @@ class fabric_engine {
   [[nodiscard]] bool give_ready();
   /// The first ready piece of a link; whether the fabric took it.
   [[nodiscard]] bool give_to_fabric(link& to);
-  /// Sends the change that a write of the piece will bring payload for; whether it has been.
+  /// All of the operation has had its effect on the peer: only the fabric has not let go of its source.
+  [[nodiscard]] bool is_done_by_peer(const flight& one) const;
+  /// Sends the change that a write of the piece will bring payload for; whether it has been. That of the last piece is
+  /// the operation's message too, where the message need not wait.
   [[nodiscard]] bool announce(link& to, std::size_t piece);
-  /// Whether the message of an operation may go with its last piece: it need not wait for others.
-  [[nodiscard]] bool may_go_now(const flight& one) const;
   [[nodiscard]] std::uint64_t bytes_of_next_piece(const link& to) const;
   /// Whether the peer may have another piece of what all peers share.
   [[nodiscard]] bool has_share(const link& to) const;
@@ -390,7 +395,8 @@ class fabric_engine {
   void end(std::size_t piece);
   /// Between this rank's window that the piece's operation names and its pinned memory.
   void begin_copy(std::size_t piece, piece_stage stage);
-  void tell(std::size_t piece, message_kind kind);
+  /// Asks the piece's peer to `land` or to `lift` it.
+  void ask(std::size_t piece, message_kind kind);
   /// The piece that a peer's answer, or a message to it, is about; none where it is about none.
   [[nodiscard]] std::optional<std::size_t> piece_of(const link& to, const fabric_message& message) const;
   [[nodiscard]] window_copy copy_window(std::uint32_t window, std::uint64_t offset, std::uint64_t bytes, char* pinned,

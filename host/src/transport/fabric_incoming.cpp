@@ -76,7 +76,7 @@ void fabric_engine::handle(const fabric_message& message, std::span<const std::b
     case message_kind::ask_for_place: return answer(from, message.window);
     case message_kind::place: return handle_place(from, message);
     case message_kind::leave: return handle_farewell(from, message);
-    case message_kind::heard_leave: from.heard_leave = from.told_leave; return;
+    case message_kind::heard_leave: from.heard_leave = from.said_leave; return;
     case message_kind::land:
     case message_kind::lift: return handle_landing(from, message);
     case message_kind::landed: return handle_landed(from, message);
@@ -85,32 +85,32 @@ void fabric_engine::handle(const fabric_message& message, std::span<const std::b
 
 void fabric_engine::handle_change(const fabric_message& message, std::span<const std::byte> carried) {
   link& from = links_[message.sender];
-  const auto told = [&](const char* what) {
+  const auto drop_change = [&](const char* what) {
     drop("message " + std::to_string(message.sequence) + " of rank " + std::to_string(message.sender) + what);
   };
-  if (message.sequence < from.expected || from.early.contains(message.sequence)) return told(" came before");
+  if (message.sequence < from.expected || from.early.contains(message.sequence)) return drop_change(" came before");
   // Values of changes that are under way lie in places that are used again once these are acknowledged.
-  const std::uint64_t done = carried_out_for(from);
-  if (message.sequence - done >= most_unacknowledged) return told(" is far ahead of what it may send");
+  const std::uint64_t done = changes_done_for(from);
+  if (message.sequence - done >= most_unacknowledged) return drop_change(" is far ahead of what it may send");
   if (from.refused) return;
   const bool lands = message.write == payload_write::to_landing;
   if (lands && (message.slot >= landing_pieces_ || message.bytes > landing_bytes_)) {
-    return told(" uses a landing piece that it may not use");
+    return drop_change(" uses a landing piece that it may not use");
   }
   if (message.sequence != from.expected) {
     from.early.emplace(message.sequence, early_change{message, {carried.begin(), carried.end()}});
     return;
   }
-  bool goes_on = carry_out_next(from, message, carried);
+  bool goes_on = begin_next_change(from, message, carried);
   while (goes_on && !from.early.empty() && from.early.begin()->first == from.expected) {
     const early_change& next = from.early.begin()->second;
-    goes_on = carry_out_next(from, next.change, next.carried);
+    goes_on = begin_next_change(from, next.change, next.carried);
     if (goes_on) from.early.erase(from.early.begin());
   }
 }
 
-bool fabric_engine::carry_out_next(link& from, const fabric_message& change, std::span<const std::byte> carried) {
-  const own_memory found = carry_out(from, change, carried);
+bool fabric_engine::begin_next_change(link& from, const fabric_message& change, std::span<const std::byte> carried) {
+  const own_memory found = begin_change(from, change, carried);
   if (found.why == refusal::none) {
     ++from.expected;
     from.early_writes.erase(from.early_writes.begin(), from.early_writes.lower_bound(from.expected));
@@ -139,20 +139,20 @@ void fabric_engine::refuse(link& from, const fabric_message& change, const own_m
 void fabric_engine::refuse_writes_to(std::uint32_t window) {
   for (link& each : links_) {
     if (each.refused) continue;
-    const auto waits = [&](const carried_change& what) {
+    const auto waits = [&](const begun_change& what) {
       return what.awaits_write && what.change.write == payload_write::in_place && what.change.window == window;
     };
-    const auto first = std::find_if(each.carrying.begin(), each.carrying.end(), waits);
-    if (first != each.carrying.end()) refuse(each, first->change, {refusal::no_window});
+    const auto first = std::find_if(each.begun.begin(), each.begun.end(), waits);
+    if (first != each.begun.end()) refuse(each, first->change, {refusal::no_window});
   }
 }
 
-fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_message& change,
-                                                   std::span<const std::byte> carried) {
+fabric_engine::own_memory fabric_engine::begin_change(link& from, const fabric_message& change,
+                                                      std::span<const std::byte> carried) {
   if (change.context >= about_.queues.size()) return {refusal::no_signal};
   const gin::queue_layout& layout = about_.queues[change.context]->layout();
   if (change.signal_change != signal_change::none && change.signal >= layout.signals) return {refusal::no_signal};
-  carried_change next{change, {{refusal::none}, {}, {}}};
+  begun_change next{change, {{refusal::none}, {}, {}}};
   if (change.write != payload_write::none) {
     const own_memory found = with_own(change.window, change.offset, change.bytes, [](const window_table::entry&) {});
     if (found.why != refusal::none) return found;
@@ -161,7 +161,7 @@ fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_mess
       next.value = from_landing(change);
       if (next.value.found.why != refusal::none) return next.value.found;
     }
-    from.carrying.push_back(std::move(next));
+    from.begun.push_back(std::move(next));
     return {refusal::none};
   }
   const auto value = carried.empty() ? std::as_bytes(std::span(&change.value, 1)).first(change.value_bytes) : carried;
@@ -177,7 +177,7 @@ fabric_engine::own_memory fabric_engine::carry_out(link& from, const fabric_mess
     next.value = copy_window(change.window, change.offset, value.size(), from_there, true);
     if (next.value.found.why != refusal::none) return next.value.found;
   }
-  from.carrying.push_back(std::move(next));
+  from.begun.push_back(std::move(next));
   return {refusal::none};
 }
 
@@ -195,7 +195,7 @@ void fabric_engine::handle_arrival(std::uint32_t name) {
   };
   if (sender >= links_.size() || is_own(links_[sender])) return strange("is no member's");
   link& from = links_[sender];
-  const std::uint64_t done = carried_out_for(from);
+  const std::uint64_t done = changes_done_for(from);
   const std::uint64_t sequence = done + ((place - done) & 0xffff);
   if (sequence - done >= most_unacknowledged) return strange("is far from what it may write");
   from.heard = clock::now();
@@ -204,7 +204,7 @@ void fabric_engine::handle_arrival(std::uint32_t name) {
     if (!from.early_writes.insert(sequence).second) strange("came before");
     return;
   }
-  carried_change& next = from.carrying[sequence - done];
+  begun_change& next = from.begun[sequence - done];
   if (!next.awaits_write) return strange("came before");
   window_copy value = from_landing(next.change);
   if (value.found.why != refusal::none) return refuse(from, next.change, value.found);
@@ -214,9 +214,9 @@ void fabric_engine::handle_arrival(std::uint32_t name) {
 }
 
 void fabric_engine::finish_changes(link& from) {
-  while (!from.carrying.empty() && !from.carrying.front().awaits_write && is_done(from.carrying.front().value)) {
-    const fabric_message change = from.carrying.front().change;
-    from.carrying.pop_front();
+  while (!from.begun.empty() && !from.begun.front().awaits_write && is_done(from.begun.front().value)) {
+    const fabric_message change = from.begun.front().change;
+    from.begun.pop_front();
     network_queue& queue = *about_.queues[change.context];
     const std::uint32_t word = queue.layout().signal(change.signal);
     if (change.signal_change == signal_change::add) queue.add(word, change.signal_value);
@@ -230,7 +230,7 @@ void fabric_engine::finish_changes(link& from) {
   }
   if (!from.refused && !from.has_left) return;
   // What is behind a change that is not done is not done either, but windows may go when nothing moves there.
-  for (carried_change& each : from.carrying) {
+  for (begun_change& each : from.begun) {
     if (is_done(each.value)) each.value = {};
   }
 }
@@ -246,17 +246,17 @@ void fabric_engine::finish_oldest(link& to) {
   piece& brought = pieces_[done.piece];
   if (brought.of != &one) return;  // it has ended with the rank's operations
   brought.is_acknowledged = true;
-  if (brought.at == piece_stage::carried) end(done.piece);
+  if (brought.at == piece_stage::unacknowledged) end(done.piece);
 }
 
 bool fabric_engine::handle_acknowledgement(link& from, const fabric_message& message) {
   const std::uint64_t oldest = from.next - from.unacknowledged.size();
-  if (message.carried_out > from.next) {
+  if (message.changes_done > from.next) {
     drop("rank " + std::to_string(message.sender) + " acknowledges what it was not sent");
     return false;
   }
   // Messages may overtake each other.
-  for (std::uint64_t number = oldest; number < message.carried_out; ++number) {
+  for (std::uint64_t number = oldest; number < message.changes_done; ++number) {
     finish_oldest(from);
   }
   return true;
@@ -346,13 +346,15 @@ void fabric_engine::handle_farewell(link& from, const fabric_message& message) {
   from.owes = false;  // it waits for nothing any more but that this is heard
   from.again = {};
   std::erase_if(from.answers, [](const fabric_message& each) { return each.kind != message_kind::leave; });
-  if (!from.told_leave) {
+  if (!from.said_leave) {
     fabric_message heard;
     heard.kind = message_kind::heard_leave;
     from.answers.push_back(heard);
   }
-  const auto to_it = [&](const flight& each) { return each.operation.head.peer == message.sender; };
-  const auto open = std::find_if(flights_.begin(), flights_.end(), to_it);
+  const auto is_open = [&](const flight& each) {
+    return each.operation.head.peer == message.sender && !is_done_by_peer(each);
+  };
+  const auto open = std::find_if(flights_.begin(), flights_.end(), is_open);
   if (open != flights_.end()) fail_because_it_left(*open);
 }
 
@@ -368,8 +370,8 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   if (leaves) {
     to.owes = false;          // the last that this rank has to say
   } else if (!to.has_left) {  // what it said of the peer's changes may be lost
-    to.told = 0;
-    to.owes = carried_out_for(to) != 0;
+    to.said_done = 0;
+    to.owes = changes_done_for(to) != 0;
     to.owes_since = {};
   }
   if (sent.of == nullptr) {
@@ -394,7 +396,8 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
 void fabric_engine::handle_moved(std::size_t slot, const std::string& error) {
   flight& one = *pieces_[slot].of;
   link_to(one).heard = clock::now();
-  if (!error.empty()) fail_in_fabric(one, error);
+  // What the peer has acknowledged is there.
+  if (!error.empty() && !pieces_[slot].is_acknowledged) fail_in_fabric(one, error);
   --one.out;
   advance(slot);
 }

@@ -17,7 +17,7 @@ using fabric_secret = std::array<std::uint64_t, 2>;
 
 enum class message_kind : std::uint32_t {
   change = 1,     ///< write a value or what the message carries, or change a signal, or both in this order
-  acknowledge,    ///< nothing but `carried_out`
+  acknowledge,    ///< nothing but `changes_done`
   refuse,         ///< change `sequence` cannot be done
   ask_for_place,  ///< where is `window`?
   place,          ///< there, or nowhere
@@ -46,8 +46,8 @@ struct fabric_message {
   fabric_secret secret{};  ///< the receiver's
   std::uint32_t sender = 0;
   message_kind kind{};
-  std::uint64_t sequence = 0;     ///< changes of one rank to another have the numbers 0, 1, 2...
-  std::uint64_t carried_out = 0;  ///< all changes of the receiver to the sender below it are done
+  std::uint64_t sequence = 0;      ///< changes of one rank to another have the numbers 0, 1, 2...
+  std::uint64_t changes_done = 0;  ///< all changes of the receiver to the sender below it are done
   // change
   std::uint32_t context = 0;
   std::uint32_t signal = 0;

@@ -77,7 +77,7 @@ void fabric_engine::begin_copy(std::size_t number, piece_stage stage) {
   }
 }
 
-void fabric_engine::tell(std::size_t number, message_kind kind) {
+void fabric_engine::ask(std::size_t number, message_kind kind) {
   piece& what = pieces_[number];
   flight& one = *what.of;
   fabric_message message;
@@ -87,7 +87,7 @@ void fabric_engine::tell(std::size_t number, message_kind kind) {
   message.offset = one.operation.what.remote + what.offset;
   message.bytes = what.bytes;
   message.slot = *what.landing;
-  what.at = kind == message_kind::land ? piece_stage::told : piece_stage::asked;
+  what.at = kind == message_kind::land ? piece_stage::asked_to_land : piece_stage::asked_to_lift;
   link_to(one).outgoing.push_back({message, &one});
 }
 
@@ -106,22 +106,22 @@ void fabric_engine::advance(std::size_t number) {
         return end(number);
       }
       [[fallthrough]];
-    case piece_stage::asked:
+    case piece_stage::asked_to_lift:
       what.at = piece_stage::ready;
       link_to(one).ready.push_back(number);
       return;
     case piece_stage::moving:
       if (what.change && !what.is_acknowledged) {
-        what.at = piece_stage::carried;
+        what.at = piece_stage::unacknowledged;
         return;
       }
       if (what.change) return end(number);
-      if (!gets && one.lands) return tell(number, message_kind::land);
+      if (!gets && one.lands) return ask(number, message_kind::land);
       if (gets && one.is_staged) return begin_copy(number, piece_stage::writing);
       return end(number);
     case piece_stage::ready:
-    case piece_stage::carried:
-    case piece_stage::told:
+    case piece_stage::unacknowledged:
+    case piece_stage::asked_to_land:
     case piece_stage::writing: return end(number);
   }
 }
@@ -160,7 +160,7 @@ bool fabric_engine::handle_copies() {
     advance(number);
   }
   for (link& each : links_) {
-    any = any || (!each.carrying.empty() && !each.carrying.front().awaits_write);
+    any = any || (!each.begun.empty() && !each.begun.front().awaits_write);
     finish_changes(each);
   }
   for (auto each = landings_.begin(); each != landings_.end();) {

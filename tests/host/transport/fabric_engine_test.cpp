@@ -1073,6 +1073,34 @@ TEST_CASE("a rank that leaves in peace disturbs nobody, and puts to it fail by n
   }
 }
 
+TEST_CASE("a put that its peer has acknowledged is done there, whatever the fabric says of it once the peer has left") {
+  for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
+    for (const std::string error : {"", "the connection is closed"}) {
+      INFO("staged: " << staged << ", error: " << error);
+      job two(6, 2, 4096, 10s, {}, staged);
+      gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+      head.change = gin::signal_change::add;
+      two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+      two.settle();
+      two.net.keeps_completions = true;
+      two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+      while (two[1].signal(0) != 2) two.step();
+      two[1].engine->say_farewell();
+      two.settle_for(5ms);
+      CHECK(two[1].engine->has_parted());
+      CHECK(two[0].failure == "");
+      CHECK(two[0].word(0, two[0].layout.done()) == 1);  // the fabric may still read its source
+      CHECK(!two[0].engine->idle());
+      two.net.completion_error = error;
+      two.net.keeps_completions = false;
+      two.settle();
+      CHECK(two[0].failure == "");
+      CHECK(two[0].word(0, two[0].layout.done()) == 2);
+      CHECK(two[0].engine->idle());
+    }
+  }
+}
+
 TEST_CASE("memory is kept while operations move data there, and known no longer when it is forgotten") {
   job two(5, 2, 200'000);
   two.net.refuses = 0;

@@ -54,6 +54,8 @@ class fake_network {
   bool peers_use_addresses = false;
   bool names_writes = true;
   bool names_writes_early = false;        ///< before the peer can see the data: no fabric that is usable does
+  bool keeps_completions = false;         ///< of writes with names, at their sender
+  std::string completion_error;           ///< of those that it has kept
   bool completes_writes_early = false;    ///< before the peer can see the data: no fabric that is usable does
   bool copies_are_trusted_early = false;  ///< between windows and pinned memory: no engine does
   bool reaches_devices = false;
@@ -274,7 +276,12 @@ class fake_fabric final : public detail::fabric {
     if (name) {
       taken->assign(here, here + bytes);
       here = taken->data();
-      finish(net_, number_, token, {});
+      net_.later([&net = net_, number = number_, token] {
+        if (net.keeps_completions) return false;
+        const auto found = net.endpoints.find(number);
+        if (found != net.endpoints.end()) found->second.over.push_back({token, 0, net.completion_error});
+        return true;
+      });
     }
     const auto tell = [to = peer_of(peer), name](fake_network& net) {
       net.later([&net, to, name] {

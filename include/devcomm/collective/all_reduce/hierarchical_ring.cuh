@@ -55,11 +55,9 @@
 namespace devcomm::detail {
 
 /// What a ring keeps between calls, in device memory.
-struct rail_ring_record {
+struct rail_ring_record : call_record {
   uint64_t messages;  ///< sent so far, and received
   uint64_t owed;      ///< credits of the last call that the next one posts
-  uint32_t outcome;   ///< for groups without a vote of their own
-  uint32_t context;   ///< 1 more than the context of all calls
 };
 
 static_assert(sizeof(rail_ring_record) <= collective::rail_ring_handle::record_bytes, "the next one follows");
@@ -83,8 +81,7 @@ class rail_ring_end {
                    "the contexts lack signals for the rings: gin::contexts{.signals = rings.signals()}");
     sent_ = received_ = load(&record()->messages);
     const uint64_t owed = load(&record()->owed);
-    [[maybe_unused]] const uint32_t before = load(&record()->context);
-    DEVCOMM_ASSERT(before == 0 || before == queue_.index + 1, "a ring stays with the context of its first call");
+    record()->check_context(queue_);
     if (leads() && owed != 0) mine_ = post_credits(owed);
   }
 
@@ -134,7 +131,7 @@ class rail_ring_end {
     if (!leads()) return;
     store(&record()->messages, sent_);
     store(&record()->owed, owed);
-    store(&record()->context, queue_.index + 1);
+    record()->keep_context(queue_);
   }
 
  private:

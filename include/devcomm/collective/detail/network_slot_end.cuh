@@ -40,10 +40,8 @@
 namespace devcomm::detail {
 
 /// What a group keeps between calls, in device memory.
-struct network_slot_record {
+struct network_slot_record : call_record {
   uint64_t exchanges;
-  uint32_t outcome;  ///< for groups without a vote of their own
-  uint32_t context;  ///< 1 more than the context of all calls
 };
 
 static_assert(sizeof(network_slot_record) <= collective::network_slot_handle::record_bytes, "the next one follows");
@@ -68,8 +66,7 @@ class network_slot_end {
     DEVCOMM_ASSERT(slots_.received(slots_.count, 0, 0) <= memory_.bytes,
                    "the slots end past the network memory: they are of another device communicator");
     number_ = arch::load<memory_order::relaxed, scope::device>(&record()->exchanges);
-    [[maybe_unused]] const uint32_t before = arch::load<memory_order::relaxed, scope::device>(&record()->context);
-    DEVCOMM_ASSERT(before == 0 || before == queue_.index + 1, "slots stay with the context of their first call");
+    record()->check_context(queue_);
   }
 
   /// Where the message to `member` is made, and where the one from there has come to.
@@ -112,7 +109,7 @@ class network_slot_end {
   DEVCOMM_DEVICE void keep() const {
     if (barrier_.group().thread_rank() == 0) {
       arch::store<memory_order::relaxed, scope::device>(&record()->exchanges, number_);
-      arch::store<memory_order::relaxed, scope::device>(&record()->context, queue_.index + 1);
+      record()->keep_context(queue_);
     }
     barrier_.group().sync();
   }

@@ -2,6 +2,7 @@
 /// The kernels' end of a context's queue: posting descriptors and waiting for the proxy's words.
 #pragma once
 
+#include <devcomm/assert.hpp>
 #include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
@@ -45,6 +46,22 @@ struct queue_end {
   /// A word as it is now. *Ordering*: acquires.
   DEVCOMM_DEVICE uint64_t load(uint32_t word) const {
     return arch::load<memory_order::acquire, scope::system>(record->words + word);
+  }
+};
+
+/// What a group whose calls all use one context keeps between them, in device memory; each kind of call adds its own.
+struct call_record {
+  uint32_t outcome;  ///< for groups without a vote of their own
+  uint32_t context;  ///< 1 more than the context of all calls
+
+  DEVCOMM_DEVICE void check_context(const queue_end& queue) const {
+    [[maybe_unused]] const uint32_t before = arch::load<memory_order::relaxed, scope::device>(&context);
+    DEVCOMM_ASSERT(before == 0 || before == queue.index + 1,
+                   "a block's slots, and its ring, stay with the context of their first call");
+  }
+  /// By one thread, when a call has ended well.
+  DEVCOMM_DEVICE void keep_context(const queue_end& queue) {
+    arch::store<memory_order::relaxed, scope::device>(&context, queue.index + 1);
   }
 };
 
