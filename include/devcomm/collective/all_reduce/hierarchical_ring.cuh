@@ -73,14 +73,16 @@ class rail_ring_end {
       : group_(barrier.group()),
         rings_(rings),
         index_(index),
+        first_signal_(barrier.contexts().first_signal(rings.signals) + index * (rings.slots + 1)),
         own_(barrier.comm().resources.local),
         memory_(gin::network_memory(barrier.comm())),
         queue_(queue_end::of(barrier.comm(), barrier.contexts(), barrier.first_context())),
         next_(barrier.rail().world_rank(ring_next(barrier.rail()))),
         previous_(barrier.rail().world_rank(ring_previous(barrier.rail()))) {
     DEVCOMM_ASSERT(index < rings.count, "block is past the rings that requirements asked for");
-    DEVCOMM_ASSERT(rings.first_signal + rings.signals() <= barrier.contexts().signals,
-                   "the contexts lack signals for the rings: gin::contexts{.signals = rings.signals()}");
+    DEVCOMM_ASSERT(barrier.contexts().has(rings.signals),
+                   "the contexts lack signals for the rings: pass the gin::contexts that were added to the same "
+                   "requirements after rail_rings");
     sent_ = received_ = load(&record()->messages);
     const uint64_t owed = load(&record()->owed);
     [[maybe_unused]] const uint32_t before = load(&record()->context);
@@ -152,9 +154,7 @@ class rail_ring_end {
   }
   DEVCOMM_DEVICE uint32_t slot_of(uint64_t message) const { return static_cast<uint32_t>(message % rings_.slots); }
   /// Signals of this ring: of a slot, and of credits.
-  DEVCOMM_DEVICE uint32_t arrival(uint32_t slot) const {
-    return rings_.first_signal + index_ * (rings_.slots + 1) + slot;
-  }
+  DEVCOMM_DEVICE uint32_t arrival(uint32_t slot) const { return first_signal_ + slot; }
   DEVCOMM_DEVICE uint32_t credit() const { return arrival(rings_.slots); }
 
   DEVCOMM_DEVICE bool agree() {
@@ -197,6 +197,7 @@ class rail_ring_end {
   Group group_;
   collective::rail_ring_handle rings_;
   uint32_t index_;
+  uint32_t first_signal_;
   char* own_;      // resources of this rank
   window memory_;  // of the network
   queue_end queue_;
@@ -389,7 +390,7 @@ namespace devcomm::collective {
 /// host, others are reduced from the inputs of the LSA team or stored to its outputs. A rank has one peer to put to,
 /// and scratch memory of a fixed size. Two barriers of the LSA team, none of the rail.
 ///
-///     const auto rings = needs.add(collective::rail_rings{.groups = blocks});  // and contexts with their signals
+///     const auto rings = needs.add(collective::rail_rings{.groups = blocks});  // and contexts after them
 ///
 ///     collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
 ///     collective::all_reduce_hierarchical_ring<float>(barrier, tensor, tensor, rings, count, sum{});
