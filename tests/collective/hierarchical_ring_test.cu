@@ -311,14 +311,16 @@ TEST_CASE("an all-reduce round the rails that waits in vain says for whom, and w
         const auto out = comm.allocate(count * sizeof(float));
         check_cuda(cudaMemsetAsync(out.data(), 3, out.bytes(), cudaStreamPerThread), "cudaMemsetAsync");
         test::finish("cudaMemsetAsync");
-        const test::device_array<status> outcome(threads);
         comm.barrier();
         if (comm.rank() != 1) {
-          launch(reduce_all<float, sum>, config(1), with.device_comm.get(), with.contexts,
-                 with.memory<float>(rail_exchange::ring), in.pointer<float>(), out.pointer<float>(),
-                 vectors{{count}, 1}, sum{}, outcome.get());
-          test::finish("reduce_all");
-          for (const status each : outcome.read()) test::require(each != status::success, "the call fails");
+          for (int call = 0; call < 2; ++call) {  // the second one returns at once
+            const test::device_array<status> outcome(threads);
+            launch(reduce_all<float, sum>, config(1), with.device_comm.get(), with.contexts,
+                   with.memory<float>(rail_exchange::ring), in.pointer<float>(), out.pointer<float>(),
+                   vectors{{count}, 1}, sum{}, outcome.get());
+            test::finish("reduce_all");
+            for (const status each : outcome.read()) test::require(each != status::success, "the call fails");
+          }
           const auto records = with.device_comm.failures();
           test::require(records.size() == 1, "one wait leaves a record");
           const std::string said = host::describe(records[0]);
@@ -507,6 +509,19 @@ __global__ void reduce_small(device_comm comm, gin::context_handle contexts, col
   collective::all_reduce_hierarchical_one_shot<float>(barrier, tensor, tensor, slots, count, sum{});
 }
 
+__global__ void reduce_round(device_comm comm, gin::context_handle contexts, collective::rail_ring_handle rings,
+                             sym_ptr<float> tensor, std::uint64_t count) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
+  collective::all_reduce_hierarchical_ring<float>(barrier, tensor, tensor, rings, count, sum{});
+}
+
+/// Changes a signal of this rank.
+__global__ void change_signal(device_comm comm, gin::context_handle contexts, std::uint32_t signal) {
+  gin::context net{block{}, comm, contexts, 0};
+  net.signal(comm.rank, gin::signal_add{signal, 100});
+  net.wait_signal(signal, 100);
+}
+
 __global__ void flush_all(device_comm comm, gin::context_handle contexts) {
   gin::context{block{}, comm, contexts, 0}.flush();
 }
@@ -555,6 +570,49 @@ TEST_CASE("slots whose signals are those of others, or of another device communi
         comm.barrier();
       },
       options_of({2, 1}));
+}
+
+TEST_CASE("rings whose signals are changed by others are misuse") {
+  enum class user { another_ring, arrival, credit, none };
+  for (const user other : {user::another_ring, user::arrival, user::credit, user::none}) {
+    INFO("case " << static_cast<int>(other));
+    test::on_ranks(
+        2,
+        [&](host::communicator& comm) {
+          const auto tensor = comm.allocate(512 * sizeof(float));
+          auto needs = comm.requirements().lsa_barriers(1);
+          const collective::rail_rings asked{.groups = 1, .chunk_bytes = 64, .slots = 4};
+          const auto first = needs.add(asked);
+          auto second = needs.add(asked);
+          const auto contexts =
+              needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .barriers = 1});
+          const auto device_comm = comm.create_device_comm(needs);
+          const auto reduce = [&](const collective::rail_ring_handle& rings) {
+            launch(reduce_round, config(1), device_comm.get(), contexts, rings, tensor.pointer<float>(),
+                   std::uint64_t{512});
+            const bool ended_well = cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess;
+            return ended_well ? std::string() : simulator::last_failure();
+          };
+          for (int call = 0; call < 2; ++call) test::require(reduce(first).empty(), "rings of one's own are right");
+          comm.barrier();
+          if (other == user::another_ring) {
+            second.signals = first.signals;
+          } else if (other != user::none) {
+            const std::uint32_t signal = contexts.first_signal(second.signals);
+            launch(change_signal, config(1), device_comm.get(), contexts,
+                   signal + (other == user::credit ? second.slots : 0));
+            test::finish("change_signal");
+          }
+          comm.barrier();
+          const std::string said = reduce(second);
+          test::require(other == user::none ? said.empty() : said.find("changed by others") != std::string::npos,
+                        "it said: " + said);
+          launch(flush_all, config(1), device_comm.get(), contexts);  // before a rank destroys what is put to
+          test::finish("flush_all");
+          comm.barrier();
+        },
+        options_of({2, 1}));
+  }
 }
 
 #endif

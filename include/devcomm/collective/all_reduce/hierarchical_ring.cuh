@@ -32,6 +32,10 @@
 /// sends another it reads message `n - 1 - in_flight`, which this rank has sent, and gives credit for it; and that is
 /// the credit that this rank waits for, or a later one.
 ///
+/// *Checked kernels* look, after each wait, for values that the protocol cannot have made, which something else with
+/// the same signals has left: the signal of a slot is exactly at the message that is read next, as argued above, and
+/// there are no more credits than messages sent.
+///
 /// The schedule of a round is that of NCCL's ring, see `ring_all_reduce_step`, with `in_flight` rounds side by side:
 /// the credits are those of its Simple protocol.
 #pragma once
@@ -168,13 +172,27 @@ class rail_ring_end {
         operation::gin_signal, queue_.layout.signal(signal), signal, peer, wait_condition::at_least, least};
     mine_ = wait_for_proxy(queue_, until, {false, 0});
   }
+  /// A signal as it is now. Relaxed, so that a check orders no more than the wait before it.
+  DEVCOMM_DEVICE uint64_t peek(uint32_t signal) const {
+    return arch::load<memory_order::relaxed, scope::system>(queue_.record->words + queue_.layout.signal(signal));
+  }
+  /// After a wait: a value above `most` is of something else that changes this signal.
+  DEVCOMM_DEVICE void check_signal([[maybe_unused]] uint32_t signal, [[maybe_unused]] uint64_t most) const {
+    DEVCOMM_ASSERT(mine_ != status::success || peek(signal) <= most,
+                   "a signal of the rings is changed by others too: a kernel's own are those below "
+                   "gin::contexts::signals, and one call at a time uses a block's ring");
+  }
   DEVCOMM_DEVICE void wait_for_chunk() {
     wait_for(arrival(slot_of(received_)), previous_, received_ / rings_.slots + 1);
+    check_signal(arrival(slot_of(received_)), received_ / rings_.slots + 1);
   }
   DEVCOMM_DEVICE void wait_for_room() {
     if (sent_ >= rings_.slots) wait_for_credits(sent_ - rings_.slots + 1);
   }
-  DEVCOMM_DEVICE void wait_for_credits(uint64_t count) { wait_for(credit(), next_, count); }
+  DEVCOMM_DEVICE void wait_for_credits(uint64_t count) {
+    wait_for(credit(), next_, count);
+    check_signal(credit(), sent_);
+  }
 
   DEVCOMM_DEVICE status post_chunk(uint64_t packs) const {
     const uint32_t slot = slot_of(sent_);
