@@ -242,7 +242,7 @@ class network_algorithm : public device_algorithm {
   static constexpr std::uint64_t least_of_block = 262144;
 
   [[nodiscard]] virtual unsigned threads() const { return 32; }
-  /// *Collective*. Adds contexts and barriers, where there is a network.
+  /// *Collective*. Adds contexts, with signals of the kernel's own, and barriers, where there is a network.
   void create(requirements needs, std::uint32_t signals, std::uint32_t barriers) {
     if (!obstacle_.empty()) return;
     contexts_ = needs.lsa_barriers(most_contexts)
@@ -411,7 +411,7 @@ class all_to_all_algorithm final : public network_algorithm {
     if (how_ != shards::hybrid)
       slots_ = needs.add(collective::network_slots{
           .members = comm().world(), .groups = most_contexts, .slot_bytes = slot_bytes_of_collectives});
-    create(needs, slots_.signals(), most_contexts);
+    create(needs, 0, most_contexts);
   }
 
   [[nodiscard]] std::string name() const override {
@@ -460,11 +460,9 @@ class all_reduce_algorithm final : public network_algorithm {
     if (!exchange_ || exchange_ == collective::rail_exchange::ring)
       rings_ = needs.add(collective::rail_rings{.groups = most_contexts});
     if ((!exchange_ || exchange_ == collective::rail_exchange::one_shot) && comm().properties().rail.available)
-      slots_ = needs.add(collective::network_slots{.members = comm().rail(),
-                                                   .groups = most_contexts,
-                                                   .slot_bytes = slot_bytes_of_collectives,
-                                                   .first_signal = rings_.signals()});
-    create(needs, rings_.signals() + slots_.signals(), most_contexts);
+      slots_ = needs.add(collective::network_slots{
+          .members = comm().rail(), .groups = most_contexts, .slot_bytes = slot_bytes_of_collectives});
+    create(needs, 0, most_contexts);
   }
 
   [[nodiscard]] std::string name() const override {

@@ -25,8 +25,7 @@ int main() {
       const auto scratch =
           needs.add(gin::buffer<float>{collective::hierarchical_scratch<float>(most, comm.size(), lsa_size)});
       const auto rings = needs.add(collective::rail_rings{.groups = blocks});
-      const auto contexts = needs.add(
-          gin::contexts{.world = comm.world(), .count = blocks, .signals = rings.signals(), .barriers = blocks});
+      const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = blocks, .barriers = blocks});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const host::symmetric_memory input = comm.allocate(most * sizeof(float));
       const host::symmetric_memory output = comm.allocate(most * sizeof(float));

@@ -27,6 +27,12 @@ DEVCOMM_HOST_DEVICE constexpr uint64_t limited_product(uint64_t items, uint64_t 
   return item_bytes != 0 && items > most / item_bytes ? most : items * item_bytes;
 }
 
+/// `number`, or the largest one of 32 bits, which is more than creation of the device communicator allows.
+DEVCOMM_HOST_DEVICE constexpr uint32_t limited_number(uint64_t number) {
+  constexpr uint32_t most = ~0u;
+  return number < most ? static_cast<uint32_t>(number) : most;
+}
+
 }  // namespace detail
 
 /// Where a feature's items are in the resource window. The features' own handles derive from it, so that one cannot be
@@ -59,15 +65,21 @@ enum class implicit_resource : uint32_t {
   trace,         ///< `resource_header::trace`
 };
 
+/// Signals of each context of the network that a feature has to itself, see `requirements::add_signals`. Plain data,
+/// for the feature's handle; `gin::context_handle::first_signal` says which they are.
+struct signal_range {
+  uint32_t from_end;  ///< of the first one, counted back from the end of the signals of the kernel and of features
+};
+
 /// What is asked of the network, see `gin::contexts`. All zeros where nothing is.
 struct network_request {
   uint64_t offset;    ///< of the first context in the resource window
   uint32_t contexts;  ///< how many
   uint32_t peers;     ///< ranks of the world
-  uint32_t signals;   ///< of each context
+  uint32_t signals;   ///< of each context; before contexts are asked for, those of features
   uint32_t counters;  ///< of each context
   uint32_t depth;     ///< descriptors of each context
-  uint32_t asked;     ///< how often, up to 2
+  uint32_t asked;     ///< how often, up to 2; 3 where a feature asked for signals afterwards
 };
 
 /// Handle of an implicit resource; `count` is 0 where nobody asked for it.
@@ -165,6 +177,24 @@ class requirements {
     constexpr devcomm::multimem::policy none{};
     if (multimem_ == none || (asked != none && asked < multimem_)) multimem_ = asked;
   }
+
+  /// Takes `count` signals of each context of the network for one feature alone. They lie behind the kernel's own,
+  /// which are numbered from 0. `gin::contexts` makes room for those of all features, so it is added after them:
+  /// creation of the device communicator fails where signals are taken later.
+  DEVCOMM_HOST_DEVICE constexpr signal_range add_signals(uint64_t count) {
+    constexpr uint64_t mark = 0x7369676e;
+    mix(mark);
+    mix(count);
+    if (network_.asked != 0) {
+      network_.asked = 3;
+      return {0};
+    }
+    const uint32_t some = detail::limited_number(count);
+    network_.signals = detail::limited_number(uint64_t{network_.signals} + some);
+    return {network_.signals};
+  }
+  /// Signals that features have taken, while contexts are not asked for.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t added_signals() const { return network_.asked == 0 ? network_.signals : 0; }
 
   /// Contexts of the network, whose queues the host library makes. Creation of the device communicator fails where
   /// there is none, or where they were asked for twice.

@@ -63,8 +63,7 @@ struct resources {
 resources ask(const host::communicator& comm) {
   auto needs = comm.requirements().lsa_barriers(blocks);
   const auto slots = needs.add(collective::network_slots{.members = comm.world(), .groups = blocks, .slot_bytes = 990});
-  const auto contexts = needs.add(
-      gin::contexts{.world = comm.world(), .count = 2, .signals = slots.signals(), .depth = 16, .barriers = blocks});
+  const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 2, .depth = 16, .barriers = blocks});
   return {contexts, needs, slots};
 }
 

@@ -37,20 +37,15 @@ host::communicator_options options_of(const shape& s) {
   return options;
 }
 
-/// What a test asks for: small chunks, so that small vectors take many.
+/// What a test asks for: small chunks, so that small vectors take many. `own_signals` are the kernel's.
 struct job {
-  job(host::communicator& comm, const collective::rail_rings& asked, std::uint64_t most_elements)
+  job(host::communicator& comm, const collective::rail_rings& asked, std::uint64_t most_elements,
+      std::uint32_t own_signals = 0)
       : needs(comm.requirements().lsa_barriers(most_blocks)),
         rings(needs.add(asked)),
-        slots(needs.add(collective::network_slots{.members = comm.rail(),
-                                                  .groups = most_blocks,
-                                                  .slot_bytes = 1000,
-                                                  .first_signal = asked.first_signal + rings.signals()})),
-        contexts(needs.add(gin::contexts{.world = comm.world(),
-                                         .count = 1,
-                                         .signals = asked.first_signal + rings.signals() + slots.signals(),
-                                         .depth = 16,
-                                         .barriers = most_blocks})),
+        slots(needs.add(collective::network_slots{.members = comm.rail(), .groups = most_blocks, .slot_bytes = 1000})),
+        contexts(needs.add(gin::contexts{
+            .world = comm.world(), .count = 1, .signals = own_signals, .depth = 16, .barriers = most_blocks})),
         scratch(needs.add(gin::buffer<char>{
             collective::hierarchical_scratch<char>(8 * most_elements, comm.size(), comm.lsa().size)})),
         device_comm(comm.create_device_comm(needs)) {}
@@ -199,7 +194,7 @@ TEST_CASE("an all-reduce round the rails takes chunks of any size, slots and sig
     test::on_ranks(
         3,
         [&](host::communicator& comm) {
-          job with(comm, {.groups = most_blocks, .chunk_bytes = 40, .slots = slots, .first_signal = 3}, 1000);
+          job with(comm, {.groups = most_blocks, .chunk_bytes = 40, .slots = slots}, 1000, 3);
           for (const unsigned blocks : {2u, 1u, 2u})
             check_sums<float>(comm, with, rail_exchange::ring, {{999, 4}, 2}, blocks, false);
         },
@@ -316,23 +311,24 @@ TEST_CASE("an all-reduce round the rails that waits in vain says for whom, and w
         const auto out = comm.allocate(count * sizeof(float));
         check_cuda(cudaMemsetAsync(out.data(), 3, out.bytes(), cudaStreamPerThread), "cudaMemsetAsync");
         test::finish("cudaMemsetAsync");
-        const test::device_array<status> outcome(threads);
         comm.barrier();
         if (comm.rank() != 1) {
-          launch(reduce_all<float, sum>, config(1), with.device_comm.get(), with.contexts,
-                 with.memory<float>(rail_exchange::ring), in.pointer<float>(), out.pointer<float>(),
-                 vectors{{count}, 1}, sum{}, outcome.get());
-          test::finish("reduce_all");
-          for (const status each : outcome.read()) test::require(each != status::success, "the call fails");
+          for (int call = 0; call < 2; ++call) {  // the second one returns at once
+            const test::device_array<status> outcome(threads);
+            launch(reduce_all<float, sum>, config(1), with.device_comm.get(), with.contexts,
+                   with.memory<float>(rail_exchange::ring), in.pointer<float>(), out.pointer<float>(),
+                   vectors{{count}, 1}, sum{}, outcome.get());
+            test::finish("reduce_all");
+            for (const status each : outcome.read()) test::require(each != status::success, "the call fails");
+          }
           const auto records = with.device_comm.failures();
           test::require(records.size() == 1, "one wait leaves a record");
           const std::string said = host::describe(records[0]);
           // Rank 0 sends to rank 1, which gives no credits; rank 2 gets nothing from it.
-          const std::string right = comm.rank() == 2
-                                        ? "rank 2, block 0: GIN signal 0 of context 0 waited for rank 1 to bring it to "
-                                          "at least 1 and last saw 0: timeout"
-                                        : "rank 0, block 0: GIN signal 4 of context 0 waited for rank 1 to bring it to "
-                                          "at least 1 and last saw 0: timeout";
+          const std::uint32_t first = with.contexts.first_signal(with.rings.signals);
+          const std::string right = "rank " + std::to_string(comm.rank()) + ", block 0: GIN signal " +
+                                    std::to_string(comm.rank() == 2 ? first : first + 4) +
+                                    " of context 0 waited for rank 1 to bring it to at least 1 and last saw 0: timeout";
           test::require(said == right || (comm.rank() == 0 && said.find("waited for rank 2") != std::string::npos),
                         "the record says: " + said);
           std::vector<unsigned char> bytes(out.bytes());
@@ -373,7 +369,7 @@ TEST_CASE(
           test::require(records.size() == 1, "one wait leaves a record");
           const std::string said = host::describe(records[0]);
           const std::string right =
-              comm.rank() == 1 ? "GIN signal " + std::to_string(with.slots.first_signal + 1) +
+              comm.rank() == 1 ? "GIN signal " + std::to_string(with.contexts.first_signal(with.slots.signals) + 1) +
                                      " of context 0 waited for rank 3 to bring it to at least 1 and last saw 0: timeout"
               : comm.rank() == 2 ? std::string("LSA barrier 0 waited for rank 3")
                                  : std::string("waited for rank");  // 1 inside, or 2 across
@@ -432,6 +428,75 @@ TEST_CASE("rings and slots that no memory holds ask for too much, not for too li
   CHECK(slots.network_bytes() >= std::uint64_t{1} << 60);
 }
 
+namespace {
+
+/// Rounds in which each block tells the next rank a number by a signal of the kernel's own, meets all ranks, reduces
+/// one vector by ring and another one by slots. The first one is of number `first`.
+__global__ void use_all(device_comm comm, gin::context_handle contexts, collective::rail_ring_handle rings,
+                        collective::network_slot_handle slots, sym_ptr<std::uint64_t> told, sym_ptr<float> large,
+                        std::uint64_t large_count, sym_ptr<float> small, std::uint64_t small_count, int rounds,
+                        std::uint64_t first, status* outcome, unsigned* wrong) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
+  auto net = barrier.context(block{});
+  const auto mine = told + static_cast<std::int64_t>(blockIdx.x);
+  const auto number_of = [&](int rank, std::uint64_t round) { return static_cast<std::uint64_t>(rank) * 1000 + round; };
+  for (std::uint64_t round = first; round < first + static_cast<std::uint64_t>(rounds); ++round) {
+    net.put_value((comm.rank + 1) % comm.size, mine, number_of(comm.rank, round), gin::signal_add{blockIdx.x});
+    net.wait_signal(blockIdx.x, round + 1);
+    if (threadIdx.x == 0 && *mine.local() != number_of((comm.rank + comm.size - 1) % comm.size, round))
+      wrong[blockIdx.x] += 1;
+    barrier.sync(round % 2 == 0 ? gin::fence_level::none : gin::fence_level::put_and_get);
+    collective::all_reduce_hierarchical_ring<float>(barrier, large, large, rings, large_count, average{});
+    collective::all_reduce_hierarchical_one_shot<float>(barrier, small, small, slots, small_count, average{});
+  }
+  outcome[blockIdx.x * threads + threadIdx.x] = barrier.agree();
+}
+
+}  // namespace
+
+TEST_CASE("rings, slots, barriers and signals of the kernel's own share contexts, each with signals of its own") {
+  for (const shape& s : {shape{3, 1}, {2, 2}}) {
+    INFO(text(s));
+    test::on_ranks(
+        s.hosts * s.inside,
+        [](host::communicator& comm) {
+          const std::uint64_t counts[] = {301, 77};
+          job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 3}, 2000, most_blocks);
+          const auto told = comm.allocate(most_blocks * sizeof(std::uint64_t));
+          const auto large = comm.allocate(counts[0] * sizeof(float));
+          const auto small = comm.allocate(counts[1] * sizeof(float));
+          const test::device_array<status> outcome(most_blocks * threads);
+          const test::device_array<unsigned> wrong(most_blocks);
+          for (int call = 0; call < 3; ++call) {
+            std::vector<float> values[2];
+            for (int k = 0; k < 2; ++k) {
+              for (std::uint64_t i = 0; i < counts[k]; ++i)
+                values[k].push_back(static_cast<float>(comm.size()) * element<float>(comm.rank(), i, call + k));
+              copy(static_cast<float*>((k == 0 ? large : small).data()), values[k].data(), values[k].size());
+            }
+            comm.barrier();
+            launch(use_all, config(most_blocks), with.device_comm.get(), with.contexts, with.rings, with.slots,
+                   told.pointer<std::uint64_t>(), large.pointer<float>(), counts[0], small.pointer<float>(), counts[1],
+                   5, static_cast<std::uint64_t>(5 * call), outcome.get(), wrong.get());
+            test::finish("use_all");
+            with.device_comm.check();
+            for (const status each : outcome.read()) test::require(each == status::success, to_string(each));
+            for (const unsigned each : wrong.read()) test::require(each == 0, "numbers of the previous rank are right");
+            for (int k = 0; k < 2; ++k) {
+              copy(values[k].data(), static_cast<const float*>((k == 0 ? large : small).data()), values[k].size());
+              for (std::uint64_t i = 0; i < counts[k]; ++i) {
+                float right = 0;  // the average of the first round, which later ones keep
+                for (int r = 0; r < comm.size(); ++r) right += element<float>(r, i, call + k);
+                test::require(values[k][i] == right, [&] { return "vector " + std::to_string(k); });
+              }
+            }
+          }
+          comm.barrier();
+        },
+        options_of(s));
+  }
+}
+
 #if defined(DEVCOMM_SIMULATOR)
 
 #  include <devcomm/simulator/simulator.hpp>
@@ -442,6 +507,19 @@ __global__ void reduce_small(device_comm comm, gin::context_handle contexts, col
                              sym_ptr<float> tensor, std::uint64_t count) {
   collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
   collective::all_reduce_hierarchical_one_shot<float>(barrier, tensor, tensor, slots, count, sum{});
+}
+
+__global__ void reduce_round(device_comm comm, gin::context_handle contexts, collective::rail_ring_handle rings,
+                             sym_ptr<float> tensor, std::uint64_t count) {
+  collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
+  collective::all_reduce_hierarchical_ring<float>(barrier, tensor, tensor, rings, count, sum{});
+}
+
+/// Changes a signal of this rank.
+__global__ void change_signal(device_comm comm, gin::context_handle contexts, std::uint32_t signal) {
+  gin::context net{block{}, comm, contexts, 0};
+  net.signal(comm.rank, gin::signal_add{signal, 100});
+  net.wait_signal(signal, 100);
 }
 
 __global__ void flush_all(device_comm comm, gin::context_handle contexts) {
@@ -458,15 +536,18 @@ TEST_CASE("slots whose signals are those of others, or of another device communi
         auto needs = comm.requirements().lsa_barriers(1);
         const collective::network_slots asked{.members = comm.rail(), .groups = 1};
         const auto first = needs.add(asked);
-        const auto second = needs.add(asked);  // without a first_signal of its own
-        const auto contexts =
-            needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 2 * first.signals(), .barriers = 1});
+        auto second = needs.add(asked);
+        second.signals = first.signals;
+        const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .barriers = 1});
         const auto device_comm = comm.create_device_comm(needs);
         auto fewer = comm.requirements().lsa_barriers(1);
         fewer.add(gin::buffer<float>{1});
-        const auto same =
-            fewer.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 2 * first.signals(), .barriers = 1});
+        const auto same = fewer.add(gin::contexts{.world = comm.world(), .signals = 8, .barriers = 1});
         const auto other = comm.create_device_comm(fewer);
+        auto none = comm.requirements().lsa_barriers(1);
+        none.add(gin::buffer<float>{1});
+        const auto without = none.add(gin::contexts{.world = comm.world(), .signals = 3, .barriers = 1});
+        const auto lacks = comm.create_device_comm(none);
         const auto reduce = [&](const host::device_communicator& of, const gin::context_handle& over,
                                 const collective::network_slot_handle& slots) {
           launch(reduce_small, config(1), of.get(), over, slots, tensor.pointer<float>(), std::uint64_t{64});
@@ -476,7 +557,7 @@ TEST_CASE("slots whose signals are those of others, or of another device communi
         for (int call = 0; call < 3; ++call)  // so that signals are past what others wait for first
           test::require(reduce(device_comm, contexts, first).empty(), "slots of one's own are right");
         comm.barrier();
-        test::require(reduce(device_comm, contexts, second).find("first_signal") != std::string::npos,
+        test::require(reduce(device_comm, contexts, second).find("changed by others") != std::string::npos,
                       "it said: " + simulator::last_failure());
         launch(flush_all, config(1), device_comm.get(), contexts);  // before a rank destroys what is put to
         test::finish("flush_all");
@@ -484,8 +565,54 @@ TEST_CASE("slots whose signals are those of others, or of another device communi
         test::require(reduce(other, same, first).find("another device communicator") != std::string::npos,
                       "it said: " + simulator::last_failure());
         comm.barrier();
+        test::require(reduce(lacks, without, first).find("added to the same requirements") != std::string::npos,
+                      "it said: " + simulator::last_failure());
+        comm.barrier();
       },
       options_of({2, 1}));
+}
+
+TEST_CASE("rings whose signals are changed by others are misuse") {
+  enum class user { another_ring, arrival, credit, none };
+  for (const user other : {user::another_ring, user::arrival, user::credit, user::none}) {
+    INFO("case " << static_cast<int>(other));
+    test::on_ranks(
+        2,
+        [&](host::communicator& comm) {
+          const auto tensor = comm.allocate(512 * sizeof(float));
+          auto needs = comm.requirements().lsa_barriers(1);
+          const collective::rail_rings asked{.groups = 1, .chunk_bytes = 64, .slots = 4};
+          const auto first = needs.add(asked);
+          auto second = needs.add(asked);
+          const auto contexts =
+              needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .barriers = 1});
+          const auto device_comm = comm.create_device_comm(needs);
+          const auto reduce = [&](const collective::rail_ring_handle& rings) {
+            launch(reduce_round, config(1), device_comm.get(), contexts, rings, tensor.pointer<float>(),
+                   std::uint64_t{512});
+            const bool ended_well = cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess;
+            return ended_well ? std::string() : simulator::last_failure();
+          };
+          for (int call = 0; call < 2; ++call) test::require(reduce(first).empty(), "rings of one's own are right");
+          comm.barrier();
+          if (other == user::another_ring) {
+            second.signals = first.signals;
+          } else if (other != user::none) {
+            const std::uint32_t signal = contexts.first_signal(second.signals);
+            launch(change_signal, config(1), device_comm.get(), contexts,
+                   signal + (other == user::credit ? second.slots : 0));
+            test::finish("change_signal");
+          }
+          comm.barrier();
+          const std::string said = reduce(second);
+          test::require(other == user::none ? said.empty() : said.find("changed by others") != std::string::npos,
+                        "it said: " + said);
+          launch(flush_all, config(1), device_comm.get(), contexts);  // before a rank destroys what is put to
+          test::finish("flush_all");
+          comm.barrier();
+        },
+        options_of({2, 1}));
+  }
 }
 
 namespace {
@@ -511,10 +638,8 @@ TEST_CASE("rings and slots stay with the context of their first call") {
           const auto tensor = comm.allocate(64 * sizeof(float));
           auto needs = comm.requirements().lsa_barriers(1);
           const auto rings = needs.add(collective::rail_rings{.groups = 1});
-          const auto slots = needs.add(
-              collective::network_slots{.members = comm.rail(), .groups = 1, .first_signal = rings.signals()});
-          const auto contexts = needs.add(gin::contexts{
-              .world = comm.world(), .count = 2, .signals = rings.signals() + slots.signals(), .barriers = 1});
+          const auto slots = needs.add(collective::network_slots{.members = comm.rail(), .groups = 1});
+          const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 2, .barriers = 1});
           const auto device_comm = comm.create_device_comm(needs);
           const auto said = [&](std::uint32_t context) {
             launch(reduce_over, config(1), device_comm.get(), contexts, context, rings, slots, round,

@@ -1,3 +1,7 @@
+#include <devcomm/channel/network_fifos.hpp>
+#include <devcomm/collective/all_reduce/rail_rings.hpp>
+#include <devcomm/collective/network_slots.hpp>
+#include <devcomm/gin/contexts.hpp>
 #include <devcomm/lsa/barriers.hpp>
 #include <devcomm/lsa/mailboxes.hpp>
 #include <devcomm/lsa/signals.hpp>
@@ -10,6 +14,8 @@
 #include <cstdint>
 #include <set>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 using namespace devcomm;
 
@@ -135,4 +141,100 @@ TEST_CASE("users add features of their own, with a handle or without") {
   CHECK(needs.with(counters{5}).bytes() == own.offset + 8 * 64);
   CHECK(needs.fingerprint() != one);
   CHECK(needs.implicit(implicit_resource::lsa_barriers).count == 0);
+}
+
+namespace {
+
+/// A feature of a user's own, with signals.
+struct bells {
+  std::uint32_t count;
+
+  constexpr signal_range add_to(requirements& needs) const { return needs.add_signals(count); }
+};
+
+/// Requires that features' signals, the kernel's own and those of barriers are all that there are, and do not overlap.
+void check_parts(const requirements& needs, const gin::context_handle& contexts, std::uint32_t own,
+                 const std::vector<std::pair<std::uint32_t, std::uint32_t>>& parts) {
+  std::set<std::uint32_t> taken;
+  for (std::uint32_t signal = 0; signal < own; ++signal) taken.insert(signal);
+  std::size_t all = own;
+  for (const auto& [first, count] : parts) {
+    all += count;
+    for (std::uint32_t signal = first; signal < first + count; ++signal) taken.insert(signal);
+  }
+  CHECK(taken.size() == all);
+  CHECK(*taken.rbegin() == all - 1);
+  CHECK(contexts.signals == all);
+  CHECK(contexts.arrivals(0, false, 0) == all);
+  CHECK(needs.network().signals == contexts.all_signals());
+  CHECK(needs.network().asked == 1);
+}
+
+}  // namespace
+
+TEST_CASE("each feature has signals of its own, behind those of the kernel and before those of barriers") {
+  constexpr team world = world_team(0, 5);
+  for (const std::uint32_t own : {0u, 3u}) {
+    requirements needs(world);
+    const auto rings = needs.add(collective::rail_rings{.groups = 3, .slots = 4});
+    const auto more = needs.add(collective::rail_rings{.groups = 1, .slots = 1});  // taken as 2
+    const auto slots = needs.add(collective::network_slots{.members = world, .groups = 2});
+    const signal_range mine = needs.add(bells{7});
+    const auto contexts = needs.add(gin::contexts{.world = world, .count = 2, .signals = own, .barriers = 2});
+    for (const signal_range each : {rings.signals, more.signals, slots.signals, mine}) CHECK(contexts.has(each));
+    check_parts(needs, contexts, own,
+                {{contexts.first_signal(rings.signals), 15},
+                 {contexts.first_signal(more.signals), 3},
+                 {contexts.first_signal(slots.signals), 20},
+                 {contexts.first_signal(mine), 7}});
+    CHECK(needs.network().signals == own + 45 + 2 * 2 * 5);
+
+    requirements with_fifos(world);
+    const auto of_fifos = with_fifos.add(collective::rail_rings{.groups = 2, .slots = 2});
+    const auto fifos = with_fifos.add(
+        channel::network_fifos{.contexts = {.world = world, .count = 3, .signals = own, .barriers = 1}, .count = 7});
+    check_parts(with_fifos, fifos.contexts, own,
+                {{fifos.first_signal, 6}, {fifos.contexts.first_signal(of_fifos.signals), 6}});
+  }
+  requirements alone(world);
+  const auto without = alone.add(gin::contexts{.world = world, .signals = 4});
+  CHECK_FALSE(without.has(signal_range{5}));
+  CHECK(without.has(signal_range{4}));
+}
+
+TEST_CASE("signals that no number holds are too many, not too few") {
+  constexpr team world = world_team(0, 4);
+  const auto asked = [&](auto ask) {
+    requirements needs(world);
+    ask(needs);
+    static_cast<void>(needs.add(gin::contexts{.world = world, .signals = 5}));
+    return needs.network().signals;
+  };
+  CHECK(asked([](requirements& needs) { needs.add_signals(~std::uint64_t{0}); }) == ~0u);
+  CHECK(asked([](requirements& needs) { needs.add_signals(std::uint64_t{1} << 32); }) == ~0u);
+  CHECK(asked([](requirements& needs) { needs.add_signals(~0u - 4); }) == ~0u);
+  CHECK(asked([](requirements& needs) { needs.add_signals(~0u - 6); }) == ~0u - 1);
+  CHECK(asked([](requirements& needs) {
+          needs.add_signals(~0u - 1);
+          needs.add_signals(7);
+        }) == ~0u);
+  CHECK(asked([](requirements& needs) { needs.add(collective::rail_rings{.groups = 2, .slots = ~0u}); }) == ~0u);
+  CHECK(asked([](requirements& needs) {
+          needs.add(collective::network_slots{.members = {0, 1 << 30, 0, 1}, .groups = 1u << 31});
+        }) == ~0u);
+}
+
+TEST_CASE("signals are in the fingerprint, and those that are asked for after contexts are marked") {
+  constexpr team world = world_team(0, 4);
+  requirements one(world);
+  requirements two(world);
+  static_cast<void>(one.add(bells{1}));
+  static_cast<void>(two.add(bells{2}));
+  CHECK(one.fingerprint() != two.fingerprint());
+  CHECK(one.network().asked == 0);
+  const auto contexts = one.add(gin::contexts{.world = world, .signals = 5});
+  CHECK(contexts.signals == 6);
+  static_cast<void>(one.add(collective::rail_rings{.groups = 1}));
+  CHECK(one.network().asked == 3);
+  CHECK(one.network().signals == 6);
 }

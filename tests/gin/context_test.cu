@@ -510,4 +510,22 @@ TEST_CASE("contexts that cannot be made are refused by name") {
                static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
              }),
              ContainsSubstring("gin::contexts twice"));
+  // Signals of features and the kernel's own, together.
+  CHECK_THAT(
+      refused([](requirements& needs, host::communicator& comm) {
+        static_cast<void>(needs.add_signals(1 << 20));
+        static_cast<void>(needs.add(gin::contexts{comm.world(), 1, 1}));
+      }),
+      ContainsSubstring("gin::contexts asks for 1048577 signals") && ContainsSubstring("at most 1048576 in all"));
+  CHECK_THAT(refused([](requirements& needs, host::communicator& comm) {
+               static_cast<void>(needs.add_signals(~0u));
+               static_cast<void>(needs.add_signals(~0u));
+               static_cast<void>(needs.add(gin::contexts{comm.world(), 1, 1}));
+             }),
+             ContainsSubstring("gin::contexts asks for 4294967295 signals"));
+  CHECK_THAT(refused([](requirements& needs, host::communicator& comm) {
+               static_cast<void>(needs.add(gin::contexts{comm.world(), 1, 1}));
+               static_cast<void>(needs.add_signals(1));
+             }),
+             ContainsSubstring("ask once for all contexts, signals and counters"));
 }

@@ -863,10 +863,8 @@ struct rails_job : hosts_job {
         exchange(how),
         ring_needs(comm.requirements().lsa_barriers(blocks)),
         rings(ring_needs.add(collective::rail_rings{.groups = blocks, .chunk_bytes = 1024, .slots = 4})),
-        slots(ring_needs.add(
-            collective::network_slots{.members = comm.rail(), .groups = blocks, .first_signal = rings.signals()})),
-        ring_contexts(ring_needs.add(gin::contexts{
-            .world = comm.world(), .count = 1, .signals = rings.signals() + slots.signals(), .barriers = blocks})),
+        slots(ring_needs.add(collective::network_slots{.members = comm.rail(), .groups = blocks})),
+        ring_contexts(ring_needs.add(gin::contexts{.world = comm.world(), .count = 1, .barriers = blocks})),
         ring_comm(comm.create_device_comm(ring_needs)) {}
 
   [[nodiscard]] status launch_rounds(std::uint32_t rounds) const {

@@ -30,6 +30,11 @@ static_assert(sizeof(devcomm::requirements) == 136,
 namespace {
 
 void check_network(const detail::rank_context& context, const network_request& asked) {
+  if (asked.asked == 3) {
+    throw invalid_argument(
+        "the requirements have a feature with signals (rail_rings, network_slots, network_fifos) after gin::contexts; "
+        "add all such features first, and ask once for all contexts, signals and counters last");
+  }
   if (asked.asked > 1) {
     throw invalid_argument(
         "the requirements have gin::contexts twice; ask once for all contexts, signals and counters");

@@ -18,7 +18,7 @@ struct fifo_handle<protocol::network> : resource_handle {
   uint32_t packs;                ///< of 16 bytes, that a slot holds
   uint64_t kept;                 ///< of `network_layout`, bytes from the start of the resource window
   uint64_t steps;                ///< of `network_steps_layout`, bytes from the start of the network memory
-  gin::context_handle contexts;  ///< for the kernel's own operations too; its signals are the first ones
+  gin::context_handle contexts;  ///< for the kernel's own operations too; its signals are those from 0 on
   uint32_t first_signal;         ///< of each context, of those that the FIFOs use
 };
 
@@ -70,7 +70,7 @@ struct network_steps_layout {
 
 /// Asks for `count` FIFOs into every rank, and as many out of it, as `simple_fifos` does; the ranks that a FIFO joins
 /// may be any of the world. Ranks of one LSA team store into each other's slots, others put. Asks for the contexts too,
-/// with two more signals for each FIFO that a context serves: FIFO `i` uses context `i % contexts.count`.
+/// and two signals for each FIFO that a context serves: FIFO `i` uses context `i % contexts.count`.
 ///
 ///     const auto fifos = needs.add(channel::network_fifos{.contexts = {comm.world(), 4}, .count = blocks});
 ///
@@ -92,10 +92,10 @@ struct fifos<protocol::network> {
     const bool fits = of_slots < uint64_t{1} << 60;  // or the layout would wrap around
     const uint64_t kept = needs.add(network_layout{count, stored.slots}.bytes(), 128, {contexts.signals});
     const uint64_t steps = needs.add_for_network(fits ? put.bytes() : of_slots, 128, {contexts.signals});
-    gin::contexts with_signals = contexts;
-    const uint32_t shared_by = contexts.count == 0 ? 1 : contexts.count;
-    with_signals.signals += 2 * ((count + shared_by - 1) / shared_by);
-    return {stored, stored.slots, packs, kept, steps, needs.add(with_signals), contexts.signals};
+    const uint64_t shared_by = contexts.count == 0 ? 1 : contexts.count;
+    const signal_range signals = needs.add_signals(2 * ((count + shared_by - 1) / shared_by));
+    const gin::context_handle made = needs.add(contexts);
+    return {stored, stored.slots, packs, kept, steps, made, made.first_signal(signals)};
   }
 };
 

@@ -10,12 +10,10 @@ namespace devcomm::collective {
 /// Slots of `network_slots`, `count` groups of them; `members` is the size of the team. Plain data; pass it to the
 /// kernel.
 struct network_slot_handle : resource_handle {
-  uint32_t packs;         ///< of 16 bytes, in a slot
-  uint32_t first_signal;  ///< of the context's
-  uint64_t messages;      ///< bytes from the start of the network memory
+  uint32_t packs;        ///< of 16 bytes, in a slot
+  signal_range signals;  ///< for each group two of each member
+  uint64_t messages;     ///< bytes from the start of the network memory
 
-  /// Signals of a context that the slots use, from `first_signal` on: for each group two of each member.
-  DEVCOMM_HOST_DEVICE constexpr uint32_t signals() const { return count * 2 * members; }
   DEVCOMM_HOST_DEVICE constexpr uint64_t slot_bytes() const { return uint64_t{packs} * 16; }
   /// What `group` keeps between calls: bytes from the start of the resource window.
   DEVCOMM_HOST_DEVICE constexpr uint64_t record(uint32_t group) const { return offset + group * record_bytes; }
@@ -33,15 +31,11 @@ struct network_slot_handle : resource_handle {
 
 /// Asks for slots of `groups` groups, one for each block, between the ranks of a team: the rail for
 /// `all_reduce_hierarchical_one_shot`, the world for `all_to_all_one_shot`; where each rank is a host of its own the
-/// two are the same. The contexts are asked for with the signals that they use:
+/// two are the same. Takes signals, so contexts are added after the slots:
 ///
 ///     const auto slots = needs.add(collective::network_slots{.members = comm.rail(), .groups = blocks});
-///     const auto contexts = needs.lsa_barriers(blocks).add(gin::contexts{
-///         .world = comm.world(), .count = blocks, .signals = slots.signals(), .barriers = blocks});
-///
-/// Signals from `first_signal` on are the slots' alone: a kernel's own, those of rings and those of other slots in the
-/// same contexts come before or after them, `.first_signal = others.signals()`, and `gin::contexts::signals` is the
-/// sum.
+///     const auto contexts =
+///         needs.lsa_barriers(blocks).add(gin::contexts{.world = comm.world(), .count = blocks, .barriers = blocks});
 ///
 /// `4 * groups * members * slot_bytes` bytes of network memory on each rank. A put of at most 8 KiB travels in
 /// the message of its signal, a larger one beside it, in one trip too: where memory allows, slots as large as a block's
@@ -50,12 +44,12 @@ struct network_slots {
   team members;
   uint32_t groups;
   uint32_t slot_bytes = 8192;  ///< rounded up to whole packs, at least one
-  uint32_t first_signal = 0;   ///< the first of the signals that are the slots' in their contexts
 
   DEVCOMM_HOST_DEVICE constexpr network_slot_handle add_to(requirements& needs) const {
     const uint32_t packs = slot_bytes == 0 ? 1 : slot_bytes / 16 + (slot_bytes % 16 != 0 ? 1u : 0u);
-    network_slot_handle made{{0, groups, static_cast<uint32_t>(members.size)}, packs, first_signal, 0};
-    const resource_shape what{uint64_t{groups} << 32 | made.members, packs, first_signal};
+    network_slot_handle made{{0, groups, static_cast<uint32_t>(members.size)}, packs, {}, 0};
+    made.signals = needs.add_signals(uint64_t{2} * groups * made.members);
+    const resource_shape what{uint64_t{groups} << 32 | made.members, packs};
     made.offset = needs.add(devcomm::detail::limited_product(groups, network_slot_handle::record_bytes), 128, what);
     const uint64_t slots = uint64_t{4} * groups * made.members;
     made.messages = needs.add_for_network(devcomm::detail::limited_product(slots, made.slot_bytes()), 128, what);

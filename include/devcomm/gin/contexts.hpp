@@ -12,21 +12,29 @@ namespace devcomm::gin {
 /// Asks for `count` contexts: `needs.add(gin::contexts{comm.world(), blocks, 2})`. Each has signals and counters of its
 /// own on every rank, zero at first, and a queue of its own: operations of different contexts are never ordered.
 /// Creation of the device communicator fails where there is no network, see `properties().network`.
+///
+/// A kernel's own signals are numbered from 0. Features that use signals, such as `collective::rail_rings`,
+/// `collective::network_slots` and `channel::network_fifos`, take theirs behind them, each its own, and barriers have
+/// others still. Contexts are added after such features, and once: creation fails otherwise.
+///
+///     const auto rings = needs.add(collective::rail_rings{.groups = blocks});
+///     const auto slots = needs.add(collective::network_slots{.members = comm.rail(), .groups = blocks});
+///     const auto contexts = needs.add(gin::contexts{.world = comm.world(), .signals = 2, .barriers = blocks});
 struct contexts {
   team world;            ///< the communicator's
   uint32_t count = 1;    ///< one for each block that posts much, or fewer
-  uint32_t signals = 0;  ///< of each context
+  uint32_t signals = 0;  ///< of each context, the kernel's own
   uint32_t counters = 0;
   uint32_t depth = 256;   ///< operations that may be posted before the proxy has read them; a power of two
   uint32_t barriers = 0;  ///< of each context, see `gin::barrier_session`; each is two signals from every rank
 
   DEVCOMM_HOST_DEVICE constexpr context_handle add_to(requirements& needs) const {
     const auto ranks = static_cast<uint32_t>(world.size);
-    context_handle made{{0, count, ranks}, signals, counters, depth, barriers};
-    constexpr uint32_t most = ~0u;  // refused on creation
-    const uint32_t all = made.all_signals() < most ? static_cast<uint32_t>(made.all_signals()) : most;
+    const uint32_t own_and_added = devcomm::detail::limited_number(uint64_t{signals} + needs.added_signals());
+    context_handle made{{0, count, ranks}, own_and_added, counters, depth, barriers};
+    const uint32_t all = devcomm::detail::limited_number(made.all_signals());
     const uint64_t each = queue_layout{ranks, all, counters}.bytes();
-    const resource_shape what{uint64_t{barriers} << 32 | count, uint64_t{signals} << 32 | counters,
+    const resource_shape what{uint64_t{barriers} << 32 | count, uint64_t{own_and_added} << 32 | counters,
                               uint64_t{depth} << 32 | ranks};
     made.offset = needs.add(devcomm::detail::limited_product(count, each), 128, what);
     // Whole lines before it, so that it follows.

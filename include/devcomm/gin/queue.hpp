@@ -81,11 +81,15 @@ static_assert(sizeof(descriptor) == 64, "kernels write it: change device_comm::l
 
 /// Independent contexts of the network. Plain data; pass it to the kernel. `members` are the ranks of the world.
 struct context_handle : resource_handle {
-  uint32_t signals;   ///< of a context, not counting those of its barriers
+  uint32_t signals;   ///< of a context: the kernel's own, then those of features; not those of its barriers
   uint32_t counters;  ///< of a context
   uint32_t depth;     ///< descriptors of a context's ring
   uint32_t barriers;  ///< of a context
 
+  /// The first of the signals that a feature has by `requirements::add_signals`. *Requires* `has(taken)`.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t first_signal(signal_range taken) const { return signals - taken.from_end; }
+  /// Whether contexts have these signals: else `taken` is of other requirements.
+  DEVCOMM_HOST_DEVICE constexpr bool has(signal_range taken) const { return taken.from_end <= signals; }
   /// The signal by which `peer` arrives at barrier `index` of a context, where the barrier fences puts or not.
   DEVCOMM_HOST_DEVICE constexpr uint64_t arrivals(uint32_t index, bool fenced, uint32_t peer) const {
     return signals + (uint64_t{index} * 2 + (fenced ? 1 : 0)) * members + peer;

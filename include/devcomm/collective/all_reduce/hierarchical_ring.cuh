@@ -32,6 +32,10 @@
 /// sends another it reads message `n - 1 - in_flight`, which this rank has sent, and gives credit for it; and that is
 /// the credit that this rank waits for, or a later one.
 ///
+/// *Checked kernels* look, after each wait, for values that the protocol cannot have made, which something else with
+/// the same signals has left: the signal of a slot is exactly at the message that is read next, as argued above, and
+/// there are no more credits than messages sent.
+///
 /// The schedule of a round is that of NCCL's ring, see `ring_all_reduce_step`, with `in_flight` rounds side by side:
 /// the credits are those of its Simple protocol.
 #pragma once
@@ -71,14 +75,16 @@ class rail_ring_end {
       : group_(barrier.group()),
         rings_(rings),
         index_(index),
+        first_signal_(barrier.contexts().first_signal(rings.signals) + index * (rings.slots + 1)),
         own_(barrier.comm().resources.local),
         memory_(gin::network_memory(barrier.comm())),
         queue_(queue_end::of(barrier.comm(), barrier.contexts(), barrier.first_context())),
         next_(barrier.rail().world_rank(ring_next(barrier.rail()))),
         previous_(barrier.rail().world_rank(ring_previous(barrier.rail()))) {
     DEVCOMM_ASSERT(index < rings.count, "block is past the rings that requirements asked for");
-    DEVCOMM_ASSERT(rings.first_signal + rings.signals() <= barrier.contexts().signals,
-                   "the contexts lack signals for the rings: gin::contexts{.signals = rings.signals()}");
+    DEVCOMM_ASSERT(barrier.contexts().has(rings.signals),
+                   "the contexts lack signals for the rings: pass the gin::contexts that were added to the same "
+                   "requirements after rail_rings");
     sent_ = received_ = load(&record()->messages);
     const uint64_t owed = load(&record()->owed);
     record()->check_context(queue_);
@@ -149,9 +155,7 @@ class rail_ring_end {
   }
   DEVCOMM_DEVICE uint32_t slot_of(uint64_t message) const { return static_cast<uint32_t>(message % rings_.slots); }
   /// Signals of this ring: of a slot, and of credits.
-  DEVCOMM_DEVICE uint32_t arrival(uint32_t slot) const {
-    return rings_.first_signal + index_ * (rings_.slots + 1) + slot;
-  }
+  DEVCOMM_DEVICE uint32_t arrival(uint32_t slot) const { return first_signal_ + slot; }
   DEVCOMM_DEVICE uint32_t credit() const { return arrival(rings_.slots); }
 
   DEVCOMM_DEVICE bool agree() {
@@ -165,13 +169,27 @@ class rail_ring_end {
         operation::gin_signal, queue_.layout.signal(signal), signal, peer, wait_condition::at_least, least};
     mine_ = wait_for_proxy(queue_, until, {false, 0});
   }
+  /// A signal as it is now. Relaxed, so that a check orders no more than the wait before it.
+  DEVCOMM_DEVICE uint64_t peek(uint32_t signal) const {
+    return arch::load<memory_order::relaxed, scope::system>(queue_.record->words + queue_.layout.signal(signal));
+  }
+  /// After a wait: a value above `most` is of something else that changes this signal.
+  DEVCOMM_DEVICE void check_signal([[maybe_unused]] uint32_t signal, [[maybe_unused]] uint64_t most) const {
+    DEVCOMM_ASSERT(mine_ != status::success || peek(signal) <= most,
+                   "a signal of the rings is changed by others too: a kernel's own are those below "
+                   "gin::contexts::signals, and one call at a time uses a block's ring");
+  }
   DEVCOMM_DEVICE void wait_for_chunk() {
     wait_for(arrival(slot_of(received_)), previous_, received_ / rings_.slots + 1);
+    check_signal(arrival(slot_of(received_)), received_ / rings_.slots + 1);
   }
   DEVCOMM_DEVICE void wait_for_room() {
     if (sent_ >= rings_.slots) wait_for_credits(sent_ - rings_.slots + 1);
   }
-  DEVCOMM_DEVICE void wait_for_credits(uint64_t count) { wait_for(credit(), next_, count); }
+  DEVCOMM_DEVICE void wait_for_credits(uint64_t count) {
+    wait_for(credit(), next_, count);
+    check_signal(credit(), sent_);
+  }
 
   DEVCOMM_DEVICE status post_chunk(uint64_t packs) const {
     const uint32_t slot = slot_of(sent_);
@@ -194,6 +212,7 @@ class rail_ring_end {
   Group group_;
   collective::rail_ring_handle rings_;
   uint32_t index_;
+  uint32_t first_signal_;
   char* own_;      // resources of this rank
   window memory_;  // of the network
   queue_end queue_;
@@ -386,7 +405,7 @@ namespace devcomm::collective {
 /// host, others are reduced from the inputs of the LSA team or stored to its outputs. A rank has one peer to put to,
 /// and scratch memory of a fixed size. Two barriers of the LSA team, none of the rail.
 ///
-///     const auto rings = needs.add(collective::rail_rings{.groups = blocks});  // and contexts with their signals
+///     const auto rings = needs.add(collective::rail_rings{.groups = blocks});  // and contexts after them
 ///
 ///     collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
 ///     collective::all_reduce_hierarchical_ring<float>(barrier, tensor, tensor, rings, count, sum{});

@@ -9,14 +9,11 @@ namespace devcomm::collective {
 /// Where the rings of a kernel's blocks keep chunks that are on their way. Plain data; pass it to the kernel. `count`
 /// rings, `members` is not used.
 struct rail_ring_handle : resource_handle {
-  uint32_t slots;         ///< of a ring, on each rank
-  uint32_t packs;         ///< of 16 bytes, in a slot
-  uint32_t first_signal;  ///< of the context's
-  uint64_t chunks;        ///< bytes from the start of the network memory
+  uint32_t slots;        ///< of a ring, on each rank
+  uint32_t packs;        ///< of 16 bytes, in a slot
+  signal_range signals;  ///< for each ring one of each slot, and one of credits
+  uint64_t chunks;       ///< bytes from the start of the network memory
 
-  /// Signals of a context that the rings use, from `first_signal` on: for each ring one of each slot, and one of
-  /// credits.
-  DEVCOMM_HOST_DEVICE constexpr uint32_t signals() const { return count * (slots + 1); }
   /// Chunks of each step of a ring that are under way at once.
   DEVCOMM_HOST_DEVICE constexpr uint32_t in_flight() const { return slots / 2; }
 
@@ -35,12 +32,12 @@ struct rail_ring_handle : resource_handle {
   static constexpr uint64_t record_bytes = 128;
 };
 
-/// Asks for the memory of `groups` rings, one for each block. The contexts are asked for with the signals that they
-/// use:
+/// Asks for the memory of `groups` rings, one for each block, and for the signals that they use: contexts are added
+/// after them.
 ///
 ///     const auto rings = needs.add(collective::rail_rings{.groups = blocks});
-///     const auto contexts = needs.lsa_barriers(blocks).add(gin::contexts{
-///         .world = comm.world(), .count = 4, .signals = rings.signals(), .barriers = blocks});
+///     const auto contexts =
+///         needs.lsa_barriers(blocks).add(gin::contexts{.world = comm.world(), .count = 4, .barriers = blocks});
 ///
 /// `2 * groups * slots * chunk_bytes` bytes of network memory on each rank, whatever the size of the vectors. Half of
 /// the slots hold chunks on their way to one step of the ring, the other half those that the next rank is still to give
@@ -49,12 +46,12 @@ struct rail_rings {
   uint32_t groups;
   uint32_t chunk_bytes = 65536;  ///< rounded up to whole packs, at least one
   uint32_t slots = 8;            ///< fewer than 2 are taken as 2
-  uint32_t first_signal = 0;     ///< the first of the signals that are the rings' in their contexts
 
   DEVCOMM_HOST_DEVICE constexpr rail_ring_handle add_to(requirements& needs) const {
     const uint32_t packs = chunk_bytes == 0 ? 1 : chunk_bytes / 16 + (chunk_bytes % 16 != 0 ? 1u : 0u);
-    rail_ring_handle made{{0, groups, 0}, slots < 2 ? 2 : slots, packs, first_signal, 0};
-    const resource_shape what{uint64_t{groups} << 32 | made.slots, packs, first_signal};
+    rail_ring_handle made{{0, groups, 0}, slots < 2 ? 2 : slots, packs, {}, 0};
+    made.signals = needs.add_signals(groups * (uint64_t{made.slots} + 1));
+    const resource_shape what{uint64_t{groups} << 32 | made.slots, packs};
     made.offset = needs.add(devcomm::detail::limited_product(groups, rail_ring_handle::record_bytes), 128, what);
     const uint64_t of_ring = devcomm::detail::limited_product(2 * uint64_t{made.slots}, made.slot_bytes());
     made.chunks = needs.add_for_network(devcomm::detail::limited_product(groups, of_ring), 128, what);

@@ -61,8 +61,9 @@ class network_slot_end {
     DEVCOMM_ASSERT(index < slots_.count, "block is past the groups that collective::network_slots asked for");
     DEVCOMM_ASSERT(slots_.members == static_cast<uint32_t>(members.size),
                    "slots are of another team: all_reduce takes those of the rail, all_to_all those of the world");
-    DEVCOMM_ASSERT(slots_.first_signal + slots_.signals() <= barrier.contexts().signals,
-                   "the contexts lack signals for the slots: gin::contexts{.signals = slots.signals()}");
+    DEVCOMM_ASSERT(barrier.contexts().has(slots_.signals),
+                   "the contexts lack signals for the slots: pass the gin::contexts that were added to the same "
+                   "requirements after network_slots");
     DEVCOMM_ASSERT(slots_.received(slots_.count, 0, 0) <= memory_.bytes,
                    "the slots end past the network memory: they are of another device communicator");
     number_ = arch::load<memory_order::relaxed, scope::device>(&record()->exchanges);
@@ -99,7 +100,8 @@ class network_slot_end {
                              {false, 0});
       // A value above it is of something else that changes this signal.
       DEVCOMM_ASSERT(mine_ != status::success || queue_.load(queue_.layout.signal(signal)) == number_ / 2 + 1,
-                     "a signal of the slots is changed by others too: add(network_slots{.first_signal}) past theirs");
+                     "a signal of the slots is changed by others too: a kernel's own are those below "
+                     "gin::contexts::signals, and one call at a time uses a block's slots");
     });
     return agree(barrier_.group(), mine_, status::timeout, &record()->outcome) == status::success;
   }
@@ -121,8 +123,8 @@ class network_slot_end {
   DEVCOMM_DEVICE uint32_t parity() const { return static_cast<uint32_t>(number_ % 2); }
   /// The signal of a receiver that messages of `member` change.
   DEVCOMM_DEVICE uint32_t signal_of(int member) const {
-    return slots_.first_signal + (index_ * 2 + static_cast<uint32_t>(number_ % 2)) * slots_.members +
-           static_cast<uint32_t>(member);
+    return barrier_.contexts().first_signal(slots_.signals) +
+           (index_ * 2 + static_cast<uint32_t>(number_ % 2)) * slots_.members + static_cast<uint32_t>(member);
   }
   /// Threads of the group take the members in turns, each rank from the one behind its own on.
   template <class Peers, class Body>
