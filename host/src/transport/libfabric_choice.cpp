@@ -22,6 +22,9 @@ constexpr int known_modes =
     FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT | FI_MR_HMEM;
 constexpr std::uint64_t context_modes = FI_CONTEXT | FI_CONTEXT2;
 
+/// "verbs" of "verbs;ofi_rxm".
+std::string core_of(const std::string& provider) { return provider.substr(0, provider.find(';')); }
+
 }  // namespace
 
 void ask_for_provider(fi_info& hints, const std::string& provider, const std::string& card, bool devices) {
@@ -34,9 +37,12 @@ void ask_for_provider(fi_info& hints, const std::string& provider, const std::st
   hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints.domain_attr->av_type = FI_AV_TABLE;
   hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+  if (completes_on_acknowledgement(provider)) hints.tx_attr->msg_order = hints.rx_attr->msg_order = FI_ORDER_SAW;
   if (!provider.empty()) hints.fabric_attr->prov_name = ::strdup(provider.c_str());
   if (!card.empty()) hints.domain_attr->name = ::strdup(card.c_str());
 }
+
+bool completes_on_acknowledgement(const std::string& provider) { return core_of(provider) == "verbs"; }
 
 memory_rules memory_rules_of(const fi_info& found) {
   const int modes = found.domain_attr->mr_mode;
@@ -88,9 +94,8 @@ std::vector<std::string> providers_of_cards(const fi_info* answers, std::string&
 }
 
 bool moves_by_threads(const std::string& provider) {
-  const std::string core = provider.substr(0, provider.find(';'));
   constexpr std::array names{"tcp", "net", "udp", "sockets", "shm", "sm2"};
-  return std::find(names.begin(), names.end(), core) != names.end();
+  return std::find(names.begin(), names.end(), core_of(provider)) != names.end();
 }
 
 std::string why_unusable(const fi_info& found, const std::string& provider) {

@@ -128,6 +128,20 @@ TEST_CASE("a provider is asked for all ways of memory that are known, and may wa
   }
 }
 
+TEST_CASE("where writes are complete with the card's acknowledgement, messages are asked to follow their data") {
+  answer hints(0, 0);
+  for (const char* const provider : {"verbs;ofi_rxm", "efa", "cxi", "tcp;ofi_rxm", ""}) {
+    hints.transmit.msg_order = hints.receive.msg_order = 0;
+    ask_for_provider(hints.info, provider, "", false);
+    std::free(hints.fabric.prov_name);
+    hints.fabric.prov_name = nullptr;
+    const std::uint64_t order = std::string(provider) == "verbs;ofi_rxm" ? FI_ORDER_SAW : FI_ORDER_NONE;
+    CHECK(hints.transmit.msg_order == order);
+    CHECK(hints.receive.msg_order == order);
+    CHECK(hints.transmit.op_flags == FI_DELIVERY_COMPLETE);
+  }
+}
+
 TEST_CASE("providers that move data by threads of the host are not asked for memory of devices") {
   for (const char* const each : {"tcp;ofi_rxm", "shm", "net", "sockets"}) CHECK(moves_by_threads(each));
   for (const char* const each : {"verbs;ofi_rxm", "efa", "cxi", "tcpx"}) CHECK(!moves_by_threads(each));
