@@ -6,8 +6,12 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <string>
+#include <vector>
 
 using namespace devcomm;
 
@@ -101,6 +105,28 @@ TEST_CASE("accesses of kernels to host memory are counted, those to device memor
   CHECK(of_pinned == 10);
   CHECK(host_accesses() - before == 10);
   check_cuda(cudaFreeHost(pinned), "cudaFreeHost");
+}
+
+TEST_CASE("host allocations that come and go leave no memory behind beside many that stay") {
+  const auto resident = [] {  // in pages
+    std::ifstream file("/proc/self/statm");
+    std::size_t all = 0;
+    std::size_t mine = 0;
+    file >> all >> mine;
+    return mine;
+  };
+  const auto allocate = [] {
+    void* made = nullptr;
+    check_cuda(cudaMallocHost(&made, 8), "cudaMallocHost");
+    return made;
+  };
+  std::vector<void*> stay(2000);
+  for (void*& each : stay) each = allocate();
+  const std::size_t before = resident();
+  for (int i = 0; i < 1000; ++i) check_cuda(cudaFreeHost(allocate()), "cudaFreeHost");
+  const std::size_t after = resident();
+  CHECK(after - std::min(before, after) < 4096);  // 16 MiB
+  for (void* const each : stay) check_cuda(cudaFreeHost(each), "cudaFreeHost");
 }
 
 TEST_CASE("waits of a million polls read host memory once in a quarter of a millisecond, all together") {
