@@ -510,4 +510,8 @@ TEST_CASE("contexts that cannot be made are refused by name") {
                static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
              }),
              ContainsSubstring("gin::contexts twice"));
+  CHECK_THAT(refused([](requirements& needs, host::communicator& comm) {
+               static_cast<void>(needs.add(gin::contexts{.world = comm.world(), .signals = 1u << 20, .barriers = 1}));
+             }),
+             ContainsSubstring("asks for 1048578 signals and 0 counters in a context, a barrier being two signals"));
 }
