@@ -15,6 +15,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace devcomm;
@@ -515,3 +516,40 @@ TEST_CASE("contexts that cannot be made are refused by name") {
              }),
              ContainsSubstring("asks for 1048578 signals and 0 counters in a context, a barrier being two signals"));
 }
+
+#if defined(DEVCOMM_SIMULATOR)
+
+#  include <devcomm/simulator/simulator.hpp>
+
+namespace {
+
+enum class past_end { context, signal, counter };
+
+__global__ void use_past_end(device_comm comm, gin::context_handle contexts, past_end what) {
+  gin::context net{block{}, comm, contexts, what == past_end::context ? contexts.count : 0};
+  if (what == past_end::signal) net.wait_signal(contexts.signals, 1);
+  if (what == past_end::counter) net.wait_counter(contexts.counters, 1);
+}
+
+}  // namespace
+
+TEST_CASE("a context, signal or counter past the last is misuse, which says of how many it is and what to ask for") {
+  test::on_ranks(1, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts =
+        needs.add(gin::contexts{.world = comm.world(), .count = 2, .signals = 3, .counters = 1, .barriers = 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const std::pair<past_end, std::string> all[] = {
+        {past_end::context, "gin::contexts{.count = count} (GIN context 2 of 2)"},
+        {past_end::signal, "gin::contexts{.signals = count} (GIN signal 3 of 3)"},
+        {past_end::counter, "gin::contexts{.counters = count} (GIN counter 1 of 1)"}};
+    for (const auto& [what, text] : all) {
+      launch(use_past_end, blocks_of(1), device_comm.get(), contexts, what);
+      test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");
+      const std::string said = simulator::last_failure();
+      test::require(said.find(text) != std::string::npos, "it said: " + said);
+    }
+  });
+}
+
+#endif
