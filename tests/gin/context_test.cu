@@ -403,6 +403,36 @@ TEST_CASE("an operation on a window that is gone ends the waits, and says which 
   });
 }
 
+TEST_CASE("a window of another communicator is refused, and no window of the same number stands for it") {
+  test::on_ranks(2, [](host::communicator& parent) {
+    const auto child = parent.split(0, parent.rank());
+    const auto theirs_in = parent.allocate(64);
+    const auto theirs_out = parent.allocate(64);
+    const auto in = child->allocate(64);
+    const auto out = child->allocate(64);
+    auto needs = child->requirements();
+    const auto contexts = needs.add(gin::contexts{child->world(), 1, 1});
+    const auto device_comm = child->create_device_comm(needs);
+    child->barrier();
+    const test::device_array<status> outcome(threads);
+    launch(put_to_next, blocks_of(1), device_comm.get(), contexts, theirs_in.pointer<char>(),
+           theirs_out.pointer<char>(), outcome.get());
+    test::finish("put_to_next");
+    for (const status each : outcome.read())
+      test::require(each == status::aborted, std::string("the outcome was ") + to_string(each));
+    std::string said;
+    try {
+      device_comm.check();
+    } catch (const host::kernel_error& error) {
+      said = error.what();
+    }
+    test::require(said.find("this rank has no window 1 (any more)") != std::string::npos &&
+                      said.find("of the communicator that made the device communicator") != std::string::npos,
+                  "check said: " + said);
+    child->barrier();
+  });
+}
+
 namespace {
 
 /// One round more: what the previous rank puts is this round's. `round` lies in memory, as a graph's arguments stay.
