@@ -7,10 +7,12 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace devcomm;
@@ -27,6 +29,10 @@ std::uint64_t host_accesses() { return simulator::get_statistics().host_accesses
 
 __global__ void read_word(const std::uint32_t* word, unsigned times, std::uint32_t* sum) {
   for (unsigned i = 0; i < times; ++i) *sum += detail::arch::load<memory_order::relaxed, scope::system>(word);
+}
+
+__global__ void write_word(std::uint32_t* word, unsigned times) {
+  for (unsigned i = 1; i <= times; ++i) detail::arch::store<memory_order::relaxed, scope::system>(word, i);
 }
 
 /// Block 1 counts a word up to `target`; every thread of block 0 waits for that, and counts its polls.
@@ -104,6 +110,28 @@ TEST_CASE("accesses of kernels to host memory are counted, those to device memor
   test::finish("read_word");
   CHECK(of_pinned == 10);
   CHECK(host_accesses() - before == 10);
+  check_cuda(cudaFreeHost(pinned), "cudaFreeHost");
+}
+
+TEST_CASE("accesses are counted while host memory is allocated") {
+  constexpr unsigned times = 500000;
+  std::uint32_t* pinned = nullptr;
+  check_cuda(cudaMallocHost(reinterpret_cast<void**>(&pinned), sizeof *pinned), "cudaMallocHost");
+  *pinned = 0;
+  test::on_ranks(1, [&](host::communicator& comm) {
+    auto needs = comm.requirements();
+    static_cast<void>(needs.add(gin::contexts{comm.world(), 64}));
+    const std::uint64_t before = host_accesses();
+    std::thread other([&] {
+      while (std::atomic_ref(*pinned).load() == 0) std::this_thread::yield();  // the kernel has not begun
+      for (int i = 0; i < 30; ++i) static_cast<void>(comm.create_device_comm(needs));
+    });
+    launch(write_word, {.grid = 1, .block = 1, .stream = cudaStreamPerThread}, pinned, times);
+    test::finish("write_word");
+    const auto counted = host_accesses() - before;
+    other.join();
+    test::require(counted == times, [&] { return std::to_string(counted) + " accesses counted"; });
+  });
   check_cuda(cudaFreeHost(pinned), "cudaFreeHost");
 }
 
