@@ -333,6 +333,33 @@ TEST_CASE("a meeting that timed out is repeated with its level, and another one 
   });
 }
 
+namespace {
+
+__global__ void meet_over(device_comm comm, gin::context_handle contexts, gin::context_range range) {
+  gin::barrier_session barrier{block{}, comm, comm.world(), contexts, range, 0};
+  barrier.sync(gin::fence_level::put);
+}
+
+}  // namespace
+
+TEST_CASE("a GIN barrier over no context, or over more than there are, is misuse and no barrier") {
+  test::on_ranks(1, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 2, .barriers = 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    for (const gin::context_range range : {gin::context_range{0, 0}, gin::context_range{0, 3}, gin::context_range{1, 2},
+                                           gin::context_range{2, 1}, gin::context_range{1, ~0u}}) {
+      launch(meet_over, blocks_of(1), device_comm.get(), contexts, range);
+      test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess,
+                    "contexts " + std::to_string(range.first) + ", " + std::to_string(range.count) + " were taken");
+      const std::string said = simulator::last_failure();
+      test::require(said.find("give it one_context(index) or all_contexts()") != std::string::npos, "it said: " + said);
+    }
+    launch(meet_over, blocks_of(1), device_comm.get(), contexts, gin::all_contexts());
+    test::finish("meet_over");
+  });
+}
+
 #endif
 
 TEST_CASE("a GIN barrier ends after the timeout with a record that says who is missing, and the session is dead") {

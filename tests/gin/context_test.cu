@@ -15,6 +15,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace devcomm;
@@ -402,6 +403,36 @@ TEST_CASE("an operation on a window that is gone ends the waits, and says which 
   });
 }
 
+TEST_CASE("a window of another communicator is refused, and no window of the same number stands for it") {
+  test::on_ranks(2, [](host::communicator& parent) {
+    const auto child = parent.split(0, parent.rank());
+    const auto theirs_in = parent.allocate(64);
+    const auto theirs_out = parent.allocate(64);
+    const auto in = child->allocate(64);
+    const auto out = child->allocate(64);
+    auto needs = child->requirements();
+    const auto contexts = needs.add(gin::contexts{child->world(), 1, 1});
+    const auto device_comm = child->create_device_comm(needs);
+    child->barrier();
+    const test::device_array<status> outcome(threads);
+    launch(put_to_next, blocks_of(1), device_comm.get(), contexts, theirs_in.pointer<char>(),
+           theirs_out.pointer<char>(), outcome.get());
+    test::finish("put_to_next");
+    for (const status each : outcome.read())
+      test::require(each == status::aborted, std::string("the outcome was ") + to_string(each));
+    std::string said;
+    try {
+      device_comm.check();
+    } catch (const host::kernel_error& error) {
+      said = error.what();
+    }
+    test::require(said.find("this rank has no window 1 (any more)") != std::string::npos &&
+                      said.find("of the communicator that made the device communicator") != std::string::npos,
+                  "check said: " + said);
+    child->barrier();
+  });
+}
+
 namespace {
 
 /// One round more: what the previous rank puts is this round's. `round` lies in memory, as a graph's arguments stay.
@@ -529,4 +560,45 @@ TEST_CASE("contexts that cannot be made are refused by name") {
         static_cast<void>(needs.add_signals(1));
       }),
       ContainsSubstring("a feature with signals (rail_rings, network_slots, network_fifos) after gin::contexts"));
+  CHECK_THAT(refused([](requirements& needs, host::communicator& comm) {
+               static_cast<void>(needs.add(gin::contexts{.world = comm.world(), .signals = 1u << 20, .barriers = 1}));
+             }),
+             ContainsSubstring("asks for 1048578 signals and 0 counters in a context, a barrier being two signals"));
 }
+
+#if defined(DEVCOMM_SIMULATOR)
+
+#  include <devcomm/simulator/simulator.hpp>
+
+namespace {
+
+enum class past_end { context, signal, counter };
+
+__global__ void use_past_end(device_comm comm, gin::context_handle contexts, past_end what) {
+  gin::context net{block{}, comm, contexts, what == past_end::context ? contexts.count : 0};
+  if (what == past_end::signal) net.wait_signal(contexts.signals, 1);
+  if (what == past_end::counter) net.wait_counter(contexts.counters, 1);
+}
+
+}  // namespace
+
+TEST_CASE("a context, signal or counter past the last is misuse, which says of how many it is and what to ask for") {
+  test::on_ranks(1, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts =
+        needs.add(gin::contexts{.world = comm.world(), .count = 2, .signals = 3, .counters = 1, .barriers = 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const std::pair<past_end, std::string> all[] = {
+        {past_end::context, "gin::contexts{.count = count} (GIN context 2 of 2)"},
+        {past_end::signal, "gin::contexts{.signals = count} (GIN signal 3 of 3)"},
+        {past_end::counter, "gin::contexts{.counters = count} (GIN counter 1 of 1)"}};
+    for (const auto& [what, text] : all) {
+      launch(use_past_end, blocks_of(1), device_comm.get(), contexts, what);
+      test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");
+      const std::string said = simulator::last_failure();
+      test::require(said.find(text) != std::string::npos, "it said: " + said);
+    }
+  });
+}
+
+#endif

@@ -516,3 +516,31 @@ TEST_CASE("a deadlock of packet waits shows epochs and steps, and not what packe
   INFO(said);
   CHECK(contains(said, "FIFO 0: waits for rank 1 to send step 3, saw 2"));
 }
+
+namespace {
+
+/// Waits for operations that nobody has posted.
+__global__ void flush_too_much(device_comm comm, gin::context_handle contexts) {
+  gin::context net{block{}, comm, contexts, 0};
+  gin::flush_ticket begun = net.begin_flush();
+  begun.number += 1000;
+  net.wait(begun);
+}
+
+}  // namespace
+
+TEST_CASE("a deadlock of a flush names the proxy, which a flush waits for") {
+  simulator::clear_failure();
+  test::on_ranks(ranks, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto contexts = needs.add(gin::contexts{comm.world(), 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    comm.barrier();
+    launch(flush_too_much, {.block = 32, .stream = cudaStreamPerThread}, device_comm.get(), contexts);
+    static_cast<void>(wait_and_look());
+    comm.barrier();
+  });
+  const std::string said = simulator::last_failure();
+  INFO(said);
+  CHECK(contains(said, "GIN flush of context 0: waits for the proxy to complete operations below 1000, saw 0"));
+}

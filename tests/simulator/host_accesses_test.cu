@@ -6,8 +6,14 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 using namespace devcomm;
 
@@ -23,6 +29,10 @@ std::uint64_t host_accesses() { return simulator::get_statistics().host_accesses
 
 __global__ void read_word(const std::uint32_t* word, unsigned times, std::uint32_t* sum) {
   for (unsigned i = 0; i < times; ++i) *sum += detail::arch::load<memory_order::relaxed, scope::system>(word);
+}
+
+__global__ void write_word(std::uint32_t* word, unsigned times) {
+  for (unsigned i = 1; i <= times; ++i) detail::arch::store<memory_order::relaxed, scope::system>(word, i);
 }
 
 /// Block 1 counts a word up to `target`; every thread of block 0 waits for that, and counts its polls.
@@ -101,6 +111,50 @@ TEST_CASE("accesses of kernels to host memory are counted, those to device memor
   CHECK(of_pinned == 10);
   CHECK(host_accesses() - before == 10);
   check_cuda(cudaFreeHost(pinned), "cudaFreeHost");
+}
+
+TEST_CASE("accesses are counted while host memory is allocated") {
+  constexpr unsigned times = 500000;
+  std::uint32_t* pinned = nullptr;
+  check_cuda(cudaMallocHost(reinterpret_cast<void**>(&pinned), sizeof *pinned), "cudaMallocHost");
+  *pinned = 0;
+  test::on_ranks(1, [&](host::communicator& comm) {
+    auto needs = comm.requirements();
+    static_cast<void>(needs.add(gin::contexts{comm.world(), 64}));
+    const std::uint64_t before = host_accesses();
+    std::thread other([&] {
+      while (std::atomic_ref(*pinned).load() == 0) std::this_thread::yield();  // the kernel has not begun
+      for (int i = 0; i < 30; ++i) static_cast<void>(comm.create_device_comm(needs));
+    });
+    launch(write_word, {.grid = 1, .block = 1, .stream = cudaStreamPerThread}, pinned, times);
+    test::finish("write_word");
+    const auto counted = host_accesses() - before;
+    other.join();
+    test::require(counted == times, [&] { return std::to_string(counted) + " accesses counted"; });
+  });
+  check_cuda(cudaFreeHost(pinned), "cudaFreeHost");
+}
+
+TEST_CASE("host allocations that come and go leave no memory behind beside many that stay") {
+  const auto resident = [] {  // in pages
+    std::ifstream file("/proc/self/statm");
+    std::size_t all = 0;
+    std::size_t mine = 0;
+    file >> all >> mine;
+    return mine;
+  };
+  const auto allocate = [] {
+    void* made = nullptr;
+    check_cuda(cudaMallocHost(&made, 8), "cudaMallocHost");
+    return made;
+  };
+  std::vector<void*> stay(2000);
+  for (void*& each : stay) each = allocate();
+  const std::size_t before = resident();
+  for (int i = 0; i < 1000; ++i) check_cuda(cudaFreeHost(allocate()), "cudaFreeHost");
+  const std::size_t after = resident();
+  CHECK(after - std::min(before, after) < 4096);  // 16 MiB
+  for (void* const each : stay) check_cuda(cudaFreeHost(each), "cudaFreeHost");
 }
 
 TEST_CASE("waits of a million polls read host memory once in a quarter of a millisecond, all together") {

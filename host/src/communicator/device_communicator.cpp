@@ -3,8 +3,10 @@
 #include <devcomm/host/error.hpp>
 
 #include "communicator/open_fabric_proxy.hpp"
+#include "rank/settings.hpp"
 #include "transport/process_network.hpp"
 #include "transport/proxy.hpp"
+#include "util/environment.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -51,7 +53,7 @@ void check_network(const detail::rank_context& context, const network_request& a
   if (std::uint64_t{asked.signals} + asked.counters > most) {
     throw invalid_argument("gin::contexts asks for " + std::to_string(asked.signals) + " signals and " +
                            std::to_string(asked.counters) +
-                           " counters in a context, a barrier being a signal from every rank; at most " +
+                           " counters in a context, a barrier being two signals from every rank; at most " +
                            std::to_string(most) + " in all");
   }
   if (asked.contexts == 0) throw invalid_argument("gin::contexts asks for no context; count is at least 1");
@@ -59,6 +61,8 @@ void check_network(const detail::rank_context& context, const network_request& a
     throw invalid_argument("gin::contexts has a depth of " + std::to_string(asked.depth) +
                            "; give a power of two from 2 on");
   }
+  // A malformed variable fails here, where all ranks are told.
+  if (!context.provider.empty()) static_cast<void>(detail::wanted_proxies(detail::process_variables()));
 }
 
 }  // namespace

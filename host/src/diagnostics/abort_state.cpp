@@ -259,7 +259,12 @@ const abort_state::loss* abort_state::given_up(const failure_log* only) const {
   return nullptr;
 }
 
+void abort_state::require_own_process(const char* call) const {
+  if (!made_in_.here()) throw invalid_argument(call_text(call, rank_, size_) + ": " + text_of_forked_child);
+}
+
 void abort_state::check(const failure_log* only) const {
+  require_own_process("check");
   throw_first(only, kernel_failure_ ? kernel_failure_() : std::string());
 }
 
@@ -328,6 +333,7 @@ void abort_state::explain_timeouts(std::string text) {
 }
 
 void abort_state::note_seen(const failure_log* log, std::size_t records) const {
+  require_own_process("failures");
   const std::lock_guard lock(mutex_);
   for (attached& each : logs_) {
     if (each.log == log) each.seen = std::max(each.seen, records);

@@ -80,7 +80,8 @@ class abort_state {
   /// Throws `remote_error` when a peer is lost.
   void require_peers() const;
   /// Throws `remote_error` when a peer is lost, gave up a device communicator or aborted, `kernel_error` when a wait or
-  /// a kernel failed or `abort` was called. With `only`, as far as that device communicator is concerned.
+  /// a kernel failed or `abort` was called. With `only`, as far as that device communicator is concerned. In a forked
+  /// child, whose copy of the mutex nobody may ever unlock, throws `invalid_argument`; so does `note_seen`.
   void check(const failure_log* only = nullptr) const;
   /// The caller got so many of the failures that `log` holds.
   void note_seen(const failure_log* log, std::size_t records) const;
@@ -119,6 +120,9 @@ class abort_state {
   [[nodiscard]] std::string fetch_network_failure(const failure_log* only) const;
   /// Of all device communicators, past and present, or of `only`; they are seen then. Call it with `mutex_`.
   [[nodiscard]] std::string fetch_sentences(const failure_log* only) const;
+
+  /// Throws in a forked child.
+  void require_own_process(const char* call) const;
 
   const int rank_;
   const int size_;

@@ -2,6 +2,7 @@
 #include <devcomm/host/communicator.hpp>
 
 #include "util/wait_text.hpp"
+#include "util/window_number.hpp"
 
 #include <array>
 #include <tuple>
@@ -82,7 +83,7 @@ std::string message_difference(const failure_record& record) {
   const bool sends = record.what == operation::message_send;
   if (record.peer < 0) return "its peer or its window is none of the session's";
   if (record.their_call.end == channel::no_such_window)
-    return peer + " receives it into window " + std::to_string(record.theirs.grid_blocks - std::uint64_t{1}) +
+    return peer + " receives it into window " + std::to_string(detail::window_number(record.theirs.grid_blocks - 1)) +
            ", which the list of " + me + " does not name";
   if (record.peer == record.rank && record.their_call.end == channel::no_such_message)
     return me + (sends ? " sends itself more messages than it receives" : " receives more of itself than it sends");

@@ -22,6 +22,7 @@ captured_buffers::state::state(detail::rank_context& context, const std::string&
       name_("captured buffers" + (name.empty() ? "" : " '" + name + "'")),
       most_(most),
       first_number_(context.windows + 1),
+      first_id_(context.window_id(first_number_)),
       entry_(context.objects, name_, made) {
   context.windows += most;
   const std::vector<std::uint64_t> asked = context.agree.gather(call, [&] {
@@ -58,7 +59,7 @@ window captured_buffers::state::add(void* data, std::size_t bytes) {
   made.lsa_size = lsa_.size;
   made.lsa_rank = lsa_.rank;
   made.lsa_ranks = lsa_table_ != nullptr ? reinterpret_cast<const std::int32_t*>(lsa_table_->data()) : nullptr;
-  made.id = static_cast<std::uint32_t>(first_number_ + index);
+  made.id = first_id_ + static_cast<std::uint32_t>(index);
   return made;
 }
 
@@ -144,7 +145,7 @@ void captured_buffers::state::register_new(detail::rank_context& context, const 
       }
       made[i].allocation = devices_.allocation_id(device_, one.data);
       made[i].label = devices_.label(name_of(first + i), parts);
-      made[i].listing = context.window_ids->list(static_cast<std::uint32_t>(first_number_ + first + i),
+      made[i].listing = context.window_ids->list(first_id_ + static_cast<std::uint32_t>(first + i),
                                                  {one.data, one.bytes, name_of(first + i), context.windows_on_device});
     }
     char* const to = tables_->data() + first * static_cast<std::size_t>(lsa_.size) * sizeof(char*);

@@ -62,6 +62,7 @@ class captured_buffers::state {
   std::string name_;
   std::size_t most_;
   std::uint64_t first_number_;  ///< of the windows, among the communicator's
+  std::uint32_t first_id_;
   std::unique_ptr<detail::opened_memory> tables_;
   std::vector<buffer> buffers_;
   std::vector<held> registered_;

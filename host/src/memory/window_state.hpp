@@ -29,7 +29,7 @@ struct window_state {
     window.lsa_first = context.lsa.first;
     window.lsa_size = context.lsa.size;
     window.lsa_rank = context.lsa.rank;
-    window.id = static_cast<std::uint32_t>(number);
+    window.id = context.window_id(number);
     window.lsa_ranks = lsa_table != nullptr ? reinterpret_cast<const std::int32_t*>(lsa_table->data()) : nullptr;
   }
 

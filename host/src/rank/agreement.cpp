@@ -115,9 +115,7 @@ void agreement::end_with(const std::shared_ptr<abort_state>& aborts) {
 
 void agreement::require_own_process(const std::string& start) const {
   if (made_in_.here()) return;
-  throw invalid_argument(start +
-                         "this process is a forked child of the one that made the communicator, which alone has its "
-                         "threads and connections; call it there, and fork before communicators are made");
+  throw invalid_argument(start + text_of_forked_child);
 }
 
 void agreement::watch(const std::shared_ptr<abort_state>& aborts, std::function<bool(int rank)> elsewhere) {

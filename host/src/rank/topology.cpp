@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <tuple>
@@ -35,6 +36,9 @@ const std::array<std::uint8_t, 16>& program_identity() {
   static const auto identity = random_value<std::array<std::uint8_t, 16>>();
   return identity;
 }
+
+/// The least number that this process's next communicator may have.
+std::atomic<std::uint32_t> next_communicator{0};
 
 std::string handle_text(std::int32_t handle) {
   const auto kind = static_cast<handle_kind>(handle);
@@ -66,6 +70,7 @@ job_info make_job_info(const communicator_options& options, handle_kind handle, 
   mine.lsa_size = options.lsa_size;
   mine.check_launch = options.check_launch ? 1 : 0;
   mine.handle = static_cast<std::int32_t>(handle);
+  mine.communicators = next_communicator.load();
   if (rank == 0) mine.identity = random_value<std::uint64_t>();
   return mine;
 }
@@ -135,6 +140,15 @@ void require_agreement(const std::vector<job_info>& ranks, const std::string& ca
                              handle_text(first.handle) + "; set it alike for all ranks");
     }
   }
+}
+
+std::uint32_t count_communicator(const std::vector<job_info>& ranks) {
+  std::uint32_t number = 0;
+  for (const job_info& each : ranks) number = std::max(number, each.communicators);
+  std::uint32_t least = next_communicator.load();
+  while (least <= number && !next_communicator.compare_exchange_weak(least, number + 1)) {
+  }
+  return number;
 }
 
 std::vector<int> ranks_of_process(const std::vector<rank_info>& ranks, int rank) {

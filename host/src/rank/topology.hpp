@@ -28,14 +28,14 @@ static_assert(sizeof(version_info) == 64, "libraries of all versions understand 
 /// Throws `not_supported`, with the same text on all ranks, unless all have one version of devcomm. *Collective*.
 void require_one_version(const agreement& agree, const std::string& call, std::uint32_t layout_version);
 
-/// The first message after the versions: what must be alike on all ranks, but for `identity`.
+/// The first message after the versions: what must be alike on all ranks, but for the last two.
 struct job_info {
   std::array<char, 16> backend{};
   std::int32_t lsa_size = 0;
   std::int32_t check_launch = 0;
-  std::int32_t handle = 0;  ///< `handle_kind` asked for
-  std::int32_t unused = 0;
-  std::uint64_t identity = 0;  ///< random, from rank 0: names the communicator
+  std::int32_t handle = 0;          ///< `handle_kind` asked for
+  std::uint32_t communicators = 0;  ///< see `count_communicator`
+  std::uint64_t identity = 0;       ///< random, from rank 0: names the communicator
 };
 
 /// The second message of each rank, to the ranks of its host.
@@ -82,6 +82,10 @@ enum class reach : std::uint8_t {
 
 /// Throws when libraries or options of two ranks differ, with the same text on all ranks.
 void require_agreement(const std::vector<job_info>& ranks, const std::string& call, int rank);
+
+/// A number for the communicator of these ranks: the same on all of them, and larger than that of every communicator
+/// that any of their processes has had before.
+[[nodiscard]] std::uint32_t count_communicator(const std::vector<job_info>& ranks);
 
 /// Ranks that satisfy `same` with `rank`, ascending; `rank` is among them.
 [[nodiscard]] std::vector<int> ranks_of_process(const std::vector<rank_info>& ranks, int rank);

@@ -7,6 +7,7 @@
 #include "util/idle_pauses.hpp"
 #include "util/process_stamp.hpp"
 #include "util/quiet_thread.hpp"
+#include "util/window_number.hpp"
 
 #include <sched.h>
 #include <sys/prctl.h>
@@ -183,8 +184,8 @@ void fabric_proxy::worker::removed(std::uint32_t window) noexcept {
       }
     } else if (now - came_back > (given_.ended() ? patience : longest)) {
       // The thread is stuck in the fabric.
-      fail("rank " + std::to_string(given_.rank) + ": window " + std::to_string(window) + " is freed, and " +
-           fabric_name_ + " has not come back from a call for " + std::to_string(longest.count()) +
+      fail("rank " + std::to_string(given_.rank) + ": window " + std::to_string(window_number(window)) +
+           " is freed, and " + fabric_name_ + " has not come back from a call for " + std::to_string(longest.count()) +
            " ms: its device communicator is given up; destroy it, or set DEVCOMM_GIN_PROVIDER to another provider");
       part_with_thread();
       in_use = false;

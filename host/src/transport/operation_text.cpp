@@ -1,5 +1,7 @@
 #include "transport/operation_text.hpp"
 
+#include "util/window_number.hpp"
+
 namespace devcomm::host::detail {
 namespace {
 
@@ -41,8 +43,9 @@ std::string why_impossible(const posted_operation& operation, const gin::queue_l
 }
 
 std::string text_of_missing_window(const std::string& whose, std::uint32_t window) {
-  return whose + " has no window " + std::to_string(window) +
-         " (any more): keep the owner until all is flushed and has arrived";
+  return whose + " has no window " + std::to_string(window_number(window)) +
+         " (any more): keep the owner until all is flushed and has arrived, and post windows of the communicator that "
+         "made the device communicator";
 }
 
 std::string text_of_overrun(std::uint64_t bytes, std::uint64_t offset, const std::string& name, std::uint64_t size) {

@@ -17,4 +17,9 @@ class process_stamp {
   pid_t process_ = ::getpid();
 };
 
+/// Why a call is refused in a forked child.
+inline constexpr const char* text_of_forked_child =
+    "this process is a forked child of the one that made the communicator, which alone has its threads and "
+    "connections; call it there, and fork before communicators are made";
+
 }  // namespace devcomm::host::detail

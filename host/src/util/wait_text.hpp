@@ -5,6 +5,7 @@
 #include <devcomm/operation.hpp>
 
 #include "util/number_list.hpp"
+#include "util/window_number.hpp"
 
 #include <cstdint>
 #include <string>
@@ -16,7 +17,7 @@ template <class Numbers>
 [[nodiscard]] std::string place_text(operation what, std::uint32_t window, const Numbers& indices) {
   if (window == 0) return number_list(to_string(what), indices);
   return std::string(to_string(what)) + " at " + number_list("word", indices) + " of window " +
-         std::to_string(window - std::uint64_t{1});
+         std::to_string(window_number(window - 1));
 }
 
 /// "rank 1", or "any rank" for -1.

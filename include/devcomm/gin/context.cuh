@@ -69,7 +69,9 @@ class context {
         queue_(devcomm::detail::queue_end::of(comm, contexts, index)),
         contexts_(contexts.count),
         signals_(contexts.signals) {
-    DEVCOMM_ASSERT(index < contexts.count, "context index is past the contexts that requirements asked for");
+    DEVCOMM_ASSERT_OF(index < contexts.count, "GIN context", index, contexts.count,
+                      "context index is past the contexts that requirements asked for; ask for more: "
+                      "gin::contexts{.count = count}");
     if (leads() && devcomm::detail::is_aborted(queue_.home)) mine_ = status::aborted;
   }
 
@@ -223,11 +225,15 @@ class context {
     }
   }
   DEVCOMM_DEVICE uint32_t signal_word(uint32_t index) const {
-    DEVCOMM_ASSERT(index < signals_, "GIN signal is past those that gin::contexts asked for");
+    DEVCOMM_ASSERT_OF(index < signals_, "GIN signal", index, signals_,
+                      "signal index is past the signals that gin::contexts asked for; ask for more: "
+                      "gin::contexts{.signals = count}");
     return queue_.layout.signal(index);
   }
   DEVCOMM_DEVICE uint32_t counter_word(uint32_t index) const {
-    DEVCOMM_ASSERT(index < queue_.layout.counters, "GIN counter is past those that gin::contexts asked for");
+    DEVCOMM_ASSERT_OF(index < queue_.layout.counters, "GIN counter", index, queue_.layout.counters,
+                      "counter index is past the counters that gin::contexts asked for; ask for more: "
+                      "gin::contexts{.counters = count}");
     return queue_.layout.counter(index);
   }
   DEVCOMM_DEVICE static void check_range([[maybe_unused]] const window& memory, [[maybe_unused]] uint64_t offset,

@@ -63,8 +63,10 @@ std::string describe_awaited_channel(const thread_snapshot& t) {
   return std::string(devcomm::to_string(t.session.what)) + " " + std::to_string(t.session.peer_index);
 }
 
-/// "rank 1", or "block 0 at LL channel 0" of the same rank.
+/// "rank 1", "block 0 at LL channel 0" of the same rank, or "the proxy".
 std::string describe_peer(const snapshot& all, const thread_snapshot& t) {
+  if (t.session.condition == wait_condition::read_by_proxy || t.session.condition == wait_condition::done_by_proxy)
+    return "the proxy";
   if (!awaits_group(t)) return host::detail::peer_text(t.session.peer);
   for (const size_t session : t.session.awaited) {
     if (all.sessions[session].empty()) continue;

@@ -105,15 +105,18 @@ TEST_CASE("a forked child that an exception unwinds ends no wait of its parent's
   CHECK(ends == all_ok(2));
 }
 
-TEST_CASE("a forked child's collective calls are refused, and its abort ends nothing") {
+TEST_CASE("a forked child's collective calls and checks are refused, and its abort ends nothing") {
   const auto ends = on_processes(2, [](auto bootstrap) {
     program mine(std::move(bootstrap));
     if (mine.comm.rank() == 0) {
       const std::string end = in_child([&] {
         mine.comm.abort();
         require(!mine.comm.aborted(), "the child does not abort");
-        for (const auto& call : {std::function<void()>([&] { mine.comm.barrier(); }),
-                                 std::function<void()>([&] { static_cast<void>(mine.comm.allocate(64)); })}) {
+        for (const auto& call :
+             {std::function<void()>([&] { mine.comm.barrier(); }),
+              std::function<void()>([&] { static_cast<void>(mine.comm.allocate(64)); }),
+              std::function<void()>([&] { mine.comm.check(); }), std::function<void()>([&] { mine.device->check(); }),
+              std::function<void()>([&] { static_cast<void>(mine.device->failures()); })}) {
           const std::string text = text_of<host::invalid_argument>(call);
           require(text.find("(rank 0 of 2): this process is a forked child") != std::string::npos, text);
         }

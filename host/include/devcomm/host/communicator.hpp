@@ -157,8 +157,8 @@ struct communicator_options {
 /// An exception that destroys it on one rank ends the waits of the others, on the host and in kernels, as `abort` does;
 /// their `check` and their collective calls throw `remote_error` that names the rank.
 ///
-/// In a forked child its copy, and those of what it made, may only be destroyed, which does nothing: collective calls
-/// throw `invalid_argument`.
+/// In a forked child its copy, and those of what it made, may only be destroyed, which does nothing: collective calls,
+/// `check` and `failures` throw `invalid_argument`.
 ///
 /// One thread at a time may use a communicator; `abort` may be called from any.
 class communicator {

@@ -57,8 +57,9 @@ class network_barrier {
         first_(queue_end::of(comm, contexts, range.first)),
         range_{range.first, range.count < contexts.count ? range.count : contexts.count},
         index_(index) {
-    DEVCOMM_ASSERT(range_.first < contexts.count && range_.count <= contexts.count - range_.first,
-                   "the contexts of a barrier are past those that requirements asked for");
+    DEVCOMM_ASSERT(is_range_of(contexts, range),
+                   "the contexts of a barrier are none, or past those that requirements asked for; give it "
+                   "one_context(index) or all_contexts()");
     DEVCOMM_ASSERT_OF(index < contexts.barriers, "GIN barrier", index, contexts.barriers,
                       "barrier index is past the barriers that gin::contexts asked for; ask for more: "
                       "gin::contexts{.barriers = count}");
@@ -172,6 +173,10 @@ class network_barrier {
   }
 
  private:
+  DEVCOMM_DEVICE static bool is_range_of(const gin::context_handle& contexts, gin::context_range range) {
+    if (range.count == gin::all_contexts().count) return range.first == 0 && contexts.count != 0;
+    return range.count != 0 && range.first < contexts.count && range.count <= contexts.count - range.first;
+  }
   DEVCOMM_DEVICE uint32_t thread() const { return group_.thread_rank(); }
   DEVCOMM_DEVICE uint32_t threads() const { return group_.size(); }
   /// This rank, as its peers know it.
