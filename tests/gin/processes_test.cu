@@ -391,6 +391,42 @@ TEST_CASE("a provider that is not there is refused by name, with another one to 
   }
 }
 
+TEST_CASE("the network card that is named is taken, and one that is not there is refused with those that are") {
+  const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
+    const auto create = [&](const char* card) {
+      ::setenv("DEVCOMM_GIN_CARD", card, 1);
+      auto needs = comm.requirements();
+      static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
+      return comm.create_device_comm(needs).network().reason;
+    };
+    const auto refusal = [&](const char* card) {
+      return devcomm_test::text_of<host::error>([&] { static_cast<void>(create(card)); });
+    };
+    const std::string none = refusal("no such card");
+    test::require(
+        none.find("libfabric's provider \"tcp;ofi_rxm\" has no card \"no such card\", but ") != std::string::npos &&
+            none.find("lo") != std::string::npos && none.find("set DEVCOMM_GIN_CARD to one that") != std::string::npos,
+        "was said: " + none);
+    const std::string empty = refusal("");
+    test::require(empty.find("DEVCOMM_GIN_CARD is \"\"") != std::string::npos, "was said: " + empty);
+    const std::string taken = create("lo");
+    test::require(taken.starts_with("libfabric's provider tcp;ofi_rxm on lo;"), taken);
+    shifts({{8, 0, 0}, {300001, 1, 0}})(comm);
+  });
+  CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("a process has contexts over shm whose predecessor of the same number was killed") {
+  const auto ends = on_hosts(2, "shm", [](host::communicator& comm) {
+    // What such a one would have left there, by libfabric's own name.
+    const std::string left = "/dev/shm/" + std::to_string(::getpid()) + ":" + std::to_string(::getuid()) + ":";
+    for (int i = 0; i < 4; ++i) std::ofstream(left + std::to_string(i)) << "left";
+    shifts({{8, 0, 0}})(comm);
+    for (int i = 0; i < 4; ++i) std::remove((left + std::to_string(i)).c_str());
+  });
+  CHECK(ends == all_ok(2));
+}
+
 TEST_CASE("the provider shm is refused by name where a process holds several ranks") {
   const auto ends = on_hosts(4, "shm", shifts({{1, 0, 0}}), 2);
   for (const std::string& end : ends) {
@@ -414,8 +450,7 @@ TEST_CASE("the provider shm is refused where /dev/shm has no room, and the error
   if (ends[0] == "error: no mount namespace") SKIP("this system does not let a process mount");
   for (const std::string& end : ends) {
     CHECK_THAT(end, ContainsSubstring("not_supported: create_device_comm"));
-    CHECK_THAT(end,
-               ContainsSubstring("which needs some 16 MiB of /dev/shm for each rank; set DEVCOMM_GIN_PROVIDER to"));
+    CHECK_THAT(end, ContainsSubstring("which needs 17 MiB of /dev/shm for each rank; set DEVCOMM_GIN_PROVIDER to"));
   }
 }
 

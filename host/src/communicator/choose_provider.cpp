@@ -52,8 +52,11 @@ std::string local_node(const rank_context& context) {
   constexpr std::array by_address{"tcp", "net", "sockets", "udp"};
   const std::string core = context.provider.substr(0, context.provider.find(';'));
   if (std::find(by_address.begin(), by_address.end(), core) == by_address.end()) return {};
+  const environment variables = process_variables();
+  const bool names_address = variables("DEVCOMM_ADDRESS") || variables("DEVCOMM_INTERFACE");
+  if (!names_address && !wanted_card(variables).empty()) return {};  // the card's
   if (context.is_one_host()) return "127.0.0.1";
-  return outside_address(process_variables(), context.agree.local_address(), interface_addresses());
+  return outside_address(variables, context.agree.local_address(), interface_addresses());
 }
 
 preference own_preference(const rank_context& context) {
@@ -83,7 +86,7 @@ endpoint_wish wish_of(const rank_context& context) {
   endpoint_wish wish;
   wish.provider = context.provider;
   wish.address = local_node(context);
-  wish.card = process_variables()("DEVCOMM_GIN_CARD").value_or("");
+  wish.card = wanted_card(process_variables());
   wish.peers = static_cast<std::size_t>(context.size());
   wish.pci = context.device_infos[static_cast<std::size_t>(context.rank())].pci;
   wish.turn = rank_on_host(context);

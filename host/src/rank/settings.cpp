@@ -81,6 +81,14 @@ std::optional<std::string> wanted_provider(const environment& variables) {
   return text;
 }
 
+std::string wanted_card(const environment& variables) {
+  const auto text = variables("DEVCOMM_GIN_CARD");
+  if (text && text->empty()) {
+    reject_variable("DEVCOMM_GIN_CARD", *text, "a network card as libfabric names its domain, such as mlx5_0 or eth0");
+  }
+  return text.value_or("");
+}
+
 std::optional<std::string> wanted_payload(const environment& variables) {
   auto text = variables("DEVCOMM_GIN_PAYLOAD");
   if (text && *text != "direct" && *text != "staged") {
@@ -103,7 +111,7 @@ std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci) {
   if (*text == "device") {
     wanted = cpus_near(pci);
     if (wanted.empty())
-      reject_variable(name, *text, "a list of processors (0-3,8): none is known to be near the device");
+      reject_variable(name, *text, "a list of processors (0-3,8), as the system knows of none near the device");
   } else if (const auto listed = parse_cpu_list(*text)) {
     wanted = *listed;
   } else {

@@ -39,6 +39,8 @@ namespace devcomm::host::detail {
 [[nodiscard]] std::optional<std::string> wanted_provider(const environment& variables);
 /// The one that is taken where none is named.
 inline constexpr const char* default_provider = "tcp;ofi_rxm";
+/// libfabric's name of the network card of GIN: `DEVCOMM_GIN_CARD`; empty where it is unset.
+[[nodiscard]] std::string wanted_card(const environment& variables);
 /// How `DEVCOMM_GIN_PAYLOAD` wants payload to go: "direct" or "staged"; nothing where it is unset.
 [[nodiscard]] std::optional<std::string> wanted_payload(const environment& variables);
 /// Threads that serve the contexts of a device communicator over libfabric: `DEVCOMM_GIN_PROXIES`, or 1.

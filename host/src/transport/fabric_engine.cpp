@@ -5,6 +5,7 @@
 #include "transport/fabric_tokens.hpp"
 #include "transport/operation_text.hpp"
 #include "util/random.hpp"
+#include "util/window_number.hpp"
 
 #include <algorithm>
 #include <array>
@@ -318,11 +319,12 @@ void fabric_engine::fail_at_window(const flight& one, const std::string& whose, 
   const std::uint32_t window = is_local ? lower(what.windows) : upper(what.windows);
   if (found.why == refusal::no_window) return fail(one, text_of_missing_window(whose, window));
   if (found.why == refusal::not_registered) {
-    return fail(one, whose + " cannot register window " + std::to_string(window) + " with " + fabric_->name() + ": " +
-                         fabric_->text_of(found.code) + "; see what it says on its standard error");
+    return fail(one, whose + " cannot register window " + std::to_string(window_number(window)) + " with " +
+                         fabric_->name() + ": " + fabric_->text_of(found.code) +
+                         "; see what it says on its standard error");
   }
   fail(one, text_of_overrun(what.bytes, is_local ? what.local : what.remote,
-                            "window " + std::to_string(window) + " of " + whose, found.bytes));
+                            "window " + std::to_string(window_number(window)) + " of " + whose, found.bytes));
 }
 
 void fabric_engine::arrived(flight& one) {

@@ -15,6 +15,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -91,16 +92,17 @@ class region final : public fabric_region {
   std::uint64_t base_;
 };
 
-/// All answers of the provider, or of all providers where none is named; null, and `code`, where there are none.
-owned_info answers_to(const endpoint_wish& wish, bool devices, int& code) {
+/// All answers of the provider, or of all providers where none is named; null, and `problem`, where there are none.
+owned_info answers_to(const endpoint_wish& wish, bool devices, std::string& problem) {
   const libfabric_calls& calls = libfabric_library();
   const owned_info hints(calls.dupinfo(nullptr));
   if (!hints) throw system_error("fi_dupinfo of libfabric is out of memory");
   ask_for_provider(*hints, wish.provider, wish.card, devices);
   fi_info* found = nullptr;
   const char* const at = wish.address.empty() ? nullptr : wish.address.c_str();
-  code = calls.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
+  const int code = calls.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
   owned_info all(found);
+  problem = calls.text_of(code);
   return code == 0 ? std::move(all) : nullptr;
 }
 
@@ -127,6 +129,7 @@ class endpoint final : public fabric {
     require(::fi_ep_bind(endpoint_.get(), &peers_->fid, 0), "fi_ep_bind");
     require(::fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
     if (to_devices_.available) insist_on_device_transfers();
+    if (provider_ == "shm") name_shared_file();
     require(::fi_enable(endpoint_.get()), "fi_enable");
   }
 
@@ -274,19 +277,24 @@ class endpoint final : public fabric {
     if (to_devices_.available && moves_by_threads(provider_)) {
       to_devices_ = {false, name() + " moves data by threads of the host, which do not reach it"};
     }
-    int code = 0;
+    std::string problem;
     if (to_devices_.available) {
-      info_ = answer_to(wish, true, code);
-      if (info_ == nullptr)
-        to_devices_ = {false, name() + " does not reach it (FI_HMEM: " + calls_.text_of(code) + ")"};
+      info_ = answer_to(wish, true, problem);
+      if (info_ == nullptr) to_devices_ = {false, name() + " does not reach it (FI_HMEM: " + problem + ")"};
     }
-    if (info_ == nullptr) info_ = answer_to(wish, false, code);
+    std::string cards;
+    if (info_ == nullptr) info_ = answer_to(wish, false, problem, &cards);
+    if (info_ == nullptr && !cards.empty()) {
+      throw not_supported("libfabric's provider \"" + provider_ + "\" has no card \"" + wish.card + "\", but " + cards +
+                          (wish.address.empty() ? "" : " at " + wish.address) +
+                          "; set DEVCOMM_GIN_CARD to one that it has, or unset it");
+    }
     if (info_ == nullptr) {
       throw not_supported("libfabric has no provider \"" + provider_ + "\"" +
                           (wish.card.empty() ? "" : " on \"" + wish.card + "\"") +
                           (wish.address.empty() ? "" : " at " + wish.address) +
-                          " with messages and remote writes that complete on delivery (" + calls_.text_of(code) + ")" +
-                          (provider_ == "shm" ? ", which needs some 16 MiB of /dev/shm for each rank" : "") +
+                          " with messages and remote writes that complete on delivery (" + problem + ")" +
+                          (provider_ == "shm" ? ", which needs 17 MiB of /dev/shm for each rank" : "") +
                           "; set DEVCOMM_GIN_PROVIDER to another one, such as tcp;ofi_rxm; `fi_info -l` lists those "
                           "that are installed");
     }
@@ -295,11 +303,20 @@ class endpoint final : public fabric {
     info_->tx_attr->op_flags = 0;
     if (to_devices_.available) to_devices_.reason = name() + " reaches it (FI_HMEM)";
   }
-  /// The provider's answer, of the card to take; null, and `code`, where it has none.
-  [[nodiscard]] static owned_info answer_to(const endpoint_wish& wish, bool devices, int& code) {
-    const owned_info all = answers_to(wish, devices, code);
+  /// The provider's answer, of the card to take; null, and `problem`, where it has none; and `cards`, where it has
+  /// others than the one that is named. Layered providers answer with them: libfabric 1.17's ofi_rxm takes any name.
+  [[nodiscard]] static owned_info answer_to(const endpoint_wish& wish, bool devices, std::string& problem,
+                                            std::string* cards = nullptr) {
+    const owned_info all = answers_to(wish, devices, problem);
     if (all == nullptr) return nullptr;
-    owned_info one(libfabric_library().dupinfo(&nearest_card(*all, wish.pci, wish.turn)));
+    const fi_info* const chosen =
+        wish.card.empty() ? &nearest_card(*all, wish.pci, wish.turn) : answer_of_card(*all, wish.card);
+    if (chosen == nullptr) {
+      problem = "no card \"" + wish.card + "\"";
+      if (cards != nullptr) *cards = names_of_cards(*all);
+      return nullptr;
+    }
+    owned_info one(libfabric_library().dupinfo(chosen));
     if (!one) throw system_error("fi_dupinfo of libfabric is out of memory");
     return one;
   }
@@ -311,6 +328,14 @@ class endpoint final : public fabric {
     if (code == 0 || code == -FI_ENOPROTOOPT || code == -FI_ENOSYS) return;
     to_devices_ = {
         false, name() + " reaches it by threads of the host only (FI_HMEM_P2P_REQUIRED: " + calls_.text_of(code) + ")"};
+  }
+
+  /// The file in /dev/shm, which a process that is killed leaves there. By itself it would have the number of the
+  /// process in its name, which another one has one day, in containers soon.
+  void name_shared_file() {
+    std::string name =
+        "fi_shm://devcomm-" + std::to_string(::getpid()) + "-" + std::to_string(random_value<std::uint64_t>());
+    require(::fi_setname(&endpoint_->fid, name.data(), name.size() + 1), "fi_setname");
   }
 
   void require(long code, const char* call) const {
@@ -403,20 +428,21 @@ std::unique_ptr<fabric> open_libfabric(const endpoint_wish& wish) { return std::
 std::vector<std::string> usable_card_providers(endpoint_wish wish, std::string& obstacle) {
   wish.provider.clear();
   wish.address.clear();  // of the bootstrap's network, which need not be the cards'
-  int code = 0;
-  const owned_info all = answers_to(wish, false, code);
+  std::string problem;
+  const owned_info all = answers_to(wish, false, problem);
   obstacle = all != nullptr ? "no provider of libfabric drives a network card"
-                            : "libfabric has no provider that can be used (" + libfabric_library().text_of(code) + ")";
+                            : "libfabric has no provider that can be used (" + problem + ")";
+  if (!wish.card.empty()) obstacle += " \"" + wish.card + "\"";
   std::vector<std::string> usable;
-  for (const std::string& each : providers_of_cards(all.get(), obstacle)) {
+  for (const std::string& each : providers_of_cards(all.get(), wish.card, obstacle)) {
     wish.provider = each;
     try {
       const auto tried = open_libfabric(wish);
       std::array<char, 4096> memory{};
       static_cast<void>(tried->add_memory(memory.data(), memory.size(), {}));
       usable.push_back(each);
-    } catch (const error& problem) {
-      obstacle = problem.what();
+    } catch (const error& failure) {
+      obstacle = failure.what();
     }
   }
   return usable;

@@ -22,6 +22,11 @@ constexpr int known_modes =
     FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT | FI_MR_HMEM;
 constexpr std::uint64_t context_modes = FI_CONTEXT | FI_CONTEXT2;
 
+/// libfabric's name of its domain.
+std::string name_of_card(const fi_info& answer) {
+  return answer.domain_attr->name == nullptr ? "" : answer.domain_attr->name;
+}
+
 /// "verbs" of "verbs;ofi_rxm".
 std::string core_of(const std::string& provider) { return provider.substr(0, provider.find(';')); }
 
@@ -69,21 +74,36 @@ const fi_info& nearest_card(const fi_info& answers, std::uint64_t device, unsign
       named.clear();
     }
     least = distance;
-    const char* const name = each->domain_attr->name;
-    if (named.insert(name == nullptr ? "" : name).second) nearest.push_back(each);
+    if (named.insert(name_of_card(*each)).second) nearest.push_back(each);
   }
   return nearest.empty() ? answers : *nearest[turn % nearest.size()];
 }
 
-std::vector<std::string> providers_of_cards(const fi_info* answers, std::string& obstacle) {
+const fi_info* answer_of_card(const fi_info& answers, const std::string& card) {
+  const fi_info* each = &answers;
+  while (each != nullptr && name_of_card(*each) != card) each = each->next;
+  return each;
+}
+
+std::string names_of_cards(const fi_info& answers) {
+  std::string all;
+  std::set<std::string> named;
+  for (const fi_info* each = &answers; each != nullptr; each = each->next) {
+    if (!named.insert(name_of_card(*each)).second) continue;
+    all += (all.empty() ? "" : ", ") + name_of_card(*each);
+  }
+  return all;
+}
+
+std::vector<std::string> providers_of_cards(const fi_info* answers, const std::string& card, std::string& obstacle) {
   std::vector<std::string> found;
   for (const fi_info* each = answers; each != nullptr; each = each->next) {
     if (each->nic == nullptr || each->nic->bus_attr == nullptr || each->nic->bus_attr->bus_type != FI_BUS_PCI) continue;
+    if (!card.empty() && name_of_card(*each) != card) continue;
     const std::string name = each->fabric_attr->prov_name == nullptr ? "" : each->fabric_attr->prov_name;
     if (moves_by_threads(name) || std::find(found.begin(), found.end(), name) != found.end()) continue;
     if (each->nic->link_attr != nullptr && each->nic->link_attr->state == FI_LINK_DOWN) {
-      const char* const card = each->domain_attr->name;
-      obstacle = "the link of " + std::string(card == nullptr ? "a card" : card) + " is down";
+      obstacle = "the link of " + name_of_card(*each) + " is down";
     } else if (const std::string why = why_unusable(*each, name); !why.empty()) {
       obstacle = why;
     } else {

@@ -33,9 +33,16 @@ void ask_for_provider(fi_info& hints, const std::string& provider, const std::st
 [[nodiscard]] const fi_info& nearest_card(const fi_info& answers, std::uint64_t device, unsigned turn,
                                           const std::string& root = "/sys");
 
-/// Names of the providers in a provider's answers that drive network cards by themselves and can be used, each once and
-/// in the order of the answers, which is libfabric's: the best first. `obstacle` is why a card was passed over.
-[[nodiscard]] std::vector<std::string> providers_of_cards(const fi_info* answers, std::string& obstacle);
+/// The first answer of the card that libfabric names so, or null.
+[[nodiscard]] const fi_info* answer_of_card(const fi_info& answers, const std::string& card);
+/// "lo, eth0": each once.
+[[nodiscard]] std::string names_of_cards(const fi_info& answers);
+
+/// Names of the providers in libfabric's answers that drive network cards by themselves and can be used, each once and
+/// in the order of the answers, the best first; those of the card named `card` where that is not empty. `obstacle` is
+/// why a card was passed over.
+[[nodiscard]] std::vector<std::string> providers_of_cards(const fi_info* answers, const std::string& card,
+                                                          std::string& obstacle);
 
 /// Whether the provider moves data by threads of the host. From and to memory of devices these copy by calls that may
 /// wait for kernels, which wait for the data.

@@ -205,23 +205,28 @@ TEST_CASE("providers of network cards are listed as libfabric lists them, each o
   card down("cxi0", 6);
   of(down, "cxi");
   std::string obstacle = "none";
-  CHECK(providers_of_cards(nullptr, obstacle).empty());
+  CHECK(providers_of_cards(nullptr, "", obstacle).empty());
   sockets.what.info.next = &without_card.info;
   without_card.info.next = &other_bus.what.info;
-  CHECK(providers_of_cards(&sockets.what.info, obstacle).empty());
+  CHECK(providers_of_cards(&sockets.what.info, "", obstacle).empty());
   CHECK(obstacle == "none");
   other_bus.what.info.next = &down.what.info;
   down.what.info.next = &first.what.info;
   first.what.info.next = &second.what.info;
   second.what.info.next = &first_again.what.info;
-  CHECK(providers_of_cards(&sockets.what.info, obstacle) == std::vector<std::string>{"cxi", "verbs;ofi_rxm", "efa"});
+  CHECK(providers_of_cards(&sockets.what.info, "", obstacle) ==
+        std::vector<std::string>{"cxi", "verbs;ofi_rxm", "efa"});
   CHECK(obstacle == "none");
+  CHECK(providers_of_cards(&sockets.what.info, "efa_0", obstacle) == std::vector<std::string>{"efa"});
+  CHECK(answer_of_card(sockets.what.info, "mlx5_1") == &first_again.what.info);
+  CHECK(answer_of_card(sockets.what.info, "mlx5_7") == nullptr);
+  CHECK(names_of_cards(down.what.info) == "cxi0, mlx5_0, efa_0, mlx5_1");
   down.link.state = FI_LINK_DOWN;
-  CHECK(providers_of_cards(&sockets.what.info, obstacle) == std::vector<std::string>{"verbs;ofi_rxm", "efa"});
+  CHECK(providers_of_cards(&sockets.what.info, "", obstacle) == std::vector<std::string>{"verbs;ofi_rxm", "efa"});
   CHECK(obstacle == "the link of cxi0 is down");
   first.what.domain.mr_mode = FI_MR_RAW;
   first_again.what.domain.mr_mode = FI_MR_RAW;
-  CHECK(providers_of_cards(&sockets.what.info, obstacle) == std::vector<std::string>{"efa"});
+  CHECK(providers_of_cards(&sockets.what.info, "", obstacle) == std::vector<std::string>{"efa"});
   CHECK_THAT(obstacle, ContainsSubstring("\"verbs;ofi_rxm\" cannot be used"));
 }
 
