@@ -13,6 +13,10 @@ template <class T, class Mode>
 class ptr;
 }  // namespace multimem
 
+/// A communicator's windows have ids from a multiple of this on, counting up. No two communicators of a rank have the
+/// same multiple, until there have been 1024: who is told of a window of another communicator by its id finds none.
+inline constexpr uint32_t window_ids_of_communicator = 1u << 22;
+
 /// The same span of memory on every rank, addressable for load and store on each LSA peer.
 ///
 /// Two layouts. *Strided*: one reservation of address space with a slot for each LSA member at a
@@ -28,9 +32,12 @@ struct window {
   int32_t lsa_first;   ///< number of LSA member 0 in teams: its world rank, or see `first_lsa_number`
   int32_t lsa_size;    ///< members that can be addressed
   int32_t lsa_rank;    ///< this rank's index among them
-  uint32_t id;         ///< the same on all ranks; names the window in messages
+  uint32_t id;         ///< the same on all ranks
   /// World ranks of the LSA members, ascending, in device memory; null where they are consecutive from `lsa_first` on.
   const int32_t* lsa_ranks;
+
+  /// By which messages name the window.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t number() const { return id % window_ids_of_communicator; }
 
   /// This rank's memory at `offset`.
   DEVCOMM_HOST_DEVICE char* local_pointer(uint64_t offset = 0) const {

@@ -63,7 +63,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   });
   require_agreement(jobs, call, rank());
   identity = jobs[0].identity;
-  first_window_id = count_communicator(jobs) * ids_of_communicator;
+  first_window_id = count_communicator(jobs) * window_ids_of_communicator;
   peers = agree.gather_group(call, host, [&] { return make_rank_info(host, clique); }).spread(size());
   local_ranks = ranks_of_process(peers, rank());
   aborts = std::make_shared<abort_state>(rank(), size());

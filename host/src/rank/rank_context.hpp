@@ -81,7 +81,7 @@ struct rank_context {
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators
   std::shared_ptr<window_table> window_ids = std::make_shared<window_table>();  ///< its windows, by id
-  std::uint32_t first_window_id = 0;                                            ///< see `ids_of_communicator`
+  std::uint32_t first_window_id = 0;                                            ///< see `window_ids_of_communicator`
   std::uint64_t windows = 0;                                                    ///< made so far
   std::uint64_t device_comms = 0;                                               ///< made so far
   std::uint64_t children = 0;                                                   ///< splits so far

@@ -224,13 +224,13 @@ class copy_engines {
   [[nodiscard]] uint64_t checked(const char* call, const sym_ptr<T>& place, uint64_t count, int shares) const {
     const window& memory = place.memory;
     if (memory.lsa_first != comm_.lsa_first || memory.lsa_size != comm_.lsa_size)
-      throw std::invalid_argument(std::string("copy_engines::") + call + ": window " + std::to_string(memory.id) +
+      throw std::invalid_argument(std::string("copy_engines::") + call + ": window " + std::to_string(memory.number()) +
                                   " is of another LSA team than the device communicator: allocate it by the same "
                                   "communicator");
     const uint64_t room = place.offset <= memory.bytes ? (memory.bytes - place.offset) / sizeof(T) : 0;
     if (count > room / static_cast<uint64_t>(shares))
       throw std::out_of_range(std::string("copy_engines::") + call + ": " + std::to_string(shares) + " x " +
-                              std::to_string(count) + " elements, where window " + std::to_string(memory.id) +
+                              std::to_string(count) + " elements, where window " + std::to_string(memory.number()) +
                               " has room for " + std::to_string(room) + " from byte " + std::to_string(place.offset) +
                               " on: allocate a larger one");
     return count * sizeof(T);
