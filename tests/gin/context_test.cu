@@ -541,6 +541,10 @@ TEST_CASE("contexts that cannot be made are refused by name") {
                static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
              }),
              ContainsSubstring("gin::contexts twice"));
+  CHECK_THAT(refused([](requirements& needs, host::communicator& comm) {
+               static_cast<void>(needs.add(gin::contexts{.world = comm.world(), .count = 1, .depth = 1u << 31}));
+             }),
+             ContainsSubstring("asks for 1 queues of 2147483648 operations") && ContainsSubstring("at most 16 GiB"));
   // Signals of features and the kernel's own, together.
   CHECK_THAT(
       refused([](requirements& needs, host::communicator& comm) {
