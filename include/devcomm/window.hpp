@@ -13,8 +13,9 @@ template <class T, class Mode>
 class ptr;
 }  // namespace multimem
 
-/// A communicator's windows have ids from a multiple of this on, counting up. No two communicators of a rank have the
-/// same multiple, until there have been 1024: who is told of a window of another communicator by its id finds none.
+/// A communicator's windows have ids from a multiple of this on, counting up. Communicators that a rank makes one after
+/// the other have different multiples, until there have been 1024, so that a window of another communicator is found
+/// out by its id.
 inline constexpr uint32_t window_ids_of_communicator = 1u << 22;
 
 /// The same span of memory on every rank, addressable for load and store on each LSA peer.
@@ -36,7 +37,7 @@ struct window {
   /// World ranks of the LSA members, ascending, in device memory; null where they are consecutive from `lsa_first` on.
   const int32_t* lsa_ranks;
 
-  /// By which messages name the window.
+  /// The number that messages use for the window.
   DEVCOMM_HOST_DEVICE constexpr uint32_t number() const { return id % window_ids_of_communicator; }
 
   /// This rank's memory at `offset`.

@@ -54,7 +54,7 @@ std::string local_node(const rank_context& context) {
   if (std::find(by_address.begin(), by_address.end(), core) == by_address.end()) return {};
   const environment variables = process_variables();
   const bool names_address = variables("DEVCOMM_ADDRESS") || variables("DEVCOMM_INTERFACE");
-  if (!names_address && !wanted_card(variables).empty()) return {};  // the card's
+  if (!wanted_card(variables).empty() && (context.is_one_host() || !names_address)) return {};  // the card's
   if (context.is_one_host()) return "127.0.0.1";
   return outside_address(variables, context.agree.local_address(), interface_addresses());
 }
@@ -77,7 +77,7 @@ preference own_preference(const rank_context& context) {
 
 /// `named` of a rank, as an error says it.
 std::string name_of(const preference& given) {
-  return given.named[0] == '\0' ? "none named" : std::string(text_of(given.named));
+  return given.named[0] == '\0' ? "(unset)" : std::string(text_of(given.named));
 }
 
 }  // namespace

@@ -60,6 +60,15 @@ void refuse_shm(const rank_context& context, std::uint32_t proxies) {
   }
 }
 
+std::unique_ptr<fabric> open_wished(const rank_context& context, const endpoint_wish& wish) {
+  try {
+    return open_libfabric(wish);
+  } catch (const not_supported& refusal) {
+    if (context.why_this_provider.empty()) throw;
+    throw not_supported(std::string(refusal.what()) + "; it was taken as " + context.why_this_provider);
+  }
+}
+
 /// The proxy of some of this rank's contexts; `way` tells what their payload goes over.
 std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_request asked, fabric_proxies::share part,
                                        failure_log* log, std::function<void(const std::string&)> fail, std::string& way,
@@ -69,7 +78,7 @@ std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_requ
   const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
   endpoint_wish wish = wish_of(context);
   if (context.windows_on_device) wish.devices = context.straight_payload;
-  auto reached = open_libfabric(wish);
+  auto reached = open_wished(context, wish);
   const capability straight = context.windows_on_device ? straight_way(context, *reached) : capability{};
   if (context.only_straight && !straight.available) {
     throw not_supported("DEVCOMM_GIN_PAYLOAD is direct, and payload cannot go straight from and to GPU memory: " +

@@ -27,6 +27,7 @@ captured_buffers::state::state(detail::rank_context& context, const std::string&
   context.windows += most;
   const std::vector<std::uint64_t> asked = context.agree.gather(call, [&] {
     if (most == 0) throw invalid_argument("room for 0 buffers; ask for as many as the graphs' calls use");
+    static_cast<void>(context.window_id(first_number_ + most - 1));
     const std::size_t bytes = most * static_cast<std::size_t>(lsa_.size) * sizeof(char*);
     tables_ = devices_.allocate_device(device_, bytes);
     devices_.zero(device_, tables_->data(), bytes, context.agree.limit_of_work());

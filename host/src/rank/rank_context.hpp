@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/host/communicator.hpp>
+#include <devcomm/host/error.hpp>
 
 #include "device/backend.hpp"
 #include "diagnostics/abort_state.hpp"
@@ -87,8 +88,12 @@ struct rank_context {
   std::uint64_t children = 0;                                                   ///< splits so far
   process_stamp made_in;
 
-  /// Of the window that was made as the `number`th.
+  /// Of the window that was made as the `number`th. Throws alike on all ranks where there are too many.
   [[nodiscard]] std::uint32_t window_id(std::uint64_t number) const {
+    if (number >= window_ids_of_communicator) {
+      throw not_supported("a communicator has at most " + std::to_string(window_ids_of_communicator - 1) +
+                          " windows and places for captured buffers in its life; make another communicator");
+    }
     return first_window_id + static_cast<std::uint32_t>(number);
   }
 

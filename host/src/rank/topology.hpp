@@ -84,7 +84,7 @@ enum class reach : std::uint8_t {
 void require_agreement(const std::vector<job_info>& ranks, const std::string& call, int rank);
 
 /// A number for the communicator of these ranks: the same on all of them, and larger than that of every communicator
-/// that any of their processes has had before.
+/// that any of their processes has made before. Two that a process makes at the same time may have the same.
 [[nodiscard]] std::uint32_t count_communicator(const std::vector<job_info>& ranks);
 
 /// Ranks that satisfy `same` with `rank`, ascending; `rank` is among them.

@@ -124,6 +124,15 @@ bool fabric_engine::is_done() const {
   return flights_.empty() && std::none_of(about_.queues.begin(), about_.queues.end(), posted);
 }
 
+bool fabric_engine::waits_for_sources_only() const {
+  const auto posted = [](const auto& queue) { return queue->has_next(); };
+  const auto is_over = [this](const flight& each) {
+    return links_[each.operation.head.peer].has_left && is_done_by_peer(each);
+  };
+  return std::all_of(flights_.begin(), flights_.end(), is_over) &&
+         std::none_of(about_.queues.begin(), about_.queues.end(), posted);
+}
+
 void fabric_engine::say_farewell() {
   for (link& each : links_) {
     if (!each.met || each.has_left) continue;
@@ -158,7 +167,8 @@ void fabric_engine::take_away(std::uint32_t window) {
   bool moves = false;
   for (const flight& each : flights_) {
     if (each.region != found->second.get()) continue;
-    fail(each, "this rank freed window " + std::to_string(window) + " meanwhile: flush before its owner is destroyed");
+    fail(each, "this rank freed window " + std::to_string(window_number(window)) +
+                   " meanwhile: flush before its owner is destroyed");
     moves = moves || is_moving(each);
   }
   if (!moves) {
@@ -701,6 +711,11 @@ void fabric_engine::check_limits() {
     const auto copies = [&](std::size_t number) { return pieces_[number].of == &each; };
     const std::string advice = " of the kernel timeout: see what that rank says, or allow more by DEVCOMM_TIMEOUT";
     const std::string peer = "rank " + std::to_string(each.operation.head.peer);
+    if (to.has_left && is_done_by_peer(each)) {
+      return fail(each, fabric_->name() + " has not said for " + std::to_string(about_.limit.count()) +
+                            " ms that its source may be written again, though " + peer +
+                            " has the data and has left: set DEVCOMM_GIN_PROVIDER to another provider");
+    }
     if (is_own(to) || (each.out == 0 && std::any_of(copying_.begin(), copying_.end(), copies))) {
       return fail(each, "copies of this rank's device have not brought it on for " +
                             std::to_string(about_.limit.count()) +

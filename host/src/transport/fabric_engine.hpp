@@ -130,6 +130,9 @@ class fabric_engine {
   [[nodiscard]] bool idle() const;
   /// Nothing of this rank's own is posted or on its way.
   [[nodiscard]] bool is_done() const;
+  /// All that was posted has had its effect on peers, those of what is not complete have left, and the fabric holds on
+  /// to sources.
+  [[nodiscard]] bool waits_for_sources_only() const;
   /// Tells the peers that it has met that this rank ends: what they post to it fails from here on.
   void say_farewell();
   /// Those peers know.

@@ -4,6 +4,7 @@
 #include "transport/fabric_engine.hpp"
 #include "transport/fabric_tokens.hpp"
 #include "transport/operation_text.hpp"
+#include "util/window_number.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -304,8 +305,8 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
   } catch (const registration_error& problem) {
     where.why = refusal::not_registered;
     where.code = problem.code();
-    about_.report("rank " + std::to_string(rank_of(to)) + " is refused window " + std::to_string(window) + ": " +
-                  problem.what());
+    about_.report("rank " + std::to_string(rank_of(to)) + " is refused window " +
+                  std::to_string(window_number(window)) + ": " + problem.what());
   }
   send_answer(to, where);
 }

@@ -97,7 +97,7 @@ owned_info answers_to(const endpoint_wish& wish, bool devices, std::string& prob
   const libfabric_calls& calls = libfabric_library();
   const owned_info hints(calls.dupinfo(nullptr));
   if (!hints) throw system_error("fi_dupinfo of libfabric is out of memory");
-  ask_for_provider(*hints, wish.provider, wish.card, devices);
+  ask_for_provider(*hints, wish.provider, devices);
   fi_info* found = nullptr;
   const char* const at = wish.address.empty() ? nullptr : wish.address.c_str();
   const int code = calls.getinfo(interface_version, at, nullptr, at == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
@@ -304,7 +304,7 @@ class endpoint final : public fabric {
     if (to_devices_.available) to_devices_.reason = name() + " reaches it (FI_HMEM)";
   }
   /// The provider's answer, of the card to take; null, and `problem`, where it has none; and `cards`, where it has
-  /// others than the one that is named. Layered providers answer with them: libfabric 1.17's ofi_rxm takes any name.
+  /// others than the one that is named.
   [[nodiscard]] static owned_info answer_to(const endpoint_wish& wish, bool devices, std::string& problem,
                                             std::string* cards = nullptr) {
     const owned_info all = answers_to(wish, devices, problem);
@@ -430,9 +430,9 @@ std::vector<std::string> usable_card_providers(endpoint_wish wish, std::string& 
   wish.address.clear();  // of the bootstrap's network, which need not be the cards'
   std::string problem;
   const owned_info all = answers_to(wish, false, problem);
-  obstacle = all != nullptr ? "no provider of libfabric drives a network card"
-                            : "libfabric has no provider that can be used (" + problem + ")";
-  if (!wish.card.empty()) obstacle += " \"" + wish.card + "\"";
+  obstacle = all == nullptr      ? "libfabric has no provider that can be used (" + problem + ")"
+             : wish.card.empty() ? "no provider of libfabric drives a network card"
+                                 : "no provider of libfabric drives the network card \"" + wish.card + "\"";
   std::vector<std::string> usable;
   for (const std::string& each : providers_of_cards(all.get(), wish.card, obstacle)) {
     wish.provider = each;

@@ -32,7 +32,7 @@ std::string core_of(const std::string& provider) { return provider.substr(0, pro
 
 }  // namespace
 
-void ask_for_provider(fi_info& hints, const std::string& provider, const std::string& card, bool devices) {
+void ask_for_provider(fi_info& hints, const std::string& provider, bool devices) {
   hints.caps = FI_MSG | FI_RMA | (devices ? FI_HMEM : 0);
   hints.mode = context_modes;
   hints.ep_attr->type = FI_EP_RDM;
@@ -44,7 +44,6 @@ void ask_for_provider(fi_info& hints, const std::string& provider, const std::st
   hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
   if (completes_on_acknowledgement(provider)) hints.tx_attr->msg_order = hints.rx_attr->msg_order = FI_ORDER_SAW;
   if (!provider.empty()) hints.fabric_attr->prov_name = ::strdup(provider.c_str());
-  if (!card.empty()) hints.domain_attr->name = ::strdup(card.c_str());
 }
 
 bool completes_on_acknowledgement(const std::string& provider) { return core_of(provider) == "verbs"; }

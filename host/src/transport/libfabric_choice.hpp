@@ -23,9 +23,9 @@ struct memory_rules {
 [[nodiscard]] bool can_name_writes(const fi_info& found);
 
 /// Fills in hints for `fi_getinfo`: messages, and writes that are complete when they have been delivered; with
-/// `devices`, also of memory of devices; of the provider and of the card (libfabric's domain) with these names, where
-/// they are not empty.
-void ask_for_provider(fi_info& hints, const std::string& provider, const std::string& card, bool devices);
+/// `devices`, also of memory of devices; of the provider with this name, where it is not empty. Cards are looked for
+/// among the answers: not every provider takes the name of one as a hint.
+void ask_for_provider(fi_info& hints, const std::string& provider, bool devices);
 
 /// Of a provider's answers, of which each may be a network card, the one to take for the PCI device at `device`, whose
 /// place the system's files below `root` know: the nearest card. Where several are as near, the `turn`-th of them,

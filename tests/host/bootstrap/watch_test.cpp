@@ -217,6 +217,31 @@ TEST_CASE("a call that has ended on one rank ends well on another that hears of 
   }
 }
 
+TEST_CASE("a rank that waits is woken by an interruption, whenever it comes") {
+  for (int i = 0; i < 50; ++i) {
+    CAPTURE(i);
+    const auto ends = run_job(way::tcp_threads, 2, [&](const shared_bootstrap& ranks) {
+      if (ranks->rank() == 1) {
+        std::atomic<bool> begins = false;
+        const std::jthread hears([&] {
+          while (!begins) std::this_thread::yield();
+          const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(i * 4);
+          while (std::chrono::steady_clock::now() < until) continue;
+          ranks->interrupt(0, "rank 0 died");
+        });
+        begins = true;
+        const auto start = std::chrono::steady_clock::now();
+        require(outcome_of([&] { barrier(*ranks, 20s); }).culprit == 0, "it was told");
+        require(std::chrono::steady_clock::now() - start < 10s, "it was told at once");
+      } else {
+        std::this_thread::sleep_for(2ms);
+      }
+      ranks->leave(-1, {});
+    });
+    REQUIRE(first_failure(ends).empty());
+  }
+}
+
 TEST_CASE("a rank that was told of a loss and leaves in peace is not lost itself") {
   const std::string why = "rank 1 left because of an exception: out of cheese";
   const auto ends = run_job(way::tcp_processes, 4, [&](const shared_bootstrap& ranks) {

@@ -234,6 +234,30 @@ TEST_CASE("static communicators and what they made end with the program, in peac
   CHECK(ends == outcomes{"exit 7", "exit 7"});
 }
 
+TEST_CASE("windows have ids that all ranks agree on, and that no other communicator of a rank has") {
+  const auto ends = on_processes(3, [](auto bootstrap) {
+    host::communicator world(bootstrap);
+    const auto id_in = [](host::communicator& comm) {
+      const auto memory = comm.allocate(64);
+      return memory.window().id;
+    };
+    const std::uint32_t first = id_in(world);
+    const auto child = world.split(world.rank() == 0 ? 0 : 1, 0);
+    const std::uint32_t of_child = id_in(*child);
+    if (world.rank() != 0) {
+      const auto grandchild = child->split(0, 0);
+      require(id_in(*grandchild) != of_child, "a child's child has other ids");
+    }
+    world.barrier();
+    host::communicator again(bootstrap);
+    const std::uint32_t second = id_in(again);
+    require(first != of_child && first != second && of_child != second, "each has ids of its own");
+    throw std::runtime_error(std::to_string(first) + " and " + std::to_string(second));
+  });
+  CHECK(ends[0].starts_with("error: "));
+  CHECK(ends == outcomes(3, ends[0]));
+}
+
 TEST_CASE("a rank that aborts and leaves takes its peers with it, and they name it") {
   const auto ends = on_processes(3, [](auto bootstrap) {
     auto keep = bootstrap;

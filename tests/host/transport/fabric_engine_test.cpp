@@ -1101,6 +1101,25 @@ TEST_CASE("a put that its peer has acknowledged is done there, whatever the fabr
   }
 }
 
+TEST_CASE("a put that its peer has, and whose source the fabric keeps for ever, fails with the fabric's name") {
+  job two(6, 2, 4096, 200ms);
+  gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+  head.change = gin::signal_change::add;
+  two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+  two.settle();
+  two.net.keeps_completions = true;
+  two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+  while (two[1].signal(0) != 2) two.step();
+  CHECK(!two[0].engine->waits_for_sources_only());
+  two[1].engine->say_farewell();
+  two.settle_for(50ms);
+  CHECK(two[0].failure == "");
+  CHECK(two[0].engine->waits_for_sources_only());  // so that the end of a rank does not wait for it
+  two.settle_for(300ms);
+  CHECK_THAT(two[0].failure, ContainsSubstring("has not said for 200 ms that its source may be written again, though "
+                                               "rank 1 has the data and has left"));
+}
+
 TEST_CASE("memory is kept while operations move data there, and known no longer when it is forgotten") {
   job two(5, 2, 200'000);
   two.net.refuses = 0;

@@ -38,7 +38,7 @@ constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::second
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
 /// How long a rank that hears of a loss waits for what rank 0 says of the round.
-constexpr std::chrono::milliseconds verdict_limit{100};
+constexpr std::chrono::milliseconds result_limit{300};
 /// Ranks that name the host of rank 0 differently may connect elsewhere, or have another secret.
 constexpr std::string_view same_root =
     "the same DEVCOMM_ROOT on all ranks, not rank 0's host by name here and as localhost there";
@@ -206,9 +206,13 @@ class tcp_spoke final : public bootstrap {
 
     std::string waits_for;
     std::optional<deadline> last_word;
+    const auto end_by_loss = [&] {
+      if (!argument_problem.empty()) throw invalid_argument(call + ": " + argument_problem);
+      broken_->raise(call);
+    };
     for (;;) {
-      if (const auto cause = interrupted_.get(); cause && !last_word) last_word = stop(*cause, until);
-      send_abort();
+      send_abort();  // takes the event that wakes this thread, so it comes before the look at what it may tell of
+      if (const auto cause = interrupted_.get(); cause && !last_word) last_word = announce_loss(*cause, until);
       stream_->flush();
       while (auto got = stream_->receive()) {
         if (got->type == frame_type::progress && got->round == round_) {
@@ -224,13 +228,13 @@ class tcp_spoke final : public bootstrap {
           hear_abort(*got);
         } else if (got->type == frame_type::failure) {
           ++round_;
-          if (last_word) broken_->raise(call);
+          if (last_word) end_by_loss();
           fail(call, round_failure::decode(got->payload), argument_problem);
         } else {
           stream_->close("it sent a message that has no place here");
         }
       }
-      if (last_word && (last_word->passed() || stream_->closed())) broken_->raise(call);
+      if (last_word && (last_word->passed() || stream_->closed())) end_by_loss();
       if (stream_->closed()) {
         broken_ = loss_of_root();
         if (const auto tell = root_left_ ? idle_watch::report() : report_of(0, broken_->text)) tell();
@@ -281,7 +285,7 @@ class tcp_spoke final : public bootstrap {
         if (heard->what == kind::lost) return report_of(heard->culprit, heard->text);
       } else if (got->type == frame_type::leave) {
         root_left_ = true;
-      } else {
+      } else if (!broken_) {  // else of a round that this rank has given up
         stream_->close("it sent a message that has no place here");
       }
     }
@@ -325,13 +329,12 @@ class tcp_spoke final : public bootstrap {
     throw timeout_error(call + ": " + text);
   }
 
-  /// Rank 0 and the others may hear of the loss from here first, so it goes on as it came: who is lost, and why. How
-  /// long to wait for what rank 0 says of the round: where it has all parts, the call succeeds on every rank that
-  /// lives.
-  [[nodiscard]] deadline stop(const interruption::cause& cause, const deadline& until) {
+  /// Rank 0 and the others may hear of the loss from here first, so it goes on as it came: who is lost, and why.
+  /// Returns until when to wait for what rank 0 says of the round, which it may have ended well for others.
+  [[nodiscard]] deadline announce_loss(const interruption::cause& cause, const deadline& until) {
     broken_ = round_failure{kind::remote, cause.culprit, true, cause.text};
     say_farewell(cause.culprit, cause.text);
-    return until.within(cause.culprit == 0 ? std::chrono::milliseconds(0) : verdict_limit);
+    return until.within(cause.culprit == 0 ? std::chrono::milliseconds(0) : result_limit);
   }
 
   /// What `abort` wants to be sent. Call it with `mutex_`.

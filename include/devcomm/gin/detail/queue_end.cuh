@@ -54,7 +54,7 @@ struct call_record {
   uint32_t outcome;  ///< for groups without a vote of their own
   uint32_t context;  ///< 1 more than the context of all calls
 
-  DEVCOMM_DEVICE void check_context(const queue_end& queue) const {
+  DEVCOMM_DEVICE void check_context([[maybe_unused]] const queue_end& queue) const {
     [[maybe_unused]] const uint32_t before = arch::load<memory_order::relaxed, scope::device>(&context);
     DEVCOMM_ASSERT(before == 0 || before == queue.index + 1,
                    "a block's slots, and its ring, stay with the context of their first call");
