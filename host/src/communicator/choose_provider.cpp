@@ -6,28 +6,18 @@
 #include "rank/settings.hpp"
 #include "util/call_text.hpp"
 #include "util/environment.hpp"
+#include "util/fixed_text.hpp"
 #include "util/interfaces.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace devcomm::host::detail {
 namespace {
-
-template <std::size_t N>
-std::string_view text_of(const std::array<char, N>& text) {
-  return {text.data(), ::strnlen(text.data(), N)};
-}
-
-/// As much of `from` as there is room for.
-template <std::size_t N>
-void fill(std::array<char, N>& to, const std::string& from) {
-  std::copy_n(from.data(), std::min(from.size(), N - 1), to.data());
-}
 
 /// What each rank tells the others.
 struct preference {
@@ -76,9 +66,7 @@ preference own_preference(const rank_context& context) {
 }
 
 /// `named` of a rank, as an error says it.
-std::string name_of(const preference& given) {
-  return given.named[0] == '\0' ? "(unset)" : std::string(text_of(given.named));
-}
+std::string name_of(const preference& given) { return given.named[0] == '\0' ? "(unset)" : text_of(given.named); }
 
 }  // namespace
 
@@ -120,7 +108,7 @@ void choose_provider(rank_context& context, const std::string& call) {
   context.provider = default_provider;
   if (context.is_one_host()) return;
   if (without == all.size()) without = 0;
-  const std::string obstacle(text_of(all[without].obstacle));
+  const std::string obstacle = text_of(all[without].obstacle);
   context.why_this_provider = "no network cards serve all ranks: rank " + std::to_string(without) + " has " +
                               (all[without].of_cards[0][0] == '\0' ? "none: " + obstacle : "those of other providers");
 }

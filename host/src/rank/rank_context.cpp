@@ -3,12 +3,12 @@
 #include <devcomm/host/error.hpp>
 
 #include "rank/settings.hpp"
+#include "util/fixed_text.hpp"
 #include "util/number_list.hpp"
 #include "util/window_number.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <iterator>
@@ -18,20 +18,6 @@
 #include <utility>
 
 namespace devcomm::host::detail {
-namespace {
-
-template <std::size_t N>
-std::string text_of(const std::array<char, N>& text) {
-  return std::string(text.data(), ::strnlen(text.data(), N));
-}
-
-template <std::size_t N>
-void fill(std::array<char, N>& to, const std::string& from) {
-  std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
-}
-
-}  // namespace
-
 rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given)
     : rank_context(call, std::move(ranks), given, nullptr) {}
 

@@ -2,6 +2,7 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "util/fixed_text.hpp"
 #include "util/random.hpp"
 
 #include <sys/stat.h>
@@ -17,11 +18,6 @@ namespace devcomm::host::detail {
 namespace {
 
 constexpr std::uint32_t magic = 0x64766d63;
-
-template <std::size_t N>
-void fill(std::array<char, N>& to, const std::string& from) {
-  std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
-}
 
 /// Process ids have a meaning among processes for which it is equal.
 std::uint64_t pid_space_identity() {
