@@ -373,6 +373,26 @@ TEST_CASE(
   }
 }
 
+namespace {
+
+/// What `check` says of a put to the next rank that cannot be done, which ends the waits of the kernel.
+std::string refused_put(const host::device_communicator& device_comm, gin::context_handle contexts, sym_ptr<char> in,
+                        sym_ptr<char> out) {
+  const test::device_array<status> outcome(threads);
+  launch(put_to_next, blocks_of(1), device_comm.get(), contexts, in, out, outcome.get());
+  test::finish("put_to_next");
+  for (const status each : outcome.read())
+    test::require(each == status::aborted, std::string("the outcome was ") + to_string(each));
+  try {
+    device_comm.check();
+  } catch (const host::kernel_error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
 TEST_CASE("an operation on a window that is gone ends the waits, and says which and why") {
   test::on_ranks(2, [](host::communicator& comm) {
     auto needs = comm.requirements();
@@ -385,17 +405,7 @@ TEST_CASE("an operation on a window that is gone ends the waits, and says which 
       gone = out.pointer<char>();
     }
     comm.barrier();
-    const test::device_array<status> outcome(threads);
-    launch(put_to_next, blocks_of(1), device_comm.get(), contexts, in.pointer<char>(), gone, outcome.get());
-    test::finish("put_to_next");
-    for (const status each : outcome.read())
-      test::require(each == status::aborted, std::string("the outcome was ") + to_string(each));
-    std::string said;
-    try {
-      device_comm.check();
-    } catch (const host::kernel_error& error) {
-      said = error.what();
-    }
+    const std::string said = refused_put(device_comm, contexts, in.pointer<char>(), gone);
     const std::string next = "rank " + std::to_string(1 - comm.rank());
     test::require(said.find("put to " + next + " in context 0: " + next + " has no window") != std::string::npos,
                   "check said: " + said);
@@ -414,18 +424,7 @@ TEST_CASE("a window of another communicator is refused, and no window of the sam
     const auto contexts = needs.add(gin::contexts{child->world(), 1, 1});
     const auto device_comm = child->create_device_comm(needs);
     child->barrier();
-    const test::device_array<status> outcome(threads);
-    launch(put_to_next, blocks_of(1), device_comm.get(), contexts, theirs_in.pointer<char>(),
-           theirs_out.pointer<char>(), outcome.get());
-    test::finish("put_to_next");
-    for (const status each : outcome.read())
-      test::require(each == status::aborted, std::string("the outcome was ") + to_string(each));
-    std::string said;
-    try {
-      device_comm.check();
-    } catch (const host::kernel_error& error) {
-      said = error.what();
-    }
+    const std::string said = refused_put(device_comm, contexts, theirs_in.pointer<char>(), theirs_out.pointer<char>());
     test::require(said.find("this rank has no window 1 (any more)") != std::string::npos &&
                       said.find("of the communicator that made the device communicator") != std::string::npos,
                   "check said: " + said);
