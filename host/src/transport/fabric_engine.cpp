@@ -119,18 +119,17 @@ bool fabric_engine::idle() const {
   return failed_ || is_done();
 }
 
-bool fabric_engine::is_done() const {
-  const auto posted = [](const auto& queue) { return queue->has_next(); };
-  return flights_.empty() && std::none_of(about_.queues.begin(), about_.queues.end(), posted);
+bool fabric_engine::has_posted() const {
+  return std::any_of(about_.queues.begin(), about_.queues.end(), [](const auto& queue) { return queue->has_next(); });
 }
 
-bool fabric_engine::waits_for_sources_only() const {
-  const auto posted = [](const auto& queue) { return queue->has_next(); };
+bool fabric_engine::is_done() const { return flights_.empty() && !has_posted(); }
+
+bool fabric_engine::is_done_by_peers() const {
   const auto is_over = [this](const flight& each) {
     return links_[each.operation.head.peer].has_left && is_done_by_peer(each);
   };
-  return std::all_of(flights_.begin(), flights_.end(), is_over) &&
-         std::none_of(about_.queues.begin(), about_.queues.end(), posted);
+  return std::all_of(flights_.begin(), flights_.end(), is_over) && !has_posted();
 }
 
 void fabric_engine::say_farewell() {

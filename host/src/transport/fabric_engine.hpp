@@ -130,9 +130,9 @@ class fabric_engine {
   [[nodiscard]] bool idle() const;
   /// Nothing of this rank's own is posted or on its way.
   [[nodiscard]] bool is_done() const;
-  /// All that was posted has had its effect on peers, those of what is not complete have left, and the fabric holds on
-  /// to sources.
-  [[nodiscard]] bool waits_for_sources_only() const;
+  /// All that was posted has had its effect on peers. Where it is not complete, as the fabric holds on to sources, its
+  /// peers have left.
+  [[nodiscard]] bool is_done_by_peers() const;
   /// Tells the peers that it has met that this rank ends: what they post to it fails from here on.
   void say_farewell();
   /// Those peers know.
@@ -381,6 +381,7 @@ class fabric_engine {
   [[nodiscard]] bool give_ready();
   /// The first ready piece of a link; whether the fabric took it.
   [[nodiscard]] bool give_to_fabric(link& to);
+  [[nodiscard]] bool has_posted() const;  ///< something that no operation was made of yet
   /// All of the operation has had its effect on the peer: only the fabric has not let go of its source.
   [[nodiscard]] bool is_done_by_peer(const flight& one) const;
   /// Sends the change that a write of the piece will bring payload for; whether it has been. That of the last piece is

@@ -150,7 +150,7 @@ bool fabric_proxy::worker::step(bool& over) {
   }
   const clock::time_point now = clock::now();
   // Of a rank with nothing under way only peers are owed something, who may be gone.
-  const bool nobody_waits = engine_.failed() || given_.ended() || engine_.is_done() || engine_.waits_for_sources_only();
+  const bool nobody_waits = engine_.failed() || given_.ended() || engine_.is_done_by_peers();
   if (!said_farewell_ && (!nobody_waits || leaving_ == clock::time_point{})) leaving_ = now;
   const bool too_late = nobody_waits && now - leaving_ > farewell;
   if (!said_farewell_ && (too_late || engine_.idle())) {

@@ -1110,11 +1110,11 @@ TEST_CASE("a put that its peer has, and whose source the fabric keeps for ever, 
   two.net.keeps_completions = true;
   two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
   while (two[1].signal(0) != 2) two.step();
-  CHECK(!two[0].engine->waits_for_sources_only());
+  CHECK(!two[0].engine->is_done_by_peers());
   two[1].engine->say_farewell();
   two.settle_for(50ms);
   CHECK(two[0].failure == "");
-  CHECK(two[0].engine->waits_for_sources_only());  // so that the end of a rank does not wait for it
+  CHECK(two[0].engine->is_done_by_peers());  // so that the end of a rank does not wait for it
   two.settle_for(300ms);
   CHECK_THAT(two[0].failure, ContainsSubstring("has not said for 200 ms that its source may be written again, though "
                                                "rank 1 has the data and has left"));
