@@ -2,8 +2,9 @@
 """Rewrites, token by token, what is CUDA and not C++, for the simulator.
 
 devcomm_translate.py launches IN.cu OUT.cpp FOLDERS
-    kernel<<<grid, block, shared, stream>>>(arguments) becomes a call of the simulator's runtime. Lines keep their
-    numbers. A file without such launches is included by OUT.cpp as it is.
+    kernel<<<grid, block, shared, stream>>>(arguments) becomes a call of the simulator's runtime. `return;` in a
+    __global__ function also says its line to the simulator, which tells by it that lanes of a warp reach a barrier in a
+    destructor by different ways. Lines keep their numbers. A file without either is included by OUT.cpp as it is.
     OUT.cpp.options gets compiler options: where the file, or one that it includes by "name", has volatile or loads
     like it, the runtime is called in each basic block, so that loops over such memory are interrupted. Such files are
     looked for beside the one that includes them and in FOLDERS, separated by semicolons; OUT.cpp.d lists them for make.
@@ -205,18 +206,44 @@ def launch_end(tokens, launch):
     raise Problem(tokens[launch].line, "'<<<' is not closed by '>>>'")
 
 
+def kernel_bodies(tokens):
+    """The first and last token of the body of each __global__ function."""
+    for i, t in enumerate(tokens):
+        if t.kind != "name" or t.text != "__global__":
+            continue
+        depth = 0
+        for k in range(i, len(tokens)):
+            text = tokens[k].text if tokens[k].kind == "operator" else ""
+            depth += text in ("(", "[")
+            depth -= text in (")", "]")
+            if depth == 0 and text == ";":  # a declaration
+                break
+            if depth == 0 and text == "{":
+                yield k, matching(tokens, k)
+                break
+
+
+def early_returns(tokens):
+    """Where kernels have `return;`."""
+    for first, last in kernel_bodies(tokens):
+        for i in range(first, last):
+            if tokens[i].kind == "name" and tokens[i].text == "return" and tokens[after(tokens, i)].text == ";":
+                yield i
+
+
 def translate_launches(text):
-    """The text with launches rewritten; None if it has none."""
+    """The text with launches and returns rewritten; None if it has none."""
     tokens = tokens_of(text)
+    returns = list(early_returns(tokens)) if "__global__" in text else []
     launches = []
     for i, t in enumerate(tokens):
         previous = before(tokens, i)
         if t.text == "<<<" and not (previous >= 0 and tokens[previous].text == "operator"):
             launches.append(i)
-    if not launches:
+    if not launches and not returns:
         return None
     insert = {}  # text before a token
-    replace = {}
+    replace = {i: "return ::devcomm::simulator::detail::return_at(__LINE__)" for i in returns}
     for launch in launches:
         start = kernel_start(tokens, launch)
         end = launch_end(tokens, launch)

@@ -19,6 +19,7 @@ class any_group {
   DEVCOMM_DEVICE uint32_t thread_rank() const { return visit<uint32_t>(rank_action{}); }
   DEVCOMM_DEVICE uint32_t size() const { return visit<uint32_t>(size_action{}); }
   DEVCOMM_DEVICE void sync() const { visit<void>(sync_action{}); }
+  DEVCOMM_DEVICE void sync_apart() const { visit<void>(sync_apart_action{}); }
   DEVCOMM_DEVICE bool any(bool predicate) const { return visit<bool>(any_action{predicate}); }
   template <class T>
   DEVCOMM_DEVICE T broadcast(const T& value, uint32_t root) const {
@@ -45,6 +46,12 @@ class any_group {
     template <class Group>
     DEVCOMM_DEVICE void operator()(const Group& group) const {
       group.sync();
+    }
+  };
+  struct sync_apart_action {
+    template <class Group>
+    DEVCOMM_DEVICE void operator()(const Group& group) const {
+      detail::sync_at_end(group);
     }
   };
   struct any_action {

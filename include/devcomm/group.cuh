@@ -50,6 +50,10 @@ DEVCOMM_DEVICE T shuffle(uint32_t mask, const T& value, uint32_t source_lane) {
 /// Whether `Group` can take part in devcomm's calls: `thread_rank()`, `size()` and `sync()`, as
 /// CUDA's cooperative groups have. A group that also has `any(bool)`, returning whether any member
 /// passed true to all of them, saves a read of memory after each wait.
+///
+/// Destructors of sessions synchronize the group where some lanes of a warp may return early. A group whose `sync()` is
+/// `__syncthreads()`, which all lanes of a warp must reach by one way, also has `sync_apart()`, which calls
+/// `block::sync_apart()`. Without it, a kernel that returns early hangs on GPUs, and the simulator reports it.
 template <class Group>
 inline constexpr bool is_group = detail::has_group_members<Group>;
 
@@ -159,6 +163,8 @@ struct block {
   DEVCOMM_DEVICE static uint32_t thread_rank() { return detail::arch::thread_rank(); }
   DEVCOMM_DEVICE static uint32_t size() { return detail::arch::block_threads(); }
   DEVCOMM_DEVICE static void sync() { detail::arch::sync_block(); }
+  /// `sync`, also where lanes of one warp come from different branches or early returns.
+  DEVCOMM_DEVICE static void sync_apart() { detail::arch::sync_block_apart(); }
   DEVCOMM_DEVICE static bool any(bool predicate) { return detail::arch::sync_block_or(predicate); }
 
   /// `value` of member `root`, for all members. Uses `sizeof(T)` bytes of shared memory.
@@ -226,11 +232,17 @@ template <class Group>
 inline constexpr bool is_whole_block<Group, void_t<decltype(Group::group_index()), decltype(Group::thread_index())>> =
     true;
 
-/// Synchronises the group in a session's destructor, which threads may reach by different ways: some of them by
-/// returning from the kernel where others go on.
+template <class Group, class = void>
+inline constexpr bool has_sync_apart = false;
+template <class Group>
+inline constexpr bool has_sync_apart<Group, void_t<decltype(declval<const Group&>().sync_apart())>> = true;
+
+/// Synchronizes the group in a session's destructor, which some threads of a warp may reach by an early return.
 template <class Group>
 DEVCOMM_DEVICE void sync_at_end(const Group& group) {
-  if constexpr (is_whole_block<Group>) {
+  if constexpr (has_sync_apart<Group>) {
+    group.sync_apart();
+  } else if constexpr (is_whole_block<Group>) {
     arch::sync_block_apart();
   } else {
     group.sync();

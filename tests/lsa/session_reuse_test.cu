@@ -297,3 +297,65 @@ TEST_CASE("records of failures are whole while the kernel still runs") {
                  },
                  {.kernel_timeout = std::chrono::milliseconds(40)});
 }
+
+namespace {
+
+/// A user's group whose `sync` all lanes of a warp must reach by one way.
+struct own_block {
+  __device__ static unsigned thread_rank() { return threadIdx.x; }
+  __device__ static unsigned size() { return blockDim.x; }
+  __device__ static void sync() { __syncthreads(); }
+  __device__ static void sync_apart() { block::sync_apart(); }
+};
+
+template <class Group>
+__global__ void return_from_barrier(device_comm comm, gin::context_handle, Group group, std::uint32_t* out) {
+  lsa::barrier_session barrier{group, comm, blockIdx.x};
+  barrier.sync();
+  if (threadIdx.x % 3 != 0) return;
+  out[threadIdx.x] += 1;
+}
+
+template <class Group>
+__global__ void return_from_hybrid_barrier(device_comm comm, gin::context_handle contexts, Group group,
+                                           std::uint32_t* out) {
+  collective::barrier_session barrier{group, comm, contexts, gin::one_context(0), blockIdx.x};
+  barrier.sync(gin::fence_level::none);
+  if (threadIdx.x % 3 != 0) return;
+  out[threadIdx.x] += 1;
+}
+
+__global__ void return_from_any_group(device_comm comm, gin::context_handle contexts, block, std::uint32_t* out) {
+  collective::barrier_session barrier{any_group(block{}), comm, contexts, gin::one_context(0), blockIdx.x};
+  barrier.sync(gin::fence_level::none);
+  if (threadIdx.x % 3 != 0) return;
+  out[threadIdx.x] += 1;
+}
+
+}  // namespace
+
+TEST_CASE("threads of a warp may return apart while a session of their block lives") {
+  constexpr unsigned blocks = 1;
+  constexpr unsigned launches = 50;
+  test::on_ranks(test::ranks_that_meet(2), [](host::communicator& comm) {
+    auto needs = comm.requirements().lsa_barriers(blocks);
+    const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .barriers = blocks});
+    const auto device_comm = comm.create_device_comm(needs);
+    const test::device_array<std::uint32_t> out(4 * threads);
+    const launch_config config{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+    comm.barrier();
+    for (unsigned n = 0; n < launches; ++n) {
+      launch(return_from_barrier<block>, config, device_comm.get(), contexts, block{}, out.get());
+      launch(return_from_barrier<own_block>, config, device_comm.get(), contexts, own_block{}, out.get() + threads);
+      launch(return_from_hybrid_barrier<own_block>, config, device_comm.get(), contexts, own_block{},
+             out.get() + 2 * threads);
+      launch(return_from_any_group, config, device_comm.get(), contexts, block{}, out.get() + 3 * threads);
+    }
+    test::finish("kernels that return early");
+    device_comm.check();
+    const auto counts = out.read();
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      test::require(counts[i] == (i % threads % 3 == 0 ? launches : 0), "a thread went another way");
+    comm.barrier();
+  });
+}

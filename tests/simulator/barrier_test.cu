@@ -4,6 +4,9 @@
 #include <cooperative_groups.h>
 #include <devcomm/detail/arch/arch.cuh>
 
+#include <exception>
+#include <string>
+
 using namespace simulator_test;
 namespace cg = cooperative_groups;
 
@@ -85,6 +88,22 @@ __global__ void divergent_barrier() {
 }
 
 /// Branches that both have a barrier; the threads from `first` on take the second.
+struct synchronizes_at_end {
+  ~synchronizes_at_end() noexcept(false) {
+    if (std::uncaught_exceptions() == 0) __syncthreads();
+  }
+};
+constexpr int line_of_early_return = __LINE__ + 3;
+__global__ void leaves_early(unsigned first, int* out) {
+  const synchronizes_at_end end;
+  if (threadIdx.x < first) return;
+  out[threadIdx.x] = 1;
+}
+__global__ void exits_early(unsigned first) {
+  if (threadIdx.x < first) return;
+  const synchronizes_at_end end;
+}
+
 __global__ void barriers_in_branches(unsigned first, int* out) {
   const unsigned i = threadIdx.x;
   if (i < first) {
@@ -183,6 +202,19 @@ TEST_CASE("warps may meet at different calls of __syncthreads, and lanes of one 
   REQUIRE(run(equal_branches, {.block = 64}, 32u) == cudaSuccess);
   CHECK(run(equal_branches, {.block = 64}, 16u) == cudaErrorAssert);
   CHECK(contains(devcomm::simulator::last_failure(), "threads of one warp are at two calls of __syncthreads"));
+}
+
+TEST_CASE("a __syncthreads in a destructor is not reached by an early return of part of a warp") {
+  const shared_array<int> out(64);
+  REQUIRE(run(leaves_early, {.block = 64}, 32u, out.get()) == cudaSuccess);
+  for (std::size_t i = 0; i < 64; ++i) CHECK(out[i] == (i < 32 ? 0 : 1));
+  CHECK(run(leaves_early, {.block = 64}, 16u, out.get()) == cudaErrorAssert);
+  const std::string text = devcomm::simulator::last_failure();
+  INFO(text);
+  CHECK(contains(text, "reach a __syncthreads in a destructor by different ways"));
+  CHECK(contains(text, "returned at line " + std::to_string(line_of_early_return)));
+  CHECK(contains(text, "has not returned early"));
+  REQUIRE(run(exits_early, {.block = 64}, 16u) == cudaSuccess);
 }
 
 TEST_CASE("misuse of barriers is named") {

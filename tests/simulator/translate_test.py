@@ -40,6 +40,11 @@ with tempfile.TemporaryDirectory() as folder:
         if ran.returncode != 0 or result.read_text() != f'#include "{source}"\n':
             print(f"it rewrites\n{text}to\n{result.read_text() if result.exists() else ran.stderr}")
             failed = 1
+    ran = run("__global__ void k();\n__global__ __launch_bounds__(64) void k() {\n  if (a) return;\n}\nvoid f() { return; }\n")
+    marked = [line for line in result.read_text().split("\n") if "return_at(__LINE__)" in line]
+    if ran.returncode != 0 or len(marked) != 1 or not marked[0].startswith("  if (a) return "):
+        print(f"early returns of kernels are not marked: {ran.stderr}{result.read_text()}")
+        failed = 1
     ran = run("void f() {\n  k<T, (1 > 2)>\n    <<<g, b>>>(\n      a);\n}\n")
     if ran.returncode != 0 or result.read_text().count("\n") != 6:
         print(f"lines change: {ran.stderr}{result.read_text()}")

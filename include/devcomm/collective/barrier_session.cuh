@@ -61,7 +61,7 @@ class barrier_session {
     called(devcomm::detail::session_call::end);
     DEVCOMM_ASSERT(phase_ == phase::outside || timed_out_ || network_.is_dead(),
                    "a session ended in the middle of a barrier");
-    group().sync();
+    devcomm::detail::sync_at_end(group());
     devcomm::detail::arch::leave_session(id());
   }
 

@@ -44,11 +44,15 @@ bool are_two_calls(const fiber& f, const char* file, int line) {
   return f.aligned_line != line || std::strcmp(f.aligned_file, file) != 0;
 }
 
-}  // namespace
+std::string way_of(const fiber& f) {
+  const std::string name = "thread " + std::to_string(f.rank);
+  if (f.return_line == 0) return name + " has not returned early";
+  return name + " returned at line " + std::to_string(f.return_line);
+}
 
-uint32_t aligned_block_barrier(bool predicate, const char* file, int line) {
-  fiber& f = *this_fiber;
-  block& b = *f.home;
+/// Fails where another lane of the warp waits at what a GPU may have as another instruction.
+void check_aligned(const fiber& f, const char* file, int line) {
+  const block& b = *f.home;
   const uint32_t first = f.rank / 32 * 32;
   for (uint32_t i = first; i < b.fibers.size() && i < first + 32; ++i) {
     const fiber& other = b.fibers[i];
@@ -60,8 +64,26 @@ uint32_t aligned_block_barrier(bool predicate, const char* file, int line) {
            std::to_string(other.rank) + " is at " + other.aligned_file + ":" + std::to_string(other.aligned_line) + ")")
               .c_str());
     }
+    if (other.return_line != f.return_line) {
+      fail_misuse(("threads of one warp reach a __syncthreads in a destructor by different ways: " + way_of(f) + ", " +
+                   way_of(other) +
+                   "; a GPU may run it as two instructions and hang. Let all threads leave by one way, or give the "
+                   "group of the session a member sync_apart() that calls devcomm::block::sync_apart()")
+                      .c_str());
+    }
     break;  // all others are at the same one
   }
+}
+
+}  // namespace
+
+void return_at(int line) noexcept {
+  if (this_fiber != nullptr) this_fiber->return_line = line;
+}
+
+uint32_t aligned_block_barrier(bool predicate, const char* file, int line) {
+  fiber& f = *this_fiber;
+  check_aligned(f, file, line);
   f.aligned_file = file;
   f.aligned_line = line;
   const uint32_t passed = block_barrier(0, 0, predicate);

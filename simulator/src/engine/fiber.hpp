@@ -100,6 +100,7 @@ struct fiber : scheduled_thread {
   const void* call_site = nullptr;
   const char* aligned_file = nullptr;  ///< of the call of `__syncthreads` in which it waits
   int aligned_line = 0;
+  int return_line = 0;  ///< of the `return` by which it leaves the kernel early
 
   uint64_t multicasts = 0;  ///< accesses to multicast addresses so far
 

@@ -68,8 +68,11 @@ void fence_alias();
 /// means all threads of the block that have not exited. Returns how many passed true.
 uint32_t block_barrier(uint32_t barrier, uint32_t threads, bool predicate);
 /// The same of barrier 0 and all threads, as `__syncthreads` does: one instruction for the lanes of a warp, so that it
-/// is misuse where they are at calls of several lines. Copies that a compiler makes of a call have its line.
+/// is misuse where they are at calls of several lines, or some in a destructor after an early return of the kernel.
+/// Copies that a compiler makes of a call have its line.
 uint32_t aligned_block_barrier(bool predicate, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+/// The kernel returns at this line: put into the source by devcomm_translate.py.
+void return_at(int line) noexcept;
 /// Synchronizes with all threads of a cooperative launch.
 void grid_barrier();
 /// Waits until the launch beside which this one has started ends, and sees what it did.
