@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <cxxabi.h>
 
 #include <cstddef>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
@@ -24,9 +26,10 @@ struct launch_config {
 /// A CUDA runtime call failed.
 class cuda_error : public std::runtime_error {
  public:
-  cuda_error(cudaError_t code, const char* call)
+  /// `detail`, behind CUDA's own text: what to do.
+  cuda_error(cudaError_t code, const char* call, const std::string& detail = {})
       : std::runtime_error(std::string(call) + " failed: " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) +
-                           ")"),
+                           ")" + detail),
         code_(code) {}
 
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }
@@ -64,10 +67,42 @@ inline bool can_wait_for_prior_launch(const void* kernel) {
   return last.value;
 }
 
+/// The kernel's name as it is declared; "the kernel" where CUDA does not tell.
+inline std::string name_of_kernel(const void* kernel) {
+  const char* mangled = nullptr;
+#if CUDART_VERSION >= 12030
+  if (cudaFuncGetName(&mangled, kernel) != cudaSuccess) mangled = nullptr;
+#else
+  static_cast<void>(kernel);
+#endif
+  if (mangled == nullptr) return "the kernel";
+  char* const readable = abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr);
+  const std::string name = readable != nullptr ? readable : mangled;
+  std::free(readable);
+  return "kernel " + name;
+}
+
+/// Of a refused launch: ": kernel scale(float*) takes 174 registers a thread, ..."; empty where its blocks are not too
+/// large for it.
+inline std::string why_block_is_too_large(const void* kernel, const dim3& block) {
+  const unsigned long long threads = 1ull * block.x * block.y * block.z;
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return {};
+  const auto most = static_cast<unsigned long long>(attributes.maxThreadsPerBlock);
+  if (most == 0 || threads <= most) return {};
+  const std::string wanted = std::to_string(threads);
+  return ": " + name_of_kernel(kernel) + " takes " + std::to_string(attributes.numRegs) +
+         " registers a thread, so that a block has at most " + std::to_string(most) +
+         " threads, and this launch asks for " + wanted +
+         (threads <= 1024 ? "; declare the kernel __launch_bounds__(" + wanted + "), or launch smaller blocks"
+                          : "; launch smaller blocks");
+}
+
 }  // namespace detail
 
 /// Launches `kernel` on the current device; asynchronous, and capturable into a graph. Throws
-/// `cuda_error` when the launch itself is refused. A programmatic dependent launch whose code cannot wait for its
+/// `cuda_error` when the launch itself is refused; where blocks have more threads than the kernel's registers allow, it
+/// says which kernel takes how many. A programmatic dependent launch whose code cannot wait for its
 /// predecessor, because it was built for PTX below 9.0, is an ordinary one.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const launch_config& config, Arguments&&... arguments) {
@@ -88,7 +123,10 @@ void launch(void (*kernel)(Parameters...), const launch_config& config, Argument
   raw.stream = config.stream;
   raw.attrs = attributes;
   raw.numAttrs = count;
-  check_cuda(cudaLaunchKernelEx(&raw, kernel, static_cast<Arguments&&>(arguments)...), "launch");
+  const cudaError_t code = cudaLaunchKernelEx(&raw, kernel, static_cast<Arguments&&>(arguments)...);
+  if (code != cudaSuccess)
+    throw cuda_error(code, "launch",
+                     detail::why_block_is_too_large(reinterpret_cast<const void*>(kernel), config.block));
 }
 
 }  // namespace devcomm

@@ -82,6 +82,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, T* kernel) {
   return devcomm::simulator::detail::get_function_attributes(attributes, reinterpret_cast<const void*>(kernel));
 }
 template <class T>
+cudaError_t cudaFuncGetName(const char** name, T* kernel) {
+  return devcomm::simulator::detail::get_function_name(name, reinterpret_cast<const void*>(kernel));
+}
+template <class T>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T* kernel, int threads,
                                                           std::size_t dynamic_bytes) {
   return devcomm::simulator::detail::occupancy(blocks, reinterpret_cast<const void*>(kernel), threads, dynamic_bytes);

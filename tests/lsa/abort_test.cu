@@ -1,5 +1,6 @@
 // An abort ends the waits of a rank within a millisecond, however many threads wait and whatever else the GPU does.
 #include <devcomm/devcomm.cuh>
+#include <devcomm/host/prepare.hpp>
 
 #include "support/ranks.hpp"
 
@@ -313,4 +314,37 @@ TEST_CASE("a device communicator that an exception destroys outlives the kernels
 
 TEST_CASE("an abort ends waits beside 64 busy streams") {
   check_abort(waiting_barriers, 5000us, [] { return std::make_unique<busy_streams>(64u); });
+}
+
+TEST_CASE("an exception beside memory of cudaMalloc and a kernel that waits for peers ends all ranks") {
+  const clock_type::time_point begin = clock_type::now();
+  std::string text;
+  try {
+    host::run_ranks({.ranks = test::ranks_that_meet(2)}, [](host::communicator& comm) {
+      const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(4));
+      struct plain_memory {
+        plain_memory() { check_cuda(cudaMalloc(&data, 256), "cudaMalloc"); }
+        plain_memory(const plain_memory&) = delete;
+        plain_memory& operator=(const plain_memory&) = delete;
+        ~plain_memory() { cudaFree(data); }  // waits for the kernels of the device
+        void* data = nullptr;
+      };
+      const plain_memory counters;
+      check_cuda(cudaMemset(counters.data, 0, 256), "cudaMemset");
+      const pinned<std::uint32_t> ended;
+      host::prepare(comm, meet);
+      comm.barrier();
+      if (comm.rank() == 0) {
+        const plain_memory more;
+        launch(meet, {.grid = 4, .block = 64, .stream = cudaStreamPerThread}, device_comm.get(),
+               ending{static_cast<std::uint32_t*>(counters.data), ended.get()});
+        throw std::runtime_error("on purpose");
+      }
+      comm.barrier();
+    });
+  } catch (const std::exception& error) {
+    text = error.what();
+  }
+  CHECK(text == "run_ranks: rank 0 failed: on purpose");
+  CHECK(clock_type::now() - begin < 60s);
 }

@@ -218,6 +218,20 @@ TEST_CASE("a capture refuses what cannot be captured") {
   static_cast<void>(cudaGetLastError());
 }
 
+TEST_CASE("a launch whose block is too large for its kernel says which kernel, and what to do") {
+  std::string text;
+  try {
+    devcomm::launch(write_value, {.block = 2048}, nullptr, 1);
+  } catch (const devcomm::cuda_error& error) {
+    text = error.what();
+  }
+  INFO(text);
+  CHECK(text.find("cudaErrorInvalidConfiguration") != std::string::npos);
+  CHECK(text.find("kernel (anonymous namespace)::write_value(int*, int) takes 32 registers a thread") !=
+        std::string::npos);
+  CHECK(text.find("at most 1024 threads, and this launch asks for 2048; launch smaller blocks") != std::string::npos);
+}
+
 TEST_CASE("a failed launch breaks its device until the failure has been seen") {
   const shared_array<int> cells(2);
   const stream_owner s;

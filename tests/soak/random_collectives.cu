@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::uint64_t around = 8;  // elements before and after an output that must stay as they are
 constexpr float poison = -1234567;
+constexpr unsigned most_threads = 512;  // of a block
 
 enum class operation : unsigned { all_reduce, reduce_scatter, all_gather, broadcast };
 
@@ -150,21 +151,21 @@ struct from_root {
 };
 
 template <class Algorithm>
-__global__ void over_ll(resources at, call now) {
+__global__ void __launch_bounds__(most_threads) over_ll(resources at, call now) {
   lsa::ll_session session{block{}, at.comm, at.ll, blockIdx.x};
   Algorithm::run(session, now);
 }
 template <class Algorithm>
-__global__ void over_ll128(resources at, call now) {
+__global__ void __launch_bounds__(most_threads) over_ll128(resources at, call now) {
   lsa::ll128_session session{block{}, at.comm, at.ll128, blockIdx.x};
   Algorithm::run(session, now);
 }
 template <class Algorithm>
-__global__ void over_lamport(resources at, call now) {
+__global__ void __launch_bounds__(most_threads) over_lamport(resources at, call now) {
   lsa::lamport_session session{block{}, at.comm, at.lamport, blockIdx.x};
   Algorithm::run(session, now);
 }
-__global__ void between_windows(resources at, call now) {
+__global__ void __launch_bounds__(most_threads) between_windows(resources at, call now) {
   lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
   switch (now.what) {
     case operation::all_reduce:
@@ -177,7 +178,7 @@ __global__ void between_windows(resources at, call now) {
       return collective::broadcast_zero_copy<float>(barrier, now.root, now.input.local(), now.output, now.count);
   }
 }
-__global__ void in_chunks(resources at, call now) {
+__global__ void __launch_bounds__(most_threads) in_chunks(resources at, call now) {
   lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
   const std::uint64_t packs = collective::packs_of<float>(now.count);
   const auto share =
@@ -222,7 +223,7 @@ std::vector<way> ways_of(bool with_lines) {
 /// Sizes; a simulated GPU runs small ones.
 struct plan {
   unsigned most_blocks = 16;
-  unsigned most_warps = 16;
+  unsigned most_warps = most_threads / 32;
   unsigned largest = 18;  ///< log2 of the most elements
   std::uint32_t packs = 1024;
   std::uint64_t chunk_bytes = 4 << 20;

@@ -7,6 +7,10 @@
 #include "device/backend.hpp"
 #include "rank/settings.hpp"
 
+#include <cxxabi.h>
+
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -82,13 +86,83 @@ class first_error {
   }
 }
 
+/// Aborts ranks whose threads have been unwinding for long: a destructor there may wait for a kernel that waits for
+/// ranks which this one keeps from going on. With CUDA, `cudaFree` also holds up the launches of all other threads.
+class unwinding_monitor {
+ public:
+  /// The calling thread's rank; the communicator lives until `forget`.
+  void watch(communicator& rank) {
+    const std::lock_guard lock(mutex_);
+    watched_.push_back({&rank, &uncaught_of_this_thread(), {}});
+    if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+  void forget(const communicator& rank) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(watched_, [&](const watched& each) { return each.rank == &rank; });
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds limit{1000};
+  static constexpr std::chrono::milliseconds interval{100};
+
+  struct watched {
+    communicator* rank;
+    const unsigned* uncaught;  ///< exceptions of its thread
+    clock::time_point since;   ///< it has been unwinding; zero where it is not
+  };
+
+  /// The layout is that of the Itanium C++ ABI, 2.2.2.
+  static const unsigned& uncaught_of_this_thread() {
+    struct exceptions {
+      void* caught;
+      unsigned uncaught;
+    };
+    return reinterpret_cast<const exceptions*>(abi::__cxa_get_globals())->uncaught;
+  }
+
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) {
+      const clock::time_point now = clock::now();
+      for (watched& each : watched_) {
+        if (__atomic_load_n(each.uncaught, __ATOMIC_RELAXED) == 0) {
+          each.since = {};
+        } else if (each.since == clock::time_point{}) {
+          each.since = now;
+        } else if (now - each.since >= limit && !each.rank->aborted()) {
+          each.rank->abort();
+        }
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<watched> watched_;
+  std::jthread thread_;  // ends before the members above
+};
+
+/// Runs the body on the calling thread, watched by `monitor`.
+void run_watched(unwinding_monitor& monitor, communicator& rank, const std::function<void(communicator&)>& body) {
+  monitor.watch(rank);
+  try {
+    body(rank);
+  } catch (...) {
+    monitor.forget(rank);
+    throw;
+  }
+  monitor.forget(rank);
+}
+
 void run_one(const communicator_options& options, const std::function<void(communicator&)>& body) {
   std::shared_ptr<bootstrap> ranks = environment_bootstrap(options.limit);
   const int rank = ranks->rank();
   std::optional<communicator> c;
+  unwinding_monitor monitor;
   try {
     c.emplace(std::move(ranks), options);
-    body(*c);
+    run_watched(monitor, *c, body);
     detail::ended_rank::finish(*c);
   } catch (...) {
     if (c) detail::ended_rank::leave(*c, text_of_exception());
@@ -96,13 +170,13 @@ void run_one(const communicator_options& options, const std::function<void(commu
   }
 }
 
-void run_thread(first_error& error, std::shared_ptr<bootstrap> ranks, const communicator_options& options,
-                const std::function<void(communicator&)>& body) {
+void run_thread(first_error& error, unwinding_monitor& monitor, std::shared_ptr<bootstrap> ranks,
+                const communicator_options& options, const std::function<void(communicator&)>& body) {
   const int rank = ranks->rank();
   std::optional<communicator> c;
   try {
     c.emplace(std::move(ranks), options);
-    body(*c);
+    run_watched(monitor, *c, body);
     detail::ended_rank::finish(*c);
   } catch (...) {
     error.add(rank, c ? &*c : nullptr);  // before the others are told, so that their errors come second
@@ -126,12 +200,13 @@ void run_ranks(const run_options& options, const std::function<void(communicator
 
   auto bootstraps = thread_bootstraps(count);
   first_error error;
+  unwinding_monitor monitor;
   {
     std::vector<std::jthread> threads;
     threads.reserve(static_cast<std::size_t>(count));
     for (auto& ranks : bootstraps) {
-      threads.emplace_back([&error, &options, &body, own = std::move(ranks)]() mutable {
-        run_thread(error, std::move(own), options.communicator, body);
+      threads.emplace_back([&error, &monitor, &options, &body, own = std::move(ranks)]() mutable {
+        run_thread(error, monitor, std::move(own), options.communicator, body);
       });
     }
   }

@@ -137,6 +137,14 @@ cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* 
   return keep(lasting_error());
 }
 
+cudaError_t get_function_name(const char** name, const void* function) {
+  const engine_guard hold;
+  if (name == nullptr || function == nullptr) return keep(cudaErrorInvalidValue);
+  static std::map<const void*, std::string> names;  // CUDA's live as long as the program
+  *name = names.try_emplace(function, function_at(function)).first->second.c_str();
+  return keep(lasting_error());
+}
+
 cudaError_t occupancy(int* blocks, const void* function, int threads, std::size_t dynamic_bytes) {
   const engine_guard hold;
   if (blocks == nullptr || threads <= 0) return keep(cudaErrorInvalidValue);

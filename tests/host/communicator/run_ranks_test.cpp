@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -61,6 +62,55 @@ TEST_CASE("the first error of a rank is rethrown with its rank, and the others a
   });
   CHECK(text == "run_ranks: rank 2 failed: the cat sat on the keyboard");
   CHECK(aborted == 3);
+}
+
+TEST_CASE("a rank whose exception waits in a destructor is aborted, and its error is the first") {
+  struct waits_for_abort {
+    host::communicator& comm;
+    bool& aborted;
+    ~waits_for_abort() {
+      for (int i = 0; i < 1000 && !comm.aborted(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      aborted = comm.aborted();
+    }
+  };
+  bool aborted = false;
+  const std::string text = text_of<host::remote_error>([&] {
+    host::run_ranks({.ranks = 2}, [&](host::communicator& comm) {
+      if (comm.rank() == 1) {
+        const waits_for_abort waits{comm, aborted};
+        throw std::runtime_error("the dog ate the stream");
+      }
+      comm.barrier();
+      comm.barrier();
+    });
+  });
+  CHECK(text == "run_ranks: rank 1 failed: the dog ate the stream");
+  CHECK(aborted);
+}
+
+TEST_CASE("an exception that a rank's function catches aborts nothing") {
+  host::run_ranks({.ranks = 2}, [&](host::communicator& comm) {
+    try {
+      throw std::runtime_error("caught");
+    } catch (const std::exception&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    }
+    require(!comm.aborted(), "a handled exception does not abort");
+    comm.barrier();
+  });
+}
+
+TEST_CASE("abort_on_exception aborts where an exception leaves its scope, and only there") {
+  host::run_ranks({.ranks = 1}, [&](host::communicator& comm) {
+    { const host::abort_on_exception guard(comm); }
+    require(!comm.aborted(), "the scope ended in order");
+    try {
+      const host::abort_on_exception guard(comm);
+      throw std::runtime_error("leaves");
+    } catch (const std::exception&) {
+    }
+    require(comm.aborted(), "an exception left the scope");
+  });
 }
 
 TEST_CASE("an error of this library keeps its class, and the cause wins over what follows from it") {

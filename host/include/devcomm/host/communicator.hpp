@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -269,6 +270,28 @@ class communicator {
   };
   communicator() noexcept;
   std::unique_ptr<state, destroyer> state_;
+};
+
+/// Aborts a communicator when an exception leaves the scope. Declare it after the objects whose destructors wait for
+/// kernels, as `cudaFree` does: their kernels may wait for peers that this rank will not join again. `run_ranks` does
+/// the same after a second.
+///
+///     device_array<float> input(count);  // frees with cudaFree
+///     const host::abort_on_exception guard(comm);
+///     launch(kernel, config, device_comm.get(), input.get());  // may throw beside a kernel that waits
+class abort_on_exception {
+ public:
+  explicit abort_on_exception(communicator& aborted) noexcept
+      : aborted_(aborted), before_(std::uncaught_exceptions()) {}
+  abort_on_exception(const abort_on_exception&) = delete;
+  abort_on_exception& operator=(const abort_on_exception&) = delete;
+  ~abort_on_exception() {
+    if (std::uncaught_exceptions() > before_) aborted_.abort();
+  }
+
+ private:
+  communicator& aborted_;
+  int before_;
 };
 
 }  // namespace devcomm::host

@@ -19,7 +19,9 @@ struct run_options {
 /// them, a thread each. Calls `body` with each rank's communicator, its device current. When it returns, waits until
 /// the device is idle, and throws what neither `check` nor `failures` told of: a kernel's error, a wait that failed.
 /// Where ranks share a GPU, call `prepare` (prepare.hpp) in `body` before the first launch that waits for peers.
-/// When a rank throws, the others are aborted, and the first error is rethrown with its rank.
+/// When a rank throws, the others are aborted, and the first error is rethrown with its rank. A rank whose exception
+/// has been unwinding for a second is aborted before it arrives: a destructor, such as one that calls `cudaFree`, may
+/// wait for a kernel that waits for peers. `abort_on_exception` does so at once.
 void run_ranks(const run_options& options, const std::function<void(communicator&)>& body);
 
 }  // namespace devcomm::host

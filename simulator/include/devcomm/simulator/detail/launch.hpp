@@ -66,6 +66,8 @@ void note_refusal(cudaError_t error);
 
 [[nodiscard]] cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attribute, int value);
 [[nodiscard]] cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* function);
+/// CUDA gives the mangled name, the simulator the readable one.
+[[nodiscard]] cudaError_t get_function_name(const char** name, const void* function);
 [[nodiscard]] cudaError_t occupancy(int* blocks, const void* function, int threads, std::size_t dynamic_bytes);
 
 }  // namespace devcomm::simulator::detail
