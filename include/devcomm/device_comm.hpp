@@ -23,7 +23,7 @@ struct device_comm {
   static constexpr uint32_t layout_version = 10;
 
   uint32_t version;              ///< `layout_version` of the host library that made it
-  uint32_t flags;                ///< `check_launch`, `round_robin`, `no_rails`
+  uint32_t flags;                ///< `check_launch`, `round_robin`, `no_rails`, `no_lsa_atomics`
   int32_t rank;                  ///< world rank
   int32_t size;                  ///< ranks in the world
   int32_t lsa_first;             ///< number of LSA member 0 in teams: its world rank, or see `first_lsa_number`
@@ -41,6 +41,8 @@ struct device_comm {
   static constexpr uint32_t round_robin = 2;
   /// LSA teams differ in size, or are placed so that no rail is an arithmetic sequence of ranks.
   static constexpr uint32_t no_rails = 4;
+  /// Ranks of the LSA team may have no atomic operations on each other's memory: they are not known to have NVLink.
+  static constexpr uint32_t no_lsa_atomics = 8;
 
   /// This rank's index in the LSA team: what `sym_ptr::lsa` and the sessions of `lsa` take. It is `rank` only where the
   /// LSA team is the world.

@@ -10,6 +10,11 @@ namespace devcomm {
 /// compilation. Calls take either, see `any_order`.
 enum class memory_order : int { relaxed = 0, acquire = 2, release = 3, acq_rel = 4 };
 
+namespace detail {
+/// What `lsa::at_launch` is: neither acquires nor releases. Beside the values of `cuda::memory_order`.
+inline constexpr memory_order launch_order = static_cast<memory_order>(16);
+}  // namespace detail
+
 /// The threads among which an order holds: one block, one GPU, or all GPUs and the host.
 enum class scope : int { block, device, system };
 

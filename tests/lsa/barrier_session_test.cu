@@ -105,6 +105,55 @@ TEST_CASE("epochs wrap around") {
 
 namespace {
 
+/// Rank 0 looks at its flags when its peers have long been at the relaxed barrier of their next launch.
+__global__ void meet_and_look_late(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t value,
+                                   std::uint32_t* wrong) {
+  lsa::barrier_session barrier{block{}, comm, 0};
+  const team ranks = comm.lsa();
+  board.local()[threadIdx.x] = value + threadIdx.x;
+  barrier.arrive(memory_order::acq_rel);
+  if (comm.lsa_rank() == 0) {
+    for (const std::uint64_t begin = detail::arch::global_time(); detail::arch::global_time() - begin < 300000;)
+      detail::arch::sleep(1000);
+  }
+  barrier.wait(memory_order::acq_rel);
+  const unsigned other = (threadIdx.x + 1) % blockDim.x;
+  for (int member = 0; member < ranks.size; ++member)
+    wrong[threadIdx.x] += board.lsa(member)[other] != value + other ? 1u : 0u;
+}
+
+__global__ void meet_only(device_comm comm, memory_order order) {
+  lsa::barrier_session barrier{block{}, comm, 0};
+  barrier.sync(order);
+}
+
+}  // namespace
+
+TEST_CASE("a barrier orders data although peers have arrived at a relaxed one of a later launch") {
+  for (const memory_order later : {memory_order::relaxed, lsa::at_launch}) {
+    test::on_ranks(test::ranks_that_meet(3), [&](host::communicator& comm) {
+      const auto owner = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+      const auto board = comm.allocate(threads * sizeof(std::uint32_t));
+      const test::device_array<std::uint32_t> wrong(threads);
+      const launch_config config{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+      comm.barrier();
+      for (std::uint32_t round = 0; round < 4; ++round) {
+        launch(meet_and_look_late, config, owner.get(), board.pointer<std::uint32_t>(), 100 * round, wrong.get());
+        device_comm without_atomics = owner.get();
+        if (round % 2 != 0) without_atomics.flags |= device_comm::no_lsa_atomics;
+        launch(meet_only, config, without_atomics, later);
+        launch(meet_only, config, owner.get(), memory_order::acq_rel);
+      }
+      test::finish("meet_and_look_late");
+      owner.check();
+      require_none(wrong.read(), "rank " + std::to_string(comm.rank()));
+      comm.barrier();
+    });
+  }
+}
+
+namespace {
+
 /// Two sessions at once, advanced at different rates.
 __global__ void meet_at_two_barriers(device_comm comm, std::uint32_t* epochs) {
   lsa::barrier_session first{block{}, comm, 0};

@@ -56,6 +56,19 @@ __global__ void relaxes_barrier(device_comm comm, sym_ptr<int> numbers, int* out
 }
 void relaxed_barrier(communicator& comm, bool wrong) { read_next_rank(comm, relaxes_barrier, wrong); }
 
+__global__ void mistakes_launch(device_comm comm, sym_ptr<int> numbers, int* out, bool wrong) {
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  const int i = own_index();
+  numbers.local()[i] = 100 * comm.lsa_rank() + i;
+  if (wrong) {
+    barrier.sync(lsa::at_launch);
+  } else {
+    barrier.sync();
+  }
+  out[i] = numbers.lsa(next_rank(comm))[i];
+}
+void mistaken_launch(communicator& comm, bool wrong) { read_next_rank(comm, mistakes_launch, wrong); }
+
 __global__ void reads_before_wait(device_comm comm, sym_ptr<int> numbers, int* out, bool wrong) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   const int i = own_index();
@@ -244,6 +257,7 @@ void too_many_blocks_cooperative(communicator& comm, bool wrong) {
 std::vector<mistake> barrier_mistakes() {
   return {{"forgotten_barrier", forgotten_barrier},
           {"relaxed_barrier", relaxed_barrier},
+          {"mistaken_launch", mistaken_launch},
           {"read_before_wait", read_before_wait},
           {"reuse_too_early", reuse_too_early},
           {"half_group", half_group},

@@ -41,6 +41,7 @@ void exchange_with(const bench& b, memory_order before) {
   b.expect(out, [&](std::uint32_t i) { return next_value(b, 0, i); });
 }
 void release_weakened(const bench& b) { exchange_with(b, b.wrong ? memory_order::acquire : memory_order::acq_rel); }
+void launch_order(const bench& b) { exchange_with(b, b.wrong ? lsa::at_launch : memory_order::acq_rel); }
 void acquire_weakened(const bench& b) { exchange_with(b, b.wrong ? memory_order::release : memory_order::acq_rel); }
 
 /// A word and then a flag to the next rank, by CUDA's own relaxed atomics and fences. The flag of each block
@@ -421,6 +422,7 @@ void missing_host_wait(const bench& b) {
 
 std::vector<bug> order_bugs() {
   return {{"release_weakened", release_weakened},
+          {"launch_order", launch_order},
           {"acquire_weakened", acquire_weakened},
           {"missing_release_fence", missing_release_fence},
           {"missing_acquire_fence", missing_acquire_fence},

@@ -164,6 +164,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   } else if (context.placed == detail::placement::round_robin) {
     comm_.flags |= device_comm::round_robin;
   }
+  if (!context.nvlink.available) comm_.flags |= device_comm::no_lsa_atomics;
   comm_.rank = context.rank();
   comm_.size = context.size();
   comm_.lsa_first = context.lsa.first;

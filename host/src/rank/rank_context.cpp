@@ -103,6 +103,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
 
   agree.together(call, [&] {
     choose_handle();
+    nvlink = nvlink_of_team();
     properties.ll128 = whole_lines();
     properties.multicast = multicast_of_team();
     properties.network = network_of_world();
@@ -498,6 +499,10 @@ void rank_context::choose_lsa(const std::string& call, const reach_matrix& reach
 
 capability rank_context::whole_lines() const {
   if (const std::string forbidden = ll128_forbidden(process_variables()); !forbidden.empty()) return {false, forbidden};
+  return nvlink;
+}
+
+capability rank_context::nvlink_of_team() const {
   capability answer{true, "one GPU's own memory"};
   for (const int peer : lsa_ranks) {
     if (peer == rank()) continue;

@@ -72,6 +72,7 @@ struct rank_context {
   handle_kind handle = handle_kind::none;
   std::size_t granularity = 0;  ///< the largest of all ranks' devices
   host::properties properties;
+  capability nvlink;               ///< of this rank's device to all others of the LSA team
   bool needs_libfabric = false;    ///< for GIN: not all ranks are in this process, or a provider is named
   std::string provider;            ///< libfabric's; empty until the first contexts are made
   std::string why_this_provider;   ///< where none was named
@@ -150,6 +151,7 @@ struct rank_context {
   /// *Collective*.
   void choose_lsa(const std::string& call, const reach_matrix& reached, const std::string& obstacle);
   void choose_handle();
+  [[nodiscard]] capability nvlink_of_team() const;
   [[nodiscard]] capability whole_lines() const;
   [[nodiscard]] capability multicast_of_team() const;
   [[nodiscard]] capability network_of_world();

@@ -15,7 +15,7 @@ namespace devcomm::lsa {
 /// before: `barrier.sync(lsa::at_launch)`. Half a microsecond shorter than `acq_rel`. *Ordering*: what came before each
 /// rank's launch in its stream, before what the group stores to memory of that rank; not what it loads, and nothing
 /// that a rank did in its launch, unless the grid was synchronized after that.
-inline constexpr memory_order at_launch = detail::arch::launch_order;
+inline constexpr memory_order at_launch = detail::launch_order;
 
 /// A group's use of one barrier; usually a block's, with the block's index.
 ///

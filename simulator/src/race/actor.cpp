@@ -128,6 +128,7 @@ void variable::load(actor& a, bool acquires) {
 void variable::add(const publication& p) {
   if (p.what.empty()) return;
   for (publication& earlier : published_) {
+    if (p.what.group == 0 && earlier.what == p.what && earlier.within >= p.within) return;
     if (!earlier.same_thread(p) || earlier.of_fence != p.of_fence || earlier.within > p.within) continue;
     if (earlier.what.order <= p.what.order) earlier = p;
     return;
@@ -143,6 +144,11 @@ void variable::add(const publication& p) {
 
 /// What a store or change by `a` publishes: its own release, and what its fences before did.
 void variable::publish(actor& a, bool releases) {
+  if (a.tells_launch) {
+    stamp begin;  // nobody's own: it replaces no later publication of this thread
+    begin.base = begin.fenced = a.at_launch;
+    add({begin, a.at(), a.scope, false, false, a.code});
+  }
   if (releases) {
     add({a.publish(), a.at(), a.scope, false, false, a.code});
     if (a.scope == reach::system) return;  // covers what fences did

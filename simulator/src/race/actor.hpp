@@ -66,7 +66,8 @@ struct actor {
   uint64_t stores = 0;  ///< that may have been delayed
   uint64_t met = 0;     ///< the latest meeting that it took part in, if its clock has not changed since
 
-  bool multicast = false;  ///< what it accesses, it accesses by a multicast address
+  bool tells_launch = false;  ///< its atomic operations publish what was known when its kernel began
+  bool multicast = false;     ///< what it accesses, it accesses by a multicast address
 
   bool at_once = false;    ///< its stores are seen at one time
   uint64_t one_store = 0;  ///< the number of these stores, once there is one

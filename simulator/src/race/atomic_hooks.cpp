@@ -316,6 +316,8 @@ unsigned char devcomm_simulator_race_scope(unsigned char scope) {
   return before;
 }
 
+void devcomm_simulator_race_tells_launch(bool tells) { devcomm::simulator::race::self().tells_launch = tells; }
+
 void devcomm_simulator_race_read_only(const void* address, unsigned long bytes) {
   namespace race = devcomm::simulator::race;
   race::detector& d = race::the_detector();

@@ -22,9 +22,10 @@
 /// bytes, aligned to 16, as two halves: each is whole, and one may be seen before the other. `load_words`,
 /// `store_words`: the same as four words of 4 bytes.
 ///
-/// `launch_order`: the order of a flag by which a rank says that its launch has begun. Relaxed on GPUs: what came
-/// before a launch in its stream is complete when the launch begins, and no store is made before the load that it
-/// depends on. In the simulator acq_rel, which orders more: it does not know of kernels' ends otherwise.
+/// `tell_launch(flag, value)`: a relaxed exchange at system scope that says that the calling thread's launch has begun;
+/// `see_launch(flag)` follows the load that found its value. What came before that launch in its stream is ordered
+/// before what the reader stores from now on: it is complete when the launch begins, and no store is made before the
+/// load that it depends on. The simulator orders what the reader loads, too.
 ///
 /// Lines. `load_lines(p)`, `store_lines(p, v)`: strong relaxed accesses at system scope by all 32 lanes of a warp, to
 /// 16 bytes each; eight lanes together to a line of 128 bytes, aligned to 128. Where links keep lines whole, see

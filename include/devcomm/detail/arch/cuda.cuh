@@ -19,8 +19,6 @@ namespace devcomm::detail::arch {
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
 
-inline constexpr memory_order launch_order = memory_order::relaxed;
-
 inline constexpr int polls_per_round = 4;
 /// After this many rounds of polls a wait reads the abort word and the clock.
 inline constexpr uint32_t rounds_per_check = 128;
@@ -67,6 +65,11 @@ __device__ inline bool sync_named_or(uint32_t barrier, uint32_t threads, bool pr
       : "memory");
   return result != 0;
 }
+
+__device__ inline void tell_launch(uint32_t* flag, uint32_t value) {
+  exchange<memory_order::relaxed, scope::system>(flag, value);
+}
+__device__ inline void see_launch(const uint32_t*) {}
 
 __device__ inline void wait_for_prior_launch() {
 #if __CUDA_ARCH__ >= 900

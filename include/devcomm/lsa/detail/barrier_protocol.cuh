@@ -8,7 +8,9 @@
 /// Nothing is ever reset: the epoch outlives the kernel, so launches and graph replays need nothing between.
 ///
 /// The release store of a flag pairs with its acquire load; the group's own `sync` before the one and after
-/// the other extends the order to all its threads.
+/// the other extends the order to all its threads. The load may find the flag of the next epoch already. If that
+/// arrival released, it covers the one before. If it did not, it is an exchange, which continues the release sequence
+/// of what it replaces; a store would end it. Where peers' memory has no atomic operations, arrivals always release.
 #pragma once
 
 #include <devcomm/assert.hpp>
@@ -79,12 +81,14 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline peer_flags find_peer_flags(const resource
   return nth_peer_flags({home->comm, members, barriers, index}, i);
 }
 
-/// Tells a peer of an arrival.
-DEVCOMM_DEVICE inline void store_flag(uint32_t* flag, uint32_t epoch, memory_order order) {
-  if (releases(order)) {
+/// Tells a peer of an arrival. `has_atomics`: on the peer's memory.
+DEVCOMM_DEVICE inline void store_flag(uint32_t* flag, uint32_t epoch, memory_order order, bool has_atomics) {
+  if (releases(order) || !has_atomics) {
     arch::store<memory_order::release, scope::system>(flag, epoch);
+  } else if (order == launch_order) {
+    arch::tell_launch(flag, epoch);
   } else {
-    arch::store<memory_order::relaxed, scope::system>(flag, epoch);
+    arch::exchange<memory_order::relaxed, scope::system>(flag, epoch);
   }
 }
 
@@ -133,6 +137,7 @@ class barrier_protocol {
     epoch_ = arch::load<memory_order::relaxed, scope::device>(memory.epoch());
     if (first_ < members.size - 1) first_peer_ = nth_peer_flags(memory, first_);
     check_launch_ = (comm.flags & device_comm::check_launch) != 0;
+    has_atomics_ = (comm.flags & device_comm::no_lsa_atomics) == 0;
     simple_ = can_be_simple() && !check_launch_;
     if (check_launch_)
       show_launch(memory, epoch_ + 1, first_, step_,
@@ -273,7 +278,7 @@ class barrier_protocol {
   }
 
   DEVCOMM_DEVICE void store_flag(const peer_flags& peer, memory_order order) const {
-    detail::store_flag(peer.theirs, epoch_ + 1, order);
+    detail::store_flag(peer.theirs, epoch_ + 1, order, has_atomics_);
   }
   DEVCOMM_DEVICE void store_all(memory_order order) const {
     if (mine_ != status::success) return;
@@ -306,6 +311,7 @@ class barrier_protocol {
     });
     // Polls are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.
     if (acquires(order)) static_cast<void>(arch::load<memory_order::acquire, scope::system>(peer.ours));
+    if (order == launch_order) arch::see_launch(peer.ours);
     return outcome;
   }
   /// Waits for all of this thread's peers, and compares launches where that is due.
@@ -333,6 +339,7 @@ class barrier_protocol {
   status mine_ = status::success;  // why this thread knows the session to be dead
   bool simple_ = false;            // the same for all threads of the group
   bool check_launch_ = false;
+  bool has_atomics_ = true;
 };
 
 }  // namespace devcomm::detail

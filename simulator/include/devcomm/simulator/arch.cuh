@@ -22,8 +22,6 @@ namespace sim = ::devcomm::simulator::detail;
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
 
-inline constexpr memory_order launch_order = memory_order::acq_rel;
-
 /// Every look is followed by one at the abort word and the clock: the runtime then knows all that a
 /// waiting thread depends on.
 inline constexpr int polls_per_round = 1;
@@ -130,6 +128,16 @@ inline T exchange(T* address, T value) {
   sim::stored(address, sizeof(T));
   return old;
 }
+
+inline void tell_launch(uint32_t* flag, uint32_t value) {
+  const sim::at_launch begun;
+  if (begun.known()) {
+    exchange<memory_order::relaxed, scope::system>(flag, value);
+  } else {
+    exchange<memory_order::acq_rel, scope::system>(flag, value);
+  }
+}
+inline void see_launch(const uint32_t* flag) { static_cast<void>(load<memory_order::acquire, scope::system>(flag)); }
 
 /// Returns what was there.
 template <memory_order Order, scope Scope = scope::system, class T>

@@ -21,6 +21,8 @@ enum class atomic_scope : unsigned char { block = 1, device = 2, system = 3 };
 #if defined(DEVCOMM_SIMULATOR_SCOPES)
 /// Sets the scope of what the calling thread does; returns the one before. Not there with ThreadSanitizer.
 extern "C" __attribute__((weak)) unsigned char devcomm_simulator_race_scope(unsigned char scope);
+/// Until false follows, atomic operations of the calling thread publish what was known when its kernel began.
+extern "C" __attribute__((weak)) void devcomm_simulator_race_tells_launch(bool tells);
 /// A load follows of memory that must not change while the kernel runs.
 extern "C" __attribute__((weak)) void devcomm_simulator_race_read_only(const void* address, unsigned long bytes);
 #endif
@@ -35,6 +37,26 @@ __attribute__((always_inline)) inline void read_only(const void* address, unsign
   static_cast<void>(bytes);
 #endif
 }
+
+/// While it lives, atomic operations of the calling thread publish what was known when its kernel began.
+class at_launch {
+ public:
+#if defined(DEVCOMM_SIMULATOR_SCOPES)
+  at_launch() { tell(true); }
+  ~at_launch() { tell(false); }
+  at_launch(const at_launch&) = delete;
+  at_launch& operator=(const at_launch&) = delete;
+  /// Whether there is somebody who knows.
+  [[nodiscard]] static bool known() { return devcomm_simulator_race_tells_launch != nullptr; }
+
+ private:
+  static void tell(bool on) {
+    if (known()) devcomm_simulator_race_tells_launch(on);
+  }
+#else
+  [[nodiscard]] static bool known() { return false; }
+#endif
+};
 
 /// While it lives, atomic operations and fences of the calling thread have this scope; else system.
 template <atomic_scope Scope>
