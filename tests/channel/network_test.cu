@@ -364,8 +364,8 @@ TEST_CASE("a sender over the network whose receiver takes no step, and a receive
 #if DEVCOMM_CHECKED
 TEST_CASE("ranks of two hosts that make different calls are told so") {
   using Catch::Matchers::ContainsSubstring;
-  CHECK_THAT(failures_of(20, 29)[1], ContainsSubstring("mismatch: rank 0 called channel call of packs 0 to 20") &&
-                                         ContainsSubstring("where rank 1 called channel call of packs 0 to 29"));
+  CHECK_THAT(failures_of(20, 29)[1], ContainsSubstring("mismatch: rank 0 sent 20 packs of") &&
+                                         ContainsSubstring("where rank 1 expects 29 packs of"));
 }
 #endif
 

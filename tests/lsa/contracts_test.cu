@@ -192,15 +192,14 @@ std::string told_of(slice sent, slice received) {
 TEST_CASE("each field of a FIFO's contract is compared") {
   const auto check = [](const std::string& said, const std::string& theirs, const std::string& mine) {
     INFO(said);
-    CHECK(said.find("rank 0 called channel call of " + theirs + " elements where rank 1 called channel call of " +
-                    mine) != std::string::npos);
+    CHECK(said.find("rank 0 sent " + theirs + " elements where rank 1 expects " + mine) != std::string::npos);
   };
   test::for_each_protocol([&](auto protocol) {
     INFO(to_string(protocol()));
     // Both count packs from the first of their slice.
     CHECK(told_of<protocol(), float, float>({1, 9}, {0, 8}).empty());
-    check(told_of<protocol(), float, float>({1, 8}, {1, 9}), "packs 0 to 7 of 4-byte", "packs 0 to 8 of 4-byte");
-    check(told_of<protocol(), float, double>({1, 9}, {1, 9}), "packs 0 to 8 of 4-byte", "packs 0 to 8 of 8-byte");
+    check(told_of<protocol(), float, float>({1, 8}, {1, 9}), "7 packs of 4-byte", "8 packs of 4-byte");
+    check(told_of<protocol(), float, double>({1, 9}, {1, 9}), "8 packs of 4-byte", "8 packs of 8-byte");
   });
 }
 

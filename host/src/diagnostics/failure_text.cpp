@@ -97,6 +97,30 @@ std::string message_difference(const failure_record& record) {
          " as message " + std::to_string(record.my_call.begin) + ": an earlier message had two sizes";
 }
 
+/// "10 packs of 4-byte elements".
+std::string packs_text(const call_contract& call) {
+  const std::uint64_t packs = call.end - call.begin;
+  return std::to_string(packs) + (packs == 1 ? " pack of " : " packs of ") + std::to_string(call.element_bytes) +
+         "-byte elements";
+}
+
+/// Of a FIFO whose ends make different calls. Ends number theirs from 1, in `root`.
+std::string fifo_difference(const failure_record& record) {
+  const call_contract& mine = record.my_call;
+  const call_contract& theirs = record.their_call;
+  const std::string me = detail::peer_text(record.rank);
+  const std::string sent = detail::peer_text(record.peer) + " sent " + packs_text(theirs);
+  const std::string call = " in call " + std::to_string(theirs.root) + " on the FIFO";
+  const std::string step = " (step " + std::to_string(record.expected) + ")";
+  if (mine.name[0] == 0)
+    return sent + call + ", which " + me + " has not received in its call " + std::to_string(theirs.root) + step;
+  if (mine.root != theirs.root) {
+    return sent + call + " where " + me + " expects " + packs_text(mine) + " in its call " + std::to_string(mine.root) +
+           step;
+  }
+  return sent + " where " + me + " expects " + packs_text(mine) + step;
+}
+
 }  // namespace
 
 std::string describe(const failure_record& record) {
@@ -108,6 +132,8 @@ std::string describe(const failure_record& record) {
   if (waits_for_proxy(record) && record.peer >= 0) place += ", to rank " + std::to_string(record.peer) + ",";
   const bool is_message = record.what == operation::message_send || record.what == operation::message_receive;
   if (record.outcome == status::mismatch && is_message) return place + ": mismatch: " + message_difference(record);
+  const bool is_fifo = record.what == operation::fifo_send || record.what == operation::fifo_receive;
+  if (record.outcome == status::mismatch && is_fifo) return place + ": mismatch: " + fifo_difference(record);
   if (record.outcome == status::mismatch) return place + ": launch mismatch: " + difference(record);
   return place + " waited for " + name(record, record.peer, record.peer_index) + " " +
          detail::goal_text(record.condition, record.expected) + " and last saw " + std::to_string(record.seen) + ": " +

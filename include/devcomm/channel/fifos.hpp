@@ -53,8 +53,8 @@ DEVCOMM_HOST_DEVICE constexpr uint64_t slot_bytes(uint32_t packs) {
 
 /// What a sender shows with a step in checked mode.
 struct step_contract {
-  uint64_t step;  ///< one more than the step's number, stored last
-  call_contract call;
+  uint64_t step;       ///< one more than the step's number, stored last
+  call_contract call;  ///< `root` is its number on the FIFO, from 1
 };
 
 /// Where the parts of `count` FIFOs are on every rank, in bytes from the handle's offset. Index `i` names two ends: the
@@ -93,7 +93,8 @@ struct fifo_counts {
   uint32_t credited;     ///< of these, known to be taken
   uint32_t received;     ///< from the FIFO whose receiver's end this is
   uint32_t peers;        ///< in checked mode, `fifo_peer_mark` of the rank sent to; received from, in the upper half
-  uint32_t outcomes[4];  ///< words by which groups without a vote agree: the first that receives, one that only sends
+  uint32_t outcomes[2];  ///< scratch words of the group vote: [0] sessions that receive, [1] sessions that only send
+  uint32_t calls[2];     ///< in checked mode, made so far: [0] at the receiving end, [1] at the sending end
 };
 
 static_assert(sizeof(fifo_counts) == 32, "see fifo_layout::counts");

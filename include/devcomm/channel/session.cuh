@@ -37,7 +37,8 @@ namespace devcomm::channel {
 ///
 /// A call cuts its slice into steps, a slot each. *Requires* of the two ends of a FIFO slices of the same sizes, in the
 /// same order; in checked mode one that differs is a `status::mismatch` that names both ranks. A slice without packs
-/// takes no step.
+/// takes no step, and counts among the slices. In checked mode, steps of calls that a session has made and not received
+/// are a `status::mismatch` when it ends, if they have arrived by then, and else when the next session begins.
 ///
 /// *Ordering*. What a call receives is what the peer's call sent. With `simple`, all that the peer's group wrote before
 /// that call is visible after it; with `ll` and `ll128` nothing else is ordered.
@@ -76,6 +77,7 @@ class session {
     from_[0] = ends.receiving(from);
     to_[0] = ends.sending(to);
     for_each_id(devcomm::detail::begin_action{});
+    find_left_steps();
   }
 
   /// With several ranks. An endpoint without a peer is left out.
@@ -88,6 +90,7 @@ class session {
     DEVCOMM_UNROLL
     for (int s = 0; s < Sends; ++s) to_[s] = ends.sending(to[s]);
     for_each_id(devcomm::detail::begin_action{});
+    find_left_steps();
   }
 
   session(const session&) = delete;
@@ -97,6 +100,7 @@ class session {
   DEVCOMM_DEVICE ~session() noexcept(false) {
     if (devcomm::detail::arch::unwinding()) return;
     called(devcomm::detail::session_call::end);
+    find_left_steps();
     devcomm::detail::sync_at_end(group_);
     if (group_.thread_rank() == 0) keep_counts();
     devcomm::detail::sync_at_end(group_);
@@ -273,19 +277,39 @@ class session {
     }
     return &counts_of(index)->outcomes[word];
   }
+  /// In checked mode, reports steps of calls before this moment that were not received.
+  DEVCOMM_DEVICE void find_left_steps() {
+    if constexpr (DEVCOMM_CHECKED != 0 && Protocol != protocol::network) {
+      if (group_.thread_rank() != 0) return;
+      for (const auto& from : from_) {
+        if (failure_ != status::success || !from.is_connected()) continue;
+        if (!devcomm::detail::has_left_step(from, slots_)) continue;
+        failure_ = devcomm::detail::report_difference(home_, from, wait_of(operation::fifo_receive, from), slots_,
+                                                      contract_type::of("", 0, 0, 0));
+      }
+    }
+  }
   DEVCOMM_DEVICE void keep_counts() {
     using devcomm::detail::arch::store;
     DEVCOMM_UNROLL
     for (int r = 0; r < Receives; ++r)
-      if (from_[r].is_connected())
-        store<memory_order::relaxed, scope::device>(&counts_of(from_[r].index)->received, from_[r].step);
+      if (from_[r].is_connected()) keep_received(from_[r]);
     DEVCOMM_UNROLL
     for (int s = 0; s < Sends; ++s) {
       if (!to_[s].is_connected()) continue;
       store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->sent, to_[s].step);
       store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->credited, to_[s].credit_to_keep());
+      if constexpr (DEVCOMM_CHECKED != 0)
+        store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->calls[1], to_[s].calls);
     }
     transport::end(*this);
+  }
+
+  DEVCOMM_DEVICE void keep_received(const devcomm::detail::receiving_end& from) const {
+    using devcomm::detail::arch::store;
+    store<memory_order::relaxed, scope::device>(&counts_of(from.index)->received, from.step);
+    if constexpr (DEVCOMM_CHECKED != 0)
+      store<memory_order::relaxed, scope::device>(&counts_of(from.index)->calls[0], from.calls);
   }
 
   template <class T, via Receive, via Send, class Produce, class Consume, class Operator, class Destination>
@@ -299,6 +323,10 @@ class session {
                    "this session receives from nobody");
     DEVCOMM_ASSERT(Send == via::nothing || devcomm::detail::is_any_connected(to_), "this session sends to nobody");
     called(devcomm::detail::session_call::transfer);
+    if constexpr (DEVCOMM_CHECKED != 0) {
+      for (auto& from : from_) from.calls += Receive != via::nothing ? 1 : 0;
+      for (auto& to : to_) to.calls += Send != via::nothing ? 1 : 0;
+    }
     const call_type call{packs, input, output, op, inputs, destination};
     const auto contract = contract_type::of("channel call", 0, packs.size(), sizeof(T));
     for (uint64_t first = packs.begin; first < packs.end && !dead_; first += slot_packs_) {

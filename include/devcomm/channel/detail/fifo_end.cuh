@@ -74,7 +74,8 @@ struct fifo_end {
   uint32_t step;    ///< the next
   uint32_t index;   ///< on this rank
   uint32_t peer_index;
-  int32_t peer;  ///< world rank; negative where the end is not connected
+  int32_t peer;    ///< world rank; negative where the end is not connected
+  uint32_t calls;  ///< in checked mode, made at this end so far, this one included
 
   DEVCOMM_DEVICE bool is_connected() const { return peer >= 0; }
   DEVCOMM_DEVICE char* slot(uint32_t slot_count, uint64_t slot_bytes) const {
@@ -143,6 +144,8 @@ class fifo_ends {
     made.tail = reinterpret_cast<uint32_t*>(theirs + layout_.tail(to.peer_index));
     const channel::fifo_counts* counts = counts_of(to.index);
     made.step = arch::load<memory_order::relaxed, scope::device>(&counts->sent);
+    if constexpr (DEVCOMM_CHECKED != 0)
+      made.calls = arch::load<memory_order::relaxed, scope::device>(&counts->calls[1]);
     made.credited = arch::load<memory_order::relaxed, scope::device>(&counts->credited);
     // What is kept from it is credit of the next session, whose threads may write the slots without another wait.
     made.begun_with = made.credited;
@@ -158,7 +161,10 @@ class fifo_ends {
     static_cast<fifo_end&>(made) = common(from, own(), from.index);
     made.tail = reinterpret_cast<const uint32_t*>(own() + layout_.tail(from.index));
     made.head = reinterpret_cast<uint32_t*>(on(from.peer) + layout_.head(from.peer_index));
-    made.step = arch::load<memory_order::relaxed, scope::device>(&counts_of(from.index)->received);
+    const channel::fifo_counts* counts = counts_of(from.index);
+    made.step = arch::load<memory_order::relaxed, scope::device>(&counts->received);
+    if constexpr (DEVCOMM_CHECKED != 0)
+      made.calls = arch::load<memory_order::relaxed, scope::device>(&counts->calls[0]);
     return made;
   }
 
@@ -197,7 +203,8 @@ class fifo_ends {
             0,
             end.index,
             end.peer_index,
-            members_.number(end.peer)};
+            members_.number(end.peer),
+            0};
   }
 
   const device_comm& comm_;

@@ -1,5 +1,5 @@
 /// \file step_contracts.cuh
-/// Whether both ends of a FIFO make the same call.
+/// Whether both ends of a FIFO make the same calls.
 ///
 /// In checked mode, the sender shows what call a step belongs to before it sends the step; the receiver compares it
 /// with its own while it waits, as a call of another size may never send what is waited for. A slot's contract is
@@ -18,10 +18,16 @@ namespace devcomm::detail {
 
 using checked_call = call_contract;
 
+/// The call with its number at one end.
+DEVCOMM_DEVICE inline call_contract numbered(call_contract call, const fifo_end& end) {
+  call.root = static_cast<int32_t>(end.calls);
+  return call;
+}
+
 /// Shows the call of this step. *Ordering*: releases; the step's tail or a flag of this thread follows.
 DEVCOMM_DEVICE inline void show_step(const sending_end& to, uint32_t slots, const call_contract& call) {
   channel::step_contract* contract = to.contract(slots);
-  store_contract(&contract->call, call);
+  store_contract(&contract->call, numbered(call, to));
   arch::check_fence<memory_order::release>();
   arch::store_check(&contract->step, uint64_t{to.step} + 1);
   arch::check_fence<memory_order::release>();
@@ -34,7 +40,15 @@ DEVCOMM_DEVICE inline bool differs(const receiving_end& from, uint32_t slots, co
   const uint64_t shown = arrived ? arch::load_check(&contract->step) : arch::poll_check(&contract->step);
   if (shown != uint64_t{from.step} + 1) return false;
   arch::check_fence<memory_order::acquire>();
-  return !same_contract(load_contract(&contract->call), call);
+  return !same_contract(load_contract(&contract->call), numbered(call, from));
+}
+
+/// Whether a step has arrived that belongs to a call which this end has made already.
+DEVCOMM_DEVICE inline bool has_left_step(const receiving_end& from, uint32_t slots) {
+  const channel::step_contract* contract = from.contract(slots);
+  if (arch::load_check(&contract->step) != uint64_t{from.step} + 1) return false;
+  arch::check_fence<memory_order::acquire>();
+  return static_cast<int32_t>(static_cast<uint32_t>(load_contract(&contract->call).root) - from.calls) <= 0;
 }
 
 /// Leaves a record of a sender that differs, unless this rank's waits have ended already.
@@ -42,8 +56,9 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_difference(resource_header*
                                                                 const fifo_wait& wait, uint32_t slots,
                                                                 const call_contract& call) {
   if (is_aborted(home)) return status::aborted;
+  const call_contract mine = numbered(call, from);
   shown_contracts shown;
-  shown.my_call = &call;
+  shown.my_call = &mine;
   shown.their_call = &from.contract(slots)->call;
   report(home, status::mismatch, awaited{wait.what, wait.index, wait.peer, from.step + 1, from.step + 1}, shown);
   return status::mismatch;
@@ -73,6 +88,7 @@ struct checked_call {
 };
 DEVCOMM_DEVICE inline void show_step(const sending_end&, uint32_t, checked_call) {}
 DEVCOMM_DEVICE constexpr bool differs(const receiving_end&, uint32_t, checked_call, bool) { return false; }
+DEVCOMM_DEVICE constexpr bool has_left_step(const receiving_end&, uint32_t) { return false; }
 DEVCOMM_DEVICE constexpr status report_difference(resource_header*, const receiving_end&, const fifo_wait&, uint32_t,
                                                   checked_call) {
   return status::success;
