@@ -20,7 +20,7 @@ struct failure_log;
 struct device_comm {
   /// Changes whenever the layout of anything that enters a kernel changes. The host library refuses
   /// to make a communicator for a program built with another one.
-  static constexpr uint32_t layout_version = 10;
+  static constexpr uint32_t layout_version = 11;
 
   uint32_t version;              ///< `layout_version` of the host library that made it
   uint32_t flags;                ///< `check_launch`, `round_robin`, `no_rails`, `no_lsa_atomics`
@@ -29,7 +29,7 @@ struct device_comm {
   int32_t lsa_first;             ///< number of LSA member 0 in teams: its world rank, or see `first_lsa_number`
   int32_t lsa_size;              ///< size of the LSA team
   window resources;              ///< where barriers and buffers of `requirements` live
-  resource_handle lsa_barriers;  ///< see `requirements::lsa_barriers`
+  resource_handle lsa_barriers;  ///< see `requirements::lsa_barriers`; its `owner` is that of all handles
   failure_log* failures;         ///< host memory that kernels can write
   uint64_t timeout;              ///< nanoseconds a wait without a deadline of its own may take
   uint64_t launch_key;           ///< must agree across ranks when launches are checked
@@ -82,9 +82,18 @@ struct device_comm {
     return copy;
   }
 
+  /// In checked mode, refuses a handle of other requirements than those that this device communicator was made of.
+  template <class Handle>
+  DEVCOMM_HOST_DEVICE constexpr void check_owner([[maybe_unused]] const Handle& handle) const {
+    DEVCOMM_ASSERT(handle.owner == 0 || lsa_barriers.owner == 0 || handle.owner == lsa_barriers.owner,
+                   "a handle of another device communicator: give each kernel the handles that the requirements of its "
+                   "device communicator returned");
+  }
+
   /// A buffer that `requirements::add_buffer` placed.
   template <class T>
   DEVCOMM_HOST_DEVICE sym_ptr<T> buffer(buffer_handle<T> handle) const {
+    check_owner(handle);
     return {resources, handle.offset};
   }
 };

@@ -40,14 +40,16 @@ DEVCOMM_HOST_DEVICE constexpr uint32_t limited_number(uint64_t number) {
 struct resource_handle {
   uint64_t offset;   ///< bytes from the start of the resource window
   uint32_t count;    ///< items, indexed from 0
-  uint32_t members;  ///< size of the team that they were made for
+  uint16_t members;  ///< size of the team that they were made for
+  uint16_t owner;    ///< `requirements::owner` of those that made it
 };
 
 /// `count` elements of `T` on every rank, in the resource window. Plain data; pass it to the kernel.
 template <class T>
 struct buffer_handle {
-  uint64_t offset;  ///< bytes from the start of the resource window
-  uint64_t count;   ///< elements on each rank
+  uint64_t offset;     ///< bytes from the start of the resource window
+  uint64_t count;      ///< elements on each rank
+  uint16_t owner = 0;  ///< as `resource_handle::owner`
 };
 
 /// What was asked for, beside its offset and size. It enters the fingerprint, so that ranks which ask for different
@@ -104,8 +106,8 @@ inline constexpr uint64_t resource_header_bytes = 256;
 /// Resources start as zeros.
 class requirements {
  public:
-  /// `lsa` is the communicator's LSA team.
-  DEVCOMM_HOST_DEVICE explicit constexpr requirements(team lsa) : lsa_(lsa) {}
+  /// `lsa` is the communicator's LSA team. `owner` tells handles apart, see there.
+  DEVCOMM_HOST_DEVICE explicit constexpr requirements(team lsa, uint16_t owner = 0) : lsa_(lsa), owner_(owner) {}
 
   /// Reserves `bytes` on every rank, at a multiple of `alignment`. Returns the offset in the resource window.
   DEVCOMM_HOST_DEVICE constexpr uint64_t add(uint64_t bytes, uint64_t alignment, resource_shape what) {
@@ -117,6 +119,14 @@ class requirements {
     mix(what.second);
     mix(what.third);
     return offset;
+  }
+
+  /// The same for `count` items of a team of `members` ranks. Returns their handle.
+  DEVCOMM_HOST_DEVICE constexpr resource_handle add_items(uint64_t bytes, uint64_t alignment, resource_shape what,
+                                                          uint32_t count, uint32_t members) {
+    constexpr uint32_t most_members = 0xffff;
+    const uint64_t offset = add(members <= most_members ? bytes : most_bytes, alignment, what);
+    return {offset, count, static_cast<uint16_t>(members <= most_members ? members : most_members), owner_};
   }
 
   /// The same in the network memory, whose content kernels put to other ranks, see `gin::buffer`. Returns the offset
@@ -157,10 +167,15 @@ class requirements {
   template <class T>
   DEVCOMM_HOST_DEVICE constexpr buffer_handle<T> add_buffer(uint64_t count) {
     const uint64_t bytes = count <= most_bytes / sizeof(T) ? count * sizeof(T) : most_bytes;
-    return {add(bytes, alignof(T) > 128 ? alignof(T) : 128, {sizeof(T)}), count};
+    return {add(bytes, alignof(T) > 128 ? alignof(T) : 128, {sizeof(T)}), count, owner_};
   }
 
   // For features.
+
+  /// Written into the handles and into the device communicator: in checked mode, device code refuses handles of another
+  /// one. Those of copies of one `requirements` have the same owner. 0: not known, and not compared; that of
+  /// `host::communicator::requirements` never is.
+  DEVCOMM_HOST_DEVICE constexpr uint16_t owner() const { return owner_; }
 
   /// Device code finds resource `which` by `handle`. There is one of each: creation of the device communicator fails
   /// where it was asked for twice.
@@ -239,6 +254,7 @@ class requirements {
   uint32_t asked_[2]{};  // how often, up to 2
   bool whole_lines_ = false;
   bool whole_world_ = false;
+  uint16_t owner_;
   devcomm::multimem::policy multimem_{};
   network_request network_{};
 };

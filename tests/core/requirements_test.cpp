@@ -125,11 +125,26 @@ struct counters {
   std::uint32_t count;
 
   constexpr resource_handle add_to(requirements& needs) const {
-    return {needs.add(std::uint64_t{64} * count, 64, {count}), count, static_cast<std::uint32_t>(needs.lsa().size)};
+    return needs.add_items(std::uint64_t{64} * count, 64, {count}, count, static_cast<std::uint32_t>(needs.lsa().size));
   }
 };
 
 }  // namespace
+
+TEST_CASE("handles name the requirements that made them") {
+  requirements needs(world_team(0, 4), 7);
+  CHECK(needs.add(counters{3}).owner == 7);
+  CHECK(needs.add_buffer<int>(3).owner == 7);
+  requirements copy = needs;
+  CHECK(copy.add(counters{3}).owner == 7);
+  CHECK(requirements(world_team(0, 4)).add(counters{3}).owner == 0);
+}
+
+TEST_CASE("a team of more members than a handle can hold makes requirements that no memory meets") {
+  requirements needs(world_team(0, 1 << 17));
+  static_cast<void>(needs.add(counters{1}));
+  CHECK(needs.bytes() >= std::uint64_t{1} << 60);
+}
 
 TEST_CASE("users add features of their own, with a handle or without") {
   requirements needs(world_team(0, 4));

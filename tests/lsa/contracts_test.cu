@@ -5,6 +5,10 @@
 #include "channel/fifo_kinds.hpp"
 #include "support/ranks.hpp"
 
+#if defined(DEVCOMM_SIMULATOR)
+#  include <devcomm/simulator/simulator.hpp>
+#endif
+
 #include <catch2/catch_test_macros.hpp>
 
 #include <chrono>
@@ -259,3 +263,74 @@ TEST_CASE("launches and calls that change, the same on all ranks, pass the check
                  },
                  {.kernel_timeout = std::chrono::seconds(20), .check_launch = true});
 }
+
+#if defined(DEVCOMM_SIMULATOR) && DEVCOMM_CHECKED
+namespace {
+
+struct handles {
+  lsa::barrier_handle barriers;
+  lsa::ll_handle mailboxes;
+  lsa::signal_handle signals;
+  lsa::ll_slots_handle slots;
+  channel::fifo_handle<channel::protocol::simple> fifos;
+  channel::connection_handle connections;
+  buffer_handle<int> buffer;
+};
+enum class kind { none, barriers, mailboxes, signals, slots, fifos, connections, buffer, end };
+
+__global__ void use_handle(device_comm comm, handles of, kind which) {
+  const block group{};
+  const team ranks = comm.lsa();
+  switch (which) {
+    case kind::barriers: lsa::barrier_session{group, comm, ranks, of.barriers, 0}; break;
+    case kind::mailboxes: lsa::ll_session{group, comm, of.mailboxes, 0}; break;
+    case kind::signals: lsa::signal_session{group, comm, of.signals, 0}; break;
+    case kind::slots: lsa::ll_all_to_all_session{group, comm, of.slots, 0}; break;
+    case kind::fifos:
+      channel::session{group, comm, of.fifos, channel::from_previous(ranks, 0), channel::to_next(ranks, 0)};
+      break;
+    case kind::connections: channel::group_session{group, comm, of.connections, channel::lane_of_block()}; break;
+    case kind::buffer: static_cast<void>(comm.buffer(of.buffer)); break;
+    case kind::none:
+    case kind::end: break;
+  }
+}
+
+handles ask_for(requirements& needs) {
+  handles made{};
+  made.barriers = needs.add(lsa::barriers{needs.lsa(), 1});
+  made.mailboxes = needs.add(lsa::ll_mailboxes{needs.lsa(), 1, 32});
+  made.signals = needs.add(lsa::signals{needs.lsa(), 1});
+  made.slots = needs.add(lsa::ll_slots{needs.lsa(), 1, 4, 8});
+  made.fifos = needs.add(channel::simple_fifos{needs.lsa(), 1, 8});
+  made.connections = needs.add(channel::connections{needs.lsa(), 1});
+  made.buffer = needs.add_buffer<int>(8);
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a handle of one device communicator is refused with another") {
+  for (int i = 0; i < static_cast<int>(kind::end); ++i) {
+    INFO("handle " << i);
+    test::on_ranks(1, [&](host::communicator& comm) {
+      auto needs = comm.requirements();
+      auto other_needs = comm.requirements();
+      const handles own = ask_for(needs);
+      other_needs.add_buffer<int>(100);
+      static_cast<void>(ask_for(other_needs));
+      const auto first = comm.create_device_comm(needs);
+      const auto second = comm.create_device_comm(other_needs);
+      const auto run = [&](const device_comm& with) {
+        launch(use_handle, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, with, own, static_cast<kind>(i));
+        return cudaStreamSynchronize(cudaStreamPerThread);
+      };
+      test::require(run(first.get()) == cudaSuccess, "its own handle is refused");
+      if (i == 0) return;
+      test::require(run(second.get()) == cudaErrorAssert, "another one's handle is taken");
+      const std::string said = simulator::last_failure();
+      test::require(said.find("a handle of another device communicator") != std::string::npos, "it said: " + said);
+    });
+  }
+}
+#endif

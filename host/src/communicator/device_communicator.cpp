@@ -171,7 +171,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   comm_.lsa_size = context.lsa.size;
   comm_.resources = resources_.window;
   const implicit_handle& barriers = needs.implicit(implicit_resource::lsa_barriers);
-  comm_.lsa_barriers = {barriers.offset, barriers.count, barriers.members};
+  comm_.lsa_barriers = {barriers.offset, barriers.count, barriers.members, needs.owner()};
   comm_.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
   context.agree.together(call, [&] {
     resource_header header{};

@@ -87,6 +87,7 @@ struct rank_context {
   std::uint64_t windows = 0;                                                    ///< made so far
   std::uint64_t device_comms = 0;                                               ///< made so far
   std::uint64_t children = 0;                                                   ///< splits so far
+  std::uint64_t requirements = 0;                                               ///< handed out so far
   process_stamp made_in;
 
   /// Of the window that was made as the `number`th. Throws alike on all ranks where there are too many.

@@ -130,7 +130,7 @@ struct fifos {
     const bool fits = of_slots < uint64_t{1} << 60;  // or the layout would wrap around
     const uint64_t bytes = fits ? fifo_layout<Protocol>{count, rounded, packs}.bytes() : of_slots;
     const uint64_t shape = uint64_t{packs} << 32 | uint64_t{rounded} << 8 | static_cast<uint64_t>(Protocol);
-    return {{needs.add(bytes, 128, {size, count, shape}), count, size}, rounded, packs};
+    return {needs.add_items(bytes, 128, {size, count, shape}, count, size), rounded, packs};
   }
 
  private:

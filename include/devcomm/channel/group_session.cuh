@@ -80,6 +80,7 @@ class group_session {
         connections_(connections),
         lane_(which) {
     devcomm::detail::check_team(members, comm);
+    comm.check_owner(connections);
     DEVCOMM_ASSERT_OF(which.index < which.count && which.count <= connections.count, "lane", which.index,
                       connections.count, "the lane is past the lanes that requirements asked for; ask for more");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == connections.members,

@@ -244,7 +244,7 @@ struct connections {
     const bool fits = of_slots < endless && of_packets < endless;
     const auto layout = connection_layout::of(lanes, size, pool, rounded, packed);
     const resource_shape shape{size, lanes, uint64_t{packed} << 40 | uint64_t{rounded} << 8 | pool};
-    return {{needs.add(fits ? layout.bytes : endless, 128, shape), lanes, size}, layout};
+    return {needs.add_items(fits ? layout.bytes : endless, 128, shape, lanes, size), layout};
   }
 
  private:

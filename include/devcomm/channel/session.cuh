@@ -221,6 +221,7 @@ class session {
         slot_packs_(fifos.packs),
         count_(fifos.count) {
     transport::check_members(members, comm);
+    comm.check_owner(fifos);
     DEVCOMM_ASSERT(fifos.packs > 0 && fifos.slots > 0, "these FIFOs have no slots: ask for some");
     const bool can_move = fifos.packs > 0 && (Protocol != protocol::ll128 || group.size() % 32 == 0);
     if (!can_move || packets::lane_group::any(devcomm::detail::is_aborted(home_))) failure_ = status::aborted;

@@ -47,11 +47,13 @@ struct network_slots {
 
   DEVCOMM_HOST_DEVICE constexpr network_slot_handle add_to(requirements& needs) const {
     const uint32_t packs = slot_bytes == 0 ? 1 : slot_bytes / 16 + (slot_bytes % 16 != 0 ? 1u : 0u);
-    network_slot_handle made{{0, groups, static_cast<uint32_t>(members.size)}, packs, {}, 0};
-    made.signals = needs.add_signals(uint64_t{2} * groups * made.members);
-    const resource_shape what{uint64_t{groups} << 32 | made.members, packs};
-    made.offset = needs.add(devcomm::detail::limited_product(groups, network_slot_handle::record_bytes), 128, what);
-    const uint64_t slots = uint64_t{4} * groups * made.members;
+    const auto ranks = static_cast<uint32_t>(members.size);
+    const resource_shape what{uint64_t{groups} << 32 | ranks, packs};
+    network_slot_handle made{{}, packs, {}, 0};
+    made.signals = needs.add_signals(devcomm::detail::limited_product(uint64_t{2} * groups, ranks));
+    static_cast<resource_handle&>(made) = needs.add_items(
+        devcomm::detail::limited_product(groups, network_slot_handle::record_bytes), 128, what, groups, ranks);
+    const uint64_t slots = devcomm::detail::limited_product(uint64_t{4} * groups, ranks);
     made.messages = needs.add_for_network(devcomm::detail::limited_product(slots, made.slot_bytes()), 128, what);
     return made;
   }

@@ -130,7 +130,7 @@ struct tracing {
 
   DEVCOMM_HOST_DEVICE constexpr resource_handle add_to(requirements& needs) const {
     const uint64_t bytes = trace_rings{0, blocks, warps, spans, 0}.bytes();
-    const resource_handle handle{needs.add(bytes, 128, {blocks, spans, warps}), blocks, warps};
+    const resource_handle handle = needs.add_items(bytes, 128, {blocks, spans, warps}, blocks, warps);
     needs.set_implicit(implicit_resource::trace, {handle, spans});
     return handle;
   }

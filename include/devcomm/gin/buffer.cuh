@@ -22,6 +22,7 @@ DEVCOMM_DEVICE inline const window& network_memory(const device_comm& comm) {
 /// Where a buffer lies on every rank.
 template <class T>
 DEVCOMM_DEVICE sym_ptr<T> memory_of(const device_comm& comm, const buffer_handle<T>& buffer) {
+  comm.check_owner(buffer);
   return {network_memory(comm), buffer.offset};
 }
 

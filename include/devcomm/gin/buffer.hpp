@@ -10,8 +10,9 @@ namespace devcomm::gin {
 /// A buffer of `gin::buffer`; `gin::memory_of` has its place in a kernel. Plain data; pass it to the kernel.
 template <class T>
 struct buffer_handle {
-  uint64_t offset;  ///< bytes from the start of the network memory
-  uint64_t count;   ///< elements on each rank
+  uint64_t offset;     ///< bytes from the start of the network memory
+  uint64_t count;      ///< elements on each rank
+  uint16_t owner = 0;  ///< as `resource_handle::owner`
 };
 
 /// Asks for `count` elements of `T` on every rank for what is on its way to other ranks, aligned to at least 128 bytes:
@@ -27,7 +28,7 @@ struct buffer {
 
   DEVCOMM_HOST_DEVICE constexpr buffer_handle<T> add_to(requirements& needs) const {
     const uint64_t bytes = devcomm::detail::limited_product(count, sizeof(T));
-    return {needs.add_for_network(bytes, alignof(T) > 128 ? alignof(T) : 128, {sizeof(T)}), count};
+    return {needs.add_for_network(bytes, alignof(T) > 128 ? alignof(T) : 128, {sizeof(T)}), count, needs.owner()};
   }
 };
 

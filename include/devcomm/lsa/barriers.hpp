@@ -52,7 +52,7 @@ struct barriers {
 
   DEVCOMM_HOST_DEVICE constexpr barrier_handle add_to(requirements& needs) const {
     const auto size = static_cast<uint32_t>(members.size);
-    return {{needs.add(barrier_layout{count, size}.bytes(), 128, {size, count}), count, size}};
+    return {needs.add_items(barrier_layout{count, size}.bytes(), 128, {size, count}, count, size)};
   }
 };
 

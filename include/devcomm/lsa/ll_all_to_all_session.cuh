@@ -75,6 +75,7 @@ class ll_all_to_all_session {
         index_(index),
         layout_{slots.count, slots.slots, slots.lines} {
     detail::check_team(members, comm);
+    comm.check_owner(slots);
     DEVCOMM_ASSERT_OF(index < slots.count, "set", index, slots.count,
                       "index is past the sets of slots that requirements asked for; ask for more");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == slots.members,

@@ -54,7 +54,7 @@ struct ll_slots {
     const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{count} * slots, uint64_t{lines} * 32);
     const bool fits = of_slots < uint64_t{1} << 60;
     const uint64_t bytes = fits ? ll_slots_layout{count, slots, lines}.bytes() : of_slots;
-    return {{needs.add(bytes, 128, {size, count, uint64_t{slots} << 32 | lines}), count, size}, slots, lines};
+    return {needs.add_items(bytes, 128, {size, count, uint64_t{slots} << 32 | lines}, count, size), slots, lines};
   }
 };
 

@@ -99,7 +99,7 @@ struct mailboxes {
     const auto size = static_cast<uint32_t>(members.size);
     const uint64_t bytes = mailbox_layout{count, size, rounded}.bytes();
     const uint64_t shape_and_protocol = uint64_t{rounded} << 8 | static_cast<uint64_t>(Protocol);
-    return {{needs.add(bytes, 128, {size, count, shape_and_protocol}), count, size}, rounded, 0};
+    return {needs.add_items(bytes, 128, {size, count, shape_and_protocol}, count, size), rounded, 0};
   }
 };
 

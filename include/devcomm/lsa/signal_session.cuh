@@ -75,6 +75,7 @@ class signal_session {
   DEVCOMM_DEVICE signal_session(Group group, const device_comm& comm, team members, signal_handle signals,
                                 uint32_t index)
       : signal_session(group, comm, members, {comm.resources, signals.offset + signal_layout{}.word(index)}, index, 0) {
+    comm.check_owner(signals);
     DEVCOMM_ASSERT_OF(
         index < signals.count, "signal", index, signals.count,
         "signal index is past the signals that requirements asked for; ask for more: lsa::signals{team, count}");

@@ -45,7 +45,7 @@ struct signals {
   DEVCOMM_HOST_DEVICE constexpr signal_handle add_to(requirements& needs) const {
     const auto size = static_cast<uint32_t>(members.size);
     const resource_shape what{size, count, static_cast<uint64_t>(operation::lsa_signal)};
-    return {{needs.add(signal_layout{count}.bytes(), 128, what), count, size}};
+    return {needs.add_items(signal_layout{count}.bytes(), 128, what, count, size)};
   }
 };
 

@@ -14,7 +14,7 @@ namespace devcomm::lsa {
 struct whole_world {
   DEVCOMM_HOST_DEVICE constexpr resource_handle add_to(requirements& needs) const {
     needs.require_whole_world();
-    return {needs.add(0, 1, {1}), 0, 0};
+    return needs.add_items(0, 1, {1}, 0, 0);
   }
 };
 

@@ -52,6 +52,7 @@ class barrier_session {
         barriers_(barriers),
         index_(index),
         counters_(comm.resources, barriers.offset + layout().arrivals(index, 0)) {
+    comm.check_owner(barriers);
     DEVCOMM_ASSERT_OF(index < barriers.count, "multimem barrier", index, barriers.count,
                       "barrier index is past the barriers that requirements asked for; ask for more");
     DEVCOMM_ASSERT(static_cast<uint32_t>(comm.lsa_size) == barriers.members,

@@ -56,9 +56,8 @@ struct barriers {
   DEVCOMM_HOST_DEVICE constexpr barrier_handle add_to(requirements& needs) const {
     needs.with(resources{asked});
     const auto size = static_cast<uint32_t>(needs.lsa().size);
-    return {{needs.add(barrier_layout{count, size}.bytes(), 128,
-                       {size, count, static_cast<uint64_t>(operation::multimem_barrier)}),
-             count, size}};
+    return {needs.add_items(barrier_layout{count, size}.bytes(), 128,
+                            {size, count, static_cast<uint64_t>(operation::multimem_barrier)}, count, size)};
   }
 };
 

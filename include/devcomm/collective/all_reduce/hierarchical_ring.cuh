@@ -81,6 +81,7 @@ class rail_ring_end {
         queue_(queue_end::of(barrier.comm(), barrier.contexts(), barrier.first_context())),
         next_(barrier.rail().world_rank(ring_next(barrier.rail()))),
         previous_(barrier.rail().world_rank(ring_previous(barrier.rail()))) {
+    barrier.comm().check_owner(rings);
     DEVCOMM_ASSERT(index < rings.count, "block is past the rings that requirements asked for");
     DEVCOMM_ASSERT(barrier.contexts().has(rings.signals),
                    "the contexts lack signals for the rings: pass the gin::contexts that were added to the same "

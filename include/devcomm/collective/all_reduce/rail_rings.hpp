@@ -49,10 +49,11 @@ struct rail_rings {
 
   DEVCOMM_HOST_DEVICE constexpr rail_ring_handle add_to(requirements& needs) const {
     const uint32_t packs = chunk_bytes == 0 ? 1 : chunk_bytes / 16 + (chunk_bytes % 16 != 0 ? 1u : 0u);
-    rail_ring_handle made{{0, groups, 0}, slots < 2 ? 2 : slots, packs, {}, 0};
+    rail_ring_handle made{{}, slots < 2 ? 2 : slots, packs, {}, 0};
     made.signals = needs.add_signals(groups * (uint64_t{made.slots} + 1));
     const resource_shape what{uint64_t{groups} << 32 | made.slots, packs};
-    made.offset = needs.add(devcomm::detail::limited_product(groups, rail_ring_handle::record_bytes), 128, what);
+    static_cast<resource_handle&>(made) =
+        needs.add_items(devcomm::detail::limited_product(groups, rail_ring_handle::record_bytes), 128, what, groups, 0);
     const uint64_t of_ring = devcomm::detail::limited_product(2 * uint64_t{made.slots}, made.slot_bytes());
     made.chunks = needs.add_for_network(devcomm::detail::limited_product(groups, of_ring), 128, what);
     return made;

@@ -58,6 +58,7 @@ class network_slot_end {
         members_(members),
         index_(index),
         queue_(queue_end::of(barrier.comm(), barrier.contexts(), barrier.first_context())) {
+    barrier.comm().check_owner(slots_);
     DEVCOMM_ASSERT(index < slots_.count, "block is past the groups that collective::network_slots asked for");
     DEVCOMM_ASSERT(slots_.members == static_cast<uint32_t>(members.size),
                    "slots are of another team: all_reduce takes those of the rail, all_to_all those of the world");

@@ -23,6 +23,7 @@ struct queue_end {
   uint32_t depth;
 
   DEVCOMM_DEVICE static queue_end of(const device_comm& comm, const gin::context_handle& contexts, uint32_t index) {
+    comm.check_owner(contexts);
     const gin::queue_layout layout{contexts.members, static_cast<uint32_t>(contexts.all_signals()), contexts.counters};
     char* const own = comm.resources.local;
     return {reinterpret_cast<resource_header*>(own),

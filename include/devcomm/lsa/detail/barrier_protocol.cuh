@@ -133,6 +133,7 @@ class barrier_protocol {
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == barriers.members,
                    "the barriers were made for a team of another size");
     check_team(members, comm);
+    comm.check_owner(barriers);
     const barrier_memory memory{comm, members, barriers, index};
     epoch_ = arch::load<memory_order::relaxed, scope::device>(memory.epoch());
     if (first_ < members.size - 1) first_peer_ = nth_peer_flags(memory, first_);

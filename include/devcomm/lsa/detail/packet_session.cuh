@@ -67,6 +67,7 @@ class packet_session {
         index_(memory.own()),
         contracts_(static_cast<uint32_t>(group.size()), comm, memory,
                    {mailboxes.count, mailboxes.members, mailboxes.packets}, mailboxes.offset) {
+    comm.check_owner(mailboxes);
     DEVCOMM_ASSERT_OF(
         index_ < mailboxes.count, "mailbox", index_, mailboxes.count,
         "mailbox index is past the mailboxes that requirements asked for; ask for a larger count of mailboxes");
