@@ -6,6 +6,7 @@
 #include "communicator/ended_rank.hpp"
 #include "device/backend.hpp"
 #include "rank/settings.hpp"
+#include "util/quiet_thread.hpp"
 
 #include <cxxabi.h>
 
@@ -90,11 +91,23 @@ class first_error {
 /// ranks which this one keeps from going on. With CUDA, `cudaFree` also holds up the launches of all other threads.
 class unwinding_monitor {
  public:
+  explicit unwinding_monitor(detail::backend& devices) : devices_(devices) {}
+  unwinding_monitor(const unwinding_monitor&) = delete;
+  unwinding_monitor& operator=(const unwinding_monitor&) = delete;
+  ~unwinding_monitor() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
   /// The calling thread's rank; the communicator lives until `forget`.
   void watch(communicator& rank) {
     const std::lock_guard lock(mutex_);
     watched_.push_back({&rank, &uncaught_of_this_thread(), {}});
-    if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    if (!thread_.joinable()) thread_ = detail::quiet_thread([this] { run(); });
   }
   void forget(const communicator& rank) {
     const std::lock_guard lock(mutex_);
@@ -109,7 +122,7 @@ class unwinding_monitor {
   struct watched {
     communicator* rank;
     const unsigned* uncaught;  ///< exceptions of its thread
-    clock::time_point since;   ///< it has been unwinding; zero where it is not
+    clock::time_point since;   ///< when it was first seen unwinding; zero where it is not
   };
 
   /// The layout is that of the Itanium C++ ABI, 2.2.2.
@@ -121,26 +134,29 @@ class unwinding_monitor {
     return reinterpret_cast<const exceptions*>(abi::__cxa_get_globals())->uncaught;
   }
 
-  void run(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) {
-      const clock::time_point now = clock::now();
-      for (watched& each : watched_) {
-        if (__atomic_load_n(each.uncaught, __ATOMIC_RELAXED) == 0) {
-          each.since = {};
-        } else if (each.since == clock::time_point{}) {
-          each.since = now;
-        } else if (now - each.since >= limit && !each.rank->aborted()) {
-          each.rank->abort();
-        }
-      }
+  void run() {
+    devices_.begin_observing();
+    for (std::unique_lock lock(mutex_); !changed_.wait_for(lock, interval, [&] { return stop_; });)
+      for (watched& each : watched_) poll(each);
+    devices_.end_observing();
+  }
+  static void poll(watched& each) {
+    const clock::time_point now = clock::now();
+    if (__atomic_load_n(each.uncaught, __ATOMIC_RELAXED) == 0) {
+      each.since = {};
+    } else if (each.since == clock::time_point{}) {
+      each.since = now;
+    } else if (now - each.since >= limit && !each.rank->aborted()) {
+      each.rank->abort();
     }
   }
 
+  detail::backend& devices_;
   std::mutex mutex_;
-  std::condition_variable_any changed_;
+  std::condition_variable changed_;
+  bool stop_ = false;
   std::vector<watched> watched_;
-  std::jthread thread_;  // ends before the members above
+  std::thread thread_;
 };
 
 /// Runs the body on the calling thread, watched by `monitor`.
@@ -159,7 +175,7 @@ void run_one(const communicator_options& options, const std::function<void(commu
   std::shared_ptr<bootstrap> ranks = environment_bootstrap(options.limit);
   const int rank = ranks->rank();
   std::optional<communicator> c;
-  unwinding_monitor monitor;
+  unwinding_monitor monitor(options.devices != nullptr ? *options.devices : detail::current_backend());
   try {
     c.emplace(std::move(ranks), options);
     run_watched(monitor, *c, body);
@@ -192,15 +208,12 @@ void run_ranks(const run_options& options, const std::function<void(communicator
   detail::backend* const given = options.communicator.devices;
   detail::backend& devices = given != nullptr ? *given : detail::current_backend();
   int count = detail::wanted_ranks(detail::process_variables(), options.ranks);
-  if (count < 0) {
-    throw invalid_argument("run_ranks: ranks is " + std::to_string(count) + "; give 0 (one a device) or more");
-  }
   if (count == 0) count = devices.device_count();
   devices.provide_devices(count);
 
   auto bootstraps = thread_bootstraps(count);
   first_error error;
-  unwinding_monitor monitor;
+  unwinding_monitor monitor(devices);
   {
     std::vector<std::jthread> threads;
     threads.reserve(static_cast<std::size_t>(count));
