@@ -55,6 +55,39 @@ __global__ void hand_over_through(int* data, unsigned* flag, int* out) {
   }
 }
 
+enum class reset_by { last, first, last_at_block_scope };
+
+/// Each block counts itself; one of them sets the counter back by a plain store: CUDA's threadFenceReduction.
+template <reset_by Who>
+__global__ void count_blocks(int*, unsigned* counter, int*) {
+  const unsigned before = Who == reset_by::last_at_block_scope ? atomicAdd_block(counter, 1u) : atomicAdd(counter, 1u);
+  if (before == (Who == reset_by::first ? 0 : gridDim.x - 1)) *counter = 0;
+}
+
+/// The same, and the last block reads what the others have written.
+template <bool Fence>
+__global__ void count_and_sum(int* data, unsigned* counter, int* out) {
+  data[blockIdx.x] = 1;
+  if (Fence) __threadfence();
+  if (atomicAdd(counter, 1u) != gridDim.x - 1) return;
+  if (Fence) __threadfence();
+  int sum = 0;
+  for (unsigned i = 0; i < gridDim.x; ++i) sum += data[i];
+  *out = sum;
+  *counter = 0;
+}
+
+/// A flag that its reader takes back.
+__global__ void take_flag_back(int*, unsigned* flag, int*) {
+  if (blockIdx.x == 0) {
+    arch::store<relaxed, scope::device>(flag, 1u);
+  } else {
+    while (arch::load<relaxed, scope::device>(flag) == 0) {
+    }
+    *flag = 0;
+  }
+}
+
 /// Two pairs of warps meet at one named barrier, one pair after the other.
 __global__ void pairs_at_one_barrier(int* data, unsigned* flag, int* out) {
   const unsigned warp = threadIdx.x / 32;
@@ -140,6 +173,15 @@ TEST_CASE("a stand-alone fence orders as an order on the flag does, on each side
 TEST_CASE("an atomic of another thread goes on with a release sequence, its store ends it") {
   CHECK(reports(hand_over_through<true>, {.grid = 3, .block = 1}) == 0);
   CHECK(reports(hand_over_through<false>, {.grid = 3, .block = 1}) == 1);
+}
+
+TEST_CASE("an atomic is before what a thread does that has loaded a value made of it, and nothing else is") {
+  CHECK(reports(count_blocks<reset_by::last>, {.grid = 5, .block = 1}) == 0);
+  CHECK(reports(count_blocks<reset_by::first>, {.grid = 5, .block = 1}) >= 1);
+  CHECK(reports(count_blocks<reset_by::last_at_block_scope>, {.grid = 5, .block = 1}) >= 1);
+  CHECK(reports(count_and_sum<true>, {.grid = 5, .block = 1}) == 0);
+  CHECK(reports(count_and_sum<false>, {.grid = 5, .block = 1}) >= 1);
+  CHECK(reports(take_flag_back, {.grid = 2, .block = 1}) == 0);
 }
 
 TEST_CASE("a vote orders no memory") {

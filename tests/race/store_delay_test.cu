@@ -152,6 +152,16 @@ __global__ void see_and_pass(board* b) {
 // --- one location ---
 
 /// Values grow; a thread that reads them repeatedly never sees them shrink.
+/// All others add to a counter, late; block 0 waits for them as much code does.
+__global__ void wait_by_volatile(board* b) {
+  if (blockIdx.x != 0) {
+    atomicAdd(b->x.word, 1u);
+  } else {
+    while (*static_cast<volatile unsigned*>(b->x.word) < gridDim.x - 1) {
+    }
+  }
+}
+
 __global__ void count_up(board* b) {
   if (blockIdx.x == 0) {
     for (unsigned i = 1; i <= 200 && threadIdx.x == 0; ++i) store(b->x.word, i);
@@ -362,6 +372,11 @@ TEST_CASE("what is ordered is seen") {
   CHECK(stale(pass_through<release, acquire>, 3) == 0);
   CHECK(stale(see_and_pass, 3) == 0);
   CHECK(outcomes(add_under_lock, {.grid = 4, .block = 1}, [](const board& b) { return b.z.word[0] != 20; }) == 0);
+}
+
+TEST_CASE("a thread that waits by volatile loads for late additions is not taken for one that waits for ever") {
+  CHECK(stale(wait_by_volatile, 4) == 0);
+  CHECK(stale(wait_by_volatile, 2) == 0);
 }
 
 TEST_CASE("each location is coherent, and an access of up to eight bytes is one") {

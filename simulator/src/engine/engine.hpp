@@ -95,6 +95,8 @@ class engine {
   bool peek();
   /// Wakes polling fibers whose loop may load something else in its next round; whether there was one.
   bool wake_pollers();
+  /// How often a fiber that would otherwise wait for ever is woken before it counts as stuck.
+  [[nodiscard]] uint32_t poll_retries() const;
   [[nodiscard]] bool may_see_change(const fiber& f) const;
   /// Of waits that only the communicator's own limit ends, those count that end by `end_of_limits`.
   [[nodiscard]] uint64_t next_wake_time(uint64_t end_of_limits) const;

@@ -13,9 +13,9 @@ namespace {
 /// Basic blocks that a thread may pass without a preemption point; of a loop that was found to wait, fewer.
 constexpr uint32_t basic_blocks_at_once = 65536;
 constexpr uint32_t basic_blocks_of_wait = 256;
-/// The last retries of a wait are long: a loop that only changes memory, as `++*p`, also comes back with nothing
-/// changed.
-constexpr uint32_t long_retries = 590;
+/// So many retries of a wait, the last, are long: a loop that only changes memory, as `++*p`, also comes back with
+/// nothing changed.
+constexpr uint32_t long_retries = 10;
 constexpr uint32_t basic_blocks_of_long_retry = 1 << 20;
 /// Basic blocks in which a loop has to come back to the same place.
 constexpr uint32_t longest_loop = 256;
@@ -80,7 +80,8 @@ void allow_plain_code(const fiber& f) {
   if (!f.spins) {
     blocks_left = basic_blocks_at_once;
   } else {
-    blocks_left = f.watches.retries >= long_retries ? basic_blocks_of_long_retry : basic_blocks_of_wait;
+    blocks_left = f.watches.retries + long_retries >= f.home->simulation.poll_retries() ? basic_blocks_of_long_retry
+                                                                                        : basic_blocks_of_wait;
   }
 }
 

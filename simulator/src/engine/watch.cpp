@@ -2,8 +2,8 @@
 ///
 /// A fiber that polls the same memory and keeps reading the same values is removed from the runnable set. The scheduler
 /// polls in its place and wakes it when a value differs from what the fiber read. A loop may poll further words only
-/// every few iterations, so a fiber that would otherwise wait for ever is woken `poll_retries` times before it counts
-/// as stuck.
+/// every few iterations, and a store may be delayed, so a fiber that would otherwise wait for ever is woken
+/// `poll_retries()` times before it counts as stuck.
 #include "base/random.hpp"
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
@@ -21,8 +21,6 @@ namespace devcomm::simulator::detail {
 namespace {
 
 constexpr uint32_t spin_limit = 16;
-constexpr uint32_t poll_retries = 600;
-constexpr uint32_t poll_retries_exploring = 2;
 /// Nanoseconds before a wait reads host memory, and between two such reads of a rank: those of GPUs.
 constexpr uint64_t first_host_turn = 200000;
 constexpr uint64_t host_interval = 1 << 18;
@@ -345,12 +343,18 @@ bool engine::may_see_change(const fiber& f) const {
   return done > (ready_blocks.empty() ? 0 : 64);
 }
 
+/// Each wakes all that wait, and takes a step at least: then every delayed store has been seen.
+uint32_t engine::poll_retries() const {
+  constexpr uint32_t usual = 600;
+  constexpr uint32_t exploring = 2;
+  return order.explores() ? exploring : usual + static_cast<uint32_t>(std::min<uint64_t>(config.store_delay, 1u << 20));
+}
+
 bool engine::wake_pollers() {
   bool woken = false;
   for (size_t i = 0; i < waiting.size();) {
     fiber& f = *waiting[i];
-    if (f.state != fiber_state::polling ||
-        f.watches.retries >= (order.explores() ? poll_retries_exploring : poll_retries) || f.label != nullptr) {
+    if (f.state != fiber_state::polling || f.watches.retries >= poll_retries() || f.label != nullptr) {
       ++i;
       continue;
     }

@@ -87,6 +87,22 @@ void actor::forget_fences() {
   fenced = clock_reference();
   for (publication& f : fences) f = publication();
   pending.clear();
+  for (loaded& each : values) each = loaded();
+}
+
+void actor::note_value(uintptr_t address, const value_history& history) {
+  loaded* to = &values[oldest_value];
+  for (loaded& each : values)
+    if (each.address == address) to = &each;
+  if (to == &values[oldest_value]) oldest_value = (oldest_value + 1) % 4;
+  to->address = address;
+  to->history = history;
+}
+
+const value_history* actor::history_at(uintptr_t address) const {
+  for (const loaded& each : values)
+    if (each.address == address) return &each.history;
+  return nullptr;
 }
 
 void missed_edges::add(actor& reader, const publication& of, const place& carrier, reach carrier_scope, bool by_fence) {
@@ -172,6 +188,7 @@ void variable::store(actor& a, bool releases) {
   }
   published_.resize(left);
   publish(a, releases);
+  history_ = {a.group, a.lane, a.epoch, {}};
   last_ = a.at();
   last_scope_ = a.scope;
 }
@@ -179,6 +196,7 @@ void variable::store(actor& a, bool releases) {
 void variable::go_on(actor& a, bool acquires, bool releases) {
   if (!include_each_other(last_, last_scope_, a.at(), a.scope)) {
     published_.clear();
+    history_ = {};
   } else if (acquires && releases) {
     // The stamp of one who has acquired covers what was published before, as far as it reaches.
     const auto covered = [&](const publication& p) {
@@ -187,6 +205,7 @@ void variable::go_on(actor& a, bool acquires, bool releases) {
     published_.erase(std::remove_if(published_.begin(), published_.end(), covered), published_.end());
   }
   publish(a, releases);
+  if (a.group != 0) raise(history_.changes, a.group, a.width, a.lane, a.epoch);
   last_ = a.at();
   last_scope_ = a.scope;
 }

@@ -48,6 +48,21 @@ struct publication {
   }
 };
 
+/// The atomic store from which the value of a word comes, and the changes of it since: what PTX's observation order has
+/// before a load of that value, and causality before what the loading thread does next. Of other accesses of these
+/// threads it says nothing.
+struct value_history {
+  uint32_t group = 0;  ///< of the store; 0: the value was there before
+  uint32_t lane = 0;
+  uint32_t epoch = 0;
+  clock_reference changes;
+
+  [[nodiscard]] bool has(uint32_t of_group, uint32_t of_lane, uint32_t of_epoch) const {
+    if (group == of_group && lane == of_lane && epoch == of_epoch) return true;
+    return epoch_of(changes, of_group, of_lane) >= of_epoch;
+  }
+};
+
 struct actor {
   clock_reference known;        ///< what others did that is ordered before what this one does next
   clock_reference fenced;       ///< of that and its own, what comes before an alias fence that is ordered so, too
@@ -64,7 +79,14 @@ struct actor {
   int ignored = 0;              ///< depth of requests to leave its accesses alone
   uint64_t stamps = 0;
   uint64_t stores = 0;  ///< that may have been delayed
-  uint64_t met = 0;     ///< the latest meeting that it took part in, if its clock has not changed since
+  /// Histories of the latest values that it has loaded by atomic operations, by address.
+  struct loaded {
+    uintptr_t address = 0;
+    value_history history;
+  };
+  loaded values[4];
+  uint32_t oldest_value = 0;
+  uint64_t met = 0;  ///< the latest meeting that it took part in, if its clock has not changed since
 
   bool tells_launch = false;  ///< its atomic operations publish what was known when its kernel began
   bool multicast = false;     ///< what it accesses, it accesses by a multicast address
@@ -93,6 +115,8 @@ struct actor {
   void note(const publication& p);
   void acquire_fence();
   void release_fence();
+  void note_value(uintptr_t address, const value_history& history);
+  [[nodiscard]] const value_history* history_at(uintptr_t address) const;
   /// Forgets what fences and loads have left, when the thread ends.
   void forget_fences();
   [[nodiscard]] place at() const { return {group, device}; }
@@ -143,6 +167,9 @@ class variable {
   }
   /// The second half of a change.
   void go_on(actor& a, bool acquires, bool releases);
+  [[nodiscard]] const value_history& history() const { return history_; }
+  /// Whether a load by `a` is morally strong with the latest store or change.
+  [[nodiscard]] bool seen_by(const actor& a) const { return include_each_other(last_, last_scope_, a.at(), a.scope); }
 
  private:
   static constexpr size_t kept = 8;
@@ -151,6 +178,7 @@ class variable {
   void add(const publication& p);
 
   std::vector<publication> published_;
+  value_history history_;
   place last_;  ///< who stored or changed it last
   reach last_scope_ = reach::system;
 };

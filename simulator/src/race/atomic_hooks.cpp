@@ -71,6 +71,7 @@ class operation {
   void load(int order) {
     if (skipped_) return;
     at_->load(a_, acquires(order));
+    note_value();
     access();
   }
   void store(int order) {
@@ -84,6 +85,7 @@ class operation {
     at_->load(a_, acquires(order));
     access();
     note_release(order);
+    note_value();
     at_->go_on(a_, acquires(order), releases(order));
   }
 
@@ -93,6 +95,10 @@ class operation {
     the_detector().access(a_, address_, bytes_, kind | (bytes_ > 4 ? record::wide : 0), code_);
   }
 
+  /// A value that is found across a scope that is too narrow is a race, as before.
+  void note_value() {
+    if (at_->seen_by(a_)) a_.note_value(address_, at_->history());
+  }
   void note_release(int order) {
     if (buffer_ != nullptr && releases(order)) buffer_->release(a_);
   }

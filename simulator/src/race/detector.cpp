@@ -122,6 +122,18 @@ place detector::place_of(const record& r) const {
   return {r.group, device};
 }
 
+namespace {
+
+/// Whether `r` is an atomic store or change from which a value comes that the thread has loaded: the last block, whose
+/// addition found those of all others, may reset the counter by a plain store.
+bool is_in_history(const record& r, const actor& a, uintptr_t address) {
+  if (!r.is_atomic() || !r.writes()) return false;
+  const value_history* const history = a.history_at(r.is_wide != 0 ? address / 8 * 8 : address / 4 * 4);
+  return history != nullptr && history->has(r.group, r.lane(), r.epoch);
+}
+
+}  // namespace
+
 void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code) {
   if (a.ignored > 0) return;
   const uintptr_t end = address + bytes;
@@ -147,7 +159,7 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
       p->at(address).access(
           now,
           [&](const record& r) {
-            const bool before = ordered(r, a);
+            const bool before = ordered(r, a) || (!now.is_atomic() && is_in_history(r, a, address));
             if (before && needs_alias_fence(r, now) && !fenced(r, a)) report_alias(r, now, address);
             return before;
           },
