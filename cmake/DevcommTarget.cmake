@@ -41,7 +41,8 @@ function(devcomm_target_defaults target)
     target_link_options(${target} PUBLIC $<$<LINK_LANGUAGE:CXX>:-fsanitize=thread>)
   elseif(DEVCOMM_SANITIZE STREQUAL "address")
     target_compile_options(${target} PRIVATE
-      "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all;-fno-omit-frame-pointer;${lines}>")
+      "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all;-fno-omit-frame-pointer;${lines}>"
+      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-sanitize=null>)  # see DevcommSimulate.cmake
     target_link_options(${target} PUBLIC $<$<LINK_LANGUAGE:CXX>:-fsanitize=address,undefined>)
   endif()
 endfunction()
