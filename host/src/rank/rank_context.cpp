@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <iterator>
@@ -188,6 +190,22 @@ void rank_context::leave(const std::string& reason) noexcept {
   }
 }
 
+namespace {
+
+/// Once, as each rank of the process comes here.
+void warn_of_unused_watchdog(const environment& variables) {
+  for (const char* const name : {"DEVCOMM_WATCHDOG_AFTER", "DEVCOMM_WATCHDOG_SIGNAL"}) {
+    static std::atomic<bool> said = false;
+    if (!variables(name) || said.exchange(true)) continue;
+    std::fprintf(stderr,
+                 "devcomm: %s is set, and this program has no watchdog: compile it with -DDEVCOMM_WATCHDOG=1, or set "
+                 "communicator_options::watchdog\n",
+                 name);
+  }
+}
+
+}  // namespace
+
 int rank_context::take_options(const communicator_options& given, const rank_context* parent) {
   properties.backend = devices.name();
   int clique = 0;
@@ -197,6 +215,7 @@ int rank_context::take_options(const communicator_options& given, const rank_con
     if (devices.traits().checks_launches) defaults.check_launch = true;
     options = apply_environment(defaults, variables);
     wanted = wanted_handle(variables);
+    if (!options.watchdog) warn_of_unused_watchdog(variables);
   } else {
     // A limit on the parent's teams models hosts of that size, so teams of its children stay within them.
     const bool limited = parent->options.lsa_size != 0;

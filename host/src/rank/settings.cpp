@@ -10,6 +10,7 @@ namespace devcomm::host::detail {
 namespace {
 
 constexpr int most_ranks = 1 << 20;
+constexpr int most_threads = 1024;  // ranks of one process
 constexpr double most_seconds = 1e9;
 
 bool is_positive_number(const std::string& text) {
@@ -27,6 +28,13 @@ communicator_options apply_environment(communicator_options options, const envir
     options.kernel_timeout = *limit;
   }
   if (const auto check = flag_variable(variables, "DEVCOMM_CHECK_LAUNCH")) options.check_launch = *check;
+  // Those of GIN are looked at here, too: they are wrong whether or not this program makes contexts.
+  static_cast<void>(wanted_provider(variables));
+  static_cast<void>(wanted_card(variables));
+  static_cast<void>(wanted_payload(variables));
+  static_cast<void>(wanted_proxies(variables));
+  static_cast<void>(multicast_forbidden(variables));
+  static_cast<void>(ll128_forbidden(variables));
   if (options.lsa_size < 0) {
     throw invalid_argument("lsa_size is " + std::to_string(options.lsa_size) +
                            "; give 0 (as many as can reach each other) or the largest number of ranks");
@@ -53,7 +61,14 @@ handle_kind wanted_handle(const environment& variables) {
 }
 
 int wanted_ranks(const environment& variables, int otherwise) {
-  return integer_variable(variables, "DEVCOMM_RANKS", 1, most_ranks, "a number of ranks from 1").value_or(otherwise);
+  const int count = integer_variable(variables, "DEVCOMM_RANKS", 1, most_threads, "a number of ranks from 1 to 1024")
+                        .value_or(otherwise);
+  if (count < 0 || count > most_threads) {
+    throw invalid_argument("run_ranks: ranks is " + std::to_string(count) +
+                           "; give 0 (one a device) or up to 1024, which are threads of this process; for more ranks, "
+                           "start processes with mpirun, srun or torchrun");
+  }
+  return count;
 }
 
 std::string multicast_forbidden(const environment& variables) {
@@ -133,8 +148,8 @@ capability libfabric_support() {
 }
 
 std::string ll128_forbidden(const environment& variables) {
-  const auto text = variables("DEVCOMM_LL128_ENABLE");
-  return text && *text == "0" ? "DEVCOMM_LL128_ENABLE is 0" : std::string();
+  const std::optional<bool> enabled = flag_variable(variables, "DEVCOMM_LL128_ENABLE");
+  return enabled && !*enabled ? "DEVCOMM_LL128_ENABLE is 0" : std::string();
 }
 
 }  // namespace devcomm::host::detail

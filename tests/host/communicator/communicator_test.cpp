@@ -190,6 +190,32 @@ TEST_CASE("options that must agree fail on all ranks and name the one that diffe
   }
 }
 
+TEST_CASE("ranks with other time limits for kernels are told so") {
+  const auto ends = on_threads(3, [](auto bootstrap) {
+    host::communicator_options options;
+    if (bootstrap->rank() == 1) options.kernel_timeout = std::chrono::seconds(7);
+    host::communicator comm(std::move(bootstrap), options);
+  });
+  for (const std::string& end : ends) {
+    CHECK(end.find("invalid_argument: communicator") == 0);
+    CHECK(end.find("rank 1 was given a kernel_timeout of 7000 ms and rank 0 600000 ms; give all ranks the same option, "
+                   "or set DEVCOMM_TIMEOUT alike for all") != std::string::npos);
+  }
+}
+
+TEST_CASE("variables that make no sense are refused, whether or not something would use them") {
+  const std::pair<const char*, const char*> wrong[] = {{"DEVCOMM_LL128_ENABLE", "abc"}, {"DEVCOMM_GIN_PAYLOAD", "foo"},
+                                                       {"DEVCOMM_GIN_PROXIES", "many"}, {"DEVCOMM_GIN_CARD", ""},
+                                                       {"DEVCOMM_GIN_PROVIDER", ""},    {"DEVCOMM_NVLS_ENABLE", "yes"}};
+  for (const auto& [name, value] : wrong) {
+    INFO(name);
+    const scoped_variable variable(name, value);
+    const auto ends = on_threads(1, [](auto bootstrap) { host::communicator comm(std::move(bootstrap)); });
+    CHECK(ends[0].find("invalid_argument: ") == 0);
+    CHECK(ends[0].find(std::string(name) + " is \"" + value + "\"; set it to ") != std::string::npos);
+  }
+}
+
 TEST_CASE("a program built with another layout is refused on all ranks") {
   const auto ends = on_threads(3, [](auto bootstrap) {
     host::communicator_options options;

@@ -46,7 +46,10 @@ TEST_CASE("DEVCOMM_RANKS overrides the number of ranks, and must make sense") {
   CHECK(size == 3);
   ::setenv("DEVCOMM_RANKS", "many", 1);
   CHECK(text_of<host::invalid_argument>([] { host::run_ranks({}, [](host::communicator&) {}); }) ==
-        "DEVCOMM_RANKS is \"many\"; set it to a number of ranks from 1, or unset it");
+        "DEVCOMM_RANKS is \"many\"; set it to a number of ranks from 1 to 1024, or unset it");
+  ::setenv("DEVCOMM_RANKS", "1000000", 1);
+  CHECK(text_of<host::invalid_argument>([] { host::run_ranks({}, [](host::communicator&) {}); }) ==
+        "DEVCOMM_RANKS is \"1000000\"; set it to a number of ranks from 1 to 1024, or unset it");
   ::unsetenv("DEVCOMM_RANKS");
 }
 
