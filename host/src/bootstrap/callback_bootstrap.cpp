@@ -2,10 +2,19 @@
 #include <devcomm/host/error.hpp>
 
 #include "bootstrap/gather_arguments.hpp"
+#include "util/environment.hpp"
+#include "util/fixed_text.hpp"
+#include "util/host_identity.hpp"
+#include "util/interfaces.hpp"
+#include "util/outside_address.hpp"
+#include "util/sha256.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <utility>
+#include <vector>
 
 namespace devcomm::host {
 namespace {
@@ -60,6 +69,39 @@ std::shared_ptr<bootstrap> callback_bootstrap(int rank, int size, all_gather_fun
     throw invalid_argument("callback_bootstrap on rank " + std::to_string(rank) + ": the all-gather is empty");
   }
   return std::make_shared<callback_bootstrap_ranks>(rank, size, std::move(gather));
+}
+
+std::shared_ptr<bootstrap> tcp_bootstrap(int rank, int size, const all_gather_function& gather,
+                                         std::chrono::milliseconds limit) {
+  const auto share = [ranks = callback_bootstrap(rank, size, gather), limit]<class T>(const T& mine) {
+    std::vector<T> all(static_cast<std::size_t>(ranks->size()));
+    ranks->all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), limit);
+    return all;
+  };
+  const auto hosts = share(detail::sha256::of(detail::bytes_of(detail::host_identity())));
+  const bool one_host = std::count(hosts.begin(), hosts.end(), hosts[0]) == size;
+
+  struct invitation {
+    std::array<char, 320> id{};
+    std::array<char, 512> problem{};  ///< why rank 0 has no id, which the others must not wait for
+  };
+  invitation mine;
+  if (rank == 0) {
+    try {
+      const std::string address =
+          one_host ? "127.0.0.1"
+                   : detail::outside_address(detail::process_variables(), {}, detail::interface_addresses());
+      detail::fill(mine.id, unique_id::create(address).to_string());
+    } catch (const std::exception& error) {
+      detail::fill(mine.problem, error.what());
+    }
+  }
+  const invitation first = share(mine)[0];
+  if (first.problem[0] != '\0') {
+    throw not_supported("tcp_bootstrap on rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                        ": rank 0 cannot listen: " + detail::text_of(first.problem));
+  }
+  return tcp_bootstrap(unique_id::parse(detail::text_of(first.id)), rank, size, limit);
 }
 
 }  // namespace devcomm::host

@@ -23,8 +23,12 @@ unique_id unique_id::create(const std::string& host, std::uint16_t port) {
                            "; give the name or address at which the other ranks reach rank 0");
   }
   const auto secret = detail::random_value<std::array<std::byte, secret_bytes>>();
-  if (port == 0) port = detail::reserve_port(host, secret, detail::given_ports(detail::process_variables()));
+  if (port == 0) return create(host, secret);
   return {host, port, secret};
+}
+
+unique_id unique_id::create(const std::string& host, const std::array<std::byte, secret_bytes>& secret) {
+  return {host, detail::reserve_port(host, secret, detail::given_ports(detail::process_variables())), secret};
 }
 
 unique_id::unique_id(std::string host, std::uint16_t port, std::array<std::byte, secret_bytes> secret)

@@ -2,12 +2,12 @@
 
 #include <devcomm/host/error.hpp>
 
-#include "communicator/outside_address.hpp"
 #include "rank/settings.hpp"
 #include "util/call_text.hpp"
 #include "util/environment.hpp"
 #include "util/fixed_text.hpp"
 #include "util/interfaces.hpp"
+#include "util/outside_address.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,9 +2,10 @@
 
 #include <devcomm/host/error.hpp>
 
-#include "communicator/outside_address.hpp"
 #include "util/environment.hpp"
 #include "util/interfaces.hpp"
+#include "util/outside_address.hpp"
+#include "util/random.hpp"
 
 #include <algorithm>
 #include <array>
@@ -20,7 +21,9 @@ struct choice {
 };
 
 struct child_address {
-  std::array<char, 256> id{};  ///< `unique_id` of the child whose rank 0 this is; empty within one process
+  /// `unique_id` of the child whose rank 0 this is; empty within one process. In place of the secret it has the label
+  /// from which ranks derive that, where they share one.
+  std::array<char, 256> id{};
 };
 
 /// Ranks of the parent that form the child of `rank`, in the child's order.
@@ -65,7 +68,10 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
     const auto outside = [&] {
       return outside_address(process_variables(), parent.agree.local_address(), interface_addresses());
     };
-    const std::string id = unique_id::create(one_host ? "127.0.0.1" : outside()).to_string();
+    const auto label = random_value<bootstrap::secret>();
+    const unique_id made =
+        unique_id::create(one_host ? "127.0.0.1" : outside(), parent.agree.derive_secret(label).value_or(label));
+    const std::string id = unique_id(made.host(), made.port(), label).to_string();
     if (id.size() >= mine.id.size()) {
       throw invalid_argument("DEVCOMM_ADDRESS is longer than " + std::to_string(mine.id.size() / 2) +
                              " characters; give a host name or address");
@@ -80,8 +86,10 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
   }
   std::array<char, 256> text = child_addresses[static_cast<std::size_t>(root)].id;
   text.back() = '\0';
-  return [id = std::string(text.data()), rank, size, limit = parent.agree.limit()] {
-    return tcp_bootstrap(unique_id::parse(id), rank, size, limit);
+  const unique_id sent = unique_id::parse(text.data());
+  const auto secret = parent.agree.derive_secret(sent.secret()).value_or(sent.secret());
+  return [id = unique_id(sent.host(), sent.port(), secret), rank, size, limit = parent.agree.limit()] {
+    return tcp_bootstrap(id, rank, size, limit);
   };
 }
 

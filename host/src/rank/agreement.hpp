@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/host/bootstrap.hpp>
+#include <optional>
 
 #include "device/backend.hpp"
 #include "diagnostics/abort_state.hpp"
@@ -58,6 +59,9 @@ class agreement {
   [[nodiscard]] std::chrono::milliseconds limit_of_work() const noexcept { return limit_ / 2; }
   /// The bootstrap's.
   [[nodiscard]] std::string local_address() const { return ranks_->local_address(); }
+  [[nodiscard]] std::optional<bootstrap::secret> derive_secret(std::span<const std::byte> label) const {
+    return ranks_->derive_secret(label);
+  }
   /// The rank that the bootstrap found gone in a call of this or one `with_limit`, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return *lost_; }
   /// The same ranks with another limit.

@@ -3,15 +3,14 @@
 #include <devcomm/host/error.hpp>
 
 #include "util/fixed_text.hpp"
+#include "util/host_identity.hpp"
 #include "util/random.hpp"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <tuple>
 
 namespace devcomm::host::detail {
@@ -66,23 +65,13 @@ job_info make_job_info(const communicator_options& options, handle_kind handle, 
   mine.lsa_size = options.lsa_size;
   mine.check_launch = options.check_launch ? 1 : 0;
   mine.handle = static_cast<std::int32_t>(handle);
+  mine.timeout_ms = options.kernel_timeout.count();
   mine.communicators = next_communicator.load();
   if (rank == 0) mine.identity = random_value<std::uint64_t>();
   return mine;
 }
 
-agreement::group_name name_of_host() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  if (boot.empty()) {
-    throw system_error("/proc/sys/kernel/random/boot_id cannot be read; mount /proc");
-  }
-  struct stat space {};
-  if (::stat("/proc/self/ns/net", &space) != 0) {
-    throw system_error("/proc/self/ns/net cannot be read; mount /proc");
-  }
-  return name_of_group(boot + "/" + std::to_string(space.st_ino));
-}
+agreement::group_name name_of_host() { return name_of_group(host_identity()); }
 
 rank_info make_rank_info(const agreement::group_name& host, int clique) {
   return {program_identity(), host, ::getpid(), pid_space_identity(), clique, 0};
@@ -130,6 +119,11 @@ void require_agreement(const std::vector<job_info>& ranks, const std::string& ca
       throw invalid_argument(start + who + " was given check_launch " + std::to_string(one.check_launch) +
                              " and rank 0 " + std::to_string(first.check_launch) +
                              "; give all ranks the same option, or set DEVCOMM_CHECK_LAUNCH alike for all");
+    }
+    if (one.timeout_ms != first.timeout_ms) {
+      throw invalid_argument(start + who + " was given a kernel_timeout of " + std::to_string(one.timeout_ms) +
+                             " ms and rank 0 " + std::to_string(first.timeout_ms) +
+                             " ms; give all ranks the same option, or set DEVCOMM_TIMEOUT alike for all");
     }
     if (one.handle != first.handle) {
       throw invalid_argument(start + who + " has DEVCOMM_MEMORY_HANDLE " + handle_text(one.handle) + " and rank 0 " +

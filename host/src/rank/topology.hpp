@@ -36,6 +36,7 @@ struct job_info {
   std::int32_t handle = 0;          ///< `handle_kind` asked for
   std::uint32_t communicators = 0;  ///< see `count_communicator`
   std::uint64_t identity = 0;       ///< random, from rank 0: names the communicator
+  std::int64_t timeout_ms = 0;      ///< of waits in kernels
 };
 
 /// The second message of each rank, to the ranks of its host.

@@ -1,15 +1,20 @@
 // The laws of bootstrap::all_gather, for ranks that are threads and for ranks over TCP.
 #include "job_harness.hpp"
 
+#include <devcomm/host/bootstrap.hpp>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
 #include <unistd.h>
+#include <array>
 #include <csignal>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
 using namespace devcomm_test;
+namespace host = devcomm::host;
 
 namespace {
 
@@ -35,6 +40,25 @@ TEST_CASE("all_gather moves contributions larger than socket buffers") {
   const auto outcomes =
       run_job(w, 3, [](const shared_bootstrap& job) { gather_and_check(*job, std::size_t{2} << 20, 1); });
   REQUIRE(first_failure(outcomes) == "");
+}
+
+TEST_CASE("ranks over TCP derive the same secret from a label, each label another one, and none is the job's") {
+  const host::unique_id id = host::unique_id::create();
+  std::array<std::optional<host::bootstrap::secret>, 3> derived;
+  const auto outcomes = on_threads(3, [&](int rank) {
+    const auto job = host::tcp_bootstrap(id, rank, 3, 20s);
+    const auto of = [&](const std::string& label) { return job->derive_secret(std::as_bytes(std::span(label))); };
+    derived[static_cast<std::size_t>(rank)] = of("a");
+    if (of("a") == of("b")) throw std::runtime_error("two labels have one secret");
+    barrier(*job);
+  });
+  REQUIRE(first_failure(outcomes) == "");
+  for (const auto& each : derived) {
+    REQUIRE(each.has_value());
+    CHECK(*each == *derived[0]);
+    CHECK(*each != id.secret());
+  }
+  for (const auto& job : host::thread_bootstraps(2)) CHECK(!job->derive_secret({}).has_value());
 }
 
 TEST_CASE("gather_and_check sees a wrong byte") {

@@ -5,6 +5,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
 #include <stdexcept>
 
 using namespace devcomm_test;
@@ -74,4 +76,57 @@ TEST_CASE("callback_bootstrap refuses ranks that make no sense and an empty func
   CHECK_THROWS_AS(host::callback_bootstrap(-1, 3, copy_everywhere), host::invalid_argument);
   CHECK_THROWS_AS(host::callback_bootstrap(0, 0, copy_everywhere), host::invalid_argument);
   CHECK_THROWS_AS(host::callback_bootstrap(0, 1, {}), host::invalid_argument);
+}
+
+namespace {
+
+/// Ranks that share a `unique_id` by an all-gather; `hosts_differ` makes its first call show each another host.
+std::vector<outcome> on_shared_id(int size, bool hosts_differ, const std::function<void(host::bootstrap&)>& body) {
+  auto ranks = host::thread_bootstraps(size);
+  return on_threads(size, [&](int rank) {
+    int calls = 0;
+    const auto job = host::tcp_bootstrap(
+        rank, size,
+        [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+          ranks[static_cast<std::size_t>(rank)]->all_gather(mine, all, 5s);
+          if (hosts_differ && calls++ == 0) all[rank == 0 ? mine.size() : 0] ^= std::byte{1};
+        },
+        5s);
+    body(*job);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("ranks with an all-gather of their own share an id by it and go on over TCP") {
+  CHECK(first_failure(on_shared_id(3, false, [](host::bootstrap& job) {
+          gather_and_check(job, 33, 3);
+          if (!job.derive_secret({}).has_value()) throw std::runtime_error("this is no TCP bootstrap");
+        })) == "");
+  // Without another call, as they would not over the callback.
+  const auto ends = on_shared_id(3, false, [](host::bootstrap& job) {
+    if (job.rank() == 1) return;
+    std::vector<std::byte> all(3);
+    job.all_gather(std::span(all).first(1), all, 5s);
+  });
+  for (const int rank : {0, 2}) {
+    CHECK(ends[static_cast<std::size_t>(rank)].kind == "remote_error");
+    CHECK(ends[static_cast<std::size_t>(rank)].says("rank 1"));
+  }
+}
+
+TEST_CASE("on several hosts rank 0 listens where others reach it, and all ranks hear why it cannot") {
+  ::setenv("DEVCOMM_ADDRESS", "127.0.0.1", 1);
+  const auto listening = on_shared_id(2, true, [](host::bootstrap& job) { gather_and_check(job, 9, 3); });
+  ::unsetenv("DEVCOMM_ADDRESS");
+  CHECK(first_failure(listening) == "");
+
+  ::setenv("DEVCOMM_INTERFACE", "none0", 1);
+  const auto lacking = on_shared_id(2, true, [](host::bootstrap&) {});
+  ::unsetenv("DEVCOMM_INTERFACE");
+  for (const outcome& end : lacking) {
+    CHECK(end.kind == "not_supported");
+    CHECK(end.says("rank 0 cannot listen: "));
+    CHECK(end.says("none0"));
+  }
 }

@@ -1,5 +1,5 @@
 // At which address of this host the ranks of a child on other hosts reach it.
-#include "communicator/outside_address.hpp"
+#include "util/outside_address.hpp"
 #include "rank_harness.hpp"
 
 #include <devcomm/host/communicator.hpp>

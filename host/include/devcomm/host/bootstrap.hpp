@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,15 @@ class bootstrap {
   /// This host's address on a connection to other ranks, at which those on other hosts reach it; empty where it is not
   /// known. Communicators made by `split` listen there.
   [[nodiscard]] virtual std::string local_address() const { return {}; }
+
+  /// A secret for a part of these ranks, such as a communicator made by `split`: the same on all ranks that give the
+  /// same label, and not to be had from what goes over the wire. None where the ranks share no secret of their own:
+  /// then it is sent as data.
+  using secret = std::array<std::byte, unique_id::secret_bytes>;
+  [[nodiscard]] virtual std::optional<secret> derive_secret(std::span<const std::byte> label) const {
+    static_cast<void>(label);
+    return {};
+  }
 
   /// Names a group of ranks: ranks that give the same name form one. Not all zero.
   using group_name = std::array<std::byte, 16>;
@@ -120,5 +130,13 @@ struct process_environment {
 /// for all ranks'; throws to report failure.
 using all_gather_function = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
 [[nodiscard]] std::shared_ptr<bootstrap> callback_bootstrap(int rank, int size, all_gather_function gather);
+
+/// TCP bootstrap of ranks that have an all-gather of their own, which is called twice, to share a fresh `unique_id`,
+/// and no more: for `torch.distributed`, MPI and their like. Ranks then hear of deaths and aborts on other hosts, and
+/// of missing ranks by name, which `callback_bootstrap` cannot tell. Where the ranks are on several hosts, rank 0
+/// listens at `DEVCOMM_ADDRESS`, at the address of `DEVCOMM_INTERFACE`, or at that of the only interface that other
+/// hosts reach; throws `not_supported` on all ranks where it has several.
+[[nodiscard]] std::shared_ptr<bootstrap> tcp_bootstrap(int rank, int size, const all_gather_function& gather,
+                                                       std::chrono::milliseconds limit = default_bootstrap_limit());
 
 }  // namespace devcomm::host

@@ -19,6 +19,9 @@ class unique_id {
   /// that is set; another one is bound when rank 0 starts to listen.
   [[nodiscard]] static unique_id create(const std::string& host = "127.0.0.1", std::uint16_t port = 0);
 
+  /// The same, a free port, for ranks that have this secret already.
+  [[nodiscard]] static unique_id create(const std::string& host, const std::array<std::byte, secret_bytes>& secret);
+
   /// The inverse of `to_string`; throws `invalid_argument` naming what is wrong with the text.
   [[nodiscard]] static unique_id parse(std::string_view text);
 

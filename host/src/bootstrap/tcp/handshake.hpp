@@ -12,6 +12,7 @@
 
 #include "util/sha256.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,14 @@ inline constexpr std::uint32_t protocol_version = 3;
 
 using nonce = std::array<std::byte, 32>;
 using secret_view = std::span<const std::byte>;
+
+/// That of a part of the job's ranks, see `bootstrap::derive_secret`.
+[[nodiscard]] inline std::array<std::byte, 16> secret_of_part(secret_view secret, std::span<const std::byte> label) {
+  const auto whole = hmac_sha256(secret).update(bytes_of("part of the ranks")).update(label).finish();
+  std::array<std::byte, 16> part{};
+  std::copy_n(whole.begin(), part.size(), part.begin());
+  return part;
+}
 
 struct hello {
   static constexpr std::size_t wire_bytes = 56;

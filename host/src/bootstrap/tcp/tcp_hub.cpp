@@ -66,7 +66,7 @@ struct peer {
 class tcp_hub final : public bootstrap {
  public:
   tcp_hub(const unique_id& id, int size, std::chrono::milliseconds limit)
-      : size_(static_cast<std::size_t>(size)), peers_(size_) {
+      : secret_(id.secret()), size_(static_cast<std::size_t>(size)), peers_(size_) {
     const std::string call = "tcp_bootstrap on rank 0 of " + std::to_string(size);
     const std::chrono::milliseconds silence = peer_limit();
     unique_fd listener = take_reserved_port(id.secret());
@@ -102,6 +102,9 @@ class tcp_hub final : public bootstrap {
     group_parts result;
     round("exchange on rank 0 of " + std::to_string(size_), {group, note, mine}, notes, &result, deadline(limit));
     return result;
+  }
+  [[nodiscard]] std::optional<secret> derive_secret(std::span<const std::byte> label) const override {
+    return secret_of_part(secret_, label);
   }
   /// Of a connection to another host, where there is one.
   [[nodiscard]] std::string local_address() const override {
@@ -533,6 +536,7 @@ class tcp_hub final : public bootstrap {
     }
   }
 
+  secret secret_;
   std::size_t size_;
   std::string reached_from_here_;  ///< what to do where other hosts do not reach rank 0; empty: they may
   std::vector<peer> peers_;        ///< by rank; the first is unused

@@ -46,7 +46,7 @@ constexpr std::string_view same_root =
 class tcp_spoke final : public bootstrap {
  public:
   tcp_spoke(const unique_id& id, int rank, int size, std::chrono::milliseconds limit)
-      : rank_(rank), size_(size), root_(endpoint_text(id.host(), id.port())) {
+      : secret_(id.secret()), rank_(rank), size_(size), root_(endpoint_text(id.host(), id.port())) {
     const std::string call = "tcp_bootstrap" + place();
     peer_limit_ = peer_limit();
     if (!aborted_here_.good()) throw system_error(call + ": eventfd failed: " + std::strerror(errno));
@@ -95,6 +95,9 @@ class tcp_spoke final : public bootstrap {
     } catch (const std::exception&) {
       // Out of memory: the others see the connection close.
     }
+  }
+  [[nodiscard]] std::optional<secret> derive_secret(std::span<const std::byte> label) const override {
+    return secret_of_part(secret_, label);
   }
   [[nodiscard]] std::string local_address() const override {
     const std::lock_guard lock(mutex_);
@@ -354,6 +357,7 @@ class tcp_spoke final : public bootstrap {
     stream_->flush();
   }
 
+  secret secret_;
   int rank_;
   int size_;
   std::string root_;

@@ -1,4 +1,4 @@
-#include "communicator/outside_address.hpp"
+#include "util/outside_address.hpp"
 
 #include <devcomm/host/error.hpp>
 
