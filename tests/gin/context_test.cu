@@ -575,12 +575,13 @@ TEST_CASE("contexts that cannot be made are refused by name") {
 
 namespace {
 
-enum class past_end { context, signal, counter };
+enum class past_end { context, signal, counter, flush };
 
 __global__ void use_past_end(device_comm comm, gin::context_handle contexts, past_end what) {
   gin::context net{block{}, comm, contexts, what == past_end::context ? contexts.count : 0};
   if (what == past_end::signal) net.wait_signal(contexts.signals, 1);
   if (what == past_end::counter) net.wait_counter(contexts.counters, 1);
+  if (what == past_end::flush) gin::context{block{}, comm, contexts, 1}.wait(net.begin_flush());
 }
 
 }  // namespace
@@ -594,7 +595,8 @@ TEST_CASE("a context, signal or counter past the last is misuse, which says of h
     const std::pair<past_end, std::string> all[] = {
         {past_end::context, "gin::contexts{.count = count} (GIN context 2 of 2)"},
         {past_end::signal, "gin::contexts{.signals = count} (GIN signal 3 of 3)"},
-        {past_end::counter, "gin::contexts{.counters = count} (GIN counter 1 of 1)"}};
+        {past_end::counter, "gin::contexts{.counters = count} (GIN counter 1 of 1)"},
+        {past_end::flush, "the flush was begun on another context"}};
     for (const auto& [what, text] : all) {
       launch(use_past_end, blocks_of(1), device_comm.get(), contexts, what);
       test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");

@@ -5,6 +5,7 @@
 #include "transport/fabric_engine.hpp"
 #include "transport/libfabric_calls.hpp"
 #include "transport/libfabric_choice.hpp"
+#include "transport/shared_file.hpp"
 #include "util/random.hpp"
 
 #include <rdma/fabric.h>
@@ -333,13 +334,17 @@ class endpoint final : public fabric {
   /// The file in /dev/shm, which a process that is killed leaves there. By itself it would have the number of the
   /// process in its name, which another one has one day, in containers soon.
   void name_shared_file() {
-    std::string name =
-        "fi_shm://devcomm-" + std::to_string(::getpid()) + "-" + std::to_string(random_value<std::uint64_t>());
+    sweep_shared_files("/dev/shm");
+    std::string name = "fi_shm://" + name_of_shared_file();
     require(::fi_setname(&endpoint_->fid, name.data(), name.size() + 1), "fi_setname");
   }
 
   void require(long code, const char* call) const {
     if (code == 0) return;
+    if (code == -EMFILE || code == -ENFILE) {
+      throw system_error(std::string(call) + " of " + name() + " failed: " + calls_.text_of(code) +
+                         "; allow this process more open files: ulimit -n, or LimitNOFILE of its service");
+    }
     throw system_error(
         std::string(call) + " of " + name() + " failed: " + calls_.text_of(code) +
         "; set DEVCOMM_GIN_PROVIDER to another provider, or FI_LOG_LEVEL=warn to see what libfabric says");

@@ -17,6 +17,7 @@ struct flush_ticket {
   uint32_t word;
   int32_t peer;  ///< world rank; -1: all
   uint64_t number;
+  uint32_t context;  ///< whose flush it is
 };
 
 /// A group's hold on one of the communicator's contexts. Any number of groups of a rank may use a context at once.
@@ -134,14 +135,17 @@ class context {
   [[nodiscard]] DEVCOMM_DEVICE flush_ticket begin_flush() {
     group_.sync();
     return {queue_.layout.done(), -1,
-            devcomm::detail::arch::load<memory_order::relaxed, scope::device>(&queue_.record->posted)};
+            devcomm::detail::arch::load<memory_order::relaxed, scope::device>(&queue_.record->posted), queue_.index};
   }
   [[nodiscard]] DEVCOMM_DEVICE flush_ticket begin_flush(int peer) {
     const uint32_t rank = world_rank(peer);
     group_.sync();
-    return {queue_.layout.done_with(rank), static_cast<int32_t>(rank), queue_.latest(rank)};
+    return {queue_.layout.done_with(rank), static_cast<int32_t>(rank), queue_.latest(rank), queue_.index};
   }
+  /// *Requires* a ticket of this context.
   DEVCOMM_DEVICE void wait(const flush_ticket& begun) {
+    DEVCOMM_ASSERT(begun.context == queue_.index,
+                   "the flush was begun on another context, whose operations this one does not know: wait there");
     if (leads() && mine_ == status::success) {
       const devcomm::detail::proxy_wait until{operation::gin_flush,          begun.word,  queue_.index, begun.peer,
                                               wait_condition::done_by_proxy, begun.number};

@@ -132,6 +132,7 @@ CUresult device_get_attribute(int* value, CUdevice_attribute which, CUdevice dev
   if (which == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) *value = s.chosen.cards > 0 ? 1 : 0;
   if (which == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) *value = s.chosen.cards > 0 ? 1 : 0;
   if (which == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) *value = s.chosen.cards > 1 ? 100 : 0;
+  if (which == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES) *value = s.chosen.cards > 2 ? 1 : 0;
   if (which == fabric) *value = s.chosen.fabric ? 1 : 0;
   if (which == multicast && s.chosen.version >= 12010) *value = s.gpu_of(device) < s.chosen.with_multicast ? 1 : 0;
   return CUDA_SUCCESS;

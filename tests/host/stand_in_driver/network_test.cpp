@@ -201,6 +201,7 @@ TEST_CASE("payload is staged where driver or provider do not reach GPU memory, a
   const std::vector<std::pair<variables, std::string>> causes = {
       {{}, "the driver has no GPUDirect RDMA for this device"},
       {{{"STAND_IN_CUDA_CARDS", "1"}}, "the device does not order the writes of network cards"},
+      {{{"STAND_IN_CUDA_CARDS", "3"}}, "a signal may overtake what a card writes"},
       {{{"STAND_IN_CUDA_CARDS", "2"}, {"DEVCOMM_GIN_PAYLOAD", "staged"}}, "DEVCOMM_GIN_PAYLOAD is staged"},
       {{{"STAND_IN_CUDA_CARDS", "2"}, {"STAND_IN_HMEM", "none"}}, "does not reach it (FI_HMEM: "},
       {{{"STAND_IN_CUDA_CARDS", "2"}, {"STAND_IN_HMEM", "by_threads"}}, "reaches it by threads of the host only"},

@@ -117,9 +117,9 @@ struct options {
   int with_multicast = 1 << 20;
   bool peers = true;
   bool fabric = true;
-  int cards = 0;                              ///< 1: reach the devices' memory; 2: their writes are ordered, too
-  bool registers = true;                      ///< host memory
-  bool writes_values = true;                  ///< streams do
+  int cards = 0;              ///< 1: reach the devices' memory; 2: their writes are ordered, too; 3: beside NVLink-C2C
+  bool registers = true;      ///< host memory
+  bool writes_values = true;  ///< streams do
   std::size_t memory = std::size_t{1} << 40;  ///< of each device, for `cuMemCreate`
 };
 

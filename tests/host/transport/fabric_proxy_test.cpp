@@ -1,6 +1,7 @@
 // The proxy's thread: that it ends, also where the fabric does not let it.
 #include <device/backend.hpp>
 #include <transport/fabric_proxy.hpp>
+#include <transport/shared_file.hpp>
 
 #include "fake_fabric.hpp"
 
@@ -11,6 +12,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -21,6 +24,7 @@
 #include <vector>
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace devcomm;
@@ -248,4 +252,22 @@ TEST_CASE("a proxy's thread takes no signals, and ends at once where nothing was
   const auto begun = std::chrono::steady_clock::now();
   proxy.reset();
   CHECK(std::chrono::steady_clock::now() - begun < 1s);
+}
+
+TEST_CASE("files that killed processes have left in /dev/shm are deleted, and no others") {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / name_of_shared_file();
+  std::filesystem::create_directory(folder);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  const std::string of_dead = start_of_shared_files() + std::to_string(child) + "-7";
+  const std::string kept[] = {name_of_shared_file(), "devcomm-1-" + std::to_string(child) + "-7",
+                              start_of_shared_files() + "x", "another"};
+  for (const std::string& name : kept) std::ofstream(folder / name) << "data";
+  std::ofstream(folder / of_dead) << "data";
+  sweep_shared_files(folder);
+  for (const std::string& name : kept) CHECK(std::filesystem::exists(folder / name));
+  CHECK(!std::filesystem::exists(folder / of_dead));
+  sweep_shared_files(folder / "no such folder");
+  std::filesystem::remove_all(folder);
 }

@@ -207,6 +207,12 @@ capability device_from_cards(int device) {
       CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER) {
     return {false, "the device does not order the writes of network cards, as GPUs before Hopper"};
   }
+  // GH200 and GB200: the proxy's signal goes over NVLink-C2C and a card's data over PCIe, and the signal may be seen
+  // first. Such hosts are known by GPUs that use the processor's page tables.
+  if (attribute(device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES) != 0) {
+    return {false,
+            "NVLink-C2C connects the device and the processor, so that a signal may overtake what a card writes"};
+  }
   return {true, "GPUDirect RDMA"};
 }
 
