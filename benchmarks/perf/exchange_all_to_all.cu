@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(most_threads, 1)
   __shared__ std::uint64_t table[2 * most_ranks];
   Session session{block{}, comm, mailboxes, blockIdx.x};
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  collective::all_to_all_v_zero_copy<T>(barrier, session, input, table, output, capacity);
+  static_cast<void>(collective::all_to_all_v_zero_copy<T>(barrier, session, input, table, output, capacity));
 }
 
 /// `Direct`: straight into the outputs, with only counts as packets.

@@ -8,10 +8,11 @@ namespace devcomm {
 
 /// Outcome of a waiting call, the same for every thread of the group that waited.
 enum class status : uint32_t {
-  success = 0,   ///< what was waited for has happened
-  timeout = 1,   ///< the deadline passed first; the epoch did not advance, the call may be repeated
-  aborted = 2,   ///< the host, or an earlier failure on this rank, ended all waits
-  mismatch = 3,  ///< a peer launched with another grid, group or key (checked launches)
+  success = 0,    ///< what was waited for has happened
+  timeout = 1,    ///< the deadline passed first; the epoch did not advance, the call may be repeated
+  aborted = 2,    ///< the host, or an earlier failure on this rank, ended all waits
+  mismatch = 3,   ///< a peer launched with another grid, group or key (checked launches)
+  truncated = 4,  ///< more data came than there was room for: what fits is there. No failure of the session
 };
 
 /// English name of a status, for messages.
@@ -21,6 +22,7 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(status s) {
     case status::timeout: return "timeout";
     case status::aborted: return "aborted";
     case status::mismatch: return "mismatch";
+    case status::truncated: return "truncated";
   }
   return "unknown status";
 }

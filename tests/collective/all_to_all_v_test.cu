@@ -55,7 +55,8 @@ struct vectors {
   sym_ptr<T> output;
   std::uint64_t room;  // of the output, or of each piece in it
   layout where;
-  std::uint64_t* received;  // as many as members, of block 0
+  std::uint64_t* received;    // as many as members, of block 0
+  status* outcome = nullptr;  // of block 0
 };
 
 struct over_ll {
@@ -74,11 +75,16 @@ struct zero_copy_lamport {
   static constexpr const char* name = "zero-copy all-to-all-v, counts over Lamport";
 };
 
+template <class T>
+__device__ void tell(const vectors<T>& v, status outcome) {
+  if (v.outcome != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *v.outcome = outcome;
+}
 template <class Session, class T>
 __device__ void send_packets(Session& session, const vectors<T>& v, std::uint64_t* table) {
   if (v.where == layout::packed) {
-    collective::all_to_all_v<T>(session, v.input.counts, table, v.input,
-                                collective::to_packed_pieces<T>{v.output.local(), table, v.room});
+    const collective::to_packed_pieces<T> pieces{v.output.local(), table, v.room};
+    collective::all_to_all_v<T>(session, v.input.counts, table, v.input, pieces);
+    tell(v, pieces.outcome(session.members().size));
   } else {
     collective::all_to_all_v<T>(session, v.input.counts, table, v.input,
                                 collective::to_pieces<T>{v.output.local(), table, v.room});
@@ -87,7 +93,7 @@ __device__ void send_packets(Session& session, const vectors<T>& v, std::uint64_
 template <class Session, class T>
 __device__ void send_directly(const resources& at, Session& session, const vectors<T>& v, std::uint64_t* table) {
   lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
-  collective::all_to_all_v_zero_copy<T>(barrier, session, v.input, table, v.output, v.room);
+  tell(v, collective::all_to_all_v_zero_copy<T>(barrier, session, v.input, table, v.output, v.room));
 }
 
 template <class Way, class T>
@@ -265,11 +271,13 @@ TEST_CASE("zero-copy all-to-alls bring counts of any size, where outputs have ro
     const test::device_array<std::uint64_t> device_counts(counts);
     const test::device_array<std::uint64_t> offsets(static_cast<std::size_t>(comm.size()));
     const test::device_array<std::uint64_t> received(static_cast<std::size_t>(comm.size()), 0xff);
+    const test::device_array<status> outcome(1);
     const vectors<float> v{{input.get(), device_counts.get(), offsets.get()},
                            output.pointer<float>(),
                            room,
                            layout::packed,
-                           received.get()};
+                           received.get(),
+                           outcome.get()};
     for (const auto kernel : {run<zero_copy, float>, run<zero_copy_lamport, float>}) {
       check_cuda(cudaMemsetAsync(output.data(), 0, 2 * room * sizeof(float), cudaStreamPerThread), "cudaMemsetAsync");
       test::finish("cudaMemsetAsync");
@@ -278,6 +286,7 @@ TEST_CASE("zero-copy all-to-alls bring counts of any size, where outputs have ro
       test::finish("an all-to-all with counts");
       device_comm.check();
       comm.barrier();
+      test::require(outcome.read().front() == status::truncated, "an output that is too small is not told of");
       test::require(received.read() == lengths, "a length is wrong on rank " + std::to_string(comm.rank()));
       std::vector<float> got(2 * room);
       check_cuda(cudaMemcpyAsync(got.data(), output.data(), got.size() * sizeof(float), cudaMemcpyDefault,
@@ -290,5 +299,62 @@ TEST_CASE("zero-copy all-to-alls bring counts of any size, where outputs have ro
         });
       comm.barrier();
     }
+  });
+}
+
+namespace {
+
+/// Pieces by two sessions in turn. Threads look at `received` late, each after another time.
+__global__ void take_turns(resources at, vectors<int> v, unsigned* wrong, status* outcomes) {
+  __shared__ std::uint64_t received[most_ranks + 1];
+  lsa::ll_session first{block{}, at.comm, at.ll, 0};
+  lsa::ll128_session second{block{}, at.comm, at.ll128, 0};
+  const collective::to_packed_pieces<int> pieces{v.output.local(), received, v.room};
+  const auto ranks = static_cast<unsigned>(at.comm.size);
+  for (unsigned call = 0; call < 2; ++call) {
+    const std::uint64_t* counts = v.input.counts + call * ranks;
+    const collective::from_pieces<int> input{v.input.data, counts, v.input.offsets};
+    if (call == 0) collective::all_to_all_v<int>(first, counts, received, input, pieces);
+    if (call == 1) collective::all_to_all_v<int>(second, counts, received, input, pieces);
+    for (const std::uint64_t begin = detail::arch::global_time();
+         detail::arch::global_time() - begin < 1000 * std::uint64_t{threadIdx.x % 7};)
+      __nanosleep(100);
+    for (unsigned m = 0; m < ranks; ++m)
+      if (received[m] != 10 * (call + 1) + m) atomicAdd(wrong, 1u);
+    const status outcome = pieces.outcome(at.comm.size);
+    if (threadIdx.x == 0) outcomes[call] = outcome;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what an all-to-all has received is there until the group makes its next call, over whichever session") {
+  test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
+    resources at{};
+    const requirements needs = needs_of(comm, at);
+    const auto device_comm = comm.create_device_comm(needs);
+    at.comm = device_comm.get();
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    const std::uint64_t room = 10 * ranks + 3;  // enough for the first call alone
+    const auto output = comm.allocate(room * sizeof(int));
+    const test::device_array<int> input(64);
+    std::vector<std::uint64_t> counts;
+    for (std::uint64_t call = 0; call < 2; ++call)
+      for (std::size_t m = 0; m < ranks; ++m)
+        counts.push_back(10 * (call + 1) + static_cast<std::uint64_t>(comm.rank()));
+    const test::device_array<std::uint64_t> device_counts(counts);
+    const test::device_array<std::uint64_t> offsets(ranks);
+    const test::device_array<unsigned> wrong(1);
+    const test::device_array<status> outcomes(2, 0xff);
+    const vectors<int> v{
+        {input.get(), device_counts.get(), offsets.get()}, output.pointer<int>(), room, layout::packed, nullptr};
+    comm.barrier();
+    launch(take_turns, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, at, v, wrong.get(),
+           outcomes.get());
+    test::finish("take_turns");
+    device_comm.check();
+    test::require(wrong.read().front() == 0, "a length was overwritten on rank " + std::to_string(comm.rank()));
+    test::require(outcomes.read() == std::vector{status::success, status::truncated}, "outcomes of the pieces");
+    comm.barrier();
   });
 }

@@ -307,8 +307,9 @@ TEST_CASE("an all-reduce round the rails that waits in vain says for whom, and w
       [](host::communicator& comm) {
         job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 4}, 1000);
         constexpr std::uint64_t count = 900;
-        const auto in = comm.allocate(count * sizeof(float));
-        const auto out = comm.allocate(count * sizeof(float));
+        const vectors one{{count}, 1};
+        const auto in = comm.allocate(one.elements() * sizeof(float));
+        const auto out = comm.allocate(one.elements() * sizeof(float));
         check_cuda(cudaMemsetAsync(out.data(), 3, out.bytes(), cudaStreamPerThread), "cudaMemsetAsync");
         test::finish("cudaMemsetAsync");
         comm.barrier();
@@ -316,8 +317,8 @@ TEST_CASE("an all-reduce round the rails that waits in vain says for whom, and w
           for (int call = 0; call < 2; ++call) {  // the second one returns at once
             const test::device_array<status> outcome(threads);
             launch(reduce_all<float, sum>, config(1), with.device_comm.get(), with.contexts,
-                   with.memory<float>(rail_exchange::ring), in.pointer<float>(), out.pointer<float>(),
-                   vectors{{count}, 1}, sum{}, outcome.get());
+                   with.memory<float>(rail_exchange::ring), in.pointer<float>(), out.pointer<float>(), one, sum{},
+                   outcome.get());
             test::finish("reduce_all");
             for (const status each : outcome.read()) test::require(each != status::success, "the call fails");
           }
@@ -562,10 +563,15 @@ TEST_CASE("slots whose signals are those of others, or of another device communi
         launch(flush_all, config(1), device_comm.get(), contexts);  // before a rank destroys what is put to
         test::finish("flush_all");
         comm.barrier();
-        test::require(reduce(other, same, first).find("another device communicator") != std::string::npos,
+        test::require(reduce(other, same, first).find("a handle of another device communicator") != std::string::npos,
                       "it said: " + simulator::last_failure());
         comm.barrier();
-        test::require(reduce(lacks, without, first).find("added to the same requirements") != std::string::npos,
+        auto of_nobody = first;  // as of requirements that the program made by itself
+        of_nobody.owner = 0;
+        test::require(reduce(other, same, of_nobody).find("another device communicator") != std::string::npos,
+                      "it said: " + simulator::last_failure());
+        comm.barrier();
+        test::require(reduce(lacks, without, of_nobody).find("added to the same requirements") != std::string::npos,
                       "it said: " + simulator::last_failure());
         comm.barrier();
       },

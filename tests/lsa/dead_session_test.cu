@@ -610,6 +610,20 @@ __global__ void exchange_with(device_comm comm, team members, lsa::lamport_handl
                               collective::to_memory<float>{data, count});
 }
 
+enum class vector_mistake { past_input, past_output, past_gathered, in_place };
+__global__ void reduce_wrongly(device_comm comm, sym_ptr<float> small, sym_ptr<float> large, vector_mistake which) {
+  lsa::barrier_session barrier{block{}, comm, 0};
+  using namespace collective;
+  switch (which) {
+    case vector_mistake::past_input: all_reduce_one_shot_zero_copy(barrier, small, large.local(), 65, sum{}); break;
+    case vector_mistake::past_output: all_reduce_two_shot_zero_copy(barrier, large, small + 1, 64, sum{}); break;
+    case vector_mistake::past_gathered:
+      all_gather_zero_copy(barrier, static_cast<const float*>(large.local()), small, 65);
+      break;
+    case vector_mistake::in_place: all_reduce_one_shot_zero_copy(barrier, large, large.local() + 3, 64, sum{}); break;
+  }
+}
+
 __global__ void hold_lines(device_comm comm, lsa::ll128_handle mailboxes) {
   lsa::ll128_session session{block{}, comm, team{0, 1, 0, 1}, mailboxes, 0};
 }
@@ -680,6 +694,30 @@ TEST_CASE("mistakes with a session are named") {
   check_misuse("the block ends within the tile", [&](const device_comm& comm, resources) {
     launch(meet_in_a_warp, {.grid = 1, .block = 2, .stream = cudaStreamPerThread}, comm);
   });
+}
+
+TEST_CASE("vectors past the ends of their windows, and a one-shot all-reduce in place, are named") {
+  const auto said_of = [](vector_mistake which) {
+    std::string said;
+    test::on_ranks(1, [&](host::communicator& comm) {
+      const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+      const auto small = comm.allocate(64 * sizeof(float));
+      const auto large = comm.allocate(128 * sizeof(float));
+      launch(reduce_wrongly, {.grid = 1, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(),
+             small.pointer<float>(), large.pointer<float>(), which);
+      test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");
+      said = simulator::last_failure();
+    });
+    return said;
+  };
+  for (const auto which : {vector_mistake::past_input, vector_mistake::past_output, vector_mistake::past_gathered}) {
+    const std::string said = said_of(which);
+    INFO(said);
+    CHECK(said.find("a collective's vector reaches past the end of its window") != std::string::npos);
+  }
+  const std::string said = said_of(vector_mistake::in_place);
+  INFO(said);
+  CHECK(said.find("a one-shot all-reduce cannot be in place") != std::string::npos);
 }
 
 TEST_CASE("ranks that broadcast from different roots are told so") {

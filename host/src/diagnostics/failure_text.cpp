@@ -132,6 +132,9 @@ std::string describe(const failure_record& record) {
   if (waits_for_proxy(record) && record.peer >= 0) place += ", to rank " + std::to_string(record.peer) + ",";
   const bool is_message = record.what == operation::message_send || record.what == operation::message_receive;
   if (record.outcome == status::mismatch && is_message) return place + ": mismatch: " + message_difference(record);
+  if (record.outcome == status::mismatch && record.mine.group_threads % 32 != 0 && record.peer == record.rank)
+    return place + ": its group has " + std::to_string(record.mine.group_threads) +
+           " threads, and LL128 needs whole warps: give it a multiple of 32, or use LL";
   const bool is_fifo = record.what == operation::fifo_send || record.what == operation::fifo_receive;
   if (record.outcome == status::mismatch && is_fifo) return place + ": mismatch: " + fifo_difference(record);
   if (record.outcome == status::mismatch) return place + ": launch mismatch: " + difference(record);

@@ -282,35 +282,19 @@ class session {
   DEVCOMM_DEVICE void find_left_steps() {
     if constexpr (DEVCOMM_CHECKED != 0 && Protocol != protocol::network) {
       if (group_.thread_rank() != 0) return;
-      for (const auto& from : from_) {
-        if (failure_ != status::success || !from.is_connected()) continue;
-        if (!devcomm::detail::has_left_step(from, slots_)) continue;
-        failure_ = devcomm::detail::report_difference(home_, from, wait_of(operation::fifo_receive, from), slots_,
-                                                      contract_type::of("", 0, 0, 0));
-      }
+      for (const auto& from : from_)
+        if (failure_ == status::success && from.is_connected())
+          failure_ = devcomm::detail::find_left_step(home_, from, wait_of(operation::fifo_receive, from), slots_);
     }
   }
   DEVCOMM_DEVICE void keep_counts() {
-    using devcomm::detail::arch::store;
     DEVCOMM_UNROLL
     for (int r = 0; r < Receives; ++r)
-      if (from_[r].is_connected()) keep_received(from_[r]);
+      if (from_[r].is_connected()) from_[r].keep(counts_of(from_[r].index));
     DEVCOMM_UNROLL
-    for (int s = 0; s < Sends; ++s) {
-      if (!to_[s].is_connected()) continue;
-      store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->sent, to_[s].step);
-      store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->credited, to_[s].credit_to_keep());
-      if constexpr (DEVCOMM_CHECKED != 0)
-        store<memory_order::relaxed, scope::device>(&counts_of(to_[s].index)->calls[1], to_[s].calls);
-    }
+    for (int s = 0; s < Sends; ++s)
+      if (to_[s].is_connected()) to_[s].keep(counts_of(to_[s].index));
     transport::end(*this);
-  }
-
-  DEVCOMM_DEVICE void keep_received(const devcomm::detail::receiving_end& from) const {
-    using devcomm::detail::arch::store;
-    store<memory_order::relaxed, scope::device>(&counts_of(from.index)->received, from.step);
-    if constexpr (DEVCOMM_CHECKED != 0)
-      store<memory_order::relaxed, scope::device>(&counts_of(from.index)->calls[0], from.calls);
   }
 
   template <class T, via Receive, via Send, class Produce, class Consume, class Operator, class Destination>

@@ -131,6 +131,7 @@ DEVCOMM_DEVICE void all_to_all_zero_copy(lsa::barrier_session<Group>& barrier, c
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(output, length * static_cast<uint64_t>(ranks.size));
   const trace_span traced = barrier.trace_call(collective_call::all_to_all_zero_copy, length);
   barrier.sync(lsa::at_launch);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory

@@ -38,6 +38,8 @@ DEVCOMM_DEVICE void all_to_all_one_shot(barrier_session<Group>& barrier, sym_ptr
   const team lsa = barrier.inside().members();
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(lsa, output.memory),
                  "an all-to-all needs a window of the communicator that made the device communicator");
+  devcomm::detail::check_in_window(input, length * static_cast<uint64_t>(world.size));
+  devcomm::detail::check_in_window(output, length * static_cast<uint64_t>(world.size));
   const trace_span traced = barrier.trace_call(collective_call::all_to_all_one_shot, length);
   const slice mine = part_of_block<T>({0, length});
   if (mine.size() == 0) return;

@@ -105,6 +105,8 @@ struct all_to_all_v_rounds {
     const int members = session.members().size;
     const int self = session.members().rank;
     const cursor start = session.cursor();
+    // All have read what the call before left in `received`. Packets are on their way meanwhile.
+    session.group().sync();
     if (start.first() == 0) {
       const bool has_first = start.is_below(1);
       const auto take = [&](int member, const pack<T>& value) {
@@ -247,7 +249,8 @@ namespace devcomm::collective {
 /// `counts[m]` is how many elements this rank sends to member `m` of the LSA team, and `offsets[m]` where they begin in
 /// `input`, both in memory that all threads read. `table` is memory of this group's own, shared or global, of two words
 /// for each member: `table[m]` becomes how many elements `m` sent. What is past `capacity` elements of an output, which
-/// is the same on all ranks, is left out.
+/// is the same on all ranks, is left out: then the rank of that output gets `status::truncated`. After a failure the
+/// outcome is why; it is the same for all threads of the group.
 ///
 /// Counts go through `session`, a packet session of any kind with room for half a pack for each member, while the rank
 /// waits for the launches of the others; blocks share the packs of each piece.
@@ -257,18 +260,19 @@ namespace devcomm::collective {
 /// *Collective* over the group of both sessions, which is the same, on every rank of the LSA team, once in each block
 /// of the grid, with the same grid and `capacity`. *Requires* counts below 2^62.
 template <class T, class Session, class Group>
-DEVCOMM_DEVICE void all_to_all_v_zero_copy(lsa::barrier_session<Group>& barrier, Session& session,
-                                           const from_pieces<T>& input, uint64_t* table, sym_ptr<T> output,
-                                           uint64_t capacity) {
+[[nodiscard]] DEVCOMM_DEVICE status all_to_all_v_zero_copy(lsa::barrier_session<Group>& barrier, Session& session,
+                                                           const from_pieces<T>& input, uint64_t* table,
+                                                           sym_ptr<T> output, uint64_t capacity) {
   const team ranks = barrier.members();
   const detail::counts_of_all<Session> all{session, input.counts, table};
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(output, capacity);
   DEVCOMM_ASSERT(session.members().size == ranks.size && session.members().rank == ranks.rank,
                  "the barrier and the mailbox of an all-to-all must have the same members");
   DEVCOMM_ASSERT(session.pack_capacity() >= all.packs(),
                  "the mailbox of a zero-copy all-to-all-v needs room for half a pack for each member");
-  if (session.pack_capacity() < all.packs()) return;
+  if (session.pack_capacity() < all.packs()) return status::mismatch;
   const trace_span traced = barrier.trace_call(collective_call::all_to_all_v_zero_copy, capacity);
   barrier.arrive(lsa::at_launch);
   session.begin_call(call_contract::of<collective_call::all_to_all_v_zero_copy>(0, capacity, sizeof(T)));
@@ -276,8 +280,9 @@ DEVCOMM_DEVICE void all_to_all_v_zero_copy(lsa::barrier_session<Group>& barrier,
   all.send();
   all.receive();
   barrier.wait(lsa::at_launch);
-  const bool got_counts = session.agree() == status::success;
-  if (barrier.agree() != status::success || !got_counts) return;
+  const status counted = session.agree();
+  const status met = barrier.agree();
+  if (met != status::success || counted != status::success) return met != status::success ? met : counted;
   const auto count_for = [&](int rank) {
     const uint64_t place = table[ranks.size + rank];
     const uint64_t left = place < capacity ? capacity - place : 0;
@@ -299,6 +304,9 @@ DEVCOMM_DEVICE void all_to_all_v_zero_copy(lsa::barrier_session<Group>& barrier,
     }
   });
   barrier.sync(memory_order::acq_rel);
+  const status ended = barrier.agree();
+  if (ended != status::success) return ended;
+  return detail::outcome_of_pieces(table, ranks.size, capacity);
 }
 
 }  // namespace devcomm::collective

@@ -178,6 +178,7 @@ DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, par
   const bool can_be = with.can_be_of(ranks.rank, ranks.size);
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(output, with.to < 0 && with.from < 0 ? 0 : count);
   DEVCOMM_ASSERT(can_be,
                  "an exchange is with members of the LSA team or no_member, and with oneself both ways or none");
   if (!can_be) return;
@@ -252,6 +253,7 @@ DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, con
   const bool can_be = with.can_be_of(ranks.rank, ranks.size);
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(output, with.to < 0 && with.from < 0 ? 0 : count);
   DEVCOMM_ASSERT(session.members().size == ranks.size && session.members().rank == ranks.rank,
                  "the barrier and the mailbox of an exchange must have the same members");
   DEVCOMM_ASSERT(can_be,

@@ -221,6 +221,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> in
   devcomm::detail::check_multimem_collective<T, Operator>();
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), input.memory),
                  "multimem collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(input, count);
   DEVCOMM_ASSERT(input.offset % 16 == 0, "the input of a one-shot multimem all-reduce is aligned to 16 bytes");
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_one_shot_multimem, count);
   barrier.sync(memory_order::acq_rel);
@@ -258,6 +259,8 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
   devcomm::detail::check_multimem_collective<T, Operator>();
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
                  "multimem collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(input, count);
+  devcomm::detail::check_in_window(output, count);
   const team ranks = barrier.members();
   const auto& group = barrier.group();
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_two_shot_multimem, count);
@@ -318,6 +321,7 @@ DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, 
   devcomm::detail::check_multimem_collective<T, Operator>();
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), input.memory),
                  "multimem collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(input, count);
   const team ranks = barrier.members();
   const trace_span traced = barrier.trace_call(collective_call::reduce_scatter_multimem, count);
   barrier.sync(memory_order::acq_rel);
@@ -357,6 +361,7 @@ template <class T, int InFlight = 8, class Mode = multimem::automatic, class Bar
 DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_ptr<T> output, uint64_t count) {
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
                  "multimem collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(output, count);
   const team ranks = barrier.members();
   const trace_span traced = barrier.trace_call(collective_call::all_gather_multimem, count);
   barrier.sync(memory_order::acq_rel);
@@ -379,6 +384,7 @@ template <class T, int InFlight = 8, class Mode = multimem::automatic, class Bar
 DEVCOMM_DEVICE void broadcast_multimem(Barrier& barrier, int root, const T* input, sym_ptr<T> output, uint64_t count) {
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
                  "multimem collectives need a barrier of the whole LSA team");
+  devcomm::detail::check_in_window(output, count);
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(root >= 0 && root < ranks.size, "the root of a broadcast is outside the LSA team");
   if (root < 0 || root >= ranks.size) return;

@@ -5,6 +5,7 @@
 #include <devcomm/data/pack.cuh>
 #include <devcomm/data/slice.hpp>
 #include <devcomm/detail/arch/language.hpp>
+#include <devcomm/status.hpp>
 #include <devcomm/sym_ptr.hpp>
 #include <devcomm/team.hpp>
 
@@ -120,6 +121,23 @@ namespace devcomm::detail {
 /// Whether a barrier of `members` lets every rank touch every slot of `memory`.
 DEVCOMM_DEVICE inline bool spans_lsa_team(const team& members, const window& memory) {
   return members.size == memory.lsa_size && members.first == memory.lsa_first;
+}
+
+/// In checked mode, refuses `elements` elements that reach past the end of their window.
+template <class T>
+DEVCOMM_DEVICE void check_in_window([[maybe_unused]] const sym_ptr<T>& data, [[maybe_unused]] uint64_t elements) {
+  DEVCOMM_ASSERT_OF(data.offset <= data.memory.bytes && elements <= (data.memory.bytes - data.offset) / sizeof(T),
+                    "element", elements, (data.memory.bytes - data.offset) / sizeof(T),
+                    "a collective's vector reaches past the end of its window: allocate more, or pass a smaller count");
+}
+
+/// Whether pieces of so many elements fit `capacity`, one behind the other.
+DEVCOMM_DEVICE inline status outcome_of_pieces(const uint64_t* counts, int pieces, uint64_t capacity) {
+  for (int i = 0; i < pieces; ++i) {
+    if (counts[i] > capacity) return status::truncated;
+    capacity -= counts[i];
+  }
+  return status::success;
 }
 
 // Members that a consumer may have beside its operator(). They are called as those of a constant.
@@ -267,6 +285,10 @@ template <class T>
 to_pieces(T*, const uint64_t*, uint64_t) -> to_pieces<T>;
 
 /// Stores the pieces one behind the other, in the order of the ranks; what is past `capacity` elements is left out.
+///
+///     const collective::to_packed_pieces<T> pieces{output, received, capacity};
+///     collective::all_to_all_v<T>(session, counts, received, input, pieces);
+///     if (pieces.outcome(session.members().size) == status::truncated) // output was too small
 template <class T>
 struct to_packed_pieces {
   T* data;
@@ -279,6 +301,10 @@ struct to_packed_pieces {
     const uint64_t left = before < capacity ? capacity - before : 0;
     const uint64_t count = counts[rank] < left ? counts[rank] : left;
     if (i * pack<T>::size < count) to_memory<T>{data + before, count}(i, value);
+  }
+  /// `status::truncated` where the pieces of so many ranks have more than `capacity` elements; once `counts` are there.
+  [[nodiscard]] DEVCOMM_DEVICE status outcome(int ranks) const {
+    return devcomm::detail::outcome_of_pieces(counts, ranks, capacity);
   }
 };
 template <class T>

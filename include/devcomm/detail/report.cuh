@@ -120,4 +120,13 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   publish(record);
 }
 
+/// Of a group that has a part of a warp, where whole warps are needed. Its rank is its peer, its size the contract's.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report_part_of_warp(resource_header* home, operation what, uint32_t index,
+                                                                uint32_t threads) {
+  failure_record* const slot = take_failure_slot(home, status::mismatch);
+  if (slot == nullptr) return;
+  slot->mine.group_threads = threads;
+  write_failure(*slot, home, status::mismatch, awaited{what, index, home->comm.rank, 0, 0}, index, false, {});
+}
+
 }  // namespace devcomm::detail

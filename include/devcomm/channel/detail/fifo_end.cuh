@@ -99,11 +99,23 @@ struct sending_end : fifo_end {
   DEVCOMM_DEVICE uint32_t credit_to_keep() const {
     return static_cast<int32_t>(begun_with - credited) > 0 ? begun_with : credited;
   }
+  /// For the next session.
+  DEVCOMM_DEVICE void keep(channel::fifo_counts* counts) const {
+    arch::store<memory_order::relaxed, scope::device>(&counts->sent, step);
+    arch::store<memory_order::relaxed, scope::device>(&counts->credited, credit_to_keep());
+    if constexpr (DEVCOMM_CHECKED != 0) arch::store<memory_order::relaxed, scope::device>(&counts->calls[1], calls);
+  }
 };
 
 struct receiving_end : fifo_end {
   const uint32_t* tail;  ///< on this rank
   uint32_t* head;        ///< on the sender
+
+  /// For the next session.
+  DEVCOMM_DEVICE void keep(channel::fifo_counts* counts) const {
+    arch::store<memory_order::relaxed, scope::device>(&counts->received, step);
+    if constexpr (DEVCOMM_CHECKED != 0) arch::store<memory_order::relaxed, scope::device>(&counts->calls[0], calls);
+  }
 };
 
 template <class End, int Count>

@@ -64,6 +64,13 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_difference(resource_header*
   return status::mismatch;
 }
 
+/// `status::mismatch`, and a record of it, where a step has arrived of a call that this end has made already.
+DEVCOMM_DEVICE inline status find_left_step(resource_header* home, const receiving_end& from, const fifo_wait& wait,
+                                            uint32_t slots) {
+  if (!has_left_step(from, slots)) return status::success;
+  return report_difference(home, from, wait, slots, call_contract::of("", 0, 0, 0));
+}
+
 /// The end that a thread waits at, where it is one that is received from: a condition that ends its wait.
 struct step_difference {
   const receiving_end* from;  ///< null where the wait is for credit
@@ -88,7 +95,6 @@ struct checked_call {
 };
 DEVCOMM_DEVICE inline void show_step(const sending_end&, uint32_t, checked_call) {}
 DEVCOMM_DEVICE constexpr bool differs(const receiving_end&, uint32_t, checked_call, bool) { return false; }
-DEVCOMM_DEVICE constexpr bool has_left_step(const receiving_end&, uint32_t) { return false; }
 DEVCOMM_DEVICE constexpr status report_difference(resource_header*, const receiving_end&, const fifo_wait&, uint32_t,
                                                   checked_call) {
   return status::success;

@@ -42,6 +42,8 @@ DEVCOMM_DEVICE void all_reduce_hierarchical_one_shot(barrier_session<Group>& bar
   const team rail = barrier.rail();
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(lsa, input.memory),
                  "an all-reduce needs windows of the communicator that made the device communicator");
+  devcomm::detail::check_in_window(input, count);
+  devcomm::detail::check_in_window(output, count);
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_hierarchical_one_shot, count);
   const slice mine = slice_of_block(packs_of<T>(count));
   if (mine.size() == 0) return;

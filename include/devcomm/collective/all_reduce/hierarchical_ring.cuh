@@ -436,6 +436,8 @@ DEVCOMM_DEVICE void all_reduce_hierarchical_ring(barrier_session<Group>& barrier
   const team rail = barrier.rail();
   DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(lsa, input.memory),
                  "an all-reduce needs windows of the communicator that made the device communicator");
+  devcomm::detail::check_in_window(input, count);
+  devcomm::detail::check_in_window(output, count);
   const uint64_t packs = packs_of_piece<T>(count, barrier.members().size);
   const slice mine = slice_of_block(packs);
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_hierarchical_ring, count);

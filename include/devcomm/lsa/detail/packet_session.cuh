@@ -82,6 +82,12 @@ class packet_session {
     theirs_ = memory.first + layout.row(memory.index, 0, static_cast<uint32_t>(members_.rank));
     stride_ = memory.stride + memory.mailboxes * static_cast<int64_t>(layout.row(1, 0, 0) - layout.row(0, 0, 0));
     ended_ = lane_group::any_of(arch::load<memory_order::relaxed, scope::device>(&home_->abort));
+    if constexpr (lane_group::threads > 1) {
+      if (group.size() % lane_group::threads != 0) {  // packets of the last part of a warp would never be whole
+        ended_ = 1;
+        if (group.thread_rank() == 0) report_part_of_warp(home_, what, index_, static_cast<uint32_t>(group.size()));
+      }
+    }
     arch::begin_session(id());
   }
 
