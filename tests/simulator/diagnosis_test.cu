@@ -54,6 +54,10 @@ __global__ void blocks_share_an_index(device_comm comm) {
   block_session barrier{block{}, comm, 0};
   barrier.sync();
 }
+__global__ void warps_share_an_index(device_comm comm) {
+  lsa::barrier_session barrier{warp{}, comm, 1};
+  barrier.sync();
+}
 __global__ void half_waits_half_syncs(device_comm comm) {
   block_session barrier{block{}, comm, 1};
   if (threadIdx.x < threads / 2) {
@@ -92,6 +96,11 @@ TEST_CASE("misuse of a session is named, with its barrier") {
   INFO(said);
   CHECK(contains(said, "two sessions of LSA barrier 0 of rank"));
   CHECK(contains(said, "are live at once, this one and one of block"));
+
+  said = fate_of(warps_share_an_index);
+  INFO(said);
+  CHECK(contains(said, "two sessions of LSA barrier 1 of rank"));
+  CHECK(contains(said, "are live at once, this one and one of block 0, thread"));
 
   said = fate_of(half_waits_half_syncs);
   INFO(said);

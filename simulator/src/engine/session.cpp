@@ -138,11 +138,27 @@ void call_session(const session_id& id, session_call call) {
   if (call == session_call::end) me.ended = true;
 }
 
+namespace {
+
+/// A thread of a session that is in another warp than this one, where the group has no more threads than a warp, or in
+/// another block: then two groups have made sessions there, and threads of both were taken for one group.
+const fiber* thread_of_other_group(const session& s) {
+  for (const session::member& m : s.members) {
+    if (m.thread == nullptr || m.left) continue;
+    const fiber& other = *m.thread;
+    if (other.home != this_block || (s.id.threads <= 32 && other.rank / 32 != this_fiber->rank / 32)) return &other;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 void leave_session(const session_id& id) {
   session* const s = own_session(id);
   if (s == nullptr) return;
   const sanitizer::unobserved hidden;
   if (s->come != s->id.threads) {
+    if (const fiber* const other = thread_of_other_group(*s)) fail_two_sessions(id, *other);
     fail_misuse(("the group of the session of " + describe(id) + " has " + threads(s->id.threads) + ", and only " +
                  std::to_string(s->come) +
                  " took part; let all threads of a group make the session, or choose a group of those that do")

@@ -495,6 +495,22 @@ TEST_CASE("rank 0 names a second process with one rank when the first ends, and 
   CHECK(zero.says("give every process a rank of its own"));
 }
 
+TEST_CASE("rank 0 names a second process with one rank when the first runs out of time") {
+  const auto id = host::unique_id::create();
+  auto root = std::async(std::launch::async,
+                         [&] { return outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, 0, 3, 10s)); }); });
+  auto first = std::async(std::launch::async,
+                          [&] { return outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, 1, 3, 1s)); }); });
+  std::this_thread::sleep_for(300ms);
+  const outcome second = outcome_of([&] { static_cast<void>(host::tcp_bootstrap(id, 1, 3, 5s)); });
+  CHECK(second.kind == "invalid_argument");
+  CHECK(first.get().kind == "timeout_error");
+  const outcome zero = root.get();
+  CAPTURE(zero.text);
+  CHECK(zero.says("refused so far: 127.0.0.1:"));
+  CHECK(zero.says("rank 1 has already joined from 127.0.0.1:"));
+}
+
 TEST_CASE("a rank outside the job is refused by rank 0 itself") {
   waiting_job job;
   for (const std::uint32_t rank : {0U, 2U, 0x80000001U}) {

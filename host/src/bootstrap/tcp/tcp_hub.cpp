@@ -282,14 +282,16 @@ class tcp_hub final : public bootstrap {
     const std::size_t first = *ended_.begin();
     const peer& p = peers_[first];
     const int rank = static_cast<int>(first);
+    // A rank that never came may be one of them.
+    std::string refusals = newcomers != nullptr ? newcomers->refusals() : std::string();
+    if (!refusals.empty()) refusals = "; " + refusals;
     if (p.gave_up) {
-      fail_for_good(call, p.gave_up_on_root ? kind::remote : kind::timeout, kind::timeout, rank, p.gave_up_text);
+      fail_for_good(call, p.gave_up_on_root ? kind::remote : kind::timeout, kind::timeout, rank,
+                    p.gave_up_text + refusals);
     }
-    const std::string refusals = newcomers != nullptr ? newcomers->refusals() : std::string();
     const lost_rank lost = loss_of(first);
     if (const auto tell = report_of(lost)) tell();
-    fail_for_good(call, kind::remote, kind::lost, lost.culprit, lost.text + (refusals.empty() ? "" : "; " + refusals),
-                  newcomers);
+    fail_for_good(call, kind::remote, kind::lost, lost.culprit, lost.text + refusals, newcomers);
   }
 
   struct lost_rank {
