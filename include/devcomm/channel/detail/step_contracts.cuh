@@ -95,6 +95,9 @@ struct checked_call {
 };
 DEVCOMM_DEVICE inline void show_step(const sending_end&, uint32_t, checked_call) {}
 DEVCOMM_DEVICE constexpr bool differs(const receiving_end&, uint32_t, checked_call, bool) { return false; }
+DEVCOMM_DEVICE constexpr status find_left_step(resource_header*, const receiving_end&, const fifo_wait&, uint32_t) {
+  return status::success;
+}
 DEVCOMM_DEVICE constexpr status report_difference(resource_header*, const receiving_end&, const fifo_wait&, uint32_t,
                                                   checked_call) {
   return status::success;
