@@ -82,7 +82,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline peer_flags find_peer_flags(const resource
 }
 
 /// Tells a peer of an arrival. `has_atomics`: on the peer's memory.
-DEVCOMM_DEVICE inline void store_flag(uint32_t* flag, uint32_t epoch, memory_order order, bool has_atomics) {
+DEVCOMM_DEVICE inline void store_flag(uint32_t* flag, uint32_t epoch, memory_order order, bool has_atomics = true) {
   if (releases(order) || !has_atomics) {
     arch::store<memory_order::release, scope::system>(flag, epoch);
   } else if (order == launch_order) {
