@@ -316,6 +316,8 @@ TEST_CASE("an abort ends waits beside 64 busy streams") {
   check_abort(waiting_barriers, 5000us, [] { return std::make_unique<busy_streams>(64u); });
 }
 
+#if !defined(DEVCOMM_SIMULATOR)  // which reports the deadlock that the abort ends on GPUs
+
 TEST_CASE("an exception beside memory of cudaMalloc and a kernel that waits for peers ends all ranks") {
   const clock_type::time_point begin = clock_type::now();
   std::string text;
@@ -348,3 +350,5 @@ TEST_CASE("an exception beside memory of cudaMalloc and a kernel that waits for 
   CHECK(text == "run_ranks: rank 0 failed: on purpose");
   CHECK(clock_type::now() - begin < 60s);
 }
+
+#endif
