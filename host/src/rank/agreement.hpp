@@ -3,7 +3,6 @@
 #pragma once
 
 #include <devcomm/host/bootstrap.hpp>
-#include <optional>
 
 #include "device/backend.hpp"
 #include "diagnostics/abort_state.hpp"
@@ -16,6 +15,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>

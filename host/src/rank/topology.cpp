@@ -19,14 +19,6 @@ namespace {
 constexpr std::uint32_t magic = 0x64766d63;
 
 /// Process ids have a meaning among processes for which it is equal.
-std::uint64_t pid_space_identity() {
-  struct stat space {};
-  if (::stat("/proc/self/ns/pid", &space) != 0) {
-    throw system_error("/proc/self/ns/pid cannot be read; mount /proc");
-  }
-  return space.st_ino;
-}
-
 const std::array<std::uint8_t, 16>& program_identity() {
   static const auto identity = random_value<std::array<std::uint8_t, 16>>();
   return identity;

@@ -2,9 +2,9 @@
 /// The files in /dev/shm by which libfabric's provider shm connects processes.
 #pragma once
 
+#include "util/host_identity.hpp"
 #include "util/random.hpp"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,9 +19,7 @@ namespace devcomm::host::detail {
 
 /// "devcomm-4026531836-": process ids have a meaning in one PID namespace only, and containers may share /dev/shm.
 [[nodiscard]] inline std::string start_of_shared_files() {
-  struct stat space {};
-  const std::uint64_t known = ::stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
-  return "devcomm-" + std::to_string(known) + "-";
+  return "devcomm-" + std::to_string(pid_space_identity()) + "-";
 }
 
 /// With the process's id, so that `sweep_shared_files` knows whose it is, and a random number, as ids come again.

@@ -95,7 +95,7 @@ class operation {
     the_detector().access(a_, address_, bytes_, kind | (bytes_ > 4 ? record::wide : 0), code_);
   }
 
-  /// A value that is found across a scope that is too narrow is a race, as before.
+  /// A value that is found across a scope that is too narrow is a race.
   void note_value() {
     if (at_->seen_by(a_)) a_.note_value(address_, at_->history());
   }
