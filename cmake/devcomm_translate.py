@@ -223,12 +223,30 @@ def kernel_bodies(tokens):
                 break
 
 
+def opens_nested(tokens, brace):
+    """Whether `brace` opens the body of a lambda or of a local class."""
+    i = before(tokens, brace)
+    while tokens[i].kind == "name" or tokens[i].text == "->":
+        if tokens[i].text in ("struct", "class"):
+            return True
+        i = before(tokens, i)
+    if tokens[i].text == ")":
+        i = before(tokens, matching_back(tokens, i))
+        if tokens[i].text == ">":
+            i = before(tokens, template_start(tokens, i))
+    return tokens[i].text == "]"
+
+
 def early_returns(tokens):
-    """Where kernels have `return;`."""
+    """Where kernels themselves have `return;`: not their lambdas."""
     for first, last in kernel_bodies(tokens):
-        for i in range(first, last):
-            if tokens[i].kind == "name" and tokens[i].text == "return" and tokens[after(tokens, i)].text == ";":
+        i = first + 1
+        while i < last:
+            if tokens[i].kind == "operator" and tokens[i].text == "{" and opens_nested(tokens, i):
+                i = matching(tokens, i)
+            elif tokens[i].kind == "name" and tokens[i].text == "return" and tokens[after(tokens, i)].text == ";":
                 yield i
+            i += 1
 
 
 def translate_launches(text):

@@ -45,6 +45,14 @@ with tempfile.TemporaryDirectory() as folder:
     if ran.returncode != 0 or len(marked) != 1 or not marked[0].startswith("  if (a) return "):
         print(f"early returns of kernels are not marked: {ran.stderr}{result.read_text()}")
         failed = 1
+    nested = ("auto l = [&] { return; };", "auto l = [&](int i) mutable { if (i) { return; } };",
+              "auto l = []<class T>(T) -> void { return; };", "struct s { void f() { return; } };")
+    for text in nested:
+        ran = run("__global__ void k() {\n  " + text + "\n  if (a[0]) { return; } else { return; }\n}\n")
+        marked = [line.count("return_at(__LINE__)") for line in result.read_text().split("\n") if "return_at(" in line]
+        if ran.returncode != 0 or marked != [2]:
+            print(f"returns of a kernel's lambdas are taken for its own: {ran.stderr}{result.read_text()}")
+            failed = 1
     ran = run("void f() {\n  k<T, (1 > 2)>\n    <<<g, b>>>(\n      a);\n}\n")
     if ran.returncode != 0 or result.read_text().count("\n") != 6:
         print(f"lines change: {ran.stderr}{result.read_text()}")
