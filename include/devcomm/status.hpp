@@ -10,9 +10,10 @@ namespace devcomm {
 enum class status : uint32_t {
   success = 0,    ///< what was waited for has happened
   timeout = 1,    ///< the deadline passed first; the epoch did not advance, the call may be repeated
-  aborted = 2,    ///< the host, or an earlier failure on this rank, ended all waits
+  aborted = 2,    ///< the host, an earlier failure on this rank, or the end of the peer ended all waits
   mismatch = 3,   ///< a peer launched with another grid, group or key (checked launches)
   truncated = 4,  ///< more data came than there was room for: what fits is there. No failure of the session
+  departed = 5,   ///< in failure records: aborted, as the peer had destroyed its device communicator
 };
 
 /// English name of a status, for messages.
@@ -23,6 +24,7 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(status s) {
     case status::aborted: return "aborted";
     case status::mismatch: return "mismatch";
     case status::truncated: return "truncated";
+    case status::departed: return "departed";
   }
   return "unknown status";
 }

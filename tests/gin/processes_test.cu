@@ -274,6 +274,36 @@ TEST_CASE(
   CHECK_THAT(ends[0], ContainsSubstring("kernel_error: check (rank 0 of 2): rank 0: put to rank 1 in context 0: "));
 }
 
+namespace {
+
+__global__ void meet(device_comm comm, status* outcome) {
+  lsa::barrier_session barrier{block{}, comm, 0};
+  barrier.sync();
+  outcome[threadIdx.x] = barrier.agree();
+}
+
+}  // namespace
+
+TEST_CASE("a wait for stores of a process that has returned ends, and names its rank") {
+  const auto ends = on_hosts(
+      2, "tcp;ofi_rxm",
+      [](host::communicator& comm) {
+        const test::device_array<status> outcome(threads);
+        const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+        comm.barrier();
+        if (comm.rank() == 1) return;
+        const auto start = std::chrono::steady_clock::now();
+        launch(meet, blocks_of(1), device_comm.get(), outcome.get());
+        test::finish("meet");
+        test::require(std::chrono::steady_clock::now() - start < 10s, "the wait takes long");
+        test::require(outcome.read()[0] == status::aborted, "the wait is aborted");
+        const std::string said = devcomm_test::text_of<host::remote_error>([&] { device_comm.check(); });
+        test::require(said.find("rank 1 has destroyed its device communicator") != std::string::npos, said);
+      },
+      1, {}, 2);
+  CHECK(ends == all_ok(2));
+}
+
 TEST_CASE("between processes an operation on a window that is gone ends the waits, and says which and why") {
   const std::string provider = any_provider();
   CAPTURE(provider);

@@ -263,7 +263,7 @@ namespace {
 __global__ void check_from_the_future(device_comm comm, status* outcomes) {
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
   const std::uint64_t future = detail::arch::global_time() + 1000000000;
-  const auto progress = detail::check_wait(home, {true, 1000000}, {future, 1, status::success});
+  const auto progress = detail::check_wait(home, {true, 1000000}, {future, 1, status::success}, -1);
   outcomes[0] = progress.outcome;
   outcomes[1] = progress.start < future ? status::success : status::timeout;
 }

@@ -7,7 +7,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace devcomm;
@@ -58,6 +60,92 @@ bool check_throws(const host::device_communicator& comm) {
 }
 
 }  // namespace
+
+namespace {
+
+__global__ void tell_next(device_comm comm, lsa::signal_handle signals) {
+  lsa::signal_session told{block{}, comm, signals, 0};
+  told.add((comm.rank + 1) % comm.size, 1);
+}
+
+__global__ void tell_previous_twice(device_comm comm, lsa::signal_handle signals) {
+  lsa::signal_session told{block{}, comm, signals, 0};
+  sleep_for(1);
+  told.add((comm.rank + comm.size - 1) % comm.size, 1);
+  told.add((comm.rank + comm.size - 1) % comm.size, 1);
+}
+
+__global__ void hear_twice(device_comm comm, lsa::signal_handle signals, status* outcomes) {
+  lsa::signal_session told{block{}, comm, signals, 0};
+  for (unsigned i = 0; i < 2; ++i) {
+    told.take((comm.rank + 1) % comm.size);
+    outcomes[i * blockDim.x + threadIdx.x] = told.agree();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a wait for a rank that has destroyed its device communicator ends, and what that one did before is seen") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    const launch_config one_block{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+    auto needs = comm.requirements();
+    const auto signals = needs.add(lsa::signals{comm.lsa(), 1});
+    const test::device_array<status> outcomes(2 * threads, 0xff);
+    std::optional<host::device_communicator> device_comm(comm.create_device_comm(needs));
+    if (comm.rank() == 1) {
+      launch(tell_next, one_block, device_comm->get(), signals);
+      test::finish("tell_next");
+      device_comm.reset();
+    }
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    if (comm.rank() == 0) {
+      launch(hear_twice, one_block, device_comm->get(), signals, outcomes.get());
+      test::finish("hear_twice");
+      test::require(std::chrono::steady_clock::now() - start < std::chrono::seconds(10), "the wait takes long");
+      const auto seen = outcomes.read();
+      for (unsigned i = 0; i < threads; ++i) {
+        test::require(seen[i] == status::success, "the signal that came is not seen");
+        test::require(seen[threads + i] == status::aborted, "the signal that never comes is waited for");
+      }
+      std::string text;
+      try {
+        device_comm->check();
+      } catch (const host::remote_error& error) {
+        text = error.what();
+      }
+      test::require(text.find("rank 1 has destroyed its device communicator, and a kernel of this rank still waited "
+                              "for it") != std::string::npos &&
+                        text.find("and last saw 1: that rank has left") != std::string::npos,
+                    "check said: " + text);
+    }
+    comm.barrier();
+  });
+}
+
+TEST_CASE("waits for ranks that are there outlive the end of another rank") {
+  test::on_ranks(3, [](host::communicator& comm) {
+    const launch_config one_block{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+    auto needs = comm.requirements();
+    const auto signals = needs.add(lsa::signals{comm.lsa(), 1});
+    const test::device_array<status> outcomes(2 * threads, 0xff);
+    std::optional<host::device_communicator> device_comm(comm.create_device_comm(needs));
+    comm.barrier();
+    if (comm.rank() == 2) device_comm.reset();
+    if (comm.rank() == 0) {
+      launch(hear_twice, one_block, device_comm->get(), signals, outcomes.get());
+      test::finish("hear_twice");
+      for (const status one : outcomes.read()) test::require(one == status::success, "a wait has ended");
+    }
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // rank 0 waits
+      launch(tell_previous_twice, one_block, device_comm->get(), signals);
+      test::finish("tell_previous_twice");
+    }
+    comm.barrier();
+    if (device_comm) device_comm->check();
+  });
+}
 
 TEST_CASE("a rank that gave up arrives nowhere again, in this launch and in later ones") {
   test::on_ranks(

@@ -2,10 +2,18 @@
 /// Checks of the arguments of `bootstrap::all_gather`.
 #pragma once
 
+#include <devcomm/host/error.hpp>
+
 #include <cstddef>
 #include <string>
 
 namespace devcomm::host::detail {
+
+/// All ranks of a round throw it when their parts differ in size; the next round can succeed.
+class unequal_sizes : public invalid_argument {
+ public:
+  using invalid_argument::invalid_argument;
+};
 
 /// Largest contribution of one rank to an all-gather.
 inline constexpr std::size_t longest_part = std::size_t{16} << 20;

@@ -96,7 +96,7 @@ class thread_group {
       throw remote_error(call + ": rank " + std::to_string(round->offender) + " failed: " + round->argument_problem,
                          round->offender);
     }
-    if (!round->sizes_differ.empty()) throw invalid_argument(call + ": " + round->sizes_differ);
+    if (!round->sizes_differ.empty()) throw detail::unequal_sizes(call + ": " + round->sizes_differ);
     lock.unlock();
 
     // A finished round is not written to any more.

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <new>
 #include <span>
@@ -113,7 +114,8 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
       throw not_supported("the requirements have LL128 mailboxes, whose lines of 128 bytes would not stay whole: " +
                           context.properties.ll128.reason + "; ask for LL or Lamport mailboxes");
     }
-    log_ = context.devices.allocate_host(context.device, sizeof(failure_log));
+    log_ = context.devices.allocate_host(context.device, failure_log::bytes_for(context.size()));
+    std::memset(log_->data(), 0, failure_log::bytes_for(context.size()));
     comm_.failures = new (log_->data()) failure_log{};
     if (watch) {
       waits_ = std::make_unique<detail::watched_waits>(
@@ -201,7 +203,8 @@ void device_communicator::state::open_network(detail::rank_context& context, con
   const auto fail = [aborts = aborts_, log = comm_.failures](const std::string& text) { aborts->fail(log, text); };
   bool straight = false;
   if (asked.asked != 0 && context.needs_libfabric) {
-    detail::opened_network opened = detail::open_fabric_proxy(context, call, asked, comm_.failures, fail);
+    const auto departed = [aborts = aborts_, number = number_](int rank) { aborts->note_departure(number, rank); };
+    detail::opened_network opened = detail::open_fabric_proxy(context, call, asked, comm_.failures, fail, departed);
     proxy_ = std::move(opened.proxy);
     network_ = {true, opened.way};
     straight = opened.straight;
@@ -246,6 +249,8 @@ void device_communicator::state::allocate_network_memory(detail::rank_context& c
 device_communicator::state::~state() {
   if (watch_.unwinding()) give_up();
   proxy_.reset();
+  // Last: what this rank owes to others is done.
+  if (const auto process = process_.lock(); process && !watch_.unwinding()) process->depart(comm_.rank, number_);
   aborts_->detach(comm_.failures);
 }
 

@@ -13,7 +13,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -71,8 +73,8 @@ std::unique_ptr<fabric> open_wished(const rank_context& context, const endpoint_
 
 /// The proxy of some of this rank's contexts; `way` tells what their payload goes over.
 std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_request asked, fabric_proxies::share part,
-                                       failure_log* log, std::function<void(const std::string&)> fail, std::string& way,
-                                       bool& goes_straight) {
+                                       failure_log* log, std::function<void(const std::string&)> fail,
+                                       std::function<void(int rank)> departed, std::string& way, bool& goes_straight) {
   asked.contexts = part.count;
   // Ends before the waits of kernels do, and knows of which peer.
   const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
@@ -93,7 +95,8 @@ std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_requ
       context.devices,
       fabric_proxy::settings{context.rank(), context.device, asked, limit, std::move(fail), context.windows_on_device,
                              straight.available, wanted_cpus_of(context), part.first,
-                             [log] { return std::atomic_ref(log->abort).load(std::memory_order_relaxed) != 0; }},
+                             [log] { return std::atomic_ref(log->abort).load(std::memory_order_relaxed) != 0; },
+                             std::move(departed)},
       context.window_ids, std::move(reached));
 }
 
@@ -105,19 +108,32 @@ std::vector<int> wanted_cpus_of(const rank_context& context) {
 }
 
 opened_network open_fabric_proxy(rank_context& context, const std::string& call, const network_request& asked,
-                                 failure_log* log, std::function<void(const std::string&)> fail) {
+                                 failure_log* log, std::function<void(const std::string&)> fail,
+                                 std::function<void(int rank)> departed) {
   choose_provider(context, call);
   std::uint32_t count = 1;
   std::vector<std::unique_ptr<fabric_proxy>> made;
   std::string way;
   bool straight = true;
+  // A peer has ended once it has said so to each of its proxies' partners here.
+  struct farewells {
+    std::mutex mutex;
+    std::map<int, std::uint32_t> heard;
+  };
+  const auto all_heard = std::make_shared<farewells>();
+  const auto departs = [&count, &departed, &all_heard] {
+    return [count, departed, all_heard](int rank) {
+      const std::lock_guard lock(all_heard->mutex);
+      if (++all_heard->heard[rank] == count) departed(rank);
+    };
+  };
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto all = context.agree.gather(call, [&] {
       if (i == 0) count = std::min(wanted_proxies(process_variables()), asked.contexts);
       refuse_shm(context, count);
       introduction own{};
-      made.push_back(
-          open_one(context, asked, fabric_proxies::share_of(asked.contexts, i, count), log, fail, way, own.straight));
+      made.push_back(open_one(context, asked, fabric_proxies::share_of(asked.contexts, i, count), log, fail, departs(),
+                              way, own.straight));
       own.card = made.back()->own_card();
       own.proxies = count;
       return own;

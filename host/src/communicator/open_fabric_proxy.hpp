@@ -25,9 +25,11 @@ struct opened_network {
 };
 
 /// *Collective*: ranks tell each other their addresses and secrets over the bootstrap's connections. `fail` is told of
-/// the first operation that cannot be done; waits of kernels end when `log` says so.
+/// the first operation that cannot be done, `departed` of each peer that has ended and owes nothing; waits of kernels
+/// end when `log` says so.
 [[nodiscard]] opened_network open_fabric_proxy(rank_context& context, const std::string& call,
                                                const network_request& asked, failure_log* log,
-                                               std::function<void(const std::string&)> fail);
+                                               std::function<void(const std::string&)> fail,
+                                               std::function<void(int rank)> departed);
 
 }  // namespace devcomm::host::detail

@@ -26,6 +26,16 @@ void end_waits(failure_log& log) noexcept {
   std::atomic_ref(log.abort).store(abort_by_host, std::memory_order_relaxed);
 }
 
+void set_departed(failure_log& log, int rank) noexcept {
+  std::atomic_ref(*log.departed_word(rank)).fetch_or(1u << rank % 32, std::memory_order_release);
+  std::atomic_ref(log.departures).fetch_add(1, std::memory_order_release);
+}
+
+bool has_departed(failure_log& log, int rank) {
+  return rank >= 0 && std::atomic_ref(log.departures).load(std::memory_order_acquire) != 0 &&
+         (std::atomic_ref(*log.departed_word(rank)).load(std::memory_order_acquire) >> rank % 32 & 1) != 0;
+}
+
 bool has_timed_out(failure_log& log) {
   const std::vector<failure_record> records = read_failures(log);
   return std::any_of(records.begin(), records.end(),
@@ -36,6 +46,14 @@ bool has_cause(failure_log& log) {
   const std::vector<failure_record> records = read_failures(log);
   return std::any_of(records.begin(), records.end(),
                      [](const failure_record& record) { return record.outcome != status::aborted; });
+}
+
+/// The peer for which a wait of `log` waited when it had left, or -1.
+int departed_peer(failure_log& log) {
+  for (const failure_record& record : read_failures(log)) {
+    if (record.outcome == status::departed) return record.peer;
+  }
+  return -1;
 }
 
 struct every_state {
@@ -171,6 +189,19 @@ void abort_state::lose_device_communicator(std::uint64_t number, int rank, const
   }
 }
 
+void abort_state::note_departure(std::uint64_t number, int rank) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const attached& each : logs_) {
+    if (each.number == number) set_departed(*each.log, rank);
+  }
+  if (number <= last_attached_) return;
+  try {
+    departed_early_[number].push_back(rank);
+  } catch (const std::exception&) {
+    // Out of memory: what waits for that rank ends at its limit.
+  }
+}
+
 void abort_state::give_up(failure_log* log) noexcept {
   const std::lock_guard lock(mutex_);
   began_here_ = began_here_ || !heard_of_another_;
@@ -194,6 +225,11 @@ void abort_state::fail(failure_log* log, const std::string& text) noexcept {
 void abort_state::attach(failure_log* log, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   logs_.push_back({log, number, 0, false, {}, false});
+  last_attached_ = std::max(last_attached_, number);
+  if (const auto early = departed_early_.find(number); early != departed_early_.end()) {
+    for (const int rank : early->second) set_departed(*log, rank);
+  }
+  departed_early_.erase(departed_early_.begin(), departed_early_.upper_bound(number));
   if (aborted() || given_up_.contains(number)) end_waits(*log);
 }
 
@@ -206,6 +242,7 @@ void abort_state::detach(failure_log* log) noexcept {
       past_unseen_cause_ = past_unseen_cause_ || is_unseen(each, true);
     }
     past_timed_out_ = past_timed_out_ || has_timed_out(*log);
+    if (past_departed_ < 0) past_departed_ = departed_peer(*log);
     std::string text = sentences(*log);
     for (const attached& each : logs_) {
       if (each.log == log && !each.network_failure.empty()) text += "\n  " + each.network_failure;
@@ -291,11 +328,27 @@ void abort_state::throw_first(const failure_log* only, const std::string& broken
   if (const std::string failed = fetch_network_failure(only); !failed.empty()) {
     throw kernel_error(call + failed + fetch_sentences(only));
   }
+  if (const int gone = departed(only); gone >= 0) {
+    throw remote_error(call + ": rank " + std::to_string(gone) +
+                           " has destroyed its device communicator, and a kernel of this rank still waited for it: "
+                           "it ended early, or calls less than this rank" +
+                           fetch_sentences(only),
+                       gone);
+  }
   throw_failures(call, fetch_sentences(only));
   if (!broken.empty()) throw kernel_error(call + ": a kernel failed: " + broken);
   if (aborted()) {
     throw kernel_error(call + ": abort() was called; destroy this communicator and make a new one to go on");
   }
+}
+
+int abort_state::departed(const failure_log* only) const {
+  if (only == nullptr && past_departed_ >= 0) return past_departed_;
+  for (const attached& each : logs_) {
+    if (only != nullptr && each.log != only) continue;
+    if (const int rank = departed_peer(*each.log); rank >= 0) return rank;
+  }
+  return -1;
 }
 
 std::string abort_state::fetch_network_failure(const failure_log* only) const {
@@ -361,7 +414,9 @@ void abort_state::check_unseen() const {
 std::vector<failure_record> read_failures(failure_log& log) {
   std::vector<failure_record> records;
   for (failure_record& record : log.records) {
-    if (std::atomic_ref(record.ready).load(std::memory_order_acquire) != 0) records.push_back(record);
+    if (std::atomic_ref(record.ready).load(std::memory_order_acquire) == 0) continue;
+    records.push_back(record);
+    if (record.outcome == status::aborted && has_departed(log, record.peer)) records.back().outcome = status::departed;
   }
   return records;
 }
@@ -369,7 +424,20 @@ std::vector<failure_record> read_failures(failure_log& log) {
 std::string sentences(failure_log& log) {
   std::string text;
   const auto records = read_failures(log);
-  for (const failure_record& record : records) text += "\n  " + describe(record);
+  std::vector<std::pair<std::string, int>> lines;  // those of the threads of a group are alike
+  for (const failure_record& record : records) {
+    const std::string line = describe(record);
+    const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& each) { return each.first == line; });
+    if (known == lines.end()) {
+      lines.emplace_back(line, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  for (const auto& [line, threads] : lines) {
+    text += "\n  " + line;
+    if (threads > 1) text += " (" + std::to_string(threads) + " threads)";
+  }
   if (records.size() == failure_log::capacity) text += "\n  (the log is full; later failures were not kept)";
   return text;
 }

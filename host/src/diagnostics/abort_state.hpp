@@ -48,6 +48,8 @@ class abort_state {
 
   /// Ends the waits of device communicator `number`, which `rank` gave up, as `text` says.
   void lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept;
+  /// `rank` has destroyed device communicator `number`: what waits for it, and for no other, ends.
+  void note_departure(std::uint64_t number, int rank) noexcept;
   /// This rank gives up device communicator `log`: ends its waits.
   void give_up(failure_log* log) noexcept;
 
@@ -113,6 +115,9 @@ class abort_state {
   [[nodiscard]] bool report_unseen() const noexcept;
   /// Call it with `mutex_`.
   void store_abort() noexcept;
+  /// The peer for which a wait of `only`, or of any device communicator, waited when it had left; -1: none. Call it
+  /// with `mutex_`.
+  [[nodiscard]] int departed(const failure_log* only) const;
   /// Of the first device communicator that a peer gave up, `only` or any; null if there is none. Call it with `mutex_`.
   [[nodiscard]] const loss* given_up(const failure_log* only) const;
   /// Of `only` or any: ": " and what the network could not do, which is seen then; empty for nothing. Call it with
@@ -135,14 +140,17 @@ class abort_state {
   std::function<void(const loss&)> when_lost_;
   std::string lost_text_;
   mutable std::vector<attached> logs_;
-  std::map<std::uint64_t, loss> given_up_;  // device communicators that a peer gave up
-  bool aborted_here_ = false;               // by `abort`
-  std::optional<loss> aborted_by_;          // the first other rank that called `abort` before any was lost
-  bool heard_of_another_ = false;           // of a peer's failure
-  bool began_here_ = false;                 // this rank gave something up before it heard of a peer's failure
-  std::string past_failures_;               // of detached logs, a sentence a line
+  std::map<std::uint64_t, loss> given_up_;                    // device communicators that a peer gave up
+  std::uint64_t last_attached_ = 0;                           // number of a device communicator; they ascend
+  std::map<std::uint64_t, std::vector<int>> departed_early_;  // of later ones: peers that have done with them
+  bool aborted_here_ = false;                                 // by `abort`
+  std::optional<loss> aborted_by_;  // the first other rank that called `abort` before any was lost
+  bool heard_of_another_ = false;   // of a peer's failure
+  bool began_here_ = false;         // this rank gave something up before it heard of a peer's failure
+  std::string past_failures_;       // of detached logs, a sentence a line
   bool past_incomplete_ = false;
   bool past_timed_out_ = false;
+  int past_departed_ = -1;                  // the peer that had left when a wait for it ended
   std::string timeouts_explained_;          // empty where there is nothing to say
   mutable bool past_unseen_ = false;        // some of them are known to nobody
   mutable bool past_unseen_cause_ = false;  // and they are no aborted waits alone

@@ -140,7 +140,7 @@ std::string describe(const failure_record& record) {
   if (record.outcome == status::mismatch) return place + ": launch mismatch: " + difference(record);
   return place + " waited for " + name(record, record.peer, record.peer_index) + " " +
          detail::goal_text(record.condition, record.expected) + " and last saw " + std::to_string(record.seen) + ": " +
-         to_string(record.outcome);
+         (record.outcome == status::departed ? "that rank has left" : to_string(record.outcome));
 }
 
 }  // namespace devcomm::host

@@ -1,8 +1,9 @@
 #include "rank/agreement.hpp"
 
-#include "util/sha256.hpp"
-
 #include <devcomm/host/error.hpp>
+
+#include "bootstrap/gather_arguments.hpp"
+#include "util/sha256.hpp"
 
 #include <algorithm>
 #include <array>
@@ -35,6 +36,8 @@ std::exception_ptr failure_of(Work&& work, const std::string& start) {
     return std::make_exception_ptr(remote_error(start + e.what(), e.rank()));
   } catch (const timeout_error& e) {
     return std::make_exception_ptr(timeout_error(start + e.what()));
+  } catch (const unequal_sizes& e) {
+    return std::make_exception_ptr(unequal_sizes(start + e.what()));
   } catch (const invalid_argument& e) {
     return std::make_exception_ptr(invalid_argument(start + e.what()));
   } catch (const not_supported& e) {
@@ -72,23 +75,24 @@ bootstrap::group_name name_of_group(std::string_view text) {
   return name;
 }
 
-/// Precedes each rank's part. The same bytes on all ranks that succeed.
+/// Precedes each rank's part. The same bytes on all ranks that succeed in the same call.
 struct agreement::verdict {
   /// Whether a failure began on the rank that reports it, or follows from another.
   enum class outcome : std::uint32_t { success = 0, own_failure = 1, consequence = 2 };
 
   outcome result = outcome::success;
   std::int32_t culprit = -1;
+  std::uint32_t call = 0;  ///< of the function that the rank is in
 
   static verdict of(const std::exception_ptr& failure, int rank) noexcept {
     try {
       std::rethrow_exception(failure);
     } catch (const remote_error& e) {
-      return {outcome::consequence, e.rank()};
+      return {outcome::consequence, e.rank(), 0};
     } catch (const timeout_error&) {
-      return {outcome::consequence, rank};
+      return {outcome::consequence, rank, 0};
     } catch (...) {
-      return {outcome::own_failure, rank};
+      return {outcome::own_failure, rank, 0};
     }
   }
 
@@ -141,7 +145,7 @@ std::exception_ptr agreement::note_loss(const std::exception_ptr& loss, const st
   return failure_of([&] { aborts_->require_peers(); }, start);
 }
 
-agreement::verdict agreement::judge(const std::string& start, std::exception_ptr& failure,
+agreement::verdict agreement::judge(const std::string& call, const std::string& start, std::exception_ptr& failure,
                                     const std::function<void()>& work) const {
   failure = failure_of(
       [&] {
@@ -149,7 +153,42 @@ agreement::verdict agreement::judge(const std::string& start, std::exception_ptr
         work();
       },
       start);
-  return failure ? verdict::of(failure, rank_) : verdict{};
+  verdict mine = failure ? verdict::of(failure, rank_) : verdict{};
+  const group_name name = name_of_group(call);
+  std::memcpy(&mine.call, name.data(), sizeof mine.call);
+  return mine;
+}
+
+void agreement::require_one_call(const std::string& call, const std::string& start,
+                                 const std::exception_ptr& loss) const {
+  using name = std::array<char, 64>;
+  name mine{};
+  std::copy_n(call.begin(), std::min(call.size(), mine.size() - 1), mine.begin());
+  std::vector<name> all(static_cast<std::size_t>(size_));
+  const std::exception_ptr later = meet(start, [&] {
+    ranks_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), limit_);
+  });
+  if (later) std::rethrow_exception(later);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i] == all[0]) continue;
+    all[0].back() = all[i].back() = '\0';
+    throw invalid_argument(start + "rank 0 is in " + all[0].data() + " and rank " + std::to_string(i) + " in " +
+                           all[i].data() + "; make the same collective calls in the same order on every rank");
+  }
+  if (loss) std::rethrow_exception(loss);
+}
+
+void agreement::require_no_loss(const std::string& call, const std::string& start, const std::exception_ptr& failure,
+                                const std::exception_ptr& loss) const {
+  if (!loss) return;
+  try {
+    std::rethrow_exception(loss);
+  } catch (const unequal_sizes&) {
+    require_one_call(call, start, loss);
+  } catch (...) {
+    if (failure) std::rethrow_exception(failure);
+    throw;
+  }
 }
 
 std::exception_ptr agreement::meet(const std::string& start, const std::function<void()>& exchange) const {
@@ -159,6 +198,7 @@ std::exception_ptr agreement::meet(const std::string& start, const std::function
         exchange();
       },
       start);
+  *failed_step_ = loss ? text_of(loss) : std::string();
   return loss ? note_loss(loss, start) : nullptr;
 }
 
@@ -199,12 +239,11 @@ std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::siz
   std::vector<std::byte> mine(part);
   std::vector<std::byte> all(part * static_cast<std::size_t>(size_));
   std::exception_ptr failure;
-  const verdict own = judge(start, failure, [&] { work(std::span(mine).subspan(sizeof(verdict))); });
+  const verdict own = judge(call, start, failure, [&] { work(std::span(mine).subspan(sizeof(verdict))); });
   std::memcpy(mine.data(), &own, sizeof own);
   const std::exception_ptr loss = meet(start, [&] { ranks_->all_gather(mine, all, limit_); });
-  if (failure && loss) std::rethrow_exception(failure);
-  if (loss) std::rethrow_exception(loss);
-  return split_notes(start, all, bytes, failure);
+  require_no_loss(call, start, failure, loss);
+  return split_notes(call, start, all, bytes, failure);
 }
 
 agreement::notes_and_group agreement::gather_group_bytes(
@@ -218,18 +257,18 @@ agreement::notes_and_group agreement::gather_group_bytes(
   std::vector<std::byte> said(note);
   std::vector<std::byte> mine(bytes);
   std::exception_ptr failure;
-  const verdict own = judge(start, failure, [&] { name = work(std::span(said).subspan(sizeof(verdict)), mine); });
+  const verdict own = judge(call, start, failure, [&] { name = work(std::span(said).subspan(sizeof(verdict)), mine); });
   std::memcpy(said.data(), &own, sizeof own);
   std::vector<std::byte> all(note * static_cast<std::size_t>(size_));
   bootstrap::group_parts found;
   const std::exception_ptr loss = meet(start, [&] { found = ranks_->exchange(said, all, name, mine, limit_); });
-  if (failure && loss) std::rethrow_exception(failure);
-  if (loss) std::rethrow_exception(loss);
-  return {split_notes(start, all, note_bytes, failure), std::move(found)};
+  require_no_loss(call, start, failure, loss);
+  return {split_notes(call, start, all, note_bytes, failure), std::move(found)};
 }
 
-std::vector<std::byte> agreement::split_notes(const std::string& start, std::span<const std::byte> all,
-                                              std::size_t bytes, const std::exception_ptr& failure) const {
+std::vector<std::byte> agreement::split_notes(const std::string& call, const std::string& start,
+                                              std::span<const std::byte> all, std::size_t bytes,
+                                              const std::exception_ptr& failure) const {
   const auto count = static_cast<std::size_t>(size_);
   std::vector<verdict> verdicts(count);
   std::vector<std::byte> notes(bytes * count);
@@ -238,6 +277,8 @@ std::vector<std::byte> agreement::split_notes(const std::string& start, std::spa
     std::memcpy(&verdicts[i], theirs.data(), sizeof(verdict));
     if (bytes != 0) std::memcpy(notes.data() + i * bytes, theirs.data() + sizeof(verdict), bytes);
   }
+  const auto is_of_another_call = [&](const verdict& each) { return each.call != verdicts[0].call; };
+  if (std::any_of(verdicts.begin(), verdicts.end(), is_of_another_call)) require_one_call(call, start, nullptr);
   require_success(start, verdicts, failure);
   return notes;
 }

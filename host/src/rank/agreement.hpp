@@ -64,6 +64,8 @@ class agreement {
   }
   /// The rank that the bootstrap found gone in a call of this or one `with_limit`, or -1.
   [[nodiscard]] int lost_rank() const noexcept { return *lost_; }
+  /// What the latest step that ranks did not finish together ended with; empty where a later one was finished.
+  [[nodiscard]] const std::string& failed_step() const noexcept { return *failed_step_; }
   /// The same ranks with another limit.
   [[nodiscard]] agreement with_limit(std::chrono::milliseconds limit) const {
     agreement other(*this);
@@ -160,14 +162,20 @@ class agreement {
   struct verdict;
 
   /// This rank's verdict after `work`, whose error goes to `failure`.
-  [[nodiscard]] verdict judge(const std::string& start, std::exception_ptr& failure,
+  [[nodiscard]] verdict judge(const std::string& call, const std::string& start, std::exception_ptr& failure,
                               const std::function<void()>& work) const;
   /// `exchange` on the bootstrap; returns the error with which it ended.
   [[nodiscard]] std::exception_ptr meet(const std::string& start, const std::function<void()>& exchange) const;
+  /// *Collective*: throws when ranks are in different calls, and says which; else `loss`, if there is one.
+  void require_one_call(const std::string& call, const std::string& start, const std::exception_ptr& loss) const;
+  /// Throws `failure`, or else `loss`, where there is a loss; *collective* where parts differed in size.
+  void require_no_loss(const std::string& call, const std::string& start, const std::exception_ptr& failure,
+                       const std::exception_ptr& loss) const;
   /// *Collective*: takes the verdicts off the notes of all ranks, of `bytes` each without, and throws when one tells of
-  /// a failure.
-  [[nodiscard]] std::vector<std::byte> split_notes(const std::string& start, std::span<const std::byte> all,
-                                                   std::size_t bytes, const std::exception_ptr& failure) const;
+  /// a failure, or is of another call.
+  [[nodiscard]] std::vector<std::byte> split_notes(const std::string& call, const std::string& start,
+                                                   std::span<const std::byte> all, std::size_t bytes,
+                                                   const std::exception_ptr& failure) const;
   /// *Collective*: throws when one of `verdicts` tells of a failure; `failure` is this rank's own.
   void require_success(const std::string& start, std::span<const verdict> verdicts,
                        const std::exception_ptr& failure) const;
@@ -178,6 +186,7 @@ class agreement {
   observing_port& devices_;
   std::shared_ptr<abort_state> aborts_;
   std::shared_ptr<int> lost_ = std::make_shared<int>(-1);
+  std::shared_ptr<std::string> failed_step_ = std::make_shared<std::string>();
   std::chrono::milliseconds limit_;
   int rank_;
   int size_;

@@ -26,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, abandon, abort };
+enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, abandon, abort, depart };
 
 constexpr std::size_t most_pending = 64;
 
@@ -112,8 +112,11 @@ struct peer_links::pending_connection {
   deadline until{hello_limit};
 };
 
-peer_links::peer_links(loss_handler lost, abandon_handler abandoned, abort_handler aborted)
-    : lost_(std::move(lost)), abandoned_(std::move(abandoned)), aborted_(std::move(aborted)) {
+peer_links::peer_links(loss_handler lost, abandon_handler abandoned, abort_handler aborted, departure_handler departed)
+    : lost_(std::move(lost)),
+      abandoned_(std::move(abandoned)),
+      aborted_(std::move(aborted)),
+      departed_(std::move(departed)) {
   listen();
 }
 
@@ -385,6 +388,9 @@ bool peer_links::read_link(link& from) {
     } else if (what.kind == message_kind::abort && aborted_) {
       lock.unlock();
       aborted_(what.rank, text);
+    } else if (what.kind == message_kind::depart && departed_) {
+      lock.unlock();
+      departed_(what.rank, what.number);
     }
   }
 }
@@ -507,6 +513,10 @@ void peer_links::abandon(int rank, std::uint64_t number, const std::string& text
   message what{message_kind::abandon, rank, rank, 0, number, {}};
   what.set_text(text);
   send_to_all(what);
+}
+
+void peer_links::depart(int rank, std::uint64_t number) noexcept {
+  send_to_all({message_kind::depart, rank, -1, 0, number, {}});
 }
 
 void peer_links::abort(int rank, const std::string& text) noexcept {

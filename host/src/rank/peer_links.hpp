@@ -49,9 +49,12 @@ class peer_links {
 
   /// `aborted(rank, text)` is called there when a peer called `abort`.
   using abort_handler = loss_handler;
+  /// `departed(rank, number)` is called there when a peer called `depart`.
+  using departure_handler = std::function<void(int rank, std::uint64_t number)>;
 
   /// Listens from here on, so that peers can connect as soon as they know `address`.
-  explicit peer_links(loss_handler lost, abandon_handler abandoned = {}, abort_handler aborted = {});
+  explicit peer_links(loss_handler lost, abandon_handler abandoned = {}, abort_handler aborted = {},
+                      departure_handler departed = {});
   ~peer_links();
   peer_links(const peer_links&) = delete;
   peer_links& operator=(const peer_links&) = delete;
@@ -76,6 +79,8 @@ class peer_links {
   void leave(int rank, int culprit, const std::string& text = {}) noexcept;
   /// Tells all peers that `rank` gave up device communicator `number`, as `text` says.
   void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;
+  /// Tells all peers that `rank` has destroyed device communicator `number`.
+  void depart(int rank, std::uint64_t number) noexcept;
   /// Tells all peers that `rank` aborted, as `text` says.
   void abort(int rank, const std::string& text) noexcept;
 
@@ -110,6 +115,7 @@ class peer_links {
   const loss_handler lost_;
   const abandon_handler abandoned_;
   const abort_handler aborted_;
+  const departure_handler departed_;
   link_address address_;
   unique_fd listener_;
   unique_fd wake_;

@@ -60,6 +60,16 @@ void process_ranks::abandon(int rank, std::uint64_t number, const std::string& t
   if (links != nullptr) links->abandon(rank, number, text);
 }
 
+void process_ranks::depart(int rank, std::uint64_t number) noexcept {
+  note_departure(number, rank);
+  peer_links* links = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    links = links_.get();
+  }
+  if (links != nullptr) links->depart(rank, number);
+}
+
 void process_ranks::spread_abort(int rank, const std::string& text) noexcept {
   peer_links* links = nullptr;
   {
@@ -76,7 +86,8 @@ void process_ranks::open_links() {
   auto links = std::make_unique<peer_links>(
       [this](int rank, const std::string& text) { lose(rank, text); },
       [this](int rank, std::uint64_t number, const std::string& text) { lose_device_communicator(number, rank, text); },
-      [this](int rank, const std::string& text) { abort_by(rank, text); });
+      [this](int rank, const std::string& text) { abort_by(rank, text); },
+      [this](int rank, std::uint64_t number) { note_departure(number, rank); });
   const std::lock_guard lock(mutex_);
   links_ = std::move(links);
 }
@@ -99,6 +110,13 @@ void process_ranks::lose_device_communicator(std::uint64_t number, int rank, con
 void process_ranks::abort_by(int rank, const std::string& text) noexcept {
   const std::lock_guard lock(mutex_);
   for (const auto& [local, aborts] : ranks_) aborts->abort_by(rank, text);
+}
+
+void process_ranks::note_departure(std::uint64_t number, int rank) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [local, aborts] : ranks_) {
+    if (local != rank) aborts->note_departure(number, rank);
+  }
 }
 
 std::shared_ptr<void> process_ranks::share_any(std::uint64_t number, int lsa_first,

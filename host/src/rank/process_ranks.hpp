@@ -47,6 +47,9 @@ class process_ranks {
   /// Tells all other ranks of this host that `rank` gave up device communicator `number`, as `text` says.
   void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;
 
+  /// Tells all other ranks of this host that `rank` has destroyed device communicator `number` in order.
+  void depart(int rank, std::uint64_t number) noexcept;
+
   /// Tells all other ranks of this host that `rank` aborted, as `text` says.
   void spread_abort(int rank, const std::string& text) noexcept;
 
@@ -74,6 +77,7 @@ class process_ranks {
   void lose(int rank, const std::string& text) noexcept;
   void lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept;
   void abort_by(int rank, const std::string& text) noexcept;
+  void note_departure(std::uint64_t number, int rank) noexcept;
 
   const std::uint64_t id_;
   std::mutex mutex_;

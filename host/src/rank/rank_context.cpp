@@ -182,7 +182,8 @@ void rank_context::leave(const std::string& reason) noexcept {
     } else if (aborter) {
       say_farewell(rank(), name() + " left because " + aborter->text);
     } else {
-      say_farewell(rank(), name() + " left because of an exception" + (reason.empty() ? "" : ": " + reason));
+      const std::string& known = reason.empty() ? agree.failed_step() : reason;
+      say_farewell(rank(), name() + " left because of an exception" + (known.empty() ? "" : ": " + known));
     }
   } catch (const std::exception&) {
     aborts->abort();

@@ -105,6 +105,8 @@ class fabric_engine {
       std::unique_ptr<copy_engine> copies{};
     } staged{};
     std::size_t carried = 0;  ///< bytes of a put that its message carries, at most; less where messages are short
+    /// Told when a peer that this rank has met has ended, all of whose operations are done.
+    std::function<void(int rank)> departed{};
   };
   /// Bytes that a message may carry among so many ranks: payload on its way to device memory has places in pinned
   /// memory, for all peers 8 MiB up to 2,048 ranks, and 4 KiB for each peer beyond.

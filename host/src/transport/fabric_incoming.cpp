@@ -343,7 +343,7 @@ void fabric_engine::handle_place(link& from, const fabric_message& message) {
 }
 
 void fabric_engine::handle_farewell(link& from, const fabric_message& message) {
-  from.has_left = true;
+  if (!std::exchange(from.has_left, true) && about_.departed) about_.departed(static_cast<int>(message.sender));
   from.owes = false;  // it waits for nothing any more but that this is heard
   from.again = {};
   std::erase_if(from.answers, [](const fabric_message& each) { return each.kind != message_kind::leave; });

@@ -58,7 +58,10 @@ class fabric_proxy::worker final : public window_table::watcher {
                  given_.first_context,
                  {given_.fabric_reaches, &devices, given_.device, devices.traits(),
                   given_.on_device ? devices.open_copies_from_host(given_.device) : nullptr},
-                 fabric_engine::carried_among(given_.asked.peers)},
+                 fabric_engine::carried_among(given_.asked.peers),
+                 [this](int rank) {
+                   if (!is_left_alone_ && given_.departed) given_.departed(rank);
+                 }},
                 std::move(reached)) {}
 
   [[nodiscard]] fabric_engine& engine() { return engine_; }

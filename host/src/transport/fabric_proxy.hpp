@@ -33,7 +33,8 @@ class fabric_proxy final : public network_proxy {
     bool fabric_reaches;                           ///< them
     std::vector<int> cpus;                         ///< of the thread; none: any
     std::uint32_t first_context;                   ///< what the first of `asked` is called in texts
-    std::function<bool()> ended;  ///< whether the kernels' waits have ended: nobody waits for what is left
+    std::function<bool()> ended;               ///< whether the kernels' waits have ended: nobody waits for what is left
+    std::function<void(int rank)> departed{};  ///< as that of `fabric_engine`
   };
 
   fabric_proxy(backend& devices, settings given, std::shared_ptr<window_table> windows,

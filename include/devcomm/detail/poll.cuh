@@ -69,7 +69,7 @@ struct deadline {
 
 /// How a long wait goes on.
 struct wait_progress {
-  uint64_t start;   ///< global time of the first check; 0 before it
+  uint64_t start;   ///< global time of the first check, even; 0 before it. 1 more once the peer is known to be gone
   uint32_t rounds;  ///< of polls until the next check
   status outcome;   ///< `status::success` while the wait goes on
 };
@@ -80,35 +80,65 @@ DEVCOMM_DEVICE inline bool is_aborted(const resource_header* home) {
   return arch::load<memory_order::relaxed, scope::device>(&home->abort) != 0;
 }
 
-/// Copies the host's abort word into device memory when it is set and it is this thread's turn to read it. Of all
-/// threads that wait on this rank one at a time has a turn, see `arch::host_turn`, so that a word across PCIe is read
-/// a few thousand times a second at most, however many threads wait.
-DEVCOMM_DEVICE inline bool forward_abort(resource_header* home, uint64_t now, uint64_t waited) {
-  if (!arch::host_turn(&home->host_turn, now, waited)) return false;
-  const uint32_t word = arch::load<memory_order::relaxed, scope::system>(&home->comm.failures->abort);
-  if (word == 0) return false;
-  arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, word);
-  arch::fence<memory_order::acq_rel, scope::device>();  // as in `take_failure_slot`
-  return true;
+/// Ends the waits of this device communicator on this rank. *Ordering*: the abort word is set, for the whole GPU,
+/// before anything that this thread does afterwards.
+DEVCOMM_DEVICE inline void end_waits(resource_header* home, uint32_t why) {
+  arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, why);
+  arch::fence<memory_order::acq_rel, scope::device>();
+}
+
+/// What the host has to say to a wait.
+struct host_news {
+  bool aborted;   ///< the waits have been ended
+  bool departed;  ///< the peer has destroyed its device communicator
+};
+
+/// Reads the host's words when it is this thread's turn, and copies an abort into device memory. Of all threads that
+/// wait on this rank one at a time has a turn, see `arch::host_turn`, so that words across PCIe are read a few thousand
+/// times a second at most, however many threads wait.
+DEVCOMM_DEVICE inline host_news read_host_words(resource_header* home, uint64_t now, uint64_t waited, int32_t peer) {
+  if (!arch::host_turn(&home->host_turn, now, waited)) return {};
+  failure_log* const log = home->comm.failures;
+  // Both in one read: `abort` is the lower half.
+  const auto words = arch::load<memory_order::relaxed, scope::system>(reinterpret_cast<const uint64_t*>(&log->abort));
+  if (const auto word = static_cast<uint32_t>(words); word != 0) {
+    end_waits(home, word);
+    return {true, false};
+  }
+  if (words >> 32 == 0) return {};
+  const int32_t rank = home->comm.world_rank_of(peer);
+  if (rank < 0) return {};
+  const uint32_t bits = arch::load<memory_order::acquire, scope::system>(log->departed_word(rank));
+  return {false, (bits >> rank % 32 & 1) != 0};
 }
 
 /// Reads the abort word and the clock. A wait longer than the spin limit sleeps here, to leave the memory system to
-/// others.
+/// others. A wait for a `peer` that is gone has one more round: what the peer stored before is there.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header* home, deadline limit,
-                                                                wait_progress progress) {
+                                                                wait_progress progress, int32_t peer) {
   constexpr uint64_t spin_limit = 200000;  // nanoseconds of polling without a pause
   constexpr uint32_t backoff = 500;        // nanoseconds
   if (is_aborted(home)) {
     progress.outcome = status::aborted;
     return progress;
   }
+  if ((progress.start & 1) != 0) {
+    end_waits(home, abort_by_departure);
+    progress.outcome = status::aborted;
+    return progress;
+  }
   const uint64_t now = arch::global_time();
-  if (progress.start == 0 || now < progress.start) progress.start = now;  // the clock may step back
+  if (progress.start == 0 || now < progress.start) progress.start = now & ~uint64_t{1};  // the clock may step back
   const uint64_t waited = now - progress.start;
   const bool is_over = waited >= limit.nanoseconds(*home);
   // A caller that waits by short deadlines again and again learns of an abort too.
-  if (forward_abort(home, now, is_over ? ~uint64_t{0} : waited)) {
+  const host_news news = read_host_words(home, now, is_over ? ~uint64_t{0} : waited, peer);
+  if (news.aborted) {
     progress.outcome = status::aborted;
+  } else if (news.departed) {
+    progress.start |= 1;
+    progress.rounds = 1;
+    return progress;
   } else if (is_over) {
     progress.outcome = status::timeout;
   }
@@ -118,9 +148,9 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 }
 
 /// Calls `ready`, which returns whether what is waited for has happened, until it returns true. When `limit` is
-/// reached or the waits of the device communicator are aborted first, calls `fail` with the reason. `told` returns the
-/// `wait_label`, with the peer's number in teams; only the simulator and the watchdog call it. The threads of a
-/// `LaneGroup` poll together: `ready` returns the same to all of them.
+/// reached, the waits of the device communicator are aborted or the peer is gone first, calls `fail` with the reason.
+/// `told` returns the `wait_label`, with the peer's number in teams; checks use the peer, and the rest only the
+/// simulator and the watchdog. The threads of a `LaneGroup` poll together: `ready` returns the same to all of them.
 ///
 /// The loop is as short as possible, since a few more cycles between polls can delay the moment at which an arrival is
 /// seen by a whole poll. Polls come in rounds of `Unroll`; the checks, once in `arch::rounds_per_check` rounds, are
@@ -141,7 +171,7 @@ DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label told, Read
     return of_ranks;
   };
   arch::wait_scope waiting(
-      label, [=] { return &home->abort; }, [=] { return &home->comm.failures->abort; });
+      label, [=] { return &home->abort; }, [=] { return home->comm.failures; });
   wait_progress progress{0, arch::rounds_per_check, status::success};
   wait_note note(home);
   for (;;) {
@@ -151,7 +181,7 @@ DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label told, Read
       waiting.pause();
     }
     if (--progress.rounds != 0) continue;
-    progress = check_wait(home, limit, progress);
+    progress = check_wait(home, limit, progress, told().peer);
     progress = LaneGroup::choose(progress.outcome != status::success, progress);
     if constexpr (arch::rounds_per_check != 1)
       progress.rounds = LaneGroup::choose(progress.rounds == 1, progress.rounds);

@@ -58,7 +58,7 @@ struct call_contract {
 /// One failed wait. Peers are world ranks. For `status::mismatch` the contracts of both ranks are set.
 struct failure_record {
   uint32_t ready;  ///< stored last, with release: 1 once the record is complete
-  status outcome;
+  status outcome;  ///< `status::departed` where the host finds that a wait was aborted as its peer had left
   operation what;
   uint32_t index;  ///< which barrier, mailbox or signal
   int32_t rank;
@@ -83,19 +83,31 @@ struct failure_record {
 static_assert(sizeof(failure_record) == 192, "read by the host library");
 
 /// Lives in pinned host memory, one a device communicator; read by the host while kernels run.
-/// Record `i` is complete once its `ready` is 1. Failures past `capacity` are not kept.
+/// Record `i` is complete once its `ready` is 1. Failures past `capacity` are not kept. In memory a bit for each rank
+/// follows: whether it has destroyed its device communicator.
 struct failure_log {
   static constexpr uint32_t capacity = 64;
 
   /// `abort_by_host`, stored by the host, ends every wait of this device communicator on this rank, within a
   /// millisecond: see `resource_header::abort`.
-  uint32_t abort;
-  uint32_t reserved[3];
+  alignas(8) uint32_t abort;
+  uint32_t departures;  ///< how many of those bits are set; with 0 the bits need not be there. Read with `abort`
+  uint32_t reserved[2];
   failure_record records[capacity];
+
+  /// Of a log with its bits.
+  DEVCOMM_HOST_DEVICE static constexpr size_t bytes_for(int32_t ranks) {
+    return sizeof(failure_log) + (static_cast<size_t>(ranks) + 31) / 32 * sizeof(uint32_t);
+  }
+  /// The word that has the bit of `rank`, which is `rank % 32`.
+  DEVCOMM_HOST_DEVICE uint32_t* departed_word(int32_t rank) {
+    return reinterpret_cast<uint32_t*>(this + 1) + rank / 32;
+  }
 };
 
 /// Why all waits of a rank have ended; bits.
 inline constexpr uint32_t abort_by_host = 1;
 inline constexpr uint32_t abort_by_failure = 2;
+inline constexpr uint32_t abort_by_departure = 4;
 
 }  // namespace devcomm

@@ -17,7 +17,7 @@ namespace devcomm {
 struct resource_header {
   device_comm comm;   ///< as the host made it: without a launch key
   uint32_t failures;  ///< failed waits of this rank so far; hands out slots of the failure log
-  /// Nonzero ends every wait of this rank: bits `abort_by_host` and `abort_by_failure`. In device memory, as all
+  /// Nonzero ends every wait of this rank: the bits `abort_by_*`. In device memory, as all
   /// waiting threads read it; what the host stores in `failure_log::abort` is copied here by one of them.
   uint32_t abort;
   uint64_t host_turn;  ///< when a waiting thread last read host memory, in units of `arch::host_interval`

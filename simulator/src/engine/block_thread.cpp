@@ -66,28 +66,29 @@ namespace {
 template <class Part>
 void guarded(fiber& f, Part part) {
   std::string failure;
-  std::string sessions;
-  std::string caller;
-  int error = 0;
   try {
     part();
     return;
   } catch (const misuse& broken) {
     failure = broken.what();
-    sessions = describe_sessions(f, failure);
-    caller = describe_misuser();
-    error = 710;  // cudaErrorAssert
+    const std::string sessions = describe_sessions(f, failure);
+    const std::string caller = describe_misuser();
+    const sanitizer::unobserved hidden;
+    const std::string kernel = ", " + describe_kernel(f.home->launch) + sessions + ": ";
+    const std::size_t place = failure.rfind(" [");  // of an assertion; what precedes it has the thread's numbers
+    f.home->simulation.record_misuse(rank_of(*f.home), describe_thread(f) + kernel + failure + caller,
+                                     kernel + failure.substr(place == std::string::npos ? 0 : place) + caller);
+    fail_grid(f.home->launch, 710);  // cudaErrorAssert
+    return;
   } catch (const std::exception& thrown) {
     failure = std::string("uncaught exception: ") + thrown.what();
-    error = 719;  // cudaErrorLaunchFailure
   } catch (...) {
     failure = "uncaught exception of unknown type";
-    error = 719;
   }
   const sanitizer::unobserved hidden;
-  f.home->simulation.record_failure(
-      describe_thread(f) + ", " + describe_kernel(f.home->launch) + sessions + ": " + failure + caller, false);
-  fail_grid(f.home->launch, error);
+  f.home->simulation.record_failure(describe_thread(f) + ", " + describe_kernel(f.home->launch) + ": " + failure,
+                                    false);
+  fail_grid(f.home->launch, 719);  // cudaErrorLaunchFailure
 }
 
 /// The first function on every fiber's stack.

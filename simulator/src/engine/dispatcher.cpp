@@ -16,6 +16,7 @@ void dispatcher::run() {
     e.step_network();
     join_blocks();
     end_grids();
+    if (e.grids.empty()) e.tell_of_others();
     wake_hosts();
     if (!wanted()) {
       unsettled_since_ = 0;

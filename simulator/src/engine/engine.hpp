@@ -117,6 +117,10 @@ class engine {
 
   // --- failures (failure.cpp) ---
   void record_failure(const std::string& text, bool consequence);
+  /// `text` tells what ends the launch of `rank`, or of -1, and of which `kind` it is. Of what several ranks do alike
+  /// the first one is told, and the others by `tell_of_others`, when no launch is left.
+  void record_misuse(int rank, const std::string& text, const std::string& kind);
+  void tell_of_others();
   [[nodiscard]] std::string failure_text() const { return failure_text_; }
   void forget_failures() {
     failure_text_.clear();
@@ -217,6 +221,8 @@ class engine {
   void (*dispatch_)(engine&);
   bool dispatcher_started_ = false;
   std::string failure_text_;
+  std::string misuse_;           // the latest that `record_misuse` told of
+  std::set<int> misused_alike_;  // other ranks that did the same
   /// A step of a companion that is to be taken.
   struct due_step {
     companion_work* who = nullptr;  ///< null: none

@@ -7,6 +7,8 @@
 #include <devcomm/assert.hpp>
 #include <devcomm/simulator/simulator.hpp>
 
+#include <util/number_list.hpp>
+
 #include <unwind.h>
 
 #include <cstdio>
@@ -100,6 +102,25 @@ void engine::record_failure(const std::string& text, bool consequence) {
   const std::string line = text + " (" + how_to_repeat(config) + ")";
   failure_text_ = consequence && !failure_text_.empty() ? failure_text_ + "\nthen " + line : line;
   std::fprintf(stderr, "devcomm simulator: %s\n", line.c_str());
+}
+
+void engine::record_misuse(int rank, const std::string& text, const std::string& kind) {
+  if (rank >= 0 && kind == misuse_) {
+    misused_alike_.insert(rank);
+    return;
+  }
+  misuse_ = kind;
+  record_failure(text, false);
+}
+
+void engine::tell_of_others() {
+  if (misuse_.empty()) return;
+  if (!misused_alike_.empty()) {
+    std::fprintf(stderr, "devcomm simulator: the same on %s\n",
+                 host::detail::number_list("rank", misused_alike_).c_str());
+  }
+  misuse_.clear();
+  misused_alike_.clear();
 }
 
 void die_of_overflow(const fiber& f) {

@@ -66,7 +66,8 @@ struct fiber : scheduled_thread {
   void* fake_stack = nullptr;  ///< AddressSanitizer's
 
   const uint32_t* abort_word = nullptr;  ///< of a labelled wait
-  const uint32_t* host_word = nullptr;  ///< of a labelled wait: the host's, which one that waits copies to `abort_word`
+  failure_log* log =
+      nullptr;  ///< of a labelled wait: where the host ends it, after which a waiting thread sets `abort_word`
 
   // In explorations.
   int number = -1;                      ///< in its explorer's table

@@ -12,6 +12,7 @@
 #include "engine/warp_operations.hpp"
 #include "gpu/host_accesses.hpp"
 
+#include <devcomm/diagnostics/failure.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <algorithm>
@@ -47,10 +48,14 @@ bool changed(const watch_list& list) {
   return std::any_of(list.entries.begin(), list.entries.end(), [](const watch& w) { return read(w) != w.value; });
 }
 
-/// Whether the host has set its word, and no thread of the rank has copied it to the abort word yet.
+/// Whether the host ends this wait, and no thread of the rank has set the abort word yet: by its own word, or because
+/// the peer has left.
 bool host_calls(const fiber& f) {
-  return f.label != nullptr && f.host_word != nullptr && read<uint32_t>(f.host_word) != 0 &&
-         read<uint32_t>(f.abort_word) == 0;
+  if (f.label == nullptr || f.log == nullptr || read<uint32_t>(f.abort_word) != 0) return false;
+  if (read<uint32_t>(&f.log->abort) != 0) return true;
+  const int32_t peer = f.label->peer;
+  return read<uint32_t>(&f.log->departures) != 0 && peer >= 0 &&
+         (read<uint32_t>(f.log->departed_word(peer)) >> peer % 32 & 1) != 0;
 }
 
 bool awaits_no_more(const fiber& f) { return changed(f.watches) || host_calls(f); }
@@ -237,13 +242,13 @@ void loaded_with_warp(const void* address, uint64_t value) {
 
 void begin_label() { this_fiber->labels = exploring(*this_fiber); }
 
-void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, const uint32_t* host_word) {
+void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, failure_log* log) {
   fiber& f = *this_fiber;
   forget(f.watches);
   f.labels = false;
   f.label = &label;
   f.abort_word = abort_word;
-  f.host_word = host_word;
+  f.log = log;
   f.paused = false;
   f.waits_with_warp = f.saw_change = false;
   f.deadline = never;

@@ -7,7 +7,10 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -288,6 +291,33 @@ TEST_CASE("ranks take devices in turn, and two ranks may share one") {
     comm.barrier();
   });
   CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("ranks that are in different calls are told which, whatever the calls exchange, and can go on") {
+  const auto ends = on_threads(3, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    const auto differ = [&](const std::function<void()>& one, const std::function<void()>& others) {
+      return text_of<host::invalid_argument>([&] { comm.rank() == 1 ? one() : others(); });
+    };
+    // Both exchange eight bytes.
+    std::string text = differ([&] { static_cast<void>(comm.split(0, 0)); },
+                              [&] {
+                                static_cast<void>(comm.all_gather(std::array{1, 2}));
+                              });
+    require(
+        text.find(": rank 0 is in all_gather and rank 1 in split; make the same collective calls in the same order") !=
+            std::string::npos,
+        text);
+    text = differ([&] { comm.barrier(); }, [&] { static_cast<void>(comm.allocate(64)); });
+    require(text.find(": rank 0 is in allocate and rank 1 in barrier; ") != std::string::npos, text);
+    text = differ([&] { static_cast<void>(comm.all_gather(1)); },
+                  [&] { static_cast<void>(comm.all_gather(std::uint64_t{1})); });
+    require(text.find("rank 0 gave 16 bytes and rank 1 gave ") != std::string::npos ||
+                text.find("rank 0 gave 20 bytes and rank 1 gave ") != std::string::npos,
+            text);
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(3));
 }
 
 TEST_CASE("split gives each color its ranks, ordered by key and then by rank") {

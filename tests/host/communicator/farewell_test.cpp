@@ -182,6 +182,27 @@ TEST_CASE("what is made and destroyed while an exception unwinds ends in order")
   CHECK(ends == all_ok(2));
 }
 
+TEST_CASE("a rank that leaves because others did not answer says so to those that were busy") {
+  const way how = any_way();
+  CAPTURE(how.name);
+  const auto ends = on(how, 4, [](auto bootstrap) {
+    const auto keep = bootstrap;
+    try {
+      host::communicator comm(std::move(bootstrap), {.limit = 2s});
+      const auto device = comm.create_device_comm(comm.requirements());
+      comm.barrier();
+      if (comm.rank() == 0) comm.barrier();  // which nobody else calls
+      const auto start = clock_type::now();
+      while (!ends_waits(device) && clock_type::now() - start < 5s) std::this_thread::sleep_for(1ms);
+      require_prompt_error([&] { device.check(); },
+                           {"rank 0 left because of an exception: barrier (rank 0 of 4): ", "waiting for ranks 1"});
+    } catch (const host::timeout_error&) {
+      require(keep->rank() == 0, "rank 0 alone waits");
+    }
+  });
+  CHECK(ends == all_ok(4));
+}
+
 TEST_CASE("run_ranks tells the ranks that wait what the exception says") {
   std::atomic<int> told{0};
   const std::string text = text_of<host::remote_error>([&] {

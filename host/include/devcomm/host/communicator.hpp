@@ -84,8 +84,9 @@ class symmetric_memory {
 
 /// Owner of a `device_comm` and of the resources behind it. Move-only.
 ///
-/// *Lifetime*: kernels that use it must be over before it is destroyed. Where an exception destroys it, the waits of
-/// such kernels end, on all ranks of this host.
+/// *Lifetime*: kernels that use it must be over before it is destroyed. From then on kernels of other ranks wait for
+/// this rank in vain: such a wait ends as aborted, unless what it waits for is there. Where an exception destroys it,
+/// the waits of kernels that use it end, on all ranks of this host.
 class device_communicator {
  public:
   device_communicator(device_communicator&&) noexcept;

@@ -185,7 +185,7 @@ std::optional<round_failure> round_failure::decode(const std::vector<std::byte>&
   const auto what = in.integer<std::uint32_t>();
   f.culprit = in.integer<std::int32_t>();
   f.final = in.integer<std::uint32_t>() != 0;
-  if (!in.good() || what > static_cast<std::uint32_t>(kind::lost)) return std::nullopt;
+  if (!in.good() || what > static_cast<std::uint32_t>(kind::unequal)) return std::nullopt;
   f.what = static_cast<kind>(what);
   f.text = in.text();
   return f;
@@ -195,6 +195,7 @@ void round_failure::raise(const std::string& call) const {
   const std::string full = call + ": " + text;
   switch (what) {
     case kind::invalid: throw invalid_argument(full);
+    case kind::unequal: throw unequal_sizes(full);
     case kind::timeout: throw timeout_error(full);
     case kind::remote:
     case kind::lost: break;

@@ -127,7 +127,7 @@ struct farewell {
 
 /// Sent by rank 0 for a round that failed.
 struct round_failure {
-  enum class kind : std::uint32_t { invalid = 0, remote = 1, timeout = 2, lost = 3 };
+  enum class kind : std::uint32_t { invalid = 0, remote = 1, timeout = 2, lost = 3, unequal = 4 };
 
   kind what = kind::remote;
   int culprit = 0;     ///< for `remote` and `lost`

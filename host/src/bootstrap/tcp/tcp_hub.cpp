@@ -243,7 +243,7 @@ class tcp_hub final : public bootstrap {
       if (!theirs) return fail(kind::remote, i, "rank " + std::to_string(i) + " sent bytes that cannot be read");
       if (theirs->note.size() != mine.note.size() || theirs->mine.size() != mine.mine.size() ||
           (theirs->group == no_group) != (mine.group == no_group)) {
-        return fail(kind::invalid, 0,
+        return fail(kind::unequal, 0,
                     "rank 0 gave " + text_of(mine) + " and rank " + std::to_string(i) + " gave " + text_of(*theirs) +
                         "; all ranks must make the same calls with the same sizes");
       }

@@ -58,13 +58,13 @@
 /// Time. `global_time()`: nanoseconds, one clock for all blocks of a GPU. `time_stamp()`: the same, not
 /// reordered with the accesses to memory around it. `sleep(ns)`: a hint.
 ///
-/// Waiting. A `wait_scope(label, abort_word, host_word)` names, for as long as it lives, what the calling thread waits
-/// for, the word that ends the wait, and the word by which the host sets that, by functions that return them;
-/// `wait_scope::pause()` is called after each poll that found nothing. Both are empty on GPUs. `polls_per_round`,
-/// `rounds_per_check`: how often a wait polls between two reads of the abort word and the clock. `host_turn(turn, now,
-/// waited)`: whether a thread that has waited for so long may read host memory now. `turn` is a word of the rank's:
-/// once in `host_interval` nanoseconds one of the threads that ask gets true, and none in the first `first_host_turn`
-/// nanoseconds of its wait; in the simulator also whenever the wait's host word is set. `noted_after`: how long a
+/// Waiting. A `wait_scope(label, abort_word, log)` names, for as long as it lives, what the calling thread waits
+/// for, the word that ends the wait, and the failure log in which the host says that it is to end, by functions that
+/// return them; `wait_scope::pause()` is called after each poll that found nothing. Both are empty on GPUs.
+/// `polls_per_round`, `rounds_per_check`: how often a wait polls between two reads of the abort word and the clock.
+/// `host_turn(turn, now, waited)`: whether a thread that has waited for so long may read host memory now. `turn` is a
+/// word of the rank's: once in `host_interval` nanoseconds one of the threads that ask gets true, and none in the first
+/// `first_host_turn` nanoseconds of its wait; in the simulator also whenever the log says so. `noted_after`: how long a
 /// wait lasts before it is written into the watchdog's table. `proxy_turn(last, now)`: whether a thread that waits for
 /// a word of the network's proxy may load it from host memory now: one thread of a context once in `proxy_interval`
 /// nanoseconds; `last` is a word of the context's. In the simulator every time, as a wait there sleeps until a word

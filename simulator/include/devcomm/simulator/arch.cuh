@@ -303,10 +303,9 @@ inline constexpr bool short_puts_are_values = false;
 
 class wait_scope {
  public:
-  template <class Label, class AbortWord, class HostWord>
-  wait_scope(const Label& label, const AbortWord& abort_word, const HostWord& host_word)
-      : label_((sim::begin_label(), label())) {
-    sim::begin_wait(label_, abort_word(), host_word());
+  template <class Label, class AbortWord, class Log>
+  wait_scope(const Label& label, const AbortWord& abort_word, const Log& log) : label_((sim::begin_label(), label())) {
+    sim::begin_wait(label_, abort_word(), log());
   }
   /// Of a wait that only other threads end.
   template <class Label, class AbortWord>

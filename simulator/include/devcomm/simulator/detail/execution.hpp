@@ -15,6 +15,9 @@ extern __thread uint3 blockIdx;
 extern __thread uint3 blockDim;
 extern __thread uint3 gridDim;
 
+namespace devcomm {
+struct failure_log;
+}
 namespace devcomm::detail {
 struct wait_label;
 struct session_id;
@@ -112,8 +115,8 @@ void sleep_for(uint64_t nanoseconds);
 /// Loads of the calling thread until `begin_wait` are for the label alone.
 void begin_label();
 /// Until `end_wait`, strong loads of the calling thread say what it waits for; `abort_word` (or null) ends the wait,
-/// and a thread that waits sets it once the host has set `host_word` (or null).
-void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, const uint32_t* host_word);
+/// and a thread that waits sets it once the host has ended waits, or this one, in `log` (or null).
+void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, failure_log* log);
 /// Whether the calling thread, which has waited for so long, may read the host's word now: immediately when it is set.
 [[nodiscard]] bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited);
 void end_wait();
