@@ -281,6 +281,35 @@ TEST_CASE("a clock that steps back ends no wait") {
   });
 }
 
+namespace {
+
+/// Two checks of a wait for rank 1 that has lasted for long.
+__global__ void check_twice(device_comm comm, detail::wait_progress* found) {
+  auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
+  constexpr detail::deadline over{true, 1};
+  found[0] = detail::check_wait(home, over, {2, 1, status::success}, 1);
+  found[1] = detail::check_wait(home, over, found[0], 1);
+}
+
+}  // namespace
+
+TEST_CASE("the end of a peer leaves a wait for it one more look") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    auto device_comm = std::make_unique<host::device_communicator>(comm.create_device_comm(comm.requirements()));
+    if (comm.rank() == 1) device_comm.reset();
+    comm.barrier();
+    if (comm.rank() == 0) {
+      const test::device_array<detail::wait_progress> found(2);
+      launch(check_twice, {.stream = cudaStreamPerThread}, device_comm->get(), found.get());
+      test::finish("check_twice");
+      const auto seen = found.read();
+      test::require(seen[0].outcome == status::success && seen[0].rounds == 1, "the first check ends the wait");
+      test::require(seen[1].outcome == status::aborted, "the second check does not");
+    }
+    comm.barrier();
+  });
+}
+
 TEST_CASE("an abort ends waits while a graph is captured") {
   check_abort(waiting_barriers, 1000us, [] { return std::make_unique<capture>(); });
 }

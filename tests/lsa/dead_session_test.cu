@@ -75,6 +75,17 @@ __global__ void tell_previous_twice(device_comm comm, lsa::signal_handle signals
   told.add((comm.rank + comm.size - 1) % comm.size, 1);
 }
 
+/// By deadlines, at each of which a wait looks at what the host says.
+__global__ void hear_bit_by_bit(device_comm comm, lsa::signal_handle signals, status* outcomes) {
+  lsa::signal_session told{block{}, comm, signals, 0};
+  for (unsigned i = 0; i < 2; ++i) {
+    status& last = outcomes[i * blockDim.x + threadIdx.x];
+    do {
+      last = told.take_for((comm.rank + 1) % comm.size, microseconds(500));
+    } while (last == status::timeout);
+  }
+}
+
 __global__ void hear_twice(device_comm comm, lsa::signal_handle signals, status* outcomes) {
   lsa::signal_session told{block{}, comm, signals, 0};
   for (unsigned i = 0; i < 2; ++i) {
@@ -133,8 +144,8 @@ TEST_CASE("waits for ranks that are there outlive the end of another rank") {
     comm.barrier();
     if (comm.rank() == 2) device_comm.reset();
     if (comm.rank() == 0) {
-      launch(hear_twice, one_block, device_comm->get(), signals, outcomes.get());
-      test::finish("hear_twice");
+      launch(hear_bit_by_bit, one_block, device_comm->get(), signals, outcomes.get());
+      test::finish("hear_bit_by_bit");
       for (const status one : outcomes.read()) test::require(one == status::success, "a wait has ended");
     }
     if (comm.rank() == 1) {
