@@ -39,6 +39,8 @@ elseif(DEVCOMM_SANITIZE MATCHES "address|race")
   set(DEVCOMM_TEST_TIMEOUT_FACTOR 10)
 endif()
 
+set(DEVCOMM_SIMULATE_TESTS ON)  # tests/CMakeLists.txt has rooms of which another build does
+
 # More takes longer to compile than it saves in running.
 set(DEVCOMM_TEST_OPTIMIZE -O1)
 if(DEVCOMM_SANITIZE MATCHES "address|thread")
@@ -100,7 +102,7 @@ function(devcomm_add_kernel_program name)
     set(catch Catch2::Catch2WithMain)
   endif()
 
-  if(NOT arg_GPU_ONLY AND TARGET devcomm::simulator)
+  if(NOT arg_GPU_ONLY AND TARGET devcomm::simulator AND DEVCOMM_SIMULATE_TESTS)
     add_executable(${name}_sim ${arg_SOURCES})
     devcomm_target_defaults(${name}_sim)
     target_include_directories(${name}_sim PRIVATE ${arg_INCLUDES})
