@@ -29,6 +29,12 @@ struct race_port {
   // Work of a stream, or of the network. `kernel` is null for copies, fills and host functions.
   void (*begin_task)(void* identity, int device, const void* kernel);
   void (*end_task)(void* identity, void** cell);
+  /// The running thread is about to hand an operation of the network over by a store to `word`.
+  void (*note_post)(const void* word);
+  /// `identity` takes an operation of the network that a store to `word` has handed over; `peer` and `puts` are known a
+  /// step later.
+  void (*take_operation)(void* identity, uint32_t context, uint64_t number, const void* word);
+  void (*describe_operation)(void* identity, uint64_t number, int peer, bool puts);
   /// The calling OS thread runs block `block` of the launch `identity`; its threads are lanes of the group.
   /// `key` is the same in every run of a seed.
   uint32_t (*new_block)(void* launch, uint64_t block, uint32_t threads, uint64_t key);

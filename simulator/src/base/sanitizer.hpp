@@ -93,6 +93,16 @@ inline void* new_network_identity() {
   if (exact()) exact_port().begin_task(id, network_device, nullptr);
   return id;
 }
+/// An operation of the network, for reports: `race_port` says what of.
+inline void note_post(const void* word) {
+  if (exact()) exact_port().note_post(word);
+}
+inline void take_operation(void* id, uint32_t context, uint64_t number, const void* word) {
+  if (exact()) exact_port().take_operation(id, context, number, word);
+}
+inline void describe_operation(void* id, uint64_t number, int peer, bool puts) {
+  if (exact()) exact_port().describe_operation(id, number, peer, puts);
+}
 inline void drop_identity(void* id) {
   if (id == nullptr) return;
   if (exact()) {

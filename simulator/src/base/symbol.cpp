@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <cstdio>
 #include <cstring>
@@ -108,6 +109,13 @@ std::vector<source_line> look_up(uint64_t code) {
   return found;
 }
 
+_Unwind_Reason_Code note_call(_Unwind_Context* context, void* stack) {
+  auto& calls = *static_cast<call_stack*>(stack);
+  if (calls.depth == call_stack::most) return _URC_END_OF_STACK;
+  calls.codes[calls.depth++] = static_cast<uint64_t>(_Unwind_GetIP(context));
+  return _URC_NO_REASON;
+}
+
 }  // namespace
 
 std::vector<source_line> lines_of(uint64_t code) {
@@ -121,6 +129,31 @@ std::vector<source_line> lines_of(uint64_t code) {
 std::string function_at(const void* code) {
   const std::vector<source_line> found = lines_of(reinterpret_cast<uint64_t>(code));
   return found.back().function.empty() ? found.back().location : found.back().function;
+}
+
+bool is_inside(const std::string& location) {
+  for (const char* const part :
+       {"/include/devcomm/", "/simulator/src/", "/simulator/shim/", "/cccl/", "/include/cuda/"}) {
+    if (location.find(part) != std::string::npos) return true;
+  }
+  return location.rfind("/usr/", 0) == 0;
+}
+
+void call_stack::take() {
+  depth = 0;
+  _Unwind_Backtrace(&note_call, this);
+}
+
+std::string call_stack::outside() const {
+  for (int i = 0; i < depth; ++i) {
+    for (const source_line& line : lines_of(codes[i] - 1)) {
+      const bool has_line =
+          line.location.find(':') != std::string::npos && line.location.find('?') == std::string::npos;
+      if (!has_line || is_inside(line.location)) continue;
+      return line.location + (line.function.empty() ? "" : " in " + line.function);
+    }
+  }
+  return {};
 }
 
 }  // namespace devcomm::simulator::detail

@@ -9,8 +9,6 @@
 
 #include <util/number_list.hpp>
 
-#include <unwind.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -31,30 +29,10 @@ void fail_assertion(const char* condition, const char* what, long long value, lo
 namespace detail {
 namespace {
 
-/// Return addresses of the calls that led to the latest misuse of a block, innermost first.
-struct call_stack {
-  static constexpr int most = 24;
-
-  uint64_t codes[most];
-  int depth;
-};
+/// Of the latest misuse of a block.
 __thread call_stack misused_at;
 
-_Unwind_Reason_Code note_call(_Unwind_Context* context, void* stack) {
-  auto& calls = *static_cast<call_stack*>(stack);
-  if (calls.depth == call_stack::most) return _URC_END_OF_STACK;
-  calls.codes[calls.depth++] = static_cast<uint64_t>(_Unwind_GetIP(context));
-  return _URC_NO_REASON;
-}
-
 }  // namespace
-
-bool is_inside(const std::string& location) {
-  for (const char* const part : {"/include/devcomm/", "/simulator/src/", "/simulator/shim/"}) {
-    if (location.find(part) != std::string::npos) return true;
-  }
-  return location.rfind("/usr/", 0) == 0;
-}
 
 int rank_of(const block& b) {
   for (const fiber& f : b.fibers) {
@@ -79,23 +57,14 @@ std::string describe_kernel(const grid& g) {
 }
 
 void fail_misuse(const char* message) {
-  misused_at.depth = 0;
-  _Unwind_Backtrace(&note_call, &misused_at);
+  misused_at.take();
   throw misuse(message);
 }
 
 std::string describe_misuser() {
-  const call_stack calls = misused_at;
+  const std::string caller = misused_at.outside();
   misused_at.depth = 0;
-  for (int i = 0; i < calls.depth; ++i) {
-    for (const source_line& line : lines_of(calls.codes[i] - 1)) {
-      const bool has_line =
-          line.location.find(':') != std::string::npos && line.location.find('?') == std::string::npos;
-      if (!has_line || is_inside(line.location)) continue;
-      return "\n      called at " + line.location + (line.function.empty() ? "" : " in " + line.function);
-    }
-  }
-  return {};
+  return caller.empty() ? caller : "\n      called at " + caller;
 }
 
 void engine::record_failure(const std::string& text, bool consequence) {

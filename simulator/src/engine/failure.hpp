@@ -16,8 +16,6 @@ namespace devcomm::simulator::detail {
 [[nodiscard]] std::string describe_thread(const fiber& f);
 /// "kernel reduce(devcomm::device_comm, float*)".
 [[nodiscard]] std::string describe_kernel(const grid& g);
-/// Whether a line is none of the user's: of devcomm's headers, the simulator or the system.
-[[nodiscard]] bool is_inside(const std::string& location);
 /// A line that says where the user's code called what the running thread misused last; empty where that is not known,
 /// as in programs without line numbers. Forgets it.
 [[nodiscard]] std::string describe_misuser();

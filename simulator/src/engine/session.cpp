@@ -113,6 +113,8 @@ void begin_session(const session_id& id) {
   this_block->world_rank = id.rank;
 }
 
+void note_post(const uint64_t* word) { sanitizer::note_post(word); }
+
 void call_session(const session_id& id, session_call call) {
   session* const s = own_session(id);
   if (s == nullptr) return;

@@ -168,6 +168,8 @@ class variable {
   /// The second half of a change.
   void go_on(actor& a, bool acquires, bool releases);
   [[nodiscard]] const value_history& history() const { return history_; }
+  /// The latest release, or null.
+  [[nodiscard]] const publication* released() const { return published_.empty() ? nullptr : &published_.back(); }
   /// Whether a load by `a` is morally strong with the latest store or change.
   [[nodiscard]] bool seen_by(const actor& a) const { return include_each_other(last_, last_scope_, a.at(), a.scope); }
 

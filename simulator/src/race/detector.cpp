@@ -134,6 +134,24 @@ bool is_in_history(const record& r, const actor& a, uintptr_t address) {
 
 }  // namespace
 
+void detector::take_operation(const actor& a, uint32_t context, uint64_t number, uintptr_t word) {
+  constexpr size_t most = 512;
+  std::vector<network_operation>& own = operations[a.group];
+  if (own.size() == most) own.erase(own.begin(), own.begin() + most / 2);
+  network_operation taken{a.epoch, context, number, {}, posts[word]};
+  if (const publication* const post = variable_at(word).released(); post != nullptr)
+    taken.posted = record::make(post->what.group, post->what.lane, post->what.epoch, post->code, 0, 0);
+  own.push_back(taken);
+}
+
+void detector::describe_operation(const actor& a, uint64_t number, int peer, bool puts) {
+  for (network_operation& each : operations[a.group]) {
+    if (each.number != number) continue;
+    each.peer = peer;
+    each.puts = puts;
+  }
+}
+
 void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code) {
   if (a.ignored > 0) return;
   const uintptr_t end = address + bytes;

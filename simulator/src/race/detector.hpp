@@ -2,6 +2,7 @@
 /// The detector's state, and what an access, an atomic operation and a fence do to it.
 #pragma once
 
+#include "base/symbol.hpp"
 #include "race/actor.hpp"
 #include "race/pages.hpp"
 #include "race/store_buffer.hpp"
@@ -27,6 +28,17 @@ struct task_facts {
 
   static constexpr uint32_t running = ~uint32_t{0};
   [[nodiscard]] bool done() const { return epoch != running; }
+};
+
+/// What the network does for a kernel.
+struct network_operation {
+  uint32_t epoch;  ///< of its group when it was taken
+  uint32_t context;
+  uint64_t number;
+  record posted;              ///< the store that handed it over; empty if that is not known
+  detail::call_stack poster;  ///< the calls that led there
+  int peer = -1;              ///< -1: not known yet
+  bool puts = false;
 };
 
 struct group_facts {
@@ -90,6 +102,8 @@ class detector {
   [[nodiscard]] uint32_t new_block(const actor& launch, uint64_t block, uint32_t threads, uint64_t key);
   /// A group without threads, whose one epoch counts something.
   [[nodiscard]] uint32_t new_counter();
+  void take_operation(const actor& a, uint32_t context, uint64_t number, uintptr_t word);
+  void describe_operation(const actor& a, uint64_t number, int peer, bool puts);
   /// The launch or copy `a` is complete: `known` gets that as a single entry.
   void finish_task(const actor& a, clock_reference& known);
   /// Forgets of each block what follows from its launch's end.
@@ -106,6 +120,10 @@ class detector {
   void report_side(const record& now, uintptr_t address, const char* what, const char* advice);
   [[nodiscard]] bool races(const record& earlier, const record& now) const;
   [[nodiscard]] place place_of(const record& r) const;
+  /// Of an access by the network; null for others, and where it is long ago.
+  [[nodiscard]] const network_operation* operation_of(const record& r) const;
+  /// Lines that say where in the program it is: of what the network does, where that was posted.
+  [[nodiscard]] std::string where(const record& r) const;
   /// "rank 1, block 0, thread 3, kernel void k<int>(int*)".
   [[nodiscard]] std::string describe(const record& r) const;
 
@@ -122,7 +140,9 @@ class detector {
   std::unordered_map<uintptr_t, variable> elsewhere;          ///< atomic variables in memory that is not watched
   std::vector<group_facts> groups{1};                         ///< group 0 is none
   std::vector<task_facts> tasks;
-  std::map<int, int> ranks;  ///< by device
+  std::map<int, int> ranks;                                       ///< by device
+  std::unordered_map<uintptr_t, detail::call_stack> posts;        ///< by the word that hands over
+  std::map<uint32_t, std::vector<network_operation>> operations;  ///< by group, the latest ones
 
   using code_pairs = std::set<std::pair<uint64_t, uint64_t>>;
   code_pairs reported;          ///< pairs of code addresses

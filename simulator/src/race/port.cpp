@@ -70,6 +70,21 @@ void end_task(void* id, void** cell) {
   d.finish_task(as_actor(id), end.known());
   end.forget_fences();
 }
+void note_post(const void* word) {
+  detector& d = the_detector();
+  const guard hold;
+  d.posts[reinterpret_cast<uintptr_t>(word)].take();
+}
+void take_operation(void* id, uint32_t context, uint64_t number, const void* word) {
+  detector& d = the_detector();
+  const guard hold;
+  d.take_operation(as_actor(id), context, number, reinterpret_cast<uintptr_t>(word));
+}
+void describe_operation(void* id, uint64_t number, int peer, bool puts) {
+  detector& d = the_detector();
+  const guard hold;
+  d.describe_operation(as_actor(id), number, peer, puts);
+}
 uint32_t new_block(void* launch, uint64_t block, uint32_t threads, uint64_t key) {
   detector& d = the_detector();
   const guard hold;
@@ -151,31 +166,19 @@ void name_rank(int device, int rank) {
 }  // namespace devcomm::simulator::race
 
 extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_port = {
-    devcomm::simulator::race::identity,
-    devcomm::simulator::race::set_identity,
-    devcomm::simulator::race::new_identity,
-    devcomm::simulator::race::drop_identity,
-    devcomm::simulator::race::ignore,
-    devcomm::simulator::race::release,
-    devcomm::simulator::race::acquire,
-    devcomm::simulator::race::acquire_as,
-    devcomm::simulator::race::clear,
-    devcomm::simulator::race::begin_task,
-    devcomm::simulator::race::end_task,
-    devcomm::simulator::race::new_block,
-    devcomm::simulator::race::new_thread,
-    devcomm::simulator::race::begins_again,
-    devcomm::simulator::race::watch,
-    devcomm::simulator::race::forget,
-    devcomm::simulator::race::name,
-    devcomm::simulator::race::reports,
-    devcomm::simulator::race::last_report,
-    devcomm::simulator::race::clear_reports,
-    devcomm::simulator::race::set_exit_status,
-    devcomm::simulator::race::name_rank,
-    devcomm::simulator::race::set_store_delay,
-    devcomm::simulator::race::stores_are_one,
-    devcomm::simulator::race::multicast,
-    devcomm::simulator::race::alias_fence,
-    devcomm::simulator::race::restore,
+    devcomm::simulator::race::identity,       devcomm::simulator::race::set_identity,
+    devcomm::simulator::race::new_identity,   devcomm::simulator::race::drop_identity,
+    devcomm::simulator::race::ignore,         devcomm::simulator::race::release,
+    devcomm::simulator::race::acquire,        devcomm::simulator::race::acquire_as,
+    devcomm::simulator::race::clear,          devcomm::simulator::race::begin_task,
+    devcomm::simulator::race::end_task,       devcomm::simulator::race::note_post,
+    devcomm::simulator::race::take_operation, devcomm::simulator::race::describe_operation,
+    devcomm::simulator::race::new_block,      devcomm::simulator::race::new_thread,
+    devcomm::simulator::race::begins_again,   devcomm::simulator::race::watch,
+    devcomm::simulator::race::forget,         devcomm::simulator::race::name,
+    devcomm::simulator::race::reports,        devcomm::simulator::race::last_report,
+    devcomm::simulator::race::clear_reports,  devcomm::simulator::race::set_exit_status,
+    devcomm::simulator::race::name_rank,      devcomm::simulator::race::set_store_delay,
+    devcomm::simulator::race::stores_are_one, devcomm::simulator::race::multicast,
+    devcomm::simulator::race::alias_fence,    devcomm::simulator::race::restore,
 };

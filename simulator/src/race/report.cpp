@@ -29,13 +29,24 @@ std::string readable(const char* mangled) {
 }
 
 /// One line for each call; the outermost, usually the kernel, last.
-std::string where(const record& r) {
+std::string lines(const record& r) {
   std::string text;
   // The address is where the call of the hook returns to.
   for (const source_line& line : lines_of(r.code() - 1)) {
     text += "      at " + line.location + (line.function.empty() ? "" : " in " + line.function) + "\n";
   }
   return text;
+}
+
+/// Where the user's code called what the running thread does, unless `r`, which it has done, names a user's line.
+std::string caller_of(const record& r) {
+  for (const source_line& line : lines_of(r.code() - 1)) {
+    if (!detail::is_inside(line.location)) return {};
+  }
+  detail::call_stack calls;
+  calls.take();
+  const std::string outside = calls.outside();
+  return outside.empty() ? outside : "      called at " + outside + "\n";
 }
 
 /// Whether the code is the simulator's own, or the standard library's, by which a launch's arguments are handed over.
@@ -57,6 +68,25 @@ const char* scope_name(reach scope) {
 }
 
 }  // namespace
+
+std::string detector::where(const record& r) const {
+  const network_operation* const operation = operation_of(r);
+  if (operation == nullptr) return lines(r);
+  if (operation->posted.empty()) return {};
+  const std::string outside = operation->poster.outside();
+  return "    posted by " + describe(operation->posted) + "\n" +
+         (outside.empty() ? lines(operation->posted) : "      at " + outside + "\n");
+}
+
+const network_operation* detector::operation_of(const record& r) const {
+  const auto found = operations.find(r.group);
+  if (found == operations.end()) return nullptr;
+  const network_operation* latest = nullptr;
+  for (const network_operation& each : found->second) {
+    if (each.epoch <= r.epoch) latest = &each;
+  }
+  return latest;
+}
 
 std::string detector::what_did(const record& r) {
   const access_size& size = size_of(r.code());
@@ -137,7 +167,16 @@ std::string detector::describe(const record& r) const {
     }
   }
   const task_facts& t = tasks[task];
-  if (t.device == detail::network_device) return "the network";
+  if (t.device == detail::network_device) {
+    const network_operation* const operation = operation_of(r);
+    if (operation == nullptr) return "the network";
+    const std::string peer = operation->peer < 0 ? "" : " rank " + std::to_string(operation->peer);
+    return "the network, for operation " + std::to_string(operation->number) + " of context " +
+           std::to_string(operation->context) +
+           (peer.empty()      ? ""
+            : operation->puts ? ", to" + peer
+                              : ", from" + peer);
+  }
   if (t.device < 0) return "a thread of the host";
   const std::string who = name_of(t.device);
   if (g.width == 0) return who + ", a copy, fill or host function of a stream";
@@ -162,8 +201,9 @@ std::string detector::text_of(const record& earlier, const record& now, uintptr_
   const uintptr_t shared_bytes = earlier.bytes() & now.bytes();
   const auto first = address / 4 * 4 + static_cast<unsigned>(__builtin_ctzll(shared_bytes));
   return std::string("devcomm simulator: ") + what + " (" + detail::how_to_repeat() + ") at " + describe(first) +
-         "\n  " + what_did(now) + " by " + describe(now) + "\n" + where(now) + "  " + between + what_did(earlier) +
-         " by " + describe(earlier) + "\n" + where(earlier);
+         "\n  " + what_did(now) + " by " + describe(now) + "\n" + where(now) +
+         (operation_of(now) == nullptr ? caller_of(now) : "") + "  " + between + what_did(earlier) + " by " +
+         describe(earlier) + "\n" + where(earlier);
 }
 
 void detector::report(const record& earlier, const record& now, const actor& by, uintptr_t address) {

@@ -30,6 +30,8 @@ operation_identities* running_operations = nullptr;
 /// The word that the step has loaded last, to add to it.
 const uint64_t* loaded_word = nullptr;
 bool signals = false;  ///< the step changes a peer's signal
+/// The step that runs, where reports name its operation.
+const network_step* running_step = nullptr;
 
 /// In explorations, what the step that runs touches; null before it is chosen.
 std::vector<memory_access>* touched = nullptr;
@@ -139,12 +141,14 @@ class companion final : public host::detail::companion, public companion_work {
     running_identity = nullptr;
     if (running_operations != nullptr) operations_.end(begun_);
     running_operations = nullptr;
+    running_step = nullptr;
     return any;
   }
   void begin(const network_step& step) {
     begun_ = step;
     running_identity = operations_.begin(step);
     running_operations = &operations_;
+    running_step = &begun_;
     loaded_word = nullptr;
     signals = step.what == network_step::kind::signal;
   }
@@ -184,6 +188,8 @@ std::unique_ptr<host::detail::companion> accompany(int rank, host::detail::proxy
 }
 
 void fetch_as_companion(void* own, const void* shared, size_t bytes) {
+  if (running_step != nullptr && running_step->what == network_step::kind::take)
+    sanitizer::take_operation(running_identity, running_step->context, running_step->number, loaded_word);
   copy_as_companion(own, shared, bytes, [=] { __tsan_read_range(const_cast<void*>(shared), bytes); });
   touch(shared, bytes, false);
 }

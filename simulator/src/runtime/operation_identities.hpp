@@ -40,6 +40,8 @@ class operation_identities {
     of_ = one.identity;
     words_know_ = false;
     if (takes) return of_;
+    if (!one.is_described) sanitizer::describe_operation(of_, step.number, static_cast<int>(step.peer), step.puts);
+    one.is_described = true;
     one.peer = step.peer;
     one.puts = step.puts;
     one.covers_earlier = step.covers_earlier;
@@ -86,7 +88,8 @@ class operation_identities {
     std::uint32_t peer = 0;
     bool puts = false;
     bool covers_earlier = false;
-    bool signals = false;  // after its data
+    bool is_described = false;  // to reports
+    bool signals = false;       // after its data
     bool is_over = false;
     sanitizer::cell data;  // of a put that has a signal: its steps before that
     sanitizer::cell all;   // once it is over

@@ -75,7 +75,8 @@
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the
-/// simulator names misuse. `observes_sessions`: whether they are more than empty.
+/// simulator names misuse. `observes_sessions`: whether they are more than empty. `note_post(word)`: the next store to
+/// `word` hands an operation to the network's proxy; empty on GPUs.
 #pragma once
 
 #if defined(DEVCOMM_SIMULATOR)

@@ -182,6 +182,7 @@ DEVCOMM_DEVICE inline status post(const queue_end& queue, const gin::descriptor&
   put(&slot->value, operation.value);
   put(&slot->signal_value, operation.signal_value);
   put(&slot->actions, operation.actions);
+  arch::note_post(&slot->head);
   arch::store<memory_order::release, scope::system>(&slot->head, head.pack(gin::descriptor::lap(number, queue.depth)));
 
   if (head.peer >= queue.layout.peers) return status::success;  // the proxy says that there is no such rank

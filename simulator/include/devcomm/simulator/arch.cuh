@@ -83,7 +83,7 @@ using at_scope = sim::at_scope<Scope == scope::block    ? sim::atomic_scope::blo
                                                         : sim::atomic_scope::system>;
 
 template <memory_order Order, scope Scope, class T>
-inline T load(const T* address) {
+DEVCOMM_SIMULATOR_OF_CALLER T load(const T* address) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong loads take 4- or 8-byte integers");
   static_assert(!releases(Order), "a load is relaxed or acquires");
   sim::require_global(address);
@@ -94,7 +94,7 @@ inline T load(const T* address) {
 }
 
 template <memory_order Order, scope Scope, class T>
-inline void store(T* address, T value) {
+DEVCOMM_SIMULATOR_OF_CALLER void store(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong stores take 4- or 8-byte integers");
   static_assert(!acquires(Order), "a store is relaxed or releases");
   sim::require_global(address);
@@ -104,7 +104,7 @@ inline void store(T* address, T value) {
 }
 
 template <memory_order Order, scope Scope, class T>
-inline T fetch_add(T* address, T value) {
+DEVCOMM_SIMULATOR_OF_CALLER T fetch_add(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   sim::require_global(address);
   const at_scope<Scope> here;
@@ -112,7 +112,7 @@ inline T fetch_add(T* address, T value) {
 }
 
 template <memory_order Order, scope Scope, class T>
-inline T fetch_or(T* address, T value) {
+DEVCOMM_SIMULATOR_OF_CALLER T fetch_or(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   sim::require_global(address);
   const at_scope<Scope> here;
@@ -120,7 +120,7 @@ inline T fetch_or(T* address, T value) {
 }
 
 template <memory_order Order, scope Scope, class T>
-inline T exchange(T* address, T value) {
+DEVCOMM_SIMULATOR_OF_CALLER T exchange(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   sim::require_global(address);
   const at_scope<Scope> here;
@@ -141,7 +141,7 @@ inline void see_launch(const uint32_t* flag) { static_cast<void>(load<memory_ord
 
 /// Returns what was there.
 template <memory_order Order, scope Scope = scope::system, class T>
-inline T exchange_if(T* address, T expected, T value) {
+DEVCOMM_SIMULATOR_OF_CALLER T exchange_if(T* address, T expected, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "strong operations take 4- or 8-byte integers");
   sim::require_global(address);
   const at_scope<Scope> here;
@@ -151,7 +151,7 @@ inline T exchange_if(T* address, T expected, T value) {
   return expected;
 }
 template <scope Scope, class T>
-inline T compare_exchange(T* address, T expected, T value) {
+DEVCOMM_SIMULATOR_OF_CALLER T compare_exchange(T* address, T expected, T value) {
   return exchange_if<memory_order::relaxed, Scope>(address, expected, value);
 }
 
@@ -211,21 +211,21 @@ void check_aligned(const void* address) {
   if (reinterpret_cast<uintptr_t>(address) % Bytes != 0)
     sim::fail_misuse("an access to an address that is not aligned");
 }
-inline vec16 load16(const void* address) {
+DEVCOMM_SIMULATOR_OF_CALLER vec16 load16(const void* address) {
   check_pack(address);
   vec16 value;
   __builtin_memcpy(&value, __builtin_assume_aligned(address, 16), sizeof value);
   return value;
 }
-inline vec16 load16_streaming(const void* address) { return load16(address); }
-inline void store16(void* address, vec16 value) {
+DEVCOMM_SIMULATOR_OF_CALLER vec16 load16_streaming(const void* address) { return load16(address); }
+DEVCOMM_SIMULATOR_OF_CALLER void store16(void* address, vec16 value) {
   check_pack(address);
   __builtin_memcpy(__builtin_assume_aligned(address, 16), &value, sizeof value);
 }
-inline void store16_streaming(void* address, vec16 value) { store16(address, value); }
+DEVCOMM_SIMULATOR_OF_CALLER void store16_streaming(void* address, vec16 value) { store16(address, value); }
 
 template <int Bytes>
-auto load_bytes(const void* address) {
+DEVCOMM_SIMULATOR_OF_CALLER auto load_bytes(const void* address) {
   if constexpr (Bytes == 16) {
     return load16(address);
   } else {
@@ -237,7 +237,7 @@ auto load_bytes(const void* address) {
   }
 }
 template <int Bytes, class Raw>
-void store_bytes_streaming(void* address, const Raw& value) {
+DEVCOMM_SIMULATOR_OF_CALLER void store_bytes_streaming(void* address, const Raw& value) {
   static_assert(sizeof(Raw) == Bytes, "as many bytes as load_bytes returns");
   check_aligned<Bytes>(address);
   __builtin_memcpy(__builtin_assume_aligned(address, Bytes), &value, Bytes);
@@ -248,7 +248,7 @@ struct alignas(16) halves {
   uint64_t low, high;
 };
 
-inline halves load_halves(const void* address) {
+DEVCOMM_SIMULATOR_OF_CALLER halves load_halves(const void* address) {
   check_pack(address);
   const auto* words = static_cast<const uint64_t*>(address);
   halves value{};
@@ -256,14 +256,14 @@ inline halves load_halves(const void* address) {
   value.high = load<memory_order::relaxed, scope::system>(words + 1);
   return value;
 }
-inline void store_halves(void* address, halves value) {
+DEVCOMM_SIMULATOR_OF_CALLER void store_halves(void* address, halves value) {
   check_pack(address);
   auto* words = static_cast<uint64_t*>(address);
   store<memory_order::relaxed, scope::system>(words, value.low);
   store<memory_order::relaxed, scope::system>(words + 1, value.high);
 }
 
-inline vec16 load_words(const void* address) {
+DEVCOMM_SIMULATOR_OF_CALLER vec16 load_words(const void* address) {
   check_pack(address);
   const auto* words = static_cast<const uint32_t*>(address);
   vec16 value{};
@@ -273,7 +273,7 @@ inline vec16 load_words(const void* address) {
   value.w = load<memory_order::relaxed, scope::system>(words + 3);
   return value;
 }
-inline void store_words(void* address, vec16 value) {
+DEVCOMM_SIMULATOR_OF_CALLER void store_words(void* address, vec16 value) {
   check_pack(address);
   auto* words = static_cast<uint32_t*>(address);
   store<memory_order::relaxed, scope::system>(words, value.x);
@@ -333,6 +333,7 @@ template <class Id>
 void leave_session(const Id& id) {
   sim::leave_session(id());
 }
+inline void note_post(const uint64_t* word) { sim::note_post(word); }
 
 }  // namespace devcomm::detail::arch
 

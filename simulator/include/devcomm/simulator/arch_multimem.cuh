@@ -72,7 +72,7 @@ template <class T>
 using multimem_accumulator = std::conditional_t<is_small_float<T>, float, T>;
 
 template <multimem_operation Operation, class T, int Bytes, bool Plain, memory_order Order, scope Scope>
-multimem_words<Bytes> multimem_load_reduce(const void* address) {
+DEVCOMM_SIMULATOR_OF_CALLER multimem_words<Bytes> multimem_load_reduce(const void* address) {
   static_assert(
       has_multimem_operation(multimem_type_of<T>, Operation) && has_multimem_width(multimem_type_of<T>, Bytes),
       "PTX has no such form");
@@ -107,7 +107,7 @@ multimem_words<Bytes> multimem_load_reduce(const void* address) {
 
 /// One word of 8 bytes; of wider stores, words of 4 bytes in any order, as GPUs promise no more.
 template <int Bytes, bool Plain, memory_order Order, scope Scope>
-void multimem_store(void* address, multimem_words<Bytes> value) {
+DEVCOMM_SIMULATOR_OF_CALLER void multimem_store(void* address, multimem_words<Bytes> value) {
   using word = std::conditional_t<Bytes == 8, uint64_t, uint32_t>;
   constexpr int words = Bytes / static_cast<int>(sizeof(word));
   word raw[words];
@@ -128,7 +128,7 @@ void multimem_store(void* address, multimem_words<Bytes> value) {
 }
 
 template <multimem_operation Operation, class T, int Bytes, memory_order Order, scope Scope>
-void multimem_reduce(void* address, multimem_words<Bytes> value) {
+DEVCOMM_SIMULATOR_OF_CALLER void multimem_reduce(void* address, multimem_words<Bytes> value) {
   static_assert(has_multimem_operation(multimem_type_of<T>, Operation) &&
                     has_multimem_width(multimem_type_of<T>, Bytes) && !is_multimem_quarter(multimem_type_of<T>),
                 "PTX has no such form");

@@ -104,6 +104,12 @@ void warp_release(uint32_t mask);
 #  define DEVCOMM_SIMULATOR_CONVERGENT __attribute__((noinline, noclone, noipa))
 #endif
 
+/// The next store to `word` hands an operation of the network over: race reports name the caller's line.
+void note_post(const uint64_t* word);
+
+/// Marks functions whose accesses race reports give the caller's line, however little a program is optimized.
+#define DEVCOMM_SIMULATOR_OF_CALLER __attribute__((always_inline)) inline
+
 /// The lanes of the warp that reach this call, as many as can without waiting for each other.
 uint32_t converged_lanes(const void* call_site);
 

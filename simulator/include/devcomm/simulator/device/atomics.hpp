@@ -23,7 +23,7 @@ struct bits_of<double> {
 
 /// Replaces `*p` by `next(*p)`; returns what it was. An update that changes nothing counts as a load.
 template <atomic_scope Scope, class Bits, class T, class Next>
-T update(T* p, Next next) {
+DEVCOMM_SIMULATOR_OF_CALLER T update(T* p, Next next) {
   const at_scope<Scope> here;
   auto* word = reinterpret_cast<Bits*>(p);
   Bits seen = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -42,7 +42,7 @@ T update(T* p, Next next) {
 }  // namespace devcomm::simulator::detail
 
 #define DEVCOMM_SIMULATOR_RMW_AT(name, scope, T, Bits, expression)                                    \
-  inline T name(T* p, T v) {                                                                          \
+  DEVCOMM_SIMULATOR_OF_CALLER T name(T* p, T v) {                                                     \
     return devcomm::simulator::detail::update<devcomm::simulator::detail::atomic_scope::scope, Bits>( \
         p, [v](T old) -> T {                                                                          \
           static_cast<void>(old);                                                                     \
@@ -83,7 +83,7 @@ DEVCOMM_SIMULATOR_RMW(atomicDec, unsigned int, uint32_t, old == 0u || old > v ? 
 #undef DEVCOMM_SIMULATOR_RMW_AT
 
 #define DEVCOMM_SIMULATOR_CAS_AT(name, scope, T, Bits)                                                \
-  inline T name(T* p, T expected, T desired) {                                                        \
+  DEVCOMM_SIMULATOR_OF_CALLER T name(T* p, T expected, T desired) {                                   \
     return devcomm::simulator::detail::update<devcomm::simulator::detail::atomic_scope::scope, Bits>( \
         p, [=](T old) -> T { return old == expected ? desired : old; });                              \
   }
