@@ -4,7 +4,8 @@
 devcomm_translate.py launches IN.cu OUT.cpp FOLDERS
     kernel<<<grid, block, shared, stream>>>(arguments) becomes a call of the simulator's runtime. `return;` in a
     __global__ function also says its line to the simulator, which tells by it that lanes of a warp reach a barrier in a
-    destructor by different ways. Lines keep their numbers. A file without either is included by OUT.cpp as it is.
+    destructor by different ways, and variables that are __device__ or __constant__ get a place of which each simulated
+    GPU has its own. Lines keep their numbers. A file without any of these is included by OUT.cpp as it is.
     OUT.cpp.options gets compiler options: where the file, or one that it includes by "name", has volatile or loads
     like it, the runtime is called in each basic block, so that loops over such memory are interrupted. Such files are
     looked for beside the one that includes them and in FOLDERS, separated by semicolons; OUT.cpp.d lists them for make.
@@ -249,19 +250,61 @@ def early_returns(tokens):
             i += 1
 
 
+def in_directives(tokens):
+    """The indices of tokens of preprocessor directives."""
+    found = set()
+    inside, line_begins = False, True
+    for i, t in enumerate(tokens):
+        if t.kind == "newline":
+            inside, line_begins = False, True
+        elif line_begins and t.kind not in BLANK:
+            inside, line_begins = t.text == "#", False
+        if inside:
+            found.add(i)
+    return found
+
+
+WITH_ARGUMENT = {"__align__", "alignas", "__attribute__", "__launch_bounds__", "decltype"}
+NO_VARIABLE_OF_A_GPU = {"operator", "constexpr", "const", "inline", "extern", "using", "typedef"}
+
+
+def device_variables(tokens):
+    """Where `__device__` or `__constant__` begins the definition of a variable that each GPU has for itself."""
+    directives = in_directives(tokens)
+    for i, t in enumerate(tokens):
+        if t.kind != "name" or t.text not in ("__device__", "__constant__") or i in directives:
+            continue
+        previous = before(tokens, i)
+        if previous >= 0 and tokens[previous].text in ("]", ">", "inline", "extern", "const", "constexpr"):
+            continue  # a lambda, a template, what all GPUs have alike
+        k = after(tokens, i)
+        while k < len(tokens) and tokens[k].text not in NO_VARIABLE_OF_A_GPU:
+            text = tokens[k].text
+            if text in WITH_ARGUMENT and tokens[after(tokens, k)].text == "(":
+                k = matching(tokens, after(tokens, k))
+            elif tokens[k].kind == "operator" and text in ("(", ")", "}"):
+                break  # a function
+            elif tokens[k].kind == "operator" and text in (";", "=", "[", "{"):
+                yield i
+                break
+            k = after(tokens, k)
+
+
 def translate_launches(text):
-    """The text with launches and returns rewritten; None if it has none."""
+    """The text with launches, returns and variables of GPUs rewritten; None if it has none."""
     tokens = tokens_of(text)
     returns = list(early_returns(tokens)) if "__global__" in text else []
+    variables = list(device_variables(tokens)) if "__device__" in text or "__constant__" in text else []
     launches = []
     for i, t in enumerate(tokens):
         previous = before(tokens, i)
         if t.text == "<<<" and not (previous >= 0 and tokens[previous].text == "operator"):
             launches.append(i)
-    if not launches and not returns:
+    if not launches and not returns and not variables:
         return None
     insert = {}  # text before a token
     replace = {i: "return ::devcomm::simulator::detail::return_at(__LINE__)" for i in returns}
+    replace |= {i: f"{tokens[i].text} DEVCOMM_SIMULATOR_OF_EACH_GPU" for i in variables}
     for launch in launches:
         start = kernel_start(tokens, launch)
         end = launch_end(tokens, launch)

@@ -5,6 +5,10 @@
 
 #include "support.hpp"
 
+#include <atomic>
+#include <memory>
+#include <thread>
+
 using namespace devcomm;
 using simulator_test::contains;
 
@@ -64,5 +68,56 @@ TEST_CASE("what the network does is named by its operation, peer and line") {
   CHECK(contains(said, " by the network, for operation 0 of context 0, to rank "));
   CHECK(contains(said, "    posted by rank "));
   CHECK(contains(said, here(line_of_put)));
+  simulator::clear_races();
+}
+
+namespace {
+
+constexpr int line_of_late_store = __LINE__ + 2;
+__global__ void store_to_first(device_comm comm, sym_ptr<unsigned> data) {
+  if (comm.rank == 1) data.peer(0)[threadIdx.x] = 1;
+}
+
+/// Rank 0 frees its window when rank 1's kernel is over, or before it begins.
+void free_early(bool knows, bool before) {
+  simulator::clear_races();
+  simulator::set_race_exit_status(0);
+  std::atomic<int> step{0};
+  const auto wait_for = [&](int wanted) {
+    while (step.load(std::memory_order_relaxed) < wanted) std::this_thread::yield();
+  };
+  host::run_ranks({.ranks = 2}, [&](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements());
+    auto memory = std::make_unique<host::symmetric_memory>(comm.allocate(4096, "tensor"));
+    if (comm.rank() == 1) {
+      if (before) wait_for(1);
+      launch(store_to_first, {.block = 32, .stream = cudaStreamPerThread}, device_comm.get(),
+             memory->pointer<unsigned>());
+      check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "store_to_first");
+      if (!before) step.store(1, std::memory_order_relaxed);
+    }
+    if (knows) comm.barrier();
+    if (comm.rank() == 0) {
+      if (!before) wait_for(1);
+      memory.reset();
+      if (before) step.store(1, std::memory_order_relaxed);
+    }
+    comm.barrier();
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a window that is freed while peers may still use it is reported, and one that they are done with is not") {
+  free_early(true, false);
+  CHECK(simulator::race_reports() == 0);
+  for (const bool before : {false, true}) {
+    free_early(false, before);
+    INFO(simulator::last_race());
+    CHECK(simulator::race_reports() == 1);
+    CHECK(contains(simulator::last_race(), "memory freed by its rank while others use it"));
+    CHECK(contains(simulator::last_race(), "of window 'tensor' of rank 0"));
+    CHECK(contains(simulator::last_race(), here(line_of_late_store)));
+  }
   simulator::clear_races();
 }

@@ -122,3 +122,49 @@ TEST_CASE("loops that change memory or compute are no waits") {
   REQUIRE(run(add_up, {}, numbers.get(), numbers.get() + 10000, 10000) == cudaSuccess);
   CHECK(numbers[10000] == 400000.0f);
 }
+
+namespace {
+
+__device__ unsigned blocks_done;
+__device__ volatile int turn = 1;
+__constant__ int step[2] = {3, 4};
+
+/// Of all blocks of a launch the last one tells how many it has counted, and sets the counter back.
+__global__ void count_blocks(unsigned* seen) {
+  if (atomicAdd(&blocks_done, 1u) + 1 != gridDim.x) return;
+  *seen = blocks_done;
+  blocks_done = 0;
+}
+
+/// Blocks take turns.
+__global__ void take_turns(int* sum) {
+  while (turn != static_cast<int>(blockIdx.x) + 1) {
+  }
+  __threadfence();
+  sum[0] += step[blockIdx.x % 2];
+  __threadfence();
+  turn = static_cast<int>(blockIdx.x) + 2;
+}
+
+}  // namespace
+
+TEST_CASE("each simulated GPU has its own __device__ and __constant__ variables, from launch to launch") {
+  constexpr int devices = 3;
+  constexpr unsigned blocks = 6;
+  const shared_array<unsigned> seen(devices);
+  const shared_array<int> sums(devices);
+  for (int launches = 0; launches < 2; ++launches) {
+    for (int d = 0; d < devices; ++d) {
+      REQUIRE(cudaSetDevice(d) == cudaSuccess);
+      devcomm::launch(count_blocks, {.grid = blocks + static_cast<unsigned>(d), .block = 1}, seen.get() + d);
+      if (launches == 0) devcomm::launch(take_turns, {.grid = blocks, .block = 1}, sums.get() + d);
+    }
+    for (int d = 0; d < devices; ++d) {
+      REQUIRE(cudaSetDevice(d) == cudaSuccess);
+      REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+      CHECK(seen[static_cast<std::size_t>(d)] == blocks + static_cast<unsigned>(d));
+      CHECK(sums[static_cast<std::size_t>(d)] == 21);
+    }
+  }
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+}

@@ -53,6 +53,20 @@ with tempfile.TemporaryDirectory() as folder:
         if ran.returncode != 0 or marked != [2]:
             print(f"returns of a kernel's lambdas are taken for its own: {ran.stderr}{result.read_text()}")
             failed = 1
+    variables = ("__device__ int n;", "static __device__ unsigned counters[4] = {};", "__constant__ float weights[16];",
+                 "__device__ __align__(16) struct { int a; } both;", "__device__ volatile int flag{0};",
+                 "namespace n { __device__ std::pair<int, int> p = {1, 2}; }")
+    others = ("__device__ int f(int n);", "__device__ __forceinline__ T& operator[](int i) { return a[i]; }",
+              "auto l = [=] __device__ { return 1; };", "auto l = [] __device__(int i) { return i; };",
+              "__device__ constexpr int n = 5;", "template <int N> __device__ int each;", "#define HERE __device__\nint a;",
+              "struct s { __host__ __device__ explicit s(int a) : b{a} {} int b; };", "extern __device__ int n;",
+              "__device__ bool operator=(int);", "__device__ auto g() -> int { return 1; }",
+              "struct t { __device__ ~t() = default; };")
+    for text, wanted in [*((v, 1) for v in variables), *((o, 0) for o in others)]:
+        ran = run(text + "\n__global__ void k() { return; }\n")
+        if ran.returncode != 0 or result.read_text().count("DEVCOMM_SIMULATOR_OF_EACH_GPU") != wanted:
+            print(f"'{text}' is taken for {'no ' if wanted else ''}variable of a GPU: {ran.stderr}{result.read_text()}")
+            failed = 1
     ran = run("void f() {\n  k<T, (1 > 2)>\n    <<<g, b>>>(\n      a);\n}\n")
     if ran.returncode != 0 or result.read_text().count("\n") != 6:
         print(f"lines change: {ran.stderr}{result.read_text()}")

@@ -86,6 +86,8 @@ struct window_part {
 class memory_label {
  public:
   virtual ~memory_label() = default;
+  /// The calling thread frees the part of `rank`: an observing port looks who may still use it.
+  virtual void ends(int /*rank*/) {}
 };
 
 struct device_facts {

@@ -13,11 +13,19 @@ class symmetric_memory::state : public detail::window_state {
  public:
   state(const detail::rank_context& context, detail::window_state held, code_place made)
       : window_state(std::move(held)),
+        rank_(context.rank()),
         entry_(context.objects, this->name + " of " + std::to_string(this->bytes) + " bytes", made) {}
+
+  ~state() {
+    if (label) label->ends(rank_);
+  }
+  state(const state&) = delete;
+  state& operator=(const state&) = delete;
 
   detail::process_stamp made_in;
 
  private:
+  int rank_;
   detail::live_objects::entry entry_;
 };
 

@@ -47,6 +47,8 @@ struct race_port {
   // shared memory of a block.
   void (*watch)(const void* base, size_t bytes, const char* kind, int device, const char* name);
   void (*forget)(const void* base, size_t bytes);
+  /// The calling thread of the host frees it, while it stays watched for others.
+  void (*end_memory)(const void* base, size_t bytes);
   /// Reports call the memory by `name`, such as "window 'weights' of rank 1"; null forgets it.
   void (*name)(const void* base, size_t bytes, const char* name);
 

@@ -129,6 +129,11 @@ inline void forget(const void* p, size_t bytes) {
   if (exact()) exact_port().forget(p, bytes);
 }
 
+/// The calling thread of the host frees it: accesses that may still come are reported.
+inline void end_memory(const void* p, size_t bytes) {
+  if (exact()) exact_port().end_memory(p, bytes);
+}
+
 /// What race reports call the memory; null for no longer.
 inline void name(const void* p, size_t bytes, const char* what) {
   if (exact()) exact_port().name(p, bytes, what);

@@ -8,6 +8,7 @@
 #include "engine/scheduler.hpp"
 #include "engine/session.hpp"
 #include "engine/warp_operations.hpp"
+#include "gpu/device_globals.hpp"
 #include "gpu/launch_shape.hpp"
 #include "gpu/shared_memory.hpp"
 #include "gpu/static_shared.hpp"
@@ -172,6 +173,7 @@ void block::run() {
   thread_id = syscall(SYS_gettid);
   root_identity = sanitizer::identity();
   my_turn.await();
+  use_globals_of(device);
   engine& e = simulation;
   {
     const sanitizer::unobserved hidden;

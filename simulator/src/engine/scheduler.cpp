@@ -5,6 +5,7 @@
 #include "engine/failure.hpp"
 #include "engine/grid.hpp"
 #include "engine/spin.hpp"
+#include "gpu/device_globals.hpp"
 #include "gpu/launch_shape.hpp"
 
 #include <cxxabi.h>
@@ -127,6 +128,7 @@ void engine::hand_over(block& self, block* next) {
   ++handoffs;
   (next != nullptr ? next->my_turn : dispatcher_turn).give();
   self.my_turn.await();
+  use_globals_of(self.device);
   if (self.launch.failed) leave_fibers();
 }
 

@@ -10,6 +10,7 @@
 #include "engine/fiber.hpp"
 #include "engine/grid.hpp"
 #include "engine/warp_operations.hpp"
+#include "gpu/device_globals.hpp"
 #include "gpu/host_accesses.hpp"
 
 #include <devcomm/diagnostics/failure.hpp>
@@ -44,8 +45,12 @@ uint64_t read(const watch& w) {
   }
 }
 
-bool changed(const watch_list& list) {
-  return std::any_of(list.entries.begin(), list.entries.end(), [](const watch& w) { return read(w) != w.value; });
+/// Whether one of the words that it watches has another value; those of its GPU may not be in place.
+bool changed(const fiber& f) {
+  return std::any_of(f.watches.entries.begin(), f.watches.entries.end(), [&](watch w) {
+    w.address = global_of(f.home->device, w.address);
+    return read(w) != w.value;
+  });
 }
 
 /// Whether the host ends this wait, and no thread of the rank has set the abort word yet: by its own word, or because
@@ -58,7 +63,7 @@ bool host_calls(const fiber& f) {
          (read<uint32_t>(f.log->departed_word(peer)) >> peer % 32 & 1) != 0;
 }
 
-bool awaits_no_more(const fiber& f) { return changed(f.watches) || host_calls(f); }
+bool awaits_no_more(const fiber& f) { return changed(f) || host_calls(f); }
 
 bool same_word(const watch& a, const watch& b) { return a.address == b.address && a.bytes == b.bytes; }
 
@@ -108,7 +113,7 @@ void sleep_on_memory(fiber& f) {
   // A poll by many lanes takes time, and may have read two values of one word.
   const bool called = f.waits_with_warp && (f.saw_change || awaited_by_lanes(*f.home, f));
   f.saw_change = false;
-  if (called || f.watches.entries.empty() || changed(f.watches) || host_calls(f)) {
+  if (called || f.watches.entries.empty() || changed(f) || host_calls(f)) {
     if (f.label == nullptr) forget_changed(f.watches);
     e.reschedule();
     return;

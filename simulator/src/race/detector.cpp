@@ -174,6 +174,7 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
       if (a.multicast) now.how |= record::multicast;
       a.dirty = true;
       size_of(code) = {code, bytes};
+      if (!p->ended().empty() && !ordered(p->ended(), a)) report_ended(now, p->ended(), address);
       p->at(address).access(
           now,
           [&](const record& r) {

@@ -118,6 +118,9 @@ class detector {
   void report_alias(const record& earlier, const record& now, uintptr_t address);
   void report_not_coherent(const record& earlier, const record& now, uintptr_t address);
   void report_side(const record& now, uintptr_t address, const char* what, const char* advice);
+  /// `by` frees memory. One of the accesses that it does not know to be over is reported, and those that come later.
+  void end_memory(actor& by, uintptr_t base, size_t bytes);
+  void report_ended(const record& use, const record& end, uintptr_t address);
   [[nodiscard]] bool races(const record& earlier, const record& now) const;
   [[nodiscard]] place place_of(const record& r) const;
   /// Of an access by the network; null for others, and where it is long ago.

@@ -32,6 +32,7 @@ replaced* page::make_replaced_cells() {
 }
 
 void page::watch(uintptr_t begin, uintptr_t end) {
+  ended_ = record();
   for (uintptr_t a = begin / 4 * 4; a < end; a += 4)
     watched_[a % bytes / 4 / 64] |= uint64_t{1} << (a % bytes / 4 % 64);
 }

@@ -28,6 +28,11 @@ class page {
     return (watched_[i / 64] >> (i % 64) & 1) != 0;
   }
   [[nodiscard]] cell& at(uintptr_t address);
+  /// The owner's end of all of it; empty before.
+  [[nodiscard]] const record& ended() const { return ended_; }
+  void end(const record& by) { ended_ = by; }
+  /// Whether there is something to remember.
+  [[nodiscard]] bool is_used() const { return cells_ != nullptr; }
   [[nodiscard]] variable& variable_at(uintptr_t address) { return variables_[address]; }
 
   /// Whether stores to it may be delayed.
@@ -50,6 +55,7 @@ class page {
  private:
   uint64_t watched_[cells / 64] = {};
   bool delayed_ = false;
+  record ended_;
   cell* cells_ = nullptr;  ///< once there is something to remember
   replaced* replaced_ = nullptr;
   std::unordered_map<uintptr_t, variable> variables_;

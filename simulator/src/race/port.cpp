@@ -120,6 +120,12 @@ void forget(const void* base, size_t bytes) {
   d.forget(reinterpret_cast<uintptr_t>(base), bytes);
 }
 
+void end_memory(const void* base, size_t bytes) {
+  detector& d = the_detector();
+  actor& a = self();
+  const guard hold;
+  d.end_memory(a, reinterpret_cast<uintptr_t>(base), bytes);
+}
 void name(const void* base, size_t bytes, const char* what) {
   detector& d = the_detector();
   const guard hold;
@@ -166,19 +172,35 @@ void name_rank(int device, int rank) {
 }  // namespace devcomm::simulator::race
 
 extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_port = {
-    devcomm::simulator::race::identity,       devcomm::simulator::race::set_identity,
-    devcomm::simulator::race::new_identity,   devcomm::simulator::race::drop_identity,
-    devcomm::simulator::race::ignore,         devcomm::simulator::race::release,
-    devcomm::simulator::race::acquire,        devcomm::simulator::race::acquire_as,
-    devcomm::simulator::race::clear,          devcomm::simulator::race::begin_task,
-    devcomm::simulator::race::end_task,       devcomm::simulator::race::note_post,
-    devcomm::simulator::race::take_operation, devcomm::simulator::race::describe_operation,
-    devcomm::simulator::race::new_block,      devcomm::simulator::race::new_thread,
-    devcomm::simulator::race::begins_again,   devcomm::simulator::race::watch,
-    devcomm::simulator::race::forget,         devcomm::simulator::race::name,
-    devcomm::simulator::race::reports,        devcomm::simulator::race::last_report,
-    devcomm::simulator::race::clear_reports,  devcomm::simulator::race::set_exit_status,
-    devcomm::simulator::race::name_rank,      devcomm::simulator::race::set_store_delay,
-    devcomm::simulator::race::stores_are_one, devcomm::simulator::race::multicast,
-    devcomm::simulator::race::alias_fence,    devcomm::simulator::race::restore,
+    devcomm::simulator::race::identity,
+    devcomm::simulator::race::set_identity,
+    devcomm::simulator::race::new_identity,
+    devcomm::simulator::race::drop_identity,
+    devcomm::simulator::race::ignore,
+    devcomm::simulator::race::release,
+    devcomm::simulator::race::acquire,
+    devcomm::simulator::race::acquire_as,
+    devcomm::simulator::race::clear,
+    devcomm::simulator::race::begin_task,
+    devcomm::simulator::race::end_task,
+    devcomm::simulator::race::note_post,
+    devcomm::simulator::race::take_operation,
+    devcomm::simulator::race::describe_operation,
+    devcomm::simulator::race::new_block,
+    devcomm::simulator::race::new_thread,
+    devcomm::simulator::race::begins_again,
+    devcomm::simulator::race::watch,
+    devcomm::simulator::race::forget,
+    devcomm::simulator::race::end_memory,
+    devcomm::simulator::race::name,
+    devcomm::simulator::race::reports,
+    devcomm::simulator::race::last_report,
+    devcomm::simulator::race::clear_reports,
+    devcomm::simulator::race::set_exit_status,
+    devcomm::simulator::race::name_rank,
+    devcomm::simulator::race::set_store_delay,
+    devcomm::simulator::race::stores_are_one,
+    devcomm::simulator::race::multicast,
+    devcomm::simulator::race::alias_fence,
+    devcomm::simulator::race::restore,
 };

@@ -233,6 +233,40 @@ void detector::report_not_coherent(const record& earlier, const record& now, uin
   say(text + "  __ldg may return what its cache has from before, whatever orders the two: use a plain load\n");
 }
 
+void detector::end_memory(actor& by, uintptr_t base, size_t bytes) {
+  if (by.group == 0) join_chain(by, task_facts());
+  const record end = record::make(by.group, by.lane, by.epoch, 0, record::write, record::all_bytes);
+  by.dirty = true;
+  record late;
+  uintptr_t of_late = 0;
+  const auto look_at = [&](page& p, uintptr_t at, uintptr_t past) {
+    for (; at < past && late.empty(); at += 4) {
+      p.at(at).for_each([&](const record& r) {
+        if (late.empty() && !ordered(r, by)) late = r;
+      });
+      of_late = at;
+    }
+  };
+  uintptr_t past = 0;
+  for (uintptr_t at = base; at < base + bytes; at = past) {
+    past = std::min(base + bytes, at / page::bytes * page::bytes + page::bytes);
+    page* const p = memory.find(at);
+    if (p == nullptr) continue;
+    if (p->is_used() && late.empty()) look_at(*p, at, past);
+    if (past - at == page::bytes) p->end(end);
+  }
+  if (!late.empty()) report_ended(late, end, of_late);
+}
+
+void detector::report_ended(const record& use, const record& end, uintptr_t address) {
+  if (!reported.insert({0, use.code()}).second) return;
+  say("devcomm simulator: memory freed by its rank while others use it (" + detail::how_to_repeat() + ") at " +
+      describe(address) + "\n  " + what_did(use) + " by " + describe(use) + "\n" + where(use) +
+      "  not ordered with its end by " + describe(end) +
+      "\n  every rank must be done with its peers' memory before any rank destroys its own: call "
+      "communicator::barrier() before that\n");
+}
+
 void detector::report_side(const record& now, uintptr_t address, const char* what, const char* advice) {
   if (!reported.insert({now.code(), 0}).second || is_of_runtime(now.code())) return;
   say(std::string("devcomm simulator: ") + what + " (" + detail::how_to_repeat() + ") at " + describe(address) +

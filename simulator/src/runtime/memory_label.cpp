@@ -25,18 +25,24 @@ class label final : public host::detail::memory_label {
     const engine_guard hold;
     for (const window_part& part : parts) {
       name_memory(name, part);
-      bases_.push_back(part.base);
+      parts_.push_back(part);
+    }
+  }
+  void ends(int rank) override {
+    const engine_guard hold;
+    for (const window_part& part : parts_) {
+      if (part.rank == rank) sanitizer::end_memory(part.base, part.bytes);
     }
   }
   ~label() override {
     const engine_guard hold;
-    for (const char* base : bases_) forget_memory_name(base);
+    for (const window_part& part : parts_) forget_memory_name(part.base);
   }
   label(const label&) = delete;
   label& operator=(const label&) = delete;
 
  private:
-  std::vector<const char*> bases_;
+  std::vector<window_part> parts_;
 };
 
 /// The address that a report of AddressSanitizer is about.

@@ -14,6 +14,9 @@
 #define __grid_constant__
 #define __constant__
 
+// The build puts it where a file defines a __device__ or __constant__ variable.
+#define DEVCOMM_SIMULATOR_OF_EACH_GPU __attribute__((section("devcomm_of_each_gpu")))
+
 // A block is an OS thread.
 #define __shared__ thread_local
 
