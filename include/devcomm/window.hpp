@@ -13,9 +13,8 @@ template <class T, class Mode>
 class ptr;
 }  // namespace multimem
 
-/// A communicator's windows have ids from a multiple of this on, counting up. Communicators that a rank makes one after
-/// the other have different multiples, until there have been 1024, so that a window of another communicator is found
-/// out by its id.
+/// A communicator's windows have ids from a multiple of this on, counting up. Communicators that live in a process have
+/// different multiples, so that a window of another communicator is found out by its id.
 inline constexpr uint32_t window_ids_of_communicator = 1u << 22;
 
 /// The same span of memory on every rank, addressable for load and store on each LSA peer.

@@ -416,7 +416,8 @@ std::vector<failure_record> read_failures(failure_log& log) {
   for (failure_record& record : log.records) {
     if (std::atomic_ref(record.ready).load(std::memory_order_acquire) == 0) continue;
     records.push_back(record);
-    if (record.outcome == status::aborted && has_departed(log, record.peer)) records.back().outcome = status::departed;
+    // The end of one peer ends waits for others too.
+    if (record.outcome == status::departed && !has_departed(log, record.peer)) records.back().outcome = status::aborted;
   }
   return records;
 }

@@ -20,6 +20,16 @@
 #include <utility>
 
 namespace devcomm::host::detail {
+namespace {
+
+/// What goes to all ranks beside each rank's `device_info`.
+struct device_note {
+  bool spans;       ///< its device is in an NVLink domain
+  bool has_number;  ///< the communicator's number is free in its process
+};
+
+}  // namespace
+
 rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given)
     : rank_context(call, std::move(ranks), given, nullptr) {}
 
@@ -51,7 +61,6 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   });
   require_agreement(jobs, call, rank());
   identity = jobs[0].identity;
-  first_window_id = count_communicator(jobs) * window_ids_of_communicator;
   peers = agree.gather_group(call, host, [&] { return make_rank_info(host, clique); }).spread(size());
   local_ranks = ranks_of_process(peers, rank());
   aborts = std::make_shared<abort_state>(rank(), size());
@@ -59,7 +68,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   agree.end_with(aborts);
   process = process_ranks::join(identity);
 
-  const auto [spanning, cards] = agree.gather_notes_and_group(call, host, [&] {
+  const auto [notes, cards] = agree.gather_notes_and_group(call, host, [&] {
     choose_device();
     if (parent == nullptr) devices.name_rank(device, rank());
     device_info mine = describe_device();
@@ -67,12 +76,15 @@ void rank_context::start(const std::string& call, const communicator_options& gi
       process->open_links();
       mine.links = process->links().address();
     }
-    return std::pair(mine.nvlink_domain != agreement::group_name{} ? 1 : 0, mine);
+    const bool has_number = number.take(first_number(jobs), identity);
+    return std::pair(device_note{mine.nvlink_domain != agreement::group_name{}, has_number}, mine);
   });
+  choose_number(call, first_number(jobs),
+                std::all_of(notes.begin(), notes.end(), [](const device_note& each) { return each.has_number; }));
   device_infos = cards.spread(size());
   aborts->look_for_kernel_failures([&port = devices, on = device] { return port.kernel_failure(on); });
   domain = {peers[static_cast<std::size_t>(rank())].host, cards.ranks};
-  if (std::find(spanning.begin(), spanning.end(), 1) != spanning.end()) join_domain(call);
+  if (std::any_of(notes.begin(), notes.end(), [](const device_note& each) { return each.spans; })) join_domain(call);
 
   watches_ = cards.ranks.size() != peers.size();
   std::string obstacle;
@@ -115,6 +127,20 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     aborts->explain_timeouts(cause_of_timeouts());
     devices.make_current(device);
   });
+}
+
+void rank_context::choose_number(const std::string& call, std::uint32_t first, bool is_chosen) {
+  // Another communicator that some process makes meanwhile has taken it there.
+  for (std::uint32_t tried = 1; !is_chosen; ++tried) {
+    if (tried == communicator_number::numbers) {
+      throw not_supported("there are " + std::to_string(tried) +
+                          " communicators in one process, the most there can be; "
+                          "destroy one that is not needed");
+    }
+    const auto has_number = agree.gather(
+        call, [&] { return number.take((first + tried) % communicator_number::numbers, identity) ? 1 : 0; });
+    is_chosen = std::all_of(has_number.begin(), has_number.end(), [](int each) { return each != 0; });
+  }
 }
 
 void rank_context::watch_other_hosts(const std::vector<int>& neighbours) {

@@ -83,20 +83,20 @@ struct rank_context {
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators
   std::shared_ptr<window_table> window_ids = std::make_shared<window_table>();  ///< its windows, by id
-  std::uint32_t first_window_id = 0;                                            ///< see `window_ids_of_communicator`
-  std::uint64_t windows = 0;                                                    ///< made so far
-  std::uint64_t device_comms = 0;                                               ///< made so far
-  std::uint64_t children = 0;                                                   ///< splits so far
-  std::uint64_t requirements = 0;                                               ///< handed out so far
+  communicator_number number;
+  std::uint64_t windows = 0;       ///< made so far
+  std::uint64_t device_comms = 0;  ///< made so far
+  std::uint64_t children = 0;      ///< splits so far
+  std::uint64_t requirements = 0;  ///< handed out so far
   process_stamp made_in;
 
-  /// Of the window that was made as the `number`th. Throws alike on all ranks where there are too many.
-  [[nodiscard]] std::uint32_t window_id(std::uint64_t number) const {
-    if (number >= window_ids_of_communicator) {
+  /// Of the window that was made as the `count`th. Throws alike on all ranks where there are too many.
+  [[nodiscard]] std::uint32_t window_id(std::uint64_t count) const {
+    if (count >= window_ids_of_communicator) {
       throw not_supported("a communicator has at most " + std::to_string(window_ids_of_communicator - 1) +
                           " windows and places for captured buffers in its life; make another communicator");
     }
-    return first_window_id + static_cast<std::uint32_t>(number);
+    return number.get() * window_ids_of_communicator + static_cast<std::uint32_t>(count);
   }
 
  private:
@@ -114,6 +114,8 @@ struct rank_context {
   void start(const std::string& call, const communicator_options& given, const rank_context* parent);
   /// Takes the options; returns the clique.
   [[nodiscard]] int take_options(const communicator_options& given, const rank_context* parent);
+  /// *Collective*: has `first` where that `is_chosen`, and else the next number that is free in all processes.
+  void choose_number(const std::string& call, std::uint32_t first, bool is_chosen);
   void watch_other_hosts(const std::vector<int>& neighbours);
   void connect_links();
   /// A peer that is gone, or -1.

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cstring>
+#include <mutex>
 #include <tuple>
+#include <utility>
 
 namespace devcomm::host::detail {
 namespace {
@@ -25,7 +27,27 @@ const std::array<std::uint8_t, 16>& program_identity() {
 }
 
 /// The least number that this process's next communicator may have.
-std::atomic<std::uint32_t> next_communicator{0};
+/// Which communicators of this process have which numbers.
+struct taken_numbers {
+  struct holder {
+    std::uint64_t identity = 0;
+    int ranks = 0;  ///< of this process that hold it
+  };
+  std::mutex mutex;
+  std::array<holder, communicator_number::numbers> holders{};
+  std::uint32_t next = 0;  ///< after the latest
+};
+
+/// Never destroyed: communicators may be left when the process ends.
+taken_numbers& all_numbers() {
+  static auto& only = *new taken_numbers;
+  return only;
+}
+
+std::uint32_t next_number() {
+  const std::lock_guard lock(all_numbers().mutex);
+  return all_numbers().next;
+}
 
 std::string handle_text(std::int32_t handle) {
   const auto kind = static_cast<handle_kind>(handle);
@@ -58,7 +80,7 @@ job_info make_job_info(const communicator_options& options, handle_kind handle, 
   mine.check_launch = options.check_launch ? 1 : 0;
   mine.handle = static_cast<std::int32_t>(handle);
   mine.timeout_ms = options.kernel_timeout.count();
-  mine.communicators = next_communicator.load();
+  mine.communicators = next_number();
   if (rank == 0) mine.identity = random_value<std::uint64_t>();
   return mine;
 }
@@ -124,13 +146,31 @@ void require_agreement(const std::vector<job_info>& ranks, const std::string& ca
   }
 }
 
-std::uint32_t count_communicator(const std::vector<job_info>& ranks) {
+std::uint32_t first_number(const std::vector<job_info>& ranks) {
   std::uint32_t number = 0;
   for (const job_info& each : ranks) number = std::max(number, each.communicators);
-  std::uint32_t least = next_communicator.load();
-  while (least <= number && !next_communicator.compare_exchange_weak(least, number + 1)) {
-  }
-  return number;
+  return number % communicator_number::numbers;
+}
+
+bool communicator_number::take(std::uint32_t number, std::uint64_t identity) {
+  give_back();
+  taken_numbers& taken = all_numbers();
+  const std::lock_guard lock(taken.mutex);
+  taken.next = number + 1;
+  taken_numbers::holder& here = taken.holders[number];
+  if (here.ranks != 0 && here.identity != identity) return false;
+  here.identity = identity;
+  ++here.ranks;
+  number_ = number;
+  taken_ = true;
+  return true;
+}
+
+void communicator_number::give_back() noexcept {
+  if (!std::exchange(taken_, false)) return;
+  taken_numbers& taken = all_numbers();
+  const std::lock_guard lock(taken.mutex);
+  --taken.holders[number_].ranks;
 }
 
 std::vector<int> ranks_of_process(const std::vector<rank_info>& ranks, int rank) {

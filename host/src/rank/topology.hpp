@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/host/communicator.hpp>
+#include <devcomm/window.hpp>
 
 #include "device/backend.hpp"
 #include "rank/agreement.hpp"
@@ -34,7 +35,7 @@ struct job_info {
   std::int32_t lsa_size = 0;
   std::int32_t check_launch = 0;
   std::int32_t handle = 0;          ///< `handle_kind` asked for
-  std::uint32_t communicators = 0;  ///< see `count_communicator`
+  std::uint32_t communicators = 0;  ///< see `first_number`
   std::uint64_t identity = 0;       ///< random, from rank 0: names the communicator
   std::int64_t timeout_ms = 0;      ///< of waits in kernels
 };
@@ -84,9 +85,31 @@ enum class reach : std::uint8_t {
 /// Throws when libraries or options of two ranks differ, with the same text on all ranks.
 void require_agreement(const std::vector<job_info>& ranks, const std::string& call, int rank);
 
-/// A number for the communicator of these ranks: the same on all of them, and larger than that of every communicator
-/// that any of their processes has made before. Two that a process makes at the same time may have the same.
-[[nodiscard]] std::uint32_t count_communicator(const std::vector<job_info>& ranks);
+/// A communicator's number, below `numbers`, among those that live in this process.
+class communicator_number {
+ public:
+  static constexpr std::uint32_t numbers =
+      static_cast<std::uint32_t>((std::uint64_t{1} << 32) / window_ids_of_communicator);
+
+  communicator_number() = default;
+  ~communicator_number() { give_back(); }
+  communicator_number(const communicator_number&) = delete;
+  communicator_number& operator=(const communicator_number&) = delete;
+
+  /// Takes `number`; whether no communicator but `identity` has it here. May be called again.
+  [[nodiscard]] bool take(std::uint32_t number, std::uint64_t identity);
+  [[nodiscard]] std::uint32_t get() const noexcept { return number_; }
+
+ private:
+  void give_back() noexcept;
+
+  std::uint32_t number_ = 0;
+  bool taken_ = false;
+};
+
+/// The number to try first for the communicator of these ranks, the same on all of them: after those of all that their
+/// processes have made before.
+[[nodiscard]] std::uint32_t first_number(const std::vector<job_info>& ranks);
 
 /// Ranks that satisfy `same` with `rank`, ascending; `rank` is among them.
 [[nodiscard]] std::vector<int> ranks_of_process(const std::vector<rank_info>& ranks, int rank);

@@ -181,7 +181,7 @@ DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label told, Read
       waiting.pause();
     }
     if (--progress.rounds != 0) continue;
-    progress = check_wait(home, limit, progress, told().peer);
+    progress = check_wait(home, limit, progress, waiting.describe(told).peer);
     progress = LaneGroup::choose(progress.outcome != status::success, progress);
     if constexpr (arch::rounds_per_check != 1)
       progress.rounds = LaneGroup::choose(progress.rounds == 1, progress.rounds);

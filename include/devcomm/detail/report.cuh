@@ -43,8 +43,8 @@ struct shown_contracts {
   const call_contract* their_call = nullptr;
 };
 
-/// The slot of the failure log for a wait that failed with `outcome`, or null where it gets none. Ends every wait of
-/// this device communicator on this rank.
+/// The slot of the failure log for a wait that failed with `outcome`, which it has, or null where it gets none. Ends
+/// every wait of this device communicator on this rank.
 ///
 /// *Ordering*: the abort word is set, for the whole GPU, before anything that this thread does afterwards: a session
 /// that learns of the failure by any way, or follows it, reads the word as set and never arrives.
@@ -52,11 +52,16 @@ DEVCOMM_DEVICE inline failure_record* take_failure_slot(resource_header* home, s
   if (outcome != status::aborted) {
     arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, abort_by_failure);
     arch::fence<memory_order::acq_rel, scope::device>();
-  } else if ((arch::load<memory_order::relaxed, scope::device>(&home->abort) & abort_by_failure) != 0) {
-    return nullptr;  // a consequence of a failure that is on record
+  } else {
+    const uint32_t why = arch::load<memory_order::relaxed, scope::device>(&home->abort);
+    if ((why & abort_by_failure) != 0) return nullptr;  // a consequence of a failure that is on record
+    if ((why & abort_by_departure) != 0) outcome = status::departed;
   }
   const uint32_t index = arch::fetch_add<memory_order::relaxed, scope::device>(&home->failures, 1u);
-  return index < failure_log::capacity ? &home->comm.failures->records[index] : nullptr;
+  if (index >= failure_log::capacity) return nullptr;
+  failure_record* const slot = &home->comm.failures->records[index];
+  slot->outcome = outcome;
+  return slot;
 }
 
 /// Hands a record to the host, which reads `ready` all the while: nothing else stores that word. A slot is used once,
@@ -65,10 +70,8 @@ DEVCOMM_DEVICE inline void publish(failure_record& slot) {
   arch::store<memory_order::release, scope::system>(&slot.ready, 1u);
 }
 
-DEVCOMM_DEVICE inline void write_failure(failure_record& record, const resource_header* home, status outcome,
-                                         const awaited& wait, uint32_t peer_index, bool in_local_team,
-                                         const shown_contracts& shown) {
-  record.outcome = outcome;
+DEVCOMM_DEVICE inline void write_failure(failure_record& record, const resource_header* home, const awaited& wait,
+                                         uint32_t peer_index, bool in_local_team, const shown_contracts& shown) {
   record.what = wait.what;
   record.index = wait.index;
   record.rank = home->comm.rank;
@@ -92,12 +95,12 @@ DEVCOMM_DEVICE inline void write_failure(failure_record& record, const resource_
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
                                                    shown_contracts shown = {}) {
   failure_record* const slot = take_failure_slot(home, outcome);
-  if (slot != nullptr) write_failure(*slot, home, outcome, wait, wait.index, false, shown);
+  if (slot != nullptr) write_failure(*slot, home, wait, wait.index, false, shown);
 }
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited_group wait,
                                                    shown_contracts shown = {}) {
   failure_record* const slot = take_failure_slot(home, outcome);
-  if (slot != nullptr) write_failure(*slot, home, outcome, wait, wait.peer_index, true, shown);
+  if (slot != nullptr) write_failure(*slot, home, wait, wait.peer_index, true, shown);
 }
 /// `seen` is the value that was read last.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited_word wait,
@@ -105,7 +108,6 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   failure_record* const slot = take_failure_slot(home, outcome);
   if (slot == nullptr) return;
   failure_record& record = *slot;
-  record.outcome = outcome;
   record.what = wait.what;
   record.index = wait.index;
   record.peer_index = wait.peer_index;
@@ -126,7 +128,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report_part_of_warp(resource_header*
   failure_record* const slot = take_failure_slot(home, status::mismatch);
   if (slot == nullptr) return;
   slot->mine.group_threads = threads;
-  write_failure(*slot, home, status::mismatch, awaited{what, index, home->comm.rank, 0, 0}, index, false, {});
+  write_failure(*slot, home, awaited{what, index, home->comm.rank, 0, 0}, index, false, {});
 }
 
 }  // namespace devcomm::detail

@@ -58,7 +58,7 @@ struct call_contract {
 /// One failed wait. Peers are world ranks. For `status::mismatch` the contracts of both ranks are set.
 struct failure_record {
   uint32_t ready;  ///< stored last, with release: 1 once the record is complete
-  status outcome;  ///< `status::departed` where the host finds that a wait was aborted as its peer had left
+  status outcome;  ///< `status::departed`: aborted, as the peer had destroyed its device communicator
   operation what;
   uint32_t index;  ///< which barrier, mailbox or signal
   int32_t rank;

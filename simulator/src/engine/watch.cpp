@@ -246,6 +246,7 @@ void loaded_with_warp(const void* address, uint64_t value) {
 }
 
 void begin_label() { this_fiber->labels = exploring(*this_fiber); }
+void end_label() { this_fiber->labels = false; }
 
 void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, failure_log* log) {
   fiber& f = *this_fiber;

@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <array>
+#include <barrier>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 using namespace devcomm;
 using namespace devcomm_test;
@@ -291,6 +294,40 @@ TEST_CASE("ranks take devices in turn, and two ranks may share one") {
     comm.barrier();
   });
   CHECK(ends == all_ok(2));
+}
+
+TEST_CASE("communicators that a process makes at the same time have windows of different ids") {
+  const auto first = host::thread_bootstraps(2);
+  const auto second = host::thread_bootstraps(2);
+  for (int round = 0; round < 20; ++round) {
+    std::array<std::uint32_t, 4> ids{};
+    std::barrier all_live(static_cast<std::ptrdiff_t>(ids.size()));
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      threads.emplace_back([&, i] {
+        host::communicator comm(i < 2 ? first[i % 2] : second[i % 2]);
+        const auto memory = comm.allocate(64);
+        ids[i] = memory.window().id;
+        all_live.arrive_and_wait();
+      });
+    }
+    for (std::thread& each : threads) each.join();
+    CHECK(ids[0] == ids[1]);
+    CHECK(ids[2] == ids[3]);
+    CHECK(ids[0] != ids[2]);
+  }
+}
+
+TEST_CASE("more communicators than there are numbers reuse those of communicators that are gone") {
+  const auto ranks = host::thread_bootstraps(1);
+  host::communicator kept(ranks[0]);
+  const auto of_kept = kept.allocate(64);
+  for (int i = 0; i < 1100; ++i) {
+    host::communicator comm(ranks[0]);
+    if (i % 100 != 99) continue;
+    const auto memory = comm.allocate(64);
+    require(memory.window().id != of_kept.window().id, "a window has the id of another one");
+  }
 }
 
 TEST_CASE("ranks that are in different calls are told which, whatever the calls exchange, and can go on") {

@@ -163,7 +163,6 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
   failure_record* const slot = take_failure_slot(home, status::mismatch);
   if (slot == nullptr) return status::mismatch;
   failure_record& record = *slot;
-  record.outcome = status::mismatch;
   record.what = way == channel::direction::send ? operation::message_send : operation::message_receive;
   record.index = record.peer_index = index;
   record.rank = home->comm.rank;

@@ -61,17 +61,17 @@
 /// Waiting. A `wait_scope(label, abort_word, log)` names, for as long as it lives, what the calling thread waits
 /// for, the word that ends the wait, and the failure log in which the host says that it is to end, by functions that
 /// return them; `wait_scope::pause()` is called after each poll that found nothing. Both are empty on GPUs.
-/// `polls_per_round`, `rounds_per_check`: how often a wait polls between two reads of the abort word and the clock.
-/// `host_turn(turn, now, waited)`: whether a thread that has waited for so long may read host memory now. `turn` is a
-/// word of the rank's: once in `host_interval` nanoseconds one of the threads that ask gets true, and none in the first
-/// `first_host_turn` nanoseconds of its wait; in the simulator also whenever the log says so. `noted_after`: how long a
-/// wait lasts before it is written into the watchdog's table. `proxy_turn(last, now)`: whether a thread that waits for
-/// a word of the network's proxy may load it from host memory now: one thread of a context once in `proxy_interval`
-/// nanoseconds; `last` is a word of the context's. In the simulator every time, as a wait there sleeps until a word
-/// that it has loaded changes. `latest_proxy_turn(last)`: when a thread last got true; 0 in the simulator.
-/// `short_puts_are_values`: whether the thread that posts a put of at most 8 bytes reads its source; in the simulator
-/// the proxy does, so that a missing flush is found whatever the size, unless the whole program is compiled with
-/// `DEVCOMM_SHORT_PUTS_ARE_VALUES`.
+/// `wait_scope::describe(label)` is `label()`, whose loads are no polls. `polls_per_round`, `rounds_per_check`: how
+/// often a wait polls between two reads of the abort word and the clock. `host_turn(turn, now, waited)`: whether a
+/// thread that has waited for so long may read host memory now. `turn` is a word of the rank's: once in `host_interval`
+/// nanoseconds one of the threads that ask gets true, and none in the first `first_host_turn` nanoseconds of its wait;
+/// in the simulator also whenever the log says so. `noted_after`: how long a wait lasts before it is written into the
+/// watchdog's table. `proxy_turn(last, now)`: whether a thread that waits for a word of the network's proxy may load it
+/// from host memory now: one thread of a context once in `proxy_interval` nanoseconds; `last` is a word of the
+/// context's. In the simulator every time, as a wait there sleeps until a word that it has loaded changes.
+/// `latest_proxy_turn(last)`: when a thread last got true; 0 in the simulator. `short_puts_are_values`: whether the
+/// thread that posts a put of at most 8 bytes reads its source; in the simulator the proxy does, so that a missing
+/// flush is found whatever the size, unless the whole program is compiled with `DEVCOMM_SHORT_PUTS_ARE_VALUES`.
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the

@@ -313,6 +313,13 @@ class wait_scope {
   ~wait_scope() { sim::end_wait(); }
   wait_scope(const wait_scope&) = delete;
   wait_scope& operator=(const wait_scope&) = delete;
+  template <class Label>
+  static auto describe(const Label& label) {
+    sim::begin_label();
+    const auto said = label();
+    sim::end_label();
+    return said;
+  }
   void pause() { sim::pause_wait(); }
 
  private:

@@ -120,6 +120,7 @@ void sleep_for(uint64_t nanoseconds);
 
 /// Loads of the calling thread until `begin_wait` are for the label alone.
 void begin_label();
+void end_label();
 /// Until `end_wait`, strong loads of the calling thread say what it waits for; `abort_word` (or null) ends the wait,
 /// and a thread that waits sets it once the host has ended waits, or this one, in `log` (or null).
 void begin_wait(const devcomm::detail::wait_label& label, const uint32_t* abort_word, failure_log* log);
