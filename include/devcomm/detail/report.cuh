@@ -4,6 +4,7 @@
 
 #include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/detail/contract.cuh>
+#include <devcomm/detail/poll.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
 
@@ -50,8 +51,7 @@ struct shown_contracts {
 /// that learns of the failure by any way, or follows it, reads the word as set and never arrives.
 DEVCOMM_DEVICE inline failure_record* take_failure_slot(resource_header* home, status outcome) {
   if (outcome != status::aborted) {
-    arch::fetch_or<memory_order::relaxed, scope::device>(&home->abort, abort_by_failure);
-    arch::fence<memory_order::acq_rel, scope::device>();
+    end_waits(home, abort_by_failure);
   } else {
     const uint32_t why = arch::load<memory_order::relaxed, scope::device>(&home->abort);
     if ((why & abort_by_failure) != 0) return nullptr;  // a consequence of a failure that is on record

@@ -26,7 +26,7 @@ all_globals& all() {
   return only;
 }
 
-bool are_any() { return __start_devcomm_of_each_gpu != __stop_devcomm_of_each_gpu; }
+bool are_any() { return &__start_devcomm_of_each_gpu[0] != &__stop_devcomm_of_each_gpu[0]; }
 
 }  // namespace
 
