@@ -116,10 +116,12 @@ test_preset() { # PRESET OPTION...
 
 stage_checks() { scripts/checks/all.sh; }
 stage_quick() { test_preset quick; }
-# Of the kernels of these rooms stage race runs all tests, and sees more.
-rooms_of_kernels='core;group;data;lsa;multimem;channel;collective'
+# Of these rooms other stages run all tests, and see more: of the first the kernels, of the others everything.
+rooms_of_race='core;group;data;lsa;multimem;channel;collective'
+rooms_of_address='host/util;host/bootstrap;fuzz'
 stage_release() {
-  if wanted race; then release_options+=("-DDEVCOMM_TESTS_NOT_SIMULATED=$rooms_of_kernels"); fi
+  if wanted race; then release_options+=("-DDEVCOMM_TESTS_NOT_SIMULATED=$rooms_of_race"); fi
+  if wanted address; then release_options+=("-DDEVCOMM_TESTS_LEFT_OUT=$rooms_of_address"); fi
   test_preset ci "${cuda_options[@]}" "${release_options[@]}"
 }
 real_compiler() { readlink -f "$(command -v "$1")"; } # NAME
