@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(most_threads)
 }
 
 template <devcomm::memory_order Order>
-__global__ void only_barrier(devcomm::device_comm comm) {
+__global__ void __launch_bounds__(most_threads) only_barrier(devcomm::device_comm comm) {
   devcomm::lsa::barrier_session barrier{devcomm::block{}, comm, blockIdx.x};
   barrier.sync(Order);
 }

@@ -79,8 +79,9 @@ static __global__ void __launch_bounds__(most_waiting_threads)
 
 /// A word goes back and forth between one thread on each rank, by relaxed stores and loads of system scope as devcomm's
 /// packets do. The time is kept after every `trips` round trips.
-static __global__ void ping_pong(devcomm::sym_ptr<control> shared, int self, begun_counts all, std::uint32_t last,
-                                 unsigned stamps, unsigned trips) {
+static __global__ void __launch_bounds__(most_waiting_threads)
+    ping_pong(devcomm::sym_ptr<control> shared, int self, begun_counts all, std::uint32_t last, unsigned stamps,
+              unsigned trips) {
   namespace arch = devcomm::detail::arch;
   constexpr auto relaxed = devcomm::memory_order::relaxed;
   control* own = shared.local();
@@ -123,7 +124,8 @@ static __global__ void __launch_bounds__(512)
 }
 
 /// Counts what did not arrive.
-static __global__ void check_stored(const char* from, std::uint64_t packs, std::uint32_t salt, control* own) {
+static __global__ void __launch_bounds__(most_waiting_threads)
+    check_stored(const char* from, std::uint64_t packs, std::uint32_t salt, control* own) {
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
     const auto is = devcomm::detail::arch::load16(from + i * 16);

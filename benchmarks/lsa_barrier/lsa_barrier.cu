@@ -36,12 +36,13 @@ struct plan {
 };
 
 template <memory_order Order>
-__global__ void barriers(device_comm comm, int iterations) {
+__global__ void __launch_bounds__(1024) barriers(device_comm comm, int iterations) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   for (int i = 0; i < iterations; ++i) barrier.sync(Order);
 }
 template <memory_order Order>
-__global__ void barriers_by_multimem(device_comm comm, multimem::barrier_handle handle, int iterations) {
+__global__ void __launch_bounds__(1024)
+    barriers_by_multimem(device_comm comm, multimem::barrier_handle handle, int iterations) {
   multimem::barrier_session barrier{block{}, comm, handle, blockIdx.x};
   for (int i = 0; i < iterations; ++i) barrier.sync(Order);
 }

@@ -18,10 +18,11 @@ using namespace devcomm;
 
 constexpr unsigned threads = 512;
 
-__global__ void empty() {}
+__global__ void __launch_bounds__(threads) empty() {}
 
 /// Each block stores its part of every one of `peers` slices, to the next members in turn.
-__global__ void store_to_peers(sym_ptr<float> to, int self, int ranks, int peers, std::uint64_t count) {
+__global__ void __launch_bounds__(threads)
+    store_to_peers(sym_ptr<float> to, int self, int ranks, int peers, std::uint64_t count) {
   const collective::slice part = collective::slice_of_block(collective::packs_of<float>(count));
   const pack<float> value{};
   for (int p = 1; p <= peers; ++p) {
@@ -32,7 +33,8 @@ __global__ void store_to_peers(sym_ptr<float> to, int self, int ranks, int peers
 }
 
 /// The same with loads; what is loaded goes nowhere, which the compiler cannot know.
-__global__ void load_from_peers(sym_ptr<float> from, float* sink, int self, int ranks, int peers, std::uint64_t count) {
+__global__ void __launch_bounds__(threads)
+    load_from_peers(sym_ptr<float> from, float* sink, int self, int ranks, int peers, std::uint64_t count) {
   const collective::slice part = collective::slice_of_block(collective::packs_of<float>(count));
   float total = 0;
   for (int p = 1; p <= peers; ++p) {
@@ -53,7 +55,8 @@ __global__ void load_from_peers(sym_ptr<float> from, float* sink, int self, int 
 
 /// A flag goes back and forth between two ranks.
 template <memory_order Store, memory_order Load>
-__global__ void ping_pong(sym_ptr<std::uint32_t> flags, int self, std::uint32_t first, std::uint32_t rounds) {
+__global__ void __launch_bounds__(threads)
+    ping_pong(sym_ptr<std::uint32_t> flags, int self, std::uint32_t first, std::uint32_t rounds) {
   std::uint32_t* theirs = flags.lsa(1 - self);
   const std::uint32_t* mine = flags.local();
   for (std::uint32_t i = first; i < first + rounds; ++i) {
@@ -70,7 +73,8 @@ constexpr int to_host = 32;
 
 /// Answers each word of the host's. `latest`, where it is not null, has when a thread last had a turn: then loads take
 /// turns as those of contexts do.
-__global__ void answer_host(std::uint64_t* words, std::uint64_t* latest, std::uint64_t rounds) {
+__global__ void __launch_bounds__(threads)
+    answer_host(std::uint64_t* words, std::uint64_t* latest, std::uint64_t rounds) {
   namespace arch = devcomm::detail::arch;
   const auto load = [&] { return arch::load<memory_order::acquire, scope::system>(words + to_kernel); };
   for (std::uint64_t i = 1; i <= rounds; ++i) {

@@ -44,7 +44,14 @@ expect() { # ok|refused CHECK WHAT
 }
 
 fresh_tree
-for check in format seam headers directions shell variables mutants; do expect ok "$check" "a good tree"; done
+for check in format seam headers directions launch_bounds shell variables mutants; do expect ok "$check" "a good tree"; done
+
+for fault in '__global__ void k(float* p) {}' 'template <int N>\n__global__ void __launch_bounds__(64) good();\nstatic __global__ void k() {}'; do
+  fresh_tree && printf 'constexpr unsigned threads = 512;\n'"$fault"'\n' >"$work/tree/tests/large.cu"
+  expect refused launch_bounds "a large block without launch bounds"
+done
+fresh_tree && printf 'constexpr unsigned threads = 256;\n__global__ void k();\n' >"$work/tree/tests/small.cu"
+expect ok launch_bounds "a block of 256 threads"
 
 fresh_tree && add_line good.hpp 'int   badly( int  spaced );'
 expect refused format "a badly spaced line"

@@ -40,7 +40,7 @@ __device__ void end_block(const ending& end) {
   if (before + 1 == gridDim.x) detail::arch::store<memory_order::release, scope::system>(end.all, 1u);
 }
 
-__global__ void meet(device_comm comm, ending end) {
+__global__ void __launch_bounds__(most_threads) meet(device_comm comm, ending end) {
   {
     lsa::barrier_session barrier{block{}, comm, blockIdx.x};
     barrier.sync();
@@ -49,7 +49,7 @@ __global__ void meet(device_comm comm, ending end) {
 }
 
 /// Waits by deadlines that are shorter than the time after which a wait checks for an abort.
-__global__ void keep_trying(device_comm comm, ending end) {
+__global__ void __launch_bounds__(most_threads) keep_trying(device_comm comm, ending end) {
   {
     lsa::barrier_session barrier{block{}, comm, blockIdx.x};
     while (barrier.sync_for(microseconds(50)) == status::timeout) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(most_threads)
 }
 
 /// Keeps a stream busy until the host stores to `go`.
-__global__ void spin(const std::uint32_t* go) {
+__global__ void __launch_bounds__(most_threads) spin(const std::uint32_t* go) {
   while (detail::arch::load<memory_order::relaxed, scope::system>(go) == 0) detail::arch::sleep(1000);
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("an abort ends a device full of threads that wait for packets within a
 namespace {
 
 /// A check of a wait that began, by the clock, in a second from now, as after a step back.
-__global__ void check_from_the_future(device_comm comm, status* outcomes) {
+__global__ void __launch_bounds__(most_threads) check_from_the_future(device_comm comm, status* outcomes) {
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
   const std::uint64_t future = detail::arch::global_time() + 1000000000;
   const auto progress = detail::check_wait(home, {true, 1000000}, {future, 1, status::success}, -1);
@@ -284,7 +284,7 @@ TEST_CASE("a clock that steps back ends no wait") {
 namespace {
 
 /// Two checks of a wait for rank 1 that has lasted for long.
-__global__ void check_twice(device_comm comm, detail::wait_progress* found) {
+__global__ void __launch_bounds__(most_threads) check_twice(device_comm comm, detail::wait_progress* found) {
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
   constexpr detail::deadline over{true, 1};
   found[0] = detail::check_wait(home, over, {2, 1, status::success}, 1);

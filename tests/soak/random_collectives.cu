@@ -78,7 +78,7 @@ struct mistakes {
 };
 
 /// Waits for `late` nanoseconds, fills the input, and poisons the output and what is around it.
-__global__ void fill(call now, std::uint64_t late) {
+__global__ void __launch_bounds__(most_threads) fill(call now, std::uint64_t late) {
   if (late != 0) {
     const std::uint64_t begin = arch::global_time();
     while (arch::global_time() - begin < late) arch::sleep(1000);
@@ -92,7 +92,7 @@ __global__ void fill(call now, std::uint64_t late) {
   for (std::uint64_t i = first; i < now.inputs(); i += step) now.input.local()[i] = now.value(of, begin + i);
 }
 
-__global__ void check(call now, mistakes* found) {
+__global__ void __launch_bounds__(most_threads) check(call now, mistakes* found) {
   const std::uint64_t first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
   for (std::uint64_t i = first; i < now.outputs() + 2 * around; i += step) {
     const bool outside = i < around || i >= around + now.outputs();
