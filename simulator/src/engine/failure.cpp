@@ -76,6 +76,7 @@ void engine::record_failure(const std::string& text, bool consequence) {
 void engine::record_misuse(int rank, const std::string& text, const std::string& kind) {
   if (rank >= 0 && kind == misuse_) {
     misused_alike_.insert(rank);
+    failure_text_ = text + " (" + how_to_repeat(config) + ")";  // of this rank's fault
     return;
   }
   misuse_ = kind;

@@ -43,9 +43,14 @@ void use_globals_of(int device) {
   globals.in_place = device;
 }
 
-const void* global_of(int device, const void* address) {
+bool is_global(const void* address) {
   const char* const at = static_cast<const char*>(address);
-  if (at < __start_devcomm_of_each_gpu || at >= __stop_devcomm_of_each_gpu) return address;
+  return at >= &__start_devcomm_of_each_gpu[0] && at < &__stop_devcomm_of_each_gpu[0];
+}
+
+const void* global_of(int device, const void* address) {
+  if (!is_global(address)) return address;
+  const char* const at = static_cast<const char*>(address);
   const all_globals& globals = all();
   const auto own = globals.put_away.find(device);
   if (device == globals.in_place || own == globals.put_away.end()) return address;

@@ -9,6 +9,8 @@ namespace devcomm::simulator::detail {
 
 /// From here on the variables are those of `device`. Called by who has the baton.
 void use_globals_of(int device);
+/// Whether it is the address of such a variable.
+[[nodiscard]] bool is_global(const void* address);
 /// Where the variable of `device` is whose address is that.
 [[nodiscard]] const void* global_of(int device, const void* address);
 

@@ -1,4 +1,5 @@
 /// What compilers call in place of atomic operations under -fsanitize=thread.
+#include "gpu/device_globals.hpp"
 #include "race/detector.hpp"
 
 #include <cstring>
@@ -29,7 +30,7 @@ class operation {
     skipped_ = a_.ignored > 0;
     if (skipped_) return;
     a_.code = code_;
-    at_ = &d.variable_at(address_);
+    at_ = &d.variable_at(address_, a_.device);
     buffer_ = d.buffer.on() ? &d.buffer : nullptr;
   }
   /// Whether a load finds a value from before a delayed store; with its order, then.
@@ -220,7 +221,7 @@ void volatile_access(void* address, bool writes, const void* code) {
   const auto at = reinterpret_cast<uintptr_t>(address);
   detector& d = the_detector();
   if (d.checks_sides) d.check_side(at, sizeof(T), writes ? record::write : 0, code);
-  if (!d.watches(at, sizeof(T))) return;
+  if (!d.watches(at, sizeof(T)) && !detail::is_global(address)) return;
   end_shows();
   const guard hold;
   actor& a = self();

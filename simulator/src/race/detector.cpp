@@ -1,5 +1,7 @@
 #include "race/detector.hpp"
 
+#include "gpu/device_globals.hpp"
+
 #include "base/race_port.hpp"
 
 #include <pthread.h>
@@ -139,7 +141,7 @@ void detector::take_operation(const actor& a, uint32_t context, uint64_t number,
   std::vector<network_operation>& own = operations[a.group];
   if (own.size() == most) own.erase(own.begin(), own.begin() + most / 2);
   network_operation taken{a.epoch, context, number, {}, posts[word]};
-  if (const publication* const post = variable_at(word).released(); post != nullptr)
+  if (const publication* const post = variable_at(word, -1).released(); post != nullptr)
     taken.posted = record::make(post->what.group, post->what.lane, post->what.epoch, post->code, 0, 0);
   own.push_back(taken);
 }
@@ -174,7 +176,8 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
       if (a.multicast) now.how |= record::multicast;
       a.dirty = true;
       size_of(code) = {code, bytes};
-      if (!p->ended().empty() && !ordered(p->ended(), a)) report_ended(now, p->ended(), address);
+      if (!p->ended().empty() && a.device != detail::network_device && !ordered(p->ended(), a))
+        report_ended(now, p->ended(), address);
       p->at(address).access(
           now,
           [&](const record& r) {
@@ -226,9 +229,12 @@ void detector::check_side(uintptr_t address, size_t bytes, uint64_t kind, const 
               "copy it by cudaMemcpy, or allocate it by cudaMallocHost");
 }
 
-variable& detector::variable_at(uintptr_t address) {
+variable& detector::variable_at(uintptr_t address, int device) {
   page* const p = memory.find(address);
-  return p != nullptr && p->watched(address) ? p->variable_at(address) : elsewhere[address];
+  if (p != nullptr && p->watched(address)) return p->variable_at(address);
+  constexpr int address_bits = 48;
+  const bool of_device = detail::is_global(reinterpret_cast<const void*>(address));
+  return elsewhere[of_device ? address | static_cast<uintptr_t>(device + 1) << address_bits : address];
 }
 
 void detector::watch(uintptr_t base, const span& s) {

@@ -93,8 +93,8 @@ class detector {
   void access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code);
   /// A load that is not coherent: reports the writes since its kernel began, whatever orders them.
   void read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code);
-  /// The variable behind atomic operations.
-  [[nodiscard]] variable& variable_at(uintptr_t address);
+  /// The variable behind atomic operations of `device`.
+  [[nodiscard]] variable& variable_at(uintptr_t address, int device);
 
   /// Makes `a` the next part of a chain whose end it knows, or of a new one.
   void join_chain(actor& a, const task_facts& facts);
