@@ -1,5 +1,6 @@
 #include "bootstrap/tcp/frame_stream.hpp"
 
+#include "bootstrap/gather_arguments.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
 
