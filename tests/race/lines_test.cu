@@ -115,7 +115,7 @@ TEST_CASE("a window that is freed while peers may still use it is reported, and 
     free_early(false, before);
     INFO(simulator::last_race());
     CHECK(simulator::race_reports() == 1);
-    CHECK(contains(simulator::last_race(), "memory freed by its rank while others use it"));
+    CHECK(contains(simulator::last_race(), "window freed while other ranks still use it"));
     CHECK(contains(simulator::last_race(), "of window 'tensor' of rank 0"));
     CHECK(contains(simulator::last_race(), here(line_of_late_store)));
   }

@@ -331,7 +331,7 @@ void abort_state::throw_first(const failure_log* only, const std::string& broken
   if (const int gone = departed(only); gone >= 0) {
     throw remote_error(call + ": rank " + std::to_string(gone) +
                            " has destroyed its device communicator, and a kernel of this rank still waited for it: "
-                           "it ended early, or calls less than this rank" +
+                           "it returned early, or made fewer calls than this rank" +
                            fetch_sentences(only),
                        gone);
   }

@@ -261,9 +261,9 @@ void detector::end_memory(actor& by, uintptr_t base, size_t bytes) {
 
 void detector::report_ended(const record& use, const record& end, uintptr_t address) {
   if (!reported.insert({0, use.code()}).second) return;
-  say("devcomm simulator: memory freed by its rank while others use it (" + detail::how_to_repeat() + ") at " +
+  say("devcomm simulator: window freed while other ranks still use it (" + detail::how_to_repeat() + ") at " +
       describe(address) + "\n  " + what_did(use) + " by " + describe(use) + "\n" + where(use) +
-      "  not ordered with its end by " + describe(end) +
+      "  not ordered with its destruction by " + describe(end) +
       "\n  every rank must be done with its peers' memory before any rank destroys its own: call "
       "communicator::barrier() before that\n");
 }
