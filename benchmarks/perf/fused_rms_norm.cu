@@ -315,7 +315,7 @@ __device__ double block_total(double value, double* total) {
 /// but for `ranks + 1` roundings of the magnitudes' sum; of the norm, given the residual as it was written, but for one
 /// rounding and what `float` adds.
 template <class T>
-__global__ void __launch_bounds__(most_norm_threads<T>)
+__global__ void __launch_bounds__(512)
     count_wrong_rows(norm_tensors<T> tensors, int ranks, std::uint64_t seed, unsigned long long* wrong) {
   __shared__ double total;
   const std::uint32_t elements = tensors.row_packs * pack<T>::size;
