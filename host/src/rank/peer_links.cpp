@@ -20,6 +20,7 @@
 #include <cstring>
 #include <iterator>
 #include <span>
+#include <utility>
 
 namespace devcomm::host::detail {
 namespace {
@@ -345,6 +346,7 @@ void peer_links::read_hello(int descriptor) {
 
 /// Takes all that has arrived; false once the other side has closed.
 bool peer_links::read_link(link& from) {
+  bool was_reset = false;
   for (;;) {
     message what{};
     iovec data{&what, sizeof what};
@@ -356,6 +358,8 @@ bool peer_links::read_link(link& from) {
     header.msg_controllen = sizeof control;
     const ssize_t got = ::recvmsg(from.socket.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && errno == EINTR) continue;
+    // The other side closed before it read all that was sent to it. What it sent itself is still here.
+    if (got < 0 && errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
     if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (got == 0) return false;
 
