@@ -6,6 +6,7 @@
 
 #include "memory/window_state.hpp"
 #include "util/process_stamp.hpp"
+#include "util/unwinding.hpp"
 
 namespace devcomm::host {
 
@@ -17,7 +18,7 @@ class symmetric_memory::state : public detail::window_state {
         entry_(context.objects, this->name + " of " + std::to_string(this->bytes) + " bytes", made) {}
 
   ~state() {
-    if (label) label->ends(rank_);
+    if (label && !watch_.unwinding()) label->ends(rank_);  // an exception has said what is wrong
   }
   state(const state&) = delete;
   state& operator=(const state&) = delete;
@@ -25,6 +26,7 @@ class symmetric_memory::state : public detail::window_state {
   detail::process_stamp made_in;
 
  private:
+  detail::unwinding_watch watch_;
   int rank_;
   detail::live_objects::entry entry_;
 };
