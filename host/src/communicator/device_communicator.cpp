@@ -247,10 +247,11 @@ void device_communicator::state::allocate_network_memory(detail::rank_context& c
 }
 
 device_communicator::state::~state() {
-  if (watch_.unwinding()) give_up();
+  const bool in_order = !watch_.unwinding();
+  if (!in_order) give_up();
   proxy_.reset();
   // Last: what this rank owes to others is done.
-  if (const auto process = process_.lock(); process && !watch_.unwinding()) process->depart(comm_.rank, number_);
+  if (const auto process = process_.lock(); process && in_order) process->depart(comm_.rank, number_);
   aborts_->detach(comm_.failures);
 }
 

@@ -26,7 +26,6 @@ const std::array<std::uint8_t, 16>& program_identity() {
   return identity;
 }
 
-/// The least number that this process's next communicator may have.
 /// Which communicators of this process have which numbers.
 struct taken_numbers {
   struct holder {

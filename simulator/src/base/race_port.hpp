@@ -34,7 +34,7 @@ struct race_port {
   /// `identity` takes an operation of the network that a store to `word` has handed over; `peer` and `puts` are known a
   /// step later.
   void (*take_operation)(void* identity, uint32_t context, uint64_t number, const void* word);
-  void (*describe_operation)(void* identity, uint64_t number, int peer, bool puts);
+  void (*describe_operation)(void* identity, uint32_t context, uint64_t number, int peer, bool puts);
   /// The calling OS thread runs block `block` of the launch `identity`; its threads are lanes of the group.
   /// `key` is the same in every run of a seed.
   uint32_t (*new_block)(void* launch, uint64_t block, uint32_t threads, uint64_t key);

@@ -100,8 +100,8 @@ inline void note_post(const void* word) {
 inline void take_operation(void* id, uint32_t context, uint64_t number, const void* word) {
   if (exact()) exact_port().take_operation(id, context, number, word);
 }
-inline void describe_operation(void* id, uint64_t number, int peer, bool puts) {
-  if (exact()) exact_port().describe_operation(id, number, peer, puts);
+inline void describe_operation(void* id, uint32_t context, uint64_t number, int peer, bool puts) {
+  if (exact()) exact_port().describe_operation(id, context, number, peer, puts);
 }
 inline void drop_identity(void* id) {
   if (id == nullptr) return;

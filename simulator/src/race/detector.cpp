@@ -146,9 +146,9 @@ void detector::take_operation(const actor& a, uint32_t context, uint64_t number,
   own.push_back(taken);
 }
 
-void detector::describe_operation(const actor& a, uint64_t number, int peer, bool puts) {
+void detector::describe_operation(const actor& a, uint32_t context, uint64_t number, int peer, bool puts) {
   for (network_operation& each : operations[a.group]) {
-    if (each.number != number) continue;
+    if (each.context != context || each.number != number) continue;
     each.peer = peer;
     each.puts = puts;
   }

@@ -103,7 +103,7 @@ class detector {
   /// A group without threads, whose one epoch counts something.
   [[nodiscard]] uint32_t new_counter();
   void take_operation(const actor& a, uint32_t context, uint64_t number, uintptr_t word);
-  void describe_operation(const actor& a, uint64_t number, int peer, bool puts);
+  void describe_operation(const actor& a, uint32_t context, uint64_t number, int peer, bool puts);
   /// The launch or copy `a` is complete: `known` gets that as a single entry.
   void finish_task(const actor& a, clock_reference& known);
   /// Forgets of each block what follows from its launch's end.

@@ -80,10 +80,10 @@ void take_operation(void* id, uint32_t context, uint64_t number, const void* wor
   const guard hold;
   d.take_operation(as_actor(id), context, number, reinterpret_cast<uintptr_t>(word));
 }
-void describe_operation(void* id, uint64_t number, int peer, bool puts) {
+void describe_operation(void* id, uint32_t context, uint64_t number, int peer, bool puts) {
   detector& d = the_detector();
   const guard hold;
-  d.describe_operation(as_actor(id), number, peer, puts);
+  d.describe_operation(as_actor(id), context, number, peer, puts);
 }
 uint32_t new_block(void* launch, uint64_t block, uint32_t threads, uint64_t key) {
   detector& d = the_detector();

@@ -29,7 +29,6 @@ void* running_identity = nullptr;
 operation_identities* running_operations = nullptr;
 /// The word that the step has loaded last, to add to it.
 const uint64_t* loaded_word = nullptr;
-bool signals = false;  ///< the step changes a peer's signal
 /// The step that runs, where reports name its operation.
 const network_step* running_step = nullptr;
 
@@ -150,7 +149,6 @@ class companion final : public host::detail::companion, public companion_work {
     running_operations = &operations_;
     running_step = &begun_;
     loaded_word = nullptr;
-    signals = step.what == network_step::kind::signal;
   }
 
   host::detail::proxy_work work_;
@@ -213,6 +211,7 @@ uint64_t load_as_companion(const uint64_t* word) {
 void store_as_companion(uint64_t* word, uint64_t value) {
   // Signals and counters say nothing of operations but those that have changed them.
   void* const operation = running_identity;
+  const bool signals = running_step != nullptr && running_step->what == network_step::kind::signal;
   if (running_operations != nullptr && !signals && loaded_word != word)
     running_identity = running_operations->of_words();
   observed([=] {

@@ -40,7 +40,8 @@ class operation_identities {
     of_ = one.identity;
     words_know_ = false;
     if (takes) return of_;
-    if (!one.is_described) sanitizer::describe_operation(of_, step.number, static_cast<int>(step.peer), step.puts);
+    if (!one.is_described)
+      sanitizer::describe_operation(of_, step.context, step.number, static_cast<int>(step.peer), step.puts);
     one.is_described = true;
     one.peer = step.peer;
     one.puts = step.puts;
