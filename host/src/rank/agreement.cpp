@@ -159,21 +159,30 @@ agreement::verdict agreement::judge(const std::string& call, const std::string& 
   return mine;
 }
 
+std::exception_ptr agreement::gather_texts(const std::string& start, const std::string& mine,
+                                           std::vector<std::string>& all) const {
+  using text = std::array<char, longest_text>;  // cut to this, with the zero behind it
+  text sent{};
+  std::copy_n(mine.begin(), std::min(mine.size(), sent.size() - 1), sent.begin());
+  std::vector<text> received(static_cast<std::size_t>(size_));
+  const std::exception_ptr loss = meet(start, [&] {
+    ranks_->all_gather(std::as_bytes(std::span(sent)), std::as_writable_bytes(std::span(received)), limit_);
+  });
+  for (text& each : received) {
+    each.back() = '\0';
+    all.emplace_back(each.data());
+  }
+  return loss;
+}
+
 void agreement::require_one_call(const std::string& call, const std::string& start,
                                  const std::exception_ptr& loss) const {
-  using name = std::array<char, 64>;
-  name mine{};
-  std::copy_n(call.begin(), std::min(call.size(), mine.size() - 1), mine.begin());
-  std::vector<name> all(static_cast<std::size_t>(size_));
-  const std::exception_ptr later = meet(start, [&] {
-    ranks_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), limit_);
-  });
-  if (later) std::rethrow_exception(later);
+  std::vector<std::string> all;
+  if (const std::exception_ptr later = gather_texts(start, call, all)) std::rethrow_exception(later);
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i] == all[0]) continue;
-    all[0].back() = all[i].back() = '\0';
-    throw invalid_argument(start + "rank 0 is in " + all[0].data() + " and rank " + std::to_string(i) + " in " +
-                           all[i].data() + "; make the same collective calls in the same order on every rank");
+    throw invalid_argument(start + "rank 0 is in " + all[0] + " and rank " + std::to_string(i) + " in " + all[i] +
+                           "; make the same collective calls in the same order on every rank");
   }
   if (loss) std::rethrow_exception(loss);
 }
@@ -206,19 +215,11 @@ void agreement::require_success(const std::string& start, std::span<const verdic
                                 const std::exception_ptr& failure) const {
   const int reporter = verdict::reporter(verdicts);
   if (reporter < 0) return;
-  std::array<char, longest_text> mine{};
-  if (reporter == rank_) {
-    const std::string text = text_of(failure);
-    std::copy_n(text.begin(), std::min(text.size(), mine.size() - 1), mine.begin());
-  }
-  std::vector<std::array<char, longest_text>> all(verdicts.size());
-  const std::exception_ptr loss = meet(start, [&] {
-    ranks_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), limit_);
-  });
+  std::vector<std::string> all;
+  const std::exception_ptr loss = gather_texts(start, reporter == rank_ ? text_of(failure) : std::string(), all);
   if (failure) std::rethrow_exception(failure);
   const auto place = static_cast<std::size_t>(reporter);
-  all[place].back() = '\0';
-  const std::string text = loss ? "its own error did not arrive: " + text_of(loss) : all[place].data();
+  const std::string text = loss ? "its own error did not arrive: " + text_of(loss) : all[place];
   throw remote_error(start + "rank " + std::to_string(reporter) + " failed: " + text, verdicts[place].culprit);
 }
 

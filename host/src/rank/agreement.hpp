@@ -166,6 +166,9 @@ class agreement {
                               const std::function<void()>& work) const;
   /// `exchange` on the bootstrap; returns the error with which it ended.
   [[nodiscard]] std::exception_ptr meet(const std::string& start, const std::function<void()>& exchange) const;
+  /// *Collective*: the texts of all ranks, at most 503 letters of each; returns the error with which that ended.
+  [[nodiscard]] std::exception_ptr gather_texts(const std::string& start, const std::string& mine,
+                                                std::vector<std::string>& all) const;
   /// *Collective*: throws when ranks are in different calls, and says which; else `loss`, if there is one.
   void require_one_call(const std::string& call, const std::string& start, const std::exception_ptr& loss) const;
   /// Throws `failure`, or else `loss`, where there is a loss; *collective* where parts differed in size.
