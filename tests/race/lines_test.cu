@@ -94,13 +94,14 @@ void free_early(bool knows, bool before) {
       launch(store_to_first, {.block = 32, .stream = cudaStreamPerThread}, device_comm.get(),
              memory->pointer<unsigned>());
       check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "store_to_first");
-      if (!before) step.store(1, std::memory_order_relaxed);
+      step.store(before ? 2 : 1, std::memory_order_relaxed);
     }
     if (knows) comm.barrier();
     if (comm.rank() == 0) {
       if (!before) wait_for(1);
       memory.reset();
       if (before) step.store(1, std::memory_order_relaxed);
+      if (before) wait_for(2);  // a lock that this rank gives back earlier could order the kernel behind the end
     }
     comm.barrier();
   });

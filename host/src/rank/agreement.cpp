@@ -165,7 +165,7 @@ std::exception_ptr agreement::gather_texts(const std::string& start, const std::
   text sent{};
   std::copy_n(mine.begin(), std::min(mine.size(), sent.size() - 1), sent.begin());
   std::vector<text> received(static_cast<std::size_t>(size_));
-  const std::exception_ptr loss = meet(start, [&] {
+  std::exception_ptr loss = meet(start, [&] {
     ranks_->all_gather(std::as_bytes(std::span(sent)), std::as_writable_bytes(std::span(received)), limit_);
   });
   for (text& each : received) {
