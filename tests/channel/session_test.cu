@@ -285,6 +285,18 @@ __global__ void send_and_receive(device_comm comm, channel::fifo_handle<Protocol
   if (threadIdx.x == 0) *outcome = end;
 }
 
+/// Outlives a device communicator that ends with steps which nobody has received.
+struct takes_left_steps {
+  host::communicator& comm;
+
+  ~takes_left_steps() {
+    try {
+      comm.check();
+    } catch (const host::kernel_error&) {
+    }
+  }
+};
+
 /// What `describe` says of the first failure of each of two ranks, of which rank 1 takes part only where `received`
 /// is not 0.
 template <protocol Protocol>
@@ -295,6 +307,7 @@ std::vector<std::string> failures_of(std::uint64_t sent, std::uint64_t received)
   test::on_ranks(
       2,
       [&](host::communicator& comm) {
+        const takes_left_steps at_end{comm};
         auto needs = comm.requirements();
         const auto fifos = needs.add(channel::fifos<Protocol>{comm.lsa(), 1, 30, 2});
         const auto device_comm = comm.create_device_comm(needs);
@@ -472,6 +485,7 @@ template <protocol Protocol>
 std::string left_behind(std::uint64_t stays, bool again) {
   std::string text;
   test::on_ranks(2, [&](host::communicator& comm) {
+    const takes_left_steps at_end{comm};
     auto needs = comm.requirements();
     const auto fifos = needs.add(channel::fifos<Protocol>{comm.lsa(), 1, 30, 4});
     const auto device_comm = comm.create_device_comm(needs);
@@ -496,6 +510,39 @@ std::string left_behind(std::uint64_t stays, bool again) {
 
 }  // namespace
 
+TEST_CASE("steps that nobody has received when the device communicator ends fail the rank that sent them") {
+  test::for_each_protocol([](auto protocol) {
+    INFO(to_string(protocol()));
+    for (const std::uint64_t packs : {10, 70}) {
+      std::string text;
+      test::on_ranks(2, [&](host::communicator& comm) {
+        auto needs = comm.requirements();
+        const auto unused = needs.add(channel::fifos<protocol()>{comm.lsa(), 2, 30, 4});
+        const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 3, 30, 4});
+        static_cast<void>(unused);
+        const test::device_array<status> outcome(1);
+        {
+          const auto device_comm = comm.create_device_comm(needs);
+          const launch_config shape{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+          if (comm.rank() == 0)
+            launch(send_to_one<protocol()>, shape, device_comm.get(), fifos, packs, 0, 0, outcome.get());
+          test::finish("rank 0 sends");
+          comm.barrier();
+          comm.check();
+        }
+        try {
+          comm.check();
+        } catch (const host::kernel_error& error) {
+          if (comm.rank() == 0) text = error.what();
+        }
+        comm.barrier();
+      });
+      CHECK(text.ends_with(std::string("rank 0: FIFO 0: mismatch: the last ") + (packs == 10 ? "step" : "3 steps") +
+                           " that rank 0 sent to rank 1 had not been received when the device communicator ended"));
+    }
+  });
+}
+
 TEST_CASE("a step that a session has not received is no step of the next one") {
   test::for_each_protocol([](auto protocol) {
     INFO(to_string(protocol()));
@@ -515,6 +562,7 @@ TEST_CASE("a step of an earlier session is not received in a later one") {
     INFO(to_string(protocol()));
     std::string text;
     test::on_ranks(2, [&](host::communicator& comm) {
+      const takes_left_steps at_end{comm};
       auto needs = comm.requirements();
       const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 1, 30, 4});
       const auto device_comm = comm.create_device_comm(needs);
@@ -587,6 +635,7 @@ __global__ void share_a_ring(device_comm comm, channel::fifo_handle<protocol::ll
 TEST_CASE("two kernels that use one channel at once are told so") {
   std::string said;
   test::on_ranks(2, [&](host::communicator& comm) {
+    const takes_left_steps at_end{comm};
     auto needs = comm.requirements();
     const auto fifos = needs.add(channel::ll_fifos{comm.lsa(), 4, 30, 2});
     const auto device_comm = comm.create_device_comm(needs);

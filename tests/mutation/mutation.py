@@ -163,7 +163,7 @@ def find_change(mutant, source):
     return Change(*matches[0].span("old"), mutant, new.strip())
 
 
-def planted(source, changes):
+def planted_text(source, changes):
     """The source with every change behind a switch; changes may lie within others, or be of the same text."""
 
     def rewrite(begin, end, inside):
@@ -191,8 +191,11 @@ def planted(source, changes):
         return result + source[at:end]
 
     changes = sorted(changes, key=lambda c: (c.begin, -c.end))
-    text = rewrite(0, len(source), changes)
-    return text.replace("#pragma once\n", "#pragma once\n\n#include <devcomm_mutant.hpp>\n", 1)
+    return rewrite(0, len(source), changes)
+
+
+def planted(source, changes):
+    return planted_text(source, changes).replace("#pragma once\n", "#pragma once\n\n#include <devcomm_mutant.hpp>\n", 1)
 
 
 def write_if_changed(path, text):

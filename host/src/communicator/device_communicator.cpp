@@ -3,6 +3,7 @@
 #include <devcomm/host/error.hpp>
 
 #include "communicator/open_fabric_proxy.hpp"
+#include "diagnostics/unreceived_steps.hpp"
 #include "rank/settings.hpp"
 #include "transport/process_network.hpp"
 #include "transport/proxy.hpp"
@@ -248,11 +249,31 @@ void device_communicator::state::allocate_network_memory(detail::rank_context& c
 
 device_communicator::state::~state() {
   const bool in_order = !watch_.unwinding();
-  if (!in_order) give_up();
+  if (in_order) {
+    note_unreceived_steps();
+  } else {
+    give_up();
+  }
   proxy_.reset();
   // Last: what this rank owes to others is done.
   if (const auto process = process_.lock(); process && in_order) process->depart(comm_.rank, number_);
   aborts_->detach(comm_.failures);
+}
+
+void device_communicator::state::note_unreceived_steps() noexcept {
+  failure_log& log = *comm_.failures;
+  try {
+    const bool failed = std::atomic_ref(log.abort).load(std::memory_order_relaxed) != 0;
+    if (failed || !detail::read_failures(log).empty()) return;  // these leave steps that nobody receives
+    constexpr std::chrono::milliseconds limit(500);
+    const auto found = detail::find_unreceived_steps(devices_, device_, comm_, limit);
+    if (!found) return;
+    log.records[0] = *found;
+    std::atomic_ref(log.records[0].ready).store(1, std::memory_order_release);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "devcomm: rank %d of %d: device communicator %llu ends without a look at its FIFOs: %s\n",
+                 comm_.rank, comm_.size, static_cast<unsigned long long>(number_), problem.what());
+  }
 }
 
 void device_communicator::state::give_up() noexcept {

@@ -43,6 +43,8 @@ class device_communicator::state {
   /// *Collective*. In device memory where payload goes `straight` from and to it on all ranks.
   void allocate_network_memory(detail::rank_context& context, const std::string& call, std::uint64_t bytes,
                                bool straight);
+  /// Leaves a record of FIFO steps that were sent and not received.
+  void note_unreceived_steps() noexcept;
   /// An exception destroys it while kernels may use it: ends their waits, on other ranks too, and waits for those of
   /// this device. What they may still use after that is never freed.
   void give_up() noexcept;

@@ -109,6 +109,11 @@ std::string fifo_difference(const failure_record& record) {
   const call_contract& mine = record.my_call;
   const call_contract& theirs = record.their_call;
   const std::string me = detail::peer_text(record.rank);
+  if (record.block == failure_record::no_block) {
+    const std::uint32_t left = static_cast<std::uint32_t>(record.expected - record.seen);
+    return "the last " + (left == 1 ? "step" : std::to_string(left) + " steps") + " that " + me + " sent to " +
+           detail::peer_text(record.peer) + " had not been received when the device communicator ended";
+  }
   const std::string sent = detail::peer_text(record.peer) + " sent " + packs_text(theirs);
   const std::string call = " in call " + std::to_string(theirs.root) + " on the FIFO";
   const std::string step = " (step " + std::to_string(record.expected) + ")";
@@ -124,8 +129,9 @@ std::string fifo_difference(const failure_record& record) {
 }  // namespace
 
 std::string describe(const failure_record& record) {
-  std::string place = "rank " + std::to_string(record.rank) + ", block " + std::to_string(record.block) + ": " +
-                      detail::place_text(record.what, record.window, std::array{record.index});
+  std::string place = "rank " + std::to_string(record.rank);
+  if (record.block != failure_record::no_block) place += ", block " + std::to_string(record.block);
+  place += ": " + detail::place_text(record.what, record.window, std::array{record.index});
   if (record.what == operation::gin_signal || record.what == operation::gin_counter ||
       record.what == operation::gin_barrier)
     place += " of context " + std::to_string(record.peer_index);

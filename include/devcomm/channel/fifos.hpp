@@ -57,6 +57,16 @@ struct step_contract {
   call_contract call;  ///< `root` is its number on the FIFO, from 1
 };
 
+/// Where FIFOs lie, for the host: sessions add theirs in checked mode, and the end of the device communicator finds
+/// steps that nobody has received. Offsets are in the resource window.
+struct fifos_note {
+  uint32_t added;  ///< nonzero from the first session on
+  uint32_t count;
+  uint64_t heads;   ///< see `fifo_layout::head`
+  uint64_t counts;  ///< see `fifo_layout::counts`
+  uint64_t next;    ///< the note that was added before; 0: none
+};
+
 /// Where the parts of `count` FIFOs are on every rank, in bytes from the handle's offset. Index `i` names two ends: the
 /// receiver's end of a FIFO into this rank, and the sender's end of one to another rank.
 template <protocol Protocol>
@@ -84,7 +94,10 @@ struct fifo_layout {
     return devcomm::detail::whole_lines(contract(count, 0)) +
            (uint64_t{index} * slots + slot) * slot_bytes<Protocol>(packs);
   }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(count, 0); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t note() const { return slot(count, 0); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
+    return note() + devcomm::detail::whole_lines(sizeof(fifos_note));
+  }
 };
 
 /// Counts of steps; they wrap around.

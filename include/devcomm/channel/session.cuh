@@ -282,6 +282,7 @@ class session {
   DEVCOMM_DEVICE void find_left_steps() {
     if constexpr (DEVCOMM_CHECKED != 0 && Protocol != protocol::network) {
       if (group_.thread_rank() != 0) return;
+      devcomm::detail::note_fifos(home_, offset_, fifo_layout<Protocol>{count_, slots_, slot_packs_});
       for (const auto& from : from_)
         if (failure_ == status::success && from.is_connected())
           failure_ = devcomm::detail::find_left_step(home_, from, wait_of(operation::fifo_receive, from), slots_);

@@ -57,6 +57,8 @@ struct call_contract {
 
 /// One failed wait. Peers are world ranks. For `status::mismatch` the contracts of both ranks are set.
 struct failure_record {
+  static constexpr uint32_t no_block = ~0u;  ///< found by the host
+
   uint32_t ready;  ///< stored last, with release: 1 once the record is complete
   status outcome;  ///< `status::departed`: aborted, as the peer had destroyed its device communicator
   operation what;
