@@ -6,7 +6,7 @@
 # `extern __shared__`; an executable that links a library of simulated kernels must call this too.
 #
 # SANITIZE, or else DEVCOMM_SANITIZE, says what watches the program: race puts devcomm's race detector behind
-# the kernels; address (with undefined behaviour) and thread compile and link the whole target with the
+# the kernels; address (with undefined behavior) and thread compile and link the whole target with the
 # compiler's sanitizer. The simulator is the same for all: targets of one project may differ.
 #
 # Headers of CCCL (<cuda/atomic>, <cub/block/block_reduce.cuh> and their like), which kernels may use, are taken from CCCL

@@ -36,7 +36,7 @@ object=$output.shared_memory.o
   for symbol in $symbols; do
     printf '__asm__(".globl %s\\n.type %s, %%tls_object\\n.set %s, devcomm_dynamic_shared");\n' \
       "$symbol" "$symbol" "$symbol"
-    # Its initialisation on first use is nothing. In templates, GCC calls it without asking whether it is there.
+    # Its initialization on first use is nothing. In templates, GCC calls it without asking whether it is there.
     case $symbol in
       _Z*) echo "void _ZTH${symbol#_Z}(void) {}" ;;
       *) echo "void _ZTH${#symbol}$symbol(void) {}" ;;

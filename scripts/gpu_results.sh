@@ -3,7 +3,7 @@
 #
 #   scripts/gpu_results.sh                    builds, then runs on 1, 2, 3, 4 and 8 ranks where there are as many GPUs
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
-#   scripts/gpu_results.sh --out DIR          where the logs go; by default docs/results/COUNTxGPU
+#   scripts/gpu_results.sh --out DIR          where the logs go; by default benchmarks/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
 #                                             lateness, fused_rms_norm, collectives, moves, channels, gin, multimem_software, litmus, soak or sanitizer
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
@@ -50,7 +50,7 @@ gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 model=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
 commit=${DEVCOMM_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
-out=${out:-docs/results/${gpus}x$(tr -cd '[:alnum:]' <<<"${model#NVIDIA }")}
+out=${out:-benchmarks/results/${gpus}x$(tr -cd '[:alnum:]' <<<"${model#NVIDIA }")}
 mkdir -p "$out"
 
 if [ -z "$bin" ]; then
@@ -248,7 +248,7 @@ part_lateness() {
   start_log late_peer "Chains with a late peer, every protocol"
   needs_two_gpus || return
   limit=300 run DEVCOMM_RANKS=2 "$bin/benchmark_late_peer_gpu" --check
-  start_log waiting_beside "What waits cost their neighbours"
+  start_log waiting_beside "What waits cost their neighbors"
   run DEVCOMM_RANKS=2 "$bin/benchmark_waiting_beside_gpu"
   start_log lateness "All-reduce with ranks that come late, in a graph and launched one by one, beside NCCL"
   local n rows how

@@ -12,8 +12,8 @@ import argparse
 import json
 import sys
 
-COLOURS = ["#0b6e4f", "#c1292e", "#235789", "#f1a208", "#7b2d8b", "#5c5c5c", "#00a6a6", "#8c510a"]
-STYLES = ["-", "--", ":", "-."]  # from one round of the colours to the next
+COLORS = ["#0b6e4f", "#c1292e", "#235789", "#f1a208", "#7b2d8b", "#5c5c5c", "#00a6a6", "#8c510a"]
+STYLES = ["-", "--", ":", "-."]  # from one round of the colors to the next
 
 
 def size_text(size):
@@ -84,7 +84,7 @@ def draw(axes, lines, title):
     for i, name in enumerate(sorted(lines)):
         sizes = sorted(lines[name])
         axes.plot(sizes, [lines[name][size] for size in sizes], label=name, linewidth=1.8, marker="o", markersize=3,
-                  color=COLOURS[i % len(COLOURS)], linestyle=STYLES[i // len(COLOURS) % len(STYLES)])
+                  color=COLORS[i % len(COLORS)], linestyle=STYLES[i // len(COLORS) % len(STYLES)])
     axes.set_title(title, loc="left", fontsize=11)
     axes.set_xscale("log", base=2)
     all_sizes = [size for line in lines.values() for size in line]

@@ -17,7 +17,7 @@ bin=$(realpath "$1")
 lsa=$bin/example_05_multi_process_sim
 all_reduce=$bin/example_21_all_reduce_over_hosts_sim
 all_to_all=$bin/example_22_gin_all_to_all_sim
-log=$(realpath -m "${2:-docs/results/slurm/srun.log}")
+log=$(realpath -m "${2:-benchmarks/results/slurm/srun.log}")
 for each in "$lsa" "$all_reduce" "$all_to_all"; do
   [ -x "$each" ] || fail "$each is no program; build the target $(basename "$each")"
 done
@@ -106,7 +106,7 @@ try() { # COMMAND...
 }
 try srun -N 1 -n 4 "$lsa"
 try srun -N 2 --ntasks-per-node 4 "$all_to_all"
-try srun -N 2 --ntasks-per-node 2 --distribution cyclic "$all_to_all" # neighbours are on different hosts
+try srun -N 2 --ntasks-per-node 2 --distribution cyclic "$all_to_all" # neighbors are on different hosts
 try srun -N 2 -n 4 "$all_to_all"                                     # as Slurm packs them: 3 and 1
 try srun -N 2 --ntasks-per-node 2 "$all_reduce"
 try srun -N 2 --ntasks-per-node 2 env DEVCOMM_LSA_SIZE=1 DEVCOMM_GIN_PAYLOAD=staged "$all_reduce"

@@ -77,7 +77,7 @@ if wanted compilers; then
 fi
 # The toolkit brings the CCCL headers; without one the distribution's serve for cuda::atomic_ref.
 if wanted_any quick release race thread address && [ -z "$cuda_root" ]; then optional_package libcu++-dev "tests of kernels with cuda::atomic_ref are"; fi
-# What no GPU will run is compiled with as little optimisation as nvcc knows, most of it to PTX alone, and most examples
+# What no GPU will run is compiled with as little optimization as nvcc knows, most of it to PTX alone, and most examples
 # for one generation.
 cuda_flags='-O3 -DNDEBUG' as_ptx=OFF examples_for=
 if [ "$gpu_count" = 0 ]; then
@@ -125,7 +125,7 @@ stage_release() {
   test_preset ci "${cuda_options[@]}" "${release_options[@]}"
 }
 real_compiler() { readlink -f "$(command -v "$1")"; } # NAME
-# Middle-end warnings of GCC come only with optimisation; clang's need none.
+# Middle-end warnings of GCC come only with optimization; clang's need none.
 stage_compilers() {
   local package compiler result=0
   for package in "${compilers[@]}"; do

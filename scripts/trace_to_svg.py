@@ -9,7 +9,7 @@ import argparse
 import html
 import json
 
-COLOURS = {"wait": "#d1495b", "reduction": "#2e86ab", "copy": "#3fa34d", "user": "#c9c9d4", "call": "#c9c9d4"}
+COLORS = {"wait": "#d1495b", "reduction": "#2e86ab", "copy": "#3fa34d", "user": "#c9c9d4", "call": "#c9c9d4"}
 WIDTH, LEFT, RIGHT, TOP, ROW, GAP = 1000, 120, 16, 64, 14, 6
 
 
@@ -88,7 +88,7 @@ def main():
     legend = [("wait", "waits for peers"), ("reduction", "reduction"), ("copy", "copy"), *outer.items()]
     for category, text in legend:
         if any(s[6] == category for s in shown):
-            out.append(f'<rect x="{x}" y="32" width="12" height="12" fill="{COLOURS[category]}"/>')
+            out.append(f'<rect x="{x}" y="32" width="12" height="12" fill="{COLORS[category]}"/>')
             out.append(f'<text x="{x + 16}" y="42">{html.escape(text)}</text>')
             x += 40 + 6 * len(text)
     step = nice_step(length)
@@ -106,7 +106,7 @@ def main():
         x0, x1 = at(begin), at(end)
         out.append(
             f'<rect x="{x0:.2f}" y="{rows[(rank, thread)] + inset / 2:.1f}" width="{max(x1 - x0, 0.3):.2f}" '
-            f'height="{ROW - inset}" fill="{COLOURS.get(category, "#888")}">'
+            f'height="{ROW - inset}" fill="{COLORS.get(category, "#888")}">'
             f"<title>{html.escape(name)}: {end - begin:.3f} us</title></rect>"
         )
     out.append("</svg>")

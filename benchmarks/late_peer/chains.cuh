@@ -14,11 +14,11 @@ namespace late_peer {
 using element = __half;
 
 /// Threads of the largest block: registers are bounded for it.
-constexpr unsigned most_threads = 512;
+constexpr unsigned max_threads = 512;
 
 template <class Session>
-__global__ void __launch_bounds__(most_threads) one_shot(devcomm::device_comm comm, typename Session::handle mailboxes,
-                                                         const element* input, element* output, std::uint64_t count) {
+__global__ void __launch_bounds__(max_threads) one_shot(devcomm::device_comm comm, typename Session::handle mailboxes,
+                                                        const element* input, element* output, std::uint64_t count) {
   namespace collective = devcomm::collective;
   Session session{devcomm::block{}, comm, mailboxes, blockIdx.x};
   collective::all_reduce_one_shot<element>(session, collective::slice_of_block(collective::packs_of<element>(count)),
@@ -29,14 +29,14 @@ __global__ void __launch_bounds__(most_threads) one_shot(devcomm::device_comm co
 // The others are templates only to be defined in a header: kernels may not be `inline`.
 
 template <class T>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(max_threads)
     direct(devcomm::device_comm comm, devcomm::sym_ptr<T> input, devcomm::sym_ptr<T> output, std::uint64_t count) {
   devcomm::lsa::barrier_session barrier{devcomm::block{}, comm, blockIdx.x};
   devcomm::collective::all_reduce_two_shot_zero_copy<T>(barrier, input, output, count, devcomm::sum{});
 }
 
 template <devcomm::memory_order Order>
-__global__ void __launch_bounds__(most_threads) only_barrier(devcomm::device_comm comm) {
+__global__ void __launch_bounds__(max_threads) only_barrier(devcomm::device_comm comm) {
   devcomm::lsa::barrier_session barrier{devcomm::block{}, comm, blockIdx.x};
   barrier.sync(Order);
 }

@@ -26,12 +26,12 @@ namespace late_peer {
 
 /// Each rank's in a window. Counters are never reset, so a kernel is told what they were.
 struct control {
-  static constexpr unsigned most_stamps = 256;
+  static constexpr unsigned max_stamps = 256;
 
   alignas(128) std::uint32_t begun;  ///< blocks that wait, of all launches so far
   alignas(128) std::uint32_t ball;   ///< of ping-pong
   alignas(128) std::uint32_t wrong;  ///< results, and looks that ended without what they were for
-  alignas(128) std::uint64_t stamps[most_stamps];
+  alignas(128) std::uint64_t stamps[max_stamps];
 };
 
 /// `begun` of both ranks when all blocks that are to wait do so.
@@ -45,8 +45,8 @@ __device__ inline void count_wrong(control* own) {
 
 /// Looks at the word until it has the value, for a few seconds at most.
 __device__ inline bool see(const std::uint32_t* word, std::uint32_t value) {
-  constexpr unsigned most_looks = 1 << 22;
-  for (unsigned i = 0; i < most_looks; ++i)
+  constexpr unsigned max_looks = 1 << 22;
+  for (unsigned i = 0; i < max_looks; ++i)
     if (devcomm::detail::arch::load<devcomm::memory_order::relaxed, devcomm::scope::system>(word) == value) return true;
   return false;
 }
@@ -55,10 +55,10 @@ __device__ inline bool see_begun(const devcomm::sym_ptr<control>& shared, const 
   return see(&shared.lsa(0)->begun, all.of[0]) && see(&shared.lsa(1)->begun, all.of[1]);
 }
 
-inline constexpr unsigned most_waiting_threads = 512;
+inline constexpr unsigned max_waiting_threads = 512;
 
 /// Each thread waits for a packet of its own.
-static __global__ void __launch_bounds__(most_waiting_threads)
+static __global__ void __launch_bounds__(max_waiting_threads)
     wait_in_vain(devcomm::device_comm comm, devcomm::lsa::ll_handle mailboxes, int sender, control* own) {
   devcomm::lsa::ll_session<devcomm::block> session{devcomm::block{}, comm, mailboxes, blockIdx.x};
   session.begin_round();
@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(most_waiting_threads)
 }
 
 /// Sends those packets.
-static __global__ void __launch_bounds__(most_waiting_threads)
+static __global__ void __launch_bounds__(max_waiting_threads)
     answer(devcomm::device_comm comm, devcomm::lsa::ll_handle mailboxes, int receiver) {
   devcomm::lsa::ll_session<devcomm::block> session{devcomm::block{}, comm, mailboxes, blockIdx.x};
   session.begin_round();
@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(most_waiting_threads)
 
 /// A word goes back and forth between one thread on each rank, by relaxed stores and loads of system scope as devcomm's
 /// packets do. The time is kept after every `trips` round trips.
-static __global__ void __launch_bounds__(most_waiting_threads)
+static __global__ void __launch_bounds__(max_waiting_threads)
     ping_pong(devcomm::sym_ptr<control> shared, int self, begun_counts all, std::uint32_t last, unsigned stamps,
               unsigned trips) {
   namespace arch = devcomm::detail::arch;
@@ -124,7 +124,7 @@ static __global__ void __launch_bounds__(512)
 }
 
 /// Counts what did not arrive.
-static __global__ void __launch_bounds__(most_waiting_threads)
+static __global__ void __launch_bounds__(max_waiting_threads)
     check_stored(const char* from, std::uint64_t packs, std::uint32_t salt, control* own) {
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
@@ -137,7 +137,7 @@ static __global__ void __launch_bounds__(most_waiting_threads)
 /// What to measure; a simulated GPU only shows that the benchmark works.
 struct in_vain_plan {
   std::vector<unsigned> waiting = {0, 1024, 8192, 32768, 65536, 131072};  // threads of a rank; 0 is first
-  unsigned threads = most_waiting_threads;                                // of a block
+  unsigned threads = max_waiting_threads;                                 // of a block
   unsigned stamps = 125;                                                  // of ping-pong,
   unsigned trips = 8;  // with so many round trips from one to the next
   perf::launch_shape stores = {32, 512};

@@ -60,7 +60,7 @@ struct plan {
   }
 };
 
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(max_threads)
     chunked(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs, const element* input,
             element* output, std::uint64_t count, std::uint64_t group_packs, unsigned groups) {
   const perf::chunk_group part(groups);
@@ -88,11 +88,11 @@ class measurement {
   explicit measurement(host::communicator& comm)
       : comm_(comm),
         plan_(!comm.properties().timing.available ? plan::simulated() : plan{}),
-        most_bytes_(std::max({plan_.packets.back().bytes, plan_.direct.bytes, plan_.chunked.bytes})),
-        window_(comm.allocate(2 * most_bytes_)),
+        max_bytes_(std::max({plan_.packets.back().bytes, plan_.direct.bytes, plan_.chunked.bytes})),
+        window_(comm.allocate(2 * max_bytes_)),
         exchange_(comm),
         start_line_(exchange_) {
-    check_cuda(cudaMemset(window_.data(), 0, 2 * most_bytes_), "cudaMemset");
+    check_cuda(cudaMemset(window_.data(), 0, 2 * max_bytes_), "cudaMemset");
     check_cuda(cudaDeviceSynchronize(), "cudaMemset");
   }
 
@@ -120,22 +120,22 @@ class measurement {
  private:
   [[nodiscard]] bool is_first() const { return comm_.rank() == 0; }
   [[nodiscard]] element* input() const { return static_cast<element*>(window_.data()); }
-  [[nodiscard]] element* output() const { return input() + most_bytes_ / sizeof(element); }
+  [[nodiscard]] element* output() const { return input() + max_bytes_ / sizeof(element); }
   [[nodiscard]] launch_config config(const perf::launch_shape& shape) const {
     return {.grid = shape.blocks, .block = shape.threads, .stream = watch_.stream()};
   }
 
   template <class Session>
   void measure_packets(const char* protocol) {
-    unsigned most_blocks = 0;
+    unsigned max_blocks = 0;
     std::uint32_t capacity = 0;
     for (const auto& [bytes, shape] : plan_.packets) {
-      most_blocks = std::max(most_blocks, shape.blocks);
+      max_blocks = std::max(max_blocks, shape.blocks);
       capacity =
           std::max(capacity, collective::one_shot_capacity(collective::packs_per_block(bytes / 16, shape.blocks)));
     }
     devcomm::requirements needs = comm_.requirements();
-    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, capacity));
+    const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), max_blocks, capacity));
     const host::device_communicator device_comm = comm_.create_device_comm(needs);
     for (const auto& [bytes, shape] : plan_.packets)
       measure(named(protocol, bytes, shape), device_comm, plan_.calls, [&, bytes = bytes, shape = shape] {
@@ -145,14 +145,13 @@ class measurement {
   }
 
   void measure_barriers() {
-    const unsigned most_blocks = std::max(plan_.direct.shape.blocks, plan_.barrier.blocks);
+    const unsigned max_blocks = std::max(plan_.direct.shape.blocks, plan_.barrier.blocks);
     const host::device_communicator device_comm =
-        comm_.create_device_comm(comm_.requirements().lsa_barriers(most_blocks));
+        comm_.create_device_comm(comm_.requirements().lsa_barriers(max_blocks));
     const sym_ptr<element> in_window = window_.pointer<element>();
     measure(named("direct", plan_.direct.bytes, plan_.direct.shape), device_comm, plan_.calls, [&] {
       launch(direct<element>, config(plan_.direct.shape), device_comm.get(), in_window,
-             in_window + static_cast<std::int64_t>(most_bytes_ / sizeof(element)),
-             plan_.direct.bytes / sizeof(element));
+             in_window + static_cast<std::int64_t>(max_bytes_ / sizeof(element)), plan_.direct.bytes / sizeof(element));
     });
     measure(named("barrier", 0, plan_.barrier), device_comm, plan_.calls,
             [&] { launch(only_barrier<memory_order::acq_rel>, config(plan_.barrier), device_comm.get()); });
@@ -220,7 +219,7 @@ class measurement {
 
   host::communicator& comm_;
   plan plan_;
-  std::uint64_t most_bytes_;
+  std::uint64_t max_bytes_;
   host::symmetric_memory window_;
   perf::exchange exchange_;
   perf::start_line start_line_;

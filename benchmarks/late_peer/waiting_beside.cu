@@ -1,4 +1,4 @@
-/// What waits cost their neighbours: a table for each question.
+/// What waits cost their neighbors: a table for each question.
 ///
 ///     waiting_beside [A] [B] [C] [D] [E] [F]
 ///

@@ -16,8 +16,8 @@ namespace arch = devcomm::detail::arch;
 using devcomm::memory_order;
 using devcomm::scope;
 
-constexpr unsigned most_roles = 3;
-constexpr unsigned most_threads = 128;
+constexpr unsigned max_roles = 3;
+constexpr unsigned max_threads = 128;
 
 /// What the blocks of one rank have counted.
 struct counts {
@@ -30,12 +30,12 @@ struct counts {
 /// The memory of one role of one instance.
 struct cell_layout {
   static constexpr std::uint64_t line = 128;
-  static constexpr std::uint64_t row_bytes = 16 * most_threads;
+  static constexpr std::uint64_t row_bytes = 16 * max_threads;
   static constexpr std::uint64_t flags = 8;
   static constexpr std::uint64_t areas = 4;
   static constexpr std::uint64_t rows_at = flags * line;
-  static constexpr std::uint64_t areas_at = rows_at + 2 * most_roles * row_bytes;
-  static constexpr std::uint64_t bytes = areas_at + areas * most_threads * line;
+  static constexpr std::uint64_t areas_at = rows_at + 2 * max_roles * row_bytes;
+  static constexpr std::uint64_t bytes = areas_at + areas * max_threads * line;
 };
 
 enum stress_kind : unsigned { no_stress = 0, local_stress = 1, remote_stress = 2 };  // bits
@@ -54,7 +54,7 @@ struct test {
   unsigned control;  ///< 0: as the protocol is; else what is weakened
   unsigned rounds;
   unsigned seed;
-  unsigned spacing;     ///< bytes between the words of neighbouring threads
+  unsigned spacing;     ///< bytes between the words of neighboring threads
   unsigned stress;      ///< of stress_kind
   unsigned bursts;      ///< of stress at most; 0: while a role is played
   std::uint64_t limit;  ///< nanoseconds that a wait may take
@@ -107,19 +107,18 @@ class actor {
   }
   /// This thread's packet of 16 bytes from `sender`; even and odd `half`.
   DEVCOMM_DEVICE char* packet(unsigned owner, unsigned sender, std::uint32_t half) const {
-    return at(owner) + cell_layout::rows_at + (half % 2 * most_roles + sender) * cell_layout::row_bytes +
+    return at(owner) + cell_layout::rows_at + (half % 2 * max_roles + sender) * cell_layout::row_bytes +
            std::uint64_t{16} * arch::thread_rank();
   }
-  /// This thread's word of `area`: as far from its neighbours' as this launch has them.
+  /// This thread's word of `area`: as far from its neighbors' as this launch has them.
   DEVCOMM_DEVICE std::uint32_t* word(unsigned owner, unsigned area) const {
-    return reinterpret_cast<std::uint32_t*>(at(owner) + cell_layout::areas_at +
-                                            area * most_threads * cell_layout::line +
+    return reinterpret_cast<std::uint32_t*>(at(owner) + cell_layout::areas_at + area * max_threads * cell_layout::line +
                                             std::uint64_t{test_.spacing} * arch::thread_rank());
   }
 
   /// What `sender` sends in this round to this thread's like: never 0.
   DEVCOMM_DEVICE std::uint32_t value(unsigned sender, unsigned part = 0) const {
-    return mix(round_, instance_ * most_roles + sender, 4 * arch::thread_rank() + part) >> 2 | 1;
+    return mix(round_, instance_ * max_roles + sender, 4 * arch::thread_rank() + part) >> 2 | 1;
   }
 
   /// One thread polls until `ready` returns true, or all lanes of a warp do; false where it was in vain.
@@ -169,7 +168,7 @@ class actor {
     if (value != 0) arch::fetch_add<memory_order::relaxed, scope::device>(to, value);
   }
   DEVCOMM_DEVICE char* at(unsigned owner) const {
-    const std::uint64_t cell = std::uint64_t{instance_} * most_roles + owner;
+    const std::uint64_t cell = std::uint64_t{instance_} * max_roles + owner;
     return test_.cells.lsa(test_.rank_of(instance_, owner)) + cell * cell_layout::bytes;
   }
 
@@ -209,7 +208,7 @@ DEVCOMM_DEVICE inline void stress(const test& given) {
 
 /// All roles of `Shape`. Blocks whose role is another rank's, and those past the instances, are stress.
 template <class Shape>
-__global__ void __launch_bounds__(most_threads) play(test given) {
+__global__ void __launch_bounds__(max_threads) play(test given) {
   const unsigned instance = arch::block_rank() / given.roles;
   const unsigned role = arch::block_rank() % given.roles;
   if (instance >= given.instances || given.rank_of(instance, role) != given.comm.lsa().rank) return stress(given);

@@ -78,7 +78,7 @@ struct options {
 struct plan {
   std::uint64_t rounds = 1000000;
   unsigned instances = 16;
-  unsigned threads = litmus::most_threads;
+  unsigned threads = litmus::max_threads;
   unsigned launches = 8;
   unsigned stress_blocks = 48;
   unsigned bursts = 0;
@@ -197,7 +197,7 @@ class runner {
   }
 
   [[nodiscard]] std::uint64_t cell_bytes() const {
-    return plan_.instances * litmus::most_roles * litmus::cell_layout::bytes;
+    return plan_.instances * litmus::max_roles * litmus::cell_layout::bytes;
   }
 
   litmus::counts run_launch(const shape& tested, unsigned control, unsigned number) {

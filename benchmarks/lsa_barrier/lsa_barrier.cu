@@ -72,14 +72,14 @@ void print(const host::communicator& comm, const plan& shape, const char* implem
 
 void measure(host::communicator& comm, peer with) {
   const plan shape = !comm.properties().timing.available ? plan{{1, 2}, 32, 20, 2} : plan{};
-  const unsigned most_blocks = shape.blocks.back();
-  devcomm::requirements needs = comm.requirements().lsa_barriers(most_blocks);
-  if (DEVCOMM_TRACE) needs.with(tracing{most_blocks, 256});
+  const unsigned max_blocks = shape.blocks.back();
+  devcomm::requirements needs = comm.requirements().lsa_barriers(max_blocks);
+  if (DEVCOMM_TRACE) needs.with(tracing{max_blocks, 256});
   multimem::barrier_handle switched{};
-  if (with == peer::multimem) switched = needs.add(multimem::barriers{most_blocks, multimem::policy::required});
+  if (with == peer::multimem) switched = needs.add(multimem::barriers{max_blocks, multimem::policy::required});
   const host::device_communicator device_comm = comm.create_device_comm(needs);
   std::unique_ptr<benchmark::nccl_barrier> nccl;
-  if (with == peer::nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(most_blocks));
+  if (with == peer::nccl) nccl = benchmark::make_nccl_barrier(comm, static_cast<int>(max_blocks));
   benchmark::stopwatch watch;
 
   const auto take = [&](result& into, const std::function<void(cudaStream_t)>& launch) {

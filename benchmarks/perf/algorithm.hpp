@@ -48,7 +48,7 @@ struct work {
 struct rank_context {
   devcomm::host::communicator* comm = nullptr;
   const devcomm::host::symmetric_memory* window = nullptr;
-  std::uint64_t most_bytes = 0;  ///< of one call's inputs, and of its outputs
+  std::uint64_t max_bytes = 0;  ///< of one call's inputs, and of its outputs
 };
 
 /// One way to do an operation; each rank has its own. *Collective*: making and destroying it, and `memory`.
@@ -74,7 +74,7 @@ class algorithm {
   [[nodiscard]] virtual launch_shape fitted(const work& what) const { return what.shape; }
   /// Shapes worth trying; one of zeros where the implementation chooses for itself.
   [[nodiscard]] virtual std::vector<launch_shape> shapes(const work& what) const = 0;
-  /// Memory of this rank that calls must lie in, of twice `rank_context::most_bytes`; null where any will do.
+  /// Memory of this rank that calls must lie in, of twice `rank_context::max_bytes`; null where any will do.
   [[nodiscard]] virtual std::byte* memory() { return nullptr; }
   /// What of the operation one call does so many times, one after the other; times are of one.
   [[nodiscard]] virtual int times_in_call(const work&) const { return 1; }

@@ -16,7 +16,7 @@ struct gather_packets {
   static constexpr const char* name = "one_shot";
   static constexpr shards in_shards = shards::of_output;
   static constexpr bool only_moves = true;
-  static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
+  static constexpr std::uint64_t max_bytes = ~std::uint64_t{0};
 
   template <class T, class Session, class Produce, class Consume>
   __device__ static void run(Session& session, collective::slice packs, const Produce& produce,
@@ -69,7 +69,7 @@ struct broadcast_packets {
   static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = true;
   /// Above, the root's links are what counts, and windows share its work out.
-  static constexpr std::uint64_t most_bytes = 16 << 20;
+  static constexpr std::uint64_t max_bytes = 16 << 20;
 
   template <class T, class Session, class Produce, class Consume>
   __device__ static void run(Session& session, collective::slice packs, const Produce& produce,

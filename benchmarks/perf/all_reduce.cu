@@ -36,7 +36,7 @@ class all_reduce final : public operation {
     const bool lamport = with_type(what.type, []<class T>(T) { return lsa::is_lamport_type<T>; });
     const auto plan = host::plan_all_reduce({.bytes = what.bytes,
                                              .ranks = what.ranks,
-                                             .most_blocks = blocks,
+                                             .max_blocks = blocks,
                                              .lamport = lamport,
                                              .in_windows = true,
                                              .chunks = true,

@@ -11,7 +11,7 @@ namespace {
 using namespace devcomm;
 
 template <class T, class Consume>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     through_chunks(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs, const T* input,
                    Consume consume, std::uint64_t count, std::uint64_t group_packs, unsigned groups) {
   allow_dependent_launch();

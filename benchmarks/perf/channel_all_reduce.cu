@@ -42,7 +42,7 @@ struct tree {
 };
 
 template <class Way, class T, protocol Protocol, class Consume>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     through_fifos(device_comm comm, channel::fifo_handle<Protocol> fifos, const T* input, Consume consume,
                   std::uint64_t count, std::uint64_t group_packs, unsigned groups) {
   allow_dependent_launch();
@@ -59,7 +59,7 @@ class channel_all_reduce final : public device_algorithm {
  public:
   explicit channel_all_reduce(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    channel::fifos<Protocol> wanted{needs.lsa(), most_blocks * most_groups_of_block * Way::fifos_of_group};
+    channel::fifos<Protocol> wanted{needs.lsa(), max_blocks * max_groups_of_block * Way::fifos_of_group};
     if (Protocol == protocol::simple) wanted.packs = Way::simple_packs;
     if (is_simulated()) wanted.packs = 60;  // so that small messages take several steps, too
     fifos_ = needs.add(wanted);

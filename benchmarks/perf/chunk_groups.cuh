@@ -11,9 +11,9 @@
 namespace perf {
 
 /// While one group waits at its barrier another moves data, which pays as long as few blocks do.
-inline constexpr unsigned most_groups_of_block = 2;
+inline constexpr unsigned max_groups_of_block = 2;
 constexpr unsigned groups_of_block(const launch_shape& shape) {
-  return shape.blocks <= 32 && shape.threads >= 128 ? most_groups_of_block : 1;
+  return shape.blocks <= 32 && shape.threads >= 128 ? max_groups_of_block : 1;
 }
 
 /// The calling thread's group of the `groups` of its block.

@@ -26,14 +26,14 @@ struct norm_in_windows {
     store_pack(tensors.residual_out + i * pack<T>::size, residual);
   }
   __device__ void complete(collective::slice packs) const {
-    normalise_rows(group, tensors, packs.begin, static_cast<std::uint32_t>(packs.size()) / tensors.row_packs);
+    normalize_rows(group, tensors, packs.begin, static_cast<std::uint32_t>(packs.size()) / tensors.row_packs);
   }
 };
 
 /// Large tensors, in chunks of whole rows: each residual crosses the links once, and its norm is made of it where it
 /// arrives, while other blocks' chunks travel. Each group takes `group_packs` packs, which are whole rows.
 template <class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     norm_of_chunks(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs,
                    norm_tensors<T> tensors, sym_ptr<T> residual_out, std::uint64_t group_packs, unsigned groups) {
   allow_dependent_launch();
@@ -55,7 +55,7 @@ class chunked_rms_norm final : public chunked_algorithm {
   [[nodiscard]] std::string name() const override { return "two_shot_chunked_to_window"; }
   [[nodiscard]] std::string why_not(const work& what) const override {
     const std::string reason = why_no_norm(what);
-    return reason.empty() && packs_for(most_groups_of_block, granularity_of(what)) == 0
+    return reason.empty() && packs_for(max_groups_of_block, granularity_of(what)) == 0
                ? "a row does not fit into a chunk"
                : reason;
   }

@@ -16,8 +16,8 @@ namespace perf {
 inline std::vector<launch_shape> usual_shapes(std::uint64_t packs, bool few) {
   std::vector<launch_shape> shapes;
   if (few) return {{1, 32}, {2, 32}};
-  for (const unsigned blocks : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 128u, most_blocks})
-    for (const unsigned threads : {64u, 128u, 256u, most_threads})
+  for (const unsigned blocks : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 128u, max_blocks})
+    for (const unsigned threads : {64u, 128u, 256u, max_threads})
       if ((blocks == 1 && threads == 64) || std::uint64_t{blocks} * threads <= 2 * packs)
         shapes.push_back({blocks, threads});
   return shapes;

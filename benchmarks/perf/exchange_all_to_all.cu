@@ -26,7 +26,7 @@ struct exchange_packets {
   static constexpr const char* name = "one_shot";
   static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = true;
-  static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
+  static constexpr std::uint64_t max_bytes = ~std::uint64_t{0};
 
   template <class T, class Session, class Produce, class Consume>
   __device__ static void run(Session& session, collective::slice packs, const Produce& produce,
@@ -49,7 +49,7 @@ struct exchange_direct {
 };
 
 template <class Session, class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     exchange_with_ends(device_comm comm, typename Session::handle mailboxes, std::uint32_t head, std::uint32_t tail,
                        const T* input, sym_ptr<T> output, std::uint64_t count) {
   Session session{block{}, comm, mailboxes, blockIdx.x};
@@ -65,9 +65,9 @@ class ends_algorithm final : public device_algorithm {
  public:
   explicit ends_algorithm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    needs.lsa_barriers(most_blocks);
+    needs.lsa_barriers(max_blocks);
     mailboxes_ = needs.add(lsa::mailboxes_for<Session>(
-        needs.lsa(), most_blocks, is_simulated() ? packets::simulated_room : packets::channel_room));
+        needs.lsa(), max_blocks, is_simulated() ? packets::simulated_room : packets::channel_room));
     if (const host::capability& lines = comm().properties().ll128; needs.whole_lines() && !lines.available) {
       obstacle_ = "no LL128 mailboxes: " + lines.reason;
       return;
@@ -112,7 +112,7 @@ class copy_engine_algorithm final : public device_algorithm {
     const auto signals = needs.add(collective::copy_engine_signals{comm().lsa()});
     device_comm_ = comm().create_device_comm(needs);
     copies_.emplace(device_comm_->get(), signals);
-    if (alternating) other_.emplace(comm().allocate(context.most_bytes));
+    if (alternating) other_.emplace(comm().allocate(context.max_bytes));
   }
 
   [[nodiscard]] std::string name() const override { return alternating ? "copies_in_turn" : "copies"; }
@@ -165,7 +165,7 @@ struct all_to_all_copies {
   }
 };
 
-class exchange_with_neighbours final : public packets_lines_or_windows<exchange_packets, exchange_direct> {
+class exchange_with_neighbors final : public packets_lines_or_windows<exchange_packets, exchange_direct> {
  public:
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made = packets_lines_or_windows::make_algorithms(context);
@@ -201,7 +201,7 @@ struct all_to_all_packets {
   static constexpr const char* name = "one_shot";
   static constexpr shards in_shards = shards::of_both;
   static constexpr bool only_moves = true;
-  static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
+  static constexpr std::uint64_t max_bytes = ~std::uint64_t{0};
 
   template <class T, class Session, class Produce, class Consume>
   __device__ static void run(Session& session, collective::slice packs, const Produce& produce,
@@ -252,23 +252,23 @@ class all_to_all_of_shards final : public packets_lines_or_windows<all_to_all_pa
   }
 };
 
-constexpr int most_ranks = 64;
+constexpr int max_ranks = 64;
 
 template <class Session, class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     pieces_through_packets(device_comm comm, typename Session::handle mailboxes, collective::from_pieces<T> input,
                            T* output, std::uint64_t capacity) {
-  __shared__ std::uint64_t received[most_ranks + 1];
+  __shared__ std::uint64_t received[max_ranks + 1];
   Session session{block{}, comm, mailboxes, blockIdx.x};
   collective::all_to_all_v<T>(session, input.counts, received, input,
                               collective::to_packed_pieces<T>{output, received, capacity});
 }
 
 template <class Session, class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     pieces_through_windows(device_comm comm, typename Session::handle mailboxes, collective::from_pieces<T> input,
                            sym_ptr<T> output, std::uint64_t capacity) {
-  __shared__ std::uint64_t table[2 * most_ranks];
+  __shared__ std::uint64_t table[2 * max_ranks];
   Session session{block{}, comm, mailboxes, blockIdx.x};
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   static_cast<void>(collective::all_to_all_v_zero_copy<T>(barrier, session, input, table, output, capacity));
@@ -282,17 +282,17 @@ class pieces_algorithm final : public device_algorithm {
  public:
   explicit pieces_algorithm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    needs.lsa_barriers(most_blocks);
-    const std::uint32_t room = Direct           ? most_ranks / 2
+    needs.lsa_barriers(max_blocks);
+    const std::uint32_t room = Direct           ? max_ranks / 2
                                : is_simulated() ? packets::simulated_room
                                                 : packets::channel_room;
-    mailboxes_ = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, room));
+    mailboxes_ = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), max_blocks, room));
     if (const host::capability& lines = comm().properties().ll128; needs.whole_lines() && !lines.available) {
       obstacle_ = "no LL128 mailboxes: " + lines.reason;
       return;
     }
     device_comm_ = comm().create_device_comm(needs);
-    check_cuda(cudaMalloc(reinterpret_cast<void**>(&words_), 2 * most_ranks * sizeof *words_), "cudaMalloc");
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&words_), 2 * max_ranks * sizeof *words_), "cudaMalloc");
   }
   ~pieces_algorithm() override { cudaFree(words_); }
 
@@ -302,7 +302,7 @@ class pieces_algorithm final : public device_algorithm {
   }
   [[nodiscard]] std::string why_not(const work& what) const override {
     if (!obstacle_.empty()) return obstacle_;
-    if (what.ranks > most_ranks) return "too many ranks for the kernel's table of counts";
+    if (what.ranks > max_ranks) return "too many ranks for the kernel's table of counts";
     const bool can = Direct || with_type(what.type, []<class T>(T) { return Session::template can_carry<T>; });
     return can ? "" : std::string("Lamport mailboxes do not carry ") + to_string(what.type);
   }
@@ -311,7 +311,7 @@ class pieces_algorithm final : public device_algorithm {
   }
   void start(const work& what) override {
     if (what.bytes != bytes_ || what.type != type_) write_counts(what);
-    const collective::from_pieces<element> input{static_cast<const element*>(what.input), words_, words_ + most_ranks};
+    const collective::from_pieces<element> input{static_cast<const element*>(what.input), words_, words_ + max_ranks};
     const std::uint64_t capacity = what.bytes / sizeof(element);
     if constexpr (Direct) {
       launch(pieces_through_windows<Session, element>, shape_of(what), device_comm_->get(), mailboxes_, input,
@@ -327,10 +327,10 @@ class pieces_algorithm final : public device_algorithm {
   void write_counts(const work& what) {
     const skewed_counts counts{what.count(), what.ranks};
     const std::uint64_t scale = bytes_of(what.type) / sizeof(element);
-    std::uint64_t words[2 * most_ranks] = {};
+    std::uint64_t words[2 * max_ranks] = {};
     for (int peer = 0; peer < what.ranks; ++peer) {
       words[peer] = counts.of(what.rank, peer) * scale;
-      words[most_ranks + peer] = counts.before_receiver(what.rank, peer) * scale;
+      words[max_ranks + peer] = counts.before_receiver(what.rank, peer) * scale;
     }
     check_cuda(cudaMemcpy(words_, words, sizeof words, cudaMemcpyHostToDevice), "cudaMemcpy");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
@@ -390,7 +390,7 @@ class all_to_all_of_pieces final : public operation {
   }
 };
 
-const bool are_registered = register_operation(std::make_unique<exchange_with_neighbours>()) &&
+const bool are_registered = register_operation(std::make_unique<exchange_with_neighbors>()) &&
                             register_operation(std::make_unique<all_to_all_of_shards>()) &&
                             register_operation(std::make_unique<all_to_all_of_pieces>());
 

@@ -22,17 +22,17 @@ using namespace devcomm;
 /// Threads of a block. In two shots each has four packs of three tensors on their way: 512 would leave too few
 /// registers.
 template <class Algorithm>
-constexpr unsigned most_norm_threads = 512;
+constexpr unsigned max_norm_threads = 512;
 template <>
-constexpr unsigned most_norm_threads<packets::two_shot> = 384;
+constexpr unsigned max_norm_threads<packets::two_shot> = 384;
 
 /// Blocks that share a row, at most.
-constexpr unsigned most_parts = 16;
+constexpr unsigned max_parts = 16;
 
 /// The sum of `value` over the blocks that share a row: the same bits in all.
 template <class Sums>
 __device__ float sum_over_blocks(Sums& sums, float value) {
-  __shared__ float of_blocks[most_parts];
+  __shared__ float of_blocks[max_parts];
   const auto blocks = static_cast<unsigned>(sums.members().size);
   sums.begin_round();
   if (threadIdx.x < blocks) {
@@ -53,7 +53,7 @@ __device__ float sum_over_blocks(Sums& sums, float value) {
 /// Each block takes rows in turn, `rows_at_once` of them in one round of its session. Residual and weights are fetched
 /// while the partial sums are sent, by the threads that use them.
 template <class Algorithm, class T>
-__global__ void __launch_bounds__(most_norm_threads<Algorithm>)
+__global__ void __launch_bounds__(max_norm_threads<Algorithm>)
     norm_of_rows(device_comm comm, lsa::lamport_handle mailboxes, norm_tensors<T> tensors, std::uint32_t rows_at_once) {
   auto* const weights = static_cast<pack<T>*>(dynamic_shared());
   auto* const held = weights + tensors.row_packs;
@@ -80,20 +80,20 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>)
       store_pack(tensors.residual_out + i * pack<T>::size, place);
     };
     Algorithm::template run<T>(session, packs, produce, consume);
-    if (session.agree() != status::success) return;  // synchronises: the rows are whole
+    if (session.agree() != status::success) return;  // synchronizes: the rows are whole
     for (std::uint32_t row = 0; row < rows; ++row) {
       const pack<T>* const of_row = held + row * tensors.row_packs;
       const float squares = sum_over_block(sum_of_squares(of_row, tensors.row_packs));
-      normalise(of_row, weights, tensors.normed + std::uint64_t{first + row} * tensors.row_packs * pack<T>::size,
+      normalize(of_row, weights, tensors.normed + std::uint64_t{first + row} * tensors.row_packs * pack<T>::size,
                 tensors.row_packs, tensors.row_packs, squares);
     }
-  }  // what comes next writes rows after begin_round, which synchronises
+  }  // what comes next writes rows after begin_round, which synchronizes
 }
 
 /// The same for few rows: several blocks share one, and tell each other the sums of their squares through the GPU's
 /// memory. A row for each `sums.members` blocks.
 template <class Algorithm, class T>
-__global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
+__global__ void __launch_bounds__(max_norm_threads<Algorithm>, 1)
     norm_of_shared_rows(device_comm comm, lsa::lamport_handle mailboxes, lsa::ll_handle sums_of_row,
                         norm_tensors<T> tensors) {
   const std::uint32_t row = blockIdx.x / sums_of_row.members;
@@ -127,15 +127,15 @@ __global__ void __launch_bounds__(most_norm_threads<Algorithm>, 1)
       block{}, comm, lsa::local_team{static_cast<int>(part), static_cast<int>(sums_of_row.members), blockIdx.x - part},
       sums_of_row};
   if (!session.is_alive()) squares = NAN;          // so that no block takes this one's for the sum
-  const float of_block = sum_over_block(squares);  // synchronises: the part is whole
+  const float of_block = sum_over_block(squares);  // synchronizes: the part is whole
   const float of_row = sum_over_blocks(sums, of_block);
   if (session.agree() != status::success || sums.agree() != status::success) return;
-  normalise(held, weights, tensors.normed + first * pack<T>::size, own, tensors.row_packs, of_row);
+  normalize(held, weights, tensors.normed + first * pack<T>::size, own, tensors.row_packs, of_row);
 }
 
 /// The same for sums that an all-reduce has left in `partial`: a block for each row.
 template <class T>
-__global__ void __launch_bounds__(most_threads) residual_norm(norm_tensors<T> tensors) {
+__global__ void __launch_bounds__(max_threads) residual_norm(norm_tensors<T> tensors) {
   auto* const weights = static_cast<pack<T>*>(dynamic_shared());
   auto* const held = weights + tensors.row_packs;
   const std::uint64_t row = std::uint64_t{blockIdx.x} * tensors.row_packs * pack<T>::size;
@@ -148,15 +148,15 @@ __global__ void __launch_bounds__(most_threads) residual_norm(norm_tensors<T> te
     store_pack(tensors.residual_out + i, held[p]);
   }
   const float squares = sum_over_block(sum_of_squares(held, tensors.row_packs));  // threads read what they wrote
-  normalise(held, weights, tensors.normed + row, tensors.row_packs, tensors.row_packs, squares);
+  normalize(held, weights, tensors.normed + row, tensors.row_packs, tensors.row_packs, squares);
 }
 
-constexpr std::uint64_t most_shared = 96 << 10;  // bytes of a block: two fit on a multiprocessor of any kind
+constexpr std::uint64_t max_shared = 96 << 10;  // bytes of a block: two fit on a multiprocessor of any kind
 
 std::string why_no_held_norm(const work& what) {
   const std::string reason = why_no_norm(what);
-  return reason.empty() && 2 * row_bytes(what) > most_shared ? "a row does not fit into a block's shared memory"
-                                                             : reason;
+  return reason.empty() && 2 * row_bytes(what) > max_shared ? "a row does not fit into a block's shared memory"
+                                                            : reason;
 }
 
 /// Allows a kernel what it asks for: beyond 48 KiB, with what it has anyway, it needs permission.
@@ -173,11 +173,10 @@ unsigned threads_for(std::uint64_t packs, unsigned most) {
 }
 
 /// Blocks that share a row where there are more blocks than rows: a power of two, with so many packs for each at least.
-unsigned parts_of_row(const work& what, unsigned blocks, std::uint64_t least_packs = 32) {
+unsigned parts_of_row(const work& what, unsigned blocks, std::uint64_t min_packs = 32) {
   const std::uint64_t rows = std::max<std::uint64_t>(1, rows_of(what));
   unsigned parts = 1;
-  while (parts < most_parts && 2 * parts * rows <= blocks && 2 * parts * least_packs <= row_bytes(what) / 16)
-    parts *= 2;
+  while (parts < max_parts && 2 * parts * rows <= blocks && 2 * parts * min_packs <= row_bytes(what) / 16) parts *= 2;
   return parts;
 }
 /// The same where nobody asks for a number: a row of less than 8 KiB is one block's.
@@ -190,9 +189,9 @@ class fused_rms_norm final : public device_algorithm {
  public:
   explicit fused_rms_norm(const rank_context& context) : device_algorithm(context) {
     requirements needs = comm().requirements();
-    mailboxes_ = needs.add(lsa::lamport_mailboxes{needs.lsa(), most_blocks, is_simulated() ? 64u : 4096u});
-    for (unsigned parts = 2; parts <= most_parts; parts *= 2)
-      sums_of_row_.push_back(needs.add(lsa::local_ll_mailboxes{most_blocks, parts, 1}));
+    mailboxes_ = needs.add(lsa::lamport_mailboxes{needs.lsa(), max_blocks, is_simulated() ? 64u : 4096u});
+    for (unsigned parts = 2; parts <= max_parts; parts *= 2)
+      sums_of_row_.push_back(needs.add(lsa::local_ll_mailboxes{max_blocks, parts, 1}));
     device_comm_ = comm().create_device_comm(needs);
   }
 
@@ -200,32 +199,32 @@ class fused_rms_norm final : public device_algorithm {
   [[nodiscard]] std::string protocol() const override { return "lamport"; }
   [[nodiscard]] bool can_be_dependent() const override { return true; }
   [[nodiscard]] std::string why_not(const work& what) const override {
-    if (what.bytes > Algorithm::most_bytes) return "too large for one shot";
+    if (what.bytes > Algorithm::max_bytes) return "too large for one shot";
     return why_no_held_norm(what);
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     const std::uint64_t rows = rows_of(what);
     std::vector<launch_shape> fitting;
     const auto add = [&](std::uint64_t blocks, unsigned threads) {
-      fitting.push_back({static_cast<unsigned>(blocks), std::min(threads, most_norm_threads<Algorithm>)});
+      fitting.push_back({static_cast<unsigned>(blocks), std::min(threads, max_norm_threads<Algorithm>)});
     };
     const auto usual = usual_shapes((what.bytes + 15) / 16, is_simulated());
     for (const launch_shape& shape : usual)
       if (shape.blocks <= rows || shape.blocks == 1) add(shape.blocks, shape.threads);
-    for (unsigned parts = 2; parts <= parts_of_row(what, is_simulated() ? 4 : most_blocks); parts *= 2)
-      for (const unsigned threads : {64u, 128u, 256u, most_threads})
+    for (unsigned parts = 2; parts <= parts_of_row(what, is_simulated() ? 4 : max_blocks); parts *= 2)
+      for (const unsigned threads : {64u, 128u, 256u, max_threads})
         if (parts * threads <= 2 * row_bytes(what) / 16) add(rows * parts, threads);
     return fitting;
   }
   void start(const work& what) override {
-    if (what.shape.threads % 32 != 0 || what.shape.threads > most_norm_threads<Algorithm>)
+    if (what.shape.threads % 32 != 0 || what.shape.threads > max_norm_threads<Algorithm>)
       throw usage_error("--threads " + std::to_string(what.shape.threads) + ": " + name() +
-                        " takes whole warps, up to " + std::to_string(most_norm_threads<Algorithm>) + " threads");
+                        " takes whole warps, up to " + std::to_string(max_norm_threads<Algorithm>) + " threads");
     if (const unsigned parts = parts_of_row(what, what.shape.blocks); parts > 1) return start_shared(what, parts);
     const std::uint64_t row = row_bytes(what);
     const std::uint64_t share = (rows_of(what) + what.shape.blocks - 1) / what.shape.blocks;
     const std::uint64_t capacity = Algorithm::packs_in_round(mailboxes_.packets, mailboxes_.members) / (row / 16);
-    const std::uint64_t most = std::max<std::uint64_t>(1, std::min(capacity, most_shared / row - 1));
+    const std::uint64_t most = std::max<std::uint64_t>(1, std::min(capacity, max_shared / row - 1));
     const std::uint64_t rows_at_once = std::min(most, share);
     with_layer_type(what.type, [&]<class T>(T) {
       launch_config config = shape_of(what);
@@ -278,7 +277,7 @@ class separate_rms_norm final : public algorithm {
       allow_shared(residual_norm<T>, shared);
       launch(residual_norm<T>,
              {.grid = tensors.rows,
-              .block = threads_for(tensors.row_packs, most_threads),
+              .block = threads_for(tensors.row_packs, max_threads),
               .shared_bytes = shared,
               .stream = what.stream},
              tensors);
@@ -300,7 +299,7 @@ algorithms followed_by_norm(algorithms all_reduces) {
 constexpr int of_residual = -1;
 constexpr int of_weight = -2;
 
-/// Adds `value` to the sum of the block in `total`; synchronises.
+/// Adds `value` to the sum of the block in `total`; synchronizes.
 __device__ double block_total(double value, double* total) {
   if (threadIdx.x == 0) *total = 0;
   __syncthreads();
@@ -361,14 +360,14 @@ class fused_rms_norm_operation final : public operation {
   [[nodiscard]] std::uint64_t region(const work& what) const override { return parts_of_region * part_bytes(what); }
   [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
     const auto plan = host::plan_all_reduce(
-        {.bytes = what.bytes, .ranks = what.ranks, .most_blocks = blocks, .in_windows = true, .chunks = true});
+        {.bytes = what.bytes, .ranks = what.ranks, .max_blocks = blocks, .in_windows = true, .chunks = true});
     const std::string why = std::string("the plan of all_reduce: ") + plan.why;
     const auto rows = static_cast<unsigned>(std::clamp<std::uint64_t>(rows_of(what), 1, blocks));
     if (plan.protocol == host::all_reduce_protocol::simple)
-      return {"two_shot_chunked_to_window", "simple", {rows, most_threads}, why};
+      return {"two_shot_chunked_to_window", "simple", {rows, max_threads}, why};
     const unsigned parts = usual_parts_of_row(what, blocks);
-    const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? most_norm_threads<packets::two_shot>
-                                                                                 : most_norm_threads<packets::one_shot>;
+    const unsigned most = plan.algorithm == host::all_reduce_algorithm::two_shot ? max_norm_threads<packets::two_shot>
+                                                                                 : max_norm_threads<packets::one_shot>;
     return {to_string(plan.algorithm), "lamport", {rows * parts, threads_for(row_bytes(what) / 16 / parts, most)}, why};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
@@ -393,7 +392,7 @@ class fused_rms_norm_operation final : public operation {
       with_layer_type(what.type, [&]<class T>(T) {
         const norm_tensors<T> tensors = tensors_of<T>(what);
         launch(count_wrong_rows<T>,
-               {.grid = tensors.rows, .block = threads_for(tensors.row_packs, most_threads), .stream = what.stream},
+               {.grid = tensors.rows, .block = threads_for(tensors.row_packs, max_threads), .stream = what.stream},
                tensors, what.ranks, seed, wrong);
       });
     });

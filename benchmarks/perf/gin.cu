@@ -16,7 +16,7 @@ using namespace devcomm;
 using element = __nv_bfloat16;
 
 /// Blocks of a launch, each with a context of its own.
-constexpr unsigned most_contexts = 8;
+constexpr unsigned max_contexts = 8;
 /// Signals of a context: what has come, and what may be sent again.
 constexpr std::uint32_t arrived = 0;
 constexpr std::uint32_t credit = 1;
@@ -61,7 +61,7 @@ struct message {
 enum class stroke { signal, value, put };
 
 template <stroke With>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     volleys(device_comm comm, gin::context_handle contexts, message ball) {
   gin::context net{block{}, comm, contexts, blockIdx.x};
   const auto part = ball.of_block();
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(most_threads, 1)
 
 /// Rank 0 puts so many times to rank 1. `Group` posts: a block, or each of its threads.
 template <class Group>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     stream_of_puts(device_comm comm, gin::context_handle contexts, message goods) {
   gin::context net{block{}, comm, contexts, blockIdx.x};
   const auto part = goods.of_block();
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(most_threads, 1)
   goods.leave(seen);
 }
 
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     put_to_next(device_comm comm, gin::context_handle contexts, message goods) {
   gin::context net{block{}, comm, contexts, blockIdx.x};
   const auto part = goods.of_block();
@@ -139,7 +139,7 @@ struct two_slots {
 /// The same for small messages: from slot to slot, so that nothing is flushed. A call gives back the slot that the call
 /// before has read, behind its own put, and hears the same of the next rank: that one has read the slot, and so the own
 /// one was read. Nothing is under way to a rank that has returned from its last call.
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     small_to_next(device_comm comm, gin::context_handle contexts, message goods, two_slots slots) {
   gin::context net{block{}, comm, contexts, blockIdx.x};
   const auto part = goods.of_block();
@@ -165,7 +165,7 @@ __device__ auto ring_of_block(const device_comm& comm, const fifo_handle& fifos)
 }
 
 /// The same as a stream of steps: while one is on its way, the block works on others.
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     stream_to_next(device_comm comm, fifo_handle fifos, const element* input, element* output, std::uint64_t count) {
   auto ring = ring_of_block(comm, fifos);
   const collective::from_memory<element> mine{input, count};
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(most_threads, 1)
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     ring_of_hosts(device_comm comm, fifo_handle fifos, const T* input, T* output, std::uint64_t count) {
   auto ring = ring_of_block(comm, fifos);
   const collective::from_memory<T> mine{input, count};
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(most_threads, 1)
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     all_to_all_of_hosts(device_comm comm, gin::context_handle contexts, sym_ptr<T> input, sym_ptr<T> output,
                         std::uint64_t length) {
   collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x), blockIdx.x};
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(most_threads, 1)
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     small_all_to_all_of_hosts(device_comm comm, gin::context_handle contexts, collective::network_slot_handle slots,
                               sym_ptr<T> input, sym_ptr<T> output, std::uint64_t length) {
   collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x), blockIdx.x};
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(most_threads, 1)
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     all_reduce_of_hosts(device_comm comm, gin::context_handle contexts, sym_ptr<T> input, sym_ptr<T> output,
                         collective::rail_memory<T> rails, std::uint64_t count) {
   collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(blockIdx.x), blockIdx.x};
@@ -224,30 +224,30 @@ class network_algorithm : public device_algorithm {
   [[nodiscard]] std::string protocol() const override { return "gin"; }
   [[nodiscard]] std::string why_not(const work& what) const override {
     if (!obstacle_.empty()) return obstacle_;
-    return what.shape.blocks <= most_contexts ? "" : "it has " + std::to_string(most_contexts) + " contexts";
+    return what.shape.blocks <= max_contexts ? "" : "it has " + std::to_string(max_contexts) + " contexts";
   }
   [[nodiscard]] bool can_be_in_place() const override { return false; }
   [[nodiscard]] launch_shape fitted(const work& what) const override {
-    return {std::min(what.shape.blocks, most_contexts), what.shape.threads};
+    return {std::min(what.shape.blocks, max_contexts), what.shape.threads};
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     std::vector<launch_shape> all;
-    for (unsigned blocks = 1; blocks <= most_contexts; blocks *= 2)
-      if (blocks == 1 || what.bytes / blocks >= least_of_block) all.push_back({blocks, threads()});
+    for (unsigned blocks = 1; blocks <= max_contexts; blocks *= 2)
+      if (blocks == 1 || what.bytes / blocks >= min_of_block) all.push_back({blocks, threads()});
     return all;
   }
 
  protected:
   /// Bytes. What a proxy moves at once should not be less.
-  static constexpr std::uint64_t least_of_block = 262144;
+  static constexpr std::uint64_t min_of_block = 262144;
 
   [[nodiscard]] virtual unsigned threads() const { return 32; }
   /// *Collective*. Adds contexts, with signals of the kernel's own, and barriers, where there is a network.
   void create(requirements needs, std::uint32_t signals, std::uint32_t barriers) {
     if (!obstacle_.empty()) return;
-    contexts_ = needs.lsa_barriers(most_contexts)
+    contexts_ = needs.lsa_barriers(max_contexts)
                     .add(gin::contexts{.world = comm().world(),
-                                       .count = most_contexts,
+                                       .count = max_contexts,
                                        .signals = signals,
                                        .depth = 1024,
                                        .barriers = barriers});
@@ -268,8 +268,8 @@ class network_algorithm : public device_algorithm {
 class message_algorithm : public network_algorithm {
  public:
   explicit message_algorithm(const rank_context& context) : network_algorithm(context) {
-    check_cuda(cudaMalloc(reinterpret_cast<void**>(&tallies_), most_contexts * sizeof *tallies_), "cudaMalloc");
-    check_cuda(cudaMemset(tallies_, 0, most_contexts * sizeof *tallies_), "cudaMemset");
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&tallies_), max_contexts * sizeof *tallies_), "cudaMalloc");
+    check_cuda(cudaMemset(tallies_, 0, max_contexts * sizeof *tallies_), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     create(comm().requirements(), 3, 0);
   }
@@ -337,9 +337,9 @@ class small_exchange_algorithm final : public message_algorithm {
  public:
   explicit small_exchange_algorithm(const rank_context& context)
       : message_algorithm(context),
-        memory_(comm().allocate(std::uint64_t{4} * most_contexts * room, comm().properties().pinned_host.available
-                                                                             ? host::memory_place::pinned_host
-                                                                             : host::memory_place::device)) {}
+        memory_(comm().allocate(std::uint64_t{4} * max_contexts * room, comm().properties().pinned_host.available
+                                                                            ? host::memory_place::pinned_host
+                                                                            : host::memory_place::device)) {}
 
   [[nodiscard]] std::string name() const override { return "put_through_slots"; }
   [[nodiscard]] std::string why_not(const work& what) const override {
@@ -361,14 +361,14 @@ class channel_algorithm : public network_algorithm {
   explicit channel_algorithm(const rank_context& context) : network_algorithm(context) {
     requirements needs = comm().requirements();
     fifos_ = needs.add(channel::network_fifos{
-        .contexts = {.world = comm().world(), .count = most_contexts, .depth = 1024}, .count = most_contexts});
+        .contexts = {.world = comm().world(), .count = max_contexts, .depth = 1024}, .count = max_contexts});
     create(needs);
   }
 
   [[nodiscard]] std::string protocol() const override { return "channel"; }
 
  protected:
-  [[nodiscard]] unsigned threads() const override { return most_threads; }
+  [[nodiscard]] unsigned threads() const override { return max_threads; }
 
   fifo_handle fifos_{};
 };
@@ -398,7 +398,7 @@ class channel_all_reduce final : public channel_algorithm {
 };
 
 /// What takes at most this many trips through slots; more are for large vectors.
-constexpr std::uint64_t most_trips = 4;
+constexpr std::uint64_t max_trips = 4;
 constexpr std::uint32_t slot_bytes_of_collectives = 65536;
 
 /// Large shards straight to the outputs, small ones through slots, or as the size says.
@@ -410,15 +410,15 @@ class all_to_all_algorithm final : public network_algorithm {
     requirements needs = comm().requirements();
     if (how_ != shards::hybrid)
       slots_ = needs.add(collective::network_slots{
-          .members = comm().world(), .groups = most_contexts, .slot_bytes = slot_bytes_of_collectives});
-    create(needs, 0, most_contexts);
+          .members = comm().world(), .groups = max_contexts, .slot_bytes = slot_bytes_of_collectives});
+    create(needs, 0, max_contexts);
   }
 
   [[nodiscard]] std::string name() const override {
     return how_ == shards::hybrid ? "hybrid" : how_ == shards::one_shot ? "one_shot" : "by_size";
   }
   [[nodiscard]] std::string why_not(const work& what) const override {
-    if (how_ == shards::one_shot && trips(what) > most_trips) return "its shards take too many slots";
+    if (how_ == shards::one_shot && trips(what) > max_trips) return "its shards take too many slots";
     return network_algorithm::why_not(what);
   }
   void start(const work& what) override {
@@ -435,7 +435,7 @@ class all_to_all_algorithm final : public network_algorithm {
   }
 
  protected:
-  [[nodiscard]] unsigned threads() const override { return most_threads; }
+  [[nodiscard]] unsigned threads() const override { return max_threads; }
 
  private:
   [[nodiscard]] std::uint64_t trips(const work& what) const {
@@ -455,14 +455,14 @@ class all_reduce_algorithm final : public network_algorithm {
     requirements needs = comm().requirements();
     if (!exchange_ || exchange_ == collective::rail_exchange::direct) {
       scratch_ = needs.add(gin::buffer<char>{
-          collective::hierarchical_scratch<char>(context.most_bytes, comm().size(), comm().lsa().size)});
+          collective::hierarchical_scratch<char>(context.max_bytes, comm().size(), comm().lsa().size)});
     }
     if (!exchange_ || exchange_ == collective::rail_exchange::ring)
-      rings_ = needs.add(collective::rail_rings{.groups = most_contexts});
+      rings_ = needs.add(collective::rail_rings{.groups = max_contexts});
     if ((!exchange_ || exchange_ == collective::rail_exchange::one_shot) && comm().properties().rail.available)
       slots_ = needs.add(collective::network_slots{
-          .members = comm().rail(), .groups = most_contexts, .slot_bytes = slot_bytes_of_collectives});
-    create(needs, 0, most_contexts);
+          .members = comm().rail(), .groups = max_contexts, .slot_bytes = slot_bytes_of_collectives});
+    create(needs, 0, max_contexts);
   }
 
   [[nodiscard]] std::string name() const override {
@@ -473,7 +473,7 @@ class all_reduce_algorithm final : public network_algorithm {
   [[nodiscard]] std::string why_not(const work& what) const override {
     const host::capability& rail = comm().properties().rail;
     if (!rail.available) return "no rails: " + rail.reason;
-    if (exchange_ == collective::rail_exchange::one_shot && what.bytes > most_trips * slots_.slot_bytes())
+    if (exchange_ == collective::rail_exchange::one_shot && what.bytes > max_trips * slots_.slot_bytes())
       return "its vector takes too many slots";
     return network_algorithm::why_not(what);
   }
@@ -493,7 +493,7 @@ class all_reduce_algorithm final : public network_algorithm {
   }
 
  protected:
-  [[nodiscard]] unsigned threads() const override { return most_threads; }
+  [[nodiscard]] unsigned threads() const override { return max_threads; }
 
  private:
   std::optional<collective::rail_exchange> exchange_;
@@ -512,7 +512,7 @@ class network_operation : public operation {
     choice best = usual(what);
     best.protocol = "gin";
     best.shape.blocks =
-        static_cast<unsigned>(std::clamp<std::uint64_t>(what.bytes / 262144, 1, std::min(blocks, most_contexts)));
+        static_cast<unsigned>(std::clamp<std::uint64_t>(what.bytes / 262144, 1, std::min(blocks, max_contexts)));
     best.why = best.algorithm + ", a block for each 256 KiB: by size";
     return best;
   }
@@ -643,7 +643,7 @@ class gin_all_to_all final : public network_operation {
   }
 
  protected:
-  [[nodiscard]] choice usual(const work&) const override { return {"by_size", {}, {1, most_threads}, {}}; }
+  [[nodiscard]] choice usual(const work&) const override { return {"by_size", {}, {1, max_threads}, {}}; }
 };
 
 class gin_all_reduce final : public network_operation {
@@ -670,7 +670,7 @@ class gin_all_reduce final : public network_operation {
   }
 
  protected:
-  [[nodiscard]] choice usual(const work&) const override { return {"hierarchical_by_size", {}, {1, most_threads}, {}}; }
+  [[nodiscard]] choice usual(const work&) const override { return {"hierarchical_by_size", {}, {1, max_threads}, {}}; }
 };
 
 const bool are_registered =

@@ -50,7 +50,7 @@ inline double mean_lateness(const lateness& how, int ranks, int calls) {
 }
 
 /// Microseconds a call that the spinning kernels of the rank with the most of them spin, on the average.
-inline double most_spun(const lateness& how, int ranks, int calls) {
+inline double max_spun(const lateness& how, int ranks, int calls) {
   double most = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     double nanoseconds = 0;

@@ -25,7 +25,7 @@ void overwrite(std::byte* memory, std::uint64_t bytes, int value, cudaStream_t s
 std::byte* measurement::place(const operation& what, algorithm& how, work& call) const {
   std::byte* memory = how.memory();
   if (memory == nullptr) memory = static_cast<std::byte*>(context_.window->data());
-  std::byte* const outputs = memory + context_.most_bytes;
+  std::byte* const outputs = memory + context_.max_bytes;
   call.output = outputs;
   call.input = call.in_place ? outputs : memory;
   what.place(call);
@@ -125,7 +125,7 @@ row measurement::measure(const operation& what, algorithm& how, work call, const
   result.late = late;
   result.mean_late = mean_lateness(late, comm_.size(), launches) * launches / done;
   result.spin = of_spins / done;
-  result.spun = most_spun(late, comm_.size(), launches) * launches / done;
+  result.spun = max_spun(late, comm_.size(), launches) * launches / done;
   result.median = percentile(chains, 0.5).us / done;
   result.p99 = percentile(chains, 0.99).us / done;
   result.most = chains.back().us / done;

@@ -76,13 +76,13 @@ struct send_multimem {
 };
 
 template <class Collective, class T>
-__global__ void __launch_bounds__(most_threads, 1) by_switch(device_comm comm, multimem::barrier_handle barriers,
-                                                             sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
+__global__ void __launch_bounds__(max_threads, 1) by_switch(device_comm comm, multimem::barrier_handle barriers,
+                                                            sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
   multimem::barrier_session barrier{block{}, comm, barriers, blockIdx.x};
   Collective::template run<T, multimem::automatic>(barrier, input, output, count);
 }
 template <class Collective, class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     in_software(device_comm comm, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   Collective::template run<T, multimem::software>(barrier, input, output, count);
@@ -93,7 +93,7 @@ template <class Collective>
 class software_algorithm final : public device_algorithm {
  public:
   explicit software_algorithm(const rank_context& context) : device_algorithm(context) {
-    device_comm_ = comm().create_device_comm(comm().requirements().lsa_barriers(most_blocks));
+    device_comm_ = comm().create_device_comm(comm().requirements().lsa_barriers(max_blocks));
   }
 
   [[nodiscard]] std::string name() const override { return std::string(Collective::shots) + "software_multimem"; }
@@ -130,9 +130,9 @@ class switch_algorithm final : public device_algorithm {
   }
   [[nodiscard]] std::byte* memory() override {
     if (!window_) {
-      window_ = comm().allocate(2 * context().most_bytes, "vectors by multimem", host::multimem_policy::required);
+      window_ = comm().allocate(2 * context().max_bytes, "vectors by multimem", host::multimem_policy::required);
       requirements needs = comm().requirements();
-      barriers_ = needs.add(multimem::barriers{most_blocks, multimem::policy::required});
+      barriers_ = needs.add(multimem::barriers{max_blocks, multimem::policy::required});
       device_comm_ = comm().create_device_comm(needs);
     }
     return static_cast<std::byte*>(window_->data());

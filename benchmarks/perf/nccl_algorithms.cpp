@@ -160,7 +160,7 @@ algorithms make_nccl(nccl_call which, const rank_context& context) {
   const auto rank = std::make_shared<nccl_rank>(*context.comm);
   algorithms made;
   made.push_back(std::make_unique<nccl_algorithm>(which, rank));
-  made.push_back(std::make_unique<nccl_window_algorithm>(which, rank, 2 * context.most_bytes));
+  made.push_back(std::make_unique<nccl_window_algorithm>(which, rank, 2 * context.max_bytes));
   return made;
 }
 

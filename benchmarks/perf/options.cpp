@@ -82,7 +82,7 @@ const std::vector<option_row>& option_rows() {
       {"--threads", "N", "threads of each block",
        [](options& o, const std::string& v) { o.threads = parse_number(v, "--threads", 1u); }},
       {"--max-blocks", "N", "blocks that a launch may take",
-       [](options& o, const std::string& v) { o.most_blocks = parse_number(v, "--max-blocks", 1u); }},
+       [](options& o, const std::string& v) { o.max_blocks = parse_number(v, "--max-blocks", 1u); }},
       {"--sweep", nullptr, "try all shapes of launches, report the best",
        [](options& o, const std::string&) { o.sweep = true; }},
       {"--place", "HOW", "in, out or both",
@@ -200,9 +200,9 @@ options parse_options(const std::vector<std::string>& arguments) {
   if (result.begin > result.end) throw usage_error("-b is larger than -e");
   if (!result.plan.empty() && !result.sweep) throw usage_error("--plan needs --sweep: a plan comes from trying shapes");
   if (!result.plan.empty() && result.operation != "all_reduce") throw usage_error("--plan is for all_reduce");
-  if (result.blocks > most_blocks || result.threads > most_threads)
-    throw usage_error("a launch has at most " + std::to_string(most_blocks) + " blocks of " +
-                      std::to_string(most_threads) + " threads");
+  if (result.blocks > max_blocks || result.threads > max_threads)
+    throw usage_error("a launch has at most " + std::to_string(max_blocks) + " blocks of " +
+                      std::to_string(max_threads) + " threads");
   if ((result.blocks != 0) != (result.threads != 0)) throw usage_error("give --blocks and --threads together");
   if (result.blocks != 0 && result.sweep) throw usage_error("--sweep tries shapes; leave --blocks and --threads out");
   return result;

@@ -15,8 +15,8 @@
 namespace perf {
 
 /// Room that devcomm's algorithms make for launches.
-inline constexpr unsigned most_blocks = 132;
-inline constexpr unsigned most_threads = 512;
+inline constexpr unsigned max_blocks = 132;
+inline constexpr unsigned max_threads = 512;
 
 /// The command line makes no sense; says which part, and what would.
 class usage_error : public std::invalid_argument {
@@ -36,9 +36,9 @@ struct options {
   std::vector<std::string> compare;                                          ///< "nccl"
   unsigned blocks = 0;                                                       ///< 0: the plan's, or all shapes
   unsigned threads = 0;
-  unsigned most_blocks = 0;  ///< 0: any
-  bool sweep = false;        ///< try all shapes, report the best
-  bool in_place = true;      ///< report both ways
+  unsigned max_blocks = 0;  ///< 0: any
+  bool sweep = false;       ///< try all shapes, report the best
+  bool in_place = true;     ///< report both ways
   bool out_of_place = true;
   std::vector<std::uint64_t> late;    ///< microseconds, a row for each; one of the two is empty
   std::vector<std::uint64_t> jitter;  ///< see `lateness`

@@ -53,7 +53,7 @@ __device__ auto destination_of(const vectors<T>& on) {
 }
 
 template <class Collective, class Session, class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     through_packets(device_comm comm, typename Session::handle mailboxes, vectors<T> on, std::uint64_t block_packs) {
   allow_dependent_launch();
   wait_for_prior_launch();
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(most_threads, 1)
                               source, destination);
 }
 
-/// `Collective` has, beside what `device_algorithm.hpp` asks for, `most_bytes`, above which other ways are always
+/// `Collective` has, beside what `device_algorithm.hpp` asks for, `max_bytes`, above which other ways are always
 /// ahead, and `run<T>(session, packs, produce, consume)`. A session by multimem makes its multicast object when it is
 /// first measured, so that no other row has one.
 template <class Collective, class Session>
@@ -87,7 +87,7 @@ class packet_algorithm final : public device_algorithm {
     if (!obstacle_.empty()) return obstacle_;
     const bool can = with_type(what.type, []<class T>(T) { return Session::template can_carry<T>; });
     if (!can) return std::string("Lamport mailboxes do not carry ") + to_string(what.type);
-    return what.bytes > Collective::most_bytes ? std::string("too large for ") + name() : "";
+    return what.bytes > Collective::max_bytes ? std::string("too large for ") + name() : "";
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     return usual_shapes(packs_of_call<Collective>(what), is_simulated());
@@ -114,8 +114,8 @@ class packet_algorithm final : public device_algorithm {
   void make_device_comm() {
     requirements needs = comm().requirements();
     if (is_by_switch<Session>) needs.with(multimem::resources{multimem::policy::required});
-    mailboxes_ = needs.add(
-        lsa::mailboxes_for<Session>(needs.lsa(), most_blocks, is_simulated() ? simulated_room : channel_room));
+    mailboxes_ =
+        needs.add(lsa::mailboxes_for<Session>(needs.lsa(), max_blocks, is_simulated() ? simulated_room : channel_room));
     device_comm_ = comm().create_device_comm(needs);
   }
 

@@ -20,7 +20,7 @@ struct one_shot {
   static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = false;
   /// Vectors above which the two-shot way is always ahead.
-  static constexpr std::uint64_t most_bytes = 16 << 20;
+  static constexpr std::uint64_t max_bytes = 16 << 20;
   /// Packs that one round takes of a session whose mailboxes hold `capacity` packets.
   static std::uint64_t packs_in_round(std::uint64_t capacity, std::uint64_t) { return capacity; }
 
@@ -35,7 +35,7 @@ struct two_shot {
   static constexpr const char* name = "two_shot";
   static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = false;
-  static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
+  static constexpr std::uint64_t max_bytes = ~std::uint64_t{0};
   static std::uint64_t packs_in_round(std::uint64_t capacity, std::uint64_t ranks) { return capacity / 2 * ranks; }
 
   template <class T, class Session, class Produce, class Consume>

@@ -35,7 +35,7 @@ inline constexpr double relaxed_barrier = 0.8;
 inline choice choose_by_floor(const work& what, const link_load& load, std::uint64_t packs, unsigned blocks) {
   const bool lamport = with_type(what.type, []<class T>(T) { return devcomm::lsa::is_lamport_type<T>; });
   choice best;
-  for (const unsigned threads : {64u, 128u, 256u, most_threads}) {
+  for (const unsigned threads : {64u, 128u, 256u, max_threads}) {
     best.shape.threads = threads;
     best.shape.blocks = static_cast<unsigned>(std::clamp<std::uint64_t>((packs + threads - 1) / threads, 1, blocks));
     if (best.shape.blocks < blocks) break;
@@ -47,8 +47,8 @@ inline choice choose_by_floor(const work& what, const link_load& load, std::uint
                             floors::relaxed_barrier * load.relaxed_barriers + load.of_windows / floors::link;
   best.algorithm = by_packets <= by_windows ? "one_shot" : "zero_copy";
   // Stores to a peer are as fast from fewer threads, which are nearer to each other in memory.
-  if (by_packets > by_windows && best.shape.threads == most_threads)
-    best.shape = {std::min(best.shape.blocks, 128u), most_threads / 2};
+  if (by_packets > by_windows && best.shape.threads == max_threads)
+    best.shape = {std::min(best.shape.blocks, 128u), max_threads / 2};
   best.protocol = by_packets > by_windows ? "simple" : lamport ? "lamport" : "ll";
   char why[160];
   std::snprintf(why, sizeof why, "%s %s, %u x %u: no less than %.2f us by packets, %.2f us through windows",

@@ -21,7 +21,7 @@ struct ball {
 };
 
 template <template <class> class Session, class Group>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     through_packets(device_comm comm, typename Session<Group>::handle mailboxes, ball message) {
   if constexpr (devcomm::detail::is_same<Group, thread>) {
     if (threadIdx.x != 0) return;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(32, 1) hold_message(device_comm comm, lsa::ll_
 }
 
 /// Stores into the peer's output, and a signal that releases them.
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     put_and_signal(device_comm comm, lsa::signal_handle signals, ball message) {
   lsa::signal_session signal{block{}, comm, signals, blockIdx.x};
   const int self = signal.members().rank;
@@ -138,7 +138,7 @@ class ping_pong_packets final : public ping_pong_algorithm {
  public:
   explicit ping_pong_packets(const rank_context& context) : ping_pong_algorithm(context) {
     requirements needs = comm().requirements();
-    mailboxes_ = needs.add(lsa::mailboxes_for<Session<block>>(needs.lsa(), most_blocks, room()));
+    mailboxes_ = needs.add(lsa::mailboxes_for<Session<block>>(needs.lsa(), max_blocks, room()));
     if (const host::capability& lines = comm().properties().ll128; needs.whole_lines() && !lines.available) {
       obstacle_ = "no " + protocol() + " mailboxes: " + lines.reason;
       return;
@@ -179,7 +179,7 @@ class ping_pong_packets final : public ping_pong_algorithm {
   [[nodiscard]] bool fits(const work& what, const launch_shape& shape) const {
     return collective::packs_per_block((what.bytes + 15) / 16, shape.blocks) <= room();
   }
-  [[nodiscard]] std::uint32_t room() const { return is_simulated() ? most_threads : packets::channel_room; }
+  [[nodiscard]] std::uint32_t room() const { return is_simulated() ? max_threads : packets::channel_room; }
 
   typename Session<block>::handle mailboxes_{};
   std::string obstacle_;
@@ -215,7 +215,7 @@ class ping_pong_put final : public ping_pong_algorithm {
  public:
   explicit ping_pong_put(const rank_context& context) : ping_pong_algorithm(context) {
     requirements needs = comm().requirements();
-    signals_ = needs.add(lsa::signals{needs.lsa(), most_blocks});
+    signals_ = needs.add(lsa::signals{needs.lsa(), max_blocks});
     device_comm_ = comm().create_device_comm(needs);
   }
 
@@ -243,7 +243,7 @@ class ping_pong final : public operation {
     choice best;
     best.algorithm = what.bytes <= 262144 ? "packets" : "put_and_signal";
     best.protocol = what.bytes > 262144 ? "simple" : what.bytes <= 8192 ? "ll" : "ll128";
-    best.shape.threads = packs <= 32 ? 32 : packs <= 128 ? 128 : most_threads;
+    best.shape.threads = packs <= 32 ? 32 : packs <= 128 ? 128 : max_threads;
     best.shape.blocks = static_cast<unsigned>(
         std::clamp<std::uint64_t>((packs + best.shape.threads - 1) / best.shape.threads, 1, blocks));
     best.why = best.algorithm + " " + best.protocol + ", a thread for each 16 bytes: by size";

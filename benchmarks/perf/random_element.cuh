@@ -10,7 +10,7 @@
 
 namespace perf {
 
-/// A well mixed word for each seed, rank and place (the finaliser of splitmix64).
+/// A well mixed word for each seed, rank and place (the finalizer of splitmix64).
 __device__ inline std::uint64_t mix(std::uint64_t seed, int rank, std::uint64_t i) {
   std::uint64_t x = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(rank) * 0xd1342543de82ef95u + i;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -12,7 +12,7 @@ struct scatter_packets {
   static constexpr const char* name = "one_shot";
   static constexpr shards in_shards = shards::of_input;
   static constexpr bool only_moves = false;
-  static constexpr std::uint64_t most_bytes = ~std::uint64_t{0};
+  static constexpr std::uint64_t max_bytes = ~std::uint64_t{0};
 
   template <class T, class Session, class Produce, class Consume>
   __device__ static void run(Session& session, collective::slice packs, const Produce& produce,

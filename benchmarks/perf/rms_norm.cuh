@@ -41,9 +41,9 @@ __device__ inline float sum_over_warp(float value) {
   return value;
 }
 
-/// The sum of `value` over the block; synchronises it. *Requires* whole warps.
+/// The sum of `value` over the block; synchronizes it. *Requires* whole warps.
 __device__ inline float sum_over_block(float value) {
-  __shared__ float of_warps[most_threads / 32];
+  __shared__ float of_warps[max_threads / 32];
   value = sum_over_warp(value);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
   __syncthreads();
@@ -93,7 +93,7 @@ __device__ devcomm::pack<T> scaled(const devcomm::pack<T>& values, float scale, 
 /// Writes the norm of a row, or of a block's part of it, `held` in shared memory as the weights are. `squares` is the
 /// sum over all of the row's `row_packs` packs.
 template <class T>
-__device__ void normalise(const devcomm::pack<T>* held, const devcomm::pack<T>* weights, T* normed, std::uint32_t packs,
+__device__ void normalize(const devcomm::pack<T>* held, const devcomm::pack<T>* weights, T* normed, std::uint32_t packs,
                           std::uint32_t row_packs, float squares) {
   const float scale = scale_of_row<T>(squares, row_packs);
   for (std::uint32_t p = threadIdx.x; p < packs; p += blockDim.x)
@@ -115,10 +115,10 @@ __device__ devcomm::pack<T> as_pack(const uint4& words) {
 /// The norms of `rows` rows from pack `first` on, by the whole group, whose threads all see the residuals. Each warp
 /// takes a row, or a part of one where there are more warps than rows.
 template <class T>
-__device__ void normalise_rows(const devcomm::warp_span& group, const norm_tensors<T>& tensors, std::uint64_t first,
+__device__ void normalize_rows(const devcomm::warp_span& group, const norm_tensors<T>& tensors, std::uint64_t first,
                                std::uint32_t rows) {
   constexpr std::uint32_t at_once = 4;  // loads of a thread; more take registers that the all-reduce around this needs
-  __shared__ float of_warps[most_threads / 32];
+  __shared__ float of_warps[max_threads / 32];
   const auto warps = static_cast<std::uint32_t>(group.size()) / 32;
   const std::uint32_t warp = static_cast<std::uint32_t>(group.thread_rank()) / 32;
   const std::uint32_t parts = rows < warps ? warps / rows : 1;

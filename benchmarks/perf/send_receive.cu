@@ -13,14 +13,14 @@ namespace {
 
 using namespace devcomm;
 
-constexpr std::uint32_t most_peers = 1024;
+constexpr std::uint32_t max_peers = 1024;
 constexpr std::uint32_t lanes = 64;
 
 /// `Direct`: straight into the receivers' windows, else through slots.
 template <bool Direct>
 class message_group final : public device_algorithm {
  public:
-  explicit message_group(const rank_context& context) : device_algorithm(context), table_(2 * most_peers, 1) {
+  explicit message_group(const rank_context& context) : device_algorithm(context), table_(2 * max_peers, 1) {
     requirements needs = comm().requirements();
     connections_ = needs.add(is_simulated() ? channel::connections{needs.lsa(), 2, 2, 1024}
                                             : channel::connections{needs.lsa(), lanes});
@@ -30,7 +30,7 @@ class message_group final : public device_algorithm {
   [[nodiscard]] std::string name() const override { return Direct ? "group" : "group_through_slots"; }
   [[nodiscard]] std::string protocol() const override { return "simple"; }
   [[nodiscard]] std::string why_not(const work& what) const override {
-    return what.ranks > static_cast<int>(most_peers) ? "too many ranks for the list" : "";
+    return what.ranks > static_cast<int>(max_peers) ? "too many ranks for the list" : "";
   }
   [[nodiscard]] std::vector<launch_shape> shapes(const work& what) const override {
     std::vector<launch_shape> fit;
@@ -95,7 +95,7 @@ class group_of_messages final : public operation {
   [[nodiscard]] bool can_be_in_place() const override { return false; }
   [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
     // Measured on 2 GPUs: a call that leaves lanes out takes longer than one with lanes that have nothing to do.
-    const unsigned threads = what.bytes < std::uint64_t{8} << 20 ? 256 : most_threads;
+    const unsigned threads = what.bytes < std::uint64_t{8} << 20 ? 256 : max_threads;
     return {"group",
             "simple",
             {blocks < lanes ? blocks : lanes, threads},

@@ -178,7 +178,7 @@ void session::run_size(std::uint64_t bytes) {
       const std::vector<launch_shape> all = how->shapes(call);
       launch_shape last = all.front();
       for (const launch_shape& shape : all)
-        if (shape.threads <= 128 && (settings_.most_blocks == 0 || shape.blocks <= settings_.most_blocks)) last = shape;
+        if (shape.threads <= 128 && (settings_.max_blocks == 0 || shape.blocks <= settings_.max_blocks)) last = shape;
       run_algorithm(*how, bytes, last);
     }
   }
@@ -187,7 +187,7 @@ void session::run_size(std::uint64_t bytes) {
 }
 
 session::planned session::plan(const work& call) const {
-  const unsigned blocks = settings_.most_blocks != 0 ? std::min(settings_.most_blocks, most_blocks) : most_blocks;
+  const unsigned blocks = settings_.max_blocks != 0 ? std::min(settings_.max_blocks, max_blocks) : max_blocks;
   choice plan = operation_->choose(call, blocks);
   for (const auto& candidate : own_)
     if (candidate->name() == plan.algorithm && candidate->protocol() == plan.protocol) {
@@ -233,7 +233,7 @@ std::vector<launch_shape> session::sweep(algorithm& how, work call, const latene
   const int replays = std::min(settings_.replays, sweep_replays);
   std::map<unsigned, row> fastest;  // by budget
   for (const launch_shape& shape : how.shapes(call)) {
-    if (settings_.most_blocks != 0 && shape.blocks > settings_.most_blocks) continue;
+    if (settings_.max_blocks != 0 && shape.blocks > settings_.max_blocks) continue;
     call.shape = shape;
     const row seen = measurement_.measure(*operation_, how, call, late, launches, replays);
     for (const unsigned budget : block_budgets) {

@@ -22,7 +22,7 @@ class start_line {
   template <class Take>
   double slowest(std::chrono::microseconds late, const Take& take) {
     for (auto lead = usual_lead;; lead *= 2) {
-      if (lead > most_lead) throw std::runtime_error("the ranks do not start together: this host is too busy");
+      if (lead > max_lead) throw std::runtime_error("the ranks do not start together: this host is too busy");
       const clock::time_point start = exchange_.gather(clock::now()).front() + lead;
       lap mine;
       launched_ = start + late;
@@ -56,7 +56,7 @@ class start_line {
     bool in_time = false;
   };
   static constexpr std::chrono::microseconds usual_lead{500};
-  static constexpr std::chrono::microseconds most_lead = std::chrono::seconds(2);
+  static constexpr std::chrono::microseconds max_lead = std::chrono::seconds(2);
 
   exchange& exchange_;
   clock::time_point launched_;

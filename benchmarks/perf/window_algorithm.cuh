@@ -11,7 +11,7 @@ namespace perf::windows {
 using namespace devcomm;
 
 template <class Collective, class T>
-__global__ void __launch_bounds__(most_threads, 1)
+__global__ void __launch_bounds__(max_threads, 1)
     through_windows(device_comm comm, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   Collective::run(barrier, input, output, count);
@@ -23,7 +23,7 @@ template <class Collective>
 class window_algorithm final : public device_algorithm {
  public:
   explicit window_algorithm(const rank_context& context) : device_algorithm(context) {
-    device_comm_ = comm().create_device_comm(comm().requirements().lsa_barriers(most_blocks));
+    device_comm_ = comm().create_device_comm(comm().requirements().lsa_barriers(max_blocks));
   }
 
   [[nodiscard]] std::string name() const override { return Collective::name; }

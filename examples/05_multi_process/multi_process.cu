@@ -7,7 +7,7 @@
 ///     wait
 ///
 /// Each rank stores its number into its place on every LSA peer, and checks what it got. On several hosts, LSA peers
-/// are neighbours in the order of the ranks that share a host.
+/// are neighbors in the order of the ranks that share a host.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/communicator.hpp>
 

@@ -40,9 +40,9 @@ struct two_shot {
   }
 };
 
-/// Normalises the row of `packs` packs at `row`, in shared memory.
+/// Normalizes the row of `packs` packs at `row`, in shared memory.
 template <int Threads, class T>
-__device__ void normalise(const devcomm::pack<T>* row, std::uint64_t packs, const T* weight, T* normed, float epsilon) {
+__device__ void normalize(const devcomm::pack<T>* row, std::uint64_t packs, const T* weight, T* normed, float epsilon) {
   float squares = 0;
   for (std::uint64_t p = threadIdx.x; p < packs; p += Threads) {
     for (int e = 0; e < devcomm::pack<T>::size; ++e) {
@@ -87,9 +87,9 @@ __global__ void __launch_bounds__(Threads)
       devcomm::store_pack(place, sums);
       held[i - packs.begin] = sums;
     });
-    if (session.agree() != devcomm::status::success) return;  // synchronises; of rows with a gap there is no norm
+    if (session.agree() != devcomm::status::success) return;  // synchronizes; of rows with a gap there is no norm
     for (std::uint32_t row = 0; row < rows; ++row)
-      normalise<Threads>(held + row * row_packs, row_packs, weight,
+      normalize<Threads>(held + row * row_packs, row_packs, weight,
                          normed + (first + row) * std::uint64_t{shape.hidden}, epsilon);
   }
 }

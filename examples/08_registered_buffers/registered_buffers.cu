@@ -13,9 +13,9 @@ using element = __nv_bfloat16;
 
 namespace {
 
-constexpr unsigned most_blocks = 4;
+constexpr unsigned max_blocks = 4;
 constexpr unsigned threads = 64;
-constexpr std::size_t most_count = 1 << 13;
+constexpr std::size_t max_count = 1 << 13;
 
 template <class Session, bool TwoShot, class Handle>
 __global__ void through_packets(device_comm comm, Handle mailboxes, element* tensor, std::uint64_t count) {
@@ -68,27 +68,27 @@ void start(const host::all_reduce_plan& plan, const resources& have, std::uint64
 int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
-      requirements needs = comm.requirements().lsa_barriers(most_blocks).with(lsa::whole_world{});
+      requirements needs = comm.requirements().lsa_barriers(max_blocks).with(lsa::whole_world{});
       constexpr std::uint32_t packs = 256;  // of each block in one round
       const lsa::ll_handle ll =
-          needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, lsa::ll_session<block>::packets_for(packs)});
-      const lsa::lamport_handle lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
+          needs.add(lsa::ll_mailboxes{comm.lsa(), max_blocks, lsa::ll_session<block>::packets_for(packs)});
+      const lsa::lamport_handle lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), max_blocks, packs});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
 
       // The framework's tensor: its address differs from rank to rank.
-      const auto memory = example::device_array(most_count * sizeof(element));
+      const auto memory = example::device_array(max_count * sizeof(element));
       auto* const tensor = reinterpret_cast<element*>(memory.get());
-      const host::symmetric_memory window = comm.register_memory(tensor, most_count * sizeof(element));
+      const host::symmetric_memory window = comm.register_memory(tensor, max_count * sizeof(element));
 
       const resources have{device_comm.get(), ll, lamport, tensor, window.pointer<element>()};
 
       cudaStream_t stream = nullptr;
       check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
-      const std::size_t counts[] = {64, 1000, 4096, most_count};
+      const std::size_t counts[] = {64, 1000, 4096, max_count};
       std::vector<example::captured_graph> graphs;
       for (const std::size_t count : counts) {
         const host::all_reduce_plan plan = host::plan_all_reduce(
-            {.bytes = count * sizeof(element), .ranks = comm.size(), .most_blocks = most_blocks, .in_windows = true});
+            {.bytes = count * sizeof(element), .ranks = comm.size(), .max_blocks = max_blocks, .in_windows = true});
         if (comm.rank() == 0) std::printf("%zu elements: %s\n", count, plan.why.c_str());
         graphs.emplace_back(stream, [&](cudaStream_t to) { start(plan, have, count, to); });
       }
@@ -96,13 +96,13 @@ int main() {
       constexpr int rounds = 12;
       for (int round = 0; round < rounds; ++round) {
         const auto which = static_cast<std::size_t>(round * 7 + 3) % std::size(counts);
-        example::fill(tensor, most_count, [&](std::uint64_t i) { return example::value(comm.rank(), i, round); });
+        example::fill(tensor, max_count, [&](std::uint64_t i) { return example::value(comm.rank(), i, round); });
         comm.barrier();  // peers read the registered tensor
         graphs[which].replay();
         check_cuda(cudaStreamSynchronize(stream), "the replay");
         device_comm.check();
         comm.barrier();  // peers write it, too
-        example::expect(tensor, most_count, "round " + std::to_string(round), [&](std::uint64_t i) {
+        example::expect(tensor, max_count, "round " + std::to_string(round), [&](std::uint64_t i) {
           return i < counts[which] ? example::sum_of_values(comm.size(), i, round)
                                    : example::value(comm.rank(), i, round);
         });

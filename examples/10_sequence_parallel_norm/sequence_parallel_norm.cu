@@ -1,5 +1,5 @@
 /// Between two layers that share out their weights, Megatron-LM's sequence parallelism shares out the rows: each rank
-/// gets the sums of its rows, adds the residual, and normalises; then all ranks get all rows. In one kernel:
+/// gets the sums of its rows, adds the residual, and normalizes; then all ranks get all rows. In one kernel:
 ///
 ///     residual += own rows of (sum over ranks of partial)                          reduce-scatter
 ///     normed = residual / sqrt(mean(residual^2) + epsilon) * weight, of all rows   all-gather
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(Threads)
           return normed;
         },
         collective::to_shards<T>{on.normed, count, length});
-  }  // what comes next writes the row after the mailbox's next round has begun, which synchronises
+  }  // what comes next writes the row after the mailbox's next round has begun, which synchronizes
 }
 
 template <class T>

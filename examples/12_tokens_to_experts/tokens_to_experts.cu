@@ -11,7 +11,7 @@
 
 using namespace devcomm;
 
-constexpr int most_ranks = 64;
+constexpr int max_ranks = 64;
 
 /// What the router makes of `tokens` tokens, in device memory.
 struct routing {
@@ -55,8 +55,8 @@ struct rows_in_order {
 
 template <class T>
 __global__ void tokens_to_experts(device_comm comm, lsa::ll_handle mailboxes, routing routed, tensors<T> on) {
-  __shared__ std::uint64_t received[most_ranks + 1];
-  __shared__ std::uint64_t came_back[most_ranks + 1];
+  __shared__ std::uint64_t received[max_ranks + 1];
+  __shared__ std::uint64_t came_back[max_ranks + 1];
   const rows_in_order<const T> tokens{on.tokens, routed.counts, routed.order, on.hidden};
   const rows_in_order<T> results{on.results, routed.counts, routed.order, on.hidden};
   const collective::to_packed_pieces<T> at_expert{on.at_expert, received, on.capacity};
@@ -98,7 +98,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
   for (std::uint32_t t = 0; t < count; ++t) experts[t] = expert_of(comm.rank(), t, ranks);
 
   auto* const counts = reinterpret_cast<std::uint64_t*>(memory);
-  auto* const expert = reinterpret_cast<std::uint32_t*>(counts + most_ranks);
+  auto* const expert = reinterpret_cast<std::uint32_t*>(counts + max_ranks);
   T* const tokens = reinterpret_cast<T*>(expert + 2 * 256);
   T* const results = tokens + elements;
   const routing routed{counts, expert + 256};
@@ -122,7 +122,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
 int main() {
   return example::run([] {
     host::run_ranks({}, [](host::communicator& comm) {
-      if (comm.size() > most_ranks) throw std::runtime_error("at most 64 ranks");
+      if (comm.size() > max_ranks) throw std::runtime_error("at most 64 ranks");
       requirements needs = comm.requirements();
       const lsa::ll_handle mailboxes =
           needs.add(lsa::ll_mailboxes{comm.lsa(), 2, lsa::ll_session<block>::packets_for(128)});

@@ -1,6 +1,6 @@
 /// Heat spreads over a plane that is cut into stripes, one for each rank. In each step a rank needs the row beyond each
-/// of its two edges: it gets them from its neighbours in the same kernel that computes, as a group of two sends and two
-/// receives that go straight into the neighbours' halos.
+/// of its two edges: it gets them from its neighbors in the same kernel that computes, as a group of two sends and two
+/// receives that go straight into the neighbors' halos.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 
@@ -77,7 +77,7 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
              "cudaMemset");
   float* const first = mine.cells.local();
   example::copy_now(first + mine.row(0, 1), start.data(), cells * sizeof(float));
-  comm.barrier();  // neighbours write halos
+  comm.barrier();  // neighbors write halos
   launch(spread_heat, {.grid = 1, .block = 128, .stream = cudaStreamPerThread}, device_comm.get(), connections, mine,
          steps);
   check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "spread_heat");

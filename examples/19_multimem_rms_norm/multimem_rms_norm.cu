@@ -1,5 +1,5 @@
 /// All-reduce and RMSNorm in one kernel by multimem: each rank takes its share of the rows, the NVLink switch adds them
-/// up over all ranks, the block normalises them in registers, and one store takes the result to all. Where there is no
+/// up over all ranks, the block normalizes them in registers, and one store takes the result to all. Where there is no
 /// multicast, the same kernel loads from each rank and stores to each.
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
@@ -50,19 +50,19 @@ int main() {
     host::run_ranks({}, [](host::communicator& comm) {
       constexpr unsigned blocks = 2;
       constexpr std::size_t columns = threads * pack<__half>::size;
-      constexpr std::size_t most_rows = 37;
+      constexpr std::size_t max_rows = 37;
       requirements needs = comm.requirements().with(lsa::whole_world{});
       const auto barriers = needs.add(multimem::barriers{blocks});
       const host::device_communicator device_comm = comm.create_device_comm(needs);
       const host::symmetric_memory memory =
-          comm.allocate(most_rows * columns * sizeof(__half), "hidden", multimem::policy::or_software);
+          comm.allocate(max_rows * columns * sizeof(__half), "hidden", multimem::policy::or_software);
       const auto weight = example::device_array(columns * sizeof(float));
       auto* const factors = reinterpret_cast<float*>(weight.get());
       const auto factor = [](std::uint64_t c) { return 0.5f + static_cast<float>(c % 5); };
       example::fill(factors, columns, factor);
 
       int cases = 0;
-      for (const std::size_t rows : {std::size_t{1}, std::size_t{7}, most_rows}) {
+      for (const std::size_t rows : {std::size_t{1}, std::size_t{7}, max_rows}) {
         auto* const hidden = static_cast<__half*>(memory.data());
         example::fill(hidden, rows * columns, [&](std::uint64_t i) { return example::value(comm.rank(), i); });
         comm.barrier();

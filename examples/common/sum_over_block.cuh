@@ -6,7 +6,7 @@
 
 namespace example {
 
-/// The sum of `value` over a block of `Threads` threads, in all of them; synchronises it.
+/// The sum of `value` over a block of `Threads` threads, in all of them; synchronizes it.
 template <int Threads>
 __device__ float sum_over_block(float value) {
   using reduction = cub::BlockReduce<float, Threads>;

@@ -112,7 +112,7 @@ class requirements {
   /// Reserves `bytes` on every rank, at a multiple of `alignment`. Returns the offset in the resource window.
   DEVCOMM_HOST_DEVICE constexpr uint64_t add(uint64_t bytes, uint64_t alignment, resource_shape what) {
     const uint64_t offset = (bytes_ + alignment - 1) / alignment * alignment;
-    bytes_ = bytes < most_bytes && offset < most_bytes - bytes ? offset + bytes : most_bytes;
+    bytes_ = bytes < max_bytes && offset < max_bytes - bytes ? offset + bytes : max_bytes;
     mix(offset);
     mix(bytes);
     mix(what.first);
@@ -124,9 +124,9 @@ class requirements {
   /// The same for `count` items of a team of `members` ranks. Returns their handle.
   DEVCOMM_HOST_DEVICE constexpr resource_handle add_items(uint64_t bytes, uint64_t alignment, resource_shape what,
                                                           uint32_t count, uint32_t members) {
-    constexpr uint32_t most_members = 0xffff;
-    const uint64_t offset = add(members <= most_members ? bytes : most_bytes, alignment, what);
-    return {offset, count, static_cast<uint16_t>(members <= most_members ? members : most_members), owner_};
+    constexpr uint32_t max_members = 0xffff;
+    const uint64_t offset = add(members <= max_members ? bytes : max_bytes, alignment, what);
+    return {offset, count, static_cast<uint16_t>(members <= max_members ? members : max_members), owner_};
   }
 
   /// The same in the network memory, whose content kernels put to other ranks, see `gin::buffer`. Returns the offset
@@ -166,7 +166,7 @@ class requirements {
   /// `count` elements of `T` on every rank, aligned to at least 128 bytes.
   template <class T>
   DEVCOMM_HOST_DEVICE constexpr buffer_handle<T> add_buffer(uint64_t count) {
-    const uint64_t bytes = count <= most_bytes / sizeof(T) ? count * sizeof(T) : most_bytes;
+    const uint64_t bytes = count <= max_bytes / sizeof(T) ? count * sizeof(T) : max_bytes;
     return {add(bytes, alignof(T) > 128 ? alignof(T) : 128, {sizeof(T)}), count, owner_};
   }
 
@@ -241,7 +241,7 @@ class requirements {
 
  private:
   /// Sums that would overflow end here, and no window is that large: creation then fails for want of memory.
-  static constexpr uint64_t most_bytes = uint64_t{1} << 60;
+  static constexpr uint64_t max_bytes = uint64_t{1} << 60;
 
   /// FNV-1a, a word at a time.
   DEVCOMM_HOST_DEVICE constexpr void mix(uint64_t word) { fingerprint_ = (fingerprint_ ^ word) * 0x100000001b3u; }

@@ -17,7 +17,7 @@ inline constexpr int32_t first_lsa_number = 1 << 20;
 /// each other are an `lsa::local_team`.
 ///
 ///     const team lsa = comm.lsa();
-///     const team pairs = inner_factor(lsa, 2);        // this rank and its neighbour
+///     const team pairs = inner_factor(lsa, 2);        // this rank and its neighbor
 ///     const int peer = convert(pairs, 1 - pairs.rank, lsa);
 ///
 /// Numbers are world ranks, but for teams within an LSA team whose members are not consecutive ranks, as with ranks

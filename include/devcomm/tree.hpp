@@ -7,7 +7,7 @@
 
 namespace devcomm {
 
-/// A member's neighbours in a binary tree, as indices in the team; -1 where there is none.
+/// A member's neighbors in a binary tree, as indices in the team; -1 where there is none.
 struct tree_node {
   int32_t parent;
   int32_t left;
@@ -43,7 +43,7 @@ DEVCOMM_HOST_DEVICE constexpr tree_node in_order_node(int32_t position, int32_t 
 
 }  // namespace detail
 
-/// The caller's neighbours in tree `tree` (0 or 1) of the double binary tree of `t`, after Sanders, Speck and Träff,
+/// The caller's neighbors in tree `tree` (0 or 1) of the double binary tree of `t`, after Sanders, Speck and Träff,
 /// "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009): in either tree half of the members
 /// are leaves, and an inner node of one is a leaf of the other. Trees that carry half of the data each so load every
 /// member with at most the data once down and once up, as a ring does, in a number of steps that grows with the

@@ -6,10 +6,10 @@
 using namespace devcomm;
 using namespace devcomm::collective;
 
-constexpr unsigned most_threads = 512;
+constexpr unsigned max_threads = 512;
 
 template <class T>
-__global__ void __launch_bounds__(most_threads, 1) pull(device_comm comm, sym_ptr<T> input, T* output, std::uint64_t count) {
+__global__ void __launch_bounds__(max_threads, 1) pull(device_comm comm, sym_ptr<T> input, T* output, std::uint64_t count) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   all_reduce_one_shot_zero_copy<T>(barrier, input, output, count, sum{});
 }

@@ -125,7 +125,7 @@ DEVCOMM_SIMULATOR_CONVERGENT inline coalesced_group coalesced_threads() {
   return coalesced_group(devcomm::simulator::detail::converged_lanes(__builtin_return_address(0)));
 }
 
-/// All threads of a launch; only a cooperative one can synchronise.
+/// All threads of a launch; only a cooperative one can synchronize.
 class grid_group {
  public:
   static bool is_valid() { return devcomm::simulator::detail::cooperative_launch(); }

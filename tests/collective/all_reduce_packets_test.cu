@@ -62,7 +62,7 @@ __host__ __device__ T element(int rank, std::uint64_t i, int round = 0) {
   return static_cast<T>(static_cast<float>(mix % 15) - 7.0f);
 }
 
-constexpr unsigned most_blocks = 3;
+constexpr unsigned max_blocks = 3;
 
 /// Device memory for all cases of a rank. Freeing would wait for all kernels of the device, also for those of
 /// a rank that shares it and waits for this one.
@@ -132,7 +132,7 @@ void check_sizes(host::communicator& comm, const host::device_communicator& devi
                  typename Session::handle mailboxes, buffers& memory) {
   int round = 0;
   for (const std::size_t count : {1u, 64u, 1000u, 3001u}) {
-    const auto blocks = 1 + static_cast<unsigned>(round) % most_blocks;
+    const auto blocks = 1 + static_cast<unsigned>(round) % max_blocks;
     const std::size_t skew = round % 2 == 0 ? 0 : 1;
     check_sum<Session, Algorithm, T>(comm, device_comm, mailboxes, memory, blocks, count, skew, 3 * skew, round++);
   }
@@ -148,7 +148,7 @@ void check_types_and_sizes() {
       test::on_ranks(ranks, [packs](host::communicator& comm) {
         auto needs = comm.requirements();
         const auto mailboxes =
-            needs.add(lsa::mailboxes_for<Session>(comm.lsa(), most_blocks, Algorithm::capacity(packs, comm.size())));
+            needs.add(lsa::mailboxes_for<Session>(comm.lsa(), max_blocks, Algorithm::capacity(packs, comm.size())));
         const auto device_comm = comm.create_device_comm(needs);
         buffers memory;
         check_sizes<Session, Algorithm, __nv_bfloat16>(comm, device_comm, mailboxes, memory);
@@ -337,9 +337,9 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
   test::on_ranks(std::min(devices, 4), [](host::communicator& comm) {
     auto needs = comm.requirements();
     constexpr std::uint32_t packs = 128;
-    const auto ll_mailboxes = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), most_blocks, packs));
-    const auto lamport_mailboxes = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), most_blocks, packs));
-    const auto ll128_mailboxes = needs.add(lsa::mailboxes_for<ll128>(comm.lsa(), most_blocks, packs));
+    const auto ll_mailboxes = needs.add(lsa::mailboxes_for<ll>(comm.lsa(), max_blocks, packs));
+    const auto lamport_mailboxes = needs.add(lsa::mailboxes_for<lamport>(comm.lsa(), max_blocks, packs));
+    const auto ll128_mailboxes = needs.add(lsa::mailboxes_for<ll128>(comm.lsa(), max_blocks, packs));
     const auto device_comm = comm.create_device_comm(needs);
     // Fewer where every instruction is watched.
     const bool slow = !comm.properties().timing.available || std::getenv("DEVCOMM_TEST_FEW") != nullptr;
@@ -356,7 +356,7 @@ TEST_CASE("thousands of launches of all kinds, sizes and shapes in one stream ar
     };
     for (int n = 0; n < launches; ++n) {
       const auto count = static_cast<std::uint64_t>(n) * 7919 % (n % 10 == 0 ? most : 2000) + 1;
-      const unsigned blocks = 1 + static_cast<unsigned>(n) / 6 % most_blocks;
+      const unsigned blocks = 1 + static_cast<unsigned>(n) / 6 % max_blocks;
       const launch_config one_block{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
       launch(write_input, one_block, from.get(), count, comm.rank(), n);
       switch (n % 6) {

@@ -17,7 +17,7 @@ using namespace devcomm;
 namespace {
 
 constexpr unsigned threads = 64;
-constexpr unsigned most_blocks = 2;
+constexpr unsigned max_blocks = 2;
 constexpr std::uint32_t packs = 24;  // in a round, so that some shards take several
 
 struct resources {
@@ -77,10 +77,10 @@ __global__ void run(resources at, vectors<T> v) {
 }
 
 requirements needs_of(const host::communicator& comm, resources& at) {
-  requirements needs = comm.requirements().lsa_barriers(most_blocks);
-  at.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, 2 * packs});
-  at.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
-  at.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs)});
+  requirements needs = comm.requirements().lsa_barriers(max_blocks);
+  at.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), max_blocks, 2 * packs});
+  at.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), max_blocks, packs});
+  at.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), max_blocks, lsa::ll128_session<block>::packets_for(packs)});
   return needs;
 }
 
@@ -104,7 +104,7 @@ class program {
       all_.expect(out_at + shard, length, sizeof(T), peer, Way::name);
     }
     const vectors<T> v{{all_.inputs(in_place), in_at}, {all_.outputs(), out_at}, length};
-    const unsigned blocks = 1 + static_cast<unsigned>(round) % most_blocks;
+    const unsigned blocks = 1 + static_cast<unsigned>(round) % max_blocks;
     all_.add_launch([this, v, blocks](cudaStream_t stream) {
       launch(run<Way, T>, {.grid = blocks, .block = threads, .stream = stream}, at_, v);
     });

@@ -19,9 +19,9 @@ using namespace devcomm;
 namespace {
 
 constexpr unsigned threads = 64;
-constexpr unsigned most_blocks = 2;
+constexpr unsigned max_blocks = 2;
 constexpr std::uint32_t packs = 24;  // in a round, so that some pieces take several
-constexpr int most_ranks = 8;
+constexpr int max_ranks = 8;
 
 struct resources {
   device_comm comm;
@@ -98,7 +98,7 @@ __device__ void send_directly(const resources& at, Session& session, const vecto
 
 template <class Way, class T>
 __global__ void run(resources at, vectors<T> v) {
-  __shared__ std::uint64_t table[2 * most_ranks];
+  __shared__ std::uint64_t table[2 * max_ranks];
   if constexpr (std::is_same_v<Way, over_ll>) {
     lsa::ll_session session{block{}, at.comm, at.ll, blockIdx.x};
     send_packets(session, v, table);
@@ -121,10 +121,10 @@ __global__ void run(resources at, vectors<T> v) {
 }
 
 requirements needs_of(const host::communicator& comm, resources& at) {
-  requirements needs = comm.requirements().lsa_barriers(most_blocks);
-  at.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, 2 * packs});
-  at.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
-  at.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs)});
+  requirements needs = comm.requirements().lsa_barriers(max_blocks);
+  at.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), max_blocks, 2 * packs});
+  at.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), max_blocks, packs});
+  at.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), max_blocks, lsa::ll128_session<block>::packets_for(packs)});
   return needs;
 }
 
@@ -179,7 +179,7 @@ class program {
         room,
         where,
         received.get()};
-    const unsigned blocks = 1 + static_cast<unsigned>(round) % most_blocks;
+    const unsigned blocks = 1 + static_cast<unsigned>(round) % max_blocks;
     all_.add_launch([this, v, blocks](cudaStream_t stream) {
       launch(run<Way, T>, {.grid = blocks, .block = threads, .stream = stream}, at_, v);
     });
@@ -282,7 +282,7 @@ TEST_CASE("zero-copy all-to-alls bring counts of any size, where outputs have ro
       check_cuda(cudaMemsetAsync(output.data(), 0, 2 * room * sizeof(float), cudaStreamPerThread), "cudaMemsetAsync");
       test::finish("cudaMemsetAsync");
       comm.barrier();
-      launch(kernel, {.grid = most_blocks, .block = threads, .stream = cudaStreamPerThread}, at, v);
+      launch(kernel, {.grid = max_blocks, .block = threads, .stream = cudaStreamPerThread}, at, v);
       test::finish("an all-to-all with counts");
       device_comm.check();
       comm.barrier();
@@ -306,7 +306,7 @@ namespace {
 
 /// Pieces by two sessions in turn. Threads look at `received` late, each after another time.
 __global__ void take_turns(resources at, vectors<int> v, unsigned* wrong, status* outcomes) {
-  __shared__ std::uint64_t received[most_ranks + 1];
+  __shared__ std::uint64_t received[max_ranks + 1];
   lsa::ll_session first{block{}, at.comm, at.ll, 0};
   lsa::ll128_session second{block{}, at.comm, at.ll128, 0};
   const collective::to_packed_pieces<int> pieces{v.output.local(), received, v.room};

@@ -24,7 +24,7 @@ using namespace devcomm;
 namespace {
 
 constexpr unsigned threads = 64;
-constexpr unsigned most_blocks = 2;
+constexpr unsigned max_blocks = 2;
 constexpr unsigned groups_of_block = 2;    // where blocks have several
 constexpr std::size_t capacity = 1 << 20;  // bytes for inputs, and as many for outputs
 
@@ -412,13 +412,13 @@ class program {
         output_(comm.allocate(capacity)),
         in_(capacity, std::byte{0x3c}),
         out_(capacity, std::byte{0x5a}) {
-    requirements needs = comm.requirements().lsa_barriers(most_blocks * groups_of_block);
+    requirements needs = comm.requirements().lsa_barriers(max_blocks * groups_of_block);
     constexpr std::uint32_t packs = 24;  // in a round, so that some vectors take several
-    at_.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, 2 * packs});
-    at_.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
+    at_.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), max_blocks, 2 * packs});
+    at_.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), max_blocks, packs});
     at_.chunks =
-        needs.add(collective::chunk_buffer_bytes{std::uint64_t{most_blocks * groups_of_block} * 2 * 9 * packs * 16});
-    at_.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs)});
+        needs.add(collective::chunk_buffer_bytes{std::uint64_t{max_blocks * groups_of_block} * 2 * 9 * packs * 16});
+    at_.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), max_blocks, lsa::ll128_session<block>::packets_for(packs)});
     device_comm_.emplace(comm.create_device_comm(needs));
     at_.comm = device_comm_->get();
   }
@@ -457,7 +457,7 @@ class program {
                        comm_.rank(),
                        root,
                        {which}};
-    const unsigned blocks = 1 + static_cast<unsigned>(round) % most_blocks;
+    const unsigned blocks = 1 + static_cast<unsigned>(round) % max_blocks;
     launches_.emplace_back([this, v, blocks](cudaStream_t stream) {
       launch(run<Collective, T>, {.grid = blocks, .block = threads, .stream = stream}, at_, v);
     });

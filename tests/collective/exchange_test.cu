@@ -17,7 +17,7 @@ using namespace devcomm;
 namespace {
 
 constexpr unsigned threads = 64;
-constexpr unsigned most_blocks = 2;
+constexpr unsigned max_blocks = 2;
 constexpr std::uint32_t packs = 24;  // in a round, so that some vectors take several
 
 struct resources {
@@ -27,7 +27,7 @@ struct resources {
   lsa::ll128_handle ll128;
 };
 
-/// A rank's partners: to the next and from the previous, back, in pairs with neighbours, with itself, or along an open
+/// A rank's partners: to the next and from the previous, back, in pairs with neighbors, with itself, or along an open
 /// chain, whose ends have one partner.
 enum class pattern { next, previous, swapped, self, chain };
 constexpr pattern patterns[] = {pattern::next, pattern::chain, pattern::swapped, pattern::previous, pattern::self};
@@ -37,11 +37,11 @@ using collective::partners;
 partners partners_of(pattern which, int rank, int ranks) {
   const int next = (rank + 1) % ranks;
   const int previous = (rank + ranks - 1) % ranks;
-  const int neighbour = (rank ^ 1) < ranks ? rank ^ 1 : rank;
+  const int neighbor = (rank ^ 1) < ranks ? rank ^ 1 : rank;
   switch (which) {
     case pattern::next: return {next, previous};
     case pattern::previous: return {previous, next};
-    case pattern::swapped: return {neighbour, neighbour};
+    case pattern::swapped: return {neighbor, neighbor};
     case pattern::self: return {rank, rank};
     case pattern::chain: break;
   }
@@ -118,10 +118,10 @@ __global__ void run(resources at, vectors<T> v) {
 }
 
 requirements needs_of(const host::communicator& comm, resources& at) {
-  requirements needs = comm.requirements().lsa_barriers(most_blocks);
-  at.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), most_blocks, 2 * packs});
-  at.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), most_blocks, packs});
-  at.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), most_blocks, lsa::ll128_session<block>::packets_for(packs)});
+  requirements needs = comm.requirements().lsa_barriers(max_blocks);
+  at.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), max_blocks, 2 * packs});
+  at.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), max_blocks, packs});
+  at.ll128 = needs.add(lsa::ll128_mailboxes{comm.lsa(), max_blocks, lsa::ll128_session<block>::packets_for(packs)});
   return needs;
 }
 
@@ -147,7 +147,7 @@ class program {
                        with,
                        static_cast<std::uint32_t>(round * 7 % 40),
                        static_cast<std::uint32_t>(round * 5 % 23)};
-    const unsigned blocks = 1 + static_cast<unsigned>(round) % most_blocks;
+    const unsigned blocks = 1 + static_cast<unsigned>(round) % max_blocks;
     const unsigned block = round % 4 == 3 ? 32 : threads;
     all_.add_launch([this, v, blocks, block](cudaStream_t stream) {
       launch(run<Way, T>, {.grid = blocks, .block = block, .stream = stream}, at_, v);

@@ -20,7 +20,7 @@ using namespace devcomm;
 namespace {
 
 constexpr unsigned threads = 64;
-constexpr unsigned most_blocks = 2;
+constexpr unsigned max_blocks = 2;
 constexpr std::uint64_t margin = 8;  // elements around vectors, which nobody may write
 
 launch_config config(unsigned blocks) { return {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}; }
@@ -39,15 +39,15 @@ host::communicator_options options_of(const shape& s) {
 
 /// What a test asks for: small chunks, so that small vectors take many. `own_signals` are the kernel's.
 struct job {
-  job(host::communicator& comm, const collective::rail_rings& asked, std::uint64_t most_elements,
+  job(host::communicator& comm, const collective::rail_rings& asked, std::uint64_t max_elements,
       std::uint32_t own_signals = 0)
-      : needs(comm.requirements().lsa_barriers(most_blocks)),
+      : needs(comm.requirements().lsa_barriers(max_blocks)),
         rings(needs.add(asked)),
-        slots(needs.add(collective::network_slots{.members = comm.rail(), .groups = most_blocks, .slot_bytes = 1000})),
+        slots(needs.add(collective::network_slots{.members = comm.rail(), .groups = max_blocks, .slot_bytes = 1000})),
         contexts(needs.add(gin::contexts{
-            .world = comm.world(), .count = 1, .signals = own_signals, .depth = 16, .barriers = most_blocks})),
-        scratch(needs.add(gin::buffer<char>{
-            collective::hierarchical_scratch<char>(8 * most_elements, comm.size(), comm.lsa().size)})),
+            .world = comm.world(), .count = 1, .signals = own_signals, .depth = 16, .barriers = max_blocks})),
+        scratch(needs.add(
+            gin::buffer<char>{collective::hierarchical_scratch<char>(8 * max_elements, comm.size(), comm.lsa().size)})),
         device_comm(comm.create_device_comm(needs)) {}
 
   template <class T>
@@ -177,7 +177,7 @@ TEST_CASE("an all-reduce round the rails is right for any count, again and again
         s.hosts * s.inside,
         [&](host::communicator& comm) {
           // Slots of 4 packs: the largest vector goes round in many rounds, the others in few, part of one or none.
-          job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 2u + static_cast<unsigned>(s.hosts) % 3},
+          job with(comm, {.groups = max_blocks, .chunk_bytes = 64, .slots = 2u + static_cast<unsigned>(s.hosts) % 3},
                    2000);
           const std::uint64_t large = comm.size() <= 4 ? 1501 : 603;
           check_sums<float>(comm, with, rail_exchange::ring, {{1, 0, 65, large, 5, 130}, 6}, 2, s.hosts % 2 == 0);
@@ -194,7 +194,7 @@ TEST_CASE("an all-reduce round the rails takes chunks of any size, slots and sig
     test::on_ranks(
         3,
         [&](host::communicator& comm) {
-          job with(comm, {.groups = most_blocks, .chunk_bytes = 40, .slots = slots}, 1000, 3);
+          job with(comm, {.groups = max_blocks, .chunk_bytes = 40, .slots = slots}, 1000, 3);
           for (const unsigned blocks : {2u, 1u, 2u})
             check_sums<float>(comm, with, rail_exchange::ring, {{999, 4}, 2}, blocks, false);
         },
@@ -209,7 +209,7 @@ TEST_CASE("a small all-reduce over hosts is right for any count, again and again
         s.hosts * s.inside,
         [&](host::communicator& comm) {
           // Slots of 63 packs.
-          job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 2}, 2000);
+          job with(comm, {.groups = max_blocks, .chunk_bytes = 64, .slots = 2}, 2000);
           check_sums<float>(comm, with, rail_exchange::one_shot, {{1, 0, 65, 252, 5, 130}, 6}, 2, s.hosts % 2 == 0);
           check_sums<float>(comm, with, rail_exchange::one_shot, {{253, 1501, 3}, 3}, 1, s.hosts % 2 != 0);
           check_sums<char>(comm, with, rail_exchange::one_shot, {{700, 7}, 2}, 1, true);
@@ -224,7 +224,7 @@ TEST_CASE("sums of small vectors over hosts are the same bits on all ranks, and 
       6,
       [&](host::communicator& comm) {
         const vectors one{{411}, 1};
-        job with(comm, {.groups = most_blocks, .chunk_bytes = 64}, one.counts[0]);
+        job with(comm, {.groups = max_blocks, .chunk_bytes = 64}, one.counts[0]);
         const auto value = [](int rank, int, std::uint64_t i) { return rough(rank, i); };
         const auto direct = run<float>(comm, with, rail_exchange::direct, 1, one, false, sum{}, value);
         for (const unsigned blocks : {1u, 2u})
@@ -238,7 +238,7 @@ TEST_CASE("an all-reduce over hosts crosses as it is told, and each way leaves t
   test::on_ranks(
       4,
       [](host::communicator& comm) {
-        job with(comm, {.groups = most_blocks, .chunk_bytes = 256}, 1000);
+        job with(comm, {.groups = max_blocks, .chunk_bytes = 256}, 1000);
         for (const rail_exchange exchange : {rail_exchange::ring, rail_exchange::one_shot, rail_exchange::direct,
                                              rail_exchange::one_shot, rail_exchange::ring})
           check_sums<float>(comm, with, exchange, {{997, 3}, exchange == rail_exchange::direct ? 1 : 2}, 2, true);
@@ -252,7 +252,7 @@ TEST_CASE("an all-reduce over hosts prepares each input once, and finishes the r
     test::on_ranks(
         6,
         [&](host::communicator& comm) {
-          job with(comm, {.groups = most_blocks, .chunk_bytes = 256}, 1000);
+          job with(comm, {.groups = max_blocks, .chunk_bytes = 256}, 1000);
           const vectors one{{501}, 1};
           const auto total = [&](std::uint64_t i) {
             std::int32_t all = 0;
@@ -305,7 +305,7 @@ TEST_CASE("an all-reduce round the rails that waits in vain says for whom, and w
   test::on_ranks(
       3,
       [](host::communicator& comm) {
-        job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 4}, 1000);
+        job with(comm, {.groups = max_blocks, .chunk_bytes = 64, .slots = 4}, 1000);
         constexpr std::uint64_t count = 900;
         const vectors one{{count}, 1};
         const auto in = comm.allocate(one.elements() * sizeof(float));
@@ -349,7 +349,7 @@ TEST_CASE(
       4,
       [](host::communicator& comm) {
         constexpr std::uint64_t count = 200;
-        job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 2}, 1000);
+        job with(comm, {.groups = max_blocks, .chunk_bytes = 64, .slots = 2}, 1000);
         constexpr vectors one{{count}, 1};
         const auto in = comm.allocate(one.elements() * sizeof(float));
         const auto out = comm.allocate(one.elements() * sizeof(float));
@@ -462,12 +462,12 @@ TEST_CASE("rings, slots, barriers and signals of the kernel's own share contexts
         s.hosts * s.inside,
         [](host::communicator& comm) {
           const std::uint64_t counts[] = {301, 77};
-          job with(comm, {.groups = most_blocks, .chunk_bytes = 64, .slots = 3}, 2000, most_blocks);
-          const auto told = comm.allocate(most_blocks * sizeof(std::uint64_t));
+          job with(comm, {.groups = max_blocks, .chunk_bytes = 64, .slots = 3}, 2000, max_blocks);
+          const auto told = comm.allocate(max_blocks * sizeof(std::uint64_t));
           const auto large = comm.allocate(counts[0] * sizeof(float));
           const auto small = comm.allocate(counts[1] * sizeof(float));
-          const test::device_array<status> outcome(most_blocks * threads);
-          const test::device_array<unsigned> wrong(most_blocks);
+          const test::device_array<status> outcome(max_blocks * threads);
+          const test::device_array<unsigned> wrong(max_blocks);
           for (int call = 0; call < 3; ++call) {
             std::vector<float> values[2];
             for (int k = 0; k < 2; ++k) {
@@ -476,7 +476,7 @@ TEST_CASE("rings, slots, barriers and signals of the kernel's own share contexts
               copy(static_cast<float*>((k == 0 ? large : small).data()), values[k].data(), values[k].size());
             }
             comm.barrier();
-            launch(use_all, config(most_blocks), with.device_comm.get(), with.contexts, with.rings, with.slots,
+            launch(use_all, config(max_blocks), with.device_comm.get(), with.contexts, with.rings, with.slots,
                    told.pointer<std::uint64_t>(), large.pointer<float>(), counts[0], small.pointer<float>(), counts[1],
                    5, static_cast<std::uint64_t>(5 * call), outcome.get(), wrong.get());
             test::finish("use_all");

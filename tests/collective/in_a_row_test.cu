@@ -43,7 +43,7 @@ constexpr kind kinds[] = {kind::one_shot,   kind::two_shot,    kind::chunked,  k
                           kind::all_gather, kind::broadcast,   kind::exchange, kind::exchange_with_ends,
                           kind::all_to_all, kind::all_to_all_v};
 constexpr std::uint64_t count = 1021;
-constexpr int most_ranks = 8;
+constexpr int max_ranks = 8;
 
 struct vectors {
   sym_ptr<float> input;
@@ -106,7 +106,7 @@ __global__ void run(device_comm comm, vectors v, kind what, int root) {
       collective::all_to_all_zero_copy<float>(barrier, v.input.local(), v.output, shard_for_each(ranks.size));
       break;
     case kind::all_to_all_v: {
-      __shared__ std::uint64_t counts[most_ranks], offsets[most_ranks], table[2 * most_ranks];
+      __shared__ std::uint64_t counts[max_ranks], offsets[max_ranks], table[2 * max_ranks];
       if (threadIdx.x < static_cast<unsigned>(ranks.size)) {
         counts[threadIdx.x] = piece_of(ranks.rank, static_cast<int>(threadIdx.x), ranks.size);
         offsets[threadIdx.x] = threadIdx.x * shard_for_each(ranks.size);
@@ -345,7 +345,7 @@ namespace {
 
 /// Every rank sends `elements` elements to each.
 __global__ void send_pieces(device_comm comm, lsa::ll_handle mailboxes, std::uint64_t elements, unsigned* consumed) {
-  __shared__ std::uint64_t counts[most_ranks], received[most_ranks + 1];
+  __shared__ std::uint64_t counts[max_ranks], received[max_ranks + 1];
   ll session{block{}, comm, mailboxes, blockIdx.x};
   if (threadIdx.x < static_cast<unsigned>(session.members().size)) counts[threadIdx.x] = elements;
   __syncthreads();

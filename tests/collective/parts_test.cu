@@ -15,11 +15,11 @@ using namespace devcomm;
 
 namespace {
 
-constexpr std::uint32_t most_parts = 64;  // of a block
+constexpr std::uint32_t max_parts = 64;  // of a block
 
 struct block_parts {
   std::uint32_t count;
-  slice parts[most_parts];
+  slice parts[max_parts];
 };
 
 template <class T>
@@ -27,7 +27,7 @@ __global__ void list_parts(slice shard, block_parts* lists) {
   block_parts& mine = lists[blockIdx.x];
   mine.count = 0;
   collective::for_each_part_of_block<T>(shard, [&](slice part) {
-    if (mine.count < most_parts) mine.parts[mine.count] = part;
+    if (mine.count < max_parts) mine.parts[mine.count] = part;
     ++mine.count;
   });
 }
@@ -42,7 +42,7 @@ void check(slice shard, unsigned blocks) {
   std::uint32_t most = 0;
   std::uint32_t least = ~0u;
   for (const block_parts& mine : lists.read()) {
-    REQUIRE(mine.count <= most_parts);
+    REQUIRE(mine.count <= max_parts);
     all.insert(all.end(), mine.parts, mine.parts + mine.count);
     most = std::max(most, mine.count);
     least = std::min(least, mine.count);

@@ -1,4 +1,4 @@
-/// Gather, scatter and the exchange with neighbours: thin calls over groups of messages.
+/// Gather, scatter and the exchange with neighbors: thin calls over groups of messages.
 #include <devcomm/devcomm.cuh>
 
 #include "support/ranks.hpp"
@@ -14,7 +14,7 @@ using namespace devcomm;
 
 namespace {
 
-constexpr unsigned most_ranks = 8;
+constexpr unsigned max_ranks = 8;
 constexpr int sides = 4;
 
 enum class movement { gather, scatter, halo };
@@ -29,7 +29,7 @@ struct moved {
 };
 
 /// The ranks around `rank` in a torus: west, east, north, south.
-__host__ __device__ int neighbour(int side, int rank, int ranks, int rows) {
+__host__ __device__ int neighbor(int side, int rank, int ranks, int rows) {
   const int columns = ranks / rows;
   const int row = rank / columns;
   const int column = rank % columns;
@@ -42,7 +42,7 @@ __host__ __device__ int neighbour(int side, int rank, int ranks, int rows) {
 }
 
 __global__ void move(device_comm comm, channel::connection_handle connections, moved m) {
-  __shared__ channel::message room[2 * most_ranks];
+  __shared__ channel::message room[2 * max_ranks];
   channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
   if (m.what == movement::gather) {
     collective::gather(session, m.root, m.input, m.output, m.count, room);
@@ -52,7 +52,7 @@ __global__ void move(device_comm comm, channel::connection_handle connections, m
     collective::halo_side<float> around[sides];
     for (int s = 0; s < sides; ++s) {
       const auto at = static_cast<std::uint64_t>(s) * m.count;
-      around[s] = {neighbour(s, comm.rank, comm.size, m.rows), m.input + at, m.output + static_cast<std::int64_t>(at),
+      around[s] = {neighbor(s, comm.rank, comm.size, m.rows), m.input + at, m.output + static_cast<std::int64_t>(at),
                    m.count};
     }
     collective::halo_exchange(session, around, room);
@@ -100,7 +100,7 @@ void check(int ranks, movement what, std::uint64_t count) {
           if (what == movement::gather && comm.rank() == root) at = element(static_cast<int>(part), 0, i);
           if (what == movement::scatter && part == 0) at = element(root, static_cast<std::uint64_t>(comm.rank()), i);
           if (what == movement::halo)
-            at = element(neighbour(static_cast<int>(part), comm.rank(), ranks, rows), part ^ 1, i);
+            at = element(neighbor(static_cast<int>(part), comm.rank(), ranks, rows), part ^ 1, i);
         }
       }
       test::require(got == right, "wrong elements on rank " + std::to_string(comm.rank()));
@@ -113,7 +113,7 @@ void check(int ranks, movement what, std::uint64_t count) {
 
 namespace {
 
-/// The ends of the row have a side without a neighbour, and without a halo.
+/// The ends of the row have a side without a neighbor, and without a halo.
 __global__ void move_in_row(device_comm comm, channel::connection_handle connections, const float* input,
                             sym_ptr<float> output) {
   __shared__ channel::message room[4];
@@ -130,7 +130,7 @@ __global__ void move_in_row(device_comm comm, channel::connection_handle connect
 
 }  // namespace
 
-TEST_CASE("a halo exchange in an open row leaves the sides without a neighbour alone") {
+TEST_CASE("a halo exchange in an open row leaves the sides without a neighbor alone") {
   test::on_ranks(3, [](host::communicator& comm) {
     requirements needs = comm.requirements();
     const auto connections = needs.add(channel::connections{comm.lsa(), 1, 2, 512});

@@ -10,7 +10,7 @@ using namespace devcomm;
 
 namespace {
 
-constexpr int most_ranks = 64;
+constexpr int max_ranks = 64;
 
 constexpr bool same(ring_step a, ring_step b) {
   return a.sends == b.sends && a.receives == b.receives && a.reduces == b.reduces;
@@ -58,7 +58,7 @@ bool take_step(std::vector<chunks_of_rank>& ranks, int step) {
 }  // namespace
 
 TEST_CASE("a ring all-reduce adds every input once and delivers every chunk to every rank") {
-  for (int size = 1; size <= most_ranks; ++size) {
+  for (int size = 1; size <= max_ranks; ++size) {
     std::vector<chunks_of_rank> ranks = own_inputs(size);
     const int steps = ring_all_reduce_steps(world_team(0, size));
     for (int step = 0; step < steps; ++step) {
@@ -74,7 +74,7 @@ TEST_CASE("a ring all-reduce adds every input once and delivers every chunk to e
 }
 
 TEST_CASE("half of the steps of a ring all-reduce leave each rank the sum of its own chunk") {
-  for (int size = 2; size <= most_ranks; ++size) {
+  for (int size = 2; size <= max_ranks; ++size) {
     std::vector<chunks_of_rank> ranks = own_inputs(size);
     for (int step = 0; step < size - 1; ++step) {
       if (!take_step(ranks, step)) FAIL("step " << step << " of " << size << " ranks");
@@ -87,7 +87,7 @@ TEST_CASE("half of the steps of a ring all-reduce leave each rank the sum of its
 }
 
 TEST_CASE("a ring all-reduce sends in each step what it received in the step before") {
-  for (int size = 2; size <= most_ranks; ++size) {
+  for (int size = 2; size <= max_ranks; ++size) {
     for (int rank = 0; rank < size; ++rank) {
       const team t = world_team(rank, size);
       for (int step = 1; step < ring_all_reduce_steps(t); ++step) {

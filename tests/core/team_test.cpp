@@ -8,7 +8,7 @@ using namespace devcomm;
 
 namespace {
 
-constexpr int most_ranks = 64;
+constexpr int max_ranks = 64;
 
 std::vector<int> members(team t) {
   std::vector<int> ranks;
@@ -27,7 +27,7 @@ bool is_consistent(team t, int self) {
 
 template <class Body>
 void for_each_rank_and_factor(Body body) {
-  for (int size = 1; size <= most_ranks; ++size) {
+  for (int size = 1; size <= max_ranks; ++size) {
     for (int factor = 1; factor <= size; ++factor) {
       if (size % factor != 0) continue;
       for (int rank = 0; rank < size; ++rank) body(world_team(rank, size), factor);

@@ -9,7 +9,7 @@ using namespace devcomm;
 
 namespace {
 
-constexpr int most_ranks = 1024;
+constexpr int max_ranks = 1024;
 
 constexpr tree_node node_of(int rank, int size, int tree) { return double_tree(world_team(rank, size), tree); }
 
@@ -68,7 +68,7 @@ int depth_of(int rank, int size, int tree) {
 
 template <class Body>
 void for_each_tree(Body body) {
-  for (int size = 1; size <= most_ranks; ++size) {
+  for (int size = 1; size <= max_ranks; ++size) {
     for (const int tree : {0, 1}) {
       if (!body(size, tree)) FAIL("tree " << tree << " of " << size << " ranks");
     }
@@ -106,13 +106,13 @@ TEST_CASE("each of the two trees spans all ranks from one root") {
 }
 
 TEST_CASE("every rank is a leaf in at least one of the two trees") {
-  for (int size = 1; size <= most_ranks; ++size) {
+  for (int size = 1; size <= max_ranks; ++size) {
     if (!is_in_two_trees(size)) FAIL(size << " ranks");
   }
 }
 
 TEST_CASE("the roots of the two trees differ from two ranks on") {
-  for (int size = 2; size <= most_ranks; ++size) {
+  for (int size = 2; size <= max_ranks; ++size) {
     for (int rank = 0; rank < size; ++rank) {
       if (node_of(rank, size, 0).is_root() && node_of(rank, size, 1).is_root()) FAIL(size << " ranks");
     }

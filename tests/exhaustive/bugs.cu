@@ -70,7 +70,7 @@ __global__ void notify(device_comm comm, sym_ptr<std::uint32_t> board, std::uint
   result[0] = 1;
 }
 
-/// Each rank sends a packet to its neighbour in every round, into one row, or by turns into two.
+/// Each rank sends a packet to its neighbor in every round, into one row, or by turns into two.
 __global__ void send_in_rounds(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
   std::uint32_t lost = 0;
   for (std::uint32_t round = 1; round <= 3; ++round) {
@@ -110,7 +110,7 @@ __global__ void count_epochs(device_comm comm, sym_ptr<std::uint32_t> board, std
 }
 enum class line_mistake { torn, flag_without_epoch, row_reused, one_flag };
 
-/// Each rank, a warp, sends a unit of four lines to its neighbour in every round, by turns into two rows.
+/// Each rank, a warp, sends a unit of four lines to its neighbor in every round, by turns into two rows.
 template <line_mistake Mistake>
 __global__ void send_lines(device_comm comm, sym_ptr<std::uint32_t> board, std::uint32_t* result, bool wrong) {
   constexpr std::uint32_t unit = 4 * 32;

@@ -146,7 +146,7 @@ __global__ void count_coalesced(std::uint32_t* sizes) {
 
 }  // namespace
 
-TEST_CASE("groups rank, synchronise, vote and broadcast") {
+TEST_CASE("groups rank, synchronize, vote and broadcast") {
   check_groups<of_thread>();
   check_groups<of_tile<1>>();
   check_groups<of_tile<4>>();

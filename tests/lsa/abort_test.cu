@@ -24,7 +24,7 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-constexpr unsigned most_threads = 512;
+constexpr unsigned max_threads = 512;
 
 /// Tells the host that a launch has ended, as it cannot ask the runtime while a graph is captured.
 struct ending {
@@ -40,7 +40,7 @@ __device__ void end_block(const ending& end) {
   if (before + 1 == gridDim.x) detail::arch::store<memory_order::release, scope::system>(end.all, 1u);
 }
 
-__global__ void __launch_bounds__(most_threads) meet(device_comm comm, ending end) {
+__global__ void __launch_bounds__(max_threads) meet(device_comm comm, ending end) {
   {
     lsa::barrier_session barrier{block{}, comm, blockIdx.x};
     barrier.sync();
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(most_threads) meet(device_comm comm, ending en
 }
 
 /// Waits by deadlines that are shorter than the time after which a wait checks for an abort.
-__global__ void __launch_bounds__(most_threads) keep_trying(device_comm comm, ending end) {
+__global__ void __launch_bounds__(max_threads) keep_trying(device_comm comm, ending end) {
   {
     lsa::barrier_session barrier{block{}, comm, blockIdx.x};
     while (barrier.sync_for(microseconds(50)) == status::timeout) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(most_threads) keep_trying(device_comm comm, en
 }
 
 template <class Session>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(max_threads)
     receive(device_comm comm, typename Session::handle mailboxes, ending end) {
   {
     Session session{block{}, comm, mailboxes, blockIdx.x};
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(most_threads)
 }
 
 /// Keeps a stream busy until the host stores to `go`.
-__global__ void __launch_bounds__(most_threads) spin(const std::uint32_t* go) {
+__global__ void __launch_bounds__(max_threads) spin(const std::uint32_t* go) {
   while (detail::arch::load<memory_order::relaxed, scope::system>(go) == 0) detail::arch::sleep(1000);
 }
 
@@ -105,20 +105,20 @@ class pinned {
 /// What the waiting rank launches.
 using launcher = std::function<void(const device_comm&, cudaStream_t, ending)>;
 /// What the same rank does beside it, from `begin` on for as long as it lives.
-class neighbour {
+class neighbor {
  public:
-  neighbour() = default;
-  neighbour(const neighbour&) = delete;
-  neighbour& operator=(const neighbour&) = delete;
-  virtual ~neighbour() = default;
+  neighbor() = default;
+  neighbor(const neighbor&) = delete;
+  neighbor& operator=(const neighbor&) = delete;
+  virtual ~neighbor() = default;
   virtual void begin() = 0;
 };
-using make_neighbour = std::function<std::unique_ptr<neighbour>()>;
+using make_neighbor = std::function<std::unique_ptr<neighbor>()>;
 
 /// Rank 0 launches what `prepare` returns, which waits for the others in vain, and aborts after `lateness`. The launch
 /// must end within a millisecond of the abort; in the simulator it must end.
 template <class Prepare>
-void check_abort(Prepare prepare, std::chrono::microseconds lateness, const make_neighbour& make_beside = {}) {
+void check_abort(Prepare prepare, std::chrono::microseconds lateness, const make_neighbor& make_beside = {}) {
   test::on_ranks(test::ranks_that_meet(2), [&](host::communicator& comm) {
     devcomm::requirements needs = comm.requirements();
     const launcher start = prepare(comm, needs);
@@ -128,7 +128,7 @@ void check_abort(Prepare prepare, std::chrono::microseconds lateness, const make
       const stream own;
       const test::device_array<std::uint32_t> blocks(1);
       const pinned<std::uint32_t> ended;
-      std::unique_ptr<neighbour> beside = make_beside ? make_beside() : nullptr;
+      std::unique_ptr<neighbor> beside = make_beside ? make_beside() : nullptr;
       start(device_comm.get(), own.handle, {blocks.get(), ended.get()});
       if (beside) beside->begin();
       std::this_thread::sleep_for(lateness);
@@ -182,7 +182,7 @@ template <class Session>
 launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs) {
   constexpr bool needs_lines = Session::handle::protocol == packet_protocol::ll128;
   if (needs_lines && !comm.properties().ll128.available) return nullptr;
-  const unsigned threads = is_simulated(comm) ? 32 : most_threads;
+  const unsigned threads = is_simulated(comm) ? 32 : max_threads;
   const unsigned blocks = 2 * half_device(comm, threads);
   const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(comm.lsa(), blocks, threads));
   return [=](const device_comm& device, cudaStream_t on, ending end) {
@@ -191,7 +191,7 @@ launcher waiting_packets(host::communicator& comm, devcomm::requirements& needs)
 }
 
 /// A stream that captures, and keeps all threads from what a capture forbids.
-class capture final : public neighbour {
+class capture final : public neighbor {
  public:
   void begin() override {
     check_cuda(cudaStreamBeginCapture(captured_.handle, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
@@ -211,7 +211,7 @@ class capture final : public neighbour {
 };
 
 /// Streams that have a running kernel and another one behind it.
-class busy_streams final : public neighbour {
+class busy_streams final : public neighbor {
  public:
   /// Also launches the kernel once, as its code could not be loaded beside a kernel that waits.
   explicit busy_streams(unsigned count) : streams_(count) {
@@ -260,7 +260,7 @@ TEST_CASE("an abort ends a device full of threads that wait for packets within a
 namespace {
 
 /// A check of a wait that began, by the clock, in a second from now, as after a step back.
-__global__ void __launch_bounds__(most_threads) check_from_the_future(device_comm comm, status* outcomes) {
+__global__ void __launch_bounds__(max_threads) check_from_the_future(device_comm comm, status* outcomes) {
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
   const std::uint64_t future = detail::arch::global_time() + 1000000000;
   const auto progress = detail::check_wait(home, {true, 1000000}, {future, 1, status::success}, -1);
@@ -284,7 +284,7 @@ TEST_CASE("a clock that steps back ends no wait") {
 namespace {
 
 /// Two checks of a wait for rank 1 that has lasted for long.
-__global__ void __launch_bounds__(most_threads) check_twice(device_comm comm, detail::wait_progress* found) {
+__global__ void __launch_bounds__(max_threads) check_twice(device_comm comm, detail::wait_progress* found) {
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
   constexpr detail::deadline over{true, 1};
   found[0] = detail::check_wait(home, over, {2, 1, status::success}, 1);

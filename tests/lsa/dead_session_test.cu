@@ -447,9 +447,9 @@ __global__ void all_reduce(device_comm comm, team members, typename Session::han
   if (threadIdx.x == 0) outcomes[blockIdx.x] = outcome;
 }
 
-constexpr std::uint32_t most_blocks = 2;
+constexpr std::uint32_t max_blocks = 2;
 constexpr std::uint32_t capacity = 16;  // packs in a round
-constexpr std::uint64_t most_packs = 110;
+constexpr std::uint64_t max_packs = 110;
 constexpr std::uint32_t poison = 0xffffffffu;
 
 /// What came of a launch on one rank.
@@ -463,11 +463,11 @@ struct result {
 template <class Session>
 result run(host::communicator& comm, team members, launch_config config, const call& what, std::uint64_t key = 0) {
   auto needs = comm.requirements();
-  const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(members, most_blocks, capacity));
+  const auto mailboxes = needs.add(lsa::mailboxes_for<Session>(members, max_blocks, capacity));
   const auto device_comm = comm.create_device_comm(needs);
-  const test::device_array<status> outcomes(most_blocks, 0xff);
-  constexpr std::size_t of_block = most_packs * 4;
-  const test::device_array<float> output(most_blocks * of_block, 0xff);
+  const test::device_array<status> outcomes(max_blocks, 0xff);
+  constexpr std::size_t of_block = max_packs * 4;
+  const test::device_array<float> output(max_blocks * of_block, 0xff);
   config.stream = cudaStreamPerThread;
   comm.barrier();
   if (config.grid.x != 0) {
@@ -583,7 +583,7 @@ TEST_CASE("call after call in one session is right, and passes the check, also o
   const auto check = [](const result& got, int members) {
     test::require(got.failures.empty(), "a failure");
     for (std::size_t i = 0; i < got.output.size(); ++i) {
-      const std::size_t p = i / 4 % most_packs;
+      const std::size_t p = i / 4 % max_packs;
       const bool right = p >= 3 && p < 103 ? got.output[i] == static_cast<float>(members) : is_poison(got.output[i]);
       test::require(right, "a wrong sum");
     }

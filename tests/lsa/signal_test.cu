@@ -19,7 +19,7 @@ constexpr std::uint64_t nearly_wrapped = ~std::uint64_t{0} - 2;
 
 launch_config one_block() { return {.grid = 1, .block = threads, .stream = cudaStreamPerThread}; }
 
-/// Around a ring, a word for each thread and round; the receiver's neighbour to the left may write again once it has a
+/// Around a ring, a word for each thread and round; the receiver's neighbor to the left may write again once it has a
 /// credit. Returns how many words this thread found wrong.
 template <class Group>
 __device__ std::uint32_t send_around(const Group& group, lsa::signal_session<Group>& data,

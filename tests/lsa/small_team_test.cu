@@ -45,7 +45,7 @@ __device__ void count_sums(const device_comm& comm, const float* sums, unsigned*
 }
 
 struct resources {
-  team pair;  ///< of neighbours within the LSA team
+  team pair;  ///< of neighbors within the LSA team
   lsa::barrier_handle of_pairs;
   lsa::signal_handle signals;
   collective::chunk_buffers chunks;
@@ -69,7 +69,7 @@ __global__ void read_all(device_comm comm, sym_ptr<float> board, unsigned* wrong
   barrier.sync();
 }
 
-/// A barrier, a signal and a FIFO of two neighbours.
+/// A barrier, a signal and a FIFO of two neighbors.
 __global__ void meet_in_pairs(device_comm comm, resources at, sym_ptr<float> board, unsigned* wrong) {
   const int other = 1 - at.pair.rank;
   const int rank = comm.world_rank(at.pair, other);
@@ -87,8 +87,8 @@ __global__ void meet_in_pairs(device_comm comm, resources at, sym_ptr<float> boa
   if (board.peer(rank)[i] != element(rank, i + 2 * words)) atomicAdd(wrong, 1u);
   barrier.sync();
 
-  const channel::endpoint neighbour{other, 0, 0};
-  channel::session link{block{}, comm, at.pair, at.fifos, neighbour, neighbour};
+  const channel::endpoint neighbor{other, 0, 0};
+  channel::session link{block{}, comm, at.pair, at.fifos, neighbor, neighbor};
   link.send<float>({0, 4}, [&](std::uint64_t p) {
     return pack<float>{{element(comm.rank, static_cast<std::uint32_t>(p)), 0, 0, 0}};
   });
@@ -141,9 +141,9 @@ using ll128 = lsa::ll128_session<block>;
 void run_kernels(host::communicator& comm, int lsa_size) {
   test::require(comm.lsa().size == lsa_size, "the LSA team has another size");
   auto needs = comm.requirements().lsa_barriers(2);
-  const int first = comm.lsa().rank / 2 * 2;  // of three members the last has no neighbour
-  const bool has_neighbour = first + 1 < lsa_size;
-  const resources at{{comm.lsa().rank % 2, has_neighbour ? 2 : 1, comm.lsa().first + first, 1},
+  const int first = comm.lsa().rank / 2 * 2;  // of three members the last has no neighbor
+  const bool has_neighbor = first + 1 < lsa_size;
+  const resources at{{comm.lsa().rank % 2, has_neighbor ? 2 : 1, comm.lsa().first + first, 1},
                      needs.add(lsa::barriers{{0, 2, 0, 1}, 1}),
                      needs.add(lsa::signals{comm.lsa(), 1}),
                      needs.add(collective::chunk_buffer_bytes{1 << 12}),
@@ -159,7 +159,7 @@ void run_kernels(host::communicator& comm, int lsa_size) {
   comm.barrier();
   for (int time = 0; time < 2; ++time) {
     launch(read_all, config, device_comm.get(), board.pointer<float>(), wrong.get());
-    if (has_neighbour) launch(meet_in_pairs, config, device_comm.get(), at, board.pointer<float>(), wrong.get());
+    if (has_neighbor) launch(meet_in_pairs, config, device_comm.get(), at, board.pointer<float>(), wrong.get());
     launch(reduce_windows, config, device_comm.get(), at, board.pointer<float>(), sums.get(), wrong.get());
     launch(reduce_packets<ll>, config, device_comm.get(), ll_mailboxes, sums.get(), wrong.get());
     launch(reduce_packets<lamport>, config, device_comm.get(), lamport_mailboxes, sums.get(), wrong.get());

@@ -181,7 +181,7 @@ void freed_window(communicator& comm, bool wrong) {
 
 /// Sums into memory that nobody has set.
 __global__ void add_ranks(int* sums) { sums[threadIdx.x] += static_cast<int>(threadIdx.x); }
-void uninitialised(communicator& comm, bool wrong) {
+void uninitialized(communicator& comm, bool wrong) {
   int* sums = nullptr;
   check_cuda(cudaMalloc(&sums, 32 * sizeof(int)), "cudaMalloc");
   if (!wrong) check_cuda(cudaMemset(sums, 0, 32 * sizeof(int)), "cudaMemset");
@@ -205,7 +205,7 @@ std::vector<mistake> memory_mistakes() {
           {"shared_memory", shared_memory},
           {"misaligned_vector", misaligned_vector},
           {"freed_window", freed_window},
-          {"uninitialised", uninitialised}};
+          {"uninitialized", uninitialized}};
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ rejects "--algo star: give one_shot" chakra --algo star
 rejects "--hosts 0: give a number from 1" table --hosts 0
 rejects "--bytes 1X: give a number" scale --bytes 1X
 rejects "--bytes: give a value" scale --bytes
-rejects "--colour: no such option" table --colour red
+rejects "--color: no such option" table --color red
 
 status=0
 "$program" chakra --output "$folder/none/trace" >/dev/null 2>&1 || status=$?

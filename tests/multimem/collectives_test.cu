@@ -66,7 +66,7 @@ __global__ void count_consumed(device_comm comm, multimem::barrier_handle barrie
       barrier, input, count, [=](std::uint64_t i, const pack<float>&) { atomicAdd(consumed + i, 1u); }, sum{});
 }
 
-/// Each rank writes its number, and after the barrier reads its neighbour's; many rounds in one session.
+/// Each rank writes its number, and after the barrier reads its neighbor's; many rounds in one session.
 __global__ void go_round(device_comm comm, multimem::barrier_handle barriers, sym_ptr<unsigned> words, int rounds,
                          unsigned* wrong) {
   multimem::barrier_session barrier{block{}, comm, barriers, 0};

@@ -106,7 +106,7 @@ __global__ void exchange_with_buffer_reuse(device_comm comm, board all, std::uin
 }
 
 /// A shared array written and read by different threads with no `__syncthreads` between.
-__global__ void exchange_through_unsynchronised_shared(device_comm comm, board all, std::uint32_t* out) {
+__global__ void exchange_through_unsynchronized_shared(device_comm comm, board all, std::uint32_t* out) {
   __shared__ std::uint32_t staged[threads];
   const board words = of_block(all);
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
@@ -161,7 +161,7 @@ const std::map<std::string, program> mutants = {
     {"early_exit", exit_early},
     {"missing_final_barrier", launches(exchange_without_final_barrier, 2)},
     {"buffer_reuse", launches(exchange_with_buffer_reuse, 1)},
-    {"unsynchronised_shared", launches(exchange_through_unsynchronised_shared, 1)},
+    {"unsynchronized_shared", launches(exchange_through_unsynchronized_shared, 1)},
 };
 
 }  // namespace

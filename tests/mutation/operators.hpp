@@ -2,11 +2,11 @@
 /// The switch of the mutants that operators.py plants: included in every source by the compiler's `-include`.
 #pragma once
 
-#include <cstdlib>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <cstdlib>
 
 namespace devcomm_mutants {
 

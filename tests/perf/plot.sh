@@ -20,7 +20,7 @@ says() { # TEXT
   grep -qF -- "$1" <<<"$output" || fail "nothing says: $1"
 }
 
-measured=docs/results/2xH200/all_reduce_h200x2.jsonl
+measured=benchmarks/results/2xH200/all_reduce_h200x2.jsonl
 plot 0 "$measured" --out "$folder/measured.svg"
 names measured.svg 'all_reduce, bf16, 2 ranks: microseconds' 1
 names measured.svg 'all_reduce, bf16, 2 ranks: bus bandwidth, GB/s' 1

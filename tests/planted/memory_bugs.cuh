@@ -100,7 +100,7 @@ void wrong_peer(const bench& b) {
 
 /// Adds to memory that nobody has set.
 __global__ void accumulate(std::uint32_t* sums) { sums[blockIdx.x * blockDim.x + threadIdx.x] += threadIdx.x; }
-void uninitialised_read(const bench& b) {
+void uninitialized_read(const bench& b) {
   void* sums = nullptr;
   check_cuda(cudaMalloc(&sums, words * sizeof(std::uint32_t)), "cudaMalloc");
   if (!b.wrong) check_cuda(cudaMemsetAsync(sums, 0, words * sizeof(std::uint32_t), cudaStreamPerThread), "cudaMemset");
@@ -189,7 +189,7 @@ std::vector<bug> memory_bugs() {
   return {{"stale_epoch", stale_epoch},
           {"epoch_wrap", epoch_wrap},
           {"wrong_peer", wrong_peer},
-          {"uninitialised_read", uninitialised_read},
+          {"uninitialized_read", uninitialized_read},
           {"out_of_bounds", out_of_bounds},
           {"out_of_window", out_of_window},
           {"shared_as_global", shared_as_global},

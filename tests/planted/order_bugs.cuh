@@ -11,10 +11,10 @@ using namespace devcomm;
 
 using board = sym_ptr<std::uint32_t>;
 
-/// The word of the next rank's neighbouring thread in this block.
+/// The word of the next rank's neighboring thread in this block.
 __device__ std::uint32_t next_word(const device_comm& comm, board words) {
-  const unsigned neighbour = blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x;
-  return words.lsa((comm.rank + 1) % comm.lsa_size)[neighbour];
+  const unsigned neighbor = blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x;
+  return words.lsa((comm.rank + 1) % comm.lsa_size)[neighbor];
 }
 /// What `next_word` finds on rank `rank` in round `round`, of the value that `value` makes.
 std::uint32_t next_value(const bench& b, std::uint32_t round, std::uint32_t i) {
@@ -119,11 +119,11 @@ void block_fence(const bench& b) {
 /// What the next rank has written meanwhile, through a cache that nobody keeps up to date.
 __global__ void exchange_cached(device_comm comm, board words, std::uint32_t* out, bool cached) {
   const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;
-  const unsigned neighbour = blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x;
+  const unsigned neighbor = blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x;
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   words.local()[mine] = value(comm, 0);
   barrier.sync();
-  const std::uint32_t* const theirs = words.lsa((comm.rank + 1) % comm.lsa_size) + neighbour;
+  const std::uint32_t* const theirs = words.lsa((comm.rank + 1) % comm.lsa_size) + neighbor;
   out[mine] = cached ? __ldg(theirs) : *theirs;
   barrier.sync();
 }

@@ -58,7 +58,7 @@ TEST_CASE("reads do not race with reads, nor atomics with atomics") {
   CHECK(d.access(by(4, plain_read)) == threads{1, 2});
 }
 
-TEST_CASE("byte neighbours do not race, the same byte does") {
+TEST_CASE("byte neighbors do not race, the same byte does") {
   tried_cell c;
   for (uint32_t i = 0; i < 4; ++i) CHECK(c.access(by(i, plain_write, uint64_t{1} << i)).empty());
   CHECK(c.access(by(7, plain_read, 0b0110)) == threads{1, 2});

@@ -11,7 +11,7 @@ extern __shared__ int race_test_dynamic[];
 namespace {
 
 template <class T>
-__global__ void write_neighbours(T* data) {
+__global__ void write_neighbors(T* data) {
   data[threadIdx.x] = static_cast<T>(threadIdx.x);
 }
 
@@ -82,9 +82,9 @@ struct device_words {
 };
 
 template <class T>
-void try_neighbours() {
+void try_neighbors() {
   const device_words<T> words(64);
-  REQUIRE(simulator_test::run(write_neighbours<T>, {.block = 64}, words.data) == cudaSuccess);
+  REQUIRE(simulator_test::run(write_neighbors<T>, {.block = 64}, words.data) == cudaSuccess);
   CHECK(found() == 0);
   REQUIRE(simulator_test::run(write_overlapping<T>, {.block = 64}, words.data) == cudaSuccess);
   CHECK(found() == 1);
@@ -92,11 +92,11 @@ void try_neighbours() {
 
 }  // namespace
 
-TEST_CASE("neighbours of one, two, four and eight bytes do not race, the same element does") {
-  try_neighbours<unsigned char>();
-  try_neighbours<unsigned short>();
-  try_neighbours<unsigned>();
-  try_neighbours<unsigned long long>();
+TEST_CASE("neighbors of one, two, four and eight bytes do not race, the same element does") {
+  try_neighbors<unsigned char>();
+  try_neighbors<unsigned short>();
+  try_neighbors<unsigned>();
+  try_neighbors<unsigned long long>();
 }
 
 TEST_CASE("atomics do not race with each other, a plain read races with them") {
@@ -144,7 +144,7 @@ TEST_CASE("freed memory is forgotten") {
     const device_words<int> words(64);
     cudaStream_t stream = nullptr;
     REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
-    REQUIRE(simulator_test::run(write_neighbours<int>, {.block = 64, .stream = stream}, words.data) == cudaSuccess);
+    REQUIRE(simulator_test::run(write_neighbors<int>, {.block = 64, .stream = stream}, words.data) == cudaSuccess);
   }
   CHECK(found() == 0);
 }

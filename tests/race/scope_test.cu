@@ -351,14 +351,14 @@ TEST_CASE("volatile accesses are relaxed ones of scope system, which order nothi
   CHECK(between_gpus(exchange_volatile<true>).reports == 1);  // of a volatile access and a plain one
 }
 
-TEST_CASE("atomics of different sizes on the same bytes are not atomic towards each other") {
+TEST_CASE("atomics of different sizes on the same bytes are not atomic toward each other") {
   using std::uint32_t;
   using std::uint64_t;
   const auto two = [](kernel k) { return on_one_gpu(k, {.grid = 2}); };
   const result low = two(change_overlapping<uint64_t, uint32_t, 0, false>);
   INFO(low.text);
   CHECK(low.reports >= 1);
-  CHECK(simulator_test::contains(low.text, "atomic accesses of different sizes are not atomic towards each other"));
+  CHECK(simulator_test::contains(low.text, "atomic accesses of different sizes are not atomic toward each other"));
   CHECK(simulator_test::contains(low.text, "of 8 bytes"));
   CHECK(simulator_test::contains(low.text, "of 4 bytes"));
   CHECK(two(change_overlapping<uint64_t, uint32_t, 4, false>).reports >= 1);

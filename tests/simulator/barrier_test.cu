@@ -12,7 +12,7 @@ namespace cg = cooperative_groups;
 
 namespace {
 
-/// Each round, thread i reads what its neighbour wrote in the round before.
+/// Each round, thread i reads what its neighbor wrote in the round before.
 __global__ void pass_around(int* out, int rounds) {
   __shared__ int slots[2][96];
   const int i = static_cast<int>(threadIdx.x);

@@ -33,7 +33,7 @@ __global__ void hand_over(int* data, unsigned* flag, int* out) {
 }
 
 template <bool Sync>
-__global__ void neighbours(int* out) {
+__global__ void neighbors(int* out) {
   __shared__ int slots[64];
   slots[threadIdx.x] = 1;
   if (Sync) __syncthreads();
@@ -126,9 +126,9 @@ int run(const char* name) {
   } else if (is("relaxed_load")) {
     devcomm::launch(hand_over<release, relaxed>, two, m.data, m.flag, m.out);
   } else if (is("right_syncthreads")) {
-    devcomm::launch(neighbours<true>, {.block = 64}, m.out);
+    devcomm::launch(neighbors<true>, {.block = 64}, m.out);
   } else if (is("missing_syncthreads")) {
-    devcomm::launch(neighbours<false>, {.block = 64}, m.out);
+    devcomm::launch(neighbors<false>, {.block = 64}, m.out);
   } else if (is("right_syncwarp")) {
     devcomm::launch(lanes<true>, {.block = 32}, m.data, m.out);
   } else if (is("shuffle_as_sync")) {

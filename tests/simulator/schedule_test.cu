@@ -57,8 +57,8 @@ __device__ bool all_set(const unsigned* words, unsigned count) {
     set += arch::load<memory_order::acquire, scope::system>(words + i) != 0 ? 1u : 0u;
   return set == count;
 }
-__global__ void wait_for_words(const unsigned* words, unsigned count, bool labelled) {
-  if (!labelled) {
+__global__ void wait_for_words(const unsigned* words, unsigned count, bool labeled) {
+  if (!labeled) {
     while (!all_set(words, count)) {
     }
     return;
@@ -87,7 +87,7 @@ __global__ void wait_after_news(unsigned* words) {
   }
 }
 
-__global__ void labelled_wait(const unsigned* flag, std::uint64_t budget, bool own_deadline, std::uint64_t* took) {
+__global__ void labeled_wait(const unsigned* flag, std::uint64_t budget, bool own_deadline, std::uint64_t* took) {
   arch::wait_scope waiting(
       [=] { return devcomm::detail::wait_label{devcomm::operation::lsa_barrier, 3, 5, 2, 7, budget, own_deadline}; },
       [] { return static_cast<const std::uint32_t*>(nullptr); });
@@ -238,7 +238,7 @@ TEST_CASE("simulated time keeps to real time while a host thread might help") {
   const shared_array<std::uint64_t> took(1);
   std::thread helper([] { std::this_thread::sleep_for(std::chrono::milliseconds(600)); });
   const auto start = std::chrono::steady_clock::now();
-  CHECK(run(labelled_wait, {}, flag.get(), std::uint64_t{200000000}, true, took.get()) == cudaSuccess);
+  CHECK(run(labeled_wait, {}, flag.get(), std::uint64_t{200000000}, true, took.get()) == cudaSuccess);
   CHECK(std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(150));
   CHECK(took[0] >= 200000000u);
   helper.join();
@@ -264,26 +264,26 @@ TEST_CASE("a spinning thread is deadlocked though a word that it looked at befor
   CHECK(contains(sim::last_failure(), "polls byte 8 of"));
 }
 
-TEST_CASE("a labelled wait without a deadline of its own is a deadlock in the caller's terms") {
+TEST_CASE("a labeled wait without a deadline of its own is a deadlock in the caller's terms") {
   const shared_array<unsigned> flag(1);
   const shared_array<std::uint64_t> took(1);
-  CHECK(run(labelled_wait, {}, flag.get(), std::uint64_t{600000000000}, false, took.get()) == cudaErrorLaunchTimeout);
+  CHECK(run(labeled_wait, {}, flag.get(), std::uint64_t{600000000000}, false, took.get()) == cudaErrorLaunchTimeout);
   CHECK(contains(sim::last_failure(),
                  "rank 5, block 0, thread 0: LSA barrier 3: waits for rank 2 to reach epoch 7, saw 0"));
 }
 
 TEST_CASE("a wait for many words is a deadlock, found at once, and ends when the last of them is set") {
-  for (const bool labelled : {true, false}) {
+  for (const bool labeled : {true, false}) {
     for (const unsigned count : {21u, 256u}) {
       const shared_array<unsigned> words(count);
       for (unsigned i = 0; i + 1 < count; ++i) words[i] = 1;
-      CHECK(run(wait_for_words, {.block = 1}, words.get(), count, labelled) == cudaErrorLaunchTimeout);
+      CHECK(run(wait_for_words, {.block = 1}, words.get(), count, labeled) == cudaErrorLaunchTimeout);
       INFO(sim::last_failure());
       CHECK(contains(sim::last_failure(), "deadlock"));
-      CHECK(contains(sim::last_failure(), labelled       ? "LL mailbox 3: waits for rank 2"
+      CHECK(contains(sim::last_failure(), labeled        ? "LL mailbox 3: waits for rank 2"
                                           : count == 21u ? "which stays 1, and 13 words more"
                                                          : "which stays 1, and 248 words more"));
-      devcomm::launch(wait_for_words, {.block = 1}, words.get(), count, labelled);
+      devcomm::launch(wait_for_words, {.block = 1}, words.get(), count, labeled);
       std::thread setter([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         std::atomic_ref(words[count - 1]).store(1);
@@ -298,7 +298,7 @@ TEST_CASE("a deadline passes in simulated time") {
   const shared_array<unsigned> flag(1);
   const shared_array<std::uint64_t> took(1);
   const auto start = std::chrono::steady_clock::now();
-  CHECK(run(labelled_wait, {}, flag.get(), std::uint64_t{3600000000000}, true, took.get()) == cudaSuccess);
+  CHECK(run(labeled_wait, {}, flag.get(), std::uint64_t{3600000000000}, true, took.get()) == cudaSuccess);
   CHECK(took[0] >= 3600000000000u);
   CHECK(took[0] < 3600001000000u);
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
@@ -309,11 +309,11 @@ TEST_CASE("a deadline that never comes leaves a deadlock, found at once") {
   const shared_array<std::uint64_t> took(1);
   for (const std::uint64_t budget : {~std::uint64_t{0}, ~std::uint64_t{0} - 1, std::uint64_t{1} << 63}) {
     CAPTURE(budget);
-    CHECK(run(labelled_wait, {}, flag.get(), budget, true, took.get()) == cudaErrorLaunchTimeout);
+    CHECK(run(labeled_wait, {}, flag.get(), budget, true, took.get()) == cudaErrorLaunchTimeout);
     CHECK(contains(sim::last_failure(), "LSA barrier 3: waits for rank 2 to reach epoch 7, saw 0"));
   }
   // The clock goes on from where it was.
-  CHECK(run(labelled_wait, {}, flag.get(), std::uint64_t{1000000}, true, took.get()) == cudaSuccess);
+  CHECK(run(labeled_wait, {}, flag.get(), std::uint64_t{1000000}, true, took.get()) == cudaSuccess);
   CHECK(took[0] >= 1000000u);
   CHECK(took[0] < 2000000u);
 }

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t around = 8;  // elements before and after an output that must stay as they are
 constexpr float poison = -1234567;
-constexpr unsigned most_threads = 512;  // of a block
+constexpr unsigned max_threads = 512;  // of a block
 
 enum class operation : unsigned { all_reduce, reduce_scatter, all_gather, broadcast };
 
@@ -78,7 +78,7 @@ struct mistakes {
 };
 
 /// Waits for `late` nanoseconds, fills the input, and poisons the output and what is around it.
-__global__ void __launch_bounds__(most_threads) fill(call now, std::uint64_t late) {
+__global__ void __launch_bounds__(max_threads) fill(call now, std::uint64_t late) {
   if (late != 0) {
     const std::uint64_t begin = arch::global_time();
     while (arch::global_time() - begin < late) arch::sleep(1000);
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(most_threads) fill(call now, std::uint64_t lat
   for (std::uint64_t i = first; i < now.inputs(); i += step) now.input.local()[i] = now.value(of, begin + i);
 }
 
-__global__ void __launch_bounds__(most_threads) check(call now, mistakes* found) {
+__global__ void __launch_bounds__(max_threads) check(call now, mistakes* found) {
   const std::uint64_t first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
   for (std::uint64_t i = first; i < now.outputs() + 2 * around; i += step) {
     const bool outside = i < around || i >= around + now.outputs();
@@ -151,21 +151,21 @@ struct from_root {
 };
 
 template <class Algorithm>
-__global__ void __launch_bounds__(most_threads) over_ll(resources at, call now) {
+__global__ void __launch_bounds__(max_threads) over_ll(resources at, call now) {
   lsa::ll_session session{block{}, at.comm, at.ll, blockIdx.x};
   Algorithm::run(session, now);
 }
 template <class Algorithm>
-__global__ void __launch_bounds__(most_threads) over_ll128(resources at, call now) {
+__global__ void __launch_bounds__(max_threads) over_ll128(resources at, call now) {
   lsa::ll128_session session{block{}, at.comm, at.ll128, blockIdx.x};
   Algorithm::run(session, now);
 }
 template <class Algorithm>
-__global__ void __launch_bounds__(most_threads) over_lamport(resources at, call now) {
+__global__ void __launch_bounds__(max_threads) over_lamport(resources at, call now) {
   lsa::lamport_session session{block{}, at.comm, at.lamport, blockIdx.x};
   Algorithm::run(session, now);
 }
-__global__ void __launch_bounds__(most_threads) between_windows(resources at, call now) {
+__global__ void __launch_bounds__(max_threads) between_windows(resources at, call now) {
   lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
   switch (now.what) {
     case operation::all_reduce:
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(most_threads) between_windows(resources at, ca
       return collective::broadcast_zero_copy<float>(barrier, now.root, now.input.local(), now.output, now.count);
   }
 }
-__global__ void __launch_bounds__(most_threads) in_chunks(resources at, call now) {
+__global__ void __launch_bounds__(max_threads) in_chunks(resources at, call now) {
   lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
   const std::uint64_t packs = collective::packs_of<float>(now.count);
   const auto share =
@@ -222,8 +222,8 @@ std::vector<way> ways_of(bool with_lines) {
 
 /// Sizes; a simulated GPU runs small ones.
 struct plan {
-  unsigned most_blocks = 16;
-  unsigned most_warps = most_threads / 32;
+  unsigned max_blocks = 16;
+  unsigned max_warps = max_threads / 32;
   unsigned largest = 18;  ///< log2 of the most elements
   std::uint32_t packs = 1024;
   std::uint64_t chunk_bytes = 4 << 20;
@@ -232,7 +232,7 @@ struct plan {
 
   static plan simulated() {
     plan small;
-    small.most_blocks = small.most_warps = 2;
+    small.max_blocks = small.max_warps = 2;
     small.largest = 9;
     small.packs = 64;
     small.chunk_bytes = 64 << 10;
@@ -287,12 +287,12 @@ class soak {
   }
 
   host::device_communicator make(host::communicator& comm) {
-    requirements needs = comm.requirements().lsa_barriers(plan_.most_blocks).with(lsa::whole_world{});
-    at_.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), plan_.most_blocks, 2 * plan_.packs});
-    at_.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), plan_.most_blocks, plan_.packs});
+    requirements needs = comm.requirements().lsa_barriers(plan_.max_blocks).with(lsa::whole_world{});
+    at_.ll = needs.add(lsa::ll_mailboxes{comm.lsa(), plan_.max_blocks, 2 * plan_.packs});
+    at_.lamport = needs.add(lsa::lamport_mailboxes{comm.lsa(), plan_.max_blocks, plan_.packs});
     if (comm.properties().ll128.available)
       at_.ll128 = needs.add(
-          lsa::ll128_mailboxes{comm.lsa(), plan_.most_blocks, lsa::ll128_session<block>::packets_for(plan_.packs)});
+          lsa::ll128_mailboxes{comm.lsa(), plan_.max_blocks, lsa::ll128_session<block>::packets_for(plan_.packs)});
     at_.chunks = needs.add(collective::chunk_buffer_bytes{plan_.chunk_bytes});
     return comm.create_device_comm(needs);
   }
@@ -311,8 +311,8 @@ class soak {
     now.root = static_cast<int>(below(static_cast<std::uint64_t>(comm_.size())));
     now.rank = comm_.rank();
     now.ranks = comm_.size();
-    const launch_config shape{.grid = static_cast<unsigned>(1 + below(plan_.most_blocks)),
-                              .block = static_cast<unsigned>(32 * (1 + below(plan_.most_warps))),
+    const launch_config shape{.grid = static_cast<unsigned>(1 + below(plan_.max_blocks)),
+                              .block = static_cast<unsigned>(32 * (1 + below(plan_.max_warps))),
                               .stream = cudaStreamPerThread};
     last_ = std::string(chosen.name) + " of " + std::to_string(now.count) + " elements, input at " +
             std::to_string(now.input.offset) + ", output at " + std::to_string(now.output.offset) + ", " +

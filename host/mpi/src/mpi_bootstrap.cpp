@@ -266,7 +266,7 @@ class mpi_ranks final : public bootstrap {
 std::shared_ptr<bootstrap> mpi_bootstrap(MPI_Comm ranks, std::chrono::milliseconds limit) {
   int initialized = 0;
   MPI_Initialized(&initialized);
-  if (initialized == 0) throw invalid_argument("mpi_bootstrap: MPI is not initialised; call MPI_Init first");
+  if (initialized == 0) throw invalid_argument("mpi_bootstrap: MPI is not initialized; call MPI_Init first");
   if (ranks == MPI_COMM_NULL) throw invalid_argument("mpi_bootstrap: the communicator is MPI_COMM_NULL");
   return std::make_shared<mpi_ranks>(ranks, limit);
 }

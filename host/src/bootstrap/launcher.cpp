@@ -157,7 +157,7 @@ bool set_by_srun(const environment& variables, const mpi_launcher& from) {
          variables(from.size) == variables(slurm_size_variable(variables));
 }
 
-/// Each is a rank's own, so where one is set and no launcher was recognised, this process is no job of its own.
+/// Each is a rank's own, so where one is set and no launcher was recognized, this process is no job of its own.
 void refuse_unknown_launcher(const environment& variables) {
   constexpr struct {
     const char* variable;

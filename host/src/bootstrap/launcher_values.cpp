@@ -45,7 +45,7 @@ std::optional<std::string> first_set(const environment& variables, std::initiali
 process_environment placed(const environment& variables, const char* launcher, const char* rank, const char* size) {
   process_environment process;
   process.launcher = launcher;
-  process.size = launched_number(variables, size, 1, most_launched_ranks);
+  process.size = launched_number(variables, size, 1, max_launched_ranks);
   process.rank = launched_number(variables, rank, 0, process.size - 1);
   return process;
 }

@@ -13,7 +13,7 @@
 
 namespace devcomm::host::detail {
 
-inline constexpr int most_launched_ranks = 1 << 20;
+inline constexpr int max_launched_ranks = 1 << 20;
 
 [[noreturn]] void reject_launched(const std::string& variable, std::string_view value, const std::string& expected);
 

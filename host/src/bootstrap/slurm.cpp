@@ -24,7 +24,7 @@ void place_in_step(process_environment& process, const environment& variables) {
     process.local_size = std::min(tasks[static_cast<std::size_t>(node)], process.size);
   } else if (variables("SLURM_NTASKS_PER_NODE")) {
     process.local_size =
-        std::min(launched_number(variables, "SLURM_NTASKS_PER_NODE", 1, most_launched_ranks), process.size);
+        std::min(launched_number(variables, "SLURM_NTASKS_PER_NODE", 1, max_launched_ranks), process.size);
   } else {
     process.local_size = process.size;
   }
@@ -111,8 +111,8 @@ std::vector<int> tasks_per_node(std::string_view list, const std::string& variab
     if (open != std::string_view::npos) {
       times = item.back() == ')' ? decimal_number(item.substr(open + 2, item.size() - open - 3)) : std::nullopt;
     }
-    if (!count || !times || *count < 1 || *times < 1 || *count > most_launched_ranks ||
-        static_cast<int>(tasks.size()) > most_launched_ranks - *times) {
+    if (!count || !times || *count < 1 || *times < 1 || *count > max_launched_ranks ||
+        static_cast<int>(tasks.size()) > max_launched_ranks - *times) {
       reject_launched(variable, whole, expected);
     }
     tasks.insert(tasks.end(), static_cast<std::size_t>(*times), *count);

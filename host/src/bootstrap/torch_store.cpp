@@ -32,7 +32,7 @@ constexpr std::string_view name_of_key = "devcomm/key";
 constexpr std::chrono::milliseconds first_address_limit = std::chrono::seconds(3);
 /// A store that starts again, or has many clients, may drop connections. One before torch 2.5 always does: the verdict
 /// takes as many of them in a row, over as long a time.
-constexpr int least_cut_attempts = 4;
+constexpr int min_cut_attempts = 4;
 constexpr std::chrono::milliseconds cut_limit = std::chrono::seconds(3);
 
 struct attempt {
@@ -132,7 +132,7 @@ store_key key_in_torch_store(const endpoint& store, const store_key& mine, const
         here.cut = 0;
       } else if (here.cut++ == 0) {
         here.until = until.within(cut_limit);
-      } else if (here.cut >= least_cut_attempts && here.until->passed() && !until.passed()) {
+      } else if (here.cut >= min_cut_attempts && here.until->passed() && !until.passed()) {
         throw not_supported(text(got.problem));
       }
       problem = std::move(got.problem);

@@ -63,8 +63,8 @@ void check_network(const detail::rank_context& context, const network_request& a
     throw invalid_argument("gin::contexts has a depth of " + std::to_string(asked.depth) +
                            "; give a power of two from 2 on");
   }
-  constexpr std::uint64_t most_rings = std::uint64_t{16} << 30;
-  if (std::uint64_t{asked.contexts} * asked.depth > most_rings / sizeof(gin::descriptor)) {
+  constexpr std::uint64_t max_rings = std::uint64_t{16} << 30;
+  if (std::uint64_t{asked.contexts} * asked.depth > max_rings / sizeof(gin::descriptor)) {
     throw invalid_argument("gin::contexts asks for " + std::to_string(asked.contexts) + " queues of " +
                            std::to_string(asked.depth) +
                            " operations, of 64 bytes each; give a count or a depth that takes at most 16 GiB");

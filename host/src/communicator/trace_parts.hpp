@@ -16,8 +16,8 @@ struct rank_context;
 /// What a rank on another host sends at a time. Rank 0 receives the pieces of all: at most 16 MiB, but of more than
 /// 4,096 ranks 4 KiB each.
 [[nodiscard]] constexpr std::size_t bytes_of_trace_piece(int ranks) {
-  constexpr std::size_t most_of_all = std::size_t{16} << 20;
-  return std::clamp(most_of_all / static_cast<std::size_t>(ranks), std::size_t{4} << 10, std::size_t{1} << 20);
+  constexpr std::size_t max_of_all = std::size_t{16} << 20;
+  return std::clamp(max_of_all / static_cast<std::size_t>(ranks), std::size_t{4} << 10, std::size_t{1} << 20);
 }
 
 /// *Collective*. `read` fills this rank's part of `bytes`; on rank 0 `take` gets the parts of all ranks, one after the

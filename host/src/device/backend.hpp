@@ -31,7 +31,7 @@ class physical_memory {
   virtual ~physical_memory() = default;
   /// A new descriptor that the caller closes. Only for `handle_kind::file_descriptor`.
   [[nodiscard]] virtual int export_descriptor() = 0;
-  /// Opaque bytes to send, at most `most_handle_bytes`. For every other kind.
+  /// Opaque bytes to send, at most `max_handle_bytes`. For every other kind.
   [[nodiscard]] virtual std::vector<std::byte> export_bytes() = 0;
 };
 
@@ -95,7 +95,7 @@ struct device_facts {
   int multiprocessors = 0;
   /// Identifies a device of a host across processes (`CUDA_VISIBLE_DEVICES` renumbers them).
   std::string uuid;
-  /// PCI domain, bus and device, the domain in the upper half: GPUs behind one switch or socket have neighbouring ones.
+  /// PCI domain, bus and device, the domain in the upper half: GPUs behind one switch or socket have neighboring ones.
   std::uint64_t pci = 0;
   capability file_descriptor_handles;
   capability fabric_handles;
@@ -121,7 +121,7 @@ inline constexpr std::array handle_kinds = {
 };
 
 /// Longest handle that is sent as bytes.
-inline constexpr std::size_t most_handle_bytes = 128;
+inline constexpr std::size_t max_handle_bytes = 128;
 
 /// The traits of a kind; null for `handle_kind::none`.
 [[nodiscard]] constexpr const handle_traits* traits_of(handle_kind kind) {

@@ -16,9 +16,9 @@ namespace devcomm::host::detail {
 namespace {
 
 /// Limit of the text kept of destroyed device communicators.
-constexpr std::size_t most_past_bytes = std::size_t{1} << 16;
+constexpr std::size_t max_past_bytes = std::size_t{1} << 16;
 /// Device communicators that peers gave up: those made longest ago are forgotten first.
-constexpr std::size_t most_given_up = 64;
+constexpr std::size_t max_given_up = 64;
 /// A rank that gives up a device communicator because of an exception tells why a moment later, when it leaves.
 constexpr std::chrono::milliseconds reason_limit(300);
 
@@ -180,7 +180,7 @@ void abort_state::lose_device_communicator(std::uint64_t number, int rank, const
   heard_of_another_ = true;
   try {
     given_up_.try_emplace(number, loss{rank, text});
-    if (given_up_.size() > most_given_up) given_up_.erase(given_up_.begin());
+    if (given_up_.size() > max_given_up) given_up_.erase(given_up_.begin());
   } catch (const std::exception&) {
     // Out of memory: the waits end without the text.
   }
@@ -247,7 +247,7 @@ void abort_state::detach(failure_log* log) noexcept {
     for (const attached& each : logs_) {
       if (each.log == log && !each.network_failure.empty()) text += "\n  " + each.network_failure;
     }
-    const bool room = past_failures_.size() < most_past_bytes;
+    const bool room = past_failures_.size() < max_past_bytes;
     if (room) past_failures_ += text;
     past_incomplete_ = past_incomplete_ || (!room && !text.empty());
   } catch (...) {

@@ -15,7 +15,7 @@
 namespace devcomm::host::detail {
 namespace {
 
-constexpr std::size_t most_lines = 64;
+constexpr std::size_t max_lines = 64;
 
 using number_set = std::set<std::uint64_t>;
 
@@ -346,9 +346,9 @@ std::string report_waits(const std::vector<observed_comm>& comms) {
     const wait_graph graph(comm, kinds);
     std::size_t lines = 0;
     for (const wait_group& one : group(kinds)) {
-      if (lines++ < most_lines) text += sentence(one, graph);
+      if (lines++ < max_lines) text += sentence(one, graph);
     }
-    if (lines > most_lines) text += "\n  and " + std::to_string(lines - most_lines) + " more of such lines";
+    if (lines > max_lines) text += "\n  and " + std::to_string(lines - max_lines) + " more of such lines";
     for (const observed_rank& one : comm.ranks) {
       if (one.full)
         text += "\n  rank " + std::to_string(one.rank) + " has more waits than the " +

@@ -31,7 +31,7 @@ struct wish {
 /// How others open a rank's memory, or the team's multicast object, unless by a descriptor.
 struct handle_bytes {
   std::uint32_t count = 0;
-  std::array<std::byte, most_handle_bytes> bytes{};
+  std::array<std::byte, max_handle_bytes> bytes{};
 
   void set(const std::vector<std::byte>& exported) {
     if (exported.size() > bytes.size()) {

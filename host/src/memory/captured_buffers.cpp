@@ -12,7 +12,7 @@ namespace devcomm::host {
 
 using detail::registration;
 
-captured_buffers::state::state(detail::rank_context& context, const std::string& call, std::size_t most,
+captured_buffers::state::state(detail::rank_context& context, const std::string& call, std::size_t max_buffers,
                                const std::string& name, code_place made)
     : devices_(context.devices),
       device_(context.device),
@@ -20,18 +20,18 @@ captured_buffers::state::state(detail::rank_context& context, const std::string&
       lsa_table_(context.lsa_table),
       start_(detail::call_text("captured_buffers", context.rank(), context.size()) + ": "),
       name_("captured buffers" + (name.empty() ? "" : " '" + name + "'")),
-      most_(most),
+      max_(max_buffers),
       first_number_(context.windows + 1),
       first_id_(context.window_id(first_number_)),
       entry_(context.objects, name_, made) {
-  context.windows += most;
+  context.windows += max_buffers;
   const std::vector<std::uint64_t> asked = context.agree.gather(call, [&] {
-    if (most == 0) throw invalid_argument("room for 0 buffers; ask for as many as the graphs' calls use");
-    static_cast<void>(context.window_id(first_number_ + most - 1));
-    const std::size_t bytes = most * static_cast<std::size_t>(lsa_.size) * sizeof(char*);
+    if (max_buffers == 0) throw invalid_argument("room for 0 buffers; ask for as many as the graphs' calls use");
+    static_cast<void>(context.window_id(first_number_ + max_buffers - 1));
+    const std::size_t bytes = max_buffers * static_cast<std::size_t>(lsa_.size) * sizeof(char*);
     tables_ = devices_.allocate_device(device_, bytes);
     devices_.zero(device_, tables_->data(), bytes, context.agree.limit_of_work());
-    return std::uint64_t{most};
+    return std::uint64_t{max_buffers};
   });
   for (std::size_t i = 1; i < asked.size(); ++i) {
     if (asked[i] == asked[0]) continue;
@@ -46,8 +46,8 @@ std::string captured_buffers::state::name_of(std::size_t index) const {
 }
 
 window captured_buffers::state::add(void* data, std::size_t bytes) {
-  if (buffers_.size() == most_) {
-    throw invalid_argument(start_ + "all " + std::to_string(most_) +
+  if (buffers_.size() == max_) {
+    throw invalid_argument(start_ + "all " + std::to_string(max_) +
                            " places are taken; ask communicator::collect_buffers for more");
   }
   const std::size_t index = buffers_.size();

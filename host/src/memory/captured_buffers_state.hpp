@@ -21,8 +21,8 @@ namespace devcomm::host {
 
 class captured_buffers::state {
  public:
-  /// *Collective*: room for `most` buffers.
-  state(detail::rank_context& context, const std::string& call, std::size_t most, const std::string& name,
+  /// *Collective*: room for `max_buffers` buffers.
+  state(detail::rank_context& context, const std::string& call, std::size_t max_buffers, const std::string& name,
         code_place made);
 
   [[nodiscard]] window add(void* data, std::size_t bytes);
@@ -60,7 +60,7 @@ class captured_buffers::state {
   std::shared_ptr<detail::opened_memory> lsa_table_;  ///< the communicator's
   std::string start_;                                 ///< of messages: who this is
   std::string name_;
-  std::size_t most_;
+  std::size_t max_;
   std::uint64_t first_number_;  ///< of the windows, among the communicator's
   std::uint32_t first_id_;
   std::unique_ptr<detail::opened_memory> tables_;

@@ -26,12 +26,12 @@
 namespace devcomm::host::detail {
 
 /// PyTorch's segments grow by 20 MiB at a time.
-inline constexpr std::size_t most_pieces = 256;
+inline constexpr std::size_t max_pieces = 256;
 
 /// Sizes of the pieces of a rank's memory, and their fabric handles where they have such.
 struct piece_list {
-  std::array<std::uint64_t, most_pieces> bytes{};
-  std::array<std::array<std::byte, 64>, most_pieces> handles{};
+  std::array<std::uint64_t, max_pieces> bytes{};
+  std::array<std::array<std::byte, 64>, max_pieces> handles{};
 };
 
 using mapped_memory = sharing_port::mapped_memory;

@@ -30,9 +30,9 @@ window_state register_window(rank_context& context, const std::string& call, voi
   mapped_memory mapped;
   const auto [notes, team] = context.agree.gather_notes_and_group(call, context.name_of_lsa(), [&] {
     const registration mine = describe_memory(context, local, bytes, &mapped);
-    if (mine.pieces > most_pieces) {
+    if (mine.pieces > max_pieces) {
       throw not_supported("the memory is mapped from " + std::to_string(mine.pieces) +
-                          " pieces of physical memory; register at most " + std::to_string(most_pieces) + " at once");
+                          " pieces of physical memory; register at most " + std::to_string(max_pieces) + " at once");
     }
     return std::pair(registration_note{bytes, mine.pieces}, mine);
   });

@@ -19,7 +19,7 @@ struct registration {
   std::uint64_t offset = 0;   ///< of the pointer in the allocation that `handle` opens
   std::uint32_t handle_bytes = 0;
   std::uint32_t pieces = 0;  ///< of memory that its owner mapped; 0: it comes from `cudaMalloc`
-  std::array<std::byte, most_handle_bytes> handle{};
+  std::array<std::byte, max_handle_bytes> handle{};
 };
 
 /// That of `bytes` from `local` on. Throws where peers cannot reach them. The pieces of mapped memory go to `mapped`;

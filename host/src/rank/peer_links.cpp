@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 
 enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, abandon, abort, depart };
 
-constexpr std::size_t most_pending = 64;
+constexpr std::size_t max_pending = 64;
 
 // What the poller says of an event. The number of a link, or a pending connection's descriptor, is in the lower half.
 enum class watched : std::uint32_t { wake, listener, pending, socket, process };
@@ -309,7 +309,7 @@ void peer_links::accept_connection() {
   if (!s.socket || !same_user(s.socket.get(), who)) return;
   s.pid = who.pid;
   // A peer sends its hello at once, so the connection that has been silent longest is dropped.
-  if (pending_.size() == most_pending) {
+  if (pending_.size() == max_pending) {
     drop(pending_.front());
     pending_.erase(pending_.begin());
   }

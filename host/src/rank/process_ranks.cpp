@@ -7,7 +7,7 @@ namespace {
 
 constinit std::mutex registry;
 
-/// Call it with `registry` held, also the first time: race detectors see a mutex, and no initialisation on
+/// Call it with `registry` held, also the first time: race detectors see a mutex, and no initialization on
 /// first use.
 std::map<std::uint64_t, std::weak_ptr<process_ranks>>& all_communicators() {
   // Outlives every communicator, static ones too.

@@ -105,7 +105,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     return std::any_of(summaries.begin(), summaries.end(), [&](const reach_summary& each) { return each.*what != 0; });
   };
   std::uint32_t most = 0;
-  for (const reach_summary& each : summaries) most = std::max(most, each.neighbours);
+  for (const reach_summary& each : summaries) most = std::max(most, each.neighbors);
   if (counted(&reach_summary::untried)) {
     try_to_reach(call, row, most, obstacle);
     summaries = gather_summaries([] {});
@@ -143,10 +143,10 @@ void rank_context::choose_number(const std::string& call, std::uint32_t first, b
   }
 }
 
-void rank_context::watch_other_hosts(const std::vector<int>& neighbours) {
+void rank_context::watch_other_hosts(const std::vector<int>& neighbors) {
   // Of other ranks on this host the links tell, and say more. Of this one the bootstrap tells that it cannot watch.
-  agree.watch(aborts, [neighbours, own = rank()](int other) {
-    return other == own || !std::binary_search(neighbours.begin(), neighbours.end(), other);
+  agree.watch(aborts, [neighbors, own = rank()](int other) {
+    return other == own || !std::binary_search(neighbors.begin(), neighbors.end(), other);
   });
 }
 
@@ -276,8 +276,8 @@ void rank_context::choose_device() {
   const int count = devices.device_count();
   device = options.device;
   if (device == -1) {
-    const std::vector<int> neighbours = ranks_of_host(peers, rank());
-    const auto place = std::find(neighbours.begin(), neighbours.end(), rank()) - neighbours.begin();
+    const std::vector<int> neighbors = ranks_of_host(peers, rank());
+    const auto place = std::find(neighbors.begin(), neighbors.end(), rank()) - neighbors.begin();
     device = static_cast<int>(place % count);
   }
   if (device < 0 || device >= count) {
@@ -396,7 +396,7 @@ void rank_context::join_domain(const std::string& call) {
 rank_context::reach_summary rank_context::summarize(const std::vector<reach>& row) const {
   reach_summary mine{};
   mine.granularity = device_infos[static_cast<std::size_t>(rank())].granularity;
-  mine.neighbours = static_cast<std::uint32_t>(domain.ranks.size());
+  mine.neighbors = static_cast<std::uint32_t>(domain.ranks.size());
   for (const int each : domain.ranks) {
     const reach how = row[static_cast<std::size_t>(each)];
     mine.untried += how == reach::untried ? 1 : 0;
@@ -429,18 +429,18 @@ reach_matrix rank_context::gather_rows(const std::string& call, const std::vecto
 
 void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row, std::size_t most,
                                 std::string& obstacle) {
-  const std::vector<int>& neighbours = domain.ranks;
+  const std::vector<int>& neighbors = domain.ranks;
   const auto rows = agree.gather_group_bytes(call, 0, most, [&](std::span<std::byte>, std::span<std::byte> mine) {
-    for (std::size_t i = 0; i < neighbours.size(); ++i) {
-      mine[i] = static_cast<std::byte>(row[static_cast<std::size_t>(neighbours[i])]);
+    for (std::size_t i = 0; i < neighbors.size(); ++i) {
+      mine[i] = static_cast<std::byte>(row[static_cast<std::size_t>(neighbors[i])]);
     }
     return domain.name;
   });
-  const auto place = std::find(neighbours.begin(), neighbours.end(), rank()) - neighbours.begin();
+  const auto place = std::find(neighbors.begin(), neighbors.end(), rank()) - neighbors.begin();
   std::vector<int> triers;  // of this rank's device
-  for (std::size_t i = 0; i < neighbours.size(); ++i) {
+  for (std::size_t i = 0; i < neighbors.size(); ++i) {
     const std::byte theirs = rows.group.parts[i * most + static_cast<std::size_t>(place)];
-    if (static_cast<reach>(theirs) == reach::untried) triers.push_back(neighbours[i]);
+    if (static_cast<reach>(theirs) == reach::untried) triers.push_back(neighbors[i]);
   }
   const deadline until(agree.limit());
   std::size_t bytes = 0;
@@ -450,7 +450,7 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row
   std::map<handle_kind, std::unique_ptr<physical_memory>> granules;
   struct offer {
     std::uint32_t count = 0;
-    std::array<std::byte, most_handle_bytes> bytes{};
+    std::array<std::byte, max_handle_bytes> bytes{};
   };
   const auto found = agree.gather_group(call, domain.name, [&] {
     offer mine;
@@ -475,7 +475,7 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row
   const std::vector<offer> offers = found.spread(size());
 
   agree.together(call, [&] {
-    for (const int peer : neighbours) {
+    for (const int peer : neighbors) {
       reach& answer = row[static_cast<std::size_t>(peer)];
       if (answer != reach::untried) continue;
       const handle_kind common = handle_with(peer);
@@ -656,12 +656,11 @@ capability rank_context::own_device() const {
 }
 
 std::string rank_context::cause_of_timeouts() const {
-  const std::vector<int> neighbours = ranks_of_host(peers, rank());
+  const std::vector<int> neighbors = ranks_of_host(peers, rank());
   const auto uuid = [&](int peer) { return device_infos[static_cast<std::size_t>(peer)].uuid; };
   std::vector<int> sharing;
-  std::copy_if(neighbours.begin(), neighbours.end(), std::back_inserter(sharing), [&](int peer) {
-    return std::count_if(neighbours.begin(), neighbours.end(), [&](int other) { return uuid(other) == uuid(peer); }) >
-           1;
+  std::copy_if(neighbors.begin(), neighbors.end(), std::back_inserter(sharing), [&](int peer) {
+    return std::count_if(neighbors.begin(), neighbors.end(), [&](int other) { return uuid(other) == uuid(peer); }) > 1;
   });
   if (sharing.empty()) return {};
   return rank_list(sharing) +

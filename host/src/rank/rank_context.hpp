@@ -116,7 +116,7 @@ struct rank_context {
   [[nodiscard]] int take_options(const communicator_options& given, const rank_context* parent);
   /// *Collective*: has `first` where that `is_chosen`, and else the next number that is free in all processes.
   void choose_number(const std::string& call, std::uint32_t first, bool is_chosen);
-  void watch_other_hosts(const std::vector<int>& neighbours);
+  void watch_other_hosts(const std::vector<int>& neighbors);
   void connect_links();
   /// A peer that is gone, or -1.
   [[nodiscard]] int first_lost() const noexcept;
@@ -133,7 +133,7 @@ struct rank_context {
   /// What all ranks have to know of what one of them reaches.
   struct reach_summary {
     std::uint64_t granularity;
-    std::uint32_t neighbours;  ///< ranks of its domain; the next two count among them
+    std::uint32_t neighbors;  ///< ranks of its domain; the next two count among them
     std::uint32_t untried;
     std::uint32_t unreachable;
     std::uint32_t unused;

@@ -9,9 +9,9 @@
 namespace devcomm::host::detail {
 namespace {
 
-constexpr int most_ranks = 1 << 20;
-constexpr int most_threads = 1024;  // ranks of one process
-constexpr double most_seconds = 1e9;
+constexpr int max_ranks = 1 << 20;
+constexpr int max_threads = 1024;  // ranks of one process
+constexpr double max_seconds = 1e9;
 
 bool is_positive_number(const std::string& text) {
   return text.find_first_not_of("0123456789") == std::string::npos && text.find_first_not_of('0') != std::string::npos;
@@ -20,10 +20,10 @@ bool is_positive_number(const std::string& text) {
 }  // namespace
 
 communicator_options apply_environment(communicator_options options, const environment& variables) {
-  if (const auto size = integer_variable(variables, "DEVCOMM_LSA_SIZE", 1, most_ranks, "a number of ranks from 1")) {
+  if (const auto size = integer_variable(variables, "DEVCOMM_LSA_SIZE", 1, max_ranks, "a number of ranks from 1")) {
     options.lsa_size = *size;
   }
-  if (const auto limit = seconds_variable(variables, "DEVCOMM_TIMEOUT", {.most = most_seconds},
+  if (const auto limit = seconds_variable(variables, "DEVCOMM_TIMEOUT", {.most = max_seconds},
                                           "a number of seconds above 0 and up to 1000000000")) {
     options.kernel_timeout = *limit;
   }
@@ -39,7 +39,7 @@ communicator_options apply_environment(communicator_options options, const envir
     throw invalid_argument("lsa_size is " + std::to_string(options.lsa_size) +
                            "; give 0 (as many as can reach each other) or the largest number of ranks");
   }
-  if (options.kernel_timeout.count() <= 0 || options.kernel_timeout > std::chrono::duration<double>(most_seconds)) {
+  if (options.kernel_timeout.count() <= 0 || options.kernel_timeout > std::chrono::duration<double>(max_seconds)) {
     throw invalid_argument("kernel_timeout is " + std::to_string(options.kernel_timeout.count()) +
                            " ms; give a time above 0 and up to 1000000000 s");
   }
@@ -61,9 +61,9 @@ handle_kind wanted_handle(const environment& variables) {
 }
 
 int wanted_ranks(const environment& variables, int otherwise) {
-  const int count = integer_variable(variables, "DEVCOMM_RANKS", 1, most_threads, "a number of ranks from 1 to 1024")
+  const int count = integer_variable(variables, "DEVCOMM_RANKS", 1, max_threads, "a number of ranks from 1 to 1024")
                         .value_or(otherwise);
-  if (count < 0 || count > most_threads) {
+  if (count < 0 || count > max_threads) {
     throw invalid_argument("run_ranks: ranks is " + std::to_string(count) +
                            "; give 0 (one a device) or up to 1024, which are threads of this process; for more ranks, "
                            "start processes with mpirun, srun or torchrun");

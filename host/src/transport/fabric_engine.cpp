@@ -43,9 +43,9 @@ fabric_engine::surroundings limited_by(const fabric& reached, fabric_engine::sur
 fabric_engine::fabric_engine(surroundings about, std::unique_ptr<fabric> reached)
     : about_(limited_by(*reached, std::move(about))),
       fabric_(std::move(reached)),
-      piece_bytes_(std::min(most_piece, fabric_->largest_transfer())),
+      piece_bytes_(std::min(max_piece, fabric_->largest_transfer())),
       secret_(random_value<fabric_secret>()),
-      pieces_(static_cast<std::size_t>(most_bytes / most_piece) * 8),
+      pieces_(static_cast<std::size_t>(max_bytes / max_piece) * 8),
       sends_(send_buffers),
       buffer_bytes_(sizeof(fabric_message) + about_.carried),
       send_bytes_(send_buffers * buffer_bytes_),
@@ -191,7 +191,7 @@ bool fabric_engine::take_posted() {
     for (int taken = 0; taken < 16 && queue.has_next() && !failed_; ++taken) {
       const std::uint32_t peer = queue.next_peer();
       if (peer < links_.size()) {  // else it fails
-        if (!may_take(links_[peer].held.flights, most_in_flight - flights_.size())) break;
+        if (!may_take(links_[peer].held.flights, max_in_flight - flights_.size())) break;
         ++links_[peer].held.flights;
       }
       flights_.emplace_back();
@@ -475,14 +475,14 @@ bool fabric_engine::has_share(const link& to) const {
   const auto share = [](std::uint64_t held, std::uint64_t left, std::uint64_t more) {
     return held == 0 || may_take(held, left, more);
   };
-  const std::uint64_t bytes_left = most_bytes - std::min(bytes_in_flight_, most_bytes);
+  const std::uint64_t bytes_left = max_bytes - std::min(bytes_in_flight_, max_bytes);
   return share(to.held.pieces, free_pieces_.size(), 1) && share(to.held.bytes, bytes_left, bytes_of_next_piece(to)) &&
          (!to.movers.front()->is_staged || share(to.held.own_pieces, own_pieces_->free(), 1));
 }
 
 bool fabric_engine::has_room(const link& to) const {
   if (free_pieces_.empty() || (to.movers.front()->is_staged && !own_pieces_->has_free())) return false;
-  return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes_of_next_piece(to) <= most_bytes;
+  return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes_of_next_piece(to) <= max_bytes;
 }
 
 void fabric_engine::begin_piece(link& to) {
@@ -555,7 +555,7 @@ bool fabric_engine::give_to_fabric(link& to) {
 bool fabric_engine::announce(link& to, std::size_t number) {
   piece& next = pieces_[number];
   if (next.change) return true;
-  if (to.unacknowledged.size() == most_unacknowledged) return false;
+  if (to.unacknowledged.size() == max_unacknowledged) return false;
   flight& one = *next.of;
   const bool is_last = one.announced + next.bytes == one.operation.what.bytes;
   const auto message = is_last ? message_to_leave_with(one, !to.outgoing.empty()) : std::nullopt;
@@ -598,7 +598,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
   if (is_own(to)) {
     for (; !failed_ && !to.outgoing.empty(); to.outgoing.pop_front(), any = true) {
       fabric_message& change = to.outgoing.front().message;
-      if (to.unacknowledged.size() == most_unacknowledged) return any;
+      if (to.unacknowledged.size() == max_unacknowledged) return any;
       change.sequence = to.next++;
       change.sender = static_cast<std::uint32_t>(peer);
       ++to.outgoing.front().of->out;
@@ -619,7 +619,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
   while (!failed_ && !to.has_left && !to.outgoing.empty()) {
     posted_message& next = to.outgoing.front();
     const bool changes = next.message.kind == message_kind::change;
-    if (changes && to.unacknowledged.size() == most_unacknowledged) break;  // the peer may wait for an acknowledgement
+    if (changes && to.unacknowledged.size() == max_unacknowledged) break;  // the peer may wait for an acknowledgement
     if (changes) next.message.sequence = to.next;
     if (!send(peer, next.message, next.of)) return any;
     next.of->progressed = clock::now();
@@ -646,7 +646,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
 }
 
 bool fabric_engine::is_acknowledgement_due(const link& to) {
-  if (changes_done_for(to) - to.said_done >= most_unacknowledged / 4) return true;
+  if (changes_done_for(to) - to.said_done >= max_unacknowledged / 4) return true;
   return clock::now() - to.owes_since >= acknowledged_after;
 }
 

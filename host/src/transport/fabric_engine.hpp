@@ -16,7 +16,7 @@
 /// changes when the peer has acknowledged them, other writes when the fabric says so. So a fence has nothing to do:
 /// kernels wait until all operations up to it are complete. Acknowledgements ride on every message. Where none has been
 /// sent `acknowledged_after` the first change that is owed one, it goes by itself; a kernel's answer to a signal
-/// usually comes first. At most `most_unacknowledged` changes are on the way to one peer; a quarter of them are
+/// usually comes first. At most `max_unacknowledged` changes are on the way to one peer; a quarter of them are
 /// acknowledged at once.
 ///
 /// *Small puts.* Payload of at most `surroundings::carried` bytes travels in the message, as a value does: one trip,
@@ -113,8 +113,8 @@ class fabric_engine {
   [[nodiscard]] static constexpr std::size_t carried_among(std::uint32_t ranks) {
     constexpr std::size_t least = 64;
     constexpr std::size_t memory = std::size_t{8} << 20;
-    const std::size_t share = memory / (std::size_t{ranks} * most_unacknowledged) / least * least;
-    return share < least ? least : share > most_carried ? most_carried : share;
+    const std::size_t share = memory / (std::size_t{ranks} * max_unacknowledged) / least * least;
+    return share < least ? least : share > max_carried ? max_carried : share;
   }
 
   fabric_engine(surroundings about, std::unique_ptr<fabric> reached);
@@ -151,15 +151,15 @@ class fabric_engine {
   /// By another thread, while this one does not come back from the fabric: when it does, the engine does nothing more.
   void leave_alone() noexcept { left_alone_ = true; }
 
-  static constexpr std::size_t most_in_flight = 256;                    ///< operations, of all contexts
-  static constexpr std::uint64_t most_bytes = std::uint64_t{16} << 20;  ///< in flight
-  static constexpr std::uint64_t most_piece = std::uint64_t{1} << 20;   ///< of one write or read
-  static constexpr std::uint64_t most_unacknowledged = 64;              ///< messages to one peer
+  static constexpr std::size_t max_in_flight = 256;                    ///< operations, of all contexts
+  static constexpr std::uint64_t max_bytes = std::uint64_t{16} << 20;  ///< in flight
+  static constexpr std::uint64_t max_piece = std::uint64_t{1} << 20;   ///< of one write or read
+  static constexpr std::uint64_t max_unacknowledged = 64;              ///< messages to one peer
   static constexpr std::chrono::microseconds acknowledged_after{5};
   static constexpr std::size_t receive_buffers = 256;
   static constexpr std::size_t send_buffers = 128;
-  static constexpr std::size_t answer_buffers = 16;  ///< of those, for what operations of this rank do not send
-  static constexpr std::uint32_t least_landing_bytes = 1024;  ///< of a piece, however many ranks share the memory
+  static constexpr std::size_t answer_buffers = 16;         ///< of those, for what operations of this rank do not send
+  static constexpr std::uint32_t min_landing_bytes = 1024;  ///< of a piece, however many ranks share the memory
 
  private:
   using clock = std::chrono::steady_clock;

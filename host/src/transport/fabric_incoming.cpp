@@ -58,10 +58,10 @@ void fabric_engine::handle_received(std::size_t buffer, const fabric_completion&
 }
 
 void fabric_engine::drop(const std::string& why) {
-  constexpr std::uint64_t most_reports = 8;
-  if (++dropped_ > most_reports) return;
+  constexpr std::uint64_t max_reports = 8;
+  if (++dropped_ > max_reports) return;
   about_.report("a message over the network is dropped: " + why +
-                (dropped_ == most_reports ? "; further ones are dropped in silence" : ""));
+                (dropped_ == max_reports ? "; further ones are dropped in silence" : ""));
 }
 
 void fabric_engine::handle(const fabric_message& message, std::span<const std::byte> carried) {
@@ -92,7 +92,7 @@ void fabric_engine::handle_change(const fabric_message& message, std::span<const
   if (message.sequence < from.expected || from.early.contains(message.sequence)) return drop_change(" came before");
   // Values of changes that are under way lie in places that are used again once these are acknowledged.
   const std::uint64_t done = changes_done_for(from);
-  if (message.sequence - done >= most_unacknowledged) return drop_change(" is far ahead of what it may send");
+  if (message.sequence - done >= max_unacknowledged) return drop_change(" is far ahead of what it may send");
   if (from.refused) return;
   const bool lands = message.write == payload_write::to_landing;
   if (lands && (message.slot >= landing_pieces_ || message.bytes > landing_bytes_)) {
@@ -169,7 +169,7 @@ fabric_engine::own_memory fabric_engine::begin_change(link& from, const fabric_m
   if (!value.empty()) {
     const std::byte* pinned = value.data();
     if (values_) {
-      const std::size_t place = change.sender * most_unacknowledged + change.sequence % most_unacknowledged;
+      const std::size_t place = change.sender * max_unacknowledged + change.sequence % max_unacknowledged;
       std::byte* const at = static_cast<std::byte*>(values_->data()) + place * value_bytes();
       std::memcpy(at, value.data(), value.size());
       pinned = at;
@@ -198,7 +198,7 @@ void fabric_engine::handle_arrival(std::uint32_t name) {
   link& from = links_[sender];
   const std::uint64_t done = changes_done_for(from);
   const std::uint64_t sequence = done + ((place - done) & 0xffff);
-  if (sequence - done >= most_unacknowledged) return strange("is far from what it may write");
+  if (sequence - done >= max_unacknowledged) return strange("is far from what it may write");
   from.heard = clock::now();
   if (from.refused) return;
   if (sequence >= from.expected) {
@@ -285,7 +285,7 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
   where.window = window;
   try {
     const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
-      const bool names = fabric_->names_writes() && links_.size() <= most_ranks_of_names;
+      const bool names = fabric_->names_writes() && links_.size() <= max_ranks_of_names;
       if (stages(memory)) {
         if (names) where.write = payload_write::to_landing;
         where.key = landing_region_->key();
@@ -323,8 +323,8 @@ void fabric_engine::handle_place(link& from, const fabric_message& message) {
     return drop("rank " + std::to_string(message.sender) + " tells of a window to which nothing can be written");
   }
   if (place.lands && from.landing_users.empty()) {
-    constexpr std::uint32_t most_pieces = 1 << 16;
-    if (message.pieces > most_pieces || message.piece_bytes == 0) {
+    constexpr std::uint32_t max_pieces = 1 << 16;
+    if (message.pieces > max_pieces || message.piece_bytes == 0) {
       return drop("rank " + std::to_string(message.sender) + " tells of landing pieces that make no sense");
     }
     from.landing = {message.key, message.base};

@@ -32,9 +32,9 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
   }
   const bool is_change = message.kind == message_kind::change;
   const std::uint64_t carried = is_change && message.write == payload_write::none ? message.bytes : 0;
-  if (bytes.size() - sizeof message != carried || carried > most_carried) {
+  if (bytes.size() - sizeof message != carried || carried > max_carried) {
     return "it has " + std::to_string(bytes.size()) + " bytes instead of " +
-           std::to_string(sizeof message + std::min<std::uint64_t>(carried, most_carried));
+           std::to_string(sizeof message + std::min<std::uint64_t>(carried, max_carried));
   }
   if (is_change && message.bytes != 0 && message.value_bytes != 0) return "it has a value and payload";
   if (message.value_bytes > sizeof message.value) {

@@ -82,7 +82,7 @@ struct fabric_message {
 static_assert(sizeof(fabric_message) == 144, "all ranks must agree: change the version in this_format with it");
 
 /// Payload of a put that a message carries, at most: message and payload are one small message of most providers.
-inline constexpr std::size_t most_carried = 8192;
+inline constexpr std::size_t max_carried = 8192;
 
 /// What the fabric tells a receiver of a write beside change `sequence` of rank `sender`. Not every name says
 /// something: who does not know the receiver's secret has to guess.
@@ -91,7 +91,7 @@ inline constexpr std::size_t most_carried = 8192;
   return (sender << 16 | static_cast<std::uint32_t>(sequence & 0xffff)) ^ static_cast<std::uint32_t>(receiver[0] >> 32);
 }
 /// Ranks that names have room for.
-inline constexpr std::uint32_t most_ranks_of_names = 1 << 16;
+inline constexpr std::uint32_t max_ranks_of_names = 1 << 16;
 
 /// Fills `message` from bytes that anyone may have sent to rank `self` of `ranks`. Returns why they are to be dropped:
 /// nothing of a message with another secret is looked at. Empty for a good message, behind which are `message.bytes`

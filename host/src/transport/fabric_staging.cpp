@@ -17,18 +17,18 @@ using gin::operation_kind;
 /// As much memory for peers' pieces as for this rank's own, whatever their number; but each peer has four, and none is
 /// smaller than a page of messages.
 void fabric_engine::divide_landing() {
-  constexpr std::size_t least_pieces = 4;
+  constexpr std::size_t min_pieces = 4;
   const backend_traits& shape = about_.staged.shape;
   memory_port& memory = *about_.staged.memory;
   own_pieces_ = std::make_unique<staging>(memory, about_.staged.device, shape);
   own_region_ = fabric_->add_buffers(
       std::as_writable_bytes(std::span(own_pieces_->at(0), shape.staged_pieces * shape.staged_bytes)));
-  values_ = memory.allocate_host(about_.staged.device, links_.size() * most_unacknowledged * value_bytes());
+  values_ = memory.allocate_host(about_.staged.device, links_.size() * max_unacknowledged * value_bytes());
   if (about_.staged.fabric_reaches) return;  // nothing lands
   const std::size_t peers = std::max<std::size_t>(links_.size() - 1, 1);
   const std::size_t share = shape.staged_pieces * shape.staged_bytes / peers;
-  const std::size_t pieces = std::clamp(share / shape.staged_bytes, least_pieces, shape.staged_pieces);
-  const std::size_t bytes = std::clamp<std::size_t>(share / pieces / 64 * 64, least_landing_bytes, shape.staged_bytes);
+  const std::size_t pieces = std::clamp(share / shape.staged_bytes, min_pieces, shape.staged_pieces);
+  const std::size_t bytes = std::clamp<std::size_t>(share / pieces / 64 * 64, min_landing_bytes, shape.staged_bytes);
   landing_pieces_ = static_cast<std::uint32_t>(pieces);
   landing_bytes_ = static_cast<std::uint32_t>(bytes);
   const std::size_t landing = links_.size() * pieces * bytes;

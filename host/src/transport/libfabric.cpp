@@ -124,7 +124,7 @@ class endpoint final : public fabric {
     fi_cq_attr queue{};
     queue.format = FI_CQ_FORMAT_DATA;
     // Names of writes come without being asked for, so many from each peer.
-    queue.size = messages_queued + wish.peers * fabric_engine::most_unacknowledged;
+    queue.size = messages_queued + wish.peers * fabric_engine::max_unacknowledged;
     require(::fi_cq_open(domain_.get(), &queue, out(queue_), nullptr), "fi_cq_open");
     require(::fi_endpoint(domain_.get(), info_.get(), out(endpoint_), nullptr), "fi_endpoint");
     require(::fi_ep_bind(endpoint_.get(), &peers_->fid, 0), "fi_ep_bind");

@@ -114,7 +114,7 @@ void proxy::forget(std::list<flight>::iterator one) {
 
 bool proxy::try_step(const choose_next& choose) {
   std::vector<std::uint32_t> posted;
-  if (flights_.size() < most_in_flight) {
+  if (flights_.size() < max_in_flight) {
     for (std::uint32_t i = 0; i < queues_.size(); ++i) {
       if (queues_[i]->has_next()) posted.push_back(i);
     }

@@ -118,7 +118,7 @@ class proxy final : public network_proxy {
   void with_memory(const flight& one, bool on_peer, const Use& use);
   void fail(const flight& one, const std::string& why);
 
-  static constexpr std::size_t most_in_flight = 64;  ///< of all contexts; what is posted beyond stays in the rings
+  static constexpr std::size_t max_in_flight = 64;  ///< of all contexts; what is posted beyond stays in the rings
 
   backend& devices_;
   const int device_;

@@ -42,7 +42,7 @@ std::optional<T> named(const std::array<T, N>& all, const std::string& name) {
   return std::nullopt;
 }
 
-constexpr unsigned most_blocks = 65535;  // of a row; also rejects negative numbers, which read as large ones
+constexpr unsigned max_blocks = 65535;  // of a row; also rejects negative numbers, which read as large ones
 
 /// Vectors that cross each rank's links; a little for one rank, which copies.
 double traffic(all_reduce_algorithm algorithm, int ranks) {
@@ -140,14 +140,14 @@ double estimate(const all_reduce_time& row, double least, const all_reduce_reque
   return least + (row.microseconds - least) * factor;
 }
 
-constexpr int most_ranks = 64;  // that pruned tables are estimated for
+constexpr int max_ranks = 64;  // that pruned tables are estimated for
 
 /// Whether `a` is chosen rather than `b`, or does as well, wherever `b` could be chosen.
 bool serves_as_well(const all_reduce_time& a, const all_reduce_time& b, double least) {
   if (a.ranks != b.ranks || a.bytes != b.bytes || a.blocks > b.blocks) return false;
   all_reduce_request request = request_for(b);
   if (!can_run(request, a)) return false;
-  for (request.ranks = 1; request.ranks <= most_ranks; ++request.ranks)
+  for (request.ranks = 1; request.ranks <= max_ranks; ++request.ranks)
     for (const double shortest : {0.0, least})  // rows that are added later may bring any between
       if (estimate(a, shortest, request) > estimate(b, shortest, request)) return false;
   return true;
@@ -161,7 +161,7 @@ std::string sentence(const all_reduce_plan& plan, const all_reduce_request& requ
   text << to_string(plan.algorithm) << " " << to_string(plan.protocol) << ", " << plan.blocks << " x " << plan.threads
        << ", about " << time.data() << " us: the fastest in " << table << " for " << row.ranks << " ranks and "
        << row.bytes << " bytes";
-  if (request.most_blocks != 0) text << " in at most " << request.most_blocks << " blocks";
+  if (request.max_blocks != 0) text << " in at most " << request.max_blocks << " blocks";
   if (plan.blocks < row.blocks) text << ", cut down from " << row.blocks << " blocks";
   if (const std::string asked = demands(request); !asked.empty()) text << ", for " << asked;
   if (row.ranks != request.ranks)
@@ -204,7 +204,7 @@ all_reduce_times all_reduce_times::parse(const std::string& text, const std::str
     const auto how = named(protocols, protocol);
     const bool whole = !words.fail() && !(words >> rest) && which && how;
     if (!whole || !is_possible(*which, *how) || row.ranks < 1 || row.bytes == 0 || row.blocks == 0 ||
-        row.blocks > most_blocks || row.threads == 0 || row.threads > 1024 || !(row.microseconds > 0)) {
+        row.blocks > max_blocks || row.threads == 0 || row.threads > 1024 || !(row.microseconds > 0)) {
       throw invalid_argument(
           name + ", line " + std::to_string(number) + ": \"" + line +
           "\" is no row of a plan; write: ranks bytes one_shot|two_shot|two_shot_zero_copy|two_shot_chunked|two_shot_chunked_to_window|"
@@ -249,7 +249,7 @@ all_reduce_plan all_reduce_times::choose(const all_reduce_request& request) cons
   // With a budget below everything measured, the smallest grid is cut down to it.
   unsigned smallest = rows.front().blocks;
   for (const all_reduce_time& row : rows) smallest = std::min(smallest, row.blocks);
-  const unsigned budget = request.most_blocks == 0 ? ~0u : request.most_blocks;
+  const unsigned budget = request.max_blocks == 0 ? ~0u : request.max_blocks;
   const double least = shortest(rows_, part.ranks);
   const all_reduce_time* best = nullptr;
   all_reduce_plan plan;

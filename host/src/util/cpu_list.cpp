@@ -12,13 +12,13 @@
 namespace devcomm::host::detail {
 namespace {
 
-constexpr int most_cpus = CPU_SETSIZE;
+constexpr int max_cpus = CPU_SETSIZE;
 
 /// The number that `text` begins with, which is taken off it.
 std::optional<int> take_number(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || number < 0 || number >= most_cpus) return {};
+  if (error != std::errc{} || number < 0 || number >= max_cpus) return {};
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return number;
 }

@@ -23,7 +23,7 @@ template <class Numbers>
       last = *next;
       ++length;
     }
-    if (length == 2) {  // two neighbours read better apart
+    if (length == 2) {  // two neighbors read better apart
       next = at;
       ++next;
       last = first;

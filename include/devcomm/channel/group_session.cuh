@@ -117,7 +117,7 @@ class group_session {
     return run(list, {true, limit.count});
   }
 
-  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     failure_ = devcomm::detail::agree(group_, failure_, status::timeout, here().outcome());
@@ -340,7 +340,7 @@ class group_session {
     }
     return true;
   }
-  /// While nothing else is to be copied. Synchronises the group, as `copy_pieces` does.
+  /// While nothing else is to be copied. Synchronizes the group, as `copy_pieces` does.
   DEVCOMM_DEVICE bool copy_more_of_own(const message_list& list) {
     if (!copy_own(list, unhurried())) return false;
     group_.sync();
@@ -452,7 +452,7 @@ class group_session {
     devcomm::detail::report(home_, failure, awaited, awaited.expected - 1);
   }
 
-  /// Copies the pieces that threads have found in this pass; whether there were any. Synchronises the group then.
+  /// Copies the pieces that threads have found in this pass; whether there were any. Synchronizes the group then.
   DEVCOMM_DEVICE bool copy_pieces(const message_list& list) {
     const devcomm::detail::connection_lane at = here();
     const uint32_t words = connections_.layout.mask_words();

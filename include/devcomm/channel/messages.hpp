@@ -12,7 +12,7 @@
 namespace devcomm::detail {
 
 /// Bytes of a message that a lane moves, where it has as many.
-inline constexpr uint32_t least_part = 4096;
+inline constexpr uint32_t min_part = 4096;
 
 }  // namespace devcomm::detail
 
@@ -226,16 +226,16 @@ struct connections {
   uint32_t inline_bytes = fit_inline;  ///< rounded up to 64
 
   /// What is outside these bounds is taken for the nearest within.
-  static constexpr uint32_t most_slots = 32;
-  static constexpr uint32_t most_slot_bytes = 1u << 30;
-  static constexpr uint32_t most_inline_bytes = 1u << 16;
+  static constexpr uint32_t max_slots = 32;
+  static constexpr uint32_t max_slot_bytes = 1u << 30;
+  static constexpr uint32_t max_inline_bytes = 1u << 16;
   /// In place of `inline_bytes`: a lane's smallest part, or as much of it as all packets fit into 8 MiB.
   static constexpr uint32_t fit_inline = ~0u;
 
   DEVCOMM_HOST_DEVICE constexpr connection_handle add_to(requirements& needs) const {
     const auto size = static_cast<uint32_t>(members.size);
-    const uint32_t pool = slots == 0 ? 1 : slots > most_slots ? most_slots : slots;
-    const uint32_t wanted = slot_bytes == 0 ? 1 : slot_bytes > most_slot_bytes ? most_slot_bytes : slot_bytes;
+    const uint32_t pool = slots == 0 ? 1 : slots > max_slots ? max_slots : slots;
+    const uint32_t wanted = slot_bytes == 0 ? 1 : slot_bytes > max_slot_bytes ? max_slot_bytes : slot_bytes;
     const auto rounded = static_cast<uint32_t>(devcomm::detail::whole_lines(wanted));
     const uint32_t packed = inline_size();
     const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{lanes} * pool, rounded);
@@ -250,9 +250,9 @@ struct connections {
  private:
   DEVCOMM_HOST_DEVICE constexpr uint32_t inline_size() const {
     if (inline_bytes != fit_inline)
-      return ((inline_bytes < most_inline_bytes ? inline_bytes : most_inline_bytes) + 63) / 64 * 64;
+      return ((inline_bytes < max_inline_bytes ? inline_bytes : max_inline_bytes) + 63) / 64 * 64;
     constexpr uint64_t room = 2u << 20;  // of messages; their packets take twice as much, and have two places
-    uint32_t size = devcomm::detail::least_part;
+    uint32_t size = devcomm::detail::min_part;
     while (size >= 64 && uint64_t{lanes} * static_cast<uint32_t>(members.size) * size > room) size /= 2;
     return size >= 64 ? size : 0;
   }
@@ -274,7 +274,7 @@ DEVCOMM_HOST_DEVICE constexpr message_part part_of_lane(uint64_t bytes, int send
   const uint32_t sum = distance % lanes + number % lanes;
   const uint32_t first = sum < lanes ? sum : sum - lanes;
   const uint64_t place = lane < first ? lane + lanes - first : lane - first;
-  constexpr uint64_t least = devcomm::detail::least_part;
+  constexpr uint64_t least = devcomm::detail::min_part;
   const uint64_t lines = bytes / 128 + (bytes % 128 != 0 ? 1 : 0);
   const uint64_t length = bytes <= least * lanes ? least
                           : lines >> 32 == 0     ? uint64_t{(static_cast<uint32_t>(lines) - 1) / lanes + 1} * 128

@@ -193,7 +193,7 @@ class session {
     return devcomm::detail::fifo_deadline::send(*this, limit);
   }
 
-  /// `status::success`, or why the session is dead; the same for the whole group, which it synchronises.
+  /// `status::success`, or why the session is dead; the same for the whole group, which it synchronizes.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     failure_ = devcomm::detail::agree(group_, failure_, status::timeout, outcome_word());
     dead_ = failure_ != status::success;

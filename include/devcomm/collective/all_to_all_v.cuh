@@ -164,7 +164,7 @@ namespace devcomm::collective {
 /// an `lsa::lamport_session`, which may change the bits of a NaN. A mailbox takes a pack for the count beside those of
 /// a piece; longer ones take several rounds.
 ///
-///     __shared__ std::uint64_t received[most_ranks + 1];
+///     __shared__ std::uint64_t received[max_ranks + 1];
 ///     lsa::ll128_session session{block{}, comm, mailboxes, blockIdx.x};
 ///     collective::all_to_all_v<T>(session, counts, received, collective::from_pieces<T>{input, counts, offsets},
 ///                                 collective::to_packed_pieces<T>{output, received, capacity});

@@ -111,7 +111,7 @@ class barrier_session {
     return outcome;
   }
 
-  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     called(devcomm::detail::session_call::agree);

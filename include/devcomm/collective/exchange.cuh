@@ -110,8 +110,8 @@ namespace devcomm::collective {
 /// A thread loads `AtOnce` packs before it sends the first of them; more than one pays in few blocks.
 ///
 ///     lsa::ll128_session session{block{}, comm, mailboxes, blockIdx.x};
-///     const auto neighbours = collective::partners::in_ring(comm.lsa().rank, comm.lsa().size);
-///     collective::exchange<T>(session, neighbours, collective::slice_of_block(collective::packs_of<T>(count)),
+///     const auto neighbors = collective::partners::in_ring(comm.lsa().rank, comm.lsa().size);
+///     collective::exchange<T>(session, neighbors, collective::slice_of_block(collective::packs_of<T>(count)),
 ///                             collective::from_memory<T>{input, count}, collective::to_memory<T>{output, count});
 ///
 /// *Collective* over the session's group, with the same `packs` on every rank and partners that match. Checked launches

@@ -64,20 +64,20 @@ class ring_rounds {
   DEVCOMM_DEVICE ring_rounds(slice packs, uint32_t capacity, int members)
       : packs_(packs),
         members_(static_cast<uint32_t>(members)),
-        most_(uint64_t{capacity} * members_),
-        count_(capacity == 0 ? 0 : (packs.size() + most_ - 1) / most_) {}
+        max_(uint64_t{capacity} * members_),
+        count_(capacity == 0 ? 0 : (packs.size() + max_ - 1) / max_) {}
 
   DEVCOMM_DEVICE uint64_t count() const { return count_; }
   DEVCOMM_DEVICE ring_round at(uint64_t r) const {
-    const uint64_t begin = packs_.begin + r * most_;
-    const uint64_t size = packs_.end - begin < most_ ? packs_.end - begin : most_;
+    const uint64_t begin = packs_.begin + r * max_;
+    const uint64_t size = packs_.end - begin < max_ ? packs_.end - begin : max_;
     return {{begin, begin + size}, (size + members_ - 1) / members_};
   }
 
  private:
   slice packs_;
   uint64_t members_;
-  uint64_t most_;
+  uint64_t max_;
   uint64_t count_;
 };
 

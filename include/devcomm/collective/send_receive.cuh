@@ -1,6 +1,6 @@
 /// \file send_receive.cuh
 /// What groups of sends and receives make easy: gather and scatter of vectors of any lengths, exchange with the
-/// neighbours of a grid, and the ready kernel that moves a list.
+/// neighbors of a grid, and the ready kernel that moves a list.
 #pragma once
 
 #include <devcomm/assert.hpp>
@@ -84,31 +84,31 @@ DEVCOMM_DEVICE void scatter(channel::group_session<Group>& session, int root, co
 /// One side of a rank's part of a grid.
 template <class T>
 struct halo_side {
-  int peer;         ///< the neighbour there; negative: none
-  const T* inner;   ///< what the neighbour gets
+  int peer;         ///< the neighbor there; negative: none
+  const T* inner;   ///< what the neighbor gets
   sym_ptr<T> halo;  ///< what comes from it
   uint64_t count;   ///< elements of each
 };
 
-/// Each rank sends the `inner` of each of its sides to the neighbour there, whose `halo` of the opposite side gets it.
-/// Sides `2 d` and `2 d + 1` are opposite, in dimension `d`: with two ranks in a ring both neighbours are the same
-/// rank, and with one, the rank itself. All halos, of all ranks, lie in one window; a side without a neighbour needs
+/// Each rank sends the `inner` of each of its sides to the neighbor there, whose `halo` of the opposite side gets it.
+/// Sides `2 d` and `2 d + 1` are opposite, in dimension `d`: with two ranks in a ring both neighbors are the same
+/// rank, and with one, the rank itself. All halos, of all ranks, lie in one window; a side without a neighbor needs
 /// none. *Requires* room for twice as many messages as there are sides.
 ///
 /// *Blocks*, *Collective* and *Failure* as for `channel::group_session::transfer`.
 template <int Sides, class T, class Group>
 DEVCOMM_DEVICE void halo_exchange(channel::group_session<Group>& session, const halo_side<T> (&sides)[Sides],
                                   message_room room) {
-  static_assert(Sides % 2 == 0, "sides come in opposite pairs; one without a neighbour has a negative peer");
+  static_assert(Sides % 2 == 0, "sides come in opposite pairs; one without a neighbor has a negative peer");
   detail::message_writer list{room.at, room.count, session.group().thread_rank() == 0};
   session.group().sync();
-  int first = 0;  // side with a neighbour
+  int first = 0;  // side with a neighbor
   while (first + 1 < Sides && sides[first].peer < 0) ++first;
   const window& halos = sides[first].halo.memory;
   for (const halo_side<T>& side : sides)
     if (side.peer >= 0) list.add(channel::message::send(side.peer, side.inner, side.count * sizeof(T)));
   for (int s = 0; s < Sides; ++s) {
-    const halo_side<T>& side = sides[s ^ 1];  // in the order in which the neighbours sent
+    const halo_side<T>& side = sides[s ^ 1];  // in the order in which the neighbors sent
     if (side.peer < 0) continue;
     DEVCOMM_ASSERT(side.halo.memory.id == halos.id, "the halos of an exchange lie in one window");
     list.add(channel::message::receive(side.peer, side.halo, side.count));

@@ -42,7 +42,7 @@ class tree_place {
   DEVCOMM_DEVICE const channel::fifo_handle<Protocol>& fifos() const { return fifos_; }
   DEVCOMM_DEVICE const tree_node& node() const { return node_; }
 
-  // The ends of FIFOs from, and to, its neighbours.
+  // The ends of FIFOs from, and to, its neighbors.
 
   DEVCOMM_DEVICE channel::endpoint left() const { return {node_.left, first_, first_ + up}; }
   DEVCOMM_DEVICE channel::endpoint right() const { return {node_.right, first_ + 1, first_ + up}; }

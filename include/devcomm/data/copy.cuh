@@ -156,7 +156,7 @@ struct copied_range {
 ///
 /// A destination may be the source itself; ranges must not overlap otherwise.
 ///
-/// *Collective* over `group`; does not synchronise it.
+/// *Collective* over `group`; does not synchronize it.
 template <class T, class Group, class Destinations>
 DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const Destinations& destinations,
                                 const T* source, uint64_t count) {

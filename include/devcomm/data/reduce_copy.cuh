@@ -81,7 +81,7 @@ struct reduced_range {
 /// Moves 16 bytes at a time where all pointers have the same alignment modulo 16 bytes, else 8, 4 or an element, the
 /// most that all have in common; elements of a size that 16 is no multiple of one by one.
 ///
-/// *Collective* over `group`; does not synchronise it. *Requires* at least one source.
+/// *Collective* over `group`; does not synchronize it. *Requires* at least one source.
 template <class T, class Group, class Sources, class Destinations, class Operator>
 DEVCOMM_DEVICE void reduce_copy(const Group& group, int source_count, const Sources& sources, int destination_count,
                                 const Destinations& destinations, uint64_t count, Operator op) {

@@ -124,7 +124,7 @@ struct maximum {
 };
 
 /// `sum`, divided once by the number of inputs, in the accumulator. Integers wrap around in the sum, and the quotient
-/// is rounded towards zero, as C++ and NCCL do.
+/// is rounded toward zero, as C++ and NCCL do.
 struct average : sum {
   template <class A>
   DEVCOMM_DEVICE A finish(A total, int inputs) const {

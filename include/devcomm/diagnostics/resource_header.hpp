@@ -25,7 +25,7 @@ struct resource_header {
   wait_slots* slots;   ///< this rank's
   trace_rings trace;   ///< in this window
   window network;      ///< the network memory; without bytes where none was asked for
-  uint64_t fifos;      ///< in checked mode, offset in this window of the `channel::fifos_note` that was added last; or 0
+  uint64_t fifos;  ///< in checked mode, offset in this window of the `channel::fifos_note` that was added last; or 0
 };
 
 static_assert(sizeof(resource_header) <= resource_header_bytes, "requirements start after it");

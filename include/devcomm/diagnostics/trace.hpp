@@ -8,7 +8,7 @@
 
 namespace devcomm {
 
-/// What a span is about; gives it its colour.
+/// What a span is about; gives it its color.
 enum class span_kind : uint8_t {
   user = 0,
   wait = 1,     ///< for peers

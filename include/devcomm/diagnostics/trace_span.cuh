@@ -35,7 +35,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void write_span(resource_header* home, ui
 
 }  // namespace detail
 
-/// From its making to its end, one span of the calling group, as its thread 0 sees time. Does not synchronise the
+/// From its making to its end, one span of the calling group, as its thread 0 sees time. Does not synchronize the
 /// group: for the time of all its threads, let the span contain a `sync()`.
 ///
 /// Recorded where `tracing` was asked for, and where thread 0 of the group is lane 0 of a warp, as it is

@@ -25,7 +25,7 @@ namespace devcomm::gin {
 /// barrier may serve different teams, one after the other. Puts are fenced in the contexts of `range`, with one signal
 /// for each context and member; without a fence of puts only the first context is used.
 ///
-/// *Ordering*: see `fence_level`. A member's puts are fenced towards the members only: after a barrier of a rail, puts
+/// *Ordering*: see `fence_level`. A member's puts are fenced toward the members only: after a barrier of a rail, puts
 /// to ranks of other rails may still be on their way.
 ///
 /// *Collective*: constructor, destructor and every method are called by all threads of the group, on every rank of
@@ -109,7 +109,7 @@ class barrier_session {
     return end_for(limit);
   }
 
-  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     called(devcomm::detail::session_call::agree);

@@ -201,7 +201,7 @@ class context {
   [[nodiscard]] DEVCOMM_DEVICE uint64_t read_counter(uint32_t index) { return read_word(counter_word(index)); }
   DEVCOMM_DEVICE void reset_counter(uint32_t index) { reset_word(counter_word(index)); }
 
-  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     static_assert(devcomm::detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
@@ -321,7 +321,7 @@ class context {
     uint64_t value = 0;
     if (leads()) value = queue_.load(word);
     value = broadcast(group_, value, 0);
-    if constexpr (!devcomm::detail::any_synchronises<Group>) group_.sync();
+    if constexpr (!devcomm::detail::any_synchronizes<Group>) group_.sync();
     return value;
   }
   DEVCOMM_DEVICE void reset_word(uint32_t word) {

@@ -107,7 +107,7 @@ class barrier_session {
   }
 
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
-  /// synchronises the group.
+  /// synchronizes the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     called(detail::session_call::agree);
     return protocol_.agree();

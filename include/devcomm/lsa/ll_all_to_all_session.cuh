@@ -188,7 +188,7 @@ class ll_all_to_all_session {
     return detail::from_accumulator<T>(total, static_cast<int>(count), op);
   }
 
-  /// Ends the epoch: what was sent in it has been received, and the next may begin. Synchronises the group.
+  /// Ends the epoch: what was sent in it has been received, and the next may begin. Synchronizes the group.
   DEVCOMM_DEVICE void end_epoch() {
     DEVCOMM_ASSERT(late_slot_ == 0 || !is_alive(),
                    "an epoch ends before a value that timed out has come: repeat receive_for until it succeeds");
@@ -201,7 +201,7 @@ class ll_all_to_all_session {
     is_used_ = false;
   }
 
-  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     detail::arch::call_session(id(), detail::session_call::agree);

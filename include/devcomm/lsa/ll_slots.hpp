@@ -17,7 +17,7 @@ struct ll_slots_handle : resource_handle {
 
 /// Where the parts of sets of slots are, in bytes from the handle's offset: this rank's epochs, then for each set two
 /// halves, for even and odd epochs. A half has the first lines of all slots, then their second lines, and so on, so
-/// that threads that take neighbouring slots take neighbouring lines.
+/// that threads that take neighboring slots take neighboring lines.
 struct ll_slots_layout {
   uint32_t count;
   uint32_t slots;

@@ -32,16 +32,16 @@ struct ll128_unit {
   /// Packets for so many packs: an even number of units, so that half of them are whole units as well.
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs_of_round) {
     const uint64_t pairs = (uint64_t{packs_of_round} + 2 * packs - 1) / (2 * packs);
-    return pairs < most_pairs ? static_cast<uint32_t>(pairs) * 2 * packets : most_pairs * 2 * packets;
+    return pairs < max_pairs ? static_cast<uint32_t>(pairs) * 2 * packets : max_pairs * 2 * packets;
   }
   /// The same or more packets, in whole units.
   DEVCOMM_HOST_DEVICE static constexpr uint32_t whole(uint32_t packets_of_round) {
     const uint64_t units = (uint64_t{packets_of_round} + packets - 1) / packets;
-    return units < 2 * most_pairs ? static_cast<uint32_t>(units) * packets : most_pairs * 2 * packets;
+    return units < 2 * max_pairs ? static_cast<uint32_t>(units) * packets : max_pairs * 2 * packets;
   }
 
  private:
-  static constexpr uint32_t most_pairs = 0xffffffffu / (2 * packets);
+  static constexpr uint32_t max_pairs = 0xffffffffu / (2 * packets);
 };
 
 /// What a sender shows with a round's packets when launches are checked.

@@ -151,7 +151,7 @@ class signal_session {
                               : detail::arch::load<memory_order::relaxed, scope::system>(own_);
     }
     value = broadcast(group_, value, 0);
-    if constexpr (!detail::any_synchronises<Group>) group_.sync();
+    if constexpr (!detail::any_synchronizes<Group>) group_.sync();
     return value;
   }
 
@@ -197,7 +197,7 @@ class signal_session {
     return outcome;
   }
 
-  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronises
+  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     const status outcome = detail::agree(group_, mine_, status::timeout, outcome_);

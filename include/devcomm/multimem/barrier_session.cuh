@@ -168,14 +168,14 @@ class barrier_session {
     devcomm::detail::arch::call_session(id(), call);
   }
 
-  /// Tells the whole group when a thread knows that the session is dead; synchronises the group.
+  /// Tells the whole group when a thread knows that the session is dead; synchronizes the group.
   DEVCOMM_DEVICE bool share_failure() {
     const bool dead = devcomm::detail::any(group_, mine_ != status::success, outcome_word());
     if (dead && mine_ == status::success) mine_ = status::aborted;
     return dead;
   }
 
-  /// Synchronises the group and arrives. A group of which one thread has failed does not. With launch contracts the
+  /// Synchronizes the group and arrives. A group of which one thread has failed does not. With launch contracts the
   /// arrival releases: threads other than the one that arrives have stored them.
   DEVCOMM_DEVICE void send(memory_order order) {
     DEVCOMM_ASSERT(!arrived_, "arrive called twice without a wait between");

@@ -3,7 +3,7 @@
 /// nothing in a program without the sanitizer, so one build of the runtime serves all.
 ///
 /// A race detector's view: each simulated thread is a thread of its own; switching orders nothing.
-/// Barriers, stream order and host synchronisation order what they promise and no more.
+/// Barriers, stream order and host synchronization order what they promise and no more.
 #pragma once
 
 #include "base/race_port.hpp"

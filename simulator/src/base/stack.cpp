@@ -21,7 +21,7 @@ struct free_set {
   uint32_t stacks;
   size_t bytes;
 };
-constexpr size_t most_bytes_kept = size_t{1} << 30;  // of address space; stacks use few of their pages
+constexpr size_t max_bytes_kept = size_t{1} << 30;  // of address space; stacks use few of their pages
 std::vector<free_set>& free_sets() {
   static auto& only = *new std::vector<free_set>;
   return only;
@@ -68,7 +68,7 @@ void stack_set::release() {
   // Abandoned fibers leave frames that AddressSanitizer takes to be alive.
   sanitizer::unpoison(base_ + guard, bytes_ * stacks_);
   // To ThreadSanitizer, only memory that is unmapped and mapped again is new.
-  if (!sanitizer::thread() && bytes_kept + bytes_ * stacks_ <= most_bytes_kept) {
+  if (!sanitizer::thread() && bytes_kept + bytes_ * stacks_ <= max_bytes_kept) {
     free_sets().push_back({base_, stacks_, bytes_});
     bytes_kept += bytes_ * stacks_;
   } else {

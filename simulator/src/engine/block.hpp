@@ -27,7 +27,7 @@ struct named_barrier {
   sanitizer::cell cells[2];  ///< of even and odd rounds, so that rounds are ordered apart
 };
 
-/// Lanes that synchronise by one mask. Masks have cells of their own, so that disjoint groups of a
+/// Lanes that synchronize by one mask. Masks have cells of their own, so that disjoint groups of a
 /// warp are not ordered by each other.
 struct warp_cells {
   explicit warp_cells(uint32_t lanes) : mask(lanes) {}

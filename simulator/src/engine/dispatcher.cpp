@@ -211,7 +211,7 @@ bool dispatcher::network_goes_on() {
 /// all. Only at quiescence are they sure to go on. While a host waits to free memory they rest: the driver holds up the
 /// copies of all other threads then.
 bool dispatcher::step_companions() {
-  constexpr uint32_t most_parts = 4;
+  constexpr uint32_t max_parts = 4;
   constexpr uint32_t longest_pause = 64;  // scheduling steps
   engine& e = engine_;
   if (e.companions.empty() || e.order.explores()) return false;
@@ -222,7 +222,7 @@ bool dispatcher::step_companions() {
   const uint32_t first = e.companions_random_.below(count);
   for (uint32_t i = 0; i < count; ++i) {
     companion_work& one = *e.companions[(first + i) % count];
-    for (uint32_t part = e.companions_random_.below(most_parts) + (any ? 0 : 1); part > 0; --part) {
+    for (uint32_t part = e.companions_random_.below(max_parts) + (any ? 0 : 1); part > 0; --part) {
       if (!one.step(e.companions_random_)) break;
       any = true;
     }

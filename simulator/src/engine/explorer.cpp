@@ -302,7 +302,7 @@ scheduled_thread& explorer::choose_thread(scheduled_block& b) {
 
 void explorer::network_stepped(const thread_key& key, const network_step& what,
                                const std::vector<memory_access>& accesses) {
-  constexpr uint64_t most_under_way = 64;  // operations of a proxy, and pieces of its memory
+  constexpr uint64_t max_under_way = 64;  // operations of a proxy, and pieces of its memory
   const sanitizer::unobserved hidden;
   network_step named = what;
   named.context = static_cast<uint32_t>(key.block);
@@ -316,7 +316,7 @@ void explorer::network_stepped(const thread_key& key, const network_step& what,
   }
   search_.steps(number, all, false);
   network_.taken(key.device, named, search_.clock_of(number));
-  if (network_.under_way() >= most_under_way || network_.parts() >= most_under_way) too_much_under_way_ = true;
+  if (network_.under_way() >= max_under_way || network_.parts() >= max_under_way) too_much_under_way_ = true;
 }
 
 // --- what orders launches ---

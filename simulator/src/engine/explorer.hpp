@@ -29,7 +29,7 @@ class explorer final : public chooser {
  public:
   using network_step = host::detail::network_step;
 
-  explorer(bool reduction, uint64_t most_steps) : search_(reduction, most_steps) {}
+  explorer(bool reduction, uint64_t max_steps) : search_(reduction, max_steps) {}
 
   void begin();
   /// Ends an execution; whether there is another one to run.

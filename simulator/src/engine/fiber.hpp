@@ -41,7 +41,7 @@ struct watch {
 struct watch_list {
   /// A fiber that loads more words than this outside devcomm's waits is taken to scan memory, not to poll: it never
   /// sleeps.
-  static constexpr size_t most_polled_words = 256;
+  static constexpr size_t max_polled_words = 256;
 
   std::vector<watch> entries;
   size_t cursor = 0;     ///< in `entries`: the word that a loop loads after its latest load
@@ -65,9 +65,9 @@ struct fiber : scheduled_thread {
   void* identity = nullptr;    ///< ThreadSanitizer's
   void* fake_stack = nullptr;  ///< AddressSanitizer's
 
-  const uint32_t* abort_word = nullptr;  ///< of a labelled wait
+  const uint32_t* abort_word = nullptr;  ///< of a labeled wait
   failure_log* log =
-      nullptr;  ///< of a labelled wait: where the host ends it, after which a waiting thread sets `abort_word`
+      nullptr;  ///< of a labeled wait: where the host ends it, after which a waiting thread sets `abort_word`
 
   // In explorations.
   int number = -1;                      ///< in its explorer's table
@@ -79,9 +79,9 @@ struct fiber : scheduled_thread {
   const devcomm::detail::wait_label* label = nullptr;
   uint64_t wake_time = never;    ///< polls again at this time at the latest
   uint64_t wait_start = 0;       ///< when the wait began
-  uint64_t deadline = never;     ///< of a labelled wait, once it has read the clock
-  bool paused = false;           ///< the labelled wait has polled without success
-  bool waits_with_warp = false;  ///< the labelled wait is one of all lanes of its warp: none sleeps while another polls
+  uint64_t deadline = never;     ///< of a labeled wait, once it has read the clock
+  bool paused = false;           ///< the labeled wait has polled without success
+  bool waits_with_warp = false;  ///< the labeled wait is one of all lanes of its warp: none sleeps while another polls
   bool saw_change = false;       ///< since it last would have slept
   bool reads_clock = false;      ///< read the clock since its last poll
 
@@ -108,7 +108,7 @@ struct fiber : scheduled_thread {
   std::vector<session*> sessions;  ///< that it is in, oldest first
 };
 
-/// What the running thread's clock shows; a labelled wait learns its deadline by it.
+/// What the running thread's clock shows; a labeled wait learns its deadline by it.
 uint64_t read_clock(fiber& f);
 
 }  // namespace devcomm::simulator::detail

@@ -35,7 +35,7 @@ struct session {
     devcomm::detail::session_call what;
     fiber* first;
   };
-  static constexpr size_t calls_kept = 8;  // every call synchronises the group, so no thread is further behind
+  static constexpr size_t calls_kept = 8;  // every call synchronizes the group, so no thread is further behind
   std::vector<call> calls;
   uint64_t first_call = 0;  ///< number of `calls[0]`
 };

@@ -47,14 +47,14 @@ std::string picture_file(const char* name) {
 }
 
 constexpr uint64_t any = ~uint64_t{0};
-constexpr uint64_t most_units = 65536;              // devices, or multiprocessors of one
-constexpr uint64_t most_stack = uint64_t{1} << 30;  // bytes
-constexpr uint64_t most_milliseconds = 1000000000;  // eleven days
+constexpr uint64_t max_units = 65536;              // devices, or multiprocessors of one
+constexpr uint64_t max_stack = uint64_t{1} << 30;  // bytes
+constexpr uint64_t max_milliseconds = 1000000000;  // eleven days
 constexpr uint64_t millisecond = 1000000;
-constexpr uint64_t most_delay_steps = 1000000000;
+constexpr uint64_t max_delay_steps = 1000000000;
 
 uint64_t store_delay_from_environment() {
-  const uint64_t steps = number_variable("DEVCOMM_SIM_STORE_DELAY", 0, 0, most_delay_steps);
+  const uint64_t steps = number_variable("DEVCOMM_SIM_STORE_DELAY", 0, 0, max_delay_steps);
   if (steps == 0 || sanitizer::exact()) return steps;
   std::fprintf(stderr, "devcomm simulator: DEVCOMM_SIM_STORE_DELAY is set, but %s\n", store_delay_needs);
   std::_Exit(2);
@@ -70,13 +70,13 @@ settings settings_from_environment() {
   s.store_delay = store_delay_from_environment();
   s.multicast = multicast_from_environment();
   s.peers = peers_from_environment();
-  s.devices = static_cast<int>(number_variable("DEVCOMM_SIM_DEVICES", 8, 1, most_units));
+  s.devices = static_cast<int>(number_variable("DEVCOMM_SIM_DEVICES", 8, 1, max_units));
   s.named_devices = variable("DEVCOMM_SIM_DEVICES") != nullptr;
-  s.multiprocessors = static_cast<int>(number_variable("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, most_units));
-  s.stack_bytes = number_variable("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, most_stack) / 4096 * 4096;
-  s.watchdog = number_variable("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, most_milliseconds) * millisecond;
-  s.grace = number_variable("DEVCOMM_SIM_GRACE_MS", 10000, 0, most_milliseconds) * millisecond;
-  s.background_start = number_variable("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, most_milliseconds) * millisecond;
+  s.multiprocessors = static_cast<int>(number_variable("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, max_units));
+  s.stack_bytes = number_variable("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, max_stack) / 4096 * 4096;
+  s.watchdog = number_variable("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, max_milliseconds) * millisecond;
+  s.grace = number_variable("DEVCOMM_SIM_GRACE_MS", 10000, 0, max_milliseconds) * millisecond;
+  s.background_start = number_variable("DEVCOMM_SIM_BACKGROUND_MS", 500, 0, max_milliseconds) * millisecond;
   s.leak_exit_status = static_cast<int>(number_variable("DEVCOMM_SIM_LEAK_EXIT", 0, 0, 255));
   s.deadlock_picture = picture_file("DEVCOMM_SIM_DEADLOCK_PICTURE");
   return s;

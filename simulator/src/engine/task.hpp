@@ -86,7 +86,7 @@ struct task_queue {
   int device = 0;
   uint64_t tasks = 0;        ///< that refer to it
   bool destroyed = false;    ///< goes with the last of them
-  int error = 0;             ///< of a failed task, until a synchronisation has returned it
+  int error = 0;             ///< of a failed task, until a synchronization has returned it
   uint64_t failed_look = 0;  ///< `engine::looks` when `error` was set
 };
 

@@ -90,7 +90,7 @@ bool remember(fiber& f, const watch& seen) {
   if (known) {
     list.entries[index].value = seen.value;
   } else {
-    if (f.label == nullptr && index == watch_list::most_polled_words) {
+    if (f.label == nullptr && index == watch_list::max_polled_words) {
       forget(list);
       index = 0;
     }
@@ -170,7 +170,7 @@ void touches_line(const void* line, bool writes) {
   e.touches(*this_fiber, words + 15, sizeof *words, writes, read<uint64_t>(words + 15));
 }
 
-/// Ends an unsuccessful poll of a labelled wait: all words have been loaded, and the clock has been read. Called from
+/// Ends an unsuccessful poll of a labeled wait: all words have been loaded, and the clock has been read. Called from
 /// here and not from `pause_wait`, so that everything that follows belongs to the next poll.
 void sleep_until_change(fiber& f) {
   const engine& e = f.home->simulation;
@@ -308,7 +308,7 @@ uint64_t read_clock(fiber& f) {
 
 void sleep_for(uint64_t nanoseconds) {
   fiber* f = this_fiber;
-  if (f == nullptr || f->label != nullptr || exploring(*f)) return;  // a labelled wait sleeps until a word changes
+  if (f == nullptr || f->label != nullptr || exploring(*f)) return;  // a labeled wait sleeps until a word changes
   engine& e = f->home->simulation;
   f->wake_time = e.now + std::min<uint64_t>(nanoseconds, 1000000);  // as on GPUs, at most a millisecond
   f->home->suspend(*f, fiber_state::sleeping);

@@ -19,8 +19,8 @@ struct multicast_binding {
 
 /// What a multicast object is; in memory that all processes which hold it share.
 struct multicast_state {
-  static constexpr uint32_t most_members = 128;
-  static constexpr uint32_t most_bindings = 4096;
+  static constexpr uint32_t max_members = 128;
+  static constexpr uint32_t max_bindings = 4096;
 
   uint32_t lock;     ///< process that holds it; 0: none
   uint32_t members;  ///< devices that it is for
@@ -28,8 +28,8 @@ struct multicast_state {
   uint32_t bound;  ///< bindings
   uint64_t bytes;
   uint64_t changes;  ///< of bindings so far
-  uint64_t devices[most_members];
-  multicast_binding bindings[most_bindings];
+  uint64_t devices[max_members];
+  multicast_binding bindings[max_bindings];
 };
 
 /// Guards a state against the other processes. A process that ended while it held the lock holds it no more. What it

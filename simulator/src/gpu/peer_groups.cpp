@@ -6,13 +6,13 @@
 namespace devcomm::simulator::detail {
 namespace {
 
-constexpr int most_devices = 65536;
+constexpr int max_devices = 65536;
 
 /// Takes a device's number from the front of `text`, or -1.
 int take_number(std::string_view& text) {
   int number = -1;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (end.ec != std::errc() || number < 0 || number >= most_devices) return -1;
+  if (end.ec != std::errc() || number < 0 || number >= max_devices) return -1;
   text.remove_prefix(static_cast<std::size_t>(end.ptr - text.data()));
   return number;
 }

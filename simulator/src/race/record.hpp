@@ -52,7 +52,7 @@ struct record {
 
 static_assert(sizeof(record) == 16);
 
-/// Whether both are atomic, and not towards each other, as PTX has it where two overlap in part.
+/// Whether both are atomic, and not toward each other, as PTX has it where two overlap in part.
 [[nodiscard]] inline bool overlap_in_part(const record& a, const record& b) {
   return a.is_atomic() && b.is_atomic() && a.shape() != b.shape() && (a.bytes() & b.bytes()) != 0;
 }

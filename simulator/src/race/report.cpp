@@ -102,7 +102,7 @@ std::string detector::what_did(const record& r) {
 /// part in it.
 std::string detector::scope_advice(const record& earlier, const record& now, const actor& by) const {
   if (overlap_in_part(earlier, now)) {
-    return "  atomic accesses of different sizes are not atomic towards each other: use one size for these bytes, or order "
+    return "  atomic accesses of different sizes are not atomic toward each other: use one size for these bytes, or order "
            "them\n";
   }
   if (earlier.is_atomic() && now.is_atomic()) {

@@ -4,7 +4,7 @@
 /// For some steps after a store, a load by a thread that the store does not happen before returns the previous
 /// value. Happens-before is taken from the detector's clocks, so everything that orders two accesses for the
 /// detector also makes the earlier one visible to the later. PTX allows a store to do this: a program that
-/// synchronises what it shares cannot observe it.
+/// synchronizes what it shares cannot observe it.
 ///
 /// Atomic stores of different threads to one word that nothing orders take effect in either order: one that comes while
 /// an earlier one is delayed may be overwritten by that. Not where a release covers the earlier one: a GPU performs it
@@ -14,7 +14,7 @@
 /// that sees it before that, as read-modify-writes do, ends the delay for all. Only the value just before the
 /// latest store is ever returned. A store that happens before a sequentially consistent fence is visible to
 /// threads that have passed a later one, if the scope of each fence includes the other's thread, and to those that they
-/// synchronise with.
+/// synchronize with.
 #pragma once
 
 #include "race/actor.hpp"

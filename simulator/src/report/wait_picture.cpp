@@ -98,17 +98,17 @@ std::string draw_edge(const box& from, const box& to, bool red) {
   const int y2 = to.y + box_height / 2 + (right ? -6 : 6);
   const int bend = same ? 60 : right ? gap / 2 : -gap / 2;
   const int back = same ? 60 : -bend;
-  const std::string kind = red ? "red" : "grey";
+  const std::string kind = red ? "red" : "gray";
   return "<path class=\"" + kind + "\" marker-end=\"url(#" + kind + ")\" d=\"M" + number(x1) + " " + number(y1) + " C" +
          number(x1 + bend) + " " + number(y1) + " " + number(x2 + back) + " " + number(y2) + " " + number(x2) + " " +
          number(y2) + "\"/>\n";
 }
 
-std::string marker(const char* name, const char* colour) {
+std::string marker(const char* name, const char* color) {
   return std::string("<marker id=\"") + name +
          "\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
          "orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"" +
-         colour + "\"/></marker>\n";
+         color + "\"/></marker>\n";
 }
 
 }  // namespace
@@ -161,9 +161,9 @@ std::string draw_svg(const wait_graph& graph) {
   std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" " + size + " viewBox=\"0 0 " + number(x) + " " +
                      number(bottom) +
                      "\">\n<style>text{font-family:monospace;font-size:11px}.title{font-size:14px}.who{font-weight:"
-                     "bold}rect{fill:#fff;stroke:#888}rect.cycle{fill:#fee;stroke:#c00}path.red,path.grey{fill:none;"
-                     "stroke:#c00;stroke-width:2}path.grey{stroke:#888;stroke-width:1}</style>\n<defs>\n" +
-                     marker("red", "#c00") + marker("grey", "#888") +
+                     "bold}rect{fill:#fff;stroke:#888}rect.cycle{fill:#fee;stroke:#c00}path.red,path.gray{fill:none;"
+                     "stroke:#c00;stroke-width:2}path.gray{stroke:#888;stroke-width:1}</style>\n<defs>\n" +
+                     marker("red", "#c00") + marker("gray", "#888") +
                      "</defs>\n<rect width=\"100%\" height=\"100%\" style=\"stroke:none\"/>\n" +
                      text_at(border, 26, "title", "Deadlock: who waits for whom" + left_out(graph, chosen));
   for (const auto& [i, b] : boxes) {

@@ -424,7 +424,7 @@ class simulator_backend final : public host::detail::backend {
 devcomm::host::detail::backend& devcomm::host::detail::current_backend() {
   using devcomm::simulator::simulator_backend;
   // Never destroyed: communicators may be static objects. Not on the heap: ThreadSanitizer sees what is allocated
-  // there, and does not see that the initialisation comes before the use.
+  // there, and does not see that the initialization comes before the use.
   alignas(simulator_backend) static std::byte place[sizeof(simulator_backend)];
   static auto& the_backend = *new (place) simulator_backend;
   return the_backend;

@@ -41,7 +41,7 @@ struct event_state : CUevent_st {
 /// Invalidates the capture, and returns the error of a call that cannot be captured.
 [[nodiscard]] cudaError_t refuse_in_capture(stream_state& stream);
 void abandon_capture(stream_state& stream);
-/// Lets a later synchronisation of the device wait for a stream that is destroyed with work left.
+/// Lets a later synchronization of the device wait for a stream that is destroyed with work left.
 void comes_before_device_end(const stream_state& stream);
 
 /// A task without work, for its predecessors only.

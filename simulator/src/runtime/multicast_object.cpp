@@ -40,7 +40,7 @@ multicast_file::multicast_file(unique_fd file) : file_(std::move(file)), state_(
 }
 
 std::unique_ptr<multicast_file> multicast_file::create(int members, std::size_t bytes) {
-  if (members < 1 || members > static_cast<int>(multicast_state::most_members))
+  if (members < 1 || members > static_cast<int>(multicast_state::max_members))
     throw invalid_argument("simulator: a multicast object has 1 to 128 devices, not " + std::to_string(members));
   if (bytes == 0 || bytes % granularity != 0) {
     throw invalid_argument("simulator: a multicast object of " + std::to_string(bytes) +
@@ -118,7 +118,7 @@ void multicast_file::bind(int device, std::size_t offset, host::detail::physical
     if (b.member == member_of(device) && offset < b.offset + b.bytes && b.offset < offset + bytes)
       throw invalid_argument("simulator: memory of device " + std::to_string(device) + " is bound there already");
   }
-  if (state_->bound == multicast_state::most_bindings)
+  if (state_->bound == multicast_state::max_bindings)
     throw system_error("simulator: a multicast object takes 4096 bindings at most");
   state_->bindings[state_->bound++] = {member_of(device), offset, bytes, name_of_file(from.file())};
   ++state_->changes;

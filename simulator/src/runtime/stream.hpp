@@ -19,7 +19,7 @@ struct capture;
 /// legacy default stream of their device is given, as in CUDA.
 struct stream_state : CUstream_st, task_queue {
   bool legacy = false;
-  bool blocking = true;  ///< synchronises with the legacy default stream
+  bool blocking = true;  ///< synchronizes with the legacy default stream
   int priority = 0;
   unsigned flags = 0;
   task_ref tail;

@@ -80,7 +80,7 @@ void exploration::add_node() {
 
 int exploration::choose(const std::vector<int>& runnable) {
   if (!free_ && depth_ == path_.size()) {
-    if (depth_ == most_steps_) {
+    if (depth_ == max_steps_) {
       too_long_ = free_ = true;
     } else {
       add_node();

@@ -46,7 +46,7 @@ void join(step_clock& into, const step_clock& other);
 class exploration {
  public:
   /// Without `reduction` every interleaving is run.
-  exploration(bool reduction, uint64_t most_steps) : reduction_(reduction), most_steps_(most_steps) {}
+  exploration(bool reduction, uint64_t max_steps) : reduction_(reduction), max_steps_(max_steps) {}
 
   /// The first execution, or the next one.
   void begin();
@@ -114,7 +114,7 @@ class exploration {
   [[nodiscard]] static int untried(const node& n);
 
   bool reduction_;
-  uint64_t most_steps_;
+  uint64_t max_steps_;
   std::vector<node> path_;
   size_t depth_ = 0;
   size_t prefix_ = 0;  ///< nodes whose choice is made as this execution begins

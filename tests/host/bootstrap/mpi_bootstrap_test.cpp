@@ -96,7 +96,7 @@ void check_late_start(int rank) {
 int main(int argc, char** argv) {
   const outcome early = outcome_of([] { static_cast<void>(host::mpi_bootstrap(MPI_COMM_WORLD, 1s)); });
   MPI_Init(&argc, &argv);
-  require(early.kind == "invalid_argument", "MPI must be initialised first", early.text);
+  require(early.kind == "invalid_argument", "MPI must be initialized first", early.text);
   const outcome o = outcome_of([] {
     const auto job = host::mpi_bootstrap(MPI_COMM_WORLD, 10s);
     check_gathering(*job);

@@ -567,7 +567,7 @@ TEST_CASE("a rank that does not read its result is named within the limit") {
       gather_and_check(*job, 0, 1);
       std::vector<std::byte> mine(bytes);
       std::vector<std::byte> all(2 * bytes);
-      // Long enough for an unoptimised build to get as far as the result.
+      // Long enough for an unoptimized build to get as far as the result.
       job->all_gather(mine, all, 8s);
     });
   });

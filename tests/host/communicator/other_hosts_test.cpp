@@ -159,16 +159,16 @@ TEST_CASE("other hosts are told who left and why, also where a rank that heard o
   CAPTURE(waits);
   const auto ends = on_processes(4, [&](auto bootstrap) {
     const bool leaves = bootstrap->rank() == 1;
-    const bool neighbour = bootstrap->rank() == 2;
-    if (!leaves && !neighbour) require(enter_own_host(), "a process enters a network namespace");
+    const bool neighbor = bootstrap->rank() == 2;
+    if (!leaves && !neighbor) require(enter_own_host(), "a process enters a network namespace");
     const auto ranks = std::make_shared<altered_watch>(std::move(bootstrap), false, leaves ? 2s : 0s);
     {
       host::communicator comm(ranks);
       comm.barrier();
       if (leaves) throw std::runtime_error("out of cheese");
-      if (neighbour && waits) {
+      if (neighbor && waits) {
         const std::string told = text_of<host::remote_error>([&] { comm.barrier(); });
-        require(told.find("rank 1 left because of an exception") != std::string::npos, "a neighbour knows: " + told);
+        require(told.find("rank 1 left because of an exception") != std::string::npos, "a neighbor knows: " + told);
         std::this_thread::sleep_for(1s);
       } else {
         require_loss(comm, 1, 1s);

@@ -278,7 +278,7 @@ std::string run_program(std::uint32_t seed, const std::function<void(fake_networ
   if (!from.failure.empty() || !to.failure.empty()) return "failed: " + from.failure + to.failure;
   if (done[0] + done[1] != count) return "seed " + std::to_string(seed) + ": not all operations are complete";
   if (!from.engine->idle() || !to.engine->idle()) return "seed " + std::to_string(seed) + ": an engine is not idle";
-  if (two.net.most_in_flight > fabric_engine::most_bytes) return "too many bytes were in flight";
+  if (two.net.max_in_flight > fabric_engine::max_bytes) return "too many bytes were in flight";
   return {};
 }
 
@@ -430,12 +430,12 @@ TEST_CASE("puts as large as messages carry, and a byte more, arrive before their
   using offsets = std::pair<std::size_t, std::size_t>;
   constexpr std::size_t at = 256;
   for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
-    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, most_carried - 1, most_carried, most_carried + 1}) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, max_carried - 1, max_carried, max_carried + 1}) {
       for (const auto& [source, destination] : {offsets{0, 0}, {1, 0}, {0, 1}, {3, 5}, {8, 13}}) {
         INFO(bytes << " bytes from " << source << " to " << destination << ", staged: " << staged);
         job two(
             static_cast<std::uint32_t>(bytes + staged), 2, 10'000, 10s,
-            [](fake_network& net) { net.carried = most_carried; }, staged);
+            [](fake_network& net) { net.carried = max_carried; }, staged);
         for (std::size_t i = 0; i < two[0].memory.size(); ++i) two[0].memory[i] = pattern(bytes, i);
         two[1].memory.assign(two[1].memory.size(), '\x5a');
         std::vector<char> right = two[1].memory;
@@ -450,7 +450,7 @@ TEST_CASE("puts as large as messages carry, and a byte more, arrive before their
         CHECK(two[1].memory == right);
         CHECK(two[1].signal(0) == 1);
         CHECK(two[0].word(0, two[0].layout.done()) == 1);
-        CHECK(two.net.moved == (bytes > most_carried ? bytes : 0));
+        CHECK(two.net.moved == (bytes > max_carried ? bytes : 0));
       }
     }
   }
@@ -556,7 +556,7 @@ TEST_CASE("where messages are short they carry less, to a peer whose messages ar
         job two(
             11, 2, 20'000, 10s,
             [&](fake_network& net) {
-              net.carried = most_carried;
+              net.carried = max_carried;
               net.largest_messages = {{0, each.first}, {1, each.second}};
             },
             staged);
@@ -582,8 +582,8 @@ TEST_CASE("where messages are short they carry less, to a peer whose messages ar
 }
 
 TEST_CASE("what messages carry among many ranks takes no more memory than among few") {
-  CHECK(fabric_engine::carried_among(2) == most_carried);
-  CHECK(fabric_engine::carried_among(16) == most_carried);
+  CHECK(fabric_engine::carried_among(2) == max_carried);
+  CHECK(fabric_engine::carried_among(16) == max_carried);
   CHECK(fabric_engine::carried_among(64) == 2048);
   CHECK(fabric_engine::carried_among(100'000) == 64);
 }
@@ -1022,7 +1022,7 @@ TEST_CASE("full pieces to one peer have their turn beside any number of smaller 
     post_small();
     static_cast<void>(all[0].engine->step());
   }
-  CHECK(all.net.in_flight + (std::uint64_t{1} << 20) > fabric_engine::most_bytes);
+  CHECK(all.net.in_flight + (std::uint64_t{1} << 20) > fabric_engine::max_bytes);
   all[0].post(0, {0, 0, 0, 1'100'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
   const std::uint64_t before = all.net.moved;
   while (all[0].word(0, all[0].layout.done()) != 1 && all.net.moved - before < 400 * small) {

@@ -66,7 +66,7 @@ class fake_network {
   std::uint64_t sent = 0;       ///< messages that were taken
   std::uint64_t moved = 0;      ///< bytes of writes and reads that are over
   std::uint64_t in_flight = 0;  ///< bytes of those that are not
-  std::uint64_t most_in_flight = 0;
+  std::uint64_t max_in_flight = 0;
 
   struct memory {
     char* base;
@@ -269,7 +269,7 @@ class fake_fabric final : public detail::fabric {
       return true;
     }
     net_.in_flight += bytes;
-    net_.most_in_flight = std::max(net_.most_in_flight, net_.in_flight);
+    net_.max_in_flight = std::max(net_.max_in_flight, net_.in_flight);
     const auto left = std::make_shared<int>(2);
     // A write with a name may be over here long before it has arrived.
     const auto taken = std::make_shared<std::vector<char>>();

@@ -54,10 +54,10 @@ TEST_CASE("a plan is the fastest row of the next larger size") {
 }
 
 TEST_CASE("a plan keeps to the budget of blocks, the type and the memory") {
-  const auto few = choose({.bytes = 65536, .ranks = 4, .most_blocks = 16});
+  const auto few = choose({.bytes = 65536, .ranks = 4, .max_blocks = 16});
   CHECK(few.blocks == 16);
   CHECK(few.threads == 128);
-  CHECK(choose({.bytes = 65536, .ranks = 4, .most_blocks = 5}).blocks == 5);
+  CHECK(choose({.bytes = 65536, .ranks = 4, .max_blocks = 5}).blocks == 5);
   CHECK(choose({.bytes = 65536, .ranks = 4, .lamport = false}).protocol == all_reduce_protocol::ll);
   CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true}).algorithm ==
         all_reduce_algorithm::two_shot_zero_copy);
@@ -115,7 +115,7 @@ TEST_CASE("for ranks that were not measured, one shot pays for its traffic") {
   CHECK_THAT(choose({.bytes = 65536, .ranks = 16}).why, ContainsSubstring("not measured for 16 ranks"));
 }
 
-TEST_CASE("a number of ranks with one size leaves the other sizes to its neighbours") {
+TEST_CASE("a number of ranks with one size leaves the other sizes to its neighbors") {
   const auto times = all_reduce_times::parse(
       "3 1024 one_shot lamport 1 64 2.5\n"
       "4 1024 one_shot lamport 2 64 2.6\n"
@@ -170,7 +170,7 @@ TEST_CASE("a pruned table answers every request as the whole one does") {
           for (unsigned asks = 0; asks < 32; ++asks) {
             const all_reduce_request request{.bytes = bytes,
                                              .ranks = ranks,
-                                             .most_blocks = budget,
+                                             .max_blocks = budget,
                                              .lamport = (asks & 1) != 0,
                                              .in_windows = (asks & 2) != 0,
                                              .chunks = (asks & 4) != 0,
@@ -247,13 +247,13 @@ TEST_CASE("a larger vector takes longer, and a grid that is cut down, too") {
           10 * times.choose({.bytes = 64 << 10, .ranks = ranks}).microseconds);
     CHECK(times.choose({.bytes = 64 << 20, .ranks = ranks}).blocks > 16);
   }
-  CHECK(choose({.bytes = 65536, .ranks = 4, .most_blocks = 4}).microseconds > 4 * 4.0);
-  CHECK_THAT(choose({.bytes = 65536, .ranks = 4, .most_blocks = 4}).why, ContainsSubstring("cut down from 16 blocks"));
+  CHECK(choose({.bytes = 65536, .ranks = 4, .max_blocks = 4}).microseconds > 4 * 4.0);
+  CHECK_THAT(choose({.bytes = 65536, .ranks = 4, .max_blocks = 4}).why, ContainsSubstring("cut down from 16 blocks"));
 }
 
 TEST_CASE("a plan says what it chose and why") {
   CHECK(
-      choose({.bytes = 65536, .ranks = 4, .most_blocks = 16}).why ==
+      choose({.bytes = 65536, .ranks = 4, .max_blocks = 16}).why ==
       "one_shot lamport, 16 x 128, about 4.10 us: the fastest in the test's table for 4 ranks and 65536 bytes in at most 16 "
       "blocks, for any memory, kernels without chunk buffers");
 }
@@ -283,7 +283,7 @@ TEST_CASE("the library's own table serves every request") {
       for (const unsigned budget : {0u, 1u, 16u, 132u}) {
         for (const bool lamport : {false, true}) {
           const auto plan = all_reduce_times::usual().choose(
-              {.bytes = bytes, .ranks = ranks, .most_blocks = budget, .lamport = lamport});
+              {.bytes = bytes, .ranks = ranks, .max_blocks = budget, .lamport = lamport});
           REQUIRE(plan.blocks >= 1);
           REQUIRE((budget == 0 || plan.blocks <= budget));
           REQUIRE(plan.microseconds > 0);

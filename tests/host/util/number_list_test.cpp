@@ -8,7 +8,7 @@
 using devcomm::host::detail::number_list;
 using devcomm::host::detail::rank_list;
 
-TEST_CASE("ranks are written as runs, two neighbours apart") {
+TEST_CASE("ranks are written as runs, two neighbors apart") {
   CHECK(rank_list({}) == "no rank");
   CHECK(rank_list({3}) == "rank 3");
   CHECK(rank_list({0, 1}) == "ranks 0 and 1");

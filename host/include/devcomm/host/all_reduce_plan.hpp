@@ -31,13 +31,13 @@ enum class all_reduce_protocol {
 
 /// What is to be reduced. All ranks get the same bits, and without `multimem` the same in every run.
 struct all_reduce_request {
-  std::uint64_t bytes = 0;   ///< of each rank's vector
-  int ranks = 1;             ///< GPUs of one LSA team
-  unsigned most_blocks = 0;  ///< that a launch may take, to leave the rest to compute; 0: any number
-  bool lamport = true;       ///< whether the elements are of a type with `lsa::is_lamport_type`
-  bool in_windows = false;   ///< whether inputs and outputs lie in symmetric windows
-  bool chunks = false;       ///< whether the kernel has `collective::chunk_buffers`
-  bool ll128 = false;        ///< whether there may be LL128 mailboxes and FIFOs: `properties().ll128`
+  std::uint64_t bytes = 0;  ///< of each rank's vector
+  int ranks = 1;            ///< GPUs of one LSA team
+  unsigned max_blocks = 0;  ///< that a launch may take, to leave the rest to compute; 0: any number
+  bool lamport = true;      ///< whether the elements are of a type with `lsa::is_lamport_type`
+  bool in_windows = false;  ///< whether inputs and outputs lie in symmetric windows
+  bool chunks = false;      ///< whether the kernel has `collective::chunk_buffers`
+  bool ll128 = false;       ///< whether there may be LL128 mailboxes and FIFOs: `properties().ll128`
   /// With `in_windows`: whether these windows have a multicast address, `symmetric_memory::multimem()`, and sums of
   /// floating point may differ from run to run. Software multimem does not count: it is a two-shot between windows.
   bool multimem = false;

@@ -16,7 +16,7 @@
 namespace devcomm::host::detail {
 namespace {
 
-constexpr std::chrono::milliseconds least_wait(250);
+constexpr std::chrono::milliseconds min_wait(250);
 
 /// The send buffer of a new connection holds these few bytes; a peer that misses them runs into its time limit.
 void send_at_once(int fd, const std::vector<std::byte>& data) {
@@ -37,12 +37,12 @@ acceptor::acceptor(unique_fd listener, int size, secret_view secret, std::chrono
   }
 }
 
-std::size_t acceptor::most_pending(int size) noexcept {
+std::size_t acceptor::max_pending(int size) noexcept {
   return static_cast<std::size_t>(std::clamp(2 * size, 64, 1024));
 }
 
 bool acceptor::takes_more() const noexcept {
-  return pending_.size() < most_pending(size_) || deadline::clock::now() - pending_.front().since >= least_wait;
+  return pending_.size() < max_pending(size_) || deadline::clock::now() - pending_.front().since >= min_wait;
 }
 
 void acceptor::add_to(std::vector<pollfd>& entries) const {
@@ -80,7 +80,7 @@ void acceptor::accept_all() {
                            "; raise the limit on open files (ulimit -n)");
       }
     }
-    if (!connection || pending_.size() == most_pending(size_)) {
+    if (!connection || pending_.size() == max_pending(size_)) {
       refuse(pending_.front(), "it waited longest when too many connections waited to prove the secret");
       pending_.erase(pending_.begin());
     }

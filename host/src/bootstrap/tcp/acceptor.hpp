@@ -19,8 +19,8 @@
 namespace devcomm::host::detail {
 
 /// Never blocks, and never throws because of a connection: one that is malformed, slow, silent or without the secret is
-/// closed and recorded, and delays no other. At most `most_pending` connections may be unproven; when one more comes,
-/// the oldest is closed, though not before it has had `least_wait`.
+/// closed and recorded, and delays no other. At most `max_pending` connections may be unproven; when one more comes,
+/// the oldest is closed, though not before it has had `min_wait`.
 class acceptor {
  public:
   struct joined_rank {
@@ -40,7 +40,7 @@ class acceptor {
   [[nodiscard]] std::vector<joined_rank> serve(const std::vector<pollfd>& entries, std::size_t first);
 
   /// How many connections to rank 0 of a job of `size` ranks may be unproven.
-  [[nodiscard]] static std::size_t most_pending(int size) noexcept;
+  [[nodiscard]] static std::size_t max_pending(int size) noexcept;
 
   /// "refused so far: ..." or empty.
   [[nodiscard]] std::string refusals() const;

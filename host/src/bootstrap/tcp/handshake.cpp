@@ -19,7 +19,7 @@ bool starts_with(std::span<const std::byte> data, const std::array<char, 8>& mag
 digest verdict_proof(verdict::code outcome, std::string_view text, const transcript& seen, secret_view secret) {
   wire_writer more;
   more.integer(static_cast<std::uint32_t>(outcome)).bytes(bytes_of(text));
-  return seen.labelled(secret, "root", more.data());
+  return seen.labeled(secret, "root", more.data());
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ transcript::transcript(const hello& h, const challenge& c) : bytes_(h.encode()) 
   bytes_.insert(bytes_.end(), second.begin(), second.end());
 }
 
-digest transcript::labelled(secret_view secret, std::string_view label, std::span<const std::byte> more) const {
+digest transcript::labeled(secret_view secret, std::string_view label, std::span<const std::byte> more) const {
   const std::byte end{0};
   return hmac_sha256(secret).update(bytes_of(label)).update({&end, 1}).update(bytes_).update(more).finish();
 }

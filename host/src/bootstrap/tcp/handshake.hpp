@@ -65,10 +65,10 @@ class transcript {
  public:
   transcript(const hello& h, const challenge& c);
 
-  [[nodiscard]] digest rank_proof(secret_view secret) const { return labelled(secret, "rank"); }
-  [[nodiscard]] digest key_of_rank(secret_view secret) const { return labelled(secret, "frames of rank"); }
-  [[nodiscard]] digest key_of_root(secret_view secret) const { return labelled(secret, "frames of root"); }
-  [[nodiscard]] digest labelled(secret_view secret, std::string_view label, std::span<const std::byte> more = {}) const;
+  [[nodiscard]] digest rank_proof(secret_view secret) const { return labeled(secret, "rank"); }
+  [[nodiscard]] digest key_of_rank(secret_view secret) const { return labeled(secret, "frames of rank"); }
+  [[nodiscard]] digest key_of_root(secret_view secret) const { return labeled(secret, "frames of root"); }
+  [[nodiscard]] digest labeled(secret_view secret, std::string_view label, std::span<const std::byte> more = {}) const;
 
  private:
   std::vector<std::byte> bytes_;

@@ -71,7 +71,7 @@ class tcp_hub final : public bootstrap {
     const std::chrono::milliseconds silence = peer_limit();
     unique_fd listener = take_reserved_port(id.secret());
     if (size == 1) return;
-    allow_open_files(size_ + acceptor::most_pending(size));
+    allow_open_files(size_ + acceptor::max_pending(size));
     poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
     if (!poller_) throw system_error(call + ": epoll_create1 failed: " + std::strerror(errno));
     epoll_event wish{EPOLLIN, {.u64 = 0}};

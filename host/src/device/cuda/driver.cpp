@@ -139,7 +139,7 @@ driver_functions start_driver() {
 }  // namespace
 
 const driver_functions& driver() {
-  // A failure throws out of the initialisation, so that every later call fails with the reason too.
+  // A failure throws out of the initialization, so that every later call fails with the reason too.
   static const driver_functions functions = start_driver();
   return functions;
 }

@@ -83,7 +83,7 @@ struct driver_functions {
   CUresult (*multicast_unbind)(CUmemGenericAllocationHandle, CUdevice, std::size_t offset, std::size_t bytes);
 };
 
-/// The initialised driver. Throws `not_supported` with the reason when there is none that works.
+/// The initialized driver. Throws `not_supported` with the reason when there is none that works.
 [[nodiscard]] const driver_functions& driver();
 
 /// The first function for multicast that the driver lacks, or null.

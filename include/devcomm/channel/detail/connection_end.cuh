@@ -343,7 +343,7 @@ class sending_connection : public connection_end<channel::direction::send> {
     }
   }
 
-  /// The group has copied the piece, and synchronised.
+  /// The group has copied the piece, and synchronized.
   DEVCOMM_DEVICE void end_copy() {
     if (stage() == connection_stage::copy_inline) {
       make_offer();
@@ -460,7 +460,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     }
   }
 
-  /// The group has copied the piece, and synchronised.
+  /// The group has copied the piece, and synchronized.
   DEVCOMM_DEVICE void end_copy() {
     const uint64_t bytes = on_.piece(number())->bytes;
     if (stage() == connection_stage::copy_inline) {

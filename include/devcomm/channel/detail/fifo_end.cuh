@@ -11,7 +11,7 @@
 ///
 /// *Why a slot can be written again*. `simple`: the head is stored with release after the group's `sync`, and acquired
 /// before the sender's group goes on. `ll` and `ll128`: the head is relaxed. All loads of the step are complete when
-/// it is stored, as their values decided that the step had arrived, and the group synchronised after them.
+/// it is stored, as their values decided that the step had arrived, and the group synchronized after them.
 ///
 /// Counts outlive the kernel, so that launches and graph replays need nothing between. They have 32 bits and wrap
 /// around: only differences of at most `slots` matter, and `slots` is a power of two, so that slots follow one another

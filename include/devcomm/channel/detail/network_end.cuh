@@ -4,10 +4,10 @@
 /// Where both ranks are in one LSA team, an end is one of `protocol::simple`, see fifo_end.cuh. Where the network is
 /// between them, the counts are signals, and the slots are on both sides, in network memory:
 ///
-/// 1. The sender's group writes step `n` into slot `n % slots` of its own rank and synchronises. One thread
+/// 1. The sender's group writes step `n` into slot `n % slots` of its own rank and synchronizes. One thread
 ///    puts the slot into the same slot of the receiver, with a *strong* signal that adds 1: the tail.
-/// 2. One thread of the receiver's group waits until the tail is `n + 1`; the group synchronises and reads its slot.
-/// 3. The receiver's group synchronises, and one thread posts a *weak* signal that adds 1 to the sender: the head.
+/// 2. One thread of the receiver's group waits until the tail is `n + 1`; the group synchronizes and reads its slot.
+/// 3. The receiver's group synchronizes, and one thread posts a *weak* signal that adds 1 to the sender: the head.
 ///
 /// *Why the data is there*. Steps of a FIFO go through one context. A strong signal takes effect after the data of all
 /// earlier puts of the context to that rank, and after their strong signals: so a tail of `n + 1` says that steps 0 to
@@ -244,7 +244,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_at_network(const network_wait
 /// Sends a step of `bytes` bytes that lies in `slot`, and keeps what the slot waits for before it is written again.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status send_step(uint32_t window, const network_sending_end& to, uint32_t slot,
                                                         uint64_t slot_bytes, uint64_t bytes) {
-  constexpr uint64_t most_in_values = 32;
+  constexpr uint64_t max_in_values = 32;
   const auto between = [window](const put_offsets& first, uint64_t after, uint64_t size) {
     gin::descriptor made{};
     made.local = first.local + after;
@@ -261,7 +261,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status send_step(uint32_t window, const n
   const uint64_t first = slot * slot_bytes;
   gin::operation_kind kind = gin::operation_kind::put;
   gin::descriptor last = between(to.data, first, bytes);
-  if (bytes <= most_in_values) {
+  if (bytes <= max_in_values) {
     kind = gin::operation_kind::put_value;
     for (uint64_t i = 0; i < bytes && outcome == status::success; i += sizeof last.value) {
       last = between(to.data, first + i, sizeof last.value);

@@ -70,7 +70,7 @@ DEVCOMM_DEVICE inline void store_word(char* to, uint32_t bytes, uint64_t word) {
 }
 
 /// This thread's part of an inline message, of less than 4 GiB, to its place at the peer, `Batch` packets at a time.
-/// *Collective*; does not synchronise.
+/// *Collective*; does not synchronize.
 template <uint32_t Batch, class Group>
 DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_piece& piece) {
   const uint32_t stride = group.size() * 8;

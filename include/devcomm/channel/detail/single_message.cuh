@@ -164,7 +164,7 @@ class warp_assignment {
 
   /// *Requires* a list of 1 to `most` messages, and as many windows at most. *Collective* over the block's warps,
   /// `warps` of them, which find the same, and each its message. Reads what is kept of connections: the block
-  /// synchronises before `move`, which writes it.
+  /// synchronizes before `move`, which writes it.
   DEVCOMM_DEVICE warp_assignment(const connection_lane& on, const channel::message_list& list, uint32_t warps) {
     const uint32_t lane = arch::lane();
     const bool is_any = lane < list.count;
@@ -188,9 +188,9 @@ class warp_assignment {
     }
     is_valid_ = !whole_warp::any(is_any && (!is_member || !has_window));
 
-    // Parts are of `least_part` bytes at most, or, of a long message, all longer.
-    const bool is_long = m.bytes > uint64_t{least_part} * on.lane.count;
-    const bool is_inline = !is_long && (m.bytes < least_part ? m.bytes : least_part) <= on.layout().inline_bytes;
+    // Parts are of `min_part` bytes at most, or, of a long message, all longer.
+    const bool is_long = m.bytes > uint64_t{min_part} * on.lane.count;
+    const bool is_inline = !is_long && (m.bytes < min_part ? m.bytes : min_part) <= on.layout().inline_bytes;
     bool differs = is_any && !sends && !own && m.window == 0 && m.bytes != 0 && !is_inline;  // needs slots
 
     const uint32_t own_sends = arch::ballot(arch::full_mask, own && sends);

@@ -73,8 +73,7 @@ DEVCOMM_DEVICE inline status find_left_step(resource_header* home, const receivi
 
 /// Adds a note of these FIFOs to those of the resource window, once.
 template <channel::protocol Protocol>
-DEVCOMM_DEVICE void note_fifos(resource_header* home, uint64_t offset,
-                               const channel::fifo_layout<Protocol>& layout) {
+DEVCOMM_DEVICE void note_fifos(resource_header* home, uint64_t offset, const channel::fifo_layout<Protocol>& layout) {
   const uint64_t here = offset + layout.note();
   auto* const note = reinterpret_cast<channel::fifos_note*>(reinterpret_cast<char*>(home) + here);
   if (arch::fetch_or<memory_order::relaxed, scope::device>(&note->added, 1u) != 0) return;

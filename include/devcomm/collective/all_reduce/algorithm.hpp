@@ -45,7 +45,7 @@ enum class all_reduce_algorithm : uint32_t {
   /// point need not be the same in every run.
   two_shot_multimem,
   /// `all_reduce_ring`. Each rank sends `2 * (ranks - 1) / ranks` times the vector to the next rank alone, in
-  /// `2 * (ranks - 1)` trips. For the largest vectors where only neighbours have good links. Hooks; private memory.
+  /// `2 * (ranks - 1)` trips. For the largest vectors where only neighbors have good links. Hooks; private memory.
   ring,
   /// The same with `to_window` as consumer: results go straight into the next rank's output.
   ring_to_window,

@@ -50,7 +50,7 @@
 /// for what checks a launch and is no part of it: in the simulator neither race detectors nor delays of stores know
 /// of them, so that the check hides no mistake. `poll_check(p)` is a `load_check` that a wait repeats.
 ///
-/// Storage. `shared_array<Tag, T, N>()`: `N` uninitialised `T`, one array a block for each `Tag`.
+/// Storage. `shared_array<Tag, T, N>()`: `N` uninitialized `T`, one array a block for each `Tag`.
 ///
 /// Failure. `fail_assertion(condition, message, file, line)`: prints where and what, ends the kernel.
 /// `unwinding()`: whether the thread is leaving a kernel that something has ended.

@@ -11,7 +11,7 @@ enum class multimem_operation : uint8_t { none, add, min, max, bit_and, bit_or, 
 
 enum class multimem_type : uint8_t { none, u32, s32, u64, s64, f32, f64, f16, bf16, e4m3, e5m2 };
 
-/// Of arithmetic types. Those of 1 and 2 bytes are specialised by each half of the seam.
+/// Of arithmetic types. Those of 1 and 2 bytes are specialized by each half of the seam.
 template <class T>
 DEVCOMM_HOST_DEVICE constexpr multimem_type multimem_arithmetic_type() {
   if constexpr (is_same<T, float>) {

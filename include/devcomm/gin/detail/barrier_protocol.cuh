@@ -74,7 +74,7 @@ class network_barrier {
                    "the caller is not the member that its team says");
   }
 
-  /// Synchronises the group, and waits until what it has got can be read, where the level says so.
+  /// Synchronizes the group, and waits until what it has got can be read, where the level says so.
   DEVCOMM_DEVICE status flush(gin::fence_level level, deadline limit) {
     group_.sync();
     if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
@@ -89,7 +89,7 @@ class network_barrier {
     }
     return keep(outcome, limit);
   }
-  /// Synchronises the group and tells the peers. *Ordering*: releases what any thread of the group did before.
+  /// Synchronizes the group and tells the peers. *Ordering*: releases what any thread of the group did before.
   DEVCOMM_DEVICE void tell(const barrier_peers& peers, gin::fence_level level) {
     group_.sync();
     if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
@@ -140,7 +140,7 @@ class network_barrier {
       return status::success;
     });
   }
-  /// One outcome for the group; synchronises it.
+  /// One outcome for the group; synchronizes it.
   DEVCOMM_DEVICE status settle(status outcome) {
     const status agreed = detail::agree(group_, outcome, status::aborted, outcome_word());
     if (agreed == status::aborted && mine_ == status::success) mine_ = agreed;

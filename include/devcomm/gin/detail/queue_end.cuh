@@ -161,7 +161,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& qu
 
 /// Posts an operation: takes a number, waits until its descriptor may be written, and writes it. Returns why it was not
 /// posted. *Ordering*: releases at system scope, so that the proxy reads what this thread, and whoever it has
-/// synchronised with, wrote before.
+/// synchronized with, wrote before.
 DEVCOMM_DEVICE inline status post(const queue_end& queue, const gin::descriptor& operation, gin::descriptor_head head,
                                   deadline limit) {
   const uint64_t number = arch::fetch_add<memory_order::relaxed, scope::device>(&queue.record->posted, uint64_t{1});

@@ -146,7 +146,7 @@ class barrier_protocol {
     if (is_aborted(home_)) mine_ = status::aborted;
   }
 
-  /// Synchronises the group and arrives.
+  /// Synchronizes the group and arrives.
   DEVCOMM_DEVICE void send(memory_order order) {
     group_.sync();
     if (simple_) {
@@ -183,7 +183,7 @@ class barrier_protocol {
     }
   }
 
-  /// Waits for the peers for `limit`, and agrees on the outcome; synchronises the group.
+  /// Waits for the peers for `limit`, and agrees on the outcome; synchronizes the group.
   DEVCOMM_DEVICE status poll_for(memory_order order, nanoseconds limit) {
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (mine == status::success) mine = poll_all(order, {true, limit.count});

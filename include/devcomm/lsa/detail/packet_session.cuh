@@ -110,7 +110,7 @@ class packet_session {
   /// Packets that each member can send to each in one round.
   DEVCOMM_DEVICE uint32_t capacity() const { return packets_; }
 
-  /// Starts a round, the first or the next: all packets may be sent. Synchronises the group but for the first
+  /// Starts a round, the first or the next: all packets may be sent. Synchronizes the group but for the first
   /// round of a session.
   DEVCOMM_DEVICE void begin_round() {
     arch::call_session(id(), session_call::begin_round);
@@ -143,7 +143,7 @@ class packet_session {
   }
 
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*:
-  /// synchronises the group.
+  /// synchronizes the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
     arch::call_session(id(), session_call::agree);
     const status mine = failure_ == status::success && ended_ != 0 ? status::aborted : failure_;

@@ -15,7 +15,7 @@
 
 namespace devcomm::simulator {
 
-/// A kernel broke a precondition. Ends its launch; the next synchronisation returns `cudaErrorAssert`, as does every
+/// A kernel broke a precondition. Ends its launch; the next synchronization returns `cudaErrorAssert`, as does every
 /// call on that device from then on, and `last_failure()` has the text.
 class misuse : public std::logic_error {
  public:

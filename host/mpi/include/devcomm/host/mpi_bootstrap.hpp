@@ -13,7 +13,7 @@ namespace devcomm::host {
 
 /// Ranks numbered as in `ranks`, of which a duplicate is made.
 ///
-/// *Collective* over `ranks`. *Requires* MPI to be initialised, and calls from several threads only
+/// *Collective* over `ranks`. *Requires* MPI to be initialized, and calls from several threads only
 /// with `MPI_THREAD_MULTIPLE`. *Lifetime*: destroy it before `MPI_Finalize`; later it is harmless, and
 /// the duplicate is MPI's. After a timeout MPI may still hold messages: end with `MPI_Abort`, since
 /// `MPI_Finalize` may wait for the missing rank.
