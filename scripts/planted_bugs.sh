@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every planted bug in every mode and writes docs/planted_bugs.md.
+# Runs every planted bug in every mode; writes which mode finds which bug, and the reports, in Markdown.
 #
-#   scripts/planted_bugs.sh [BUILD]     BUILD: a build folder (build/release)
+#   scripts/planted_bugs.sh [BUILD [FILE]]     BUILD: a build folder (build/release); FILE: build/planted_bugs.md
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib/setup.sh
@@ -9,16 +9,15 @@ build=${1:-build/release}
 [ -f "$build/CMakeCache.txt" ] || fail "$build is no build folder; run cmake --preset release first"
 cmake --build "$build" --target planted_none planted_race planted_address >/dev/null
 seeds=20
-page=docs/planted_bugs.md
+page=${2:-build/planted_bugs.md}
 begin=$SECONDS
 {
   cat <<END
 # Planted bugs
 
-Kernels with one typical bug each, run by [tests/planted](../tests/planted) on 3 simulated GPUs with 2 blocks of 32
+Kernels with one typical bug each, run by tests/planted on 3 simulated GPUs with 2 blocks of 32
 threads. The numbers say in how many of $seeds runs, with the seeds 1 to $seeds, a mode found the bug: by a report, a deadlock, or
 the check of results. Without the bug, the same kernels pass in every mode and run. Each bug is a test, \`ctest -L planted\`.
-This page is written by [scripts/planted_bugs.sh](../scripts/planted_bugs.sh).
 
 | mode | what runs |
 |---|---|

@@ -6,7 +6,7 @@
 #   scripts/test.sh full     everything (what CI runs; docs/testing.md has the times)
 #   scripts/test.sh STAGE... only these stages; their names are listed below
 #   DEVCOMM_CUDA=0 scripts/test.sh full    without GPU parts
-#   DEVCOMM_MUTANTS=all scripts/test.sh mutation    every mutant, and docs/mutation.md anew; or a sample, by its seed
+#   DEVCOMM_MUTANTS=all scripts/test.sh mutation    every mutant; or a sample, by its seed
 #
 # Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs what is missing by apt, and a disassembler by
 # pip into build/tools where the CUDA toolkit has none. A stage that fails does not stop the others; the exit
@@ -158,7 +158,6 @@ stage_mutation() {
   esac
   configure simulator-race "${sanitizer_options[@]}" || return
   tests/mutation/mutation.py run build/simulator-race "${which[@]}" || return
-  [ "${DEVCOMM_MUTANTS:-}" != all ] || tests/mutation/mutation.py page build/simulator-race docs/mutation.md
 }
 stage_thread() { test_preset simulator-thread "${sanitizer_options[@]}"; }
 stage_address() { test_preset simulator-address "${sanitizer_options[@]}"; }

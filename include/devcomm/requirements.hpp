@@ -18,7 +18,7 @@ enum class policy : uint32_t;
 namespace detail {
 
 /// `bytes` rounded up to lines of 128.
-DEVCOMM_HOST_DEVICE constexpr uint64_t whole_lines(uint64_t bytes) { return (bytes + 127) / 128 * 128; }
+DEVCOMM_HOST_DEVICE constexpr uint64_t round_up_to_line(uint64_t bytes) { return (bytes + 127) / 128 * 128; }
 
 /// `items * item_bytes`, or more than any window has where that would not fit 64 bits, so that creation fails for want
 /// of memory rather than make too little.
@@ -184,7 +184,7 @@ class requirements {
     implicit_[static_cast<uint32_t>(which)] = handle;
   }
   /// Creation of the device communicator fails where links between ranks do not keep lines of 128 bytes whole.
-  DEVCOMM_HOST_DEVICE constexpr void require_whole_lines() { whole_lines_ = true; }
+  DEVCOMM_HOST_DEVICE constexpr void require_ll128() { needs_ll128_ = true; }
   /// Creation of the device communicator fails where the LSA team is not the world, see `lsa::whole_world`.
   DEVCOMM_HOST_DEVICE constexpr void require_whole_world() { whole_world_ = true; }
   /// Multimem on the resource window, see `multimem::resources`. The strictest of all that ask wins.
@@ -229,7 +229,7 @@ class requirements {
   }
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return lsa_; }
   /// Whether something needs links that keep lines of 128 bytes whole.
-  DEVCOMM_HOST_DEVICE constexpr bool whole_lines() const { return whole_lines_; }
+  DEVCOMM_HOST_DEVICE constexpr bool needs_ll128() const { return needs_ll128_; }
   DEVCOMM_HOST_DEVICE constexpr bool whole_world() const { return whole_world_; }
   /// What was asked of multimem for the resource window; 0 is nothing.
   DEVCOMM_HOST_DEVICE constexpr devcomm::multimem::policy multimem() const { return multimem_; }
@@ -252,7 +252,7 @@ class requirements {
   uint64_t fingerprint_ = 0xcbf29ce484222325u;
   implicit_handle implicit_[2]{};
   uint32_t asked_[2]{};  // how often, up to 2
-  bool whole_lines_ = false;
+  bool needs_ll128_ = false;
   bool whole_world_ = false;
   uint16_t owner_;
   devcomm::multimem::policy multimem_{};

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each mutant of tests/mutation/mutants.txt has its place in the device headers, and docs/mutation.md is of these mutants.
+# Each mutant of tests/mutation/mutants.txt has its place in the device headers.
 #
 #   scripts/checks/mutants.sh [ROOT]
 set -euo pipefail

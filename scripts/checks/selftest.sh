@@ -23,11 +23,6 @@ fresh_tree() {
   mkdir -p "$work/tree/tests/mutation"
   printf 'in good.hpp\n\nbad: wrong order, it is bad\n  int {~~good()~>bad()~~};\n  > good_test race\n' \
     >"$work/tree/tests/mutation/mutants.txt"
-  (cd "$checks/../../tests/mutation" && python3 -B -c 'import mutation, pathlib, sys
-root = pathlib.Path(sys.argv[1])
-mutants = mutation.read_mutants(root / "tests/mutation/mutants.txt")
-page = mutation.page_of(mutants, {"bad": ["race report", "good_test, race"]})
-(root / "docs/mutation.md").write_text(page)' "$work/tree")
 }
 add_line() { # FILE LINE
   printf '%s\n' "$2" >>"$work/tree/include/devcomm/$1"
@@ -78,12 +73,6 @@ fresh_tree && add_line good.hpp 'int good();'
 expect refused mutants "a mutant whose text is there twice"
 fresh_tree && sed -i '/> good_test/d' "$work/tree/tests/mutation/mutants.txt"
 expect refused mutants "a mutant without a test"
-fresh_tree && sed -i 's/^| bad | .*//' "$work/tree/docs/mutation.md"
-expect refused mutants "a mutant that the page of mutants lacks"
-fresh_tree && sed -i 's/good_test, race/other_test, race/' "$work/tree/docs/mutation.md"
-expect refused mutants "a mutant that a test kills which it does not name"
-fresh_tree && sed -i 's/Of 1 mutants 1 are/Of 2 mutants 2 are/' "$work/tree/docs/mutation.md"
-expect refused mutants "a page of mutants with wrong figures"
 fresh_tree && touch "$work/tree/include/devcomm/body.inl"
 expect refused headers "an .inl file"
 

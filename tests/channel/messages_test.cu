@@ -118,7 +118,7 @@ TEST_CASE("a message that several warps send goes through slots piece by piece")
   });
 }
 
-TEST_CASE("a message that has a ticket goes, whoever else is late") {
+TEST_CASE("a message that has a CTS goes, whoever else is late") {
   // Rank 0 sends to 1 and 2 in one call; 2 lists its receive only after it has something from 1, and 1 has what 0
   // sends.
   for (const std::uint64_t bytes : {std::uint64_t{100}, std::uint64_t{20000}})

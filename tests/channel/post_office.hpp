@@ -59,8 +59,8 @@ class post_office {
       for (std::uint32_t m = 0; m < connections_.members; ++m) {
         set(layout.sent(lane, m), count);
         for (const std::uint32_t last : {count - 1, count - 2}) {  // their numbers are one more
-          set_note<devcomm::channel::message_ticket>(layout.ticket(lane, m, last), last + 1, set);
-          set_note<devcomm::channel::message_offer>(layout.offer(lane, m, last), last + 1, set);
+          set_note<devcomm::channel::message_cts>(layout.cts(lane, m, last), last + 1, set);
+          set_note<devcomm::channel::message_rts>(layout.rts(lane, m, last), last + 1, set);
         }
         for (const auto way : {devcomm::channel::direction::send, devcomm::channel::direction::receive})
           for (std::uint32_t word = 0; word < 4; ++word) set(layout.state(lane, m, way) + word * 4, count);

@@ -501,8 +501,8 @@ scenario messages(const char* name, const char* bound, carried how, senders who,
           };
           set(layout.sent(0, peer), from);
           for (const std::uint32_t last : {from - 1, from - 2}) {  // their numbers are one more
-            set_note(layout.ticket(0, peer, last), last + 1, channel::message_ticket{});
-            set_note(layout.offer(0, peer, last), last + 1, channel::message_offer{});
+            set_note(layout.cts(0, peer, last), last + 1, channel::message_cts{});
+            set_note(layout.rts(0, peer, last), last + 1, channel::message_rts{});
           }
           for (const auto way : {channel::direction::send, channel::direction::receive})
             for (std::uint64_t word = 0; word < 4; ++word) set(layout.state(0, peer, way) + 4 * word, from);

@@ -331,7 +331,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(rank.own.buffers.size() == fabric_engine::receive_buffers, "each buffer is used again");
     require(rank.reports <= 8, "reports are bounded");
   }
-  rank.engine->say_farewell();
+  rank.engine->send_shutdown_notice();
   settle();
   return 0;
 }

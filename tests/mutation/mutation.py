@@ -7,26 +7,21 @@ mutation.py plant INCLUDE OUT
     name of a mutant whose text is not in its header, or more than once.
 
 mutation.py check [ROOT]
-    Whether each mutant's text is in its header of the tree ROOT, and docs/mutation.md is of these mutants.
+    Whether each mutant's text is in its header of the tree ROOT.
 
 mutation.py run BUILD [--all | --seed N | --only MUTANT...] [--jobs N]
     Builds the programs that are needed in the build folder BUILD, of preset simulator-race, and runs mutants against them:
     all, those that are named, by name or by header, or a sample that the seed selects. Fails if one survives and
     mutants.txt does not say why, or if one of which it says so is killed.
 
-mutation.py page BUILD FILE
-    Writes docs/mutation.md from what became of each mutant when it ran last in that build folder. What FILE says of a
-    mutant that did not run there stays, as long as it fits the mutant's lines.
-
 mutation.py list
-    Names, kinds and tests of all mutants.
+    Names, kinds and tests of all mutants, and why some survive.
 """
 
 import argparse
 import collections
 import concurrent.futures
 import hashlib
-import json
 import os
 import pathlib
 import random
@@ -381,120 +376,6 @@ def summary(outcomes, seconds):
             f"{len(outcomes) - len(killed)} survived")
 
 
-PAGE = """# Mutants
-
-What becomes of mutants of the device headers, each a mistake of one expression or statement; `{mutants}` says what
-each changes and which tests are to kill it. They are planted in copies of the headers and switched at run time, so
-that one build of the tests serves all. [testing.md](testing.md#mutants) says how to run them. This page is written by
-
-```
-DEVCOMM_MUTANTS=all scripts/test.sh mutation
-```
-
-{summary}.
-
-| kind | mutants | killed | survived |
-|---|---|---|---|
-{kinds}
-
-| killed by | mutants |
-|---|---|
-{ways}
-
-A time limit is that of the stage, which ended a test that would not end. All other hangs end by a report of the simulator or
-a failure record of the library.
-
-## Survivors
-
-{survivors}
-
-## All
-
-| mutant | kind | what it does | killed by |
-|---|---|---|---|
-{rows}
-"""
-
-
-# A mutant's row of the page: its name, kind, what it does, and unless it survived how it was killed, and by what.
-ROW = re.compile(r"^\| ([a-z0-9_]+) \| (.+) \| (.+) \| (?:–|([^:|]+): ([^|]+)) \|$", re.MULTILINE)
-
-
-class Record:
-    """What became of each mutant, kept in the build folder."""
-
-    def __init__(self, build):
-        self.path = build / "mutation.json"
-        self.ends = json.loads(self.path.read_text()) if self.path.exists() else {}
-
-    def add(self, outcomes):
-        for o in outcomes:
-            self.ends[o.mutant.name] = [o.how, f"{o.test[0]}, {o.test[1]}"] if o.how else ["", ""]
-        self.path.write_text(json.dumps(self.ends, indent=1))
-
-    def of_all(self, mutants, page):
-        """`page` has those that did not run in this build folder."""
-        ends = ends_on_page(mutants, page)
-        ends.update({mutant.name: self.ends[mutant.name] for mutant in mutants if mutant.name in self.ends})
-        for mutant in mutants:
-            if mutant.name not in ends:
-                raise Mistake(f"mutant '{mutant.name}' has not been run in this build folder: run BUILD --only {mutant.name}")
-        return {mutant.name: ends[mutant.name] for mutant in mutants}
-
-
-def ends_on_page(mutants, page):
-    """What became of those mutants that a page has just as they are."""
-    rows = {row[1]: row for row in ROW.finditer(page)}
-    ends = {}
-    for mutant in mutants:
-        row = rows.get(mutant.name)
-        if not row or (row[2], row[3]) != (mutant.kind, mutant.what) or bool(row[4]) == mutant.may_survive():
-            continue
-        if row[4] and not any(row[5] == f"{test[0]}, {test[1]}" for test in mutant.tests):
-            continue
-        ends[mutant.name] = [row[4] or "", row[5] or ""]
-    return ends
-
-
-def check_page(mutants, path):
-    page = path.read_text()
-    ends = ends_on_page(mutants, page)
-    lost = [mutant.name for mutant in mutants if mutant.name not in ends]
-    if lost:
-        raise Mistake(f"docs/mutation.md does not have these mutants as they are in mutants.txt: {', '.join(lost)}; "
-                      "mutation.py run BUILD --only NAME..., then mutation.py page BUILD docs/mutation.md")
-    if page_of(mutants, ends) != page:
-        raise Mistake("docs/mutation.md is not what mutation.py writes of its mutants: mutation.py page BUILD docs/mutation.md")
-
-
-def page_of(mutants, ends):
-    kinds = []
-    for kind in sorted({m.kind for m in mutants}):
-        of_kind = [m for m in mutants if m.kind == kind]
-        killed = sum(bool(ends[m.name][0]) for m in of_kind)
-        kinds.append(f"| {kind} | {len(of_kind)} | {killed} | {len(of_kind) - killed} |")
-    ways = collections.Counter(how for how, _ in ends.values() if how).most_common()
-    survivors = []
-    for mutant in mutants:
-        if ends[mutant.name][0]:
-            continue
-        why = f"Equivalent. {mutant.equivalent}" if mutant.equivalent else f"Beyond the simulator. {mutant.beyond}"
-        survivors.append(f"**{mutant.name}** ({mutant.header}): {mutant.what}. {why}")
-    rows = []
-    header = None
-    for mutant in mutants:
-        if mutant.header != header:
-            header = mutant.header
-            rows.append(f"| **{header}** | | | |")
-        how, test = ends[mutant.name]
-        rows.append(f"| {mutant.name} | {mutant.kind} | {mutant.what} | {f'{how}: {test}' if how else '–'} |")
-    killed = sum(bool(how) for how, _ in ends.values())
-    return PAGE.format(mutants="tests/mutation/mutants.txt",
-                       summary=f"Of {len(mutants)} mutants {killed} are killed and {len(mutants) - killed} survive",
-                       kinds="\n".join(kinds), ways="\n".join(f"| {how} | {count} |" for how, count in ways),
-                       survivors="\n\n".join(survivors), rows="\n".join(rows))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -509,9 +390,6 @@ def main():
     running.add_argument("--verbose", action="store_true", help="prints what the tests said")
     running.add_argument("--only", nargs="+", metavar="MUTANT", default=[])
     commands.add_parser("list")
-    paging = commands.add_parser("page")
-    paging.add_argument("build", type=pathlib.Path)
-    paging.add_argument("file", type=pathlib.Path)
     checking = commands.add_parser("check")
     checking.add_argument("root", type=pathlib.Path, nargs="?", default=HERE.parent.parent)
     options = parser.parse_args()
@@ -522,7 +400,6 @@ def main():
     if options.command == "check":
         mutants = read_mutants(options.root / "tests/mutation/mutants.txt")
         plant(mutants, options.root / "include")
-        check_page(mutants, options.root / "docs/mutation.md")
         return 0
     mutants = read_mutants(HERE / "mutants.txt")
     if options.command == "list":
@@ -530,11 +407,8 @@ def main():
             print(f"{mutant.name} ({mutant.kind}, {mutant.header}): {mutant.what}")
             for test in mutant.tests:
                 print(f"    {described(test)}")
-        return 0
-
-    if options.command == "page":
-        page = options.file.read_text() if options.file.exists() else ""
-        write_if_changed(options.file, page_of(mutants, Record(options.build).of_all(mutants, page)))
+            if mutant.may_survive():
+                print(f"    survives: {mutant.equivalent or mutant.beyond}")
         return 0
     if bool(options.only) + options.all + (options.seed is not None) > 1:
         raise Mistake("give one of --all, --seed and --only")
@@ -556,7 +430,6 @@ def main():
     if options.verbose:
         for outcome in outcomes:
             print(f"== {outcome.mutant.name}\n{outcome.output[-6000:]}")
-    Record(options.build).add(outcomes)
     wrong = [o for o in outcomes if bool(o.how) == o.mutant.may_survive()]
     for outcome in wrong:
         name = outcome.mutant.name

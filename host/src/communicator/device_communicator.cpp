@@ -111,7 +111,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
                           "smaller DEVCOMM_LSA_SIZE, or use a kernel that crosses LSA teams");
     }
     if (needs.network().asked != 0) check_network(context, needs.network());
-    if (needs.whole_lines() && !context.properties.ll128.available) {
+    if (needs.needs_ll128() && !context.properties.ll128.available) {
       throw not_supported("the requirements have LL128 mailboxes, whose lines of 128 bytes would not stay whole: " +
                           context.properties.ll128.reason + "; ask for LL or Lamport mailboxes");
     }
@@ -154,7 +154,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
         "and one with what is of the LSA team");
   }
   // The watchdog's part of device memory follows the requirements'.
-  const std::uint64_t places = devcomm::detail::whole_lines(needs.bytes());
+  const std::uint64_t places = devcomm::detail::round_up_to_line(needs.bytes());
   resources_ =
       detail::allocate_window(context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
                               "resources of device communicator " + std::to_string(number_),

@@ -116,11 +116,11 @@ opened_network open_fabric_proxy(rank_context& context, const std::string& call,
   std::string way;
   bool straight = true;
   // A peer has ended once it has said so to each of its proxies' partners here.
-  struct farewells {
+  struct shutdown_notices {
     std::mutex mutex;
     std::map<int, std::uint32_t> heard;
   };
-  const auto all_heard = std::make_shared<farewells>();
+  const auto all_heard = std::make_shared<shutdown_notices>();
   const auto departs = [&count, &departed, &all_heard] {
     return [count, departed, all_heard](int rank) {
       const std::lock_guard lock(all_heard->mutex);

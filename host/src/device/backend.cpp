@@ -66,7 +66,9 @@ capability network_port::network_from_host() {
 
 capability network_port::device_from_cards(int) { return {false, "these devices have no memory for network cards"}; }
 
-std::unique_ptr<companion> network_port::accompany(int, const std::vector<int>&, const proxy_work&) { no_network(); }
+std::unique_ptr<background_task> network_port::start_background_task(int, const std::vector<int>&, const proxy_work&) {
+  no_network();
+}
 
 std::unique_ptr<copy_engine> network_port::open_copies(int) { return open_direct_copies(); }
 

@@ -190,7 +190,7 @@ class sharing_port {
   /// Whether `device` can load and store memory of the device with `peer_uuid` on this host.
   [[nodiscard]] virtual capability peer_access(int device, const std::string& peer_uuid) = 0;
   /// Whether lines of 128 bytes that a warp stores by one instruction stay whole between the two.
-  [[nodiscard]] virtual capability whole_lines(int device, const std::string& peer_uuid) = 0;
+  [[nodiscard]] virtual capability ll128_capability(int device, const std::string& peer_uuid) = 0;
   /// Whether `device` is in an NVLink domain with devices of other hosts; where it is, the reason names that domain,
   /// alike on all of them.
   [[nodiscard]] virtual capability nvlink_domain(int device);
@@ -240,9 +240,9 @@ class sharing_port {
 };
 
 /// Work that goes on beside kernels until this is destroyed, which waits until there is none left.
-class companion {
+class background_task {
  public:
-  virtual ~companion() = default;
+  virtual ~background_task() = default;
 };
 
 /// Copies between memory of one device and host memory of `allocate_host`, beside kernels: none is waited for. One
@@ -275,8 +275,8 @@ class network_port {
   /// Calls `step` of the work of `rank` again and again while kernels run on any device, and chooses where several
   /// steps could be next. It reaches what kernels use by the last five alone. Only where `network()` is available.
   /// Where it is a thread of its own that calls, it stays on `cpus`, or anywhere where there are none.
-  [[nodiscard]] virtual std::unique_ptr<companion> accompany(int rank, const std::vector<int>& cpus,
-                                                             const proxy_work& work);
+  [[nodiscard]] virtual std::unique_ptr<background_task> start_background_task(int rank, const std::vector<int>& cpus,
+                                                                               const proxy_work& work);
   /// From here on a thread of the host's, whose proxy serves ranks of several processes, stores to memory that kernels
   /// wait for, as kernels of other processes do.
   virtual void expect_other_processes() {}

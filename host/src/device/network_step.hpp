@@ -48,7 +48,7 @@ inline constexpr std::uint32_t no_step = ~std::uint32_t{0};
 /// Puts back what it was made for, as it was then.
 using restore_state = std::function<void()>;
 
-/// What a companion does.
+/// What a background task does.
 struct proxy_work {
   /// Does a part of it; whether there was any, or copies are under way. Does not throw.
   std::function<bool(const choose_next&)> step;

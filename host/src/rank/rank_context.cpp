@@ -45,7 +45,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
     start(call, given, parent);
   } catch (...) {
     // The others fail in the same step, each with its own error, so this end is none that they need to be told of.
-    if (process) say_farewell(first_lost(), text_of_loss());
+    if (process) send_shutdown_notice(first_lost(), text_of_loss());
     throw;
   }
 }
@@ -118,7 +118,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   agree.together(call, [&] {
     choose_handle();
     nvlink = nvlink_of_team();
-    properties.ll128 = whole_lines();
+    properties.ll128 = ll128_capability();
     properties.multicast = multicast_of_team();
     properties.network = network_of_world();
     properties.pinned_host = pinned_of_team();
@@ -161,14 +161,14 @@ void rank_context::connect_links() {
 rank_context::~rank_context() {
   if (objects) objects->report_left();
   if (!process) return;
-  if (watch_.unwinding()) leave({});  // the first farewell counts
+  if (watch_.unwinding()) leave({});  // the first shutdown notice counts
   // Who aborted has told the others itself.
   const bool aborted = first_lost() < 0 && aborts->aborted() && !aborts->aborter();
-  say_farewell(aborted ? rank() : first_lost(),
-               aborted ? name() + " aborted its communicator and left" : text_of_loss());
+  send_shutdown_notice(aborted ? rank() : first_lost(),
+                       aborted ? name() + " aborted its communicator and left" : text_of_loss());
 }
 
-void rank_context::say_farewell(int culprit, const std::string& text) noexcept {
+void rank_context::send_shutdown_notice(int culprit, const std::string& text) noexcept {
   process->remove(rank(), culprit, text);
   if (watches_ && !std::exchange(left_, true)) agree.leave(culprit, text);
 }
@@ -204,16 +204,16 @@ void rank_context::leave(const std::string& reason) noexcept {
     const auto aborter = aborts->aborter();
     aborts->abort();
     if (lost >= 0) {
-      say_farewell(lost, text_of_loss());
+      send_shutdown_notice(lost, text_of_loss());
     } else if (aborter) {
-      say_farewell(rank(), name() + " left because " + aborter->text);
+      send_shutdown_notice(rank(), name() + " left because " + aborter->text);
     } else {
       const std::string& known = reason.empty() ? agree.failed_step() : reason;
-      say_farewell(rank(), name() + " left because of an exception" + (known.empty() ? "" : ": " + known));
+      send_shutdown_notice(rank(), name() + " left because of an exception" + (known.empty() ? "" : ": " + known));
     }
   } catch (const std::exception&) {
     aborts->abort();
-    say_farewell(rank(), {});  // out of memory
+    send_shutdown_notice(rank(), {});  // out of memory
   }
 }
 
@@ -543,7 +543,7 @@ void rank_context::choose_lsa(const std::string& call, const reach_matrix& reach
   }
 }
 
-capability rank_context::whole_lines() const {
+capability rank_context::ll128_capability() const {
   if (const std::string forbidden = ll128_forbidden(process_variables()); !forbidden.empty()) return {false, forbidden};
   return nvlink;
 }
@@ -556,7 +556,7 @@ capability rank_context::nvlink_of_team() const {
       return {false,
               "rank " + std::to_string(peer) + " is on another host, and the driver tells of links inside a host only"};
     }
-    answer = devices.whole_lines(device, text_of(device_infos[static_cast<std::size_t>(peer)].uuid));
+    answer = devices.ll128_capability(device, text_of(device_infos[static_cast<std::size_t>(peer)].uuid));
     if (!answer.available) return {false, "to the device of rank " + std::to_string(peer) + ": " + answer.reason};
   }
   return answer;

@@ -106,7 +106,7 @@ struct rank_context {
 
   /// Tells the other ranks that this one ends: normally (`culprit` -1), or because `culprit` failed, as `text` says.
   /// Only the first call counts.
-  void say_farewell(int culprit, const std::string& text) noexcept;
+  void send_shutdown_notice(int culprit, const std::string& text) noexcept;
 
   /// Ranks of different cliques never share an LSA team.
   rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given,
@@ -155,7 +155,7 @@ struct rank_context {
   void choose_lsa(const std::string& call, const reach_matrix& reached, const std::string& obstacle);
   void choose_handle();
   [[nodiscard]] capability nvlink_of_team() const;
-  [[nodiscard]] capability whole_lines() const;
+  [[nodiscard]] capability ll128_capability() const;
   [[nodiscard]] capability multicast_of_team() const;
   [[nodiscard]] capability network_of_world();
   [[nodiscard]] capability pinned_of_team() const;

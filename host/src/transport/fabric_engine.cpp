@@ -132,7 +132,7 @@ bool fabric_engine::is_done_by_peers() const {
   return std::all_of(flights_.begin(), flights_.end(), is_over) && !has_posted();
 }
 
-void fabric_engine::say_farewell() {
+void fabric_engine::send_shutdown_notice() {
   for (link& each : links_) {
     if (!each.met || each.has_left) continue;
     fabric_message last;

@@ -136,7 +136,7 @@ class fabric_engine {
   /// peers have left.
   [[nodiscard]] bool is_done_by_peers() const;
   /// Tells the peers that it has met that this rank ends: what they post to it fails from here on.
-  void say_farewell();
+  void send_shutdown_notice();
   /// Those peers know.
   [[nodiscard]] bool has_parted() const;
   /// An operation of this rank's could not be done.
@@ -327,7 +327,7 @@ class fabric_engine {
   [[nodiscard]] static bool is_acknowledgement_due(const link& to);
   void handle_refusal(link& from, const fabric_message& message);
   void handle_place(link& from, const fabric_message& message);
-  void handle_farewell(link& from, const fabric_message& message);
+  void handle_shutdown_notice(link& from, const fabric_message& message);
   void handle_landing(link& from, const fabric_message& message);
   void handle_landed(link& from, const fabric_message& message);
   /// Tells where this rank's window is.

@@ -76,7 +76,7 @@ void fabric_engine::handle(const fabric_message& message, std::span<const std::b
     case message_kind::refuse: return handle_refusal(from, message);
     case message_kind::ask_for_place: return answer(from, message.window);
     case message_kind::place: return handle_place(from, message);
-    case message_kind::leave: return handle_farewell(from, message);
+    case message_kind::leave: return handle_shutdown_notice(from, message);
     case message_kind::heard_leave: from.heard_leave = from.said_leave; return;
     case message_kind::land:
     case message_kind::lift: return handle_landing(from, message);
@@ -342,7 +342,7 @@ void fabric_engine::handle_place(link& from, const fabric_message& message) {
   }
 }
 
-void fabric_engine::handle_farewell(link& from, const fabric_message& message) {
+void fabric_engine::handle_shutdown_notice(link& from, const fabric_message& message) {
   if (!std::exchange(from.has_left, true) && about_.departed) about_.departed(static_cast<int>(message.sender));
   from.owes = false;  // it waits for nothing any more but that this is heard
   from.again = {};

@@ -25,7 +25,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// What ranks owe to each other takes microseconds. Of a peer that is gone nobody may know here.
-constexpr std::chrono::seconds farewell(1);
+constexpr std::chrono::seconds shutdown_limit(1);
 
 std::vector<std::unique_ptr<network_queue>> make_queues(memory_port& memory, network_port& words, int device,
                                                         const network_request& asked) {
@@ -71,7 +71,7 @@ class fabric_proxy::worker final : public window_table::watcher {
   [[nodiscard]] bool has_ended() const { return ended_; }
   /// Whether the thread cannot be waited for: nobody needs it any more, and it has had time enough to end.
   [[nodiscard]] bool is_stuck(clock::time_point since) const {
-    return given_.ended() && clock::now() - since > 3 * farewell;
+    return given_.ended() && clock::now() - since > 3 * shutdown_limit;
   }
   /// From here on it belongs to the thread alone.
   void leave_alone() noexcept {
@@ -114,8 +114,8 @@ class fabric_proxy::worker final : public window_table::watcher {
   std::atomic<order> order_ = order::run;
   std::atomic<bool> ended_ = false;
   std::atomic<bool> is_left_alone_ = false;
-  clock::time_point leaving_{};  // of the thread: since when nobody waits
-  bool said_farewell_ = false;   // likewise
+  clock::time_point leaving_{};        // of the thread: since when nobody waits
+  bool sent_shutdown_notice_ = false;  // likewise
   process_stamp made_in_;
 };
 
@@ -154,17 +154,17 @@ bool fabric_proxy::worker::step(bool& over) {
   const clock::time_point now = clock::now();
   // Of a rank with nothing under way only peers are owed something, who may be gone.
   const bool nobody_waits = engine_.failed() || given_.ended() || engine_.is_done_by_peers();
-  if (!said_farewell_ && (!nobody_waits || leaving_ == clock::time_point{})) leaving_ = now;
-  const bool too_late = nobody_waits && now - leaving_ > farewell;
-  if (!said_farewell_ && (too_late || engine_.idle())) {
-    engine_.say_farewell();
-    said_farewell_ = true;
+  if (!sent_shutdown_notice_ && (!nobody_waits || leaving_ == clock::time_point{})) leaving_ = now;
+  const bool too_late = nobody_waits && now - leaving_ > shutdown_limit;
+  if (!sent_shutdown_notice_ && (too_late || engine_.idle())) {
+    engine_.send_shutdown_notice();
+    sent_shutdown_notice_ = true;
     leaving_ = now;
     return true;
   }
   // From here on only to peers who may be gone, as they surely are when this rank's waits have ended.
   const bool parted = engine_.idle() && (engine_.has_parted() || given_.ended());
-  over = said_farewell_ && (parted || now - leaving_ > farewell);
+  over = sent_shutdown_notice_ && (parted || now - leaving_ > shutdown_limit);
   return any;
 }
 

@@ -50,7 +50,7 @@ proxy::~proxy() {
 void proxy::start() {
   direct_ = devices_.open_direct_copies();
   for (const int device : network_->devices()) copies_.emplace(device, devices_.open_copies(device));
-  running_ = devices_.accompany(
+  running_ = devices_.start_background_task(
       rank_, cpus_, {[this](const choose_next& choose) { return step(choose); }, [this] { return keep(); }});
 }
 

@@ -136,7 +136,7 @@ class proxy final : public network_proxy {
   std::map<int, std::unique_ptr<copy_engine>> copies_;  // by device
   std::unique_ptr<copy_engine> direct_;                 // for windows that are not `on_device`
   std::list<flight> flights_;                           // of each context in the order in which they were posted
-  std::unique_ptr<companion> running_;
+  std::unique_ptr<background_task> running_;
 };
 
 }  // namespace devcomm::host::detail

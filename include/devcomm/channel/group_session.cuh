@@ -34,7 +34,7 @@ DEVCOMM_DEVICE inline lane lane_of_block() {
 /// sends and receives into one call: with the send in one call and the receive in the next, each waits for the other. A
 /// rank's messages to itself, which must match within one call, are copied.
 ///
-/// Short parts of messages travel with the sender's offer, see `connections::inline_bytes`. Of longer ones, what a rank
+/// Short parts of messages travel with the sender's RTS, see `connections::inline_bytes`. Of longer ones, what a rank
 /// receives into a window (`message::receive` with a `sym_ptr`) the sender stores there itself; the lists of both name
 /// the window. What it receives elsewhere goes through slots of its pool.
 ///

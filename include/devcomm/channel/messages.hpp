@@ -74,8 +74,8 @@ struct lane {
 inline constexpr uint64_t no_such_window = ~uint64_t{0};
 inline constexpr uint64_t no_such_message = ~uint64_t{0} - 1;
 
-/// What a sender tells a receiver of its next message in a lane.
-struct message_offer {
+/// RTS (request to send): what a sender tells a receiver of its next message in a lane.
+struct message_rts {
   uint64_t bytes;
   uint32_t lanes;
   uint32_t message;  ///< number of the message in its connection
@@ -83,8 +83,9 @@ struct message_offer {
   static constexpr uint32_t words = 2;
 };
 
-/// What a receiver tells a sender: where to store the next piece of a message, or that it has an inline one.
-struct message_ticket {
+/// CTS (clear to send): what a receiver tells a sender: where to store the next piece of a message, or that it has an
+/// inline one.
+struct message_cts {
   uint64_t bytes;   ///< of the whole message
   uint64_t offset;  ///< in the window, or of a slot from the handle's offset on
   uint32_t window;  ///< 1 more than its id; 0: a slot of the receiver's pool
@@ -95,7 +96,7 @@ struct message_ticket {
   static constexpr uint32_t words = 4;
 };
 
-/// An offer or a ticket as it travels: in packets of 8 bytes, each with its flag as in `lsa::ll_session`, which need no
+/// An RTS or a CTS as it travels: in packets of 8 bytes, each with its flag as in `lsa::ll_session`, which need no
 /// order among them. Both the flags and `number` are one more than the number of the part, or of the piece.
 template <class Note>
 struct alignas(16) posted_note {
@@ -110,7 +111,7 @@ struct alignas(16) connection_state {
   uint32_t messages;  ///< of the connection, in all lanes
   uint32_t parts;     ///< of messages, in this lane
   uint32_t pieces;    ///< of parts, in this lane: moved and, of a receive, taken
-  uint32_t posted;    ///< pieces for which tickets have been made; of a receive
+  uint32_t posted;    ///< pieces for which CTS have been made; of a receive
   // Within one.
   uint32_t next;     ///< message of the list to look at
   uint32_t current;  ///< message of the list that is under way
@@ -121,7 +122,7 @@ struct alignas(16) connection_state {
   uint64_t end;
   uint64_t at;     ///< first byte that has not been moved
   char* data;      ///< this rank's first byte of the message
-  uint32_t slots;  ///< of the pieces that have a ticket: of the even one, and 16 bits higher of the odd one
+  uint32_t slots;  ///< of the pieces that have a CTS: of the even one, and 16 bits higher of the odd one
   uint32_t peer;   ///< 1 more than its world rank; 0 before the first group
 };
 
@@ -147,20 +148,20 @@ struct connection_layout {
   uint32_t slot_bytes;    ///< a multiple of 128
   uint32_t inline_bytes;  ///< a multiple of 64; 0: nothing goes inline
   uint32_t own_bytes;     ///< of a lane
-  uint64_t states, tickets, offers, sents, inlines, pools;
+  uint64_t states, cts_begin, rts_begin, sents, inlines, pools;
   uint64_t bytes;  ///< of all
 
   DEVCOMM_HOST_DEVICE static constexpr connection_layout of(uint32_t lanes, uint32_t members, uint32_t slots,
                                                             uint32_t slot_bytes, uint32_t inline_bytes) {
-    using devcomm::detail::whole_lines;
+    using devcomm::detail::round_up_to_line;
     const uint64_t connections = uint64_t{lanes} * members;
     connection_layout made{lanes, members, slots, slot_bytes, inline_bytes, 0, 0, 0, 0, 0, 0, 0, 0};
-    made.own_bytes = static_cast<uint32_t>(whole_lines(16 + uint64_t{2} * made.mask_words() * sizeof(uint32_t)));
+    made.own_bytes = static_cast<uint32_t>(round_up_to_line(16 + uint64_t{2} * made.mask_words() * sizeof(uint32_t)));
     made.states = uint64_t{lanes} * made.own_bytes;
-    made.tickets = made.states + connections * 2 * 128;
-    made.offers = made.tickets + connections * 2 * sizeof(posted_note<message_ticket>);
-    made.sents = made.offers + connections * 2 * sizeof(posted_note<message_offer>);
-    made.inlines = whole_lines(made.sents + connections * 16);
+    made.cts_begin = made.states + connections * 2 * 128;
+    made.rts_begin = made.cts_begin + connections * 2 * sizeof(posted_note<message_cts>);
+    made.sents = made.rts_begin + connections * 2 * sizeof(posted_note<message_rts>);
+    made.inlines = round_up_to_line(made.sents + connections * 16);
     made.pools = made.inlines + connections * 4 * inline_bytes;
     made.bytes = made.pools + uint64_t{lanes} * slots * slot_bytes;
     return made;
@@ -183,12 +184,12 @@ struct connection_layout {
     return state(lane, member, way) + sizeof(connection_state);
   }
   /// Stored by the receiver `member`, for even and odd pieces.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t ticket(uint32_t lane, uint32_t member, uint32_t piece) const {
-    return tickets + (at(lane, member) * 2 + piece % 2) * sizeof(posted_note<message_ticket>);
+  DEVCOMM_HOST_DEVICE constexpr uint64_t cts(uint32_t lane, uint32_t member, uint32_t piece) const {
+    return cts_begin + (at(lane, member) * 2 + piece % 2) * sizeof(posted_note<message_cts>);
   }
   /// Stored by the sender `member`, for even and odd parts.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t offer(uint32_t lane, uint32_t member, uint32_t part) const {
-    return offers + (at(lane, member) * 2 + part % 2) * sizeof(posted_note<message_offer>);
+  DEVCOMM_HOST_DEVICE constexpr uint64_t rts(uint32_t lane, uint32_t member, uint32_t part) const {
+    return rts_begin + (at(lane, member) * 2 + part % 2) * sizeof(posted_note<message_rts>);
   }
   /// Pieces that `member` has sent here, stored by it; inline ones, by this rank.
   DEVCOMM_HOST_DEVICE constexpr uint64_t sent(uint32_t lane, uint32_t member) const {
@@ -215,7 +216,7 @@ struct connection_handle : resource_handle {
 
 /// Asks for connections between all members of a team: `needs.add(channel::connections{comm.lsa(), blocks})`.
 ///
-/// A part of a message of up to `inline_bytes` goes with its offer, in one trip. Longer ones need no buffer where they
+/// A part of a message of up to `inline_bytes` goes with its RTS, in one trip. Longer ones need no buffer where they
 /// are received into a window; the rest goes through a pool of slots that all connections of a lane share. So a rank's
 /// memory is `lanes * ((528 + 4 * inline_bytes) * n + slots * slot_bytes)` bytes and some lines for `n` members.
 struct connections {
@@ -236,7 +237,7 @@ struct connections {
     const auto size = static_cast<uint32_t>(members.size);
     const uint32_t pool = slots == 0 ? 1 : slots > max_slots ? max_slots : slots;
     const uint32_t wanted = slot_bytes == 0 ? 1 : slot_bytes > max_slot_bytes ? max_slot_bytes : slot_bytes;
-    const auto rounded = static_cast<uint32_t>(devcomm::detail::whole_lines(wanted));
+    const auto rounded = static_cast<uint32_t>(devcomm::detail::round_up_to_line(wanted));
     const uint32_t packed = inline_size();
     const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{lanes} * pool, rounded);
     const uint64_t of_packets = devcomm::detail::limited_product(uint64_t{lanes} * size, 4 * packed + 1024);

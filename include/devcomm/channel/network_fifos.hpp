@@ -37,10 +37,10 @@ struct network_layout {
     return uint64_t{index} * sizeof(network_counts);
   }
   /// Up to which operation the context that sent from `slot` must be done before the slot is written again.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t ticket(uint32_t index, uint32_t slot) const {
-    return devcomm::detail::whole_lines(counts(count)) + (uint64_t{index} * slots + slot) * sizeof(uint64_t);
+  DEVCOMM_HOST_DEVICE constexpr uint64_t put_number(uint32_t index, uint32_t slot) const {
+    return devcomm::detail::round_up_to_line(counts(count)) + (uint64_t{index} * slots + slot) * sizeof(uint64_t);
   }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return ticket(count, 0); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return put_number(count, 0); }
 };
 
 /// Steps on their way, on every rank: those of FIFO `index` out of it, and those of FIFO `index` into it. In bytes from
@@ -57,7 +57,7 @@ struct network_steps_layout {
     return place(which, index, slot) * sizeof(step_contract);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t slot(side which, uint32_t index, uint32_t slot) const {
-    return devcomm::detail::whole_lines(2 * uint64_t{count} * slots * sizeof(step_contract)) +
+    return devcomm::detail::round_up_to_line(2 * uint64_t{count} * slots * sizeof(step_contract)) +
            place(which, index, slot) * slot_bytes<protocol::network>(packs);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(incoming, count, 0); }

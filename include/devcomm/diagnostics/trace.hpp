@@ -113,8 +113,8 @@ struct trace_rings {
   DEVCOMM_HOST_DEVICE constexpr uint64_t record(uint32_t ring, uint32_t index) const {
     return records() + (uint64_t{ring} * spans + index) * sizeof(trace_record);
   }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t records() const { return detail::whole_lines(count(rings())); }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return detail::whole_lines(record(rings(), 0)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t records() const { return detail::round_up_to_line(count(rings())); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return detail::round_up_to_line(record(rings(), 0)); }
 };
 
 static_assert(sizeof(trace_rings) == 24, "part of resource_header");

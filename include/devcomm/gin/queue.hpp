@@ -140,7 +140,7 @@ struct queue_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t latest(uint32_t peer) const {
     return seen(signal(0)) + uint64_t{peer} * sizeof(uint64_t);
   }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return devcomm::detail::whole_lines(latest(peers)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return devcomm::detail::round_up_to_line(latest(peers)); }
 };
 
 /// What a rank keeps of the barriers of all contexts, in device memory behind the contexts: bytes from there.

@@ -29,7 +29,7 @@ struct ll_slots_layout {
   /// The word by which a group without a vote of its own agrees on an outcome.
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return epoch(index) + sizeof(uint32_t); }
   DEVCOMM_HOST_DEVICE constexpr uint64_t half(uint32_t index, uint32_t epoch_number) const {
-    return devcomm::detail::whole_lines(epoch(count)) +
+    return devcomm::detail::round_up_to_line(epoch(count)) +
            (uint64_t{index} * 2 + epoch_number % 2) * slots * lines * line_bytes;
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t line(uint32_t slot, uint32_t line) const {

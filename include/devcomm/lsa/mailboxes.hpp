@@ -67,7 +67,7 @@ struct mailbox_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return own(index) + sizeof(uint32_t); }
   /// The first packet that member `sender` writes to mailbox `index` in a round of an even or odd `epoch`.
   DEVCOMM_HOST_DEVICE constexpr uint64_t row(uint32_t index, uint32_t epoch, uint32_t sender) const {
-    return devcomm::detail::whole_lines(own(count)) +
+    return devcomm::detail::round_up_to_line(own(count)) +
            ((uint64_t{index} * 2 + epoch % 2) * members + sender) * packets * packet_bytes;
   }
   /// The contract that member `sender` shows on mailbox `index` in a round of an even or odd `epoch`.
@@ -94,7 +94,7 @@ struct mailboxes {
   uint32_t packets;
 
   DEVCOMM_HOST_DEVICE constexpr mailbox_handle<Protocol> add_to(requirements& needs) const {
-    if (Protocol == packet_protocol::ll128 && members.size > 1) needs.require_whole_lines();
+    if (Protocol == packet_protocol::ll128 && members.size > 1) needs.require_ll128();
     const uint32_t rounded = Protocol == packet_protocol::ll128 ? ll128_unit::whole(packets) : packets;
     const auto size = static_cast<uint32_t>(members.size);
     const uint64_t bytes = mailbox_layout{count, size, rounded}.bytes();

@@ -27,7 +27,7 @@ void dispatcher::run() {
     if (!hosts_settle()) continue;
     start_tasks();
     start_blocks();
-    if (e.steps >= e.companions_step_) step_companions();
+    if (e.steps >= e.background_step_) step_background_tasks();
     if (e.dispatcher_wanted) continue;
     if (!e.ready_blocks.empty()) {
       idle_since_ = 0;
@@ -181,7 +181,7 @@ void dispatcher::run_blocks() {
   e.step_limit = in_background_ ? e.steps + 20000 : never;
   for (const engine::waiter* w : e.waiters_) e.step_limit = std::min(e.step_limit, w->until_step);
   e.step_limit = std::min(e.step_limit, wake_step_);
-  if (!e.companions.empty() && !e.order.explores()) e.step_limit = std::min(e.step_limit, e.companions_step_);
+  if (!e.background_tasks.empty() && !e.order.explores()) e.step_limit = std::min(e.step_limit, e.background_step_);
   e.order.begins();
   block* b = e.choose();
   if (b == nullptr) return;
@@ -201,29 +201,30 @@ void dispatcher::run_blocks() {
   }
 }
 
-/// In explorations, while all threads wait: whether one of them need not any more, or a companion has something to do.
+/// In explorations, while all threads wait: whether one of them need not any more, or a background task has something
+/// to do.
 bool dispatcher::network_goes_on() {
   engine& e = engine_;
-  return e.order.explores() && !e.companions.empty() && (e.peek() || e.network_is_next());
+  return e.order.explores() && !e.background_tasks.empty() && (e.peek() || e.network_is_next());
 }
 
-/// Companions take turns of random length at random times, so that what they do may be far behind kernels, or not at
-/// all. Only at quiescence are they sure to go on. While a host waits to free memory they rest: the driver holds up the
-/// copies of all other threads then.
-bool dispatcher::step_companions() {
+/// Background tasks take turns of random length at random times, so that what they do may be far behind kernels, or not
+/// at all. Only at quiescence are they sure to go on. While a host waits to free memory they rest: the driver holds up
+/// the copies of all other threads then.
+bool dispatcher::step_background_tasks() {
   constexpr uint32_t max_parts = 4;
   constexpr uint32_t longest_pause = 64;  // scheduling steps
   engine& e = engine_;
-  if (e.companions.empty() || e.order.explores()) return false;
-  e.companions_step_ = e.steps + 1 + e.companions_random_.below(longest_pause);
+  if (e.background_tasks.empty() || e.order.explores()) return false;
+  e.background_step_ = e.steps + 1 + e.background_random_.below(longest_pause);
   if (e.waiting_frees != 0) return false;
   bool any = false;
-  const auto count = static_cast<uint32_t>(e.companions.size());
-  const uint32_t first = e.companions_random_.below(count);
+  const auto count = static_cast<uint32_t>(e.background_tasks.size());
+  const uint32_t first = e.background_random_.below(count);
   for (uint32_t i = 0; i < count; ++i) {
-    companion_work& one = *e.companions[(first + i) % count];
-    for (uint32_t part = e.companions_random_.below(max_parts) + (any ? 0 : 1); part > 0; --part) {
-      if (!one.step(e.companions_random_)) break;
+    background_work& one = *e.background_tasks[(first + i) % count];
+    for (uint32_t part = e.background_random_.below(max_parts) + (any ? 0 : 1); part > 0; --part) {
+      if (!one.step(e.background_random_)) break;
       any = true;
     }
   }

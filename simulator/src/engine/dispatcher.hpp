@@ -30,7 +30,7 @@ class dispatcher {
   void sleep();
   void run_blocks();
   /// Whether there was something to do.
-  bool step_companions();
+  bool step_background_tasks();
   [[nodiscard]] bool network_goes_on();
   void quiescence();
   /// Whether some thread of the process other than the simulator's runs, or may wake by itself: all

@@ -31,7 +31,7 @@ engine::engine(const settings& first, std::unique_ptr<schedule_log> log, void (*
     : config(first),
       order(config.schedule, config.seed, std::move(log)),
       dispatch_(dispatch),
-      companions_random_(config.seed) {
+      background_random_(config.seed) {
   sanitizer::set_store_delay(config.store_delay, config.seed, &steps);
 }
 
@@ -42,8 +42,8 @@ void engine::restart() {
   trace = 0;
   launches = 0;
   last_peek_ = steps;
-  companions_random_ = random_choice(config.seed);
-  companions_step_ = steps;
+  background_random_ = random_choice(config.seed);
+  background_step_ = steps;
   sanitizer::set_store_delay(shared_with_processes ? 0 : config.store_delay, config.seed, &steps);
 }
 

@@ -39,10 +39,10 @@ class condition {
 };
 
 /// Work that goes on beside kernels; called with the lock.
-class companion_work {
+class background_work {
  public:
-  explicit companion_work(int its_rank) : rank(its_rank) {}
-  virtual ~companion_work() = default;
+  explicit background_work(int its_rank) : rank(its_rank) {}
+  virtual ~background_work() = default;
   const int rank;  ///< in the order of ranks they take turns
   /// Does a part of it, chosen by `random`; whether there was any.
   [[nodiscard]] virtual bool step(random_choice& random) = 0;
@@ -107,7 +107,7 @@ class engine {
   /// World ranks that communicators have put on a device.
   std::map<int, std::set<int>> ranks_of_device;
 
-  // --- companions in explorations (network.cpp) ---
+  // --- background tasks in explorations (network.cpp) ---
   /// Whether a step of theirs is next. The dispatcher then takes it before anything else happens.
   [[nodiscard]] bool network_is_next();
   /// Takes the step that is next, if one is.
@@ -180,8 +180,8 @@ class engine {
   bool hosts_moved = true;         ///< a host thread that waited when it was last inspected may run
   bool failed_since_idle = false;  ///< a launch failed and others still run: theirs follow from it
 
-  std::vector<companion_work*> companions;  ///< by rank
-  int waiting_frees = 0;                    ///< threads of hosts that wait to free memory: companions rest meanwhile
+  std::vector<background_work*> background_tasks;  ///< by rank
+  int waiting_frees = 0;  ///< threads of hosts that wait to free memory: background tasks rest meanwhile
   runnable_blocks ready_blocks;
   std::vector<fiber*> waiting;
   std::vector<grid*> grids;             ///< launches that run, oldest first
@@ -223,15 +223,15 @@ class engine {
   std::string failure_text_;
   std::string misuse_;           // the latest that `record_misuse` told of
   std::set<int> misused_alike_;  // other ranks that did the same
-  /// A step of a companion that is to be taken.
+  /// A step of a background task that is to be taken.
   struct due_step {
-    companion_work* who = nullptr;  ///< null: none
+    background_work* who = nullptr;  ///< null: none
     host::detail::network_step what{};
     thread_key key;
   };
   due_step due_;
-  random_choice companions_random_;
-  uint64_t companions_step_ = 0;  ///< when they are due
+  random_choice background_random_;
+  uint64_t background_step_ = 0;  ///< when they are due
 };
 
 }  // namespace devcomm::simulator::detail

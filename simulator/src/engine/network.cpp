@@ -1,4 +1,4 @@
-/// Companions in explorations: each of their steps is a choice, beside the threads that can go on.
+/// Background tasks in explorations: each of their steps is a choice, beside the threads that can go on.
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
 
@@ -7,8 +7,8 @@
 namespace devcomm::simulator::detail {
 namespace {
 
-/// Of a step, the same in every run. `ordinal`: of its companion among those of its rank.
-thread_key key_of(const companion_work& who, uint32_t ordinal, const host::detail::network_step& step) {
+/// Of a step, the same in every run. `ordinal`: of its background task among those of its rank.
+thread_key key_of(const background_work& who, uint32_t ordinal, const host::detail::network_step& step) {
   const auto part = static_cast<uint32_t>(step.offset);
   return network_key(who.rank, ordinal << 16 | step.context, step.number, part << 3 | static_cast<uint32_t>(step.what));
 }
@@ -16,13 +16,13 @@ thread_key key_of(const companion_work& who, uint32_t ordinal, const host::detai
 }  // namespace
 
 bool engine::network_is_next() {
-  if (companions.empty() || waiting_frees != 0) return false;
+  if (background_tasks.empty() || waiting_frees != 0) return false;
   const sanitizer::unobserved hidden;
   std::vector<due_step> all;
   std::vector<thread_key> keys;
   uint32_t ordinal = 0;
-  const companion_work* before = nullptr;
-  for (companion_work* const who : companions) {
+  const background_work* before = nullptr;
+  for (background_work* const who : background_tasks) {
     ordinal = before != nullptr && before->rank == who->rank ? ordinal + 1 : 0;
     before = who;
     for (const host::detail::network_step& step : who->possible()) {
@@ -49,7 +49,7 @@ void engine::step_network() {
 
 void engine::finish_network() {
   while (network_is_next()) step_network();
-  for (companion_work* const one : companions) one->join();
+  for (background_work* const one : background_tasks) one->join();
 }
 
 }  // namespace devcomm::simulator::detail

@@ -171,7 +171,7 @@ bool dispatcher::others_may_act() {
 
 void dispatcher::quiescence() {
   engine& e = engine_;
-  if (e.peek() || e.wake_pollers() || step_companions()) return;
+  if (e.peek() || e.wake_pollers() || step_background_tasks()) return;
   const uint64_t now = real_time();
   if (idle_since_ == 0 || idle_step_ != e.steps) {
     idle_since_ = real_base_ = now;

@@ -4,7 +4,7 @@
 #include "base/sanitizer.hpp"
 #include "gpu/host_accesses.hpp"
 #include "gpu/memory_names.hpp"
-#include "runtime/companion.hpp"
+#include "runtime/background_task.hpp"
 #include "runtime/host_port.hpp"
 #include "runtime/host_thread.hpp"
 #include "runtime/memory_file.hpp"
@@ -237,7 +237,7 @@ class simulator_backend final : public host::detail::backend {
     if (detail::host_port::reach_each_other(device, peer)) return {true, "simulated"};
     return {false, "DEVCOMM_SIM_PEERS puts it in another group"};
   }
-  [[nodiscard]] capability whole_lines(int, const std::string&) override { return {true, "simulated"}; }
+  [[nodiscard]] capability ll128_capability(int, const std::string&) override { return {true, "simulated"}; }
   void make_current(int device) override { detail::make_device_current(device); }
   [[nodiscard]] std::unique_ptr<host::detail::memory_label> label(
       const std::string& name, std::span<const host::detail::window_part> parts) override {
@@ -381,18 +381,18 @@ class simulator_backend final : public host::detail::backend {
     work();
   }
   [[nodiscard]] host::capability network_from_host() override { return {true, "memory of simulated GPUs"}; }
-  [[nodiscard]] std::unique_ptr<host::detail::companion> accompany(int rank, const std::vector<int>&,
-                                                                   const host::detail::proxy_work& work) override {
-    return detail::accompany(rank, work);
+  [[nodiscard]] std::unique_ptr<host::detail::background_task> start_background_task(
+      int rank, const std::vector<int>&, const host::detail::proxy_work& work) override {
+    return detail::start_background_task(rank, work);
   }
   void fetch(void* own, const void* shared, std::size_t bytes) override {
-    detail::fetch_as_companion(own, shared, bytes);
+    detail::fetch_in_background(own, shared, bytes);
   }
   void deliver(void* shared, const void* own, std::size_t bytes) override {
-    detail::deliver_as_companion(shared, own, bytes);
+    detail::deliver_in_background(shared, own, bytes);
   }
-  [[nodiscard]] std::uint64_t load(const std::uint64_t* word) override { return detail::load_as_companion(word); }
-  void store(std::uint64_t* word, std::uint64_t value) override { detail::store_as_companion(word, value); }
+  [[nodiscard]] std::uint64_t load(const std::uint64_t* word) override { return detail::load_in_background(word); }
+  void store(std::uint64_t* word, std::uint64_t value) override { detail::store_in_background(word, value); }
 
  private:
   static constexpr const char* uuid_prefix = "simulated-";

@@ -46,7 +46,7 @@ std::string run(const std::function<void()>& body) {
   clear_failure();
   {
     const engine_guard hold;
-    for (detail::companion_work* const one : the_engine().companions) one->restore();
+    for (detail::background_work* const one : the_engine().background_tasks) one->restore();
     the_engine().restart();
     the_engine().launches_of_device.clear();
     the_engine().order.count_from_start();
@@ -84,7 +84,7 @@ bool shares_memory() {
 /// are.
 void keep_network() {
   const engine_guard hold;
-  for (detail::companion_work* const one : the_engine().companions) {
+  for (detail::background_work* const one : the_engine().background_tasks) {
     detail::random_choice first(1);
     while (one->step(first)) {
     }

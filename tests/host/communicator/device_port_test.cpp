@@ -64,8 +64,8 @@ class failing_devices final : public backend {
   [[nodiscard]] host::capability peer_access(int device, const std::string& peer_uuid) override {
     return real_.peer_access(device, peer_uuid);
   }
-  [[nodiscard]] host::capability whole_lines(int device, const std::string& peer_uuid) override {
-    return real_.whole_lines(device, peer_uuid);
+  [[nodiscard]] host::capability ll128_capability(int device, const std::string& peer_uuid) override {
+    return real_.ll128_capability(device, peer_uuid);
   }
   void enable_peer_access(int device, int peer_device) override { real_.enable_peer_access(device, peer_device); }
   [[nodiscard]] std::unique_ptr<physical_memory> import_descriptor(int device, int descriptor,

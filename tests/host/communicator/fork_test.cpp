@@ -75,7 +75,7 @@ void require_untouched(program& mine) {
 
 }  // namespace
 
-TEST_CASE("a forked child that destroys its copies says no farewell, joins no thread and wakes nobody") {
+TEST_CASE("a forked child that destroys its copies sends no shutdown notice, joins no thread and wakes nobody") {
   const auto ends = on_processes(3, [](auto bootstrap) {
     auto mine = std::make_unique<program>(std::move(bootstrap));
     if (mine->comm.rank() == 1) {

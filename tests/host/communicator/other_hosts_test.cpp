@@ -51,7 +51,7 @@ outcomes on_hosts(const std::function<void(host::communicator&)>& body) {
   });
 }
 
-/// Cannot watch where it is `blind`, and says its farewell `late`.
+/// Cannot watch where it is `blind`, and sends its shutdown notice `late`.
 class altered_watch final : public host::bootstrap {
  public:
   altered_watch(std::shared_ptr<host::bootstrap> ranks, bool blind, std::chrono::milliseconds late)

@@ -792,7 +792,7 @@ TEST_CASE("a rank is not idle while a peer's data lands, and owes no answer to o
   while (two.net.copies == 0) two.step();
   two.settle_for(5ms);
   CHECK(!two[1].engine->idle());
-  two[0].engine->say_farewell();  // which it should not: its put is on its way
+  two[0].engine->send_shutdown_notice();  // which it should not: its put is on its way
   two.settle_for(5ms);
   CHECK(!two[1].engine->idle());
   two.net.copies_wait = false;
@@ -973,7 +973,7 @@ TEST_CASE("what a rank has acknowledged reaches its peers before it is gone, als
     three[0].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
     three[2].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
     while (three[1].signal(0) != 2 || !three[1].engine->idle()) three.step();
-    three[1].engine->say_farewell();
+    three[1].engine->send_shutdown_notice();
     CHECK(!three[1].engine->has_parted());
     while (!three[1].engine->idle() || !three[1].engine->has_parted()) three.step();
     three[1].engine.reset();
@@ -994,7 +994,7 @@ TEST_CASE("ranks that end together do not wait for each other's answers") {
     head.change = gin::signal_change::add;
     two[0].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
     two.settle();
-    for (const auto& each : two.all) each->engine->say_farewell();
+    for (const auto& each : two.all) each->engine->send_shutdown_notice();
     two.settle();
     for (const auto& each : two.all) {
       CHECK(each->engine->has_parted());
@@ -1062,7 +1062,7 @@ TEST_CASE("a rank that leaves in peace disturbs nobody, and puts to it fail by n
     head.change = gin::signal_change::add;
     two[0].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
     while (two[1].signal(0) == 0) two.step();
-    two[1].engine->say_farewell();  // the acknowledgement may still be on its way
+    two[1].engine->send_shutdown_notice();  // the acknowledgement may still be on its way
     two.settle();
     CHECK(two[0].failure.empty());
     CHECK(two[0].word(0, two[0].layout.done()) == 1);
@@ -1085,7 +1085,7 @@ TEST_CASE("a put that its peer has acknowledged is done there, whatever the fabr
       two.net.keeps_completions = true;
       two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
       while (two[1].signal(0) != 2) two.step();
-      two[1].engine->say_farewell();
+      two[1].engine->send_shutdown_notice();
       two.settle_for(5ms);
       CHECK(two[1].engine->has_parted());
       CHECK(two[0].failure == "");
@@ -1111,7 +1111,7 @@ TEST_CASE("a put that its peer has, and whose source the fabric keeps for ever, 
   two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
   while (two[1].signal(0) != 2) two.step();
   CHECK(!two[0].engine->is_done_by_peers());
-  two[1].engine->say_farewell();
+  two[1].engine->send_shutdown_notice();
   two.settle_for(50ms);
   CHECK(two[0].failure == "");
   CHECK(two[0].engine->is_done_by_peers());  // so that the end of a rank does not wait for it
@@ -1255,12 +1255,12 @@ TEST_CASE("a rank owes nothing to one that has left") {
   two.settle();
   CHECK(!two[1].engine->idle());
   CHECK(two[1].engine->is_done());
-  two[0].engine->say_farewell();
+  two[0].engine->send_shutdown_notice();
   two.settle();
   CHECK(two[1].engine->idle());
 }
 
-TEST_CASE("a rank whose farewell fails owes its peer no acknowledgement") {
+TEST_CASE("a rank whose shutdown notice fails owes its peer no acknowledgement") {
   job two(3, 2, 4096);
   gin::descriptor_head head = head_of(gin::operation_kind::signal, 0);
   head.change = gin::signal_change::add;
@@ -1270,7 +1270,7 @@ TEST_CASE("a rank whose farewell fails owes its peer no acknowledgement") {
   two.all.pop_back();
   two.net.losing_sender = 0;
   two.net.lost_sends = 1 << 30;
-  two[0].engine->say_farewell();
+  two[0].engine->send_shutdown_notice();
   two.settle();
   CHECK(two[0].engine->idle());
   CHECK(two[0].engine->has_parted());
@@ -1404,7 +1404,7 @@ TEST_CASE("a rank does not wait for the writes of one that has failed and left")
       two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
       two.settle();
       CHECK_THAT(two[0].failure, ContainsSubstring("the link is down"));
-      two[0].engine->say_farewell();
+      two[0].engine->send_shutdown_notice();
       two.settle();
       CHECK(two[0].engine->has_parted());
       CHECK(two[1].signal(0) == 1);

@@ -159,14 +159,14 @@ std::optional<frame> frame_stream::receive() {
   return std::nullopt;
 }
 
-std::vector<std::byte> farewell::encode() const {
+std::vector<std::byte> shutdown_notice::encode() const {
   wire_writer out(frame_stream::longest_text);
   out.integer(static_cast<std::int32_t>(culprit));
   out.bytes(bytes_of(std::string_view(text).substr(0, frame_stream::longest_text - 4)));
   return out.data();
 }
 
-farewell farewell::decode(const std::vector<std::byte>& data) {
+shutdown_notice shutdown_notice::decode(const std::vector<std::byte>& data) {
   wire_reader in(data);
   const int culprit = in.integer<std::int32_t>();
   return {in.good() ? culprit : -1, in.text()};

@@ -117,12 +117,12 @@ class frame_stream {
 };
 
 /// Sent by a rank whose part is over.
-struct farewell {
+struct shutdown_notice {
   int culprit = -1;
   std::string text;
 
   [[nodiscard]] std::vector<std::byte> encode() const;
-  [[nodiscard]] static farewell decode(const std::vector<std::byte>& data);
+  [[nodiscard]] static shutdown_notice decode(const std::vector<std::byte>& data);
 };
 
 /// Sent by rank 0 for a round that failed.

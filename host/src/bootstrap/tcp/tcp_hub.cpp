@@ -55,7 +55,7 @@ struct peer {
   bool gave_up = false;
   bool gave_up_on_root = false;
   std::string gave_up_text;
-  std::optional<farewell> farewell_said;
+  std::optional<shutdown_notice> notice;
   bool knows_end = false;      ///< was sent the end of the job
   bool waits_to_send = false;  ///< the poller tells when it takes more
   std::string told;            ///< the last list of missing ranks that it was sent
@@ -135,7 +135,7 @@ class tcp_hub final : public bootstrap {
     try {
       const std::lock_guard lock(mutex_);
       if (culprit < 0) {
-        send_all_peers(frame_type::leave, shared_payload(farewell{culprit, why}.encode()));
+        send_all_peers(frame_type::leave, shared_payload(shutdown_notice{culprit, why}.encode()));
       } else {
         lost_ = {};
         if (!loss_told_) break_job(kind::lost, kind::lost, culprit, why);
@@ -300,11 +300,11 @@ class tcp_hub final : public bootstrap {
   };
   /// Whether it ended before its part was over. One that gave up may still live.
   [[nodiscard]] static bool is_lost(const peer& p) {
-    return p.farewell_said ? p.farewell_said->culprit >= 0 : p.stream != nullptr && p.stream->closed();
+    return p.notice ? p.notice->culprit >= 0 : p.stream != nullptr && p.stream->closed();
   }
   [[nodiscard]] lost_rank loss_of(std::size_t ended) const {
     const peer& p = peers_[ended];
-    if (p.farewell_said && p.farewell_said->culprit >= 0) return {p.farewell_said->culprit, p.farewell_said->text};
+    if (p.notice && p.notice->culprit >= 0) return {p.notice->culprit, p.notice->text};
     return {static_cast<int>(ended), "rank " + std::to_string(ended) + " (" + p.address +
                                          ") is gone: " + p.stream->problem() + "; look for its own error"};
   }
@@ -491,21 +491,21 @@ class tcp_hub final : public bootstrap {
         p.gave_up_on_root = in.integer<std::uint32_t>() != 0;
         p.gave_up_text = in.text();
       } else if (got->type == frame_type::aborted) {
-        const farewell said{static_cast<int>(rank), farewell::decode(got->payload).text};
+        const shutdown_notice said{static_cast<int>(rank), shutdown_notice::decode(got->payload).text};
         pass_abort_on(said);
         if (aborted_) aborted_(said.culprit, said.text);
       } else if (got->type == frame_type::leave) {
-        const farewell said = farewell::decode(got->payload);
-        const bool blamed = p.farewell_said && p.farewell_said->culprit >= 0;  // which it does not take back
+        const shutdown_notice said = shutdown_notice::decode(got->payload);
+        const bool blamed = p.notice && p.notice->culprit >= 0;  // which it does not take back
         if (said.culprit >= static_cast<int>(size_)) {
           p.stream->close("it blames a rank that there is not");
         } else if (!blamed) {
-          p.farewell_said = said;
+          p.notice = said;
         }
       } else if ((got->type == frame_type::part || got->type == frame_type::bad_arguments) && got->round == round_ &&
                  !p.part) {
         p.part = std::move(*got);
-        p.farewell_said.reset();  // it takes part again
+        p.notice.reset();  // it takes part again
         ++parts_;
       } else {
         p.stream->close("it sent a message that has no place here");
@@ -515,7 +515,7 @@ class tcp_hub final : public bootstrap {
   }
 
   /// To all ranks but the one that aborted.
-  void pass_abort_on(const farewell& said) {
+  void pass_abort_on(const shutdown_notice& said) {
     const shared_payload payload(said.encode());
     for (std::size_t i = 1; i < size_; ++i) {
       if (static_cast<int>(i) != said.culprit) send(i, frame_type::aborted, payload);
@@ -525,7 +525,7 @@ class tcp_hub final : public bootstrap {
   /// After each use of a rank's connection: whether it is over, and whether it waits to send.
   void note_state(std::size_t rank) {
     peer& p = peers_[rank];
-    const bool failed = p.farewell_said && p.farewell_said->culprit >= 0;
+    const bool failed = p.notice && p.notice->culprit >= 0;
     if (p.gave_up || failed || p.stream->closed()) ended_.insert(rank);
     const bool waits = p.open() && p.stream->unsent();
     if (waits == p.waits_to_send) return;

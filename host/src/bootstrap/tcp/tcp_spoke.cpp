@@ -91,7 +91,7 @@ class tcp_spoke final : public bootstrap {
     try {
       const std::lock_guard lock(mutex_);
       if (culprit >= 0) lost_ = {};
-      say_farewell(culprit, why);
+      send_shutdown_notice(culprit, why);
     } catch (const std::exception&) {
       // Out of memory: the others see the connection close.
     }
@@ -303,7 +303,7 @@ class tcp_spoke final : public bootstrap {
     const std::lock_guard lock(mutex_);
     const std::string text = "rank " + std::to_string(rank_) + " cannot watch its connection any more: " + why;
     if (!broken_) broken_ = round_failure{kind::remote, rank_, true, text};
-    say_farewell(rank_, text);
+    send_shutdown_notice(rank_, text);
     return report_of(rank_, text);
   }
 
@@ -336,7 +336,7 @@ class tcp_spoke final : public bootstrap {
   /// Returns until when to wait for what rank 0 says of the round, which it may have ended well for others.
   [[nodiscard]] deadline announce_loss(const interruption::cause& cause, const deadline& until) {
     broken_ = round_failure{kind::remote, cause.culprit, true, cause.text};
-    say_farewell(cause.culprit, cause.text);
+    send_shutdown_notice(cause.culprit, cause.text);
     return until.within(cause.culprit == 0 ? std::chrono::milliseconds(0) : result_limit);
   }
 
@@ -344,16 +344,16 @@ class tcp_spoke final : public bootstrap {
   void send_abort() {
     const auto why = aborted_here_.take();
     if (!why) return;
-    stream_->queue(frame_type::aborted, round_, shared_payload(farewell{rank_, *why}.encode()));
+    stream_->queue(frame_type::aborted, round_, shared_payload(shutdown_notice{rank_, *why}.encode()));
     stream_->flush();
   }
   void hear_abort(const frame& got) const {
-    const farewell said = farewell::decode(got.payload);
+    const shutdown_notice said = shutdown_notice::decode(got.payload);
     if (aborted_) aborted_(said.culprit, said.text);
   }
 
-  void say_farewell(int culprit, const std::string& text) {
-    stream_->queue(frame_type::leave, round_, shared_payload(farewell{culprit, text}.encode()));
+  void send_shutdown_notice(int culprit, const std::string& text) {
+    stream_->queue(frame_type::leave, round_, shared_payload(shutdown_notice{culprit, text}.encode()));
     stream_->flush();
   }
 

@@ -136,7 +136,7 @@ class cuda_backend final : public detail::backend {
   }
 
   /// NCCL's rule: NVLink between GPUs of one compute capability, from Volta on. Native atomics identify NVLink.
-  [[nodiscard]] capability whole_lines(int device, const std::string& peer_uuid) override {
+  [[nodiscard]] capability ll128_capability(int device, const std::string& peer_uuid) override {
     const int count = device_count();
     for (int other = 0; other < count; ++other) {
       if (uuid_of(other) != peer_uuid) continue;
@@ -265,9 +265,9 @@ class cuda_backend final : public detail::backend {
   [[nodiscard]] capability network() override {
     return {true, "between the ranks of this process; payload goes through pinned host memory by copy engines"};
   }
-  [[nodiscard]] std::unique_ptr<detail::companion> accompany(int, const std::vector<int>& cpus,
-                                                             const detail::proxy_work& work) override {
-    return cuda::accompany(cpus, work);
+  [[nodiscard]] std::unique_ptr<detail::background_task> start_background_task(
+      int, const std::vector<int>& cpus, const detail::proxy_work& work) override {
+    return cuda::start_background_task(cpus, work);
   }
   [[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies(int device) override {
     return cuda::open_copies(device);

@@ -158,7 +158,7 @@ class stream_copies final : public detail::copy_engine {
   std::unique_ptr<copy_stream> writes_;
 };
 
-class proxy_thread final : public detail::companion {
+class proxy_thread final : public detail::background_task {
  public:
   proxy_thread(std::vector<int> cpus, const detail::proxy_work& work)
       : step_(work.step), cpus_(std::move(cpus)), thread_(detail::quiet_thread([this] { run(); })) {}
@@ -218,7 +218,8 @@ capability device_from_cards(int device) {
 
 std::unique_ptr<detail::copy_engine> open_copies(int device) { return std::make_unique<stream_copies>(device); }
 
-std::unique_ptr<detail::companion> accompany(const std::vector<int>& cpus, const detail::proxy_work& work) {
+std::unique_ptr<detail::background_task> start_background_task(const std::vector<int>& cpus,
+                                                               const detail::proxy_work& work) {
   return std::make_unique<proxy_thread>(cpus, work);
 }
 

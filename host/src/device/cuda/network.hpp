@@ -19,9 +19,9 @@ namespace devcomm::host::cuda {
 /// device's.
 [[nodiscard]] std::unique_ptr<detail::copy_engine> open_copies(int device);
 
-/// A thread that does `work`, as `network_port::accompany` says.
-[[nodiscard]] std::unique_ptr<detail::companion> accompany(const std::vector<int>& cpus,
-                                                           const detail::proxy_work& work);
+/// A thread that does `work`, as `network_port::start_background_task` says.
+[[nodiscard]] std::unique_ptr<detail::background_task> start_background_task(const std::vector<int>& cpus,
+                                                                             const detail::proxy_work& work);
 
 /// Makes the calling thread one whose calls of the driver are no part of the stream captures of others, and fail none.
 void stay_out_of_captures();

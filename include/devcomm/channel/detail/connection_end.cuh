@@ -5,49 +5,49 @@
 /// a message has a part. One of up to `inline_bytes` goes inline, in packets that carry their own flags:
 ///
 ///     sender                                  receiver
-///     packets, offer                   --->   compares; takes the packets, zeroes them
-///     compares; the part is sent       <---   ticket: the next packets have a place
+///     packets, RTS                   --->   compares; takes the packets, zeroes them
+///     compares; the part is sent       <---   CTS: the next packets have a place
 ///
 /// Others go in pieces: the whole part where the receiver's memory lies in a window, else what fits into a slot of the
 /// receiver's pool.
 ///
-///     offer: bytes of the message      --->   compares; takes a slot if it needs one
-///     compares; stores the piece there <---   ticket: bytes of the message, window or slot, offset
+///     RTS: bytes of the message      --->   compares; takes a slot if it needs one
+///     compares; stores the piece there <---   CTS: bytes of the message, window or slot, offset
 ///     sent: pieces so far              --->   copies from the slot, if there was one
 ///
-/// A receiver that needs no slot publishes its ticket at once: with a window, so that nothing but the ticket's trip
+/// A receiver that needs no slot publishes its CTS at once: with a window, so that nothing but the CTS's trip
 /// comes before the data; of an inline part, so that the two ranks' trips take place at the same time. A slot is taken
-/// only after the offer has arrived.
+/// only after the RTS has arrived.
 ///
 /// *What is compared*: the number of lanes, the number of the message in its connection, and its bytes. All three
 /// decide which bytes a lane's part has, and how it goes; both ends compare them before anything is stored outside the
-/// packets' place, so that a sender never stores past the memory that a ticket is for. Numbers differ where an earlier
+/// packets' place, so that a sender never stores past the memory that a CTS is for. Numbers differ where an earlier
 /// message had two sizes, which a lane without a part in it at one end does not see otherwise. A receiver that finds a
-/// difference before it made a ticket makes one all the same, by which the sender finds it too.
+/// difference before it made a CTS makes one all the same, by which the sender finds it too.
 ///
-/// *Ordering*. Offers and tickets are packets with flags of their own. An offer orders nothing. A ticket's `number` is
+/// *Ordering*. RTS and CTS are packets with flags of their own. An RTS orders nothing. A CTS's `number` is
 /// released, and acquired: what the receiver's group did with the memory before happens before the sender's stores.
 /// `sent` is released behind the group's `sync`, or, where warps move a message by themselves, by the last of them to
 /// have counted itself; and acquired.
 ///
 /// *Invariant of progress*. No end of a connection waits for another connection's message, only for its own peer, or
-/// for a slot; and a slot is held only from an offer to the copy of its piece. In that time both ends are in groups
-/// of which this message is the next of the connection: the sender, since it made the offer and has not sent, the
+/// for a slot; and a slot is held only from an RTS to the copy of its piece. In that time both ends are in groups
+/// of which this message is the next of the connection: the sender, since it made the RTS and has not sent, the
 /// receiver, since it holds the slot. Both ends do what can be done: threads look at all their connections in turn,
 /// warps have one each, so the sender stores and the receiver copies, and the slot is free again. So a pool of one slot
 /// suffices, the order of a list beyond that of each connection is of no account, and a rank that comes late holds
 /// nothing of others.
 ///
-/// *Why a word can be written again*. Offers and tickets have a place for even and one for odd numbers. The sender
-/// makes offer `n + 2` after it has sent part `n + 1`, for which it had a ticket, that the receiver made after it had
-/// taken part `n` and compared its offer. The receiver makes ticket `k + 2` after it has seen that piece `k` was sent,
-/// for which the sender read ticket `k`; of an inline piece `k`, after it has seen what the sender made after it had
-/// read ticket `k`: part or piece `k + 1`, or the offer that a slot's ticket waits for. A slot, or a window, is stored
-/// to after a ticket that the receiver's group released behind its `sync`, and read after `sent` was acquired. Packets
-/// have a place for even and one for odd parts. Those of part `n` are stored after the ticket of part `n - 1`, which
+/// *Why a word can be written again*. RTS and CTS have a place for even and one for odd numbers. The sender
+/// makes RTS `n + 2` after it has sent part `n + 1`, for which it had a CTS, that the receiver made after it had
+/// taken part `n` and compared its RTS. The receiver makes CTS `k + 2` after it has seen that piece `k` was sent,
+/// for which the sender read CTS `k`; of an inline piece `k`, after it has seen what the sender made after it had
+/// read CTS `k`: part or piece `k + 1`, or the RTS that a slot's CTS waits for. A slot, or a window, is stored
+/// to after a CTS that the receiver's group released behind its `sync`, and read after `sent` was acquired. Packets
+/// have a place for even and one for odd parts. Those of part `n` are stored after the CTS of part `n - 1`, which
 /// the receiver made after it had zeroed those of part `n - 2`; so no flag of theirs is ever a stale one.
 ///
-/// *Wrap-around*. Numbers have 32 bits and outlive the kernel. An offer or a ticket is awaited by equality with the one
+/// *Wrap-around*. Numbers have 32 bits and outlive the kernel. An RTS or a CTS is awaited by equality with the one
 /// number that is due, which no earlier one in its place can have; `sent` is compared by the sign of the difference,
 /// of two pieces at most, for which the receiver counts inline pieces in it itself.
 #pragma once
@@ -66,9 +66,9 @@ namespace devcomm::detail {
 /// What a direction of a connection has come to; `connection_state::stage`.
 enum class connection_stage : uint32_t {
   idle,         ///< looks for its next message
-  wait_ticket,  ///< of a send
-  wait_listed,  ///< of an inline send: for its ticket
-  wait_offer,   ///< of a receive
+  wait_cts,     ///< of a send
+  wait_listed,  ///< of an inline send: for its CTS
+  wait_rts,     ///< of a receive
   wait_data,    ///< of a receive, or for a slot
   copy,         ///< the group is to copy a piece
   copy_inline,  ///< the group is to copy packets
@@ -303,7 +303,7 @@ class connection_end {
     go_to(next);
   }
 
-  /// Whether an offer or a ticket is for the same part of the same message as this end has.
+  /// Whether an RTS or a CTS is for the same part of the same message as this end has.
   template <class Note>
   DEVCOMM_DEVICE bool is_same(const Note& theirs) const {
     return theirs.lanes == on_.lane.count && theirs.message == message_number() && theirs.bytes == state_.length;
@@ -325,7 +325,7 @@ class sending_connection : public connection_end<channel::direction::send> {
 
   DEVCOMM_DEVICE connection_watch watch() const {
     if (!is_waiting()) return {nullptr, 0};
-    return {&ticket()->number, state_.pieces + 1};
+    return {&cts()->number, state_.pieces + 1};
   }
 
   /// Goes on as far as is possible without the group. `failure` is set where it returns `failed`.
@@ -334,8 +334,8 @@ class sending_connection : public connection_end<channel::direction::send> {
       if (stage() == connection_stage::idle) {
         if (!begin_message()) return connection_step::over;
       } else if (is_waiting()) {
-        channel::message_ticket given{};
-        if (!acquire_note(ticket(), state_.pieces + 1, given)) return connection_step::waiting;
+        channel::message_cts given{};
+        if (!acquire_note(cts(), state_.pieces + 1, given)) return connection_step::waiting;
         if (!accept(given, failure)) return connection_step::failed;
       } else {
         return connection_step::copy;
@@ -346,7 +346,7 @@ class sending_connection : public connection_end<channel::direction::send> {
   /// The group has copied the piece, and synchronized.
   DEVCOMM_DEVICE void end_copy() {
     if (stage() == connection_stage::copy_inline) {
-      make_offer();
+      send_rts();
       go_to(connection_stage::wait_listed);
     } else {
       end_piece(on_.piece(number())->bytes);
@@ -361,10 +361,10 @@ class sending_connection : public connection_end<channel::direction::send> {
 
  protected:
   DEVCOMM_DEVICE bool is_waiting() const {
-    return stage() == connection_stage::wait_ticket || stage() == connection_stage::wait_listed;
+    return stage() == connection_stage::wait_cts || stage() == connection_stage::wait_listed;
   }
-  DEVCOMM_DEVICE const channel::posted_note<channel::message_ticket>* ticket() const {
-    return here<const channel::posted_note<channel::message_ticket>>(on_.layout().ticket(lane(), peer_, state_.pieces));
+  DEVCOMM_DEVICE const channel::posted_note<channel::message_cts>* cts() const {
+    return here<const channel::posted_note<channel::message_cts>>(on_.layout().cts(lane(), peer_, state_.pieces));
   }
 
   DEVCOMM_DEVICE bool begin_message() {
@@ -373,28 +373,28 @@ class sending_connection : public connection_end<channel::direction::send> {
       copy_piece(connection_stage::copy_inline, state_.data + state_.begin, on_peer(packets_from(self())),
                  bytes_left());
     } else {
-      make_offer();
-      go_to(connection_stage::wait_ticket);
+      send_rts();
+      go_to(connection_stage::wait_cts);
     }
     return true;
   }
-  DEVCOMM_DEVICE void make_offer() const {
-    post_note<memory_order::relaxed>(on_peer(on_.layout().offer(lane(), self(), state_.parts)), state_.parts + 1,
-                                     channel::message_offer{state_.length, on_.lane.count, message_number()});
+  DEVCOMM_DEVICE void send_rts() const {
+    post_note<memory_order::relaxed>(on_peer(on_.layout().rts(lane(), self(), state_.parts)), state_.parts + 1,
+                                     channel::message_rts{state_.length, on_.lane.count, message_number()});
   }
 
   /// Where the piece goes, as far as its receiver's window is one of the list's: else null.
-  DEVCOMM_DEVICE char* place(const channel::message_ticket& given) const {
+  DEVCOMM_DEVICE char* place(const channel::message_cts& given) const {
     return given.window == 0 ? on_peer(given.offset) : in_window(given.window, given.offset);
   }
-  DEVCOMM_DEVICE bool is_right(const channel::message_ticket& given, const char* to) const {
+  DEVCOMM_DEVICE bool is_right(const channel::message_cts& given, const char* to) const {
     return is_same(given) && (to != nullptr || bytes_left() == 0);
   }
-  DEVCOMM_DEVICE status refuse(const channel::message_ticket& given) const {
+  DEVCOMM_DEVICE status refuse(const channel::message_cts& given) const {
     if (!is_same(given)) return report({given.bytes, given.lanes, given.message});
     return report({channel::no_such_window, given.window, given.message});
   }
-  DEVCOMM_DEVICE bool accept(const channel::message_ticket& given, status& failure) {
+  DEVCOMM_DEVICE bool accept(const channel::message_cts& given, status& failure) {
     char* const to = place(given);
     if (!is_right(given, to)) {
       failure = refuse(given);
@@ -417,7 +417,7 @@ class sending_connection : public connection_end<channel::direction::send> {
     return nullptr;
   }
   DEVCOMM_DEVICE void end_piece(uint64_t bytes) {
-    count_piece(bytes, connection_stage::wait_ticket);
+    count_piece(bytes, connection_stage::wait_cts);
     say_sent();
   }
   /// All pieces so far.
@@ -432,7 +432,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   using connection_end::connection_end;
 
   DEVCOMM_DEVICE connection_watch watch() const {
-    if (stage() == connection_stage::wait_offer) return {&offer()->number, state_.parts + 1};
+    if (stage() == connection_stage::wait_rts) return {&rts()->number, state_.parts + 1};
     if (stage() == connection_stage::wait_data && state_.posted != state_.pieces) return {sent(), state_.pieces + 1};
     return {nullptr, 0};
   }
@@ -444,14 +444,14 @@ class receiving_connection : public connection_end<channel::direction::receive> 
         case connection_stage::idle:
           if (!begin_message()) return connection_step::over;
           break;
-        case connection_stage::wait_offer: {
-          channel::message_offer made{};
-          if (!read_note(offer(), state_.parts + 1, made)) return connection_step::waiting;
+        case connection_stage::wait_rts: {
+          channel::message_rts made{};
+          if (!read_note(rts(), state_.parts + 1, made)) return connection_step::waiting;
           if (!accept(made, failure)) return connection_step::failed;
           break;
         }
         case connection_stage::wait_data:
-          if (!has_early_ticket()) post_slots();
+          if (!has_early_cts()) post_slots();
           if (state_.posted == state_.pieces || !has_data()) return connection_step::waiting;
           accept_data();
           break;
@@ -483,39 +483,36 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   }
 
  protected:
-  DEVCOMM_DEVICE const channel::posted_note<channel::message_offer>* offer() const {
-    return here<const channel::posted_note<channel::message_offer>>(on_.layout().offer(lane(), peer_, state_.parts));
+  DEVCOMM_DEVICE const channel::posted_note<channel::message_rts>* rts() const {
+    return here<const channel::posted_note<channel::message_rts>>(on_.layout().rts(lane(), peer_, state_.parts));
   }
   DEVCOMM_DEVICE uint32_t* sent() const { return here<uint32_t>(on_.layout().sent(lane(), peer_)); }
   /// An inline part has been taken: a piece that its sender does not count.
   DEVCOMM_DEVICE void say_taken() const {
     arch::store<memory_order::relaxed, scope::system>(sent(), state_.pieces + 1);
   }
-  /// Whether the ticket waits for no offer.
-  DEVCOMM_DEVICE bool has_early_ticket() const {
-    return state_.window != 0 || state_.begin == state_.end || is_inline();
-  }
+  /// Whether the CTS waits for no RTS.
+  DEVCOMM_DEVICE bool has_early_cts() const { return state_.window != 0 || state_.begin == state_.end || is_inline(); }
 
   DEVCOMM_DEVICE bool begin_message() {
     const channel::message* const m = next_message();
     if (m == nullptr) return false;
-    if (has_early_ticket()) make_ticket(m->window, m->offset + state_.begin);
-    go_to(connection_stage::wait_offer);
+    if (has_early_cts()) send_cts(m->window, m->offset + state_.begin);
+    go_to(connection_stage::wait_rts);
     return true;
   }
-  DEVCOMM_DEVICE void make_ticket(uint32_t window, uint64_t offset) {
-    char* const at = on_peer(on_.layout().ticket(lane(), self(), state_.posted));
+  DEVCOMM_DEVICE void send_cts(uint32_t window, uint64_t offset) {
+    char* const at = on_peer(on_.layout().cts(lane(), self(), state_.posted));
     post_note<memory_order::release>(
-        at, ++state_.posted,
-        channel::message_ticket{state_.length, offset, window, on_.lane.count, message_number(), 0});
+        at, ++state_.posted, channel::message_cts{state_.length, offset, window, on_.lane.count, message_number(), 0});
   }
 
-  /// With the ticket, by which the sender compares too, and stores nothing.
-  DEVCOMM_DEVICE status refuse(const channel::message_offer& made) {
-    if (!has_early_ticket()) make_ticket(0, 0);
+  /// With the CTS, by which the sender compares too, and stores nothing.
+  DEVCOMM_DEVICE status refuse(const channel::message_rts& made) {
+    if (!has_early_cts()) send_cts(0, 0);
     return report({made.bytes, made.lanes, made.message});
   }
-  DEVCOMM_DEVICE bool accept(const channel::message_offer& made, status& failure) {
+  DEVCOMM_DEVICE bool accept(const channel::message_rts& made, status& failure) {
     if (!is_same(made)) {
       failure = refuse(made);
       return false;
@@ -528,7 +525,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     }
     return true;
   }
-  /// Makes tickets for the next pieces, two at most, as far as there are slots.
+  /// Makes CTS for the next pieces, two at most, as far as there are slots.
   DEVCOMM_DEVICE void post_slots() {
     while (state_.posted - state_.pieces < 2 &&
            uint64_t{state_.posted - state_.pieces} * on_.layout().slot_bytes < bytes_left()) {
@@ -536,7 +533,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
       if (slot >= on_.layout().slots) return;
       const uint32_t shift = state_.posted % 2 * 16;
       state_.slots = (state_.slots & ~(0xffffu << shift)) | slot << shift;
-      make_ticket(0, on_.layout().slot(lane(), slot));
+      send_cts(0, on_.layout().slot(lane(), slot));
     }
   }
   /// A slot of the pool that was free, or their number.
@@ -557,7 +554,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     return static_cast<int32_t>(arch::load<memory_order::acquire, scope::system>(sent()) - state_.pieces) > 0;
   }
   DEVCOMM_DEVICE void accept_data() {
-    if (has_early_ticket()) {
+    if (has_early_cts()) {
       count_piece(bytes_left(), connection_stage::wait_data);
     } else {
       copy_piece(connection_stage::copy, on_.slot(next_slot()), state_.data + state_.at, slot_piece());

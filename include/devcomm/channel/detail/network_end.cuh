@@ -19,7 +19,7 @@
 ///   order.
 /// - the put of step `n` is done on this rank: the slot here has been read. That the receiver has answered says so on
 ///   the fabrics that are known; the contract of a put says it only of what was flushed. The sender keeps the number up
-///   to which the context has to be done for each slot (the *ticket*), and waits for that after the head.
+///   to which the context has to be done for each slot (its put number), and waits for that after the head.
 ///
 /// *Short steps*. A step of up to two packs goes as values of 8 bytes, the last of them with the signal. Values travel
 /// in the messages of signals, so that no write has to be complete before the signal goes.
@@ -107,7 +107,7 @@ struct network_link {
 struct network_wait : fifo_wait {
   network_link link;
   uint64_t least;
-  const uint64_t* ticket;  ///< of the slot that is to be written; null where the end receives
+  const uint64_t* put_number;  ///< of the slot that is to be written; null where the end receives
 };
 
 /// From where a put goes and where to, in bytes from the start of the network memory.
@@ -120,13 +120,13 @@ struct network_sending_end : sending_end {
   network_link link;
   uint64_t total;                   ///< steps sent; `step` is its lower half
   channel::network_counts* counts;  ///< on this rank
-  uint64_t* tickets;                ///< of slot 0
+  uint64_t* put_numbers;            ///< of slot 0
   put_offsets data;                 ///< of slot 0
   put_offsets contract_of_step;     ///< of slot 0
 
   DEVCOMM_DEVICE uint64_t awaited(uint32_t slot_count) const { return total - slot_count + 1; }
-  DEVCOMM_DEVICE const uint64_t* ticket(uint32_t slot_count) const {
-    return tickets == nullptr ? nullptr : tickets + (step & (slot_count - 1));  // null: an end in the LSA team
+  DEVCOMM_DEVICE const uint64_t* put_number(uint32_t slot_count) const {
+    return put_numbers == nullptr ? nullptr : put_numbers + (step & (slot_count - 1));  // null: an end in the LSA team
   }
 };
 
@@ -136,7 +136,7 @@ struct network_receiving_end : receiving_end {
   channel::network_counts* counts;  ///< on this rank
 
   DEVCOMM_DEVICE uint64_t awaited(uint32_t) const { return total + 1; }
-  DEVCOMM_DEVICE const uint64_t* ticket(uint32_t) const { return nullptr; }
+  DEVCOMM_DEVICE const uint64_t* put_number(uint32_t) const { return nullptr; }
 };
 
 /// Makes the ends of one session.
@@ -169,7 +169,8 @@ class network_ends {
     char* const own = gin::network_memory(comm_).local;
     made.slots = own + made.data.local;
     made.contracts = own + made.contract_of_step.local;
-    made.tickets = reinterpret_cast<uint64_t*>(comm_.resources.local + fifos_.kept + layout_.ticket(to.index, 0));
+    made.put_numbers =
+        reinterpret_cast<uint64_t*>(comm_.resources.local + fifos_.kept + layout_.put_number(to.index, 0));
     made.counts = counts_of(to.index);
     made.total = arch::load<memory_order::relaxed, scope::device>(&made.counts->sent);
     made.begun_with = made.credited;  // the head is a signal
@@ -222,7 +223,7 @@ class network_ends {
 /// Waits for the link's signal, and where a slot is to be written for the put that sent it last.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_at_network(const network_wait& wait, deadline limit) {
   const network_link& link = wait.link;
-  const bool sends = wait.ticket != nullptr;
+  const bool sends = wait.put_number != nullptr;
   const uint64_t start = limit.own ? arch::global_time() : 0;
   const wait_condition condition = sends ? wait_condition::taken : wait_condition::sent;
   const status outcome = wait_for_proxy(
@@ -234,7 +235,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_at_network(const network_wait
     limit.budget = passed < limit.budget ? limit.budget - passed : 0;
   }
   const queue_end posts = link.posts();
-  const uint64_t number = arch::load<memory_order::relaxed, scope::device>(wait.ticket);
+  const uint64_t number = arch::load<memory_order::relaxed, scope::device>(wait.put_number);
   return wait_for_proxy(posts,
                         {operation::gin_flush, posts.layout.done_with(static_cast<uint32_t>(link.rank)), posts.index,
                          link.rank, wait_condition::done_by_proxy, number},
@@ -271,7 +272,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status send_step(uint32_t window, const n
   }
   if (outcome == status::success) outcome = to.link.post(kind, gin::strength::strong, last);
   if (outcome == status::success)
-    arch::store<memory_order::relaxed, scope::device>(&to.tickets[slot],
+    arch::store<memory_order::relaxed, scope::device>(&to.put_numbers[slot],
                                                       to.link.posts().latest(static_cast<uint32_t>(to.link.rank)));
   return outcome;
 }
@@ -296,7 +297,7 @@ struct fifo_transport<channel::protocol::network> {
 
   template <class End>
   DEVCOMM_DEVICE static network_wait wait_of(const fifo_wait& wait, const End& end, uint32_t slots) {
-    return {wait, end.link, end.awaited(slots), end.ticket(slots)};
+    return {wait, end.link, end.awaited(slots), end.put_number(slots)};
   }
   template <class Other>
   DEVCOMM_DEVICE static status wait_for_count(resource_header* home, const network_wait& wait, const uint32_t* word,

@@ -1,5 +1,5 @@
 /// \file posted_note.cuh
-/// How offers, tickets and inline messages travel: in packets of 8 bytes of data, each with its flag, as in
+/// How RTS, CTS and inline messages travel: in packets of 8 bytes of data, each with its flag, as in
 /// `lsa::ll_session`. They are seen whole or not at all, in any order, and order nothing else.
 #pragma once
 

@@ -44,7 +44,7 @@ class single_send : public sending_connection {
   template <class Wait, class Copy>
   DEVCOMM_DEVICE void move(const message_warps& warps, const Wait& wait, const Copy& copy, status& failure) {
     const bool goes_inline = is_inline();
-    if (warps.thread_index == 0) make_offer();
+    if (warps.thread_index == 0) send_rts();
     if (goes_inline) {
       send_inline<single_batch>(
           warps, piece_of(connection_stage::copy_inline, data(), on_peer(packets_from(self())), bytes_left()));
@@ -55,8 +55,8 @@ class single_send : public sending_connection {
       char* to = nullptr;
       uint64_t bytes = 0;
       if (whole_warp::leads()) {
-        channel::message_ticket given{};
-        goes_on = wait(this->wait(), [&] { return acquire_note(ticket(), state_.pieces + 1, given); });
+        channel::message_cts given{};
+        goes_on = wait(this->wait(), [&] { return acquire_note(cts(), state_.pieces + 1, given); });
         if (goes_on) {
           to = place(given);
           bytes = given.window == 0 ? slot_piece() : bytes_left();
@@ -69,13 +69,13 @@ class single_send : public sending_connection {
         return;
       }
       if (whole_warp::any(!goes_on)) return;
-      arch::sync_warp(arch::full_mask);  // what the ticket released, to all lanes
+      arch::sync_warp(arch::full_mask);  // what the CTS released, to all lanes
       to = reinterpret_cast<char*>(arch::shuffle_wide(arch::full_mask, reinterpret_cast<uint64_t>(to), 0));
       bytes = arch::shuffle_wide(arch::full_mask, bytes, 0);
       if (bytes != 0) copy(warps, to, data(), bytes);
       arch::sync_warp(arch::full_mask);
       const bool ends = whole_warp::leads() && is_last(warps.count);
-      count_piece(bytes, connection_stage::wait_ticket);
+      count_piece(bytes, connection_stage::wait_cts);
       if (ends) say_sent();
       if (stage() == connection_stage::idle) return;
     }
@@ -84,7 +84,7 @@ class single_send : public sending_connection {
  private:
   DEVCOMM_DEVICE const char* data() const { return state_.data + state_.at; }
   /// Whether all other warps have copied their share of the piece. What they stored is then released with what the
-  /// caller releases. A warp is at most one piece ahead of another, as the ticket of the next but one is made after all
+  /// caller releases. A warp is at most one piece ahead of another, as the CTS of the next but one is made after all
   /// have sent this one.
   DEVCOMM_DEVICE bool is_last(uint32_t warps) const {
     if (warps == 1) return true;
@@ -108,13 +108,13 @@ class single_receive : public receiving_connection {
   template <class Wait, class Copy>
   DEVCOMM_DEVICE void move(const message_warps& warps, const Wait& wait, const Copy&, status& failure) {
     const bool comes_inline = is_inline();
-    if (warps.thread_index == 0) make_ticket(state_.window, offset_);
+    if (warps.thread_index == 0) send_cts(state_.window, offset_);
     if (warps.thread_index != 0 && !comes_inline) return;
-    go_to(connection_stage::wait_offer);
+    go_to(connection_stage::wait_rts);
     bool goes_on = true;
     if (whole_warp::leads()) {
-      channel::message_offer made{};
-      goes_on = wait(this->wait(), [&] { return read_note(offer(), state_.parts + 1, made); });
+      channel::message_rts made{};
+      goes_on = wait(this->wait(), [&] { return read_note(rts(), state_.parts + 1, made); });
       if (goes_on && !is_same(made)) {
         goes_on = false;
         if (warps.thread_index == 0) failure = refuse(made);

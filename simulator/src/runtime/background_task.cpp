@@ -1,4 +1,4 @@
-#include "runtime/companion.hpp"
+#include "runtime/background_task.hpp"
 
 #include "base/random.hpp"
 #include "runtime/operation_identities.hpp"
@@ -55,34 +55,34 @@ bool is_same(const network_step& a, const network_step& b) {
   return a.what == b.what && a.context == b.context && a.number == b.number && a.offset == b.offset;
 }
 
-class companion final : public host::detail::companion, public companion_work {
+class background_task final : public host::detail::background_task, public background_work {
  public:
-  companion(int its_rank, host::detail::proxy_work work)
-      : companion_work(its_rank), work_(std::move(work)), identity_(sanitizer::new_network_identity()) {
+  background_task(int its_rank, host::detail::proxy_work work)
+      : background_work(its_rank), work_(std::move(work)), identity_(sanitizer::new_network_identity()) {
     const engine_guard hold;
-    auto& all = the_engine().companions;
+    auto& all = the_engine().background_tasks;
     // Hosts come in any order.
     all.insert(std::upper_bound(all.begin(), all.end(), its_rank,
-                                [](int mine, const companion_work* other) { return mine < other->rank; }),
+                                [](int mine, const background_work* other) { return mine < other->rank; }),
                this);
   }
-  ~companion() override {
+  ~background_task() override {
     const engine_guard hold;
     random_choice random(the_engine().config.seed);
-    while (companion::step(random)) {
+    while (background_task::step(random)) {
     }
     if (sanitizer::thread()) {
       // Proxies of other ranks have changed this rank's words, under a lock of which ThreadSanitizer's fibers know
       // nothing.
-      for (companion_work* const each : the_engine().companions) each->join();
+      for (background_work* const each : the_engine().background_tasks) each->join();
     } else {
-      companion::join();
+      background_task::join();
     }
-    std::erase(the_engine().companions, this);
+    std::erase(the_engine().background_tasks, this);
     sanitizer::drop_identity(identity_);
   }
-  companion(const companion&) = delete;
-  companion& operator=(const companion&) = delete;
+  background_task(const background_task&) = delete;
+  background_task& operator=(const background_task&) = delete;
 
   [[nodiscard]] bool step(random_choice& random) override {
     return call([&](uint32_t count, const describe_step& what) {
@@ -169,7 +169,7 @@ void observed(const Access& access) {
 
 /// `announce` tells ThreadSanitizer of the access to shared memory; devcomm's own detector knows that memory itself.
 template <class Announce>
-void copy_as_companion(void* destination, const void* source, size_t bytes, const Announce& announce) {
+void copy_in_background(void* destination, const void* source, size_t bytes, const Announce& announce) {
   if (bytes == 0) return;  // both may be null
   if (sanitizer::thread()) {
     observed(announce);
@@ -181,23 +181,23 @@ void copy_as_companion(void* destination, const void* source, size_t bytes, cons
 
 }  // namespace
 
-std::unique_ptr<host::detail::companion> accompany(int rank, host::detail::proxy_work work) {
-  return std::make_unique<companion>(rank, std::move(work));
+std::unique_ptr<host::detail::background_task> start_background_task(int rank, host::detail::proxy_work work) {
+  return std::make_unique<background_task>(rank, std::move(work));
 }
 
-void fetch_as_companion(void* own, const void* shared, size_t bytes) {
+void fetch_in_background(void* own, const void* shared, size_t bytes) {
   if (running_step != nullptr && running_step->what == network_step::kind::take)
     sanitizer::take_operation(running_identity, running_step->context, running_step->number, loaded_word);
-  copy_as_companion(own, shared, bytes, [=] { __tsan_read_range(const_cast<void*>(shared), bytes); });
+  copy_in_background(own, shared, bytes, [=] { __tsan_read_range(const_cast<void*>(shared), bytes); });
   touch(shared, bytes, false);
 }
 
-void deliver_as_companion(void* shared, const void* own, size_t bytes) {
-  copy_as_companion(shared, own, bytes, [=] { __tsan_write_range(shared, bytes); });
+void deliver_in_background(void* shared, const void* own, size_t bytes) {
+  copy_in_background(shared, own, bytes, [=] { __tsan_write_range(shared, bytes); });
   touch(shared, bytes, true);
 }
 
-uint64_t load_as_companion(const uint64_t* word) {
+uint64_t load_in_background(const uint64_t* word) {
   uint64_t value = 0;
   observed([&] {
     value = __tsan_atomic64_load != nullptr ? __tsan_atomic64_load(word, __ATOMIC_ACQUIRE)
@@ -208,7 +208,7 @@ uint64_t load_as_companion(const uint64_t* word) {
   return value;
 }
 
-void store_as_companion(uint64_t* word, uint64_t value) {
+void store_in_background(uint64_t* word, uint64_t value) {
   // Signals and counters say nothing of operations but those that have changed them.
   void* const operation = running_identity;
   const bool signals = running_step != nullptr && running_step->what == network_step::kind::signal;
