@@ -14,7 +14,7 @@ namespace {
 using namespace devcomm;
 
 constexpr std::uint32_t max_peers = 1024;
-constexpr std::uint32_t lanes = 64;
+constexpr std::uint32_t stripes = 64;
 
 /// `Direct`: straight into the receivers' windows, else through slots.
 template <bool Direct>
@@ -23,7 +23,7 @@ class message_group final : public device_algorithm {
   explicit message_group(const rank_context& context) : device_algorithm(context), table_(2 * max_peers, 1) {
     requirements needs = comm().requirements();
     connections_ = needs.add(is_simulated() ? channel::connections{needs.lsa(), 2, 2, 1024}
-                                            : channel::connections{needs.lsa(), lanes});
+                                            : channel::connections{needs.lsa(), stripes});
     device_comm_ = comm().create_device_comm(needs);
   }
 
@@ -94,11 +94,11 @@ class group_of_messages final : public operation {
   }
   [[nodiscard]] bool can_be_in_place() const override { return false; }
   [[nodiscard]] choice choose(const work& what, unsigned blocks) const override {
-    // Measured on 2 GPUs: a call that leaves lanes out takes longer than one with lanes that have nothing to do.
+    // Measured on 2 GPUs: a call that leaves stripes out takes longer than one with stripes that have nothing to do.
     const unsigned threads = what.bytes < std::uint64_t{8} << 20 ? 256 : max_threads;
     return {"group",
             "simple",
-            {blocks < lanes ? blocks : lanes, threads},
+            {blocks < stripes ? blocks : stripes, threads},
             "messages go straight into the receivers' windows"};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {

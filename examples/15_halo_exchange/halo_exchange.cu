@@ -24,7 +24,7 @@ struct stripe {
 /// One block a rank, so that its own sync orders what it computes and what it sends.
 __global__ void spread_heat(device_comm comm, channel::connection_handle connections, stripe mine, int steps) {
   __shared__ channel::message room[4];
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   const team ranks = comm.lsa();
   const int up = ranks.rank - 1;  // the plane ends at the first rank and at the last
   const int down = ranks.rank + 1 < ranks.size ? ranks.rank + 1 : -1;

@@ -29,13 +29,13 @@ void check_rounds(int ranks, int messages, int rounds, std::uint32_t slots, std:
   INFO(ranks << " ranks, " << messages << " messages, " << rounds << " rounds, " << slots << " slots, from " << from
              << ", inline up to " << inline_bytes);
   test::on_ranks(ranks, [=](host::communicator& comm) {
-    constexpr std::uint32_t lanes = 3;
-    post_office office(comm, lanes, slots, 1024, inline_bytes);
+    constexpr std::uint32_t stripes = 3;
+    post_office office(comm, stripes, slots, 1024, inline_bytes);
     if (from != 0) office.start_at(from);
     std::mt19937 all(static_cast<unsigned>(ranks * 1000 + messages));
     std::mt19937 own(static_cast<unsigned>(comm.rank()));
     for (int round = 0; round < rounds; ++round)
-      office.move(test::random_plan(comm.size(), messages, all), own, 1 + static_cast<unsigned>(round) % lanes,
+      office.move(test::random_plan(comm.size(), messages, all), own, 1 + static_cast<unsigned>(round) % stripes,
                   round % 4 == 3 ? 32 : 64);
   });
 }
@@ -66,7 +66,7 @@ TEST_CASE("short messages, one from and one to each rank, arrive whole, also whe
             if (all() % 4 != 0) plan.push_back({sender, to, 1 + all() % (to == sender ? 3000 : 2040)});
         const int last = comm.size() - 1;  // every other round: its list alone is not short
         if (round % 2 == 1) plan.insert(plan.end(), {{last, last, 9000}, {last, last, 100}});
-        office.move(plan, own, round % 3 == 0 ? 1u : 2u, 256);  // the lane that is left out counts the messages too
+        office.move(plan, own, round % 3 == 0 ? 1u : 2u, 256);  // the stripe that is left out counts the messages too
       }
     });
 }
@@ -205,7 +205,7 @@ TEST_CASE("another kernel may write what lies around a message while it is on it
   });
 }
 
-TEST_CASE("one slot suffices for all connections of a lane") {
+TEST_CASE("one slot suffices for all connections of a stripe") {
   check_rounds(test::ranks_that_meet(4), test::is_watched ? 20 : 40, 2, 1, 0);
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("packets of a message are not taken again when their flags come again 
   });
 }
 
-TEST_CASE("a large message takes all lanes and many slots") {
+TEST_CASE("a large message takes all stripes and many slots") {
   test::on_ranks(test::ranks_that_meet(3), [](host::communicator& comm) {
     post_office office(comm, 4);
     std::mt19937 own(static_cast<unsigned>(comm.rank()));
@@ -337,7 +337,7 @@ namespace {
 
 __global__ void transfer_twice(device_comm comm, channel::connection_handle connections,
                                const channel::message_list* list, status* outcome) {
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   session.transfer(*list);
   session.transfer(*list);
   const status said = session.agree();
@@ -411,7 +411,7 @@ __global__ void transfer_in_time(device_comm comm, channel::connection_handle co
     lsa::signal_session never{block{}, comm, signals, 0};
     static_cast<void>(never.wait_for(lsa::any_peer, lsa::at_least{1}, milliseconds(3)));
   }
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   const status first = session.transfer_for(list, microseconds(200));
   status last = first;
   while (last == status::timeout) last = session.transfer_for(list, milliseconds(1));
@@ -451,20 +451,20 @@ TEST_CASE("a transfer with a deadline goes on where it stopped") {
 
 namespace {
 
-/// Lane 1 comes late.
+/// Stripe 1 comes late.
 __global__ void transfer_with_late_lane(device_comm comm, channel::connection_handle connections,
                                         lsa::signal_handle signals, const channel::message_list* list) {
   if (blockIdx.x == 1) {
     lsa::signal_session never{block{}, comm, signals, 0};
     static_cast<void>(never.wait_for(lsa::any_peer, lsa::at_least{1}, milliseconds(20)));
   }
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   session.transfer(*list);
 }
 
 }  // namespace
 
-TEST_CASE("a lane without a part of a message at one end stores nothing past the memory of another message") {
+TEST_CASE("a stripe without a part of a message at one end stores nothing past the memory of another message") {
   constexpr std::uint64_t large = 9000;
   constexpr std::uint64_t place = 10240;  // of a message in the window
   test::on_ranks(2, [](host::communicator& comm) {
@@ -507,7 +507,7 @@ namespace {
 /// Gives up.
 __global__ void transfer_for_a_while(device_comm comm, channel::connection_handle connections,
                                      const channel::message_list* list, status* outcome) {
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   const status said = session.transfer_for(*list, microseconds(200));
   if (threadIdx.x == 0) *outcome = said;
 }
@@ -550,7 +550,7 @@ __global__ void transfer_at_once(device_comm comm, channel::connection_handle co
   const auto* state = reinterpret_cast<const channel::connection_state*>(
       comm.resources.local + connections.offset +
       layout.state(0, static_cast<std::uint32_t>(1 - comm.rank), channel::direction::send));
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   std::uint32_t before = 0;
   std::uint32_t largest = 0;
   status said = status::timeout;
@@ -568,7 +568,7 @@ __global__ void transfer_at_once(device_comm comm, channel::connection_handle co
 /// Sends one message after the other, with a pause before each.
 __global__ void send_with_pauses(device_comm comm, channel::connection_handle connections, lsa::signal_handle signals,
                                  channel::message_list list) {
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   for (std::uint32_t i = 0; i < list.count; ++i) {
     {
       lsa::signal_session never{block{}, comm, signals, 0};

@@ -31,11 +31,11 @@ class post_office {
   /// Bytes for what a rank sends, and as much for what it receives, of each kind.
   static constexpr std::uint64_t room = is_watched ? 1 << 17 : 1 << 20;
 
-  explicit post_office(devcomm::host::communicator& comm, std::uint32_t lanes, std::uint32_t slots = 2,
+  explicit post_office(devcomm::host::communicator& comm, std::uint32_t stripes, std::uint32_t slots = 2,
                        std::uint32_t slot_bytes = 1024, std::uint32_t inline_bytes = 512)
-      : comm_(comm), window_(comm.allocate(room)), outputs_(room), inputs_(room), table_(1024, 1), lanes_(lanes) {
+      : comm_(comm), window_(comm.allocate(room)), outputs_(room), inputs_(room), table_(1024, 1), stripes_(stripes) {
     devcomm::requirements needs = comm.requirements();
-    connections_ = needs.add(devcomm::channel::connections{comm.lsa(), lanes, slots, slot_bytes, inline_bytes});
+    connections_ = needs.add(devcomm::channel::connections{comm.lsa(), stripes, slots, slot_bytes, inline_bytes});
     device_comm_.emplace(comm.create_device_comm(needs));
   }
 
@@ -54,16 +54,16 @@ class post_office {
       devcomm::check_cuda(cudaMemcpyAsync(own + at, &value, sizeof value, cudaMemcpyDefault, cudaStreamPerThread),
                           "copy");
     };
-    for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
-      set(layout.own(lane), count);  // passes
+    for (std::uint32_t stripe = 0; stripe < stripes_; ++stripe) {
+      set(layout.own(stripe), count);  // passes
       for (std::uint32_t m = 0; m < connections_.members; ++m) {
-        set(layout.sent(lane, m), count);
+        set(layout.sent(stripe, m), count);
         for (const std::uint32_t last : {count - 1, count - 2}) {  // their numbers are one more
-          set_note<devcomm::channel::message_cts>(layout.cts(lane, m, last), last + 1, set);
-          set_note<devcomm::channel::message_rts>(layout.rts(lane, m, last), last + 1, set);
+          set_note<devcomm::channel::message_cts>(layout.cts(stripe, m, last), last + 1, set);
+          set_note<devcomm::channel::message_rts>(layout.rts(stripe, m, last), last + 1, set);
         }
         for (const auto way : {devcomm::channel::direction::send, devcomm::channel::direction::receive})
-          for (std::uint32_t word = 0; word < 4; ++word) set(layout.state(lane, m, way) + word * 4, count);
+          for (std::uint32_t word = 0; word < 4; ++word) set(layout.state(stripe, m, way) + word * 4, count);
       }
     }
     finish("counts");
@@ -153,7 +153,7 @@ class post_office {
   device_array<std::uint8_t> outputs_;
   device_array<std::uint8_t> inputs_;
   devcomm::channel::message_table table_;
-  std::uint32_t lanes_;
+  std::uint32_t stripes_;
   bool only_windows_ = false;
   devcomm::channel::connection_handle connections_{};
   std::optional<devcomm::host::device_communicator> device_comm_;

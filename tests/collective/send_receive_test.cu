@@ -43,7 +43,7 @@ __host__ __device__ int neighbor(int side, int rank, int ranks, int rows) {
 
 __global__ void move(device_comm comm, channel::connection_handle connections, moved m) {
   __shared__ channel::message room[2 * max_ranks];
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   if (m.what == movement::gather) {
     collective::gather(session, m.root, m.input, m.output, m.count, room);
   } else if (m.what == movement::scatter) {
@@ -117,7 +117,7 @@ namespace {
 __global__ void move_in_row(device_comm comm, channel::connection_handle connections, const float* input,
                             sym_ptr<float> output) {
   __shared__ channel::message room[4];
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   const int right = comm.rank + 1 < comm.size ? comm.rank + 1 : -1;
   collective::halo_side<float> around[2] = {};
   for (int s = 0; s < 2; ++s) {

@@ -284,14 +284,19 @@ __global__ void meet(device_comm comm, status* outcome) {
 
 }  // namespace
 
-TEST_CASE("a wait for stores of a process that has returned ends, and names its rank") {
+TEST_CASE("a wait for stores of a process that has returned, or destroyed what it uses, ends and names its rank") {
+  const bool stays = GENERATE(false, true);
   const auto ends = on_hosts(
       2, "tcp;ofi_rxm",
-      [](host::communicator& comm) {
+      [stays](host::communicator& comm) {
         const test::device_array<status> outcome(threads);
-        const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+        auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
         comm.barrier();
-        if (comm.rank() == 1) return;
+        if (comm.rank() == 1) {
+          { const host::device_communicator gone = std::move(device_comm); }
+          if (stays) comm.barrier();
+          return;
+        }
         const auto start = std::chrono::steady_clock::now();
         launch(meet, blocks_of(1), device_comm.get(), outcome.get());
         test::finish("meet");
@@ -299,6 +304,7 @@ TEST_CASE("a wait for stores of a process that has returned ends, and names its 
         test::require(outcome.read()[0] == status::aborted, "the wait is aborted");
         const std::string said = devcomm_test::text_of<host::remote_error>([&] { device_comm.check(); });
         test::require(said.find("rank 1 has destroyed its device communicator") != std::string::npos, said);
+        if (stays) comm.barrier();
       },
       1, {}, 2);
   CHECK(ends == all_ok(2));

@@ -289,7 +289,7 @@ __global__ void use_handle(device_comm comm, handles of, kind which) {
     case kind::fifos:
       channel::session{group, comm, of.fifos, channel::from_previous(ranks, 0), channel::to_next(ranks, 0)};
       break;
-    case kind::connections: channel::group_session{group, comm, of.connections, channel::lane_of_block()}; break;
+    case kind::connections: channel::group_session{group, comm, of.connections, channel::stripe_of_block()}; break;
     case kind::buffer: static_cast<void>(comm.buffer(of.buffer)); break;
     case kind::none:
     case kind::end: break;

@@ -37,7 +37,7 @@ SESSIONS = {
     "signal": ("lsa::signal_session session{group, k.comm, k.signals, 0u}; session.take(1);", None),
     "fifo": ("channel::session session{group, k.comm, k.fifos, channel::from_previous(k.comm.lsa(), 0),"
              "channel::to_next(k.comm.lsa(), 0)};", None),
-    "messages": ("channel::group_session session{group, k.comm, k.connections, channel::lane_of_block()};", None),
+    "messages": ("channel::group_session session{group, k.comm, k.connections, channel::stripe_of_block()};", None),
 }  # fmt: skip
 SOURCE = """
 #include <cooperative_groups.h>

@@ -90,7 +90,7 @@ std::string message_difference(const failure_record& record) {
   const std::string mine_said = me + (sends ? " sends " : " receives ") + bytes_text(record.my_call.end);
   const std::string theirs_said = peer + (sends ? " receives " : " sends ") + bytes_text(record.their_call.end);
   if (record.mine.grid_blocks != record.theirs.grid_blocks)
-    return peer + " has " + std::to_string(record.theirs.grid_blocks) + " lanes where " + me + " has " +
+    return peer + " has " + std::to_string(record.theirs.grid_blocks) + " stripes where " + me + " has " +
            std::to_string(record.mine.grid_blocks);
   if (record.my_call.begin == record.their_call.begin) return theirs_said + " where " + mine_said;
   return theirs_said + " as message " + std::to_string(record.their_call.begin) + " where " + mine_said +

@@ -18,14 +18,14 @@
 
 namespace devcomm::channel {
 
-/// A lane for each block of the grid.
-DEVCOMM_DEVICE inline lane lane_of_block() {
+/// A stripe for each block of the grid.
+DEVCOMM_DEVICE inline stripe stripe_of_block() {
   return {devcomm::detail::arch::block_rank(), devcomm::detail::arch::grid_blocks()};
 }
 
-/// A group of threads' part in moving groups of messages; usually a block's, with one lane a block.
+/// A group of threads' part in moving groups of messages; usually a block's, with one stripe a block.
 ///
-///     channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+///     channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
 ///     session.transfer(list);  // all that the list sends and receives
 ///
 /// The messages between two ranks match in the order in which both list them; the order of a list is of no account
@@ -38,16 +38,16 @@ DEVCOMM_DEVICE inline lane lane_of_block() {
 /// receives into a window (`message::receive` with a `sym_ptr`) the sender stores there itself; the lists of both name
 /// the window. What it receives elsewhere goes through slots of its pool.
 ///
-/// *Blocks*: all lanes of a rank call `transfer` with the same list; each moves its part of each message. What a lane
+/// *Blocks*: all stripes of a rank call `transfer` with the same list; each moves its part of each message. What a stripe
 /// received is visible to its group when the call returns, and to the grid after its end or a sync of it. What is sent
-/// must be complete before the first lane begins, and stay until the last ends; what is received into must be free in
-/// all lanes before the first begins. Lists and windows likewise. Between two calls with different numbers of lanes
-/// lies a launch or a sync of the grid, as the first lane keeps counts of lanes that a call leaves out. A grid with
+/// must be complete before the first stripe begins, and stay until the last ends; what is received into must be free in
+/// all stripes before the first begins. Lists and windows likewise. Between two calls with different numbers of stripes
+/// lies a launch or a sync of the grid, as the first stripe keeps counts of stripes that a call leaves out. A grid with
 /// more blocks than are resident makes progress only as the hardware dispatches blocks in the order of their index, on
 /// all ranks alike; it is safe to have all of them resident.
 ///
 /// *Collective*: every method is called by all threads of the group, in the same order. *Requires* that one session at
-/// a time uses a lane, on all ranks with the same number of lanes.
+/// a time uses a stripe, on all ranks with the same number of stripes.
 ///
 /// *Failure*: as for `barrier_session`; a wait without a deadline of its own ends after the communicator's timeout
 /// without progress of anything that its thread serves. A message whose two ranks name different sizes is a
@@ -67,22 +67,22 @@ class group_session {
   using handle = connection_handle;
 
   /// Among the members of the LSA team.
-  DEVCOMM_DEVICE group_session(Group group, const device_comm& comm, const handle& connections, lane which)
+  DEVCOMM_DEVICE group_session(Group group, const device_comm& comm, const handle& connections, stripe which)
       : group_session(group, comm, comm.lsa(), connections, which) {}
 
   /// *Requires* that `members` is part of the LSA team.
   DEVCOMM_DEVICE group_session(Group group, const device_comm& comm, const team& members, const handle& connections,
-                               lane which)
+                               stripe which)
       : group_(group),
         home_(reinterpret_cast<resource_header*>(comm.resources.local)),
         memory_(devcomm::detail::connection_memory::of(comm)),
         members_(members),
         connections_(connections),
-        lane_(which) {
+        stripe_(which) {
     devcomm::detail::check_team(members, comm);
     comm.check_owner(connections);
-    DEVCOMM_ASSERT_OF(which.index < which.count && which.count <= connections.count, "lane", which.index,
-                      connections.count, "the lane is past the lanes that requirements asked for; ask for more");
+    DEVCOMM_ASSERT_OF(which.index < which.count && which.count <= connections.count, "stripe", which.index,
+                      connections.count, "the stripe is past the stripes that requirements asked for; ask for more");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == connections.members,
                    "the connections were made for a team of another size");
     if (devcomm::detail::is_aborted(home_)) failure_ = status::aborted;
@@ -103,7 +103,7 @@ class group_session {
   DEVCOMM_DEVICE const Group& group() const { return group_; }
   DEVCOMM_DEVICE const team& members() const { return members_; }
 
-  /// Moves all messages of the list. *Ordering*: what a rank's threads wrote before its lanes called it, and its
+  /// Moves all messages of the list. *Ordering*: what a rank's threads wrote before its stripes called it, and its
   /// messages carry, is what the receiver's memory holds afterwards.
   DEVCOMM_DEVICE void transfer(const message_list& list) {
     DEVCOMM_ASSERT(!open_ || dead_, "a list is under way: repeat transfer_for until it succeeds");
@@ -111,7 +111,7 @@ class group_session {
   }
 
   /// `transfer`, for `limit` and a little more, see `barrier_session::wait_for`; a piece that has been begun is copied
-  /// to its end: a lane's whole part of a message into a window, else a slot. After `status::timeout` nothing is
+  /// to its end: a stripe's whole part of a message into a window, else a slot. After `status::timeout` nothing is
   /// recorded, and some messages may have been moved; the call is to be repeated, with the same list.
   [[nodiscard]] DEVCOMM_DEVICE status transfer_for(const message_list& list, nanoseconds limit) {
     return run(list, {true, limit.count});
@@ -129,11 +129,11 @@ class group_session {
   DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
 
  private:
-  DEVCOMM_DEVICE devcomm::detail::connection_lane here() const { return {memory_, members_, connections_, lane_}; }
+  DEVCOMM_DEVICE devcomm::detail::connection_stripe here() const { return {memory_, members_, connections_, stripe_}; }
   DEVCOMM_DEVICE auto id() const {
     return [this]() -> devcomm::detail::session_id {
       const device_comm& comm = home_->comm;
-      return {operation::message_receive, lane_.index,         comm.rank, group_.thread_rank(), group_.size(),
+      return {operation::message_receive, stripe_.index,         comm.rank, group_.thread_rank(), group_.size(),
               comm.resources.base,        connections_.offset, false};
     };
   }
@@ -151,7 +151,7 @@ class group_session {
   }
   /// The same with both directions of its connection, `action(end)`, as they are in memory.
   template <class Action>
-  DEVCOMM_DEVICE void for_each_end(const devcomm::detail::connection_lane& at, const message_list& list,
+  DEVCOMM_DEVICE void for_each_end(const devcomm::detail::connection_stripe& at, const message_list& list,
                                    const Action& action) const {
     for_each_own([&](uint32_t peer) {
       action(sender(at, list, peer, *at.state(peer, direction::send)));
@@ -182,7 +182,7 @@ class group_session {
       }
       if (!any(found.is_busy)) {
         open_ = false;
-        if (lane_.index == 0) count_for_others();
+        if (stripe_.index == 0) count_for_others();
         break;
       }
       if (any(found.timed_out)) {
@@ -212,7 +212,7 @@ class group_session {
       if (group_.size() % warp_threads != 0 || list.count == 0 || list.count > warp_assignment::most ||
           list.window_count > warp_assignment::most)
         return list_kind::unknown;
-      const devcomm::detail::connection_lane at = here();
+      const devcomm::detail::connection_stripe at = here();
       warp_assignment found(at, list, group_.size() / warp_threads);
       if (!found.fit())
         return !found.are_valid() ? list_kind::unknown : found.has_own() ? list_kind::with_own : list_kind::valid;
@@ -229,7 +229,7 @@ class group_session {
       if (failure != status::success) failure_ = failure;
       if (any(failure_ != status::success)) {
         die();
-      } else if (lane_.index == 0) {
+      } else if (stripe_.index == 0) {
         count_for_others();
       }
       return list_kind::moved;
@@ -237,7 +237,7 @@ class group_session {
   }
 
   DEVCOMM_DEVICE void begin(const message_list& list, list_kind kind) {
-    const devcomm::detail::connection_lane at = here();
+    const devcomm::detail::connection_stripe at = here();
     open_ = fresh_ = over_ = true;
     pass_ = devcomm::detail::arch::load<memory_order::relaxed, scope::device>(at.wake());
     bool has_own = kind == list_kind::with_own;
@@ -272,25 +272,25 @@ class group_session {
       for (uint32_t w = 0; w < list.window_count; ++w) has_window = has_window || list.windows[w].id + 1 == m.window;
       if (m.peer >= 0 && m.peer < members_.size && has_window) continue;
       if (failure_ == status::success)
-        failure_ = devcomm::detail::report_message(home_, m.way, i, -1, {m.bytes, lane_.count, 0}, {0, 0, 0});
+        failure_ = devcomm::detail::report_message(home_, m.way, i, -1, {m.bytes, stripe_.count, 0}, {0, 0, 0});
     }
     return has_own;
   }
 
-  /// What the rank sends to itself: a send and the receive of it in the list, and how far this lane is with them.
+  /// What the rank sends to itself: a send and the receive of it in the list, and how far this stripe is with them.
   struct own_message {
     uint32_t send, receive;
     uint32_t number;  ///< of those before it
     uint64_t at;      ///< first byte that is left
-    uint64_t end;     ///< of this lane's part
-    uint64_t left;    ///< of this lane's parts of all
+    uint64_t end;     ///< of this stripe's part
+    uint64_t left;    ///< of this stripe's parts of all
   };
   DEVCOMM_DEVICE uint32_t next_own(const message_list& list, uint32_t i, direction way) const {
     while (i < list.count && (list.messages[i].peer != members_.rank || list.messages[i].way != way)) ++i;
     return i;
   }
   DEVCOMM_DEVICE message_part own_part(uint64_t bytes, uint32_t number) const {
-    return part_of_lane(bytes, members_.rank, members_.rank, members_.size, number, lane_.index, lane_.count);
+    return part_of_stripe(bytes, members_.rank, members_.rank, members_.size, number, stripe_.index, stripe_.count);
   }
   /// Compares the sizes of all, and finds how many bytes there are.
   DEVCOMM_DEVICE void begin_own(const message_list& list) {
@@ -318,8 +318,8 @@ class group_session {
   }
   DEVCOMM_DEVICE void fail_own(direction way, uint32_t index, uint64_t mine, uint64_t other) {
     if (group_.thread_rank() == 0)
-      failure_ = devcomm::detail::report_message(home_, way, index, home_->comm.rank, {mine, lane_.count, 0},
-                                                 {other, lane_.count, 0});
+      failure_ = devcomm::detail::report_message(home_, way, index, home_->comm.rank, {mine, stripe_.count, 0},
+                                                 {other, stripe_.count, 0});
   }
   /// Copies up to `most` bytes of it; whether there were any left.
   DEVCOMM_DEVICE bool copy_own(const message_list& list, uint64_t most) {
@@ -363,7 +363,7 @@ class group_session {
   /// have found. The first look at a list does not wait, nor does one while the rank has something of its own to copy.
   DEVCOMM_DEVICE look look_around(const message_list& list, devcomm::detail::deadline limit, uint64_t start) {
     using devcomm::detail::arch::load;
-    const devcomm::detail::connection_lane at = here();
+    const devcomm::detail::connection_stripe at = here();
     const uint32_t pass = ++pass_;
     const bool many = many_serve();
     const bool at_once = fresh_ || own_.left != 0;
@@ -419,7 +419,7 @@ class group_session {
   };
   /// Does for a direction what can be done. `stop`: the group is to copy a piece, or it has failed.
   template <class End>
-  DEVCOMM_DEVICE void serve(const devcomm::detail::connection_lane& at, const message_list& list, uint32_t peer,
+  DEVCOMM_DEVICE void serve(const devcomm::detail::connection_stripe& at, const message_list& list, uint32_t peer,
                             served& how, bool& moved, bool& stop) {
     connection_state state = *at.state(peer, End::way);
     End one(at, list, peer, state);
@@ -434,7 +434,7 @@ class group_session {
                                                                             1u << one.number() % 32);
   }
   /// Something that this thread waits for.
-  DEVCOMM_DEVICE devcomm::detail::awaited_word awaited_of_own(const devcomm::detail::connection_lane& at,
+  DEVCOMM_DEVICE devcomm::detail::awaited_word awaited_of_own(const devcomm::detail::connection_stripe& at,
                                                               const message_list& list) const {
     devcomm::detail::awaited_word awaited{};
     for_each_end(at, list, [&](const auto& one) {
@@ -454,7 +454,7 @@ class group_session {
 
   /// Copies the pieces that threads have found in this pass; whether there were any. Synchronizes the group then.
   DEVCOMM_DEVICE bool copy_pieces(const message_list& list) {
-    const devcomm::detail::connection_lane at = here();
+    const devcomm::detail::connection_stripe at = here();
     const uint32_t words = connections_.layout.mask_words();
     const uint32_t* mask = at.mask(pass_ % 2);
     bool copied = false;
@@ -518,17 +518,17 @@ class group_session {
     return is_ready;
   }
 
-  /// Lanes that this call leaves out have the same number of the next message, by which lanes share it out.
+  /// Stripes that this call leaves out have the same number of the next message, by which stripes share it out.
   DEVCOMM_DEVICE void count_for_others() const {
-    if (lane_.count == connections_.count) return;
-    const devcomm::detail::connection_lane at = here();
-    const uint64_t lane_bytes = connections_.layout.state(1, 0, direction::send) - connections_.layout.states;
+    if (stripe_.count == connections_.count) return;
+    const devcomm::detail::connection_stripe at = here();
+    const uint64_t stripe_bytes = connections_.layout.state(1, 0, direction::send) - connections_.layout.states;
     for_each_own([&](uint32_t peer) {
       for (const direction way : {direction::send, direction::receive}) {
         const connection_state* mine = at.state(peer, way);
         const uint32_t messages = mine->messages;
-        auto* other = reinterpret_cast<char*>(at.state(peer, way)) + lane_.count * lane_bytes;
-        for (uint32_t l = lane_.count; l < connections_.count; ++l, other += lane_bytes)
+        auto* other = reinterpret_cast<char*>(at.state(peer, way)) + stripe_.count * stripe_bytes;
+        for (uint32_t l = stripe_.count; l < connections_.count; ++l, other += stripe_bytes)
           reinterpret_cast<connection_state*>(other)->messages = messages;
       }
     });
@@ -554,7 +554,7 @@ class group_session {
   devcomm::detail::connection_memory memory_;
   team members_;
   connection_handle connections_;
-  lane lane_;
+  stripe stripe_;
   uint32_t pass_ = 0;
   served sending_{};  // to the peer that this thread serves
   served receiving_{};

@@ -137,10 +137,10 @@ class copy_engines {
           "collective::copy_engine_signals to the requirements of this one");
     if (max_streams < 1) throw std::invalid_argument("copy_engines: no stream to copy on; give at least 1");
     const int others = max_streams < comm.lsa_size ? max_streams - 1 : comm.lsa_size - 1;
-    lanes_.reserve(static_cast<std::size_t>(others));
+    streams_.reserve(static_cast<std::size_t>(others));
     check_cuda(cudaEventCreateWithFlags(&begin_, cudaEventDisableTiming), "copy_engines");
     try {
-      for (int i = 0; i < others; ++i) add_lane();
+      for (int i = 0; i < others; ++i) add_stream();
     } catch (...) {
       release();
       throw;
@@ -201,18 +201,18 @@ class copy_engines {
   }
 
  private:
-  struct lane {
+  struct copy_stream {
     cudaStream_t stream = nullptr;
     cudaEvent_t end = nullptr;
   };
 
-  void add_lane() {
-    lanes_.emplace_back();
-    check_cuda(cudaStreamCreateWithFlags(&lanes_.back().stream, cudaStreamNonBlocking), "copy_engines");
-    check_cuda(cudaEventCreateWithFlags(&lanes_.back().end, cudaEventDisableTiming), "copy_engines");
+  void add_stream() {
+    streams_.emplace_back();
+    check_cuda(cudaStreamCreateWithFlags(&streams_.back().stream, cudaStreamNonBlocking), "copy_engines");
+    check_cuda(cudaEventCreateWithFlags(&streams_.back().end, cudaEventDisableTiming), "copy_engines");
   }
   void release() noexcept {
-    for (const lane& each : lanes_) {
+    for (const copy_stream& each : streams_) {
       if (each.stream != nullptr) static_cast<void>(cudaStreamDestroy(each.stream));
       if (each.end != nullptr) static_cast<void>(cudaEventDestroy(each.end));
     }
@@ -267,13 +267,13 @@ class copy_engines {
   /// streams begin and end with `stream`.
   template <class Action>
   void for_each_member(cudaStream_t stream, const Action& action) {
-    if (!lanes_.empty()) check_cuda(cudaEventRecord(begin_, stream), "copy_engines");
-    for (const lane& each : lanes_) check_cuda(cudaStreamWaitEvent(each.stream, begin_), "copy_engines");
+    if (!streams_.empty()) check_cuda(cudaEventRecord(begin_, stream), "copy_engines");
+    for (const copy_stream& each : streams_) check_cuda(cudaStreamWaitEvent(each.stream, begin_), "copy_engines");
     for (int i = 0; i < comm_.lsa_size; ++i) {
-      const std::size_t turn = static_cast<std::size_t>(i) % (lanes_.size() + 1);
-      action((comm_.lsa_rank() + 1 + i) % comm_.lsa_size, turn == 0 ? stream : lanes_[turn - 1].stream);
+      const std::size_t turn = static_cast<std::size_t>(i) % (streams_.size() + 1);
+      action((comm_.lsa_rank() + 1 + i) % comm_.lsa_size, turn == 0 ? stream : streams_[turn - 1].stream);
     }
-    for (const lane& each : lanes_) {
+    for (const copy_stream& each : streams_) {
       check_cuda(cudaEventRecord(each.end, each.stream), "copy_engines");
       check_cuda(cudaStreamWaitEvent(stream, each.end), "copy_engines");
     }
@@ -281,7 +281,7 @@ class copy_engines {
 
   device_comm comm_;
   lsa::signal_handle signals_;
-  std::vector<lane> lanes_;  // beside the caller's stream
+  std::vector<copy_stream> streams_;  // beside the caller's stream
   cudaEvent_t begin_ = nullptr;
 };
 

@@ -116,13 +116,13 @@ DEVCOMM_DEVICE void halo_exchange(channel::group_session<Group>& session, const 
   session.transfer({room.at, list.count, 1, &halos});
 }
 
-/// The ready kernel: moves the messages of a list in memory of the device, with a lane for each block. *Requires* as
-/// many blocks on each rank, and connections with as many lanes.
+/// The ready kernel: moves the messages of a list in memory of the device, with a stripe for each block. *Requires* as
+/// many blocks on each rank, and connections with as many stripes.
 template <unsigned MostThreads = 512>
 __global__ void __launch_bounds__(MostThreads)
     move_messages(device_comm comm, channel::connection_handle connections, const channel::message_list* list) {
   wait_for_prior_launch();
-  channel::group_session session{block{}, comm, connections, channel::lane_of_block()};
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
   session.transfer(*list);
 }
 

@@ -670,6 +670,42 @@ TEST_CASE("operations that make no sense to the peer are named with the reason")
              ContainsSubstring("window 7 of this rank, which has 4096"));
 }
 
+TEST_CASE("operations of a rank with itself that make no sense are named with the reason") {
+  const auto said = [](gin::operation_kind kind, const gin::descriptor& what, bool has_window) {
+    job one(3, 1, 4096);
+    gin::descriptor_head head = head_of(kind, 0);
+    head.value_bytes = kind == gin::operation_kind::put_value ? 8 : 0;
+    head.change = gin::signal_change::add;
+    if (!has_window) one[0].listing.reset();
+    one[0].post(0, what, head);
+    one.settle();
+    CHECK(one[0].signal(0) == 0);
+    return one[0].failure;
+  };
+  for (const auto kind : {gin::operation_kind::put, gin::operation_kind::get, gin::operation_kind::put_value}) {
+    CHECK_THAT(said(kind, {0, 0, 0, 8, 0, 1, 0, 0}, false), ContainsSubstring("rank 0 has no window 7 (any more)"));
+    CHECK_THAT(said(kind, {0, 4090, 0, 8, 0, 1, 0, 0}, true),
+               ContainsSubstring("8 bytes from byte 4090 on run past the end of window 7 of rank 0, which has 4096"));
+  }
+  CHECK_THAT(said(gin::operation_kind::put, {4090, 0, 0, 8, 0, 1, 0, 0}, true),
+             ContainsSubstring("window 7 of this rank, which has 4096"));
+}
+
+TEST_CASE("an engine that is closed does nothing more, and keeps no window") {
+  for (const bool receives : {false, true}) {
+    job two(6, 2, 200'000, 10s, {}, receives ? second_staged : first_staged);
+    two.net.copies_wait = true;
+    two[0].post(0, {0, 0, 0, 200'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+    while (two.net.copies == 0) two.step();
+    rank_of_test& copies = two[receives ? 1 : 0];
+    copies.engine->close();
+    CHECK_FALSE(copies.engine->step());
+    const auto begun = std::chrono::steady_clock::now();
+    copies.listing.reset();  // waits for who uses the window
+    CHECK(std::chrono::steady_clock::now() - begun < 1s);
+  }
+}
+
 namespace {
 
 /// How rank 0's put to rank 1, which no longer takes part, ends where the rank's steps are so far apart.

@@ -1,7 +1,7 @@
 /// \file connection_end.cuh
 /// The two directions of a connection as the thread that serves them sees them.
 ///
-/// Protocol. The messages from one rank to another are matched in the order in which both ranks list them. In each lane
+/// Protocol. The messages from one rank to another are matched in the order in which both ranks list them. In each stripe
 /// a message has a part. One of up to `inline_bytes` goes inline, in packets that carry their own flags:
 ///
 ///     sender                                  receiver
@@ -19,10 +19,10 @@
 /// comes before the data; of an inline part, so that the two ranks' trips take place at the same time. A slot is taken
 /// only after the RTS has arrived.
 ///
-/// *What is compared*: the number of lanes, the number of the message in its connection, and its bytes. All three
-/// decide which bytes a lane's part has, and how it goes; both ends compare them before anything is stored outside the
+/// *What is compared*: the number of stripes, the number of the message in its connection, and its bytes. All three
+/// decide which bytes a stripe's part has, and how it goes; both ends compare them before anything is stored outside the
 /// packets' place, so that a sender never stores past the memory that a CTS is for. Numbers differ where an earlier
-/// message had two sizes, which a lane without a part in it at one end does not see otherwise. A receiver that finds a
+/// message had two sizes, which a stripe without a part in it at one end does not see otherwise. A receiver that finds a
 /// difference before it made a CTS makes one all the same, by which the sender finds it too.
 ///
 /// *Ordering*. RTS and CTS are packets with flags of their own. An RTS orders nothing. A CTS's `number` is
@@ -95,12 +95,12 @@ struct connection_memory {
   }
 };
 
-/// The connections of one lane as a group finds them.
-struct connection_lane {
+/// The connections of one stripe as a group finds them.
+struct connection_stripe {
   const connection_memory& memory;
   const team& members;
   const channel::connection_handle& handle;
-  channel::lane lane;
+  channel::stripe stripe;
 
   DEVCOMM_DEVICE const channel::connection_layout& layout() const { return handle.layout; }
   DEVCOMM_DEVICE resource_header* home() const { return reinterpret_cast<resource_header*>(memory.local); }
@@ -110,7 +110,7 @@ struct connection_lane {
     return memory.base + slot * memory.stride + handle.offset;
   }
   DEVCOMM_DEVICE uint32_t* word(uint32_t i) const {
-    return reinterpret_cast<uint32_t*>(own() + layout().own(lane.index)) + i;
+    return reinterpret_cast<uint32_t*>(own() + layout().own(stripe.index)) + i;
   }
   /// Number of the last look that found something to do.
   DEVCOMM_DEVICE uint32_t* wake() const { return word(0); }
@@ -120,24 +120,24 @@ struct connection_lane {
   DEVCOMM_DEVICE uint32_t* pool() const { return word(2); }
   /// Connections that the group is to copy for.
   DEVCOMM_DEVICE uint32_t* mask(uint32_t parity) const {
-    return reinterpret_cast<uint32_t*>(own() + layout().mask(lane.index, parity));
+    return reinterpret_cast<uint32_t*>(own() + layout().mask(stripe.index, parity));
   }
-  DEVCOMM_DEVICE char* slot(uint32_t i) const { return own() + layout().slot(lane.index, i); }
+  DEVCOMM_DEVICE char* slot(uint32_t i) const { return own() + layout().slot(stripe.index, i); }
   // A direction's number: twice the member, and one more for what is received.
   DEVCOMM_DEVICE static uint32_t number_of(uint32_t member, channel::direction way) {
     return 2 * member + static_cast<uint32_t>(way);
   }
   DEVCOMM_DEVICE channel::connection_state* state(uint32_t member, channel::direction way) const {
-    return reinterpret_cast<channel::connection_state*>(own() + layout().state(lane.index, member, way));
+    return reinterpret_cast<channel::connection_state*>(own() + layout().state(stripe.index, member, way));
   }
   DEVCOMM_DEVICE channel::connection_piece* piece(uint32_t number) const {
     return reinterpret_cast<channel::connection_piece*>(
-        own() + layout().piece(lane.index, number / 2, static_cast<channel::direction>(number % 2)));
+        own() + layout().piece(stripe.index, number / 2, static_cast<channel::direction>(number % 2)));
   }
 };
 
 /// The packets of an inline part, piece `number` of what comes from `peer`, as records and reports say them.
-DEVCOMM_DEVICE inline awaited_word awaited_packets(const connection_lane& on, uint32_t peer, uint32_t index,
+DEVCOMM_DEVICE inline awaited_word awaited_packets(const connection_stripe& on, uint32_t peer, uint32_t index,
                                                    uint32_t number) {
   return {operation::message_receive,
           index,
@@ -145,14 +145,14 @@ DEVCOMM_DEVICE inline awaited_word awaited_packets(const connection_lane& on, ui
           wait_condition::piece_sent,
           0,
           uint64_t{number} + 1,
-          on.lane.index,
+          on.stripe.index,
           on.handle.offset};
 }
 
 /// What one rank says of a message.
 struct said_of_message {
   uint64_t bytes;   ///< or `channel::no_such_window`, or `channel::no_such_message`
-  uint32_t lanes;   ///< with `no_such_window`, 1 more than the id of the window
+  uint32_t stripes;   ///< with `no_such_window`, 1 more than the id of the window
   uint32_t number;  ///< of the message in its connection
 };
 
@@ -169,8 +169,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
   record.peer = home->comm.world_rank_of(peer);
   record.block = arch::block_rank();
   record.thread = arch::thread_rank();
-  record.mine.grid_blocks = mine.lanes;
-  record.theirs.grid_blocks = theirs.lanes;
+  record.mine.grid_blocks = mine.stripes;
+  record.theirs.grid_blocks = theirs.stripes;
   record.my_call.begin = mine.number;
   record.their_call.begin = theirs.number;
   record.my_call.end = mine.bytes;
@@ -198,7 +198,7 @@ class connection_end {
  public:
   static constexpr channel::direction way = Way;
 
-  DEVCOMM_DEVICE connection_end(const connection_lane& on, const channel::message_list& list, uint32_t peer,
+  DEVCOMM_DEVICE connection_end(const connection_stripe& on, const channel::message_list& list, uint32_t peer,
                                 channel::connection_state& state)
       : on_(on), list_(list), state_(state), peer_(peer) {}
 
@@ -208,7 +208,7 @@ class connection_end {
     mark_peer();
     state_.next = 0;
   }
-  /// Takes the one message of the list instead, of which the lane's part may be none; `index` is its place.
+  /// Takes the one message of the list instead, of which the stripe's part may be none; `index` is its place.
   DEVCOMM_DEVICE void begin_single(const channel::message& m, uint32_t index, const channel::message_part& part) {
     mark_peer();
     ++state_.messages;
@@ -226,7 +226,7 @@ class connection_end {
   DEVCOMM_DEVICE bool is_open() const { return stage() != connection_stage::idle; }
   /// Changes when a piece has been moved.
   DEVCOMM_DEVICE uint32_t pieces() const { return state_.pieces; }
-  DEVCOMM_DEVICE uint32_t number() const { return connection_lane::number_of(peer_, Way); }
+  DEVCOMM_DEVICE uint32_t number() const { return connection_stripe::number_of(peer_, Way); }
 
  protected:
   DEVCOMM_DEVICE void mark_peer() { state_.peer = static_cast<uint32_t>(peer_number()) + 1; }
@@ -234,7 +234,7 @@ class connection_end {
   DEVCOMM_DEVICE void go_to(connection_stage stage) { state_.stage = static_cast<uint32_t>(stage); }
   DEVCOMM_DEVICE int peer_number() const { return on_.members.number(static_cast<int>(peer_)); }
   DEVCOMM_DEVICE uint32_t self() const { return static_cast<uint32_t>(on_.members.rank); }
-  DEVCOMM_DEVICE uint32_t lane() const { return on_.lane.index; }
+  DEVCOMM_DEVICE uint32_t stripe() const { return on_.stripe.index; }
   DEVCOMM_DEVICE char* on_peer(uint64_t offset) const { return on_.on(static_cast<int>(peer_)) + offset; }
   template <class Word>
   DEVCOMM_DEVICE Word* here(uint64_t offset) const {
@@ -245,7 +245,7 @@ class connection_end {
   }
   DEVCOMM_DEVICE uint32_t message_number() const { return state_.messages - 1; }
 
-  /// Goes on to the next message of the list of which this lane has a part; its place in the list, or null.
+  /// Goes on to the next message of the list of which this stripe has a part; its place in the list, or null.
   DEVCOMM_DEVICE const channel::message* next_message() {
     constexpr bool sends = Way == channel::direction::send;
     const auto peer = static_cast<int>(peer_);
@@ -253,8 +253,8 @@ class connection_end {
       const channel::message& m = list_.messages[state_.next++];
       if (m.peer != peer || m.way != Way) continue;
       const int me = on_.members.rank;
-      const channel::message_part part = channel::part_of_lane(
-          m.bytes, sends ? me : peer, sends ? peer : me, on_.members.size, state_.messages++, lane(), on_.lane.count);
+      const channel::message_part part = channel::part_of_stripe(
+          m.bytes, sends ? me : peer, sends ? peer : me, on_.members.size, state_.messages++, stripe(), on_.stripe.count);
       if (!part.is_any) continue;
       take(m, state_.next - 1, part);
       return &m;
@@ -272,9 +272,9 @@ class connection_end {
 
   /// Of the packets of an inline part.
   DEVCOMM_DEVICE uint32_t flag() const { return state_.parts | 1u << 31; }
-  /// Their place at the receiver, of what `sender` sends in this lane.
+  /// Their place at the receiver, of what `sender` sends in this stripe.
   DEVCOMM_DEVICE uint64_t packets_from(uint32_t sender) const {
-    return on_.layout().packets(lane(), sender, state_.parts);
+    return on_.layout().packets(stripe(), sender, state_.parts);
   }
   DEVCOMM_DEVICE channel::connection_piece piece_of(connection_stage how, const char* from, char* to,
                                                     uint64_t bytes) const {
@@ -306,14 +306,14 @@ class connection_end {
   /// Whether an RTS or a CTS is for the same part of the same message as this end has.
   template <class Note>
   DEVCOMM_DEVICE bool is_same(const Note& theirs) const {
-    return theirs.lanes == on_.lane.count && theirs.message == message_number() && theirs.bytes == state_.length;
+    return theirs.stripes == on_.stripe.count && theirs.message == message_number() && theirs.bytes == state_.length;
   }
   DEVCOMM_DEVICE status report(said_of_message theirs) const {
     return report_message(on_.home(), Way, state_.current, peer_number(),
-                          {state_.length, on_.lane.count, message_number()}, theirs);
+                          {state_.length, on_.stripe.count, message_number()}, theirs);
   }
 
-  const connection_lane& on_;
+  const connection_stripe& on_;
   const channel::message_list& list_;
   channel::connection_state& state_;
   uint32_t peer_;
@@ -356,7 +356,7 @@ class sending_connection : public connection_end<channel::direction::send> {
   /// What it waits for, as records and reports say it.
   DEVCOMM_DEVICE awaited_word wait() const {
     return {operation::message_send,     state_.current, peer_number(),    wait_condition::receive_listed, 0,
-            uint64_t{state_.pieces} + 1, lane(),         on_.handle.offset};
+            uint64_t{state_.pieces} + 1, stripe(),         on_.handle.offset};
   }
 
  protected:
@@ -364,7 +364,7 @@ class sending_connection : public connection_end<channel::direction::send> {
     return stage() == connection_stage::wait_cts || stage() == connection_stage::wait_listed;
   }
   DEVCOMM_DEVICE const channel::posted_note<channel::message_cts>* cts() const {
-    return here<const channel::posted_note<channel::message_cts>>(on_.layout().cts(lane(), peer_, state_.pieces));
+    return here<const channel::posted_note<channel::message_cts>>(on_.layout().cts(stripe(), peer_, state_.pieces));
   }
 
   DEVCOMM_DEVICE bool begin_message() {
@@ -379,8 +379,8 @@ class sending_connection : public connection_end<channel::direction::send> {
     return true;
   }
   DEVCOMM_DEVICE void send_rts() const {
-    post_note<memory_order::relaxed>(on_peer(on_.layout().rts(lane(), self(), state_.parts)), state_.parts + 1,
-                                     channel::message_rts{state_.length, on_.lane.count, message_number()});
+    post_note<memory_order::relaxed>(on_peer(on_.layout().rts(stripe(), self(), state_.parts)), state_.parts + 1,
+                                     channel::message_rts{state_.length, on_.stripe.count, message_number()});
   }
 
   /// Where the piece goes, as far as its receiver's window is one of the list's: else null.
@@ -391,7 +391,7 @@ class sending_connection : public connection_end<channel::direction::send> {
     return is_same(given) && (to != nullptr || bytes_left() == 0);
   }
   DEVCOMM_DEVICE status refuse(const channel::message_cts& given) const {
-    if (!is_same(given)) return report({given.bytes, given.lanes, given.message});
+    if (!is_same(given)) return report({given.bytes, given.stripes, given.message});
     return report({channel::no_such_window, given.window, given.message});
   }
   DEVCOMM_DEVICE bool accept(const channel::message_cts& given, status& failure) {
@@ -423,7 +423,7 @@ class sending_connection : public connection_end<channel::direction::send> {
   /// All pieces so far.
   DEVCOMM_DEVICE void say_sent() const {
     arch::store<memory_order::release, scope::system>(
-        reinterpret_cast<uint32_t*>(on_peer(on_.layout().sent(lane(), self()))), state_.pieces);
+        reinterpret_cast<uint32_t*>(on_peer(on_.layout().sent(stripe(), self()))), state_.pieces);
   }
 };
 
@@ -476,17 +476,17 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     const bool data = stage() == connection_stage::wait_data;
     constexpr operation what = operation::message_receive;
     if (data && state_.posted == state_.pieces)
-      return {what, state_.current, -1, wait_condition::slot_free, 0, 0, lane(), on_.handle.offset};
+      return {what, state_.current, -1, wait_condition::slot_free, 0, 0, stripe(), on_.handle.offset};
     const uint32_t number = data ? state_.pieces : state_.parts;
     return {what, state_.current,       peer_number(), data ? wait_condition::piece_sent : wait_condition::send_listed,
-            0,    uint64_t{number} + 1, lane(),        on_.handle.offset};
+            0,    uint64_t{number} + 1, stripe(),        on_.handle.offset};
   }
 
  protected:
   DEVCOMM_DEVICE const channel::posted_note<channel::message_rts>* rts() const {
-    return here<const channel::posted_note<channel::message_rts>>(on_.layout().rts(lane(), peer_, state_.parts));
+    return here<const channel::posted_note<channel::message_rts>>(on_.layout().rts(stripe(), peer_, state_.parts));
   }
-  DEVCOMM_DEVICE uint32_t* sent() const { return here<uint32_t>(on_.layout().sent(lane(), peer_)); }
+  DEVCOMM_DEVICE uint32_t* sent() const { return here<uint32_t>(on_.layout().sent(stripe(), peer_)); }
   /// An inline part has been taken: a piece that its sender does not count.
   DEVCOMM_DEVICE void say_taken() const {
     arch::store<memory_order::relaxed, scope::system>(sent(), state_.pieces + 1);
@@ -502,15 +502,15 @@ class receiving_connection : public connection_end<channel::direction::receive> 
     return true;
   }
   DEVCOMM_DEVICE void send_cts(uint32_t window, uint64_t offset) {
-    char* const at = on_peer(on_.layout().cts(lane(), self(), state_.posted));
+    char* const at = on_peer(on_.layout().cts(stripe(), self(), state_.posted));
     post_note<memory_order::release>(
-        at, ++state_.posted, channel::message_cts{state_.length, offset, window, on_.lane.count, message_number(), 0});
+        at, ++state_.posted, channel::message_cts{state_.length, offset, window, on_.stripe.count, message_number(), 0});
   }
 
   /// With the CTS, by which the sender compares too, and stores nothing.
   DEVCOMM_DEVICE status refuse(const channel::message_rts& made) {
     if (!has_early_cts()) send_cts(0, 0);
-    return report({made.bytes, made.lanes, made.message});
+    return report({made.bytes, made.stripes, made.message});
   }
   DEVCOMM_DEVICE bool accept(const channel::message_rts& made, status& failure) {
     if (!is_same(made)) {
@@ -533,7 +533,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
       if (slot >= on_.layout().slots) return;
       const uint32_t shift = state_.posted % 2 * 16;
       state_.slots = (state_.slots & ~(0xffffu << shift)) | slot << shift;
-      send_cts(0, on_.layout().slot(lane(), slot));
+      send_cts(0, on_.layout().slot(stripe(), slot));
     }
   }
   /// A slot of the pool that was free, or their number.

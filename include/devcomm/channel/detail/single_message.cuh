@@ -29,7 +29,7 @@ struct message_warps {
   DEVCOMM_DEVICE static void sync() {}  // they never wait for each other
 };
 
-/// The lane's part of a message that it sends. Each thread of its warps has the connection's state.
+/// The stripe's part of a message that it sends. Each thread of its warps has the connection's state.
 class single_send : public sending_connection {
  public:
   using sending_connection::sending_connection;
@@ -165,7 +165,7 @@ class warp_assignment {
   /// *Requires* a list of 1 to `most` messages, and as many windows at most. *Collective* over the block's warps,
   /// `warps` of them, which find the same, and each its message. Reads what is kept of connections: the block
   /// synchronizes before `move`, which writes it.
-  DEVCOMM_DEVICE warp_assignment(const connection_lane& on, const channel::message_list& list, uint32_t warps) {
+  DEVCOMM_DEVICE warp_assignment(const connection_stripe& on, const channel::message_list& list, uint32_t warps) {
     const uint32_t lane = arch::lane();
     const bool is_any = lane < list.count;
     channel::message m{};
@@ -189,7 +189,7 @@ class warp_assignment {
     is_valid_ = !whole_warp::any(is_any && (!is_member || !has_window));
 
     // Parts are of `min_part` bytes at most, or, of a long message, all longer.
-    const bool is_long = m.bytes > uint64_t{min_part} * on.lane.count;
+    const bool is_long = m.bytes > uint64_t{min_part} * on.stripe.count;
     const bool is_inline = !is_long && (m.bytes < min_part ? m.bytes : min_part) <= on.layout().inline_bytes;
     bool differs = is_any && !sends && !own && m.window == 0 && m.bytes != 0 && !is_inline;  // needs slots
 
@@ -239,8 +239,8 @@ class warp_assignment {
     if (is_own(on)) own_to_ = list.messages[own_receive_].data;
     const int me = on.members.rank;
     const bool sent = message_.way == channel::direction::send;
-    part_ = channel::part_of_lane(message_.bytes, sent ? me : message_.peer, sent ? message_.peer : me, on.members.size,
-                                  counts_.messages, on.lane.index, on.lane.count);
+    part_ = channel::part_of_stripe(message_.bytes, sent ? me : message_.peer, sent ? message_.peer : me, on.members.size,
+                                  counts_.messages, on.stripe.index, on.stripe.count);
   }
 
   /// Whether it can go this way.
@@ -252,7 +252,7 @@ class warp_assignment {
 
   /// Moves it. See `single_send::move`; `copy(warps, to, from, bytes)` copies.
   template <class Wait, class Copy>
-  DEVCOMM_DEVICE status move(const connection_lane& on, const channel::message_list& list, const Wait& wait,
+  DEVCOMM_DEVICE status move(const connection_stripe& on, const channel::message_list& list, const Wait& wait,
                              const Copy& copy) {
     if (index_ == most) return status::success;
     if (is_own(on)) {
@@ -265,9 +265,9 @@ class warp_assignment {
   }
 
  private:
-  DEVCOMM_DEVICE bool is_own(const connection_lane& on) const { return message_.peer == on.members.rank; }
+  DEVCOMM_DEVICE bool is_own(const connection_stripe& on) const { return message_.peer == on.members.rank; }
   template <class End, class Wait, class Copy>
-  DEVCOMM_DEVICE status move_by(const connection_lane& on, const channel::message_list& list, const Wait& wait,
+  DEVCOMM_DEVICE status move_by(const connection_stripe& on, const channel::message_list& list, const Wait& wait,
                                 const Copy& copy) {
     const auto peer = static_cast<uint32_t>(message_.peer);
     channel::connection_state* const kept = on.state(peer, End::way);
