@@ -106,11 +106,11 @@ class dead_end final : public fabric {
     wire_.buffers.emplace_back(buffer, token);
     return true;
   }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t t,
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_address, std::uint64_t t,
                            std::optional<std::uint32_t>) override {
     return give(t);
   }
-  [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t token) override {
+  [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_address, std::uint64_t token) override {
     return give(token);
   }
   [[nodiscard]] std::size_t poll(std::span<fabric_completion> over) override {
@@ -185,8 +185,8 @@ struct rank_under_test {
     about.carried = carried;
     about.staged.memory = &memory;
     about.staged.copies = std::make_unique<copies>();
-    about.staged.shape.staged_pieces = 4;
-    about.staged.shape.staged_bytes = 1024;
+    about.staged.shape.bounce_buffer_count = 4;
+    about.staged.shape.bounce_buffer_bytes = 1024;
     engine = std::make_unique<fabric_engine>(std::move(about), std::make_unique<dead_end>(own));
     engine->connect(std::vector<fabric_engine::card>(ranks, engine->own_card()));
   }
@@ -266,8 +266,8 @@ fabric_message make_message(source& input, const fabric_secret& secret) {
   made.changes_done = input.number();
   made.context = input.byte();
   made.signal = input.byte();
-  made.slot = made.pieces = made.context;  // of kinds that have no context
-  made.piece_bytes = made.signal;
+  made.slot = made.buffers = made.context;  // of kinds that have no context
+  made.buffer_bytes = made.signal;
   made.signal_change = static_cast<gin::signal_change>(input.byte());
   made.value_bytes = input.byte();
   made.signal_value = input.number();

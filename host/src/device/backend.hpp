@@ -136,8 +136,8 @@ struct backend_traits {
   bool checks_launches = false;  ///< default of `check_launch`
   bool one_clock = false;        ///< all devices of one process share the clock of traces
   /// Payload of the network passes through so many pieces of host memory of so many bytes.
-  std::size_t staged_pieces = 64;
-  std::size_t staged_bytes = 4096;
+  std::size_t bounce_buffer_count = 64;
+  std::size_t bounce_buffer_bytes = 4096;
   capability timing{true, "GPU clocks"};
 };
 

@@ -42,7 +42,7 @@ class fabric_region {
 };
 
 /// Memory of a peer.
-struct remote_place {
+struct remote_address {
   std::uint64_t key = 0;
   std::uint64_t address = 0;
 };
@@ -71,7 +71,7 @@ class fabric {
   virtual void connect(std::span<const fabric_address> peers) = 0;
   /// Whether it moves payload from and to the memory of devices by itself, and never by calls that wait for kernels.
   [[nodiscard]] virtual capability to_devices() const = 0;
-  /// Memory of a window or of landing pieces, which peers may reach; of `device`, where it is not the host's. Throws
+  /// Memory of a window or of bounce buffers, which peers may reach; of `device`, where it is not the host's. Throws
   /// `registration_error`.
   [[nodiscard]] virtual std::unique_ptr<fabric_region> add_memory(char* base, std::size_t bytes,
                                                                   std::optional<int> device) = 0;
@@ -98,11 +98,11 @@ class fabric {
   /// Complete when the peer's threads can see the data. Where it has a name: complete when `source` may be written
   /// again, and the peer's `poll` tells the name when its threads can see the data in its host memory.
   [[nodiscard]] virtual bool write(int peer, std::span<const char> source, const fabric_region& region,
-                                   remote_place destination, std::uint64_t token,
+                                   remote_address destination, std::uint64_t token,
                                    std::optional<std::uint32_t> name) = 0;
   /// Complete when this process's threads can see the data.
   [[nodiscard]] virtual bool read(int peer, std::span<char> destination, const fabric_region& region,
-                                  remote_place source, std::uint64_t token) = 0;
+                                  remote_address source, std::uint64_t token) = 0;
 
   /// Makes progress, for peers too. Returns how many of `over` it filled in.
   [[nodiscard]] virtual std::size_t poll(std::span<fabric_completion> over) = 0;

@@ -43,9 +43,9 @@ fabric_engine::surroundings limited_by(const fabric& reached, fabric_engine::sur
 fabric_engine::fabric_engine(surroundings about, std::unique_ptr<fabric> reached)
     : about_(limited_by(*reached, std::move(about))),
       fabric_(std::move(reached)),
-      piece_bytes_(std::min(max_piece, fabric_->largest_transfer())),
+      fragment_bytes_(std::min(max_fragment_bytes, fabric_->largest_transfer())),
       secret_(random_value<fabric_secret>()),
-      pieces_(static_cast<std::size_t>(max_bytes / max_piece) * 8),
+      fragments_(static_cast<std::size_t>(max_bytes / max_fragment_bytes) * 8),
       sends_(send_buffers),
       buffer_bytes_(sizeof(fabric_message) + about_.carried),
       send_bytes_(send_buffers * buffer_bytes_),
@@ -53,7 +53,7 @@ fabric_engine::fabric_engine(surroundings about, std::unique_ptr<fabric> reached
       send_memory_(fabric_->add_buffers(send_bytes_)),
       receive_memory_(fabric_->add_buffers(receive_bytes_)),
       copies_(std::move(about_.staged.copies)) {
-  for (std::size_t i = pieces_.size(); i > 0; --i) free_pieces_.push_back(i - 1);
+  for (std::size_t i = fragments_.size(); i > 0; --i) free_fragments_.push_back(i - 1);
   for (std::size_t i = sends_.size(); i > 0; --i) free_sends_.push_back(i - 1);
   for (std::size_t i = 0; i < receive_buffers; ++i) {
     if (!fabric_->receive(receive_buffer(i), *receive_memory_, make_token(token_kind::received, i))) {
@@ -69,15 +69,15 @@ fabric_engine::~fabric_engine() { close(); }
 void fabric_engine::close() {
   regions_.clear();
   own_region_.reset();
-  landing_region_.reset();
+  inbound_region_.reset();
   send_memory_.reset();
   receive_memory_.reset();
   fabric_.reset();
   copies_.reset();
   // None is under way any more that would keep a window.
-  landings_.clear();
+  staging_work_.clear();
   for (link& each : links_) each.begun.clear();
-  for (piece& each : pieces_) each.copy = {};
+  for (fragment& each : fragments_) each.copy = {};
 }
 
 void fabric_engine::connect(const std::vector<card>& cards) {
@@ -87,9 +87,8 @@ void fabric_engine::connect(const std::vector<card>& cards) {
     addresses.push_back(cards[i].address);
     links_[i].secret = cards[i].secret;
     links_[i].carried = static_cast<std::size_t>(std::min<std::uint64_t>(about_.carried, cards[i].carried));
-    links_[i].lanes.resize(about_.queues.size());
   }
-  if (copies_) divide_landing();
+  if (copies_) divide_bounce_buffers();
   fabric_->connect(addresses);
 }
 
@@ -103,13 +102,14 @@ bool fabric_engine::step() {
   if (copies_) copies_->watch();
   if (send_messages()) any = true;
   if (!failed_) check_limits();
+  drop_inactive();
   return any;
 }
 
 bool fabric_engine::idle() const {
   if (!fabric_) return true;
   if (free_sends_.size() != sends_.size()) return false;
-  if (!landings_.empty()) return false;
+  if (!staging_work_.empty()) return false;
   const auto owes = [](const link& each) {
     // A write that is awaited may never come, and nobody is owed that it is waited for.
     const bool moves = !each.begun.empty() && !each.refused && !each.begun.front().awaits_write;
@@ -123,13 +123,13 @@ bool fabric_engine::has_posted() const {
   return std::any_of(about_.queues.begin(), about_.queues.end(), [](const auto& queue) { return queue->has_next(); });
 }
 
-bool fabric_engine::is_done() const { return flights_.empty() && !has_posted(); }
+bool fabric_engine::is_done() const { return operations_.empty() && !has_posted(); }
 
 bool fabric_engine::is_done_by_peers() const {
-  const auto is_over = [this](const flight& each) {
-    return links_[each.operation.head.peer].has_left && is_done_by_peer(each);
+  const auto is_over = [this](const operation& each) {
+    return links_[each.posted.head.peer].has_left && is_done_by_peer(each);
   };
-  return std::all_of(flights_.begin(), flights_.end(), is_over) && !has_posted();
+  return std::all_of(operations_.begin(), operations_.end(), is_over) && !has_posted();
 }
 
 void fabric_engine::send_shutdown_notice() {
@@ -137,24 +137,24 @@ void fabric_engine::send_shutdown_notice() {
     if (!each.met || each.has_left) continue;
     fabric_message last;
     last.kind = message_kind::leave;
-    each.answers.push_back(last);
-    each.said_leave = true;
+    activate(each).answers.push_back(last);
+    each.leave_sent = true;
   }
 }
 
 bool fabric_engine::has_parted() const {
   if (!fabric_) return true;
-  const auto knows = [](const link& each) { return !each.said_leave || each.has_left || each.heard_leave; };
+  const auto knows = [](const link& each) { return !each.leave_sent || each.has_left || each.leave_heard; };
   return std::all_of(links_.begin(), links_.end(), knows);
 }
 
 bool fabric_engine::forget(std::uint32_t window) {
   const auto found = regions_.find(window);
   if (found == regions_.end()) return false;
-  const auto uses = [&](const flight& each) {
+  const auto uses = [&](const operation& each) {
     return each.region == found->second.get() && (is_moving(each) || !failed_);
   };
-  if (std::any_of(flights_.begin(), flights_.end(), uses)) return true;
+  if (std::any_of(operations_.begin(), operations_.end(), uses)) return true;
   regions_.erase(found);
   refuse_writes_to(window);
   return false;
@@ -164,7 +164,7 @@ void fabric_engine::take_away(std::uint32_t window) {
   const auto found = regions_.find(window);
   if (found == regions_.end()) return;
   bool moves = false;
-  for (const flight& each : flights_) {
+  for (const operation& each : operations_) {
     if (each.region != found->second.get()) continue;
     fail(each, "this rank freed window " + std::to_string(window_number(window)) +
                    " meanwhile: flush before its owner is destroyed");
@@ -191,37 +191,38 @@ bool fabric_engine::take_posted() {
     for (int taken = 0; taken < 16 && queue.has_next() && !failed_; ++taken) {
       const std::uint32_t peer = queue.next_peer();
       if (peer < links_.size()) {  // else it fails
-        if (!may_take(links_[peer].held.flights, max_in_flight - flights_.size())) break;
-        ++links_[peer].held.flights;
+        if (!may_take(links_[peer].held.operations, max_in_flight - operations_.size())) break;
+        ++links_[peer].held.operations;
       }
-      flights_.emplace_back();
-      flights_.back().context = context;
-      flights_.back().operation = queue.take();
-      flights_.back().self = std::prev(flights_.end());
-      flights_.back().progressed = clock::now();
-      begin(flights_.back());
+      operations_.emplace_back();
+      operations_.back().context = context;
+      operations_.back().posted = queue.take();
+      operations_.back().self = std::prev(operations_.end());
+      operations_.back().progressed = clock::now();
+      begin(operations_.back());
       any = true;
     }
   }
   return any;
 }
 
-void fabric_engine::begin(flight& one) {
-  const gin::descriptor_head& head = one.operation.head;
-  const std::string why = why_impossible(one.operation, about_.queues[one.context]->layout());
+void fabric_engine::begin(operation& one) {
+  const gin::descriptor_head& head = one.posted.head;
+  const std::string why = why_impossible(one.posted, about_.queues[one.context]->layout());
   if (!why.empty()) return fail(one, why);
-  if (head.kind == operation_kind::put_value) one.operation.what.bytes = head.value_bytes;
+  if (head.kind == operation_kind::put_value) one.posted.what.bytes = head.value_bytes;
   link& to = link_to(one);
   if (is_own(to) && !copies_) return do_here(one);
   if (to.has_left) return fail_because_it_left(one);
+  if (to.lanes.empty()) to.lanes.resize(about_.queues.size());
   to.lanes[one.context].push_back(&one);
   one.is_in_lane = true;
   const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
   if (!moves) return arrived(one);
   if (begin_to_carry(one)) return;
-  const std::uint32_t window = upper(one.operation.what.windows);
+  const std::uint32_t window = upper(one.posted.what.windows);
   if (is_own(to)) {
-    known_place here;
+    remote_window here;
     const own_memory found =
         with_own(window, 0, 0, [&](const window_table::entry& memory) { here.bytes = memory.bytes; });
     here.why = found.why;
@@ -232,15 +233,15 @@ void fabric_engine::begin(flight& one) {
   place->second.waiting.push_back(&one);
   if (!is_new) return;
   fabric_message question;
-  question.kind = message_kind::ask_for_place;
+  question.kind = message_kind::ask_for_key;
   question.window = window;
   to.outgoing.push_back({question, &one});
 }
 
-bool fabric_engine::begin_to_carry(flight& one) {
-  const gin::descriptor& what = one.operation.what;
+bool fabric_engine::begin_to_carry(operation& one) {
+  const gin::descriptor& what = one.posted.what;
   link& to = link_to(one);
-  if (one.operation.head.kind != operation_kind::put || is_own(to)) return false;
+  if (one.posted.head.kind != operation_kind::put || is_own(to)) return false;
   if (what.bytes == 0 || what.bytes > to.carried) return false;
   const own_memory found =
       with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
@@ -265,9 +266,9 @@ bool fabric_engine::begin_to_carry(flight& one) {
 
 /// Where the host reaches all windows. Everything earlier to this rank is done: so are the signals that may not
 /// overtake it.
-void fabric_engine::do_here(flight& one) {
-  const gin::descriptor& what = one.operation.what;
-  const gin::descriptor_head& head = one.operation.head;
+void fabric_engine::do_here(operation& one) {
+  const gin::descriptor& what = one.posted.what;
+  const gin::descriptor_head& head = one.posted.head;
   network_queue& queue = *about_.queues[one.context];
   const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
   if (head.kind != operation_kind::signal && head.kind != operation_kind::fence) {
@@ -293,9 +294,9 @@ void fabric_engine::do_here(flight& one) {
   complete(one);
 }
 
-void fabric_engine::begin_to_move(flight& one, const known_place& at) {
-  const gin::descriptor& what = one.operation.what;
-  const std::string whose = "rank " + std::to_string(one.operation.head.peer);
+void fabric_engine::begin_to_move(operation& one, const remote_window& at) {
+  const gin::descriptor& what = one.posted.what;
+  const std::string whose = "rank " + std::to_string(one.posted.head.peer);
   if (at.why != refusal::none) return fail_at_window(one, whose, false, {at.why, 0, at.code});
   if (what.remote > at.bytes || what.bytes > at.bytes - what.remote) {
     return fail_at_window(one, whose, false, {refusal::past_end, at.bytes});
@@ -313,8 +314,8 @@ void fabric_engine::begin_to_move(flight& one, const known_place& at) {
     return fail(one, problem.what());
   }
   if (found.why != refusal::none) return fail_at_window(one, "this rank", true, found);
-  one.lands = at.lands;
-  if (one.operation.head.kind == operation_kind::put) one.write = at.write;
+  one.peer_stages = at.peer_stages;
+  if (one.posted.head.kind == operation_kind::put) one.write = at.write;
   one.remote = {at.place.key, at.place.address + what.remote};
   one.progressed = clock::now();
   one.out = 0;
@@ -322,9 +323,9 @@ void fabric_engine::begin_to_move(flight& one, const known_place& at) {
   link_to(one).movers.push_back(&one);
 }
 
-void fabric_engine::fail_at_window(const flight& one, const std::string& whose, bool is_local,
+void fabric_engine::fail_at_window(const operation& one, const std::string& whose, bool is_local,
                                    const own_memory& found) {
-  const gin::descriptor& what = one.operation.what;
+  const gin::descriptor& what = one.posted.what;
   const std::uint32_t window = is_local ? lower(what.windows) : upper(what.windows);
   if (found.why == refusal::no_window) return fail(one, text_of_missing_window(whose, window));
   if (found.why == refusal::not_registered) {
@@ -336,7 +337,7 @@ void fabric_engine::fail_at_window(const flight& one, const std::string& whose, 
                             "window " + std::to_string(window_number(window)) + " of " + whose, found.bytes));
 }
 
-void fabric_engine::arrived(flight& one) {
+void fabric_engine::arrived(operation& one) {
   if (one.data_is_ordered) {
     complete_if_done(one);
   } else {
@@ -344,29 +345,29 @@ void fabric_engine::arrived(flight& one) {
   }
 }
 
-void fabric_engine::put_in_order(flight& one) {
+void fabric_engine::put_in_order(operation& one) {
   const std::uint32_t context = one.context;
-  const std::uint32_t peer = one.operation.head.peer;
+  const std::uint32_t peer = one.posted.head.peer;
   one.data_is_ordered = true;
-  if (!has_message(one.operation.head, one.carries)) {
+  if (!has_message(one.posted.head, one.carries)) {
     leave_lane(one);
     complete_if_done(one);
   }
   review(context, peer);
 }
 
-void fabric_engine::leave_lane(flight& one) {
-  std::deque<flight*>& lane = link_to(one).lanes[one.context];
+void fabric_engine::leave_lane(operation& one) {
+  fifo<operation*>& lane = link_to(one).lanes[one.context];
   lane.erase(std::find(lane.begin(), lane.end(), &one));
   one.is_in_lane = false;
-  one.has_message = has_message(one.operation.head, one.carries);
+  one.has_message = has_message(one.posted.head, one.carries);
 }
 
 void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
-  link& to = links_[peer];
-  const std::deque<flight*>& lane = to.lanes[context];
+  link& to = activate(links_[peer]);
+  const fifo<operation*>& lane = to.lanes[context];
   for (std::size_t i = 0; i < lane.size();) {
-    flight& one = *lane[i];
+    operation& one = *lane[i];
     const auto message = one.data_is_ordered ? message_to_leave_with(one, false) : std::nullopt;
     if (message) {
       to.outgoing.push_back({*message, &one});
@@ -377,15 +378,15 @@ void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
   }
 }
 
-std::optional<fabric_message> fabric_engine::message_to_leave_with(const flight& one, bool overtakes) const {
-  const gin::descriptor& what = one.operation.what;
-  const gin::descriptor_head& head = one.operation.head;
-  const auto gets = [](const flight* each) { return each->operation.head.kind == operation_kind::get; };
+std::optional<fabric_message> fabric_engine::message_to_leave_with(const operation& one, bool overtakes) const {
+  const gin::descriptor& what = one.posted.what;
+  const gin::descriptor_head& head = one.posted.head;
+  const auto gets = [](const operation* each) { return each->posted.head.kind == operation_kind::get; };
   if (gets(&one) || !has_message(head, one.carries)) return {};
   if (is_strong(head)) {
     // What was posted before it has data that is not in order, or a strong signal that waits, as long as it is in the
     // lane; what has left may have its message in `outgoing`.
-    const std::deque<flight*>& lane = link_to(one).lanes[one.context];
+    const fifo<operation*>& lane = link_to(one).lanes[one.context];
     if (overtakes || *std::find_if_not(lane.begin(), lane.end(), gets) != &one) return {};
   }
   fabric_message change;
@@ -406,18 +407,18 @@ std::optional<fabric_message> fabric_engine::message_to_leave_with(const flight&
   return change;
 }
 
-void fabric_engine::complete_if_done(flight& one) {
-  const bool moves = one.operation.head.kind == operation_kind::put || one.operation.head.kind == operation_kind::get;
-  const bool is_moved = !moves || (one.carries && !one.is_staged) || one.issued == one.operation.what.bytes;
+void fabric_engine::complete_if_done(operation& one) {
+  const bool moves = one.posted.head.kind == operation_kind::put || one.posted.head.kind == operation_kind::get;
+  const bool is_moved = !moves || (one.carries && !one.is_staged) || one.issued == one.posted.what.bytes;
   if (!one.is_in_lane && !one.has_message && one.pending == 0 && is_moved) complete(one);
 }
 
-void fabric_engine::complete(flight& one) {
+void fabric_engine::complete(operation& one) {
   network_queue& queue = *about_.queues[one.context];
-  if (one.operation.head.counts) queue.add(queue.layout().counter(upper(one.operation.what.actions)), 1);
-  queue.complete(one.operation.number, one.operation.head.peer);
-  --link_to(one).held.flights;
-  flights_.erase(one.self);
+  if (one.posted.head.counts) queue.add(queue.layout().counter(upper(one.posted.what.actions)), 1);
+  queue.complete(one.posted.number, one.posted.head.peer);
+  --link_to(one).held.operations;
+  operations_.erase(one.self);
 }
 
 const fabric_region& fabric_engine::region_of(std::uint32_t window, const window_table::entry& memory) {
@@ -431,42 +432,45 @@ const fabric_region& fabric_engine::region_of(std::uint32_t window, const window
 
 bool fabric_engine::issue() {
   bool any = give_ready();
-  // Peers take turns, by pieces. While there is no room for the piece whose turn it is, no other begins: else smaller
-  // ones would take the room whenever a little is free. Who waits for the fabric or for a peer's landing pieces is
-  // passed over, as nobody else has what it waits for; so is a peer that has its share.
-  for (std::size_t passed = 0; passed < links_.size() && !failed_;) {
-    link& to = links_[first_link_];
-    const bool waits = !to.ready.empty() || (!to.movers.empty() && to.movers.front()->lands && to.free_landing.empty());
+  // Peers take turns, by fragments. While there is no room for the fragment whose turn it is, no other begins: else
+  // smaller ones would take the room whenever a little is free. Who waits for the fabric or for a peer's bounce buffers
+  // is passed over, as nobody else has what it waits for; so is a peer that has its share.
+  for (std::size_t passed = 0; passed < active_.size() && !failed_;) {
+    first_link_ %= active_.size();
+    link& to = *active_[first_link_];
+    const bool waits =
+        !to.ready.empty() || (!to.movers.empty() && to.movers.front()->peer_stages && to.free_inbound.empty());
     const bool begins = !waits && !to.movers.empty() && has_share(to);
     if (begins) {
       if (!has_room(to)) return any;
-      begin_piece(to);
+      begin_fragment(to);
       if (!to.ready.empty()) static_cast<void>(give_to_fabric(to));
     }
     any = any || begins;
     passed = begins ? 0 : passed + 1;
-    first_link_ = (first_link_ + 1) % links_.size();
+    ++first_link_;
   }
   return any;
 }
 
 bool fabric_engine::give_ready() {
   bool any = false;
-  for (std::size_t passed = 0; passed < links_.size() && !failed_;) {
-    link& to = links_[first_ready_];
+  for (std::size_t passed = 0; passed < active_.size() && !failed_;) {
+    first_ready_ %= active_.size();
+    link& to = *active_[first_ready_];
     const bool taken = !to.ready.empty() && give_to_fabric(to);
     any = any || taken;
     passed = taken ? 0 : passed + 1;
-    first_ready_ = (first_ready_ + 1) % links_.size();
+    ++first_ready_;
   }
   return any;
 }
 
-std::uint64_t fabric_engine::bytes_of_next_piece(const link& to) const {
-  const flight& one = *to.movers.front();
-  std::uint64_t bytes = std::min(piece_bytes_, one.operation.what.bytes - one.issued);
-  if (one.is_staged) bytes = std::min<std::uint64_t>(bytes, own_pieces_->piece_bytes());
-  if (one.lands) bytes = std::min<std::uint64_t>(bytes, to.landing_bytes);
+std::uint64_t fabric_engine::bytes_of_next_fragment(const link& to) const {
+  const operation& one = *to.movers.front();
+  std::uint64_t bytes = std::min(fragment_bytes_, one.posted.what.bytes - one.issued);
+  if (one.is_staged) bytes = std::min<std::uint64_t>(bytes, bounce_buffers_->buffer_bytes());
+  if (one.peer_stages) bytes = std::min<std::uint64_t>(bytes, to.inbound_bytes);
   return bytes;
 }
 
@@ -476,45 +480,46 @@ bool fabric_engine::has_share(const link& to) const {
     return held == 0 || may_take(held, left, more);
   };
   const std::uint64_t bytes_left = max_bytes - std::min(bytes_in_flight_, max_bytes);
-  return share(to.held.pieces, free_pieces_.size(), 1) && share(to.held.bytes, bytes_left, bytes_of_next_piece(to)) &&
-         (!to.movers.front()->is_staged || share(to.held.own_pieces, own_pieces_->free(), 1));
+  return share(to.held.fragments, free_fragments_.size(), 1) &&
+         share(to.held.bytes, bytes_left, bytes_of_next_fragment(to)) &&
+         (!to.movers.front()->is_staged || share(to.held.bounce_buffers, bounce_buffers_->free(), 1));
 }
 
 bool fabric_engine::has_room(const link& to) const {
-  if (free_pieces_.empty() || (to.movers.front()->is_staged && !own_pieces_->has_free())) return false;
-  return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes_of_next_piece(to) <= max_bytes;
+  if (free_fragments_.empty() || (to.movers.front()->is_staged && !bounce_buffers_->has_free())) return false;
+  return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes_of_next_fragment(to) <= max_bytes;
 }
 
-void fabric_engine::begin_piece(link& to) {
-  flight& one = *to.movers.front();
-  const bool gets = one.operation.head.kind == operation_kind::get;
-  const std::size_t number = free_pieces_.back();
-  const std::uint64_t bytes = bytes_of_next_piece(to);
-  free_pieces_.pop_back();
-  piece& next = pieces_[number] = {};
+void fabric_engine::begin_fragment(link& to) {
+  operation& one = *to.movers.front();
+  const bool gets = one.posted.head.kind == operation_kind::get;
+  const std::size_t number = free_fragments_.back();
+  const std::uint64_t bytes = bytes_of_next_fragment(to);
+  free_fragments_.pop_back();
+  fragment& next = fragments_[number] = {};
   next.of = &one;
   next.bytes = bytes;
   next.offset = one.issued;
   next.serial = ++serials_;
-  if (one.is_staged) next.own = own_pieces_->take();
-  ++to.held.pieces;
+  if (one.is_staged) next.own = bounce_buffers_->take();
+  ++to.held.fragments;
   to.held.bytes += bytes;
-  to.held.own_pieces += next.own ? 1 : 0;
-  if (one.lands) {
-    next.landing = to.free_landing.back();
-    to.free_landing.pop_back();
-    to.landing_users[*next.landing] = number;
+  to.held.bounce_buffers += next.own ? 1 : 0;
+  if (one.peer_stages) {
+    next.inbound = to.free_inbound.back();
+    to.free_inbound.pop_back();
+    to.inbound_users[*next.inbound] = number;
   }
   bytes_in_flight_ += bytes;
   one.issued += bytes;
   ++one.pending;
   one.progressed = clock::now();
-  if (one.issued == one.operation.what.bytes) to.movers.pop_front();
+  if (one.issued == one.posted.what.bytes) to.movers.pop_front();
 
   if (one.is_staged && (!gets || is_own(to))) {
-    begin_copy(number, piece_stage::reading);
-  } else if (gets && one.lands) {
-    ask(number, message_kind::lift);
+    begin_copy(number, fragment_stage::reading);
+  } else if (gets && one.peer_stages) {
+    ask(number, message_kind::stage_out);
   } else {
     to.ready.push_back(number);
   }
@@ -522,13 +527,14 @@ void fabric_engine::begin_piece(link& to) {
 
 bool fabric_engine::give_to_fabric(link& to) {
   const std::size_t number = to.ready.front();
-  piece& next = pieces_[number];
-  flight& one = *next.of;
-  const auto peer = static_cast<int>(one.operation.head.peer);
-  const remote_place there =
-      next.landing ? remote_place{to.landing.key, to.landing.address + std::uint64_t{*next.landing} * to.landing_bytes}
-                   : remote_place{one.remote.key, one.remote.address + next.offset};
-  const std::span<char> here(next.own ? own_pieces_->at(*next.own) : one.local + next.offset, next.bytes);
+  fragment& next = fragments_[number];
+  operation& one = *next.of;
+  const auto peer = static_cast<int>(one.posted.head.peer);
+  const remote_address there =
+      next.inbound
+          ? remote_address{to.inbound.key, to.inbound.address + std::uint64_t{*next.inbound} * to.inbound_bytes}
+          : remote_address{one.remote.key, one.remote.address + next.offset};
+  const std::span<char> here(next.own ? bounce_buffers_->at(*next.own) : one.local + next.offset, next.bytes);
   const fabric_region& region = next.own ? *own_region_ : *one.region;
   const std::uint64_t token = make_token(token_kind::moved, number);
   std::optional<std::uint32_t> name;
@@ -537,7 +543,7 @@ bool fabric_engine::give_to_fabric(link& to) {
     name = name_of_write(to.secret, static_cast<std::uint32_t>(about_.rank), *next.change);
   }
   try {
-    const bool taken = one.operation.head.kind == operation_kind::get
+    const bool taken = one.posted.head.kind == operation_kind::get
                            ? fabric_->read(peer, here, region, there, token)
                            : fabric_->write(peer, here, region, there, token, name);
     if (!taken) return false;
@@ -546,29 +552,29 @@ bool fabric_engine::give_to_fabric(link& to) {
     return false;
   }
   to.ready.pop_front();
-  next.at = piece_stage::moving;
+  next.at = fragment_stage::moving;
   one.progressed = clock::now();
   ++one.out;
   return true;
 }
 
 bool fabric_engine::announce(link& to, std::size_t number) {
-  piece& next = pieces_[number];
+  fragment& next = fragments_[number];
   if (next.change) return true;
   if (to.unacknowledged.size() == max_unacknowledged) return false;
-  flight& one = *next.of;
-  const bool is_last = one.announced + next.bytes == one.operation.what.bytes;
+  operation& one = *next.of;
+  const bool is_last = one.announced + next.bytes == one.posted.what.bytes;
   const auto message = is_last ? message_to_leave_with(one, !to.outgoing.empty()) : std::nullopt;
   fabric_message change = message.value_or(fabric_message{});
   change.kind = message_kind::change;
   change.context = one.context;
   change.sequence = to.next;
   change.write = one.write;
-  change.window = upper(one.operation.what.windows);
-  change.offset = one.operation.what.remote + next.offset;
+  change.window = upper(one.posted.what.windows);
+  change.offset = one.posted.what.remote + next.offset;
   change.bytes = next.bytes;
-  change.slot = next.landing.value_or(0);
-  if (!send(static_cast<int>(one.operation.head.peer), change, &one) || failed_) return false;
+  change.slot = next.inbound.value_or(0);
+  if (!send(static_cast<int>(one.posted.head.peer), change, &one) || failed_) return false;
   next.change = to.next++;
   to.unacknowledged.push_back({&one, message.has_value(), number});
   one.announced += next.bytes;
@@ -579,18 +585,25 @@ bool fabric_engine::announce(link& to, std::size_t number) {
   return true;
 }
 
-bool fabric_engine::is_done_by_peer(const flight& one) const {
+bool fabric_engine::is_done_by_peer(const operation& one) const {
   if (one.is_in_lane || one.has_message || one.announced == 0) return false;
-  const auto awaited = [&](const piece& each) { return each.of == &one && !each.is_acknowledged; };
-  return one.announced == one.operation.what.bytes && std::none_of(pieces_.begin(), pieces_.end(), awaited);
+  const auto awaited = [&](const fragment& each) { return each.of == &one && !each.is_acknowledged; };
+  return one.announced == one.posted.what.bytes && std::none_of(fragments_.begin(), fragments_.end(), awaited);
 }
 
 bool fabric_engine::send_messages() {
   bool any = false;
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    if (send_messages(static_cast<int>(i), links_[i])) any = true;
+  for (std::size_t i = 0; i < active_.size(); ++i) {  // what is sent to itself may activate others
+    if (send_messages(static_cast<int>(rank_of(*active_[i])), *active_[i])) any = true;
   }
   return any;
+}
+
+void fabric_engine::drop_inactive() {
+  std::erase_if(active_, [](link* each) {
+    each->is_active = each->has_work();
+    return !each->is_active;
+  });
 }
 
 bool fabric_engine::send_messages(int peer, link& to) {
@@ -619,7 +632,7 @@ bool fabric_engine::send_messages(int peer, link& to) {
   while (!failed_ && !to.has_left && !to.outgoing.empty()) {
     posted_message& next = to.outgoing.front();
     const bool changes = next.message.kind == message_kind::change;
-    if (changes && to.unacknowledged.size() == max_unacknowledged) break;  // the peer may wait for an acknowledgement
+    if (changes && to.unacknowledged.size() == max_unacknowledged) break;  // the peer may wait for an acknowledgment
     if (changes) next.message.sequence = to.next;
     if (!send(peer, next.message, next.of)) return any;
     next.of->progressed = clock::now();
@@ -627,16 +640,16 @@ bool fabric_engine::send_messages(int peer, link& to) {
     if (changes) {
       ++to.next;
       to.unacknowledged.push_back({next.of});
-    } else if (next.message.kind == message_kind::ask_for_place) {
+    } else if (next.message.kind == message_kind::ask_for_key) {
       to.places[next.message.window].is_asked = true;
     } else {
-      pieces_[to.landing_users[next.message.slot]].is_sent = true;
+      fragments_[to.inbound_users[next.message.slot]].is_sent = true;
     }
     to.outgoing.pop_front();
     any = true;
   }
   if (!to.owes || to.acknowledging) return any;
-  if (is_acknowledgement_due(to)) {
+  if (is_acknowledgment_due(to)) {
     fabric_message done;
     done.kind = message_kind::acknowledge;
     to.acknowledging = send(peer, done, nullptr);
@@ -645,12 +658,12 @@ bool fabric_engine::send_messages(int peer, link& to) {
   return true;  // there is something to do, soon
 }
 
-bool fabric_engine::is_acknowledgement_due(const link& to) {
+bool fabric_engine::is_acknowledgment_due(const link& to) {
   if (changes_done_for(to) - to.said_done >= max_unacknowledged / 4) return true;
   return clock::now() - to.owes_since >= acknowledged_after;
 }
 
-bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
+bool fabric_engine::send(int peer, const fabric_message& message, operation* of) {
   link& to = links_[static_cast<std::size_t>(peer)];
   const std::size_t kept = of != nullptr ? answer_buffers : 0;
   const std::size_t left = free_sends_.size() - std::min(free_sends_.size(), kept);
@@ -673,7 +686,7 @@ bool fabric_engine::send(int peer, const fabric_message& message, flight* of) {
     to.said_done = sent.message.changes_done;
     to.owes = false;
   } catch (const system_error& problem) {
-    if (message.kind == message_kind::heard_leave) return true;  // which the peer does not wait for much longer
+    if (message.kind == message_kind::leave_heard) return true;  // which the peer does not wait for much longer
     if (of == nullptr) {                                         // it is owed to the peer all the same
       to.again = clock::now() + std::chrono::milliseconds(10);
       return false;
@@ -696,20 +709,20 @@ void fabric_engine::check_limits() {
   const bool again = std::exchange(stood_still_, !first && since > 10 * often);
   if (const clock::duration most = about_.limit / 4; !first && since > most) {
     for (link& each : links_) each.heard += since - most;
-    for (flight& each : flights_) each.progressed += since - most;
+    for (operation& each : operations_) each.progressed += since - most;
   }
   if (stood_still_ && !again) return;
   const std::chrono::milliseconds alone = about_.limit + about_.limit / 2;
-  for (const flight& each : flights_) {
+  for (const operation& each : operations_) {
     const link& to = link_to(each);
     const bool silent = now - std::max(each.progressed, to.heard) > about_.limit;
     const bool is_in_line = each.has_message || each.announced != 0;
-    const clock::time_point progressed = is_in_line ? std::max(each.progressed, to.brought_on) : each.progressed;
+    const clock::time_point progressed = is_in_line ? std::max(each.progressed, to.acknowledged_at) : each.progressed;
     const bool lost = each.out != 0 && now - progressed > alone;
     if (!silent && !lost) continue;
-    const auto copies = [&](std::size_t number) { return pieces_[number].of == &each; };
+    const auto copies = [&](std::size_t number) { return fragments_[number].of == &each; };
     const std::string advice = " of the kernel timeout: see what that rank says, or allow more by DEVCOMM_TIMEOUT";
-    const std::string peer = "rank " + std::to_string(each.operation.head.peer);
+    const std::string peer = "rank " + std::to_string(each.posted.head.peer);
     if (to.has_left && is_done_by_peer(each)) {
       return fail(each, fabric_->name() + " has not said for " + std::to_string(about_.limit.count()) +
                             " ms that its source may be written again, though " + peer +
@@ -735,15 +748,15 @@ void fabric_engine::check_limits() {
   }
 }
 
-void fabric_engine::fail_in_fabric(const flight& one, const std::string& error) {
-  const std::string peer = "rank " + std::to_string(one.operation.head.peer);
+void fabric_engine::fail_in_fabric(const operation& one, const std::string& error) {
+  const std::string peer = "rank " + std::to_string(one.posted.head.peer);
   fail(one, error + "; see what " + peer + " says, and whether the network between it and this host is up");
 }
 
-void fabric_engine::fail(const flight& one, const std::string& why) {
+void fabric_engine::fail(const operation& one, const std::string& why) {
   if (failed_) return;
   failed_ = true;
-  about_.fail(text_of_operation(about_.rank, about_.first_context + one.context, one.operation.head) + ": " + why);
+  about_.fail(text_of_operation(about_.rank, about_.first_context + one.context, one.posted.head) + ": " + why);
 }
 
 }  // namespace devcomm::host::detail

@@ -65,22 +65,22 @@ void fabric_engine::drop(const std::string& why) {
 }
 
 void fabric_engine::handle(const fabric_message& message, std::span<const std::byte> carried) {
-  link& from = links_[message.sender];
+  link& from = activate(links_[message.sender]);
   from.met = true;
   from.has_spoken = true;
   from.heard = clock::now();
-  if (!handle_acknowledgement(from, message)) return;
+  if (!handle_acknowledgment(from, message)) return;
   switch (message.kind) {
     case message_kind::change: return handle_change(message, carried);
     case message_kind::acknowledge: return;
     case message_kind::refuse: return handle_refusal(from, message);
-    case message_kind::ask_for_place: return answer(from, message.window);
-    case message_kind::place: return handle_place(from, message);
+    case message_kind::ask_for_key: return answer(from, message.window);
+    case message_kind::remote_key: return handle_remote_key(from, message);
     case message_kind::leave: return handle_shutdown_notice(from, message);
-    case message_kind::heard_leave: from.heard_leave = from.said_leave; return;
-    case message_kind::land:
-    case message_kind::lift: return handle_landing(from, message);
-    case message_kind::landed: return handle_landed(from, message);
+    case message_kind::leave_heard: from.leave_heard = from.leave_sent; return;
+    case message_kind::stage_in:
+    case message_kind::stage_out: return handle_staging(from, message);
+    case message_kind::staged: return handle_staged(from, message);
   }
 }
 
@@ -94,9 +94,9 @@ void fabric_engine::handle_change(const fabric_message& message, std::span<const
   const std::uint64_t done = changes_done_for(from);
   if (message.sequence - done >= max_unacknowledged) return drop_change(" is far ahead of what it may send");
   if (from.refused) return;
-  const bool lands = message.write == payload_write::to_landing;
-  if (lands && (message.slot >= landing_pieces_ || message.bytes > landing_bytes_)) {
-    return drop_change(" uses a landing piece that it may not use");
+  const bool peer_stages = message.write == payload_write::to_bounce_buffer;
+  if (peer_stages && (message.slot >= inbound_count_ || message.bytes > inbound_bytes_)) {
+    return drop_change(" uses a bounce buffer that it may not use");
   }
   if (message.sequence != from.expected) {
     from.early.emplace(message.sequence, early_change{message, {carried.begin(), carried.end()}});
@@ -144,7 +144,7 @@ void fabric_engine::refuse_writes_to(std::uint32_t window) {
       return what.awaits_write && what.change.write == payload_write::in_place && what.change.window == window;
     };
     const auto first = std::find_if(each.begun.begin(), each.begun.end(), waits);
-    if (first != each.begun.end()) refuse(each, first->change, {refusal::no_window});
+    if (first != each.begun.end()) refuse(activate(each), first->change, {refusal::no_window});
   }
 }
 
@@ -159,7 +159,7 @@ fabric_engine::own_memory fabric_engine::begin_change(link& from, const fabric_m
     if (found.why != refusal::none) return found;
     next.awaits_write = from.early_writes.erase(change.sequence) == 0;
     if (!next.awaits_write) {
-      next.value = from_landing(change);
+      next.value = from_inbound(change);
       if (next.value.found.why != refusal::none) return next.value.found;
     }
     from.begun.push_back(std::move(next));
@@ -182,9 +182,9 @@ fabric_engine::own_memory fabric_engine::begin_change(link& from, const fabric_m
   return {refusal::none};
 }
 
-fabric_engine::window_copy fabric_engine::from_landing(const fabric_message& change) {
-  if (change.write != payload_write::to_landing) return {{refusal::none}, {}, {}};
-  char* const pinned = static_cast<char*>(landing_->data()) + landing_offset(change.sender, change.slot);
+fabric_engine::window_copy fabric_engine::from_inbound(const fabric_message& change) {
+  if (change.write != payload_write::to_bounce_buffer) return {{refusal::none}, {}, {}};
+  char* const pinned = static_cast<char*>(inbound_->data()) + inbound_offset(change.sender, change.slot);
   return copy_window(change.window, change.offset, change.bytes, pinned, true);
 }
 
@@ -195,7 +195,7 @@ void fabric_engine::handle_arrival(std::uint32_t name) {
     drop("a write that rank " + std::to_string(sender) + " may have made " + why);
   };
   if (sender >= links_.size() || is_own(links_[sender])) return strange("is no member's");
-  link& from = links_[sender];
+  link& from = activate(links_[sender]);
   const std::uint64_t done = changes_done_for(from);
   const std::uint64_t sequence = done + ((place - done) & 0xffff);
   if (sequence - done >= max_unacknowledged) return strange("is far from what it may write");
@@ -207,7 +207,7 @@ void fabric_engine::handle_arrival(std::uint32_t name) {
   }
   begun_change& next = from.begun[sequence - done];
   if (!next.awaits_write) return strange("came before");
-  window_copy value = from_landing(next.change);
+  window_copy value = from_inbound(next.change);
   if (value.found.why != refusal::none) return refuse(from, next.change, value.found);
   next.awaits_write = false;
   next.value = std::move(value);
@@ -239,18 +239,18 @@ void fabric_engine::finish_changes(link& from) {
 void fabric_engine::finish_oldest(link& to) {
   const sent_change done = to.unacknowledged.front();
   to.unacknowledged.pop_front();
-  flight& one = *done.of;
+  operation& one = *done.of;
   --one.out;
-  one.progressed = to.brought_on = clock::now();
+  one.progressed = to.acknowledged_at = clock::now();
   if (done.is_message) one.has_message = false;
-  if (done.piece == none) return complete_if_done(one);
-  piece& brought = pieces_[done.piece];
+  if (done.fragment == none) return complete_if_done(one);
+  fragment& brought = fragments_[done.fragment];
   if (brought.of != &one) return;  // it has ended with the rank's operations
   brought.is_acknowledged = true;
-  if (brought.at == piece_stage::unacknowledged) end(done.piece);
+  if (brought.at == fragment_stage::unacknowledged) end(done.fragment);
 }
 
-bool fabric_engine::handle_acknowledgement(link& from, const fabric_message& message) {
+bool fabric_engine::handle_acknowledgment(link& from, const fabric_message& message) {
   const std::uint64_t oldest = from.next - from.unacknowledged.size();
   if (message.changes_done > from.next) {
     drop("rank " + std::to_string(message.sender) + " acknowledges what it was not sent");
@@ -268,7 +268,7 @@ void fabric_engine::handle_refusal(link& from, const fabric_message& message) {
   if (message.sequence < oldest || message.sequence >= from.next) {
     return drop("rank " + std::to_string(message.sender) + " refuses what it was not sent");
   }
-  const flight& one = *from.unacknowledged[message.sequence - oldest].of;
+  const operation& one = *from.unacknowledged[message.sequence - oldest].of;
   const std::string whose = "rank " + std::to_string(message.sender);
   if (message.why == refusal::no_signal) {
     return fail(
@@ -281,17 +281,17 @@ void fabric_engine::handle_refusal(link& from, const fabric_message& message) {
 
 void fabric_engine::answer(link& to, std::uint32_t window) {
   fabric_message where;
-  where.kind = message_kind::place;
+  where.kind = message_kind::remote_key;
   where.window = window;
   try {
     const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
       const bool names = fabric_->names_writes() && links_.size() <= max_ranks_of_names;
       if (stages(memory)) {
-        if (names) where.write = payload_write::to_landing;
-        where.key = landing_region_->key();
-        where.base = landing_region_->base() + landing_offset(rank_of(to), 0);
-        where.pieces = landing_pieces_;
-        where.piece_bytes = landing_bytes_;
+        if (names) where.write = payload_write::to_bounce_buffer;
+        where.key = inbound_region_->key();
+        where.base = inbound_region_->base() + inbound_offset(rank_of(to), 0);
+        where.buffers = inbound_count_;
+        where.buffer_bytes = inbound_bytes_;
         return;
       }
       // Of a device's memory the fabric says when it is written, and not when a told host may say so.
@@ -311,33 +311,33 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
   send_answer(to, where);
 }
 
-void fabric_engine::handle_place(link& from, const fabric_message& message) {
+void fabric_engine::handle_remote_key(link& from, const fabric_message& message) {
   const auto asked = from.places.find(message.window);
   if (asked == from.places.end() || !asked->second.is_asked || asked->second.is_known) {
     return drop("rank " + std::to_string(message.sender) + " tells where a window is, and was not asked");
   }
-  known_place& place = asked->second;
-  place.lands = message.pieces != 0;
+  remote_window& place = asked->second;
+  place.peer_stages = message.buffers != 0;
   place.write = message.write;
-  if (place.write == (place.lands ? payload_write::in_place : payload_write::to_landing)) {
+  if (place.write == (place.peer_stages ? payload_write::in_place : payload_write::to_bounce_buffer)) {
     return drop("rank " + std::to_string(message.sender) + " tells of a window to which nothing can be written");
   }
-  if (place.lands && from.landing_users.empty()) {
-    constexpr std::uint32_t max_pieces = 1 << 16;
-    if (message.pieces > max_pieces || message.piece_bytes == 0) {
-      return drop("rank " + std::to_string(message.sender) + " tells of landing pieces that make no sense");
+  if (place.peer_stages && from.inbound_users.empty()) {
+    constexpr std::uint32_t max_buffers = 1 << 16;
+    if (message.buffers > max_buffers || message.buffer_bytes == 0) {
+      return drop("rank " + std::to_string(message.sender) + " tells of bounce buffers that make no sense");
     }
-    from.landing = {message.key, message.base};
-    from.landing_bytes = message.piece_bytes;
-    from.landing_users.assign(message.pieces, none);
-    for (std::uint32_t i = message.pieces; i > 0; --i) from.free_landing.push_back(i - 1);
+    from.inbound = {message.key, message.base};
+    from.inbound_bytes = message.buffer_bytes;
+    from.inbound_users.assign(message.buffers, none);
+    for (std::uint32_t i = message.buffers; i > 0; --i) from.free_inbound.push_back(i - 1);
   }
   place.is_known = true;
   place.why = message.why;
   place.place = {message.key, message.base};
   place.bytes = message.bytes;
   place.code = message.code;
-  for (flight* const each : std::exchange(place.waiting, {})) {
+  for (operation* const each : std::exchange(place.waiting, {})) {
     if (!failed_) begin_to_move(*each, place);
   }
 }
@@ -346,24 +346,28 @@ void fabric_engine::handle_shutdown_notice(link& from, const fabric_message& mes
   if (!std::exchange(from.has_left, true) && about_.departed) about_.departed(static_cast<int>(message.sender));
   from.owes = false;  // it waits for nothing any more but that this is heard
   from.again = {};
-  std::erase_if(from.answers, [](const fabric_message& each) { return each.kind != message_kind::leave; });
-  if (!from.said_leave) {
+  fifo<fabric_message> kept;
+  for (const fabric_message& each : from.answers) {
+    if (each.kind == message_kind::leave) kept.push_back(each);
+  }
+  from.answers = std::move(kept);
+  if (!from.leave_sent) {
     fabric_message heard;
-    heard.kind = message_kind::heard_leave;
+    heard.kind = message_kind::leave_heard;
     from.answers.push_back(heard);
   }
-  const auto is_open = [&](const flight& each) {
-    return each.operation.head.peer == message.sender && !is_done_by_peer(each);
+  const auto is_open = [&](const operation& each) {
+    return each.posted.head.peer == message.sender && !is_done_by_peer(each);
   };
-  const auto open = std::find_if(flights_.begin(), flights_.end(), is_open);
-  if (open != flights_.end()) fail_because_it_left(*open);
+  const auto open = std::find_if(operations_.begin(), operations_.end(), is_open);
+  if (open != operations_.end()) fail_because_it_left(*open);
 }
 
 void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   const sent_message sent = sends_[slot];
   free_sends_.push_back(slot);
   const bool acknowledges = sent.message.kind == message_kind::acknowledge;
-  link& to = links_[static_cast<std::size_t>(sent.peer)];
+  link& to = activate(links_[static_cast<std::size_t>(sent.peer)]);
   --to.held.sends;
   if (acknowledges) to.acknowledging = false;
   if (error.empty()) return;
@@ -377,7 +381,7 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   }
   if (sent.of == nullptr) {
     // A peer that has left needs no answer, and one that is gone ends its own operations; another one waits for it.
-    if (leaves) to.heard_leave = true;  // whoever may have
+    if (leaves) to.leave_heard = true;  // whoever may have
     if (to.has_left || leaves) return;
     to.again = clock::now() + std::chrono::milliseconds(10);
     if (!acknowledges) to.answers.push_back(sent.message);
@@ -386,19 +390,19 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   // What the fabric does not know may have been done all the same.
   bool open = false;
   switch (sent.message.kind) {
-    case message_kind::ask_for_place: open = !to.places[sent.message.window].is_known; break;
-    case message_kind::land:
-    case message_kind::lift: open = piece_of(to, sent.message).has_value(); break;
+    case message_kind::ask_for_key: open = !to.places[sent.message.window].is_known; break;
+    case message_kind::stage_in:
+    case message_kind::stage_out: open = fragment_of(to, sent.message).has_value(); break;
     default: open = sent.message.sequence >= to.next - to.unacknowledged.size();
   }
   if (open) fail_in_fabric(*sent.of, error);
 }
 
 void fabric_engine::handle_moved(std::size_t slot, const std::string& error) {
-  flight& one = *pieces_[slot].of;
+  operation& one = *fragments_[slot].of;
   link_to(one).heard = clock::now();
   // What the peer has acknowledged is there.
-  if (!error.empty() && !pieces_[slot].is_acknowledged) fail_in_fabric(one, error);
+  if (!error.empty() && !fragments_[slot].is_acknowledged) fail_in_fabric(one, error);
   --one.out;
   advance(slot);
 }

@@ -24,10 +24,10 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
   }
   const auto kind = static_cast<std::uint32_t>(message.kind);
   if (kind < static_cast<std::uint32_t>(message_kind::change) ||
-      kind > static_cast<std::uint32_t>(message_kind::landed)) {
+      kind > static_cast<std::uint32_t>(message_kind::staged)) {
     return "its kind is " + std::to_string(kind);
   }
-  if (static_cast<std::uint32_t>(message.write) > static_cast<std::uint32_t>(payload_write::to_landing)) {
+  if (static_cast<std::uint32_t>(message.write) > static_cast<std::uint32_t>(payload_write::to_bounce_buffer)) {
     return "its payload goes an unknown way";
   }
   const bool is_change = message.kind == message_kind::change;

@@ -16,16 +16,16 @@ namespace devcomm::host::detail {
 using fabric_secret = std::array<std::uint64_t, 2>;
 
 enum class message_kind : std::uint32_t {
-  change = 1,     ///< write a value or what the message carries, or change a signal, or both in this order
-  acknowledge,    ///< nothing but `changes_done`
-  refuse,         ///< change `sequence` cannot be done
-  ask_for_place,  ///< where is `window`?
-  place,          ///< there, or nowhere
-  leave,          ///< the sender ends
-  heard_leave,    ///< the answer
-  land,           ///< bring what lies in landing piece `slot` to the window
-  lift,           ///< bring a part of the window to landing piece `slot`
-  landed,         ///< that is done, or cannot be done: `land` or `lift` `sequence`
+  change = 1,   ///< write a value or what the message carries, or change a signal, or both in this order
+  acknowledge,  ///< nothing but `changes_done`
+  refuse,       ///< change `sequence` cannot be done
+  ask_for_key,  ///< of `window`
+  remote_key,   ///< key and address of `window`, or why there are none
+  leave,        ///< the sender ends
+  leave_heard,  ///< the answer
+  stage_in,     ///< copy from bounce buffer `slot` to the window
+  stage_out,    ///< copy from the window to bounce buffer `slot`
+  staged,       ///< `stage_in` or `stage_out` `sequence` is done, or cannot be done
 };
 
 /// Why a rank does not do what a peer wants.
@@ -33,9 +33,9 @@ enum class refusal : std::uint32_t { none, no_window, past_end, no_signal, not_r
 
 /// How a write brings payload whose change is sent beside it.
 enum class payload_write : std::uint32_t {
-  none,       ///< there is no such write: a change carries its payload, or has none
-  in_place,   ///< it goes to the window
-  to_landing  ///< to landing piece `slot`, from which the receiver copies to the window
+  none,             ///< there is no such write: a change carries its payload, or has none
+  in_place,         ///< it goes to the window
+  to_bounce_buffer  ///< to bounce buffer `slot`, from which the receiver copies to the window
 };
 
 /// All kinds have one format: the members that a kind does not name are zero.
@@ -55,26 +55,26 @@ struct fabric_message {
   std::uint32_t value_bytes = 0;  ///< 0: there is no value to write
   std::uint64_t signal_value = 0;
   std::uint64_t value = 0;
-  // change, land, lift
+  // change, stage_in, stage_out
   std::uint64_t offset = 0;  ///< in the window
-  // change, ask_for_place, place, land, lift
+  // change, ask_for_key, remote_key, stage_in, stage_out
   std::uint32_t window = 0;
-  // refuse, place, landed
+  // refuse, remote_key, staged
   refusal why = refusal::none;
-  // place
+  // remote_key
   std::uint64_t key = 0;
   std::uint64_t base = 0;
-  // refuse, place, landed: of the window; land, lift: to move; change: that the message carries, which follow it, or
-  // that a write brings
+  // refuse, remote_key, staged: of the window; stage_in, stage_out: to move; change: that the message carries, which
+  // follow it, or that a write brings
   std::uint64_t bytes = 0;
-  // place, of a window that the fabric does not reach: the landing pieces that the receiver may use
-  std::uint32_t pieces = 0;
-  std::uint32_t piece_bytes = 0;
-  // land, lift, landed, change
+  // remote_key, of a window that the fabric does not reach: the bounce buffers that the receiver may use
+  std::uint32_t buffers = 0;
+  std::uint32_t buffer_bytes = 0;
+  // stage_in, stage_out, staged, change
   std::uint32_t slot = 0;
-  // place
+  // remote_key
   std::int32_t code = 0;  ///< of `not_registered`: of the fabric's error
-  // change; place: how writes to the window may be beside their changes
+  // change; remote_key: how writes to the window may be beside their changes
   payload_write write = payload_write::none;
   std::uint32_t unused = 0;
 };

@@ -192,7 +192,8 @@ class endpoint final : public fabric {
     });
   }
   [[nodiscard]] bool write(int peer, std::span<const char> source, const fabric_region& region,
-                           remote_place destination, std::uint64_t token, std::optional<std::uint32_t> name) override {
+                           remote_address destination, std::uint64_t token,
+                           std::optional<std::uint32_t> name) override {
     transfer one(const_cast<char*>(source.data()), source.size(), region, destination, number_of(peer));
     one.message.data = name.value_or(0);
     const std::uint64_t ends = name ? FI_REMOTE_CQ_DATA : FI_DELIVERY_COMPLETE;
@@ -201,7 +202,7 @@ class endpoint final : public fabric {
       return ::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | ends);
     });
   }
-  [[nodiscard]] bool read(int peer, std::span<char> destination, const fabric_region& region, remote_place source,
+  [[nodiscard]] bool read(int peer, std::span<char> destination, const fabric_region& region, remote_address source,
                           std::uint64_t token) override {
     transfer one(destination.data(), destination.size(), region, source, number_of(peer));
     return issue("fi_readmsg", token, [&](void* context) {
@@ -235,7 +236,7 @@ class endpoint final : public fabric {
  private:
   /// The arguments of a write or a read.
   struct transfer {
-    transfer(char* local, std::size_t bytes, const fabric_region& region, remote_place there, fi_addr_t peer)
+    transfer(char* local, std::size_t bytes, const fabric_region& region, remote_address there, fi_addr_t peer)
         : here{local, bytes}, descriptor(descriptor_of(region)), remote{there.address, bytes, there.key} {
       message.msg_iov = &here;
       message.desc = &descriptor;

@@ -42,11 +42,11 @@ void ask_for_provider(fi_info& hints, const std::string& provider, bool devices)
   hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints.domain_attr->av_type = FI_AV_TABLE;
   hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
-  if (completes_on_acknowledgement(provider)) hints.tx_attr->msg_order = hints.rx_attr->msg_order = FI_ORDER_SAW;
+  if (completes_on_acknowledgment(provider)) hints.tx_attr->msg_order = hints.rx_attr->msg_order = FI_ORDER_SAW;
   if (!provider.empty()) hints.fabric_attr->prov_name = ::strdup(provider.c_str());
 }
 
-bool completes_on_acknowledgement(const std::string& provider) { return core_of(provider) == "verbs"; }
+bool completes_on_acknowledgment(const std::string& provider) { return core_of(provider) == "verbs"; }
 
 memory_rules memory_rules_of(const fi_info& found) {
   const int modes = found.domain_attr->mr_mode;

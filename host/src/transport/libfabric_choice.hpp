@@ -51,7 +51,7 @@ void ask_for_provider(fi_info& hints, const std::string& provider, bool devices)
 /// Whether a write is complete when the peer's card has acknowledged it, although the provider says
 /// `FI_DELIVERY_COMPLETE` (verbs;ofi_rxm, libfabric's issue 5601): its data may still be on its way to memory. It is
 /// asked for messages that follow the data of writes begun before them (`FI_ORDER_SAW`).
-[[nodiscard]] bool completes_on_acknowledgement(const std::string& provider);
+[[nodiscard]] bool completes_on_acknowledgment(const std::string& provider);
 
 [[nodiscard]] memory_rules memory_rules_of(const fi_info& found);
 

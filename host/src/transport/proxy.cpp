@@ -32,7 +32,7 @@ proxy::proxy(backend& devices, int device, int rank, const network_request& aske
       cpus_(std::move(cpus)),
       resources_(resources),
       fail_(std::move(fail)),
-      pieces_(devices, device, devices.traits()) {
+      fragments_(devices, device, devices.traits()) {
   process_network::endpoint reached{device, windows_, {}};
   for (std::uint32_t i = 0; i < asked.contexts; ++i) {
     queues_.push_back(std::make_unique<network_queue>(devices, devices, device, asked));
@@ -67,7 +67,7 @@ bool proxy::step(const choose_next& choose) noexcept {
     return try_step(choose) || copies;
   } catch (const std::exception& problem) {
     if (failed_.exchange(true)) {  // a device that has failed: no copy goes on
-      flights_.clear();
+      operations_.clear();
       return false;
     }
     fail_("rank " + std::to_string(rank_) + ": the network's proxy failed: " + problem.what());
@@ -79,7 +79,7 @@ bool proxy::look_at_copies() {
   for (const auto& [device, engine] : copies_) engine->poll();
   bool any = false;
   bool goes_on = false;
-  for (auto each = flights_.begin(); each != flights_.end();) {
+  for (auto each = operations_.begin(); each != operations_.end();) {
     const auto now = each++;
     for (part& what : now->parts) {
       if (what.copies != nullptr) (settle(*now, what) ? goes_on : any) = true;
@@ -99,7 +99,7 @@ bool proxy::gave_up_waiting() {
   if (!waiting_since_) waiting_since_ = now;
   if (now - *waiting_since_ < patience) return false;
   failed_ = true;
-  flights_.clear();
+  operations_.clear();
   std::fprintf(stderr,
                "devcomm: rank %d: copies for the network do not end; what was posted last does not arrive, and memory "
                "is freed when the device is idle\n",
@@ -107,20 +107,20 @@ bool proxy::gave_up_waiting() {
   return true;
 }
 
-void proxy::forget(std::list<flight>::iterator one) {
+void proxy::forget(std::list<operation>::iterator one) {
   one->parts.remove_if([](const part& what) { return what.at == part::place::gone; });
-  if (one->at == stage::over) flights_.erase(one);
+  if (one->at == stage::over) operations_.erase(one);
 }
 
 bool proxy::try_step(const choose_next& choose) {
   std::vector<std::uint32_t> posted;
-  if (flights_.size() < max_in_flight) {
+  if (operations_.size() < max_in_flight) {
     for (std::uint32_t i = 0; i < queues_.size(); ++i) {
       if (queues_[i]->has_next()) posted.push_back(i);
     }
   }
   std::vector<action> ready;
-  for (auto each = flights_.begin(); each != flights_.end(); ++each) list_actions(each, ready);
+  for (auto each = operations_.begin(); each != operations_.end(); ++each) list_actions(each, ready);
   const std::size_t count = posted.size() + ready.size();
   if (count == 0) return false;
   const auto what = [&](std::uint32_t index) {
@@ -147,13 +147,13 @@ bool proxy::try_step(const choose_next& choose) {
 
 network_step proxy::describe(const action& next) const {
   using kind = network_step::kind;
-  const flight& one = *next.one;
-  const gin::descriptor_head& head = one.operation.head;
+  const operation& one = *next.one;
+  const gin::descriptor_head& head = one.posted.head;
   const bool signals = head.change != signal_change::none;
-  const std::uint64_t bytes = one.operation.what.bytes;
+  const std::uint64_t bytes = one.posted.what.bytes;
   network_step made{kind::signal,
                     one.context,
-                    one.operation.number,
+                    one.posted.number,
                     0,
                     head.peer,
                     moves_to_peer(head.kind),
@@ -178,7 +178,7 @@ network_step proxy::describe(const action& next) const {
 }
 
 restore_state proxy::keep() {
-  if (failed_ || !flights_.empty()) return nullptr;
+  if (failed_ || !operations_.empty()) return nullptr;
   static constexpr std::chrono::milliseconds limit(0);  // no kernel runs
   std::vector<restore_state> kept;
   for (const auto& queue : queues_) kept.push_back(queue->keep());
@@ -190,12 +190,12 @@ restore_state proxy::keep() {
   };
 }
 
-void proxy::list_actions(std::list<flight>::iterator one, std::vector<action>& actions) {
-  const bool moves = one->operation.what.bytes != 0;
+void proxy::list_actions(std::list<operation>::iterator one, std::vector<action>& actions) {
+  const bool moves = one->posted.what.bytes != 0;
   switch (one->at) {
     case stage::begun:
-      if (one->operation.head.kind == operation_kind::fence && !may_follow(*one)) break;
-      if (!moves || (one->begun != one->operation.what.bytes && pieces_.has_free())) actions.push_back({one, nullptr});
+      if (one->posted.head.kind == operation_kind::fence && !may_follow(*one)) break;
+      if (!moves || (one->begun != one->posted.what.bytes && fragments_.has_free())) actions.push_back({one, nullptr});
       break;
     case stage::captured:
       if (!moves) actions.push_back({one, nullptr});
@@ -210,34 +210,34 @@ void proxy::list_actions(std::list<flight>::iterator one, std::vector<action>& a
   }
 }
 
-bool proxy::may_follow(const flight& one) const {
-  const gin::descriptor_head& head = one.operation.head;
+bool proxy::may_follow(const operation& one) const {
+  const gin::descriptor_head& head = one.posted.head;
   const bool is_fence = head.kind == operation_kind::fence;
   if (!is_fence && head.covers == strength::weak) return true;
-  return std::none_of(flights_.begin(), flights_.end(), [&](const flight& other) {
-    if (other.context != one.context || other.operation.head.peer != head.peer) return false;
-    if (other.operation.number >= one.operation.number) return false;
+  return std::none_of(operations_.begin(), operations_.end(), [&](const operation& other) {
+    if (other.context != one.context || other.posted.head.peer != head.peer) return false;
+    if (other.posted.number >= one.posted.number) return false;
     if (is_fence) return true;
     const bool is_strong =
-        other.operation.head.change != signal_change::none && other.operation.head.covers == strength::strong;
-    return is_strong || (moves_to_peer(other.operation.head.kind) && other.at != stage::arrived);
+        other.posted.head.change != signal_change::none && other.posted.head.covers == strength::strong;
+    return is_strong || (moves_to_peer(other.posted.head.kind) && other.at != stage::arrived);
   });
 }
 
 void proxy::take(std::uint32_t context) {
-  flights_.push_back({context, queues_[context]->take()});
-  flight& one = flights_.back();
-  gin::descriptor& what = one.operation.what;
-  const std::string why = why_impossible(one.operation, queues_[context]->layout());
+  operations_.push_back({context, queues_[context]->take()});
+  operation& one = operations_.back();
+  gin::descriptor& what = one.posted.what;
+  const std::string why = why_impossible(one.posted, queues_[context]->layout());
   if (!why.empty()) return fail(one, why);
-  if (one.operation.head.kind == operation_kind::put_value) what.bytes = one.operation.head.value_bytes;
-  if (one.operation.head.kind == operation_kind::signal) what.bytes = 0;
+  if (one.posted.head.kind == operation_kind::put_value) what.bytes = one.posted.head.value_bytes;
+  if (one.posted.head.kind == operation_kind::signal) what.bytes = 0;
 }
 
-void proxy::advance(flight& one) {
+void proxy::advance(operation& one) {
   if (one.at == stage::arrived) return change_signal(one);
-  if (one.operation.what.bytes != 0) return begin_to_read(one);
-  const gin::descriptor_head& head = one.operation.head;
+  if (one.posted.what.bytes != 0) return begin_to_read(one);
+  const gin::descriptor_head& head = one.posted.head;
   if (one.at == stage::begun) complete(one);
   if (one.at == stage::begun && moves_to_peer(head.kind)) {
     one.at = stage::captured;
@@ -247,9 +247,9 @@ void proxy::advance(flight& one) {
 }
 
 template <class Use>
-void proxy::with_memory(const flight& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
+void proxy::with_memory(const operation& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
                         const std::string& whose, const Use& use) {
-  const std::uint64_t bytes = one.operation.what.bytes;
+  const std::uint64_t bytes = one.posted.what.bytes;
   const bool found = windows.with(window, [&](const window_table::entry& memory) {
     if (offset <= memory.bytes && bytes <= memory.bytes - offset) {
       use(memory.local + offset, window_table::hold(memory.holds), memory.on_device);
@@ -261,8 +261,8 @@ void proxy::with_memory(const flight& one, const window_table& windows, std::uin
 }
 
 template <class Use>
-void proxy::with_memory(const flight& one, bool on_peer, const Use& use) {
-  const gin::descriptor& what = one.operation.what;
+void proxy::with_memory(const operation& one, bool on_peer, const Use& use) {
+  const gin::descriptor& what = one.posted.what;
   const auto with_copies_of = [&](int device) {
     return [&use, this, device](char* memory, window_table::hold kept, bool on_device) {
       use(memory, std::move(kept), on_device ? *copies_.at(device) : *direct_);
@@ -271,7 +271,7 @@ void proxy::with_memory(const flight& one, bool on_peer, const Use& use) {
   if (!on_peer) {
     return with_memory(one, *windows_, lower(what.windows), what.local, "this rank", with_copies_of(device_));
   }
-  const std::uint32_t rank = one.operation.head.peer;
+  const std::uint32_t rank = one.posted.head.peer;
   const bool reached = network_->with(static_cast<int>(rank), [&](const process_network::endpoint& peer) {
     with_memory(one, *peer.windows, upper(what.windows), what.remote, "rank " + std::to_string(rank),
                 with_copies_of(peer.device));
@@ -279,21 +279,21 @@ void proxy::with_memory(const flight& one, bool on_peer, const Use& use) {
   if (!reached) fail(one, "that rank has destroyed its device communicator");
 }
 
-void proxy::begin_to_read(flight& one) {
-  const gin::descriptor& what = one.operation.what;
-  const std::uint64_t bytes = std::min<std::uint64_t>(what.bytes - one.begun, pieces_.piece_bytes());
-  part& next = one.parts.emplace_back(part{pieces_.take(), one.begun, bytes});
-  char* const piece = pieces_.at(next.piece);
+void proxy::begin_to_read(operation& one) {
+  const gin::descriptor& what = one.posted.what;
+  const std::uint64_t bytes = std::min<std::uint64_t>(what.bytes - one.begun, fragments_.buffer_bytes());
+  part& next = one.parts.emplace_back(part{fragments_.take(), one.begun, bytes});
+  char* const fragment = fragments_.at(next.fragment);
   one.begun += bytes;
-  if (one.operation.head.kind == operation_kind::put_value) {
-    std::memcpy(piece, &what.value, sizeof what.value);
+  if (one.posted.head.kind == operation_kind::put_value) {
+    std::memcpy(fragment, &what.value, sizeof what.value);
     one.read = bytes;
     one.at = stage::captured;
     return complete(one);
   }
-  with_memory(one, one.operation.head.kind == operation_kind::get,
+  with_memory(one, one.posted.head.kind == operation_kind::get,
               [&](const char* source, window_table::hold kept, copy_engine& copies) {
-                next.copy = copies.begin_read(piece, source + next.offset, bytes);
+                next.copy = copies.begin_read(fragment, source + next.offset, bytes);
                 next.copies = &copies;
                 next.at = part::place::coming;
                 next.memory = std::move(kept);
@@ -301,10 +301,10 @@ void proxy::begin_to_read(flight& one) {
   if (next.copies != nullptr) settle(one, next);
 }
 
-void proxy::begin_to_write(flight& one, part& what) {
-  with_memory(one, one.operation.head.kind != operation_kind::get,
+void proxy::begin_to_write(operation& one, part& what) {
+  with_memory(one, one.posted.head.kind != operation_kind::get,
               [&](char* destination, window_table::hold kept, copy_engine& copies) {
-                what.copy = copies.begin_write(destination + what.offset, pieces_.at(what.piece), what.bytes);
+                what.copy = copies.begin_write(destination + what.offset, fragments_.at(what.fragment), what.bytes);
                 what.copies = &copies;
                 what.at = part::place::going;
                 what.memory = std::move(kept);
@@ -312,12 +312,12 @@ void proxy::begin_to_write(flight& one, part& what) {
   if (what.copies != nullptr) settle(one, what);
 }
 
-bool proxy::settle(flight& one, part& what) {
+bool proxy::settle(operation& one, part& what) {
   if (!what.copies->is_done(what.copy)) return false;
   what.copies = nullptr;
   what.memory = {};
-  const bool puts = one.operation.head.kind != operation_kind::get;
-  const std::uint64_t all = one.operation.what.bytes;
+  const bool puts = one.posted.head.kind != operation_kind::get;
+  const std::uint64_t all = one.posted.what.bytes;
   if (what.at == part::place::coming) {
     what.at = part::place::there;
     one.read += what.bytes;
@@ -327,24 +327,24 @@ bool proxy::settle(flight& one, part& what) {
     return true;
   }
   what.at = part::place::gone;
-  pieces_.give_back(what.piece);
+  fragments_.give_back(what.fragment);
   one.written += what.bytes;
   if (one.written != all) return true;
   if (!puts) complete(one);
-  one.at = one.operation.head.change == signal_change::none ? stage::over : stage::arrived;
+  one.at = one.posted.head.change == signal_change::none ? stage::over : stage::arrived;
   return true;
 }
 
-void proxy::complete(flight& one) {
+void proxy::complete(operation& one) {
   network_queue& queue = *queues_[one.context];
-  const std::uint32_t counter = queue.layout().counter(upper(one.operation.what.actions));
-  if (one.operation.head.counts) queue.add(counter, 1);
-  queue.complete(one.operation.number, one.operation.head.peer);
+  const std::uint32_t counter = queue.layout().counter(upper(one.posted.what.actions));
+  if (one.posted.head.counts) queue.add(counter, 1);
+  queue.complete(one.posted.number, one.posted.head.peer);
 }
 
-void proxy::change_signal(flight& one) {
-  const gin::descriptor& what = one.operation.what;
-  const gin::descriptor_head& head = one.operation.head;
+void proxy::change_signal(operation& one) {
+  const gin::descriptor& what = one.posted.what;
+  const gin::descriptor_head& head = one.posted.head;
   const bool reached = network_->with(static_cast<int>(head.peer), [&](const process_network::endpoint& peer) {
     network_queue& theirs = *peer.queues[one.context];
     const std::uint32_t word = theirs.layout().signal(lower(what.actions));
@@ -358,10 +358,10 @@ void proxy::change_signal(flight& one) {
   one.at = stage::over;
 }
 
-void proxy::fail(const flight& one, const std::string& why) {
+void proxy::fail(const operation& one, const std::string& why) {
   if (failed_) return;
   failed_ = true;
-  fail_(text_of_operation(rank_, one.context, one.operation.head) + ": " + why);
+  fail_(text_of_operation(rank_, one.context, one.posted.head) + ": " + why);
 }
 
 }  // namespace devcomm::host::detail

@@ -6,9 +6,9 @@
 /// weak signal follows its own data only, a strong one also the data and the strong signals of all earlier operations
 /// of its context to that peer. A fence is read and complete in one step, once all these are over.
 ///
-/// Payload goes from window to window through pieces of pinned host memory: a copy of the source's device brings it
-/// there, one of the destination's takes it from there. The pieces of an operation go their ways independently, many at
-/// a time, and windows are kept while a copy reaches them.
+/// Payload goes from window to window through fragments of pinned host memory: a copy of the source's device brings it
+/// there, one of the destination's takes it from there. The fragments of an operation go their ways independently, many
+/// at a time, and windows are kept while a copy reaches them.
 #pragma once
 
 #include <devcomm/requirements.hpp>
@@ -59,10 +59,10 @@ class proxy final : public network_proxy {
     arrived,   ///< its signal has not changed
     over,
   };
-  /// A part of an operation's data, in a piece of host memory or on the way to or from there.
+  /// A part of an operation's data, in a fragment of host memory or on the way to or from there.
   struct part {
     enum class place : std::uint8_t { coming, there, going, gone };
-    std::size_t piece;
+    std::size_t fragment;
     std::uint64_t offset;
     std::uint64_t bytes;
     place at = place::there;
@@ -70,18 +70,18 @@ class proxy final : public network_proxy {
     std::uint64_t copy = 0;
     window_table::hold memory{};
   };
-  struct flight {
+  struct operation {
     std::uint32_t context;
-    posted_operation operation;
+    posted_operation posted;
     stage at = stage::begun;
     std::uint64_t begun = 0;  // bytes whose way has begun
     std::uint64_t read = 0;   // bytes that were in host memory
     std::uint64_t written = 0;
     std::list<part> parts{};
   };
-  /// What could be done next: the way of a part to its destination, or, where `of` is null, what the flight is at.
+  /// What could be done next: the way of a part to its destination, or, where `of` is null, what the operation is at.
   struct action {
-    std::list<flight>::iterator one;
+    std::list<operation>::iterator one;
     part* of;
   };
 
@@ -95,28 +95,29 @@ class proxy final : public network_proxy {
   [[nodiscard]] bool look_at_copies();
   /// Of copies that this rank's end waits for: whether none of them has ended for so long that none will.
   [[nodiscard]] bool gave_up_waiting();
-  void list_actions(std::list<flight>::iterator one, std::vector<action>& actions);
-  [[nodiscard]] bool may_follow(const flight& one) const;
-  /// Of which nothing is left or, where `failed_`, begins: the flight's parts that are gone, and itself if it is over.
-  void forget(std::list<flight>::iterator one);
-  void advance(flight& one);
+  void list_actions(std::list<operation>::iterator one, std::vector<action>& actions);
+  [[nodiscard]] bool may_follow(const operation& one) const;
+  /// Of which nothing is left or, where `failed_`, begins: the operation's parts that are gone, and itself if it is
+  /// over.
+  void forget(std::list<operation>::iterator one);
+  void advance(operation& one);
   void take(std::uint32_t context);
   /// A further part of the source on its way to host memory.
-  void begin_to_read(flight& one);
-  void begin_to_write(flight& one, part& what);
+  void begin_to_read(operation& one);
+  void begin_to_write(operation& one, part& what);
   /// Of a part whose copy is under way: finishes it if it is done. Whether it was.
-  bool settle(flight& one, part& what);
-  void change_signal(flight& one);
-  void complete(flight& one);
+  bool settle(operation& one, part& what);
+  void change_signal(operation& one);
+  void complete(operation& one);
   /// Calls `use` with the memory that an operation names, a hold on it and whether it is `on_device`; fails where there
   /// is none.
   template <class Use>
-  void with_memory(const flight& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
+  void with_memory(const operation& one, const window_table& windows, std::uint32_t window, std::uint64_t offset,
                    const std::string& whose, const Use& use);
   /// The same of the window on this rank, or on the operation's peer, with the copies that reach it.
   template <class Use>
-  void with_memory(const flight& one, bool on_peer, const Use& use);
-  void fail(const flight& one, const std::string& why);
+  void with_memory(const operation& one, bool on_peer, const Use& use);
+  void fail(const operation& one, const std::string& why);
 
   static constexpr std::size_t max_in_flight = 64;  ///< of all contexts; what is posted beyond stays in the rings
 
@@ -132,10 +133,10 @@ class proxy final : public network_proxy {
   std::atomic<bool> failed_ = false;                                    // or abandoned: does nothing more
   std::atomic<bool> closing_ = false;                                   // nothing more is posted
   std::optional<std::chrono::steady_clock::time_point> waiting_since_;  // for copies, none of which ended since
-  staging pieces_;
+  staging fragments_;
   std::map<int, std::unique_ptr<copy_engine>> copies_;  // by device
   std::unique_ptr<copy_engine> direct_;                 // for windows that are not `on_device`
-  std::list<flight> flights_;                           // of each context in the order in which they were posted
+  std::list<operation> operations_;                     // of each context in the order in which they were posted
   std::unique_ptr<background_task> running_;
 };
 

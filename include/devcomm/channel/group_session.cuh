@@ -38,13 +38,13 @@ DEVCOMM_DEVICE inline stripe stripe_of_block() {
 /// receives into a window (`message::receive` with a `sym_ptr`) the sender stores there itself; the lists of both name
 /// the window. What it receives elsewhere goes through slots of its pool.
 ///
-/// *Blocks*: all stripes of a rank call `transfer` with the same list; each moves its part of each message. What a stripe
-/// received is visible to its group when the call returns, and to the grid after its end or a sync of it. What is sent
-/// must be complete before the first stripe begins, and stay until the last ends; what is received into must be free in
-/// all stripes before the first begins. Lists and windows likewise. Between two calls with different numbers of stripes
-/// lies a launch or a sync of the grid, as the first stripe keeps counts of stripes that a call leaves out. A grid with
-/// more blocks than are resident makes progress only as the hardware dispatches blocks in the order of their index, on
-/// all ranks alike; it is safe to have all of them resident.
+/// *Blocks*: all stripes of a rank call `transfer` with the same list; each moves its part of each message. What a
+/// stripe received is visible to its group when the call returns, and to the grid after its end or a sync of it. What
+/// is sent must be complete before the first stripe begins, and stay until the last ends; what is received into must be
+/// free in all stripes before the first begins. Lists and windows likewise. Between two calls with different numbers of
+/// stripes lies a launch or a sync of the grid, as the first stripe keeps counts of stripes that a call leaves out. A
+/// grid with more blocks than are resident makes progress only as the hardware dispatches blocks in the order of their
+/// index, on all ranks alike; it is safe to have all of them resident.
 ///
 /// *Collective*: every method is called by all threads of the group, in the same order. *Requires* that one session at
 /// a time uses a stripe, on all ranks with the same number of stripes.
@@ -133,7 +133,7 @@ class group_session {
   DEVCOMM_DEVICE auto id() const {
     return [this]() -> devcomm::detail::session_id {
       const device_comm& comm = home_->comm;
-      return {operation::message_receive, stripe_.index,         comm.rank, group_.thread_rank(), group_.size(),
+      return {operation::message_receive, stripe_.index,       comm.rank, group_.thread_rank(), group_.size(),
               comm.resources.base,        connections_.offset, false};
     };
   }

@@ -218,11 +218,12 @@ struct connection_handle : resource_handle {
 /// Asks for connections between all members of a team: `needs.add(channel::connections{comm.lsa(), blocks})`.
 ///
 /// A part of a message of up to `inline_bytes` goes with its RTS, in one trip. Longer ones need no buffer where they
-/// are received into a window; the rest goes through a pool of slots that all connections of a stripe share. So a rank's
-/// memory is `stripes * ((528 + 4 * inline_bytes) * n + slots * slot_bytes)` bytes and some lines for `n` members.
+/// are received into a window; the rest goes through a pool of slots that all connections of a stripe share. So a
+/// rank's memory is `stripes * ((528 + 4 * inline_bytes) * n + slots * slot_bytes)` bytes and some lines for `n`
+/// members.
 struct connections {
   team members;
-  uint32_t stripes;                      ///< at most: blocks of the kernels that use them
+  uint32_t stripes;                    ///< at most: blocks of the kernels that use them
   uint32_t slots = 4;                  ///< of a stripe's pool; 1 to 32
   uint32_t slot_bytes = 65536;         ///< rounded up to lines of 128
   uint32_t inline_bytes = fit_inline;  ///< rounded up to 64
@@ -271,7 +272,7 @@ struct message_part {
 /// ends compute it. Short messages take few stripes, and those that a rank sends to, or receives from, different ranks
 /// start in different stripes. Divides 64 bits only where a message has 2^32 lines of 128 bytes.
 DEVCOMM_HOST_DEVICE constexpr message_part part_of_stripe(uint64_t bytes, int sender, int receiver, int members,
-                                                        uint32_t number, uint32_t stripe, uint32_t stripes) {
+                                                          uint32_t number, uint32_t stripe, uint32_t stripes) {
   const auto distance = static_cast<uint32_t>(receiver < sender ? receiver - sender + members : receiver - sender);
   const uint32_t sum = distance % stripes + number % stripes;
   const uint32_t first = sum < stripes ? sum : sum - stripes;
@@ -279,8 +280,8 @@ DEVCOMM_HOST_DEVICE constexpr message_part part_of_stripe(uint64_t bytes, int se
   constexpr uint64_t least = devcomm::detail::min_part;
   const uint64_t lines = bytes / 128 + (bytes % 128 != 0 ? 1 : 0);
   const uint64_t length = bytes <= least * stripes ? least
-                          : lines >> 32 == 0     ? uint64_t{(static_cast<uint32_t>(lines) - 1) / stripes + 1} * 128
-                                                 : ((lines - 1) / stripes + 1) * 128;
+                          : lines >> 32 == 0       ? uint64_t{(static_cast<uint32_t>(lines) - 1) / stripes + 1} * 128
+                                                   : ((lines - 1) / stripes + 1) * 128;
   const uint64_t begin = place * length < bytes ? place * length : bytes;
   const uint64_t end = length < bytes - begin ? begin + length : bytes;
   return {begin, end, begin < end || place == 0};

@@ -69,8 +69,8 @@ struct failure_record {
   uint32_t thread;
   uint64_t expected;  ///< epoch or value waited for
   uint64_t seen;      ///< epoch or value last read
-  // Of a message on which two ranks disagree: in `grid_blocks` the stripes, or 1 more than the id of the window that the
-  // sender does not know; in `begin` the number of the message in its connection, in `end` its bytes.
+  // Of a message on which two ranks disagree: in `grid_blocks` the stripes, or 1 more than the id of the window that
+  // the sender does not know; in `begin` the number of the message in its connection, in `end` its bytes.
   launch_contract mine;
   launch_contract theirs;
   call_contract my_call;

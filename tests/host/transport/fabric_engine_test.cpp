@@ -12,6 +12,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -101,8 +104,8 @@ struct rank_of_test {
                       0,
                       {},
                       std::make_unique<slow_copies>(net, net.copies_are_trusted_early)};
-      about.staged.shape.staged_pieces = 8;
-      about.staged.shape.staged_bytes = 50'000;
+      about.staged.shape.bounce_buffer_count = 8;
+      about.staged.shape.bounce_buffer_bytes = 50'000;
     }
     engine = std::make_unique<fabric_engine>(std::move(about), std::make_unique<fake_fabric>(net, rank));
   }
@@ -278,7 +281,7 @@ std::string run_program(std::uint32_t seed, const std::function<void(fake_networ
   if (!from.failure.empty() || !to.failure.empty()) return "failed: " + from.failure + to.failure;
   if (done[0] + done[1] != count) return "seed " + std::to_string(seed) + ": not all operations are complete";
   if (!from.engine->idle() || !to.engine->idle()) return "seed " + std::to_string(seed) + ": an engine is not idle";
-  if (two.net.max_in_flight > fabric_engine::max_bytes) return "too many bytes were in flight";
+  if (two.net.max_in_flight > fabric_engine::max_bytes) return "too many bytes were in operation";
   return {};
 }
 
@@ -401,7 +404,7 @@ TEST_CASE("a small put takes one message, and its peer's window need not be regi
   CHECK_THAT(said({0, 0, 0, 8, 0, 0, 0, 0}, true), ContainsSubstring("rank 1 has no window 7 (any more)"));
 }
 
-TEST_CASE("a put goes beside its change, which waits for no answer, and an acknowledgement ends both") {
+TEST_CASE("a put goes beside its change, which waits for no answer, and an acknowledgment ends both") {
   for (const unsigned staged : {none_staged, first_staged, second_staged, all_staged}) {
     for (const gin::strength covers : {gin::strength::weak, gin::strength::strong}) {
       INFO("staged: " << staged);
@@ -510,7 +513,7 @@ TEST_CASE("names of writes that nobody made are dropped and reported, and change
   fabric_message change;
   change.secret = secret;
   change.kind = message_kind::change;
-  change.write = payload_write::to_landing;
+  change.write = payload_write::to_bounce_buffer;
   change.window = window_id;
   change.bytes = 64;
   change.slot = 1000;
@@ -521,12 +524,12 @@ TEST_CASE("names of writes that nobody made are dropped and reported, and change
     two.settle();
   };
   send();
-  CHECK_THAT(two[1].reports.back(), ContainsSubstring("uses a landing piece that it may not use"));
+  CHECK_THAT(two[1].reports.back(), ContainsSubstring("uses a bounce buffer that it may not use"));
   change.slot = 0;
   change.write = static_cast<payload_write>(3);
   send();
   CHECK_THAT(two[1].reports.back(), ContainsSubstring("its payload goes an unknown way"));
-  change.write = payload_write::to_landing;
+  change.write = payload_write::to_bounce_buffer;
   send();
   CHECK((two[1].signal(0) == 0 && two.net.copies == 0));
   tell(0, 0);
@@ -579,6 +582,32 @@ TEST_CASE("where messages are short they carry less, to a peer whose messages ar
       }
     }
   }
+}
+
+TEST_CASE("peers for whom there is nothing to do take no time, and little memory") {
+  const auto fastest_step = [](std::uint32_t ranks, std::size_t& memory) {
+    fake_network net(1);
+    rank_of_test one(net, 0, ranks, 64, 10s, none_staged);
+    const std::vector<fabric_engine::card> cards(ranks, one.engine->own_card());
+    const auto in_use = [] { return ::mallinfo2().uordblks + ::mallinfo2().hblkhd; };
+    const std::size_t before = in_use();
+    one.engine->connect(cards);
+    memory = in_use() - before;
+    auto fastest = std::chrono::nanoseconds::max();
+    for (int i = 0; i < 2000; ++i) {
+      const auto begun = std::chrono::steady_clock::now();
+      static_cast<void>(one.engine->step());
+      fastest = std::min<std::chrono::nanoseconds>(fastest, std::chrono::steady_clock::now() - begun);
+    }
+    return fastest;
+  };
+  constexpr std::uint32_t many = 16'384;
+  std::size_t memory = 0;
+  const auto with_few = fastest_step(2, memory);
+  const auto with_many = fastest_step(many, memory);
+  INFO(with_few.count() << " ns with 2 ranks, " << with_many.count() << " ns with 16,384");
+  CHECK(with_many < 4 * with_few + 1us);
+  CHECK(memory / many < 800);
 }
 
 TEST_CASE("what messages carry among many ranks takes no more memory than among few") {
@@ -810,7 +839,7 @@ TEST_CASE("a peer whose copies do not end has the limit of an operation of its o
                                                "one for 300 ms, three quarters"));
 }
 
-TEST_CASE("peers reach landing pieces and no other staging memory, and a rank that cannot register them says so") {
+TEST_CASE("peers reach bounce buffers and no other staging memory, and a rank that cannot register them says so") {
   job two(
       1, 2, 4096, 10s, [](fake_network& net) { net.registers_messages = true; }, all_staged);
   CHECK(std::count_if(two.net.memories.begin(), two.net.memories.end(),
@@ -820,7 +849,7 @@ TEST_CASE("peers reach landing pieces and no other staging memory, and a rank th
                     ContainsSubstring("there is no room for a window"));
 }
 
-TEST_CASE("a rank is not idle while a peer's data lands, and owes no answer to one that has left meanwhile") {
+TEST_CASE("a rank is not idle while a peer's data peer_stages, and owes no answer to one that has left meanwhile") {
   job two(3, 2, 4096, 10s, {}, second_staged);
   two.net.copies_wait = true;
   two[0].memory[5] = 'x';
@@ -849,7 +878,7 @@ TEST_CASE("answers to questions that are not on their way are dropped") {
     answer.sender = 1;
     answer.window = window_id;
     answer.bytes = 200'000;
-    answer.sequence = 1;  // of the first piece
+    answer.sequence = 1;  // of the first fragment
     const std::size_t before = two[0].reports.size();
     fake_fabric::deliver(two.net, 0, std::as_bytes(std::span(&answer, 1)));
     static_cast<void>(two[0].engine->step());
@@ -858,7 +887,7 @@ TEST_CASE("answers to questions that are not on their way are dropped") {
   two.net.refuses = 1;
   two[0].post(0, {0, 0, 0, 200'000, 0, 0, 0, 0}, head_of(gin::operation_kind::get, 1));
   static_cast<void>(two[0].engine->step());
-  tell(message_kind::place);
+  tell(message_kind::remote_key);
   CHECK_THAT(two[0].reports.back(), ContainsSubstring("tells where a window is, and was not asked"));
   two.net.refuses = 0;
   static_cast<void>(two[0].engine->step());  // asks
@@ -869,7 +898,7 @@ TEST_CASE("answers to questions that are not on their way are dropped") {
     two.net.step();
     static_cast<void>(two[0].engine->step());
   }
-  tell(message_kind::landed);
+  tell(message_kind::staged);
   CHECK_THAT(two[0].reports.back(), ContainsSubstring("answers what it was not asked"));
   two.net.refuses = 0.3;
   two.settle();
@@ -938,7 +967,7 @@ TEST_CASE("peers that stall leave room for what goes to and comes from others") 
 }
 
 TEST_CASE("operations that wait their turn have no limit while their peer answers") {
-  // With names, the second of two pieces brings nothing on before the first has come.
+  // With names, the second of two fragments brings nothing on before the first has come.
   job two(1, 2, 2'000'000, 400ms, [](fake_network& net) { net.names_writes = false; });
   two.net.may_move = 0;
   two[0].post(0, {0, 0, 0, 2'000'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
@@ -947,13 +976,13 @@ TEST_CASE("operations that wait their turn have no limit while their peer answer
   head.covers = gin::strength::strong;
   for (int i = 0; i < 4; ++i) two[0].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);  // they wait for the put
   head.peer = 0;
-  for (int pieces = 0; pieces < 2; ++pieces) {
+  for (int fragments = 0; fragments < 2; ++fragments) {
     const auto begun = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - begun < 450ms) {  // in which the peer has other things to say
       if (two[1].can_post(0)) two[1].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
       two.step();
     }
-    two.net.may_move = 3;  // one of the two pieces, or both
+    two.net.may_move = 3;  // one of the two fragments, or both
   }
   two.net.may_move = 1000;
   two.settle();
@@ -1040,8 +1069,8 @@ TEST_CASE("ranks that end together do not wait for each other's answers") {
   }
 }
 
-TEST_CASE("full pieces to one peer have their turn beside any number of smaller ones to others") {
-  constexpr std::uint32_t others = 40;  // more than have a piece in flight at a time
+TEST_CASE("full fragments to one peer have their turn beside any number of smaller ones to others") {
+  constexpr std::uint32_t others = 40;  // more than have a fragment in operation at a time
   job all(1, 2 + others, 1'200'000);
   all.net.refuses = 0;
   constexpr std::uint64_t small = 500'000;
@@ -1098,7 +1127,7 @@ TEST_CASE("a rank that leaves in peace disturbs nobody, and puts to it fail by n
     head.change = gin::signal_change::add;
     two[0].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
     while (two[1].signal(0) == 0) two.step();
-    two[1].engine->send_shutdown_notice();  // the acknowledgement may still be on its way
+    two[1].engine->send_shutdown_notice();  // the acknowledgment may still be on its way
     two.settle();
     CHECK(two[0].failure.empty());
     CHECK(two[0].word(0, two[0].layout.done()) == 1);
@@ -1238,7 +1267,7 @@ bool both_complete(job& two) {
 
 }  // namespace
 
-TEST_CASE("an answer carries the acknowledgement of what it answers") {
+TEST_CASE("an answer carries the acknowledgment of what it answers") {
   job two(1, 2, 64, 10s, [](fake_network& net) { net.refuses = 0; });
   const auto signal = [&](std::size_t from) {
     gin::descriptor_head head = head_of(gin::operation_kind::signal, from == 0 ? 1 : 0);
@@ -1264,7 +1293,7 @@ TEST_CASE("an answer carries the acknowledgement of what it answers") {
   CHECK(two[1].word(0, two[1].layout.done()) == 1);
 }
 
-TEST_CASE("an acknowledgement or an answer that could not be sent, or is lost, is sent again") {
+TEST_CASE("an acknowledgment or an answer that could not be sent, or is lost, is sent again") {
   for (int times = 1; times <= 3; ++times) {
     INFO(times << " times");
     job refusing(static_cast<std::uint32_t>(times), 2, 64);
@@ -1296,7 +1325,7 @@ TEST_CASE("a rank owes nothing to one that has left") {
   CHECK(two[1].engine->idle());
 }
 
-TEST_CASE("a rank whose shutdown notice fails owes its peer no acknowledgement") {
+TEST_CASE("a rank whose shutdown notice fails owes its peer no acknowledgment") {
   job two(3, 2, 4096);
   gin::descriptor_head head = head_of(gin::operation_kind::signal, 0);
   head.change = gin::signal_change::add;
@@ -1313,7 +1342,7 @@ TEST_CASE("a rank whose shutdown notice fails owes its peer no acknowledgement")
   CHECK((1 << 30) - two.net.lost_sends == 1);
 }
 
-TEST_CASE("an acknowledgement that the fabric does not take is no work") {
+TEST_CASE("an acknowledgment that the fabric does not take is no work") {
   job two(3, 2, 4096);
   gin::descriptor_head head = head_of(gin::operation_kind::signal, 0);
   head.change = gin::signal_change::add;

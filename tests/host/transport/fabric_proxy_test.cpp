@@ -62,11 +62,11 @@ class stuck_fabric final : public fabric {
     return false;
   }
   [[nodiscard]] bool receive(std::span<std::byte>, const fabric_region&, std::uint64_t) override { return true; }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t,
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_address, std::uint64_t,
                            std::optional<std::uint32_t>) override {
     return false;
   }
-  [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t) override {
+  [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_address, std::uint64_t) override {
     return false;
   }
   [[nodiscard]] std::size_t poll(std::span<fabric_completion>) override {
@@ -101,11 +101,11 @@ class failing_fabric final : public fabric {
     return false;
   }
   [[nodiscard]] bool receive(std::span<std::byte>, const fabric_region&, std::uint64_t) override { return true; }
-  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_place, std::uint64_t,
+  [[nodiscard]] bool write(int, std::span<const char>, const fabric_region&, remote_address, std::uint64_t,
                            std::optional<std::uint32_t>) override {
     return false;
   }
-  [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_place, std::uint64_t) override {
+  [[nodiscard]] bool read(int, std::span<char>, const fabric_region&, remote_address, std::uint64_t) override {
     return false;
   }
   [[nodiscard]] std::size_t poll(std::span<fabric_completion>) override {

@@ -192,13 +192,13 @@ class fake_fabric final : public detail::fabric {
     return true;
   }
   [[nodiscard]] bool write(int peer, std::span<const char> source, const detail::fabric_region& memory,
-                           detail::remote_place destination, std::uint64_t token,
+                           detail::remote_address destination, std::uint64_t token,
                            std::optional<std::uint32_t> name) override {
     check_local(memory, source.data(), source.size());
     return move(peer, const_cast<char*>(source.data()), source.size(), destination, token, true, name);
   }
   [[nodiscard]] bool read(int peer, std::span<char> destination, const detail::fabric_region& memory,
-                          detail::remote_place source, std::uint64_t token) override {
+                          detail::remote_address source, std::uint64_t token) override {
     check_local(memory, destination.data(), destination.size());
     if (net_.forgetful == number_ && net_.forgotten_reads > 0) {
       --net_.forgotten_reads;
@@ -260,7 +260,7 @@ class fake_fabric final : public detail::fabric {
   }
 
   /// In two halves that come at different times, the second one first or last.
-  [[nodiscard]] bool move(int peer, char* here, std::size_t bytes, detail::remote_place there, std::uint64_t token,
+  [[nodiscard]] bool move(int peer, char* here, std::size_t bytes, detail::remote_address there, std::uint64_t token,
                           bool writes, std::optional<std::uint32_t> name = {}) {
     if (bytes > net_.largest_transfer) throw std::logic_error("a transfer is too large");
     if (net_.happens(net_.refuses)) return false;

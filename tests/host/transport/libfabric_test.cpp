@@ -127,7 +127,7 @@ TEST_CASE("a provider is asked for all ways of memory that are known, and may wa
   }
 }
 
-TEST_CASE("where writes are complete with the card's acknowledgement, messages are asked to follow their data") {
+TEST_CASE("where writes are complete with the card's acknowledgment, messages are asked to follow their data") {
   answer hints(0, 0);
   for (const char* const provider : {"verbs;ofi_rxm", "efa", "cxi", "tcp;ofi_rxm", ""}) {
     hints.transmit.msg_order = hints.receive.msg_order = 0;

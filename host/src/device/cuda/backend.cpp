@@ -89,8 +89,8 @@ class cuda_backend final : public detail::backend {
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
   [[nodiscard]] detail::backend_traits traits() const override {
     detail::backend_traits t;
-    t.staged_pieces = 32;
-    t.staged_bytes = std::size_t{256} << 10;
+    t.bounce_buffer_count = 32;
+    t.bounce_buffer_bytes = std::size_t{256} << 10;
     return t;
   }
 

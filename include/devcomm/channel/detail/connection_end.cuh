@@ -1,8 +1,8 @@
 /// \file connection_end.cuh
 /// The two directions of a connection as the thread that serves them sees them.
 ///
-/// Protocol. The messages from one rank to another are matched in the order in which both ranks list them. In each stripe
-/// a message has a part. One of up to `inline_bytes` goes inline, in packets that carry their own flags:
+/// Protocol. The messages from one rank to another are matched in the order in which both ranks list them. In each
+/// stripe a message has a part. One of up to `inline_bytes` goes inline, in packets that carry their own flags:
 ///
 ///     sender                                  receiver
 ///     packets, RTS                   --->   compares; takes the packets, zeroes them
@@ -20,10 +20,10 @@
 /// only after the RTS has arrived.
 ///
 /// *What is compared*: the number of stripes, the number of the message in its connection, and its bytes. All three
-/// decide which bytes a stripe's part has, and how it goes; both ends compare them before anything is stored outside the
-/// packets' place, so that a sender never stores past the memory that a CTS is for. Numbers differ where an earlier
-/// message had two sizes, which a stripe without a part in it at one end does not see otherwise. A receiver that finds a
-/// difference before it made a CTS makes one all the same, by which the sender finds it too.
+/// decide which bytes a stripe's part has, and how it goes; both ends compare them before anything is stored outside
+/// the packets' place, so that a sender never stores past the memory that a CTS is for. Numbers differ where an earlier
+/// message had two sizes, which a stripe without a part in it at one end does not see otherwise. A receiver that finds
+/// a difference before it made a CTS makes one all the same, by which the sender finds it too.
 ///
 /// *Ordering*. RTS and CTS are packets with flags of their own. An RTS orders nothing. A CTS's `number` is
 /// released, and acquired: what the receiver's group did with the memory before happens before the sender's stores.
@@ -151,9 +151,9 @@ DEVCOMM_DEVICE inline awaited_word awaited_packets(const connection_stripe& on, 
 
 /// What one rank says of a message.
 struct said_of_message {
-  uint64_t bytes;   ///< or `channel::no_such_window`, or `channel::no_such_message`
-  uint32_t stripes;   ///< with `no_such_window`, 1 more than the id of the window
-  uint32_t number;  ///< of the message in its connection
+  uint64_t bytes;    ///< or `channel::no_such_window`, or `channel::no_such_message`
+  uint32_t stripes;  ///< with `no_such_window`, 1 more than the id of the window
+  uint32_t number;   ///< of the message in its connection
 };
 
 /// Leaves a record of a message that the two ranks do not agree on; `failure_record` says which members have what.
@@ -253,8 +253,9 @@ class connection_end {
       const channel::message& m = list_.messages[state_.next++];
       if (m.peer != peer || m.way != Way) continue;
       const int me = on_.members.rank;
-      const channel::message_part part = channel::part_of_stripe(
-          m.bytes, sends ? me : peer, sends ? peer : me, on_.members.size, state_.messages++, stripe(), on_.stripe.count);
+      const channel::message_part part =
+          channel::part_of_stripe(m.bytes, sends ? me : peer, sends ? peer : me, on_.members.size, state_.messages++,
+                                  stripe(), on_.stripe.count);
       if (!part.is_any) continue;
       take(m, state_.next - 1, part);
       return &m;
@@ -356,7 +357,7 @@ class sending_connection : public connection_end<channel::direction::send> {
   /// What it waits for, as records and reports say it.
   DEVCOMM_DEVICE awaited_word wait() const {
     return {operation::message_send,     state_.current, peer_number(),    wait_condition::receive_listed, 0,
-            uint64_t{state_.pieces} + 1, stripe(),         on_.handle.offset};
+            uint64_t{state_.pieces} + 1, stripe(),       on_.handle.offset};
   }
 
  protected:
@@ -479,7 +480,7 @@ class receiving_connection : public connection_end<channel::direction::receive> 
       return {what, state_.current, -1, wait_condition::slot_free, 0, 0, stripe(), on_.handle.offset};
     const uint32_t number = data ? state_.pieces : state_.parts;
     return {what, state_.current,       peer_number(), data ? wait_condition::piece_sent : wait_condition::send_listed,
-            0,    uint64_t{number} + 1, stripe(),        on_.handle.offset};
+            0,    uint64_t{number} + 1, stripe(),      on_.handle.offset};
   }
 
  protected:
@@ -504,7 +505,8 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   DEVCOMM_DEVICE void send_cts(uint32_t window, uint64_t offset) {
     char* const at = on_peer(on_.layout().cts(stripe(), self(), state_.posted));
     post_note<memory_order::release>(
-        at, ++state_.posted, channel::message_cts{state_.length, offset, window, on_.stripe.count, message_number(), 0});
+        at, ++state_.posted,
+        channel::message_cts{state_.length, offset, window, on_.stripe.count, message_number(), 0});
   }
 
   /// With the CTS, by which the sender compares too, and stores nothing.

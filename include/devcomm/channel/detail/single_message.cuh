@@ -239,8 +239,8 @@ class warp_assignment {
     if (is_own(on)) own_to_ = list.messages[own_receive_].data;
     const int me = on.members.rank;
     const bool sent = message_.way == channel::direction::send;
-    part_ = channel::part_of_stripe(message_.bytes, sent ? me : message_.peer, sent ? message_.peer : me, on.members.size,
-                                  counts_.messages, on.stripe.index, on.stripe.count);
+    part_ = channel::part_of_stripe(message_.bytes, sent ? me : message_.peer, sent ? message_.peer : me,
+                                    on.members.size, counts_.messages, on.stripe.index, on.stripe.count);
   }
 
   /// Whether it can go this way.
