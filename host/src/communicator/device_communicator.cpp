@@ -266,7 +266,8 @@ void device_communicator::state::note_unreceived_steps() noexcept {
     const bool failed = std::atomic_ref(log.abort).load(std::memory_order_relaxed) != 0;
     if (failed || !detail::read_failures(log).empty()) return;  // these leave steps that nobody receives
     constexpr std::chrono::milliseconds limit(500);
-    const auto found = detail::find_unreceived_steps(devices_, device_, comm_, limit);
+    const auto departed = [&log](int rank) { return detail::has_departed(log, rank); };
+    const auto found = detail::find_unreceived_steps(devices_, device_, comm_, departed, limit);
     if (!found) return;
     log.records[0] = *found;
     std::atomic_ref(log.records[0].ready).store(1, std::memory_order_release);

@@ -31,11 +31,6 @@ void set_departed(failure_log& log, int rank) noexcept {
   std::atomic_ref(log.departures).fetch_add(1, std::memory_order_release);
 }
 
-bool has_departed(failure_log& log, int rank) {
-  return rank >= 0 && std::atomic_ref(log.departures).load(std::memory_order_acquire) != 0 &&
-         (std::atomic_ref(*log.departed_word(rank)).load(std::memory_order_acquire) >> rank % 32 & 1) != 0;
-}
-
 bool has_timed_out(failure_log& log) {
   const std::vector<failure_record> records = read_failures(log);
   return std::any_of(records.begin(), records.end(),
@@ -409,6 +404,11 @@ void abort_state::check_unseen() const {
     if (!has_unseen(false) || aborted_here_) return;
   }
   throw_first(nullptr, {});
+}
+
+bool has_departed(failure_log& log, int rank) {
+  return rank >= 0 && std::atomic_ref(log.departures).load(std::memory_order_acquire) != 0 &&
+         (std::atomic_ref(*log.departed_word(rank)).load(std::memory_order_acquire) >> rank % 32 & 1) != 0;
 }
 
 std::vector<failure_record> read_failures(failure_log& log) {

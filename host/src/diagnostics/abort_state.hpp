@@ -159,6 +159,9 @@ class abort_state {
 /// The complete records of `log`, oldest first; safe while kernels write it.
 [[nodiscard]] std::vector<failure_record> read_failures(failure_log& log);
 
+/// Whether `rank` has destroyed its device communicator; false for none, a negative one.
+[[nodiscard]] bool has_departed(failure_log& log, int rank);
+
 /// A line for each record of `log`.
 [[nodiscard]] std::string sentences(failure_log& log);
 

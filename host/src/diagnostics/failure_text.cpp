@@ -110,9 +110,11 @@ std::string fifo_difference(const failure_record& record) {
   const call_contract& theirs = record.their_call;
   const std::string me = detail::peer_text(record.rank);
   if (record.block == failure_record::no_block) {
-    const std::uint32_t left = static_cast<std::uint32_t>(record.expected - record.seen);
-    return "the last " + (left == 1 ? "step" : std::to_string(left) + " steps") + " that " + me + " sent to " +
-           detail::peer_text(record.peer) + " had not been received when the device communicator ended";
+    const std::string peer = record.peer < 0 ? "a peer" : detail::peer_text(record.peer);
+    const bool sends = record.what == operation::fifo_send;
+    return "the last " + (record.expected == 1 ? "step" : std::to_string(record.expected) + " steps") + " that " +
+           (sends ? me : peer) + " sent to " + (sends ? peer : me) +
+           " had not been received when the device communicator ended";
   }
   const std::string sent = detail::peer_text(record.peer) + " sent " + packs_text(theirs);
   const std::string call = " in call " + std::to_string(theirs.root) + " on the FIFO";

@@ -43,8 +43,8 @@ constexpr std::chrono::milliseconds leave_limit = 1s;
   throw system_error(std::string("links between processes: ") + call + " failed: " + std::strerror(errno));
 }
 
-unique_fd new_socket() {
-  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+unique_fd new_socket(int flags = 0) {
+  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
   if (!fd) fail("socket");
   return fd;
 }
@@ -56,6 +56,14 @@ socklen_t fill_address(const link_address& from, sockaddr_un& to) {
   const std::string name = "devcomm-" + to_hex(std::as_bytes(std::span(from.name)));
   const char* const out = std::copy(name.begin(), name.end(), to.sun_path + 1);
   return static_cast<socklen_t>(out - reinterpret_cast<const char*>(&to));
+}
+
+/// Whether somebody listens there, which ends with the process.
+bool is_listening(const link_address& address) {
+  const unique_fd socket = new_socket(SOCK_NONBLOCK);
+  sockaddr_un where;
+  const socklen_t bytes = fill_address(address, where);
+  return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where), bytes) == 0 || errno != ECONNREFUSED;
 }
 
 bool same_user(int fd, ucred& who) {
@@ -189,7 +197,17 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
   const auto all_stand = [&] {
     return std::all_of(links_.begin(), links_.end(), [](const link& l) { return l.socket.get() >= 0 || l.closed; });
   };
-  if (changed_.wait_until(lock, until.when(), all_stand)) return;
+  constexpr std::chrono::milliseconds between_checks = 100ms;
+  while (!until.passed()) {
+    const auto next = std::min(until.when(), std::chrono::steady_clock::now() + between_checks);
+    if (changed_.wait_until(lock, next, all_stand)) return;
+    for (const link& l : links_) {
+      if (l.socket || l.closed || is_listening(peers[l.place].address)) continue;
+      throw remote_error("links between processes: the process of " + rank_list(l.all_ranks) +
+                             " ended before it connected; look for that process's own error",
+                         l.all_ranks.front());
+    }
+  }
   std::vector<int> missing;
   for (const link& l : links_) {
     if (!l.socket) missing.insert(missing.end(), l.all_ranks.begin(), l.all_ranks.end());

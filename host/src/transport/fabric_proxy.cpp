@@ -26,6 +26,8 @@ using clock = std::chrono::steady_clock;
 
 /// What ranks owe to each other takes microseconds. Of a peer that is gone nobody may know here.
 constexpr std::chrono::seconds shutdown_limit(1);
+/// For the notice itself, of a rank whose waits have ended for longer than `shutdown_limit`.
+constexpr std::chrono::milliseconds last_word_limit(100);
 
 std::vector<std::unique_ptr<network_queue>> make_queues(memory_port& memory, network_port& words, int device,
                                                         const network_request& asked) {
@@ -114,7 +116,8 @@ class fabric_proxy::worker final : public window_table::watcher {
   std::atomic<order> order_ = order::run;
   std::atomic<bool> ended_ = false;
   std::atomic<bool> is_left_alone_ = false;
-  clock::time_point leaving_{};        // of the thread: since when nobody waits
+  clock::time_point ended_since_{};    // of the thread: when the rank's waits had ended, `given_.ended()`
+  clock::time_point leaving_{};        // likewise: since when nobody waits
   bool sent_shutdown_notice_ = false;  // likewise
   process_stamp made_in_;
 };
@@ -145,6 +148,9 @@ bool fabric_proxy::worker::step(bool& over) {
     over = true;
     return any;
   }
+  const bool ended = given_.ended();
+  // Where a rank has several device communicators, the time runs for all of them at once.
+  if (ended && ended_since_ == clock::time_point{}) ended_since_ = clock::now();
   const order wanted = order_.load(std::memory_order_relaxed);
   if (wanted == order::run) return any;
   if (wanted == order::stop) {
@@ -153,17 +159,18 @@ bool fabric_proxy::worker::step(bool& over) {
   }
   const clock::time_point now = clock::now();
   // Of a rank with nothing under way only peers are owed something, who may be gone.
-  const bool nobody_waits = engine_.failed() || given_.ended() || engine_.is_done_by_peers();
-  if (!sent_shutdown_notice_ && (!nobody_waits || leaving_ == clock::time_point{})) leaving_ = now;
+  const bool nobody_waits = engine_.failed() || ended || engine_.is_done_by_peers();
+  if (!sent_shutdown_notice_ && (!nobody_waits || leaving_ == clock::time_point{}))
+    leaving_ = ended ? ended_since_ : now;
   const bool too_late = nobody_waits && now - leaving_ > shutdown_limit;
   if (!sent_shutdown_notice_ && (too_late || engine_.idle())) {
     engine_.send_shutdown_notice();
     sent_shutdown_notice_ = true;
-    leaving_ = now;
+    leaving_ = ended ? now - shutdown_limit + last_word_limit : now;
     return true;
   }
   // From here on only to peers who may be gone, as they surely are when this rank's waits have ended.
-  const bool parted = engine_.idle() && (engine_.has_parted() || given_.ended());
+  const bool parted = engine_.idle() && (engine_.has_parted() || ended);
   over = sent_shutdown_notice_ && (parted || now - leaving_ > shutdown_limit);
   return any;
 }

@@ -60,11 +60,17 @@ struct step_contract {
 /// Where FIFOs lie, for the host: sessions add theirs in checked mode, and the end of the device communicator finds
 /// steps that nobody has received. Offsets are in the resource window.
 struct fifos_note {
-  uint32_t added;  ///< nonzero from the first session on
+  static constexpr uint32_t is_added = 1;  ///< from the first session on
+  static constexpr uint32_t timed_out =
+      2;  ///< a receive with a deadline did: steps may come that nobody wants any more
+  uint32_t flags;
   uint32_t count;
-  uint64_t heads;   ///< see `fifo_layout::head`
-  uint64_t counts;  ///< see `fifo_layout::counts`
-  uint64_t next;    ///< the note that was added before; 0: none
+  uint32_t slots;
+  uint32_t unused;
+  uint64_t heads;      ///< see `fifo_layout::head`
+  uint64_t counts;     ///< see `fifo_layout::counts`
+  uint64_t contracts;  ///< see `fifo_layout::contract`
+  uint64_t next;       ///< the note that was added before; 0: none
 };
 
 /// Where the parts of `count` FIFOs are on every rank, in bytes from the handle's offset. Index `i` names two ends: the

@@ -186,7 +186,12 @@ class session {
   /// Waits, for `limit` and a little more, until a step of `packs` packs, at most `capacity()`, can be received: then a
   /// call for so much does not wait. After `status::timeout` nothing is recorded or taken: it may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_receive_for(uint32_t packs, nanoseconds limit) {
-    return devcomm::detail::fifo_deadline::receive(*this, packs, limit);
+    const status outcome = devcomm::detail::fifo_deadline::receive(*this, packs, limit);
+    if constexpr (DEVCOMM_CHECKED != 0 && Protocol != protocol::network) {
+      if (outcome == status::timeout && group_.thread_rank() == 0)
+        devcomm::detail::note_timeout(home_, offset_, fifo_layout<Protocol>{count_, slots_, slot_packs_});
+    }
+    return outcome;
   }
   /// The same until there is room for a step at every rank that it sends to.
   [[nodiscard]] DEVCOMM_DEVICE status wait_send_for(nanoseconds limit) {

@@ -382,6 +382,16 @@ TEST_CASE("a process that never connects is named when the limit passes") {
         }).find("for the process of ranks 1 and 2 to connect") != std::string::npos);
 }
 
+TEST_CASE("a process that ends before it connects is named at once") {
+  pair_of_links ends;
+  const std::vector<link_peer> peers = ends.peers();
+  ends.b.reset();
+  const auto begun = std::chrono::steady_clock::now();
+  CHECK(text_of<remote_error>([&] { ends.a->connect(peers, 0, 30s); }) ==
+        "links between processes: the process of rank 2 ended before it connected; look for that process's own error");
+  CHECK(std::chrono::steady_clock::now() - begun < 5s);
+}
+
 TEST_CASE("links leave no descriptor or thread behind") {
   const auto before = devcomm_test::count_holdings();
   for (int i = 0; i < 20; ++i) {

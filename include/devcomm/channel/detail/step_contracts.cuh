@@ -76,11 +76,20 @@ template <channel::protocol Protocol>
 DEVCOMM_DEVICE void note_fifos(resource_header* home, uint64_t offset, const channel::fifo_layout<Protocol>& layout) {
   const uint64_t here = offset + layout.note();
   auto* const note = reinterpret_cast<channel::fifos_note*>(reinterpret_cast<char*>(home) + here);
-  if (arch::fetch_or<memory_order::relaxed, scope::device>(&note->added, 1u) != 0) return;
+  if (arch::fetch_or<memory_order::relaxed, scope::device>(&note->flags, channel::fifos_note::is_added) != 0) return;
   note->count = layout.count;
+  note->slots = layout.slots;
   note->heads = offset + layout.head(0);
   note->counts = offset + layout.counts(0);
+  note->contracts = offset + layout.contract(0, 0);
   note->next = arch::exchange<memory_order::relaxed, scope::device>(&home->fifos, here);
+}
+
+/// After a receive whose deadline has passed. *Requires* that the FIFOs are noted.
+template <channel::protocol Protocol>
+DEVCOMM_DEVICE void note_timeout(resource_header* home, uint64_t offset, const channel::fifo_layout<Protocol>& layout) {
+  auto* const note = reinterpret_cast<channel::fifos_note*>(reinterpret_cast<char*>(home) + offset + layout.note());
+  arch::fetch_or<memory_order::relaxed, scope::device>(&note->flags, channel::fifos_note::timed_out);
 }
 
 /// The end that a thread waits at, where it is one that is received from: a condition that ends its wait.
@@ -109,6 +118,8 @@ DEVCOMM_DEVICE inline void show_step(const sending_end&, uint32_t, checked_call)
 DEVCOMM_DEVICE constexpr bool differs(const receiving_end&, uint32_t, checked_call, bool) { return false; }
 template <channel::protocol Protocol>
 DEVCOMM_DEVICE constexpr void note_fifos(resource_header*, uint64_t, const channel::fifo_layout<Protocol>&) {}
+template <channel::protocol Protocol>
+DEVCOMM_DEVICE constexpr void note_timeout(resource_header*, uint64_t, const channel::fifo_layout<Protocol>&) {}
 DEVCOMM_DEVICE constexpr status find_left_step(resource_header*, const receiving_end&, const fifo_wait&, uint32_t) {
   return status::success;
 }
