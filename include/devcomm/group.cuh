@@ -153,7 +153,7 @@ class lanes {
   uint32_t mask_;
 };
 
-/// The lanes that reach this call together, as far as the hardware tells.
+/// The lanes that reach this call together, as far as the hardware knows.
 DEVCOMM_DEVICE inline lanes coalesced() { return lanes(detail::arch::active_mask()); }
 
 /// All threads of the block.

@@ -67,7 +67,7 @@ inline bool can_wait_for_prior_launch(const void* kernel) {
   return last.value;
 }
 
-/// The kernel's name as it is declared; "the kernel" where CUDA does not tell.
+/// The kernel's name as it is declared; "the kernel" if CUDA does not know it.
 inline std::string name_of_kernel(const void* kernel) {
   const char* mangled = nullptr;
 #if CUDART_VERSION >= 12030

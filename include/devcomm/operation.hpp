@@ -47,14 +47,14 @@ enum class wait_condition : uint32_t {
   at_least,        ///< at least a value, by the sign of the difference
   equal,           ///< just a value
   predicate,       ///< what a function of the caller's takes
-  sent,            ///< that the peer has sent so many steps of a FIFO
-  taken,           ///< that the peer has taken so many
+  sent,            ///< that the peer has sent the expected number of steps of a FIFO
+  taken,           ///< that the peer has taken the expected number of steps
   receive_listed,  ///< that the peer receives the next piece of a message
   send_listed,     ///< that the peer sends the next message
-  piece_sent,      ///< that the peer has sent so many pieces of messages
+  piece_sent,      ///< that the peer has sent the expected number of message pieces
   slot_free,       ///< that a slot of a pool is free
-  read_by_proxy,   ///< that the proxy has read so many operations
-  done_by_proxy,   ///< that so many operations are complete
+  read_by_proxy,   ///< that the proxy has read the expected number of operations
+  done_by_proxy,   ///< that the expected number of operations is complete
 };
 
 DEVCOMM_HOST_DEVICE constexpr const char* to_string(packet_protocol protocol) {

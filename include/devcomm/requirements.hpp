@@ -106,7 +106,7 @@ inline constexpr uint64_t resource_header_bytes = 256;
 /// Resources start as zeros.
 class requirements {
  public:
-  /// `lsa` is the communicator's LSA team. `owner` tells handles apart, see there.
+  /// `lsa` is the communicator's LSA team. `owner` identifies whose handles they are, see there.
   DEVCOMM_HOST_DEVICE explicit constexpr requirements(team lsa, uint16_t owner = 0) : lsa_(lsa), owner_(owner) {}
 
   /// Reserves `bytes` on every rank, at a multiple of `alignment`. Returns the offset in the resource window.

@@ -12,7 +12,7 @@ enum class status : uint32_t {
   timeout = 1,    ///< the deadline passed first; the epoch did not advance, the call may be repeated
   aborted = 2,    ///< the host, an earlier failure on this rank, or the end of the peer ended all waits
   mismatch = 3,   ///< a peer launched with another grid, group or key (checked launches)
-  truncated = 4,  ///< more data came than there was room for: what fits is there. No failure of the session
+  truncated = 4,  ///< more data arrived than fits: what fits was stored. Not a failure of the session
   departed = 5,   ///< in failure records: aborted, as the peer had destroyed its device communicator
 };
 

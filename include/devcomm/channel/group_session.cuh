@@ -52,9 +52,9 @@ DEVCOMM_DEVICE inline stripe stripe_of_block() {
 /// *Failure*: as for `barrier_session`; a wait without a deadline of its own ends after the communicator's timeout
 /// without progress of anything that its thread serves. A message whose two ranks name different sizes is a
 /// `status::mismatch` on both, whose record names both ranks and both sizes. From a failure on, the session moves
-/// nothing more, and what the list's receives got is undefined. `agree` tells. A session that ends before a list that
-/// it began has been moved, after a `transfer_for` that was not repeated, leaves a record of `status::timeout`: its
-/// connections are no longer between messages, so later sessions of the device communicator begin dead.
+/// nothing more, and the list's receives are undefined. `agree` returns the outcome. A session that ends before a list
+/// that it began has been moved, after a `transfer_for` that was not repeated, leaves a record of `status::timeout`:
+/// its connections are no longer between messages, so later sessions of the device communicator begin dead.
 template <class Group>
 class group_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -193,7 +193,7 @@ class group_session {
     return dead_ ? agree() : outcome;
   }
 
-  /// What a first look at a whole list has found.
+  /// Result of the first pass over a list.
   enum class list_kind {
     unknown,
     valid,     ///< without messages to the rank itself
@@ -360,14 +360,15 @@ class group_session {
   };
 
   /// Serves this thread's connections until the group has something to do: a piece to copy, which another thread may
-  /// have found. The first look at a list does not wait, nor does one while the rank has something of its own to copy.
+  /// have found. The first pass over a list does not wait, nor does one while the rank has something of its own to
+  /// copy.
   DEVCOMM_DEVICE look look_around(const message_list& list, devcomm::detail::deadline limit, uint64_t start) {
     using devcomm::detail::arch::load;
     const devcomm::detail::connection_stripe at = here();
     const uint32_t pass = ++pass_;
     const bool many = many_serve();
     const bool at_once = fresh_ || own_.left != 0;
-    const bool one_each = member_count() <= group_.size();  // else what is awaited is looked for again each time
+    const bool one_each = member_count() <= group_.size();  // else the awaited word is searched for on every pass
     fresh_ = false;
     bool is_busy = false;
     bool timed_out = false;
@@ -400,14 +401,14 @@ class group_session {
       devcomm::detail::poll<1>(home_, limit, label, ready, [&](status failure) {
         end_look();
         timed_out = failure == status::timeout && limit.own;
-        if (timed_out || (failure == status::timeout && moved)) return;  // the next look has the whole timeout
+        if (timed_out || (failure == status::timeout && moved)) return;  // the next pass has the whole timeout
         fail_wait(failure, awaited_of_own(at, list));
       });
     }
     over_ = !is_busy;
     return {is_busy, timed_out};
   }
-  /// What this thread knows of a direction of its connection.
+  /// This thread's state of one direction of its connection.
   struct served : devcomm::detail::connection_watch {
     bool is_busy;  ///< a message of the list is left
 
@@ -543,7 +544,7 @@ class group_session {
     });
   }
 
-  /// The whole group knows of a failure; `agree` says of which.
+  /// The whole group has seen a failure; `agree` returns which.
   DEVCOMM_DEVICE void die() {
     dead_ = true;
     if (failure_ == status::success) failure_ = status::aborted;
@@ -560,9 +561,9 @@ class group_session {
   served receiving_{};
   own_message own_{};
   status failure_ = status::success;  // of this thread
-  bool dead_ = false;                 // the whole group knows of a failure
+  bool dead_ = false;                 // the whole group has seen a failure
   bool open_ = false;                 // a list is under way
-  bool fresh_ = false;                // nobody has looked at it
+  bool fresh_ = false;                // no thread has processed it
   bool over_ = false;                 // this thread serves no message that is left of it
 };
 

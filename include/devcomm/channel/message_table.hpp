@@ -20,7 +20,7 @@ namespace devcomm::channel {
 /// the order of the thread's `cudaStreamPerThread`, so no kernel of another stream may read it any more.
 class message_table {
  public:
-  /// For up to so many messages and windows.
+  /// With room for this many messages and windows.
   message_table(uint32_t messages, uint32_t windows) : messages_(messages), windows_(windows), memory_(bytes()) {
     // Before the first `assign` the list is empty.
     memory_.put(0, &list_, sizeof list_, cudaStreamPerThread);

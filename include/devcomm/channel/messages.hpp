@@ -114,7 +114,7 @@ struct alignas(16) connection_state {
   uint32_t pieces;    ///< of parts, in this stripe: moved and, of a receive, taken
   uint32_t posted;    ///< pieces for which CTS have been made; of a receive
   // Within one.
-  uint32_t next;     ///< message of the list to look at
+  uint32_t next;     ///< index in the list of the message to process
   uint32_t current;  ///< message of the list that is under way
   uint32_t stage;
   uint32_t window;  ///< of the message

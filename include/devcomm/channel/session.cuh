@@ -47,7 +47,7 @@ namespace devcomm::channel {
 /// a time uses an end of a FIFO; LL128 needs groups of whole warps.
 ///
 /// *Failure*: as for `barrier_session`. From a failed wait on, the session moves nothing more, and no slot is written
-/// that its receiver may still read; what outputs of the failed call got is undefined. `agree` tells.
+/// that its receiver may still read; outputs of the failed call are undefined. `agree` returns the outcome.
 template <protocol Protocol, class Group, int Receives = 1, int Sends = 1>
 class session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -397,7 +397,7 @@ class session {
     }
   }
 
-  /// The whole group knows of a failure.
+  /// The whole group has seen a failure.
   DEVCOMM_DEVICE bool die() {
     dead_ = true;
     if (failure_ == status::success) failure_ = status::aborted;
@@ -557,7 +557,7 @@ class session {
     for (int u = 0; u < AtOnce; ++u) received[u][r] = packets::template decode<T>(raw[u]);
   }
 
-  /// Tells the other ends of this step of so many packs, and goes on to the next.
+  /// Publishes this step of `count` packs to the other ends, and advances to the next.
   template <class Call>
   DEVCOMM_DEVICE void end_step([[maybe_unused]] uint32_t packs) {
     constexpr bool receives = Call::receive != via::nothing;
@@ -593,7 +593,7 @@ class session {
   typename transport::receiving from_[Receives];
   typename transport::sending to_[Sends];
   status failure_ = status::success;  // of this thread
-  bool dead_ = false;                 // the whole group knows of a failure
+  bool dead_ = false;                 // the whole group has seen a failure
   bool voted_ = false;                // on whether it has begun dead
 };
 

@@ -22,20 +22,18 @@ namespace devcomm::collective {
 ///     collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
 ///     barrier.sync(gin::fence_level::none);
 ///
-/// *Protocol*: without a fence of puts, first the LSA barrier, then a barrier of the rail. A rank that has passed the
-/// second knows of each host that one of its ranks, the one of its own rail, has passed that host's LSA barrier, and so
-/// that all of that host have arrived. A rank tells `lsa_size + hosts - 2` others, of which `hosts - 1` by the network.
-/// A fence of puts takes one barrier of the network among all ranks, as what a rank has put to another rail is fenced
-/// by its own signals only; a world on one host is no different, since ranks may put to each other there. The two
-/// phases, and what they are for, are those of NCCL's hybrid barrier.
+/// *Protocol*: that of NCCL's hybrid barrier. Without a fence of puts, an LSA barrier and then a barrier of the rail.
+/// After the rail barrier, every host's LSA barrier is known to be complete. A rank signals `lsa_size + hosts - 2`
+/// peers, `hosts - 1` of them over the network. A fence of puts takes one network barrier among all ranks, because puts
+/// to another rail are fenced only by this rank's own signals to it. That holds on a single host too, where ranks may
+/// put to each other.
 ///
-/// *Ordering*: what any rank's group did before, by stores to whichever memory, before what all ranks' groups do after;
-/// and of operations of the network what `gin::fence_level` says, with the world as members.
+/// *Ordering*: all stores of every rank's group before the barrier are visible to all ranks' groups after it. For
+/// network operations see `gin::fence_level`, with the world as members.
 ///
-/// *Collective* over the group, on every rank of the world, in the same order, with the same range and levels.
-/// Without rails (LSA
-/// teams of several sizes, or placed unevenly) ranks of other LSA teams are told one by one. The LSA barrier compares
-/// launches where that is asked for.
+/// *Collective* over the group, on every rank of the world, in the same order, with the same range and levels. Without
+/// rails (LSA teams of different sizes, or placed unevenly) each rank of the other LSA teams is signaled. The LSA
+/// barrier compares launches if `check_launch` is on.
 ///
 /// *Failure*: as `lsa::barrier_session`; the record names the part that failed, and the rank that was missing there.
 template <class Group>
@@ -72,7 +70,7 @@ class barrier_session {
     static_cast<void>(network_.flush(level, no_limit()));
     if (!gin::fences_puts(level)) lsa_.sync();
     const devcomm::detail::barrier_peers peers = peers_of(level);
-    network_.tell(peers, level);
+    network_.signal(peers, level);
     end(peers, level);
   }
 
@@ -83,7 +81,7 @@ class barrier_session {
     called(devcomm::detail::session_call::sync);
     static_cast<void>(network_.flush(level, no_limit()));
     const devcomm::detail::barrier_peers peers{world_, devcomm::detail::left_out::lsa_team};
-    network_.tell(peers, level);
+    network_.signal(peers, level);
     lsa_.sync();
     end(peers, level);
   }
@@ -95,7 +93,7 @@ class barrier_session {
     called(devcomm::detail::session_call::sync);
     static_cast<void>(network_.flush(level, no_limit()));
     const devcomm::detail::barrier_peers peers{rail_, devcomm::detail::left_out::self};
-    network_.tell(peers, level);
+    network_.signal(peers, level);
     end(peers, level);
   }
 
@@ -151,7 +149,7 @@ class barrier_session {
     outside,
     flushed,
     met_inside,
-    told,  ///< the peers of the network
+    signaled,  ///< the peers of the network
   };
 
   DEVCOMM_DEVICE auto id() const {
@@ -184,8 +182,8 @@ class barrier_session {
     }
     const devcomm::detail::barrier_peers peers = peers_of(level);
     if (phase_ == phase::met_inside) {
-      network_.tell(peers, level);
-      phase_ = phase::told;
+      network_.signal(peers, level);
+      phase_ = phase::signaled;
     }
     const status outcome = network_.settle(network_.poll(peers, level, {true, limit.count}));
     if (outcome == status::success) network_.advance(peers, level);

@@ -2,11 +2,11 @@
 /// Exchange and all-to-all by copy engines: host calls on streams, for large vectors beside compute, as the copies take
 /// no multiprocessor.
 ///
-/// Protocol. Each pair of members has a signal on both sides, that of member `m` at index `m`. When two ranks meet for
-/// the n-th time, each stores n to its signal on the other (release) and waits until its own has it (acquire). How
-/// often a rank has met a peer is `taken()` of that signal, which outlives kernels, so that graphs replay as they are.
-/// A copy lies in stream order between two meetings, each a kernel of one block: what was copied is released by the
-/// store of the second, and begins after the wait of the first.
+/// Protocol. Each pair of members has a signal on both sides, that of member `m` at index `m`. At the n-th rendezvous
+/// of two ranks, each stores n to its signal on the other (release) and waits until its own is n (acquire). The number
+/// of rendezvous with a peer is `taken()` of that signal, which outlives kernels, so graphs replay without a reset. In
+/// stream order, a copy lies between two rendezvous, each a kernel of one block: the copy starts after the wait of the
+/// first, and the store of the second releases what was copied.
 #pragma once
 
 #include <devcomm/collective/exchange.cuh>
@@ -43,7 +43,7 @@ struct copy_engine_signals {
 
 namespace devcomm::detail {
 
-/// The peers that one exchange meets.
+/// The peers of one exchange.
 struct meet_partners {
   int first;   // or `no_member`
   int second;  // or `no_member`; never `first`
@@ -58,7 +58,7 @@ struct meet_all {
   DEVCOMM_DEVICE int member(int i, const team& members) const { return (members.rank + 1 + i) % members.size; }
 };
 
-/// One block; each thread meets its peers, all of which are signalled before the first is waited for.
+/// Rendezvous. One block; each thread serves some of the peers, and signals all of them before it waits for the first.
 template <class Peers>
 __global__ void meet_peers(device_comm comm, lsa::signal_handle signals, Peers peers) {
   const team members = comm.lsa();
@@ -87,12 +87,13 @@ namespace devcomm::collective {
 
 /// What the calls of one `copy_engines` do with the buffer that lies in a window.
 enum class copy_buffers {
-  /// Each call may use the same. A call meets the peers twice, before and after its copies.
+  /// Each call may use the same. A call has two rendezvous with the peers, before and after its copies.
   reused,
-  /// A call does not use what the call before used, and has the same partners: two buffers in turn will do. It meets
-  /// the peers once. Where outputs lie in a window the copies begin at once, without a word from the receivers: what
+  /// A call does not use the buffer of the call before, and has the same partners: alternate between two buffers. There
+  /// is one rendezvous with the peers. Where outputs lie in a window the copies begin at once, without waiting for the
+  /// receivers: what
   /// reads the output of a call is on the stream before the next call, and the first outputs are free on all ranks
-  /// before any rank calls. Where inputs lie in a window the call ends without a word from the readers: what writes an
+  /// before any rank calls. Where inputs lie in a window the call ends without waiting for the readers: what writes an
   /// input again is on the stream after the next call.
   alternating
 };
@@ -114,15 +115,15 @@ enum class copy_buffers {
 /// *Collective*: every rank makes it, and the ranks that copy to each other make the same calls in the same order;
 /// those of one object come one after the other, on one stream or ordered by events.
 ///
-/// *Multiprocessors*: none while data moves. A meeting is a kernel of one block that waits for the peers: of one warp,
-/// or of a thread for each peer of an all-to-all.
+/// *Multiprocessors*: none while data moves. A rendezvous is a kernel of one block that waits for the peers: one warp,
+/// or one thread for each peer of an all-to-all.
 ///
-/// *Failure*: a meeting ends by the communicator's timeout or abort, as every wait does, and leaves a record: "signal 2
-/// waited for rank 2". Then later meetings end at once and signal nothing, so that the stream always comes to its end.
-/// Copies cannot be taken back: those of the call that failed and of later ones still run. What they read or overwrite
-/// need not be ready, so after a failure neither this rank's outputs hold what they should, nor, where outputs lie in
-/// a window, those of its receivers, whose own calls fail at the next meeting. Check before results are believed.
-/// Receivers that copy from a window write nobody's memory but their own.
+/// *Failure*: a rendezvous ends by the communicator's timeout or abort, like every wait, and leaves a record: "signal 2
+/// waited for rank 2". Later ones then return at once and signal nothing, so the stream always finishes. Copies cannot
+/// be undone: those of the failed call and of later ones still run, although their source or destination may not be
+/// ready. So after a failure this rank's outputs are undefined, and if outputs lie in a window, those of its receivers
+/// are too; their own calls fail at the next rendezvous. Call `check` before you use results. Receivers that copy from
+/// a window write only their own memory.
 ///
 /// *Lifetime*: the device communicator and all windows outlive what was put on streams and graphs. Made and used with
 /// the rank's device current.

@@ -96,7 +96,7 @@ template <class T>
 to_memory(T*, uint64_t) -> to_memory<T>;
 
 /// A consumer that stores to the `count` elements from `data` on, of any alignment, on every rank: results go to the
-/// outputs of all ranks as soon as they are there. Its `store` is what tells consumers of this kind from others.
+/// outputs of all ranks as soon as they are there. Its `store` identifies consumers of this kind.
 template <class T>
 struct to_window {
   sym_ptr<T> data;
@@ -131,7 +131,7 @@ DEVCOMM_DEVICE void check_in_window([[maybe_unused]] const sym_ptr<T>& data, [[m
                     "a collective's vector reaches past the end of its window: allocate more, or pass a smaller count");
 }
 
-/// Whether pieces of so many elements fit `capacity`, one behind the other.
+/// Whether chunks of these numbers of elements fit into `capacity`, one behind the other.
 DEVCOMM_DEVICE inline status outcome_of_pieces(const uint64_t* counts, int pieces, uint64_t capacity) {
   for (int i = 0; i < pieces; ++i) {
     if (counts[i] > capacity) return status::truncated;
@@ -302,7 +302,8 @@ struct to_packed_pieces {
     const uint64_t count = counts[rank] < left ? counts[rank] : left;
     if (i * pack<T>::size < count) to_memory<T>{data + before, count}(i, value);
   }
-  /// `status::truncated` where the pieces of so many ranks have more than `capacity` elements; once `counts` are there.
+  /// `status::truncated` if the chunks of all ranks together have more than `capacity` elements; valid once `counts`
+  /// are there.
   [[nodiscard]] DEVCOMM_DEVICE status outcome(int ranks) const {
     return devcomm::detail::outcome_of_pieces(counts, ranks, capacity);
   }

@@ -1,5 +1,5 @@
 /// \file contract.cuh
-/// What the launches of peers must have in common, as the ranks tell each other.
+/// What the launches of peers must have in common, as the ranks publish it to each other.
 #pragma once
 
 #include <devcomm/detail/arch/arch.cuh>

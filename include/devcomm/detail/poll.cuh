@@ -75,7 +75,7 @@ struct wait_progress {
 };
 
 /// Whether the waits of this device communicator on this rank have been ended: by a failed wait, or by a failure that
-/// an earlier session met.
+/// an earlier session saw.
 DEVCOMM_DEVICE inline bool is_aborted(const resource_header* home) {
   return arch::load<memory_order::relaxed, scope::device>(&home->abort) != 0;
 }

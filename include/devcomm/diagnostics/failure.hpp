@@ -9,7 +9,7 @@
 
 namespace devcomm {
 
-/// What of a launch must agree across ranks; compared at the first meeting of a checked launch.
+/// What of a launch must agree across ranks; compared at the first barrier or exchange of a checked launch.
 struct launch_contract {
   uint32_t grid_blocks;
   uint32_t group_threads;

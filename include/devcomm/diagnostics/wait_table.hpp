@@ -42,7 +42,7 @@ struct wait_table {
 /// Device memory of the same device communicator: who holds which slot.
 struct wait_slots {
   uint32_t numbers;                        ///< waits noted so far
-  uint32_t full;                           ///< waits that found no slot; the first one tells the host
+  uint32_t full;                           ///< waits that found no slot; the host reports the first one
   uint32_t holders[wait_table::capacity];  ///< 1 for the wait that has it; more for a moment, while others try
 };
 

@@ -34,8 +34,8 @@ namespace devcomm::gin {
 ///
 /// *Failure*: as `lsa::barrier_session`: a wait without a deadline of its own ends after the communicator's timeout
 /// with a record that names who was missing, and ends the other waits of the rank; from then on the session, and every
-/// later one, is dead and does not arrive. So does an operation that the network cannot do. The group is not told: it
-/// calls `agree`.
+/// later one, is dead and does not arrive. The same holds for an operation that the network cannot execute. Only the
+/// waiting thread knows: call `agree` to share the outcome with the group.
 template <class Group>
 class barrier_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -51,9 +51,9 @@ class barrier_session {
   barrier_session(const barrier_session&) = delete;
   barrier_session& operator=(const barrier_session&) = delete;
 
-  /// *Requires* that no arrival is left without its wait, but after a `status::timeout`: then the peers may be told of
-  /// this arrival and not of what is written after it, and the next meeting of this barrier has a level that fences
-  /// puts as this one does, or does not, as this one: the arrival stands for it.
+  /// *Requires* that every arrival has had its wait, except after a `status::timeout`. In that case the peers have this
+  /// arrival but no guarantee about later writes, and it counts as the arrival of the next use of this barrier, which
+  /// must fence puts if and only if this one does.
   DEVCOMM_DEVICE ~barrier_session() noexcept(false) {
     if (devcomm::detail::arch::unwinding()) return;
     called(devcomm::detail::session_call::end);
@@ -62,13 +62,13 @@ class barrier_session {
     devcomm::detail::arch::leave_session(id());
   }
 
-  /// Tells every member that this group is here. A level that fences gets first waits until all that was posted to the
-  /// contexts is complete on this rank.
+  /// Signals every member that this group has arrived. A level that fences gets first waits until all that was posted
+  /// to the contexts is complete on this rank.
   DEVCOMM_DEVICE void arrive(fence_level level = fence_level::put_and_get) {
     called(devcomm::detail::session_call::arrive);
     begin(level);
     static_cast<void>(protocol_.flush(level, {false, 0}));
-    protocol_.tell(peers_, level);
+    protocol_.signal(peers_, level);
   }
 
   /// Waits for every member's arrival.
@@ -90,21 +90,21 @@ class barrier_session {
     called(devcomm::detail::session_call::sync);
     begin(level);
     static_cast<void>(protocol_.flush(level, {false, 0}));
-    protocol_.tell(peers_, level);
+    protocol_.signal(peers_, level);
     end();
   }
 
   /// `arrive`, unless an earlier call timed out after it, and `wait_for`. The flush of a level that fences gets may
-  /// take `limit` too; where it takes longer, no member has been told.
+  /// take `limit` too; if it takes longer, no member is signaled.
   [[nodiscard]] DEVCOMM_DEVICE status sync_for(nanoseconds limit, fence_level level = fence_level::put_and_get) {
     called(devcomm::detail::session_call::wait_for);
     DEVCOMM_ASSERT(!arrived_ || fences_puts(level) == fences_puts(level_),
-                   "sync_for repeats a meeting that timed out: give it the level of the first call");
+                   "sync_for repeats a barrier that timed out: give it the level of the first call");
     if (!arrived_) {
       const status flushed = protocol_.settle(protocol_.flush(level, {true, limit.count}));
       if (flushed != status::success) return flushed;
       begin(level);
-      protocol_.tell(peers_, level);
+      protocol_.signal(peers_, level);
     }
     return end_for(limit);
   }

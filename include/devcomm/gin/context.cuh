@@ -53,7 +53,7 @@ struct flush_ticket {
 /// record that names the context, the peer and both values, and ends the device communicator's other waits on this
 /// rank. An operation that the proxy or the network cannot do ends them too, and `device_communicator::check` says
 /// which and why; nothing that was posted after it is done. A session that a failed wait has ended is dead, and so is
-/// every later one: it posts nothing, and its waits return at once. The group is not told: it calls `agree`.
+/// every later one: it posts nothing, and its waits return at once. Call `agree` to share the outcome with the group.
 template <class Group>
 class context {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");

@@ -3,17 +3,17 @@
 ///
 /// *Descriptors*. A context has a ring of them in pinned host memory. Operation `n` of the context lies in descriptor
 /// `n % depth`. A kernel writes all words but `head` relaxed, and then `head` with release; the proxy loads `head` with
-/// acquire. Bit `lap` of `head` tells the descriptors of one turn around the ring from those of the turn before, so
-/// that nothing is ever cleared: it is 1 on even turns and 0 on odd ones, and memory starts as zeros. A descriptor is
-/// written again once the proxy has stored a `consumed` past it: `n < consumed + depth`.
+/// acquire. Bit `lap` of `head` distinguishes one pass around the ring from the one before, so nothing is ever cleared:
+/// it is 1 on even passes and 0 on odd ones, and memory starts as zeros. A descriptor is reused once the proxy has
+/// stored a `consumed` past it: `n < consumed + depth`.
 ///
-/// *Words*. What kernels are told, also in pinned host memory and stored with release: signals by the proxies of peers,
-/// one at a time, all others by this rank's proxy. Threads that wait load such a word across the bus in turns, one turn
-/// of a context in `arch::proxy_interval` nanoseconds; one that waits alone needs no turns. Words that only grow are
-/// left in device memory for the others, see `detail::wait_for_proxy`. Kernels store zero to signals and counters that
-/// they reset, while nobody else does.
+/// *Words*. Signals, counters and progress for kernels, also in pinned host memory and stored with release: signals by
+/// the proxies of peers, one at a time, all others by this rank's proxy. Threads that wait poll such a word across the
+/// bus in turns, one load per context every `arch::proxy_interval` nanoseconds; a thread that waits alone takes no
+/// turns. Words that only grow are copied to device memory for the others, see `detail::wait_for_proxy`. Kernels store
+/// zero to signals and counters that they reset, while nobody else stores to them.
 ///
-/// Operations of a context have numbers of 64 bits, which no program reaches the end of.
+/// Operations of a context have 64-bit numbers, which do not wrap around in practice.
 ///
 /// The single word that commits a descriptor, with a bit that alternates, follows the triggers of MSCCL++'s proxy.
 #pragma once
@@ -132,7 +132,7 @@ struct queue_layout {
 
   /// Whether a word only grows: the first ones, up to those of the peers.
   DEVCOMM_HOST_DEVICE constexpr bool only_grows(uint32_t index) const { return index < signal(0); }
-  /// What was last seen of word `index`, which only grows.
+  /// Latest value seen of word `index`, which only grows.
   DEVCOMM_HOST_DEVICE constexpr uint64_t seen(uint32_t index) const {
     return sizeof(context_record) + uint64_t{index} * sizeof(uint64_t);
   }
@@ -149,15 +149,15 @@ struct barrier_layout {
   uint32_t barriers;  ///< of each
   uint32_t peers;
 
-  /// Of barrier `index` of `context`: how often this rank has met `peer` there with puts fenced, or without, times 2; 1
-  /// more where it has told the peer of the next time.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t meetings(uint32_t context, uint32_t index, bool fenced, uint32_t peer) const {
+  /// Of barrier `index` of `context`: twice the number of barriers with, or without, a fence of puts that this rank has
+  /// completed with `peer`; 1 more if it has arrived at the next one.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t completed(uint32_t context, uint32_t index, bool fenced, uint32_t peer) const {
     return (uint64_t{context} * barriers + index) * bytes_of_barrier() +
            ((fenced ? uint64_t{peers} : 0) + peer) * sizeof(uint64_t);
   }
   /// The word by which a group without a vote of its own agrees on an outcome.
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t context, uint32_t index) const {
-    return meetings(context, index, true, peers);
+    return completed(context, index, true, peers);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
     return devcomm::detail::limited_product(uint64_t{contexts} * barriers, bytes_of_barrier());

@@ -31,9 +31,9 @@ inline constexpr memory_order at_launch = detail::launch_order;
 /// *Failure*: a wait without a deadline of its own ends after the communicator's timeout. The thread that
 /// waited records who was missing and ends the device communicator's other waits on this rank; data read after that
 /// is undefined. From then on the session, and every later one of the device communicator, is
-/// dead: it does not arrive, and its calls return as soon as the group has synchronized. The group is not told,
-/// as that would slow down every barrier: a kernel that acts on what it read, or loops for long, calls
-/// `agree` first. The host's `device_communicator::check` throws in any case.
+/// dead: it does not arrive, and its calls return as soon as the group has synchronized. The other threads of the group
+/// do not know, as sharing the outcome would slow down every barrier: a kernel that acts on what it read, or loops for
+/// long, calls `agree` first. The host's `device_communicator::check` throws in any case.
 template <class Group>
 class barrier_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -54,8 +54,8 @@ class barrier_session {
   barrier_session(const barrier_session&) = delete;
   barrier_session& operator=(const barrier_session&) = delete;
 
-  /// Keeps the epoch for the next session. *Requires* that no arrival is left without its wait, but after a
-  /// `status::timeout`: then the peers may be told of this arrival and not of what is written after it.
+  /// Keeps the epoch for the next session. *Requires* that every arrival has had its wait, except after a
+  /// `status::timeout`; in that case the peers have this arrival, but no guarantee about what is written after it.
   DEVCOMM_DEVICE ~barrier_session() noexcept(false) {
     if (detail::arch::unwinding()) return;
     called(detail::session_call::end);
@@ -65,7 +65,7 @@ class barrier_session {
     detail::arch::leave_session(id());
   }
 
-  /// Tells every peer that this group is here. *Ordering*: with an order that releases, what any
+  /// Signals every peer that this group has arrived. *Ordering*: with an order that releases, what any
   /// thread of the group wrote before is visible to threads that acquire by waiting for this arrival.
   DEVCOMM_DEVICE void arrive(any_order order = memory_order::release) {
     detail::check_store_order(order);

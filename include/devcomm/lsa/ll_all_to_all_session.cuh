@@ -51,9 +51,9 @@ namespace devcomm::lsa {
 ///
 /// *Ordering*: none for anything but the values.
 ///
-/// *Failure*: as for `barrier_session`; after it, what a thread receives that knows of it is zeros at once, and from
-/// the next epoch on the whole group sends nothing. `agree` tells. A record names the member that `receive` was told to
-/// expect, or none.
+/// *Failure*: as for `barrier_session`. A thread that has seen the failure receives zeros immediately, and from the
+/// next epoch on the whole group sends nothing; `agree` returns the outcome. A record names the member that `receive`
+/// was given, if any.
 template <class Group>
 class ll_all_to_all_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -110,7 +110,7 @@ class ll_all_to_all_session {
   DEVCOMM_DEVICE uint32_t slots() const { return layout_.slots; }
   /// Of what is sent and received; wraps around and is never 0.
   [[nodiscard]] DEVCOMM_DEVICE uint32_t epoch() const { return epoch_; }
-  /// Whether this thread knows of no failure: then what it has received is what was sent, else its latest may be zeros.
+  /// Whether this thread has seen no failure: if so, it has received what was sent; otherwise the latest may be zeros.
   [[nodiscard]] DEVCOMM_DEVICE bool is_alive() const { return failure_ == status::success; }
 
   /// Sends `value` to slot `slot` of `peer`, a member, which may be this rank.

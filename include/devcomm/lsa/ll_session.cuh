@@ -8,8 +8,8 @@
 /// *Why no fence is needed*. Data and flag of a half are one word, so neither can be seen without the other.
 /// Packets are only ever overwritten by their sender; lsa/detail/packet_session.cuh says why that is not too early.
 ///
-/// *Limit*. Epochs come again after 2^32 rounds. A packet that nobody wrote in all that time, and that is waited for in
-/// just the round that has its epoch, would be taken for a new one. Lamport mailboxes have no such limit.
+/// *Limit*. Epochs repeat after 2^32 rounds. A packet that was not written for that long, and is waited for in exactly
+/// the round with its epoch, would be mistaken for a new one. Lamport mailboxes have no such limit.
 #pragma once
 
 #include <devcomm/data/pack.cuh>
@@ -60,8 +60,8 @@ namespace devcomm::lsa {
 ///     uint64_t received[2][1];
 ///     session.receive(0, session.members().size, threadIdx.x, received);  // from two members
 ///
-/// *Failure*: as for `barrier_session`; after it, what a thread receives that knows of it (`is_alive` is false) is
-/// zeros at once, and from the next round on the whole group sends nothing. In checked mode, a checked launch or call
+/// *Failure*: as for `barrier_session`. A thread that has seen the failure (`is_alive` is false) receives zeros
+/// immediately, and from the next round on the whole group sends nothing. In checked mode, a checked launch or call
 /// of a collective that differs from a member's whose packets are waited for is a `status::mismatch`.
 template <class Group>
 class ll_session : public detail::packet_session<detail::ll_protocol, Group> {

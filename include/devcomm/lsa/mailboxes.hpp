@@ -29,7 +29,7 @@ struct ll128_unit {
   static constexpr uint32_t packets = 32;
   static constexpr uint32_t packs = 30;
 
-  /// Packets for so many packs: an even number of units, so that half of them are whole units as well.
+  /// Packets for `packs` packs: an even number of units, so that half of them are whole units as well.
   DEVCOMM_HOST_DEVICE static constexpr uint32_t packets_for(uint32_t packs_of_round) {
     const uint64_t pairs = (uint64_t{packs_of_round} + 2 * packs - 1) / (2 * packs);
     return pairs < max_pairs ? static_cast<uint32_t>(pairs) * 2 * packets : max_pairs * 2 * packets;
@@ -85,8 +85,9 @@ struct mailbox_layout {
 /// each; a packet holds 8 bytes of data with LL and 16 with the others. Takes `32 * count * members * packets` bytes on
 /// every rank, and 144 more for each mailbox and member.
 ///
-/// LL128 rounds `packets` up to whole units of 32; `ll128_session::packets_for` tells how many packs need. Creation of
-/// the device communicator fails where links between `members` do not keep lines whole: see `properties::ll128`.
+/// LL128 rounds `packets` up to whole units of 32; `ll128_session::packets_for` computes how many packets packs need.
+/// Creation of the device communicator fails where links between `members` do not keep lines whole: see
+/// `properties::ll128`.
 template <packet_protocol Protocol>
 struct mailboxes {
   team members;

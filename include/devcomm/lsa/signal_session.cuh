@@ -60,7 +60,7 @@ struct at_least {
 /// *Failure*: as for `barrier_session`: a wait without a deadline of its own ends after the communicator's timeout,
 /// leaves a record that names the signal, the peer, and both values, and ends the device communicator's other waits on
 /// this rank. From then on the session, and every later one, is dead: it signals nothing, and its waits return at once.
-/// The group is not told: it calls `agree`.
+/// Call `agree` to share the outcome with the group.
 template <class Group>
 class signal_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");

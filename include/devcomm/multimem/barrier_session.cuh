@@ -74,7 +74,7 @@ class barrier_session {
   barrier_session& operator=(const barrier_session&) = delete;
 
   /// Keeps the epoch for the next session, and whether peers have counted this rank at the next one. *Requires* that no
-  /// arrival is left without its wait, but after a `status::timeout`: then the peers may be told of this arrival and
+  /// arrival is left without its wait, but after a `status::timeout`: in that case the peers may have this arrival and
   /// not of what is written after it.
   DEVCOMM_DEVICE ~barrier_session() noexcept(false) {
     if (devcomm::detail::arch::unwinding()) return;
@@ -168,7 +168,7 @@ class barrier_session {
     devcomm::detail::arch::call_session(id(), call);
   }
 
-  /// Tells the whole group when a thread knows that the session is dead; synchronizes the group.
+  /// Shares with the whole group that a thread has found the session dead; synchronizes the group.
   DEVCOMM_DEVICE bool share_failure() {
     const bool dead = devcomm::detail::any(group_, mine_ != status::success, outcome_word());
     if (dead && mine_ == status::success) mine_ = status::aborted;
@@ -284,7 +284,7 @@ class barrier_session {
   uint64_t epoch_ = 0;
   status mine_ = status::success;  // why this thread knows the session to be dead
   bool check_launch_ = false;
-  bool counted_ = false;  // peers have been told of this rank's arrival at the next epoch
+  bool counted_ = false;  // this rank has arrived at the next epoch
   bool arrived_ = false;
   bool timed_out_ = false;
 };

@@ -15,7 +15,7 @@ namespace devcomm::multimem {
 struct barrier_handle : resource_handle {};
 
 /// Where the parts of `count` barriers of `members` ranks are, in bytes from the handle's offset: first the counters of
-/// arrivals, two of each, and the flags that stand for them in software, then what only this rank uses, and the launch
+/// arrivals, two of each, and the flags that replace them in software, then what only this rank uses, and the launch
 /// contracts of checked launches.
 struct barrier_layout {
   uint32_t count;

@@ -143,7 +143,7 @@ class ptr {
   }
 
   /// Each member's element becomes `Operator` of itself and `what`, atomically; a `T`, a `vec` or a `pack`. Strong,
-  /// relaxed unless told otherwise. On `float` a switch may take numbers below the normal ones for zero. *Requires*, in
+  /// relaxed by default. On `float` a switch may take numbers below the normal ones for zero. *Requires*, in
   /// software, links with atomics among the members: NVLink has them, PCIe may lack them, and nothing checks that.
   template <class Operator, class Value, class Scope = scope>
   DEVCOMM_DEVICE void reduce(const Value& what, any_order order = memory_order::relaxed,

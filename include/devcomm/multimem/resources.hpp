@@ -22,7 +22,7 @@ struct resources {
 
   DEVCOMM_HOST_DEVICE constexpr resource_handle add_to(requirements& needs) const {
     needs.require_multimem(asked);
-    constexpr uint64_t of_multimem = 2;  // told from shapes of other sizes in the fingerprint
+    constexpr uint64_t of_multimem = 2;  // distinct from shapes of other sizes in the fingerprint
     return needs.add_items(0, 1, {of_multimem, static_cast<uint64_t>(asked)}, 0, 0);
   }
 };

@@ -33,7 +33,7 @@
 /// *Invariant of progress*. No end of a connection waits for another connection's message, only for its own peer, or
 /// for a slot; and a slot is held only from an RTS to the copy of its piece. In that time both ends are in groups
 /// of which this message is the next of the connection: the sender, since it made the RTS and has not sent, the
-/// receiver, since it holds the slot. Both ends do what can be done: threads look at all their connections in turn,
+/// receiver, since it holds the slot. Both ends do what can be done: threads poll all their connections in turn,
 /// warps have one each, so the sender stores and the receiver copies, and the slot is free again. So a pool of one slot
 /// suffices, the order of a list beyond that of each connection is of no account, and a rank that comes late holds
 /// nothing of others.
@@ -65,7 +65,7 @@ namespace devcomm::detail {
 
 /// What a direction of a connection has come to; `connection_state::stage`.
 enum class connection_stage : uint32_t {
-  idle,         ///< looks for its next message
+  idle,         ///< searches for its next message
   wait_cts,     ///< of a send
   wait_listed,  ///< of an inline send: for its CTS
   wait_rts,     ///< of a receive
@@ -112,7 +112,7 @@ struct connection_stripe {
   DEVCOMM_DEVICE uint32_t* word(uint32_t i) const {
     return reinterpret_cast<uint32_t*>(own() + layout().own(stripe.index)) + i;
   }
-  /// Number of the last look that found something to do.
+  /// Id of the last polling pass that found work.
   DEVCOMM_DEVICE uint32_t* wake() const { return word(0); }
   /// By which groups without a vote agree.
   DEVCOMM_DEVICE uint32_t* outcome() const { return word(1); }
@@ -181,7 +181,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
 
 /// The word that a direction waits for, and from which value on it has come.
 struct connection_watch {
-  const uint32_t* word;  ///< null: there is none, and what is waited for is to be looked for
+  const uint32_t* word;  ///< null: no single word to poll; search for work again
   uint32_t due;
 };
 
@@ -282,7 +282,7 @@ class connection_end {
     const uint32_t packets = how == connection_stage::copy_inline ? flag() : 0;
     return {from, to, bytes, packets, state_.current, state_.pieces, {}};
   }
-  /// Tells the group what to copy.
+  /// Publishes to the group what to copy.
   DEVCOMM_DEVICE void copy_piece(connection_stage how, const char* from, char* to, uint64_t bytes) {
     *on_.piece(number()) = piece_of(how, from, to, bytes);
     go_to(how);

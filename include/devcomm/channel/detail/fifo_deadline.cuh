@@ -1,6 +1,6 @@
 /// \file fifo_deadline.cuh
-/// Waits of a channel's session that have a deadline of the caller's own. They look, and change nothing: what arrives
-/// meanwhile the next call finds.
+/// Waits of a channel's session that have a deadline of the caller's own. They poll and change nothing; the next call
+/// finds what has arrived meanwhile.
 #pragma once
 
 #include <devcomm/assert.hpp>

@@ -38,7 +38,7 @@ struct fifo_transport {
     return wait_for_count_within(home, wait, word, step, limit);
   }
 
-  /// Tells the other ends that this step has been taken from `Receives` FIFOs and sent into `Sends`.
+  /// Signals to the other ends that this step has been taken from `Receives` FIFOs and sent into `Sends`.
   template <int Receives, int Sends, class Session>
   DEVCOMM_DEVICE static void tell(Session& session, uint32_t) {
     session.group_.sync();

@@ -340,7 +340,7 @@ struct fifo_transport<channel::protocol::network> {
     }
   }
 
-  /// Keeps the counts of steps, and waits until senders have been told what has been taken.
+  /// Keeps the counts of steps, and waits until the credits that it returned have reached the senders.
   template <class Session>
   DEVCOMM_DEVICE static void end(Session& session) {
     for (const network_sending_end& end : session.to_)

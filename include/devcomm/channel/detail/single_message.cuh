@@ -1,7 +1,7 @@
 /// \file single_message.cuh
 /// A list with at most one message from and one to each rank, none of which needs a slot here: some warps move each
 /// message, from start to end. The protocol is that of connection_end.cuh, and its invariant of progress holds: a warp
-/// waits for nothing but its own message. What differs is that no thread looks at several connections in turn, and no
+/// waits for nothing but its own message. What differs is that no thread polls several connections in turn, and no
 /// group copies for another: a call would spend most of its time on that.
 ///
 /// Misses of the instruction cache take most of the time of a call, which runs each instruction once. So what every

@@ -126,7 +126,8 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
     if (t != rail.rank && piece.size() != 0)
       net.put(rail.world_rank(t), place(true, rail.rank), place(false, t), piece.size());
   }
-  // A rank whose rail has failed does not meet its LSA team again: else that would take the call for done.
+  // A rank whose rail has failed does not arrive at its LSA barrier again: its team would believe that the call
+  // succeeded.
   barrier.sync_rail(gin::fence_level::put);
   if (barrier.agree() != status::success) return;
   reduce_copy<T>(

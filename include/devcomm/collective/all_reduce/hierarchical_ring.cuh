@@ -32,7 +32,7 @@
 /// sends another it reads message `n - 1 - in_flight`, which this rank has sent, and gives credit for it; and that is
 /// the credit that this rank waits for, or a later one.
 ///
-/// *Checked kernels* look, after each wait, for values that the protocol cannot have made, which something else with
+/// *Checked kernels* check, after each wait, for values that the protocol cannot have made, which something else with
 /// the same signals has left: the signal of a slot is exactly at the message that is read next, as argued above, and
 /// there are no more credits than messages sent.
 ///
@@ -121,8 +121,8 @@ class rail_ring_end {
   DEVCOMM_DEVICE char* to_send() const { return memory_.local + rings_.sent(index_, slot_of(sent_)); }
   DEVCOMM_DEVICE const char* chunk() const { return memory_.local + rings_.received(index_, slot_of(received_)); }
 
-  /// Ends what the group did with its messages: `passes_on` puts the next one of `packs` packs, `gives_back` tells the
-  /// previous rank that the one received has been read.
+  /// Ends what the group did with its messages: `passes_on` puts the next one of `packs` packs, `gives_back` signals
+  /// the previous rank that the one received has been read.
   DEVCOMM_DEVICE void end_step(bool passes_on, uint64_t packs, bool received, bool gives_back) {
     group_.sync();
     if (leads() && mine_ == status::success && passes_on) mine_ = post_chunk(packs);
@@ -383,7 +383,7 @@ struct rail_ring_all_reduce {
   /// The whole call; returns false where a wait has failed.
   DEVCOMM_DEVICE bool run(rail_ring_end<Group>& ring) const {
     const uint64_t all = messages();
-    const uint64_t lag = rounds.at_once;  // a message follows from the one received so many before it
+    const uint64_t lag = rounds.at_once;  // a message follows from the one received this many before it
     const uint64_t before = ring.sent();
     for (uint64_t n = 0; n < all + lag; ++n) {
       const place next = place_of(n);

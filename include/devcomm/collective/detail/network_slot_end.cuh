@@ -11,7 +11,7 @@
 /// in exchange `k`, the slot that A puts to now. And B had waited for A's message `k` before that, so A's slot of
 /// parity `k % 2` had been read by the network, and A may write it. With one slot instead of two, A's message `k + 1`
 /// could overtake B's reading of `k`. For the same reason a signal is at most at the value that is waited for: a weak
-/// one says that its own put's data is there, and there is one put for each value. Checked kernels look for a higher
+/// one says that its own put's data is there, and there is one put for each value. Checked kernels check for a higher
 /// one, which something else with the same signals has left.
 ///
 /// So each exchange has the same members: those of two teams take slots of their own.

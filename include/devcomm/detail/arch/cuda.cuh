@@ -139,7 +139,7 @@ __device__ inline uint64_t latest_proxy_turn(uint64_t* last) {
   return load<memory_order::relaxed, scope::device>(last);
 }
 
-/// A GPU has nobody to tell what a thread waits for.
+/// On a GPU nobody observes what a thread waits for.
 class wait_scope {
  public:
   template <class... Words>

@@ -1,5 +1,6 @@
 /// \file observed.hpp
-/// What device code tells the seam about its sessions and waits. The simulator and the watchdog act on it; GPUs do not.
+/// What device code reports to the seam about its sessions and waits, for the simulator and the watchdog. GPUs ignore
+/// it.
 #pragma once
 
 #include <devcomm/config.hpp>
@@ -15,7 +16,7 @@ struct session_id {
   uint32_t thread;     ///< rank in the group
   uint32_t threads;    ///< of the group
   const void* window;  ///< base of the resource window: one for all ranks of a process
-  uint64_t offset;     ///< in a rank's resources; tells barriers and mailboxes of one window apart
+  uint64_t offset;     ///< in a rank's resources; identifies the barrier or mailbox in its window
   bool once_a_launch;  ///< a launch has one session there at most
 };
 

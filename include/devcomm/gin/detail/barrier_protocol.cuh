@@ -1,23 +1,22 @@
 /// \file barrier_protocol.cuh
 /// The protocol behind `gin::barrier_session`, and the part of `collective::barrier_session` that crosses the network.
 ///
-/// Protocol. A barrier of a context has two signals from each rank of the world on every rank: one of meetings that
-/// fence puts, one of those that do not. To arrive, a rank adds 1 to its signal on each peer; to pass, it waits until
-/// each peer's signal has one more than it had when the two last met so. How often it has met each peer in either way a
-/// rank keeps in device memory, for each barrier, context and peer: so different teams may use a barrier one after the
-/// other, and nothing is reset between launches. A peer cannot arrive at the meeting after next before this rank has
-/// told it of the next one, so a signal is at most one ahead.
+/// Protocol. For each barrier of a context, every rank has two signals from each rank of the world: one for barriers
+/// that fence puts, one for those that do not. To arrive, a rank adds 1 to its signal on each peer; to pass, it waits
+/// until each peer's signal is one more than the number of barriers of that kind the two have completed. That number is
+/// kept in device memory for each barrier, context and peer, so different teams may use a barrier one after the other,
+/// and nothing is reset between launches. A peer cannot arrive at the barrier after next before this rank has arrived
+/// at the next one, so a signal is at most one ahead.
 ///
-/// *Why two*. An arrival that fences puts is a strong signal, and any other a weak one, which may overtake it: a rank
-/// that has passed a fenced meeting, as its peers have come, arrives at the next one while its own puts, and the strong
-/// signal behind them, are on their way. In one signal the weak arrival would stand for the strong one, and the peer
-/// pass the fenced meeting without the puts. Apart, the strong signals take effect in the order of the fenced meetings,
-/// each with the puts before it; and of any `n` weak ones one was posted at the `n`-th meeting without a fence, or at a
-/// later one.
+/// *Why two signals*. An arrival that fences puts is a strong signal; any other is a weak one, which may overtake it:
+/// once its peers have come, a rank passes a fenced barrier and arrives at the next one while its own puts, and the
+/// strong signal behind them, are still under way. With a shared signal, that weak arrival could be counted as the
+/// strong one, and the peer would pass the fenced barrier without the puts. With separate signals, strong ones take
+/// effect in the order of the fenced barriers, each after the puts before it; and of any `n` weak ones, one was posted
+/// at the `n`-th barrier without a fence, or at a later one.
 ///
-/// Additions of weak signals may take effect in any order, as sets may not; but they cannot be repeated. So beside the
-/// number of meetings stands whether the peer has been told of the next one, and an arrival that follows a timeout
-/// tells nobody twice.
+/// Weak additions may take effect in any order, unlike sets, but they cannot be repeated. So the lowest bit beside the
+/// count says whether this rank has arrived at the next barrier, and an arrival after a timeout is not sent twice.
 ///
 /// Posting a signal releases at system scope, and pairs with the acquire of the wait for its word; the group's own
 /// `sync` before the one and after the other extends the order to all its threads.
@@ -36,10 +35,10 @@
 
 namespace devcomm::detail {
 
-/// Which members a rank does not meet by the network.
+/// Members with whom a rank does not synchronize over the network.
 enum class left_out : uint32_t { nobody, self, lsa_team };
 
-/// Whom a rank meets.
+/// With whom a rank synchronizes.
 struct barrier_peers {
   team members;
   left_out without = left_out::nobody;
@@ -89,20 +88,20 @@ class network_barrier {
     }
     return keep(outcome, limit);
   }
-  /// Synchronizes the group and tells the peers. *Ordering*: releases what any thread of the group did before.
-  DEVCOMM_DEVICE void tell(const barrier_peers& peers, gin::fence_level level) {
+  /// Synchronizes the group and signals the peers. *Ordering*: releases what any thread of the group did before.
+  DEVCOMM_DEVICE void signal(const barrier_peers& peers, gin::fence_level level) {
     group_.sync();
     if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
     for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      uint64_t* const met = meetings(queue, level, peer);
-      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(met);
-      if (now % 2 != 0) return status::success;  // told by a session that timed out
+      uint64_t* const count = completed(queue, level, peer);
+      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(count);
+      if (now % 2 != 0) return status::success;  // signaled by a session that timed out
       DEVCOMM_ASSERT(
           (arch::load<memory_order::relaxed, scope::device>(
-               meetings(queue, gin::fences_puts(level) ? gin::fence_level::none : gin::fence_level::put, peer)) %
+               completed(queue, gin::fences_puts(level) ? gin::fence_level::none : gin::fence_level::put, peer)) %
            2) == 0,
-          "an earlier meeting of this barrier timed out, and its arrival stands for the next one that fences "
-          "puts as it did; repeat that meeting, with its level, before one of another kind");
+          "an earlier use of this barrier timed out, and its arrival counts for the next one that fences puts as it "
+          "did; repeat it with the same level before one of another kind");
       gin::descriptor arrival{};
       arrival.actions = contexts_.arrivals(index_, gin::fences_puts(level), peer_of_peers());
       arrival.signal_value = 1;
@@ -113,7 +112,7 @@ class network_barrier {
                                       0,
                                       peer};
       const status outcome = post(queue, arrival, head, {false, 0});
-      if (outcome == status::success) arch::store<memory_order::relaxed, scope::device>(met, now + 1);
+      if (outcome == status::success) arch::store<memory_order::relaxed, scope::device>(count, now + 1);
       return keep(outcome, {false, 0});
     });
   }
@@ -122,7 +121,7 @@ class network_barrier {
     status outcome = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (outcome != status::success) return outcome;
     for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(meetings(queue, level, peer));
+      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(completed(queue, level, peer));
       const auto signal = static_cast<uint32_t>(contexts_.arrivals(index_, gin::fences_puts(level), peer));
       const proxy_wait until{operation::gin_barrier,     queue.layout.signal(signal), index_,
                              static_cast<int32_t>(peer), wait_condition::epoch,       now / 2 + 1};
@@ -134,9 +133,9 @@ class network_barrier {
   /// The barrier has been passed.
   DEVCOMM_DEVICE void advance(const barrier_peers& peers, gin::fence_level level) {
     for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      uint64_t* const met = meetings(queue, level, peer);
+      uint64_t* const count = completed(queue, level, peer);
       arch::store<memory_order::relaxed, scope::device>(
-          met, arch::load<memory_order::relaxed, scope::device>(met) / 2 * 2 + 2);
+          count, arch::load<memory_order::relaxed, scope::device>(count) / 2 * 2 + 2);
       return status::success;
     });
   }
@@ -185,9 +184,9 @@ class network_barrier {
     return home()->comm.resources.local + contexts_.offset + uint64_t{contexts_.count} * first_.layout.bytes();
   }
   DEVCOMM_DEVICE gin::barrier_layout layout() const { return {contexts_.count, contexts_.barriers, contexts_.members}; }
-  DEVCOMM_DEVICE uint64_t* meetings(const queue_end& queue, gin::fence_level level, uint32_t peer) const {
+  DEVCOMM_DEVICE uint64_t* completed(const queue_end& queue, gin::fence_level level, uint32_t peer) const {
     return reinterpret_cast<uint64_t*>(memory() +
-                                       layout().meetings(queue.index, index_, gin::fences_puts(level), peer));
+                                       layout().completed(queue.index, index_, gin::fences_puts(level), peer));
   }
   DEVCOMM_DEVICE uint32_t* outcome_word() const {
     return reinterpret_cast<uint32_t*>(memory() + layout().outcome(range_.first, index_));
@@ -208,7 +207,7 @@ class network_barrier {
     status outcome = mine_;
     DEVCOMM_UNROLL_BY(1)
     for (uint32_t i = thread(); i < pairs && outcome == status::success; i += threads()) {
-      // The next rank first, so that not all tell the same one at once.
+      // Starts with the next rank, so that not all signal the same one at once.
       const uint32_t member = (static_cast<uint32_t>(members.rank) + 1 + i % size) % size;
       const int peer = members.world_rank(static_cast<int>(member));
       const bool is_self = static_cast<int32_t>(member) == members.rank;

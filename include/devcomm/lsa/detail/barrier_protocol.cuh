@@ -81,7 +81,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline peer_flags find_peer_flags(const resource
   return nth_peer_flags({home->comm, members, barriers, index}, i);
 }
 
-/// Tells a peer of an arrival. `has_atomics`: on the peer's memory.
+/// Signals an arrival to a peer. `has_atomics`: on the peer's memory.
 DEVCOMM_DEVICE inline void store_flag(uint32_t* flag, uint32_t epoch, memory_order order, bool has_atomics = true) {
   if (releases(order) || !has_atomics) {
     arch::store<memory_order::release, scope::system>(flag, epoch);
@@ -260,12 +260,12 @@ class barrier_protocol {
   /// The communicator's timeout.
   DEVCOMM_DEVICE static constexpr deadline timeout() { return {false, 0}; }
 
-  /// Tells the whole group when a thread knows that the session is dead.
+  /// Shares with the whole group that a thread has found the session dead.
   DEVCOMM_DEVICE void share_failure() {
     const bool dead = any(group_, mine_ != status::success, outcome_word());
     if (dead && mine_ == status::success) mine_ = status::aborted;
   }
-  /// Tells the threads that have peers, of a simple session: others need not know.
+  /// Shares it with the threads that have peers, in a simple session; the others need not know.
   DEVCOMM_DEVICE bool is_alive() {
     const uint32_t lanes = arch::full_mask >> (33 - members_.size);
     const bool dead = arch::any(lanes, mine_ != status::success);

@@ -132,7 +132,7 @@ class packet_session {
     contracts_.begin_call(call, with);
   }
 
-  /// Whether this thread knows of no failure: then what it has received is what was sent, else its latest may be zeros.
+  /// Whether this thread has seen no failure: if so, it has received what was sent; otherwise the latest may be zeros.
   DEVCOMM_DEVICE bool is_alive() const { return failure_ == status::success && ended_ == 0; }
 
   /// A span of this thread's group, in a trace, such as a call of a collective or a part of one.
