@@ -221,9 +221,9 @@ namespace {
 
 /// Once, as each rank of the process comes here.
 void warn_of_unused_watchdog(const environment& variables) {
+  static std::atomic<bool> warned = false;  // one warning for each process
   for (const char* const name : {"DEVCOMM_WATCHDOG_AFTER", "DEVCOMM_WATCHDOG_SIGNAL"}) {
-    static std::atomic<bool> said = false;
-    if (!variables(name) || said.exchange(true)) continue;
+    if (!variables(name) || warned.exchange(true)) continue;
     std::fprintf(stderr,
                  "devcomm: %s is set, and this program has no watchdog: compile it with -DDEVCOMM_WATCHDOG=1, or set "
                  "communicator_options::watchdog\n",

@@ -6,11 +6,15 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -219,6 +223,34 @@ TEST_CASE("variables that make no sense are refused, whether or not something wo
     const auto ends = on_threads(1, [](auto bootstrap) { host::communicator comm(std::move(bootstrap)); });
     CHECK(ends[0].find("invalid_argument: ") == 0);
     CHECK(ends[0].find(std::string(name) + " is \"" + value + "\"; set it to ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a variable of the watchdog is reported as unused, once, by programs that do not watch waits") {
+  const scoped_variable variable("DEVCOMM_WATCHDOG_AFTER", "5");
+  for (const bool watches : {false, true}) {
+    std::FILE* const errors = std::tmpfile();
+    REQUIRE(errors != nullptr);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(::fileno(errors), STDERR_FILENO);
+      const auto ends = on_threads(2, [&](auto bootstrap) {
+        host::communicator_options options;
+        options.watchdog = watches;
+        host::communicator comm(std::move(bootstrap), options);
+      });
+      ::_exit(ends == all_ok(2) ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+    std::string said(4096, '\0');
+    std::rewind(errors);
+    said.resize(std::fread(said.data(), 1, said.size(), errors));
+    std::fclose(errors);
+    CHECK((said.find("DEVCOMM_WATCHDOG_AFTER is set, and this program has no watchdog") != std::string::npos) !=
+          watches);
+    CHECK(said.find("no watchdog") == said.rfind("no watchdog"));
   }
 }
 

@@ -689,7 +689,8 @@ TEST_CASE("operations that make no sense to the peer are named with the reason")
   };
   gin::descriptor_head value = head_of(gin::operation_kind::put_value, 1);
   value.value_bytes = 8;
-  CHECK_THAT(said({}, head_of(gin::operation_kind::put, 7), false), ContainsSubstring("there is no such rank"));
+  for (const std::uint32_t rank : {2, 7})
+    CHECK_THAT(said({}, head_of(gin::operation_kind::put, rank), false), ContainsSubstring("there is no such rank"));
   for (const auto& head : {head_of(gin::operation_kind::put, 1), head_of(gin::operation_kind::get, 1), value}) {
     CHECK_THAT(said({0, 4090, 0, 8, 0, 0, 0, 0}, head, false),
                ContainsSubstring("8 bytes from byte 4090 on run past the end of window 7 of rank 1, which has 4096"));
@@ -697,6 +698,60 @@ TEST_CASE("operations that make no sense to the peer are named with the reason")
   }
   CHECK_THAT(said({4090, 0, 0, 8, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1), false),
              ContainsSubstring("window 7 of this rank, which has 4096"));
+}
+
+TEST_CASE("an operation without a signal names none, whatever its descriptor says") {
+  job two(3, 2, 4096);
+  two[0].post(0, {0, 0, 0, 8, 0, 0, ~std::uint64_t{0}, 0}, head_of(gin::operation_kind::put, 1));
+  two.settle();
+  CHECK(two[0].failure == "");
+  CHECK(two[0].word(0, two[0].layout.done()) == 1);
+}
+
+TEST_CASE("a change of a signal that is not there is refused") {
+  job two(3, 2, 64);
+  fabric_message change;
+  change.secret = two[1].engine->own_card().secret;
+  change.kind = message_kind::change;
+  change.signal_change = gin::signal_change::set;
+  change.signal_value = 5;
+  change.signal = signals;
+  fake_fabric::deliver(two.net, 1, std::as_bytes(std::span(&change, 1)));
+  two.settle();
+  CHECK(two[1].word(0, two[1].layout.signal(signals)) == 0);
+  REQUIRE(two[0].reports.size() == 1);
+  CHECK_THAT(two[0].reports[0], ContainsSubstring("rank 1 refuses what it was not sent"));
+}
+
+TEST_CASE("a weak signal does not wait for earlier puts that are under way") {
+  for (const bool strong : {false, true}) {
+    job two(3, 2, 100'000, 10s, [](fake_network& net) { net.names_writes = false; });
+    two.net.may_move = 0;
+    two[0].post(0, {0, 0, 0, 100'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
+    gin::descriptor_head head = head_of(gin::operation_kind::signal, 1);
+    head.change = gin::signal_change::add;
+    head.covers = strong ? gin::strength::strong : gin::strength::weak;
+    two[0].post(0, {0, 0, 0, 0, 0, 1, 3, 0}, head);
+    two.settle_for(5ms);
+    CHECK(two[1].signal(3) == (strong ? 0 : 1));
+  }
+}
+
+TEST_CASE("a window that the peer stages, and frees after its key was asked for, fails operations by name") {
+  for (const auto kind : {gin::operation_kind::put, gin::operation_kind::get}) {
+    for (const bool names : {false, true}) {
+      job two(
+          3, 2, 4096, 10s, [names](fake_network& net) { net.names_writes = names; }, second_staged);
+      two[0].post(0, {0, 0, 0, 100, 0, 0, 0, 0}, head_of(kind, 1));
+      two.settle();
+      CHECK(two[0].failure == "");
+      two[1].listing.reset();
+      two[0].post(0, {0, 0, 0, 100, 0, 0, 0, 0}, head_of(kind, 1));
+      two.settle();
+      CHECK_THAT(two[0].failure, ContainsSubstring("rank 1 has no window 7 (any more)"));
+      CHECK(two[0].word(0, two[0].layout.done()) == 1);
+    }
+  }
 }
 
 TEST_CASE("operations of a rank with itself that make no sense are named with the reason") {
