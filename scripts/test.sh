@@ -6,6 +6,7 @@
 #   scripts/test.sh full     everything (what CI runs; docs/testing.md has the times)
 #   scripts/test.sh STAGE... only these stages; their names are listed below
 #   DEVCOMM_CUDA=0 scripts/test.sh full    without GPU parts
+#   DEVCOMM_ADDRESS_BUILDS="g++:Debug clang++:Release" scripts/test.sh address    these builds of the examples too
 #   DEVCOMM_MUTANTS=all scripts/test.sh mutation    every mutant; or a sample, by its seed
 #
 # Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs what is missing by apt, and a disassembler by
@@ -160,7 +161,24 @@ stage_mutation() {
   tests/mutation/mutation.py run build/simulator-race "${which[@]}" || return
 }
 stage_thread() { test_preset simulator-thread "${sanitizer_options[@]}"; }
-stage_address() { test_preset simulator-address "${sanitizer_options[@]}"; }
+# The preset is clang without optimization. Examples, and tests of sessions that they lack, run with the other compilers and
+# optimizations too: one of them by the commit, the same for all who test it.
+stage_address() {
+  test_preset simulator-address "${sanitizer_options[@]}" || return
+  local all=(g++:Release g++:Debug clang++:Release) one result=0
+  local chosen=${all[16#$(git rev-parse --short=8 HEAD 2>/dev/null || echo 0) % 3]}
+  for one in ${DEVCOMM_ADDRESS_BUILDS:-$chosen}; do
+    local compiler=${one%:*} type=${one#*:} folder=build/address-${one/:/-}
+    say "$compiler, $type"
+    { cmake --preset simulator-address -B "$folder" "${sanitizer_options[@]}" "-DCMAKE_CXX_COMPILER=$compiler" \
+        "-DCMAKE_BUILD_TYPE=$type" &&
+      cmake --build "$folder" -j "$jobs" --target examples/all ll128_session_test_sim ll_all_to_all_test_sim -- -k 0; } \
+      >"$folder.log" 2>&1 || { tail -n 100 "$folder.log"; result=1; continue; }
+    ctest --test-dir "$folder" --output-on-failure --no-tests=error -j $((jobs + 2)) \
+      -R '^(example_.*|ll128_session_test_sim|ll_all_to_all_test_sim)$' || result=1
+  done
+  return "$result"
+}
 stage_tidy() { configure clang-tidy "${cuda_options[@]}" && build clang-tidy; }
 stage_compile_time() {
   if [ -z "$cuda_root" ]; then

@@ -77,6 +77,8 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_CUDA", "scripts", "0: set up without the CUDA toolkit"},
     {"DEVCOMM_SANITIZER_TOOLS", "scripts", "tools of compute-sanitizer that a script runs"},
     {"DEVCOMM_SLURM_INSIDE", "scripts", "set by a script for itself"},
+    {"DEVCOMM_ADDRESS_BUILDS", "scripts",
+     "compilers and build types, as `g++:Release`, with which the stage address runs the examples too"},
     {"DEVCOMM_MUTANTS", "scripts", "which mutants the stage mutation runs: all, or the seed of a sample"},
     {"DEVCOMM_TEST_FEW", "tests", "leave out what takes long under compute-sanitizer"},
     {"DEVCOMM_TEST_SEEDS", "tests", "number of seeds"},
