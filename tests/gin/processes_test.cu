@@ -721,6 +721,33 @@ TEST_CASE("a stream between hosts ends with an error, and the rank says which", 
   CHECK(ended != "no error");
 }
 
+TEST_CASE("an idle device communicator takes little memory and next to no time") {
+  const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    static_cast<void>(needs.add(gin::contexts{comm.world(), 4, 1}));
+    static_cast<void>(comm.create_device_comm(needs));  // loads the provider
+    const long before = hold_now().own;
+    const auto device_comm = comm.create_device_comm(needs);
+    comm.barrier();
+    test::require(hold_now().own - before < 25 * 1024, std::to_string(hold_now().own - before) + " KiB");
+    const auto used = [] {
+      timespec now{};
+      ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+      return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+    };
+    double least = 1;  // of a busy machine
+    std::this_thread::sleep_for(1200ms);
+    for (int i = 0; i < 5 && least > 0.01; ++i) {
+      const double begun = used();
+      std::this_thread::sleep_for(400ms);
+      least = std::min(least, (used() - begun) / 0.4);
+    }
+    test::require(least <= 0.01, std::to_string(least * 100) + " % of a processor");
+    comm.barrier();
+  });
+  CHECK(ends == all_ok(2));
+}
+
 TEST_CASE("device communicators with contexts leave no descriptor and no thread behind") {
   const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
     const auto in = comm.allocate(64);

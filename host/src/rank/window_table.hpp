@@ -48,20 +48,28 @@ class window_table : public std::enable_shared_from_this<window_table> {
     std::shared_ptr<std::atomic<int>> holds = std::make_shared<std::atomic<int>>(0);
   };
 
-  /// Who is told of windows that are no longer there, before their memory is freed.
   class watcher {
    public:
     virtual ~watcher() = default;
+    virtual void added(std::uint32_t id) noexcept = 0;
+    /// The window is no longer in the table. Called before its memory is freed.
     virtual void removed(std::uint32_t id) noexcept = 0;
   };
-  void add_watcher(watcher& told) {
+  /// Also calls `added` for the windows that are there.
+  void add_watcher(watcher& one) {
     const std::lock_guard lock(watchers_mutex_);
-    watchers_.push_back(&told);
+    watchers_.push_back(&one);
+    std::vector<std::uint32_t> ids;
+    {
+      const std::lock_guard hold(mutex_);
+      for (const auto& [id, what] : entries_) ids.push_back(id);
+    }
+    for (const std::uint32_t id : ids) one.added(id);
   }
-  /// On return it is not told of anything any more.
-  void remove_watcher(watcher& told) noexcept {
+  /// On return it is not called any more.
+  void remove_watcher(watcher& one) noexcept {
     const std::lock_guard lock(watchers_mutex_);
-    std::erase(watchers_, &told);
+    std::erase(watchers_, &one);
   }
 
   /// Keeps a window in the table while it lives.
@@ -79,8 +87,13 @@ class window_table : public std::enable_shared_from_this<window_table> {
 
   [[nodiscard]] std::unique_ptr<listing> list(std::uint32_t id, entry what) {
     auto made = std::make_unique<listing>(shared_from_this(), id);
-    const std::lock_guard lock(mutex_);
-    entries_.insert_or_assign(id, std::move(what));
+    // Watchers lock the other mutex inside of their own.
+    const std::lock_guard lock(watchers_mutex_);
+    {
+      const std::lock_guard hold(mutex_);
+      entries_.insert_or_assign(id, std::move(what));
+    }
+    for (watcher* const each : watchers_) each->added(id);
     return made;
   }
   /// Calls `use` with the entry of `id`, which stays until it returns. False where there is none.

@@ -148,6 +148,17 @@ bool fabric_engine::has_parted() const {
   return std::all_of(links_.begin(), links_.end(), knows);
 }
 
+void fabric_engine::prepare(std::uint32_t window) {
+  if (!fabric_ || failed_) return;
+  try {
+    static_cast<void>(with_own(window, 0, 0, [&](const window_table::entry& memory) {
+      if (!stages(memory)) static_cast<void>(region_of(window, memory));
+    }));
+  } catch (const registration_error&) {
+    // Who uses it is told.
+  }
+}
+
 bool fabric_engine::forget(std::uint32_t window) {
   const auto found = regions_.find(window);
   if (found == regions_.end()) return false;

@@ -139,6 +139,9 @@ class fabric_engine {
   [[nodiscard]] bool has_parted() const;
   /// An operation of this rank's could not be done.
   [[nodiscard]] bool failed() const { return failed_; }
+  /// Registers this rank's `window` with the fabric, if the fabric is to use it and takes it. Else that is left to its
+  /// first use, where it takes time of all operations.
+  void prepare(std::uint32_t window);
   /// Whether the fabric uses the memory of `window` for this rank's operations. When it does not, it knows the window
   /// no longer, and peers are refused.
   [[nodiscard]] bool forget(std::uint32_t window);

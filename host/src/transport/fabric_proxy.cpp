@@ -86,6 +86,7 @@ class fabric_proxy::worker final : public window_table::watcher {
     devices_.as_other_processes([this] { run(); });
     ended_ = true;
   }
+  void added(std::uint32_t window) noexcept override;
   void removed(std::uint32_t window) noexcept override;
 
  private:
@@ -173,6 +174,24 @@ bool fabric_proxy::worker::step(bool& over) {
   const bool parted = engine_.idle() && (engine_.has_parted() || ended);
   over = sent_shutdown_notice_ && (parted || now - leaving_ > shutdown_limit);
   return any;
+}
+
+void fabric_proxy::worker::added(std::uint32_t window) noexcept {
+  if (!made_in_.here()) return;
+  // A thread that is away for longer registers the window when it is used.
+  const deadline limit(std::chrono::milliseconds(100));
+  ++visitors_;
+  for (;; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock && !limit.passed()) continue;
+    try {
+      if (lock && !is_left_alone_) engine_.prepare(window);
+    } catch (const std::exception& problem) {
+      report("window " + std::to_string(window_number(window)) + " is not registered yet: " + problem.what());
+    }
+    break;
+  }
+  --visitors_;
 }
 
 void fabric_proxy::worker::removed(std::uint32_t window) noexcept {

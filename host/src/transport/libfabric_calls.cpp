@@ -33,6 +33,8 @@ void find(void* library, const char* name, Function& function) {
 
 /// Never unloaded: providers keep threads and handlers.
 libfabric_calls load() {
+  // Otherwise each endpoint of tcp;ofi_rxm takes 50 MB for receives (libfabric 1.17). Read when providers initialize.
+  ::setenv("FI_OFI_RXM_MSG_RX_SIZE", "256", 0);
   void* const library = ::dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = ::dlerror();

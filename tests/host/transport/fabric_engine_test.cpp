@@ -1274,6 +1274,23 @@ TEST_CASE("memory that is freed while data moves there is not touched any more")
   }
 }
 
+TEST_CASE("a window that was prepared is registered, once, and one that is staged or refused is not") {
+  for (const bool refused : {false, true}) {
+    job two(7, 2, 4096, 10s, {}, second_staged);
+    if (refused) two.net.unregistered = 0;
+    const std::size_t before = two.net.memories.size();
+    for (int i = 0; i < 2; ++i) {
+      for (const auto& each : two.all) each->engine->prepare(window_id);
+      CHECK(two.net.memories.size() == before + (refused ? 0 : 1));
+    }
+    CHECK((two[0].failure.empty() && two[0].reports.empty()));
+    two[0].engine->prepare(window_id + 1);  // which is not there
+    two[0].listing.reset();
+    CHECK(!two[0].engine->forget(window_id));
+    CHECK(two.net.memories.size() == before);
+  }
+}
+
 TEST_CASE("registrations end with their windows and with their engines") {
   job two(7, 2, 4096);
   const std::size_t without_windows = two.net.memories.size();

@@ -49,7 +49,7 @@ class stuck_fabric final : public fabric {
   void connect(std::span<const fabric_address>) override {}
   [[nodiscard]] host::capability to_devices() const override { return {}; }
   [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t, std::optional<int>) override {
-    return nullptr;
+    return std::make_unique<no_region>();
   }
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
     return std::make_unique<no_region>();
@@ -88,7 +88,7 @@ class failing_fabric final : public fabric {
   void connect(std::span<const fabric_address>) override {}
   [[nodiscard]] host::capability to_devices() const override { return {}; }
   [[nodiscard]] std::unique_ptr<fabric_region> add_memory(char*, std::size_t, std::optional<int>) override {
-    return nullptr;
+    return std::make_unique<no_region>();
   }
   [[nodiscard]] std::unique_ptr<fabric_region> add_buffers(std::span<std::byte>) override {
     return std::make_unique<no_region>();
