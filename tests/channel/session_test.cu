@@ -287,18 +287,6 @@ __global__ void send_and_receive(device_comm comm, channel::fifo_handle<Protocol
   if (threadIdx.x == 0) *outcome = end;
 }
 
-/// Outlives a device communicator that ends with steps which nobody has received.
-struct takes_left_steps {
-  host::communicator& comm;
-
-  ~takes_left_steps() {
-    try {
-      comm.check();
-    } catch (const host::kernel_error&) {
-    }
-  }
-};
-
 /// What `describe` says of the first failure of each of two ranks, of which rank 1 takes part only where `received`
 /// is not 0.
 template <protocol Protocol>
@@ -309,7 +297,7 @@ std::vector<std::string> failures_of(std::uint64_t sent, std::uint64_t received)
   test::on_ranks(
       2,
       [&](host::communicator& comm) {
-        const takes_left_steps at_end{comm};
+        const test::takes_left_steps at_end{comm};
         auto needs = comm.requirements();
         const auto fifos = needs.add(channel::fifos<Protocol>{comm.lsa(), 1, 30, 2});
         const auto device_comm = comm.create_device_comm(needs);
@@ -487,7 +475,7 @@ template <protocol Protocol>
 std::string left_behind(std::uint64_t stays, bool again) {
   std::string text;
   test::on_ranks(2, [&](host::communicator& comm) {
-    const takes_left_steps at_end{comm};
+    const test::takes_left_steps at_end{comm};
     auto needs = comm.requirements();
     const auto fifos = needs.add(channel::fifos<Protocol>{comm.lsa(), 1, 30, 4});
     const auto device_comm = comm.create_device_comm(needs);
@@ -584,7 +572,7 @@ TEST_CASE("a step of an earlier session is not received in a later one") {
     INFO(to_string(protocol()));
     std::string text;
     test::on_ranks(2, [&](host::communicator& comm) {
-      const takes_left_steps at_end{comm};
+      const test::takes_left_steps at_end{comm};
       auto needs = comm.requirements();
       const auto fifos = needs.add(channel::fifos<protocol()>{comm.lsa(), 1, 30, 4});
       const auto device_comm = comm.create_device_comm(needs);
@@ -657,7 +645,7 @@ __global__ void share_a_ring(device_comm comm, channel::fifo_handle<protocol::ll
 TEST_CASE("two kernels that use one channel at once are told so") {
   std::string said;
   test::on_ranks(2, [&](host::communicator& comm) {
-    const takes_left_steps at_end{comm};
+    const test::takes_left_steps at_end{comm};
     auto needs = comm.requirements();
     const auto fifos = needs.add(channel::ll_fifos{comm.lsa(), 4, 30, 2});
     const auto device_comm = comm.create_device_comm(needs);

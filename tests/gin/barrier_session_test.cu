@@ -304,7 +304,7 @@ TEST_CASE("a GIN barrier that runs out of a limit of its own can be met later, a
 
 namespace {
 
-/// A meeting of another kind than the one that timed out; in the same session, or in the next.
+/// A barrier of another kind than the one that timed out; in the same session, or in the next.
 __global__ void change_level(device_comm comm, gin::context_handle contexts, bool in_one_session) {
   gin::barrier_session barrier{block{}, comm, comm.world(), contexts, gin::one_context(1), 2};
   if (in_one_session) static_cast<void>(barrier.sync_for(microseconds(30), gin::fence_level::put));
@@ -313,7 +313,7 @@ __global__ void change_level(device_comm comm, gin::context_handle contexts, boo
 
 }  // namespace
 
-TEST_CASE("a meeting that timed out is repeated with its level, and another one is misuse") {
+TEST_CASE("a barrier that timed out is repeated with its level, and another one is misuse") {
   test::on_ranks(2, [](host::communicator& comm) {
     auto needs = comm.requirements();
     const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 2, .barriers = 3});
@@ -324,8 +324,8 @@ TEST_CASE("a meeting that timed out is repeated with its level, and another one 
         launch(change_level, blocks_of(1), device_comm.get(), contexts, in_one_session);
         test::require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the launch succeeded");
         const std::string said = simulator::last_failure();
-        test::require(said.find(in_one_session ? "give it the level of the first call" : "repeat that meeting") !=
-                          std::string::npos,
+        test::require(said.find(in_one_session ? "give it the level of the first call"
+                                               : "repeat it with the same level") != std::string::npos,
                       "it said: " + said);
       }
     }

@@ -174,6 +174,7 @@ std::string told_of(slice sent, slice received) {
   std::string text;
   test::on_ranks(2,
                  [&](host::communicator& comm) {
+                   const test::takes_left_steps at_end{comm};
                    auto needs = comm.requirements();
                    const auto fifos = needs.add(channel::fifos<Protocol>{comm.lsa(), 1, 30, 2});
                    const auto device_comm = comm.create_device_comm(needs);
