@@ -532,7 +532,7 @@ TEST_CASE("a session that gives a list up leaves a record, and the next begins d
       test::finish("transfer_for_a_while");
       const auto said = outcome.read();
       test::require(said[0] == status::timeout, "a transfer without a peer did not time out");
-      test::require(said[1] == status::aborted, "a session after one that gave up is alive");
+      test::require(said[1] == status::aborted, "a session after one that timed out is alive");
       const auto failures = device_comm.failures();
       if (!failures.empty()) text = host::describe(failures.front());
     }

@@ -382,7 +382,7 @@ __global__ void pass_on(device_comm comm, channel::fifo_handle<Protocol> fifos, 
 
 }  // namespace
 
-TEST_CASE("a rank that gave up passes nothing on") {
+TEST_CASE("a rank that timed out passes nothing on") {
   test::for_each_protocol([](auto protocol) {
     INFO(to_string(protocol()));
     host::communicator_options options;
@@ -408,7 +408,7 @@ TEST_CASE("a rank that gave up passes nothing on") {
   });
 }
 
-TEST_CASE("a rank that gave up sends nothing again, though there is credit") {
+TEST_CASE("a rank that timed out sends nothing again, though there is credit") {
   test::for_each_protocol([](auto protocol) {
     INFO(to_string(protocol()));
     host::communicator_options options;

@@ -257,7 +257,7 @@ TEST_CASE("waits for signals time out, for a limit of their own without a record
         std::uint32_t got = 0;
         check_cuda(cudaMemcpy(&got, word.pointer<std::uint32_t>().local(), sizeof got, cudaMemcpyDefault),
                    "cudaMemcpy");
-        test::require(got == 0, "a rank that gave up has put " + std::to_string(got));
+        test::require(got == 0, "a rank that timed out has put " + std::to_string(got));
         comm.barrier();
       },
       impatient);

@@ -400,7 +400,7 @@ TEST_CASE("numbers of proxies, and their processors, are refused by name where t
       test::require(said.find(what) != std::string::npos, "was said: " + said);
     };
     require_said(create("DEVCOMM_GIN_PROXIES", std::to_string(1 + comm.rank())),
-                 "rank 1 has so many proxies: 2 and rank 0 has 1; set DEVCOMM_GIN_PROXIES alike on all ranks");
+                 "rank 1 uses 2 proxies and rank 0 1; set DEVCOMM_GIN_PROXIES alike on all ranks");
     require_said(create("DEVCOMM_GIN_PROXIES", "0"), "a number of threads from 1 to 64");
     // One rank's mistake: the other is told, and both go on to their next calls.
     require_said(create("DEVCOMM_GIN_PROXIES", comm.rank() == 1 ? "several" : "1"),

@@ -1,4 +1,4 @@
-// What a rank that gave up, never came, or does something else does to itself and to its peers.
+// What a rank that timed out, never came, or does something else does to itself and to its peers.
 #include <devcomm/devcomm.cuh>
 
 #include "support/ranks.hpp"
@@ -158,7 +158,7 @@ TEST_CASE("waits for ranks that are there outlive the end of another rank") {
   });
 }
 
-TEST_CASE("a rank that gave up arrives nowhere again, in this launch and in later ones") {
+TEST_CASE("a rank that timed out arrives nowhere again, in this launch and in later ones") {
   test::on_ranks(
       2,
       [](host::communicator& comm) {
@@ -341,7 +341,7 @@ __global__ void lose_a_packet(device_comm comm, lsa::ll_handle mailboxes, unsign
 
 }  // namespace
 
-TEST_CASE("a group of which one thread gave up sends no packets of the next round") {
+TEST_CASE("a group of which one thread timed out sends no packets of the next round") {
   test::on_ranks(
       2,
       [](host::communicator& comm) {
@@ -353,14 +353,14 @@ TEST_CASE("a group of which one thread gave up sends no packets of the next roun
         launch(lose_a_packet, {.grid = 1, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
                mailboxes, arrived.get());
         test::finish("lose_a_packet");
-        test::require(arrived.read().front() == 0, "packets of a rank that gave up arrived");
+        test::require(arrived.read().front() == 0, "packets of a rank that timed out arrived");
         test::require(check_throws(device_comm), "check does not know of the failure");
         comm.barrier();
       },
       impatient());
 }
 
-TEST_CASE("a rank whose peers gave up on another learns of it") {
+TEST_CASE("a rank whose peers timed out waiting for another learns of it") {
   // Rank 0 gives up on rank 1 while rank 2, which came in time, goes on to a second barrier.
   test::on_ranks(
       3,
@@ -549,7 +549,7 @@ __global__ void reduce_chunks(device_comm comm, collective::chunk_buffers buffer
 
 }  // namespace
 
-TEST_CASE("a rank that gave up on chunks leaves those alone that a late peer still reads") {
+TEST_CASE("a rank that timed out on chunks leaves those alone that a late peer still reads") {
   test::on_ranks(
       2,
       [](host::communicator& comm) {

@@ -201,7 +201,7 @@ void check_relaunch() {
 
 }  // namespace
 
-TEST_CASE("a packet session that follows one that gave up sends and stores nothing") {
+TEST_CASE("a packet session that follows one that timed out sends and stores nothing") {
   check_relaunch<ll>();
   check_relaunch<lamport>();
   check_relaunch<ll128>();

@@ -485,7 +485,7 @@ void check_record(awaited_condition which, std::int32_t peer, wait_condition con
           std::uint64_t told = 1;
           check_cuda(cudaMemcpy(&told, device_comm.get().resources.local + signals.offset + 8, 8, cudaMemcpyDefault),
                      "cudaMemcpy");
-          test::require(told == 0, "a rank that gave up signals");
+          test::require(told == 0, "a rank that timed out signals");
         }
         comm.barrier();
       },

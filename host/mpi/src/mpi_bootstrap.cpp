@@ -232,7 +232,8 @@ class mpi_ranks final : public bootstrap {
   }
 
   [[noreturn]] void give_up(const std::string& call, const detail::deadline& until, const std::string& what) {
-    tell_end(rank_, "rank " + std::to_string(rank_) + " gave up after " + until.limit_text() + " waiting for " + what);
+    tell_end(rank_,
+             "rank " + std::to_string(rank_) + " timed out after " + until.limit_text() + " waiting for " + what);
     throw timeout_error(call + ": " + broken_ + "; see what holds them up, or raise the limit");
   }
 

@@ -85,7 +85,7 @@ struct mpi_launcher {
   const char* size;
   const char* local_rank;
   const char* local_size;
-  std::initializer_list<const char*> job;  ///< the first that is set tells jobs of one host apart
+  std::initializer_list<const char*> job;  ///< the first that is set identifies the job on its host
   const char* pass_root;                   ///< how its command line hands `DEVCOMM_ROOT` on
 };
 
@@ -170,7 +170,7 @@ void refuse_unknown_launcher(const environment& variables) {
     const std::string variable = sign.variable;
     throw invalid_argument(
         variable + " is set, as by a launcher with " + sign.from +
-        ", but nothing that devcomm knows tells rank, number of ranks and job; set DEVCOMM_RANK, DEVCOMM_SIZE and "
+        ", but nothing that devcomm knows gives rank, number of ranks and job; set DEVCOMM_RANK, DEVCOMM_SIZE and "
         "DEVCOMM_ROOT for each process, for example by sh -c 'DEVCOMM_RANK=$" +
         variable +
         " DEVCOMM_SIZE=4 DEVCOMM_ROOT=host:port exec program', or use devcomm::mpi in an MPI program; unset " +

@@ -129,7 +129,7 @@ class thread_group {
 
   /// The round can never be complete: ranks that wait for it get the error now, the others when they call.
   void give_up(gather_round& round, int rank, const std::string& after) {
-    round.gave_up = "rank " + std::to_string(rank) + " gave up after " + after + " waiting for " +
+    round.gave_up = "rank " + std::to_string(rank) + " timed out after " + after + " waiting for " +
                     detail::rank_list(round.missing()) + " to take part; see what holds them up, or raise the limit";
     fail_for_good(rank, round.gave_up);
     finish(round);

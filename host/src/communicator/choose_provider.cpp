@@ -19,7 +19,7 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// What each rank tells the others.
+/// What each rank publishes to the others.
 struct preference {
   std::array<char, 64> named{};                    ///< empty: none
   std::array<std::array<char, 32>, 4> of_cards{};  ///< that it can use, the best first; where none is named

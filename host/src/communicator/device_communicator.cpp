@@ -272,7 +272,7 @@ void device_communicator::state::note_unreceived_steps() noexcept {
     log.records[0] = *found;
     std::atomic_ref(log.records[0].ready).store(1, std::memory_order_release);
   } catch (const std::exception& problem) {
-    std::fprintf(stderr, "devcomm: rank %d of %d: device communicator %llu ends without a look at its FIFOs: %s\n",
+    std::fprintf(stderr, "devcomm: rank %d of %d: device communicator %llu ends without a check of its FIFOs: %s\n",
                  comm_.rank, comm_.size, static_cast<unsigned long long>(number_), problem.what());
   }
 }
@@ -284,7 +284,7 @@ void device_communicator::state::give_up() noexcept {
     const std::string what = "device communicator " + std::to_string(number_);
     if (const auto process = process_.lock()) {
       process->abandon(comm_.rank, number_,
-                       "rank " + std::to_string(comm_.rank) + " gave up " + what + " because of an exception");
+                       "rank " + std::to_string(comm_.rank) + " abandoned " + what + " because of an exception");
     }
     if (devices_.wait_until_idle(device_, limit)) return;
     std::fprintf(stderr,

@@ -22,7 +22,7 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// What each rank tells the others.
+/// What each rank publishes to the others.
 struct introduction {
   fabric_engine::card card;
   std::uint32_t proxies;
@@ -71,7 +71,7 @@ std::unique_ptr<fabric> open_wished(const rank_context& context, const endpoint_
   }
 }
 
-/// The proxy of some of this rank's contexts; `way` tells what their payload goes over.
+/// The proxy of some of this rank's contexts; `way` describes the path of their payload.
 std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_request asked, fabric_proxies::share part,
                                        failure_log* log, std::function<void(const std::string&)> fail,
                                        std::function<void(int rank)> departed, std::string& way, bool& goes_straight) {
@@ -142,7 +142,7 @@ opened_network open_fabric_proxy(rank_context& context, const std::string& call,
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].proxies != all[0].proxies) {
         throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(rank) +
-                               " has so many proxies: " + std::to_string(all[rank].proxies) + " and rank 0 has " +
+                               " uses " + std::to_string(all[rank].proxies) + " proxies and rank 0 " +
                                std::to_string(all[0].proxies) + "; set DEVCOMM_GIN_PROXIES alike on all ranks");
       }
       straight = straight && all[rank].straight;

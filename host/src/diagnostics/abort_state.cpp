@@ -17,9 +17,9 @@ namespace {
 
 /// Limit of the text kept of destroyed device communicators.
 constexpr std::size_t max_past_bytes = std::size_t{1} << 16;
-/// Device communicators that peers gave up: those made longest ago are forgotten first.
+/// Device communicators that peers abandoned: those made longest ago are forgotten first.
 constexpr std::size_t max_given_up = 64;
-/// A rank that gives up a device communicator because of an exception tells why a moment later, when it leaves.
+/// A rank that gives up a device communicator because of an exception sends the reason a moment later, when it leaves.
 constexpr std::chrono::milliseconds reason_limit(300);
 
 void end_waits(failure_log& log) noexcept {

@@ -46,7 +46,7 @@ class abort_state {
   /// Called with the first loss, on the thread that reports it: ends waits of the host.
   void when_lost(std::function<void(const loss&)> handler);
 
-  /// Ends the waits of device communicator `number`, which `rank` gave up, as `text` says.
+  /// Ends the waits of device communicator `number`, which `rank` abandoned, as `text` says.
   void lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept;
   /// `rank` has destroyed device communicator `number`: what waits for it, and for no other, ends.
   void note_departure(std::uint64_t number, int rank) noexcept;
@@ -81,13 +81,13 @@ class abort_state {
   [[nodiscard]] bool follows_another() const;
   /// Throws `remote_error` when a peer is lost.
   void require_peers() const;
-  /// Throws `remote_error` when a peer is lost, gave up a device communicator or aborted, `kernel_error` when a wait or
-  /// a kernel failed or `abort` was called. With `only`, as far as that device communicator is concerned. In a forked
-  /// child, whose copy of the mutex nobody may ever unlock, throws `invalid_argument`; so does `note_seen`.
+  /// Throws `remote_error` when a peer is lost, abandoned a device communicator or aborted, `kernel_error` when a wait
+  /// or a kernel failed or `abort` was called. With `only`, as far as that device communicator is concerned. In a
+  /// forked child, whose copy of the mutex nobody may ever unlock, throws `invalid_argument`; so does `note_seen`.
   void check(const failure_log* only = nullptr) const;
   /// The caller got so many of the failures that `log` holds.
   void note_seen(const failure_log* log, std::size_t records) const;
-  /// Throws as `check` does, but only failures that neither `check` has thrown nor `note_seen` tells of. Nothing after
+  /// Throws as `check` does, but only failures that neither `check` has thrown nor `note_seen` has noted. Nothing after
   /// `abort`, whose caller knows.
   void check_unseen() const;
   /// At the end of the program: writes to stderr what `check_unseen` would throw of each rank of this process that is
@@ -118,7 +118,8 @@ class abort_state {
   /// The peer for which a wait of `only`, or of any device communicator, waited when it had left; -1: none. Call it
   /// with `mutex_`.
   [[nodiscard]] int departed(const failure_log* only) const;
-  /// Of the first device communicator that a peer gave up, `only` or any; null if there is none. Call it with `mutex_`.
+  /// Of the first device communicator that a peer abandoned, `only` or any; null if there is none. Call it with
+  /// `mutex_`.
   [[nodiscard]] const loss* given_up(const failure_log* only) const;
   /// Of `only` or any: ": " and what the network could not do, which is seen then; empty for nothing. Call it with
   /// `mutex_`.
@@ -140,7 +141,7 @@ class abort_state {
   std::function<void(const loss&)> when_lost_;
   std::string lost_text_;
   mutable std::vector<attached> logs_;
-  std::map<std::uint64_t, loss> given_up_;                    // device communicators that a peer gave up
+  std::map<std::uint64_t, loss> given_up_;                    // device communicators that a peer abandoned
   std::uint64_t last_attached_ = 0;                           // number of a device communicator; they ascend
   std::map<std::uint64_t, std::vector<int>> departed_early_;  // of later ones: peers that have done with them
   bool aborted_here_ = false;                                 // by `abort`

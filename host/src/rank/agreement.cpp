@@ -50,8 +50,8 @@ std::exception_ptr failure_of(Work&& work, const std::string& start) {
   return nullptr;
 }
 
-/// The rank that ends tells its processes' peers why, and the bootstrap that it is gone: which of the two arrives first
-/// is left to chance.
+/// The rank that ends sends the reason to its processes' peers, and the bootstrap reports that it is gone: which of the
+/// two arrives first is left to chance.
 constexpr std::chrono::milliseconds reason_limit(200);
 
 /// For as long as it lives, the calling thread waits for other ranks.

@@ -45,7 +45,7 @@ class agreement {
   /// Losses of ranks for which `elsewhere` holds, those on other hosts, and aborts of all reach `aborts` also between
   /// steps.
   void watch(const std::shared_ptr<abort_state>& aborts, std::function<bool(int rank)> elsewhere);
-  /// Tells the ranks that watch that this one aborted, as `why` says. From any thread.
+  /// Notifies the ranks that watch that this one aborted, as `why` says. From any thread.
   void abort(const std::string& why) const noexcept { ranks_->abort(why); }
   /// This rank ends: normally (`culprit` -1), or because `culprit` failed, as `why` says.
   void leave(int culprit, const std::string& why) noexcept { ranks_->leave(culprit, why); }
@@ -174,12 +174,12 @@ class agreement {
   /// Throws `failure`, or else `loss`, where there is a loss; *collective* where parts differed in size.
   void require_no_loss(const std::string& call, const std::string& start, const std::exception_ptr& failure,
                        const std::exception_ptr& loss) const;
-  /// *Collective*: takes the verdicts off the notes of all ranks, of `bytes` each without, and throws when one tells of
+  /// *Collective*: takes the verdicts off the notes of all ranks, of `bytes` each without, and throws when one reports
   /// a failure, or is of another call.
   [[nodiscard]] std::vector<std::byte> split_notes(const std::string& call, const std::string& start,
                                                    std::span<const std::byte> all, std::size_t bytes,
                                                    const std::exception_ptr& failure) const;
-  /// *Collective*: throws when one of `verdicts` tells of a failure; `failure` is this rank's own.
+  /// *Collective*: throws when one of `verdicts` reports a failure; `failure` is this rank's own.
   void require_success(const std::string& start, std::span<const verdict> verdicts,
                        const std::exception_ptr& failure) const;
   /// The error of the bootstrap, or the loss behind it, which says more; `start` goes in front of that.

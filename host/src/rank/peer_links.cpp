@@ -476,7 +476,7 @@ void peer_links::send(link& to, const message& what, int descriptor, const deadl
     }
     if (until.passed()) {
       throw timeout_error("links between processes: " + rank_list(to.all_ranks) + " took nothing for " +
-                          until.limit_text() + "; look at what holds that process up");
+                          until.limit_text() + "; check what delays that process");
     }
     std::this_thread::sleep_for(1ms);
   }
@@ -516,7 +516,7 @@ unique_fd peer_links::take_memory(std::uint64_t number, int rank, const deadline
         rank);
   }
   throw timeout_error("links between processes: waited " + until.limit_text() + " for memory of rank " +
-                      std::to_string(rank) + "; look at what holds that process up");
+                      std::to_string(rank) + "; check what delays that process");
 }
 
 void peer_links::forget_memory(std::uint64_t number) {

@@ -75,13 +75,13 @@ class peer_links {
   /// Drops what arrived for windows up to `number`, and what arrives for them later.
   void forget_memory(std::uint64_t number);
 
-  /// Tells all peers that `rank` leaves: normally (`culprit` -1), or because `culprit` failed, as `text` says.
+  /// Notifies all peers that `rank` leaves: normally (`culprit` -1), or because `culprit` failed, as `text` says.
   void leave(int rank, int culprit, const std::string& text = {}) noexcept;
-  /// Tells all peers that `rank` gave up device communicator `number`, as `text` says.
+  /// Notifies all peers that `rank` abandoned device communicator `number`, as `text` says.
   void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;
-  /// Tells all peers that `rank` has destroyed device communicator `number`.
+  /// Notifies all peers that `rank` has destroyed device communicator `number`.
   void depart(int rank, std::uint64_t number) noexcept;
-  /// Tells all peers that `rank` aborted, as `text` says.
+  /// Notifies all peers that `rank` aborted, as `text` says.
   void abort(int rank, const std::string& text) noexcept;
 
  private:
@@ -96,7 +96,7 @@ class peer_links {
   /// `errno` says why a connection could not be taken.
   void refuse_connection();
   void read_hello(int descriptor);
-  /// From here on the poller tells of it; whether it can.
+  /// Adds it to the poller; false if that fails.
   [[nodiscard]] bool watch(const unique_fd& what, std::uint64_t tag) const;
   [[nodiscard]] bool watch(const link& l) const;
   void unwatch(const unique_fd& what) const;

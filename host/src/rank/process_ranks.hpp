@@ -44,13 +44,13 @@ class process_ranks {
   /// `rank` leaves: normally (`culprit` -1), or because `culprit` failed, as `text` says, of which all other ranks of
   /// this host are told. Only the first call for a rank counts.
   void remove(int rank, int culprit, const std::string& text) noexcept;
-  /// Tells all other ranks of this host that `rank` gave up device communicator `number`, as `text` says.
+  /// Notifies all other ranks of this host that `rank` abandoned device communicator `number`, as `text` says.
   void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;
 
-  /// Tells all other ranks of this host that `rank` has destroyed device communicator `number` in order.
+  /// Notifies all other ranks of this host that `rank` has destroyed device communicator `number` in order.
   void depart(int rank, std::uint64_t number) noexcept;
 
-  /// Tells all other ranks of this host that `rank` aborted, as `text` says.
+  /// Notifies all other ranks of this host that `rank` aborted, as `text` says.
   void spread_abort(int rank, const std::string& text) noexcept;
 
   /// Called by the first local rank, in a collective step before the others use `links`.

@@ -144,7 +144,8 @@ void rank_context::choose_number(const std::string& call, std::uint32_t first, b
 }
 
 void rank_context::watch_other_hosts(const std::vector<int>& neighbors) {
-  // Of other ranks on this host the links tell, and say more. Of this one the bootstrap tells that it cannot watch.
+  // The links report other ranks on this host, in more detail. For this rank, the bootstrap reports that it cannot
+  // watch.
   agree.watch(aborts, [neighbors, own = rank()](int other) {
     return other == own || !std::binary_search(neighbors.begin(), neighbors.end(), other);
   });
@@ -554,7 +555,7 @@ capability rank_context::nvlink_of_team() const {
     if (peer == rank()) continue;
     if (peers[static_cast<std::size_t>(peer)].host != peers[static_cast<std::size_t>(rank())].host) {
       return {false,
-              "rank " + std::to_string(peer) + " is on another host, and the driver tells of links inside a host only"};
+              "rank " + std::to_string(peer) + " is on another host, and the driver reports links within a host only"};
     }
     answer = devices.ll128_capability(device, text_of(device_infos[static_cast<std::size_t>(peer)].uuid));
     if (!answer.available) return {false, "to the device of rank " + std::to_string(peer) + ": " + answer.reason};

@@ -31,8 +31,8 @@ struct rank_context {
   rank_context(const rank_context&) = delete;
   rank_context& operator=(const rank_context&) = delete;
 
-  /// This rank's part is over because of an exception that says `reason`: ends the waits of its kernels, and tells the
-  /// other ranks at once. Without it the destructor does, if it runs because of an exception.
+  /// This rank's part is over because of an exception that says `reason`: ends the waits of its kernels, and notifies
+  /// the other ranks at once. Without it the destructor does, if it runs because of an exception.
   void leave(const std::string& reason) noexcept;
 
   /// Ends the waits of the kernels of all ranks, this one's first. From any thread.
@@ -104,7 +104,7 @@ struct rank_context {
   bool watches_ = false;  ///< whether there are ranks on other hosts, which the bootstrap watches
   bool left_ = false;
 
-  /// Tells the other ranks that this one ends: normally (`culprit` -1), or because `culprit` failed, as `text` says.
+  /// Notifies the other ranks that this one ends: normally (`culprit` -1), or because `culprit` failed, as `text` says.
   /// Only the first call counts.
   void send_shutdown_notice(int culprit, const std::string& text) noexcept;
 
@@ -126,7 +126,7 @@ struct rank_context {
   [[nodiscard]] std::string name() const;
   void choose_device();
   [[nodiscard]] device_info describe_device();
-  /// Where its fabric handles, of which `fabric` tells, may reach devices of other hosts; the reason names the domain.
+  /// Where its fabric handles, described by `fabric`, may reach devices of other hosts; the reason names the domain.
   [[nodiscard]] capability nvlink_domain_of_device(const capability& fabric) const;
   /// How this rank reaches each of all ranks.
   [[nodiscard]] std::vector<reach> reachable(std::string& obstacle);

@@ -73,7 +73,7 @@ struct device_info {
 enum class reach : std::uint8_t {
   none,
   load_store,
-  untried,  ///< it does not see the other's device, and a trial tells
+  untried,  ///< it does not see the other's device; a trial decides
 };
 
 [[nodiscard]] job_info make_job_info(const communicator_options& options, handle_kind handle, int rank,

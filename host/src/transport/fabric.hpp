@@ -96,7 +96,7 @@ class fabric {
   /// Whether writes can have names of which peers are told.
   [[nodiscard]] virtual bool names_writes() const = 0;
   /// Complete when the peer's threads can see the data. Where it has a name: complete when `source` may be written
-  /// again, and the peer's `poll` tells the name when its threads can see the data in its host memory.
+  /// again, and the peer's `poll` returns the name when its threads can see the data in its host memory.
   [[nodiscard]] virtual bool write(int peer, std::span<const char> source, const fabric_region& region,
                                    remote_address destination, std::uint64_t token,
                                    std::optional<std::uint32_t> name) = 0;

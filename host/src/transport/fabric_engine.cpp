@@ -740,8 +740,7 @@ void fabric_engine::check_limits() {
                             " has the data and has left: set DEVCOMM_GIN_PROVIDER to another provider");
     }
     if (is_own(to) || (each.out == 0 && std::any_of(copying_.begin(), copying_.end(), copies))) {
-      return fail(each, "copies of this rank's device have not brought it on for " +
-                            std::to_string(about_.limit.count()) +
+      return fail(each, "copies of this rank's device made no progress for " + std::to_string(about_.limit.count()) +
                             " ms, half of the kernel timeout: see what else runs on that device, or allow more by "
                             "DEVCOMM_TIMEOUT");
     }

@@ -78,7 +78,7 @@ namespace devcomm::host::detail {
 /// One thread at a time calls it.
 class fabric_engine {
  public:
-  /// What a rank tells the others before they start.
+  /// What a rank publishes to the others before they start.
   struct card {
     fabric_address address;
     fabric_secret secret;
@@ -133,7 +133,7 @@ class fabric_engine {
   /// All that was posted has had its effect on peers. Where it is not complete, as the fabric holds on to sources, its
   /// peers have left.
   [[nodiscard]] bool is_done_by_peers() const;
-  /// Tells the peers that it has met that this rank ends: what they post to it fails from here on.
+  /// Sends a shutdown notice to the peers that it has met: what they post to it fails from here on.
   void send_shutdown_notice();
   /// Those peers know.
   [[nodiscard]] bool has_parted() const;
@@ -337,7 +337,7 @@ class fabric_engine {
   void handle_shutdown_notice(link& from, const fabric_message& message);
   void handle_staging(link& from, const fabric_message& message);
   void handle_staged(link& from, const fabric_message& message);
-  /// Tells where this rank's window is.
+  /// Sends the key of this rank's window.
   void answer(link& to, std::uint32_t window);
   /// Begins to do a peer's change; why not, where it does not.
   [[nodiscard]] own_memory begin_change(link& from, const fabric_message& change, std::span<const std::byte> carried);
@@ -345,7 +345,7 @@ class fabric_engine {
   [[nodiscard]] bool begin_next_change(link& from, const fabric_message& change, std::span<const std::byte> carried);
   /// Begins to bring what a peer's write has brought to the window.
   [[nodiscard]] window_copy from_inbound(const fabric_message& change);
-  /// Tells the peer that a change cannot be done: nor can what follows.
+  /// Sends the peer a refusal: this change cannot be applied, nor can those after it.
   void refuse(link& from, const fabric_message& change, const own_memory& found);
   /// Of peers' writes into a window that the fabric no longer knows: they do not arrive.
   void refuse_writes_to(std::uint32_t window);

@@ -314,18 +314,18 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
 void fabric_engine::handle_remote_key(link& from, const fabric_message& message) {
   const auto asked = from.places.find(message.window);
   if (asked == from.places.end() || !asked->second.is_asked || asked->second.is_known) {
-    return drop("rank " + std::to_string(message.sender) + " tells where a window is, and was not asked");
+    return drop("rank " + std::to_string(message.sender) + " sends the key of a window, and was not asked for it");
   }
   remote_window& place = asked->second;
   place.peer_stages = message.buffers != 0;
   place.write = message.write;
   if (place.write == (place.peer_stages ? payload_write::in_place : payload_write::to_bounce_buffer)) {
-    return drop("rank " + std::to_string(message.sender) + " tells of a window to which nothing can be written");
+    return drop("rank " + std::to_string(message.sender) + " sends the key of a window that cannot be written");
   }
   if (place.peer_stages && from.inbound_users.empty()) {
     constexpr std::uint32_t max_buffers = 1 << 16;
     if (message.buffers > max_buffers || message.buffer_bytes == 0) {
-      return drop("rank " + std::to_string(message.sender) + " tells of bounce buffers that make no sense");
+      return drop("rank " + std::to_string(message.sender) + " sends bounce buffers of an impossible size");
     }
     from.inbound = {message.key, message.base};
     from.inbound_bytes = message.buffer_bytes;

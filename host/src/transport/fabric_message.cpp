@@ -14,7 +14,7 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
   if (message.format != fabric_message::this_format) {
     return "it is no message of this version of devcomm: start all ranks with the same version";
   }
-  // All of it is compared, so that the time it takes tells nothing.
+  // All of it is compared, so that its duration reveals nothing.
   if (((message.secret[0] ^ own[0]) | (message.secret[1] ^ own[1])) != 0) {
     return "its sender does not know the secret of this device communicator: it may be a stranger, so keep the network "
            "between hosts private";

@@ -12,7 +12,7 @@
 
 namespace devcomm::host::detail {
 
-/// Random; a rank tells it to the members of its device communicator only, over the bootstrap's connections.
+/// Random; a rank sends it to the members of its device communicator only, over the bootstrap's connections.
 using fabric_secret = std::array<std::uint64_t, 2>;
 
 enum class message_kind : std::uint32_t {
@@ -84,8 +84,8 @@ static_assert(sizeof(fabric_message) == 144, "all ranks must agree: change the v
 /// Payload of a put that a message carries, at most: message and payload are one small message of most providers.
 inline constexpr std::size_t max_carried = 8192;
 
-/// What the fabric tells a receiver of a write beside change `sequence` of rank `sender`. Not every name says
-/// something: who does not know the receiver's secret has to guess.
+/// The immediate data that the fabric delivers with a write beside change `sequence` of rank `sender`. Not every name
+/// says something: who does not know the receiver's secret has to guess.
 [[nodiscard]] constexpr std::uint32_t name_of_write(const fabric_secret& receiver, std::uint32_t sender,
                                                     std::uint64_t sequence) {
   return (sender << 16 | static_cast<std::uint32_t>(sequence & 0xffff)) ^ static_cast<std::uint32_t>(receiver[0] >> 32);

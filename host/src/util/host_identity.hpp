@@ -1,5 +1,5 @@
 /// \file host_identity.hpp
-/// What tells this host, and the process ids on it, from others.
+/// Identity of this host and of the process ids on it.
 #pragma once
 
 #include <devcomm/host/error.hpp>

@@ -32,7 +32,7 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_CHECK_LAUNCH", "host library", "1: compare launches across ranks; 0: do not"},
     {"DEVCOMM_MEMORY_HANDLE", "host library", "`file_descriptor` or `fabric`"},
     {"DEVCOMM_NVLINK_DOMAIN", "host library",
-     "name of the NVLink domain that this host's GPUs share with other hosts', alike on all; else NVML tells"},
+     "name of the NVLink domain that this host's GPUs share with other hosts', alike on all; else NVML reports it"},
     {"DEVCOMM_NVLS_ENABLE", "host library",
      "0 or 1; 0: multicast is not available, as where `NCCL_NVLS_ENABLE` is no number above 0"},
     {"DEVCOMM_LL128_ENABLE", "host library", "0 or 1; 0: LL128 mailboxes are not available"},

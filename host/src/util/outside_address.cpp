@@ -47,7 +47,7 @@ std::string outside_address(const environment& variables, const std::string& of_
   throw not_supported(
       reachable.empty()
           ? "this host has no network address for ranks on other hosts; set DEVCOMM_ADDRESS"
-          : "this host has several addresses, and the bootstrap does not tell at which the ranks on other hosts reach "
+          : "this host has several addresses, and the bootstrap does not know at which the ranks on other hosts reach "
             "it: " +
                 list_of(reachable) + "; set DEVCOMM_INTERFACE to one of these, or DEVCOMM_ADDRESS");
 }

@@ -1,5 +1,5 @@
 /// \file process_stamp.hpp
-/// Tells an object whether it is the original or a forked child's copy.
+/// Whether an object is the original or a forked child's copy.
 #pragma once
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /// \file thread_sanitizer.hpp
-/// Tells ThreadSanitizer what the counts of `shared_ptr` order, when this library, compiled without it, is
+/// Informs ThreadSanitizer what the counts of `shared_ptr` order, when this library, compiled without it, is
 /// linked into a program that is compiled with it. Does nothing in other programs. Included by the build
 /// before everything else, as libstdc++ asks (its manual, "Data Race Hunting").
 #pragma once

@@ -1,5 +1,5 @@
 /// \file unwinding.hpp
-/// Tells a destructor whether an exception destroys its object.
+/// Whether an exception destroys an object, for its destructor.
 #pragma once
 
 #include <exception>

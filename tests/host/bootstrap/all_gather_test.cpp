@@ -93,7 +93,7 @@ TEST_CASE("all_gather names the missing ranks to all who wait") {
   }
   CAPTURE(outcomes[2].text);
   CHECK(outcomes[2].kind == "remote_error");
-  CHECK(outcomes[2].says("gave up after 500 ms"));
+  CHECK(outcomes[2].says("timed out after 500 ms"));
 }
 
 TEST_CASE("all_gather names rank 0 when it is the missing one") {
@@ -127,7 +127,7 @@ TEST_CASE("one rank's short limit ends the wait of all") {
     const outcome& o = outcomes[static_cast<std::size_t>(rank)];
     CAPTURE(rank, o.kind, o.text);
     CHECK(o.kind == "timeout_error");
-    CHECK(o.says("rank 1 gave up after 300 ms"));
+    CHECK(o.says("rank 1 timed out after 300 ms"));
     CHECK(o.says("rank 3"));
     CHECK(o.took < 5s);
   }

@@ -45,8 +45,8 @@ void check_missing_rank(host::bootstrap& job) {
   if (late) std::this_thread::sleep_for(1500ms);
   const outcome o = outcome_of([&] { gather_and_check(job, 8, 1, 500ms); });
   if (late) {
-    require(o.kind == "remote_error", "who comes too late hears who gave up", o.kind + ": " + o.text);
-    require(o.says("gave up after 500 ms waiting for rank"), "and for whom it waited", o.text);
+    require(o.kind == "remote_error", "who comes too late hears who timed out", o.kind + ": " + o.text);
+    require(o.says("timed out after 500 ms waiting for rank"), "and for whom it waited", o.text);
   } else {
     require(o.kind == "timeout_error" || o.kind == "remote_error", "a missing rank ends the wait", o.text);
     require(o.kind == "remote_error" || o.says("rank 1"), "a timeout names the missing rank", o.text);

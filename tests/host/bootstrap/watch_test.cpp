@@ -141,7 +141,7 @@ TEST_CASE("a loss is told after a time-out too") {
   }
 }
 
-TEST_CASE("a rank that gave up and leaves with a culprit is heard by all") {
+TEST_CASE("a rank that timed out and leaves with a culprit is heard by all") {
   const int leaver = GENERATE(0, 2);
   CAPTURE(leaver);
   const auto ends = run_job(way::tcp_processes, 3, [=](const shared_bootstrap& ranks) {

@@ -139,8 +139,8 @@ TEST_CASE("an exception that destroys a device communicator alone ends waits the
       require_soon([&] { return ends_waits(*given_up); }, "waits end within a second");
       require_prompt_error(
           [&] { given_up->check(); },
-          {"check (rank ", "rank 2 gave up device communicator 2 because of an exception; destroy it"});
-      require_prompt_error([&] { comm.check(); }, {"rank 2 gave up device communicator 2 because of an exception"});
+          {"check (rank ", "rank 2 abandoned device communicator 2 because of an exception; destroy it"});
+      require_prompt_error([&] { comm.check(); }, {"rank 2 abandoned device communicator 2 because of an exception"});
     }
     given_up.reset();
     comm.barrier();  // all go on

@@ -134,7 +134,7 @@ TEST_CASE("what keeps GPUs out of a domain across hosts is said, and is no error
   const std::string state = "STAND_IN_NVML_STATE";
   const std::string fails = "STAND_IN_NVML_FAIL";
   const absence cause = GENERATE_COPY(
-      absence{"", {}, "there is no NVML, which would tell: "},
+      absence{"", {}, "NVML cannot be loaded: "},
       absence{nvml, {{cluster, ""}}, "ends with this host: its cluster has no UUID"},
       absence{nvml, {{cluster, "x"}, {state, "0"}}, "is part of no NVLink fabric"},
       absence{nvml, {{cluster, "x"}, {fails, "nvmlDeviceGetGpuFabricInfo:3"}}, "is part of no NVLink fabric"},
@@ -144,13 +144,14 @@ TEST_CASE("what keeps GPUs out of a domain across hosts is said, and is no error
       absence{nvml, {{cluster, "x"}, {state, "7"}}, "a state of the NVLink fabric that this version does not know, 7"},
       absence{
           nvml, {{cluster, "x"}, {"STAND_IN_NVML_STATUS", "999"}}, "could not join its NVLink fabric: Unknown Error"},
-      absence{nvml, {{cluster, "x"}, {fails, "nvmlInit_v2:999"}}, "NVML does not tell: nvmlInit_v2: Unknown Error"},
+      absence{
+          nvml, {{cluster, "x"}, {fails, "nvmlInit_v2:999"}}, "NVML does not report it: nvmlInit_v2: Unknown Error"},
       absence{nvml,
               {{cluster, "x"}, {fails, "nvmlDeviceGetHandleByUUID:6"}},
-              "NVML does not tell: nvmlDeviceGetHandleByUUID: Not Found"},
+              "NVML does not report it: nvmlDeviceGetHandleByUUID: Not Found"},
       absence{nvml,
               {{cluster, "x"}, {fails, "nvmlDeviceGetGpuFabricInfo:999"}},
-              "NVML does not tell: nvmlDeviceGetGpuFabricInfo: Unknown Error"},
+              "NVML does not report it: nvmlDeviceGetGpuFabricInfo: Unknown Error"},
       absence{
           nvml, {{cluster, "x"}, {"STAND_IN_CUDA_FABRIC", "0"}}, "by fabric handles, and there are none: the driver"},
       absence{nvml,

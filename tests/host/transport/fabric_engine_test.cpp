@@ -872,7 +872,7 @@ TEST_CASE("copies that do not end fail the operation at its limit, and not the p
     two[0].post(0, {0, 100'000, 0, 100'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, to_itself ? 0 : 1));
     const auto begun = std::chrono::steady_clock::now();
     while (two[0].failure.empty() && std::chrono::steady_clock::now() - begun < 5s) two.step();
-    CHECK_THAT(two[0].failure, ContainsSubstring("copies of this rank's device have not brought it on for 50 ms"));
+    CHECK_THAT(two[0].failure, ContainsSubstring("copies of this rank's device made no progress for 50 ms"));
     CHECK(two[1].failure.empty());
   }
 }
@@ -943,7 +943,7 @@ TEST_CASE("answers to questions that are not on their way are dropped") {
   two[0].post(0, {0, 0, 0, 200'000, 0, 0, 0, 0}, head_of(gin::operation_kind::get, 1));
   static_cast<void>(two[0].engine->step());
   tell(message_kind::remote_key);
-  CHECK_THAT(two[0].reports.back(), ContainsSubstring("tells where a window is, and was not asked"));
+  CHECK_THAT(two[0].reports.back(), ContainsSubstring("sends the key of a window, and was not asked for it"));
   two.net.refuses = 0;
   static_cast<void>(two[0].engine->step());  // asks
   while (!two[1].engine->step()) two.net.step();

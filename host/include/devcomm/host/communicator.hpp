@@ -256,10 +256,10 @@ class communicator {
   /// World rank of a process of this host that ended without destroying its communicator, or -1. This communicator is
   /// then aborted.
   [[nodiscard]] int dead_rank() const noexcept;
-  /// Throws `remote_error` when a peer is lost, aborted, or gave up a device communicator, because of an exception for
-  /// example; `kernel_error` when a wait failed or `abort` was called. Also for failures of device communicators that
-  /// have been destroyed since. In the simulator, a kernel that failed is one as well: on GPUs calls of CUDA tell of
-  /// those.
+  /// Throws `remote_error` when a peer is lost, aborted, or abandoned a device communicator, because of an exception
+  /// for example; `kernel_error` when a wait failed or `abort` was called. Also for failures of device communicators
+  /// that have been destroyed since. In the simulator, a kernel that failed is one as well: on GPUs calls of CUDA tell
+  /// of those.
   void check() const;
 
  private:

@@ -57,7 +57,7 @@ struct peer {
   std::string gave_up_text;
   std::optional<shutdown_notice> notice;
   bool knows_end = false;      ///< was sent the end of the job
-  bool waits_to_send = false;  ///< the poller tells when it takes more
+  bool waits_to_send = false;  ///< the poller reports when it takes more
   std::string told;            ///< the last list of missing ranks that it was sent
 
   [[nodiscard]] bool open() const noexcept { return stream != nullptr && !stream->closed(); }
@@ -298,7 +298,7 @@ class tcp_hub final : public bootstrap {
     int culprit;
     std::string text;
   };
-  /// Whether it ended before its part was over. One that gave up may still live.
+  /// Whether it ended before its part was over. One that timed out may still live.
   [[nodiscard]] static bool is_lost(const peer& p) {
     return p.notice ? p.notice->culprit >= 0 : p.stream != nullptr && p.stream->closed();
   }
@@ -351,8 +351,9 @@ class tcp_hub final : public bootstrap {
 
   [[noreturn]] void give_up(const std::string& call, const deadline& until, const std::vector<int>& missing,
                             const std::string& what) {
-    fail_for_good(call, kind::timeout, kind::timeout, 0,
-                  "rank 0 gave up after " + until.limit_text() + " waiting for " + rank_list(missing) + " to " + what);
+    fail_for_good(
+        call, kind::timeout, kind::timeout, 0,
+        "rank 0 timed out after " + until.limit_text() + " waiting for " + rank_list(missing) + " to " + what);
   }
 
   /// Sends the failure to all connected ranks, and throws. Ranks that took part in the round get kind `waiting`, those
@@ -546,7 +547,7 @@ class tcp_hub final : public bootstrap {
   std::size_t joined_ = 0;
   std::size_t parts_ = 0;        ///< ranks whose part of this round is here
   std::size_t unsent_ = 0;       ///< ranks that wait to send
-  std::set<std::size_t> ended_;  ///< ranks that gave up or whose connection is closed
+  std::set<std::size_t> ended_;  ///< ranks that timed out or whose connection is closed
   std::uint32_t round_ = 0;
   deadline::clock::time_point since_told_;
   std::optional<round_failure> broken_;

@@ -318,10 +318,10 @@ class tcp_spoke final : public bootstrap {
             "rank 0 at " + root_ + " is gone: " + stream_->problem() + "; look for its own error"};
   }
 
-  /// Tells rank 0, which tells the others.
+  /// Notifies rank 0, which notifies the others.
   [[noreturn]] void give_up(const std::string& call, const deadline& until, const std::string& waits_for) {
     const bool on_root = waits_for.empty();
-    const std::string text = "rank " + std::to_string(rank_) + " gave up after " + until.limit_text() +
+    const std::string text = "rank " + std::to_string(rank_) + " timed out after " + until.limit_text() +
                              " waiting for " + (on_root ? "rank 0" : waits_for) +
                              " to take part; see what holds them up, or raise the limit";
     broken_ = round_failure{kind::remote, rank_, true, text};

@@ -155,7 +155,7 @@ class cuda_backend final : public detail::backend {
     }
     return {
         false,
-        "this process does not see it, and the driver tells nothing of the link; leave CUDA_VISIBLE_DEVICES out and "
+        "this process does not see it, and the driver reports nothing about the link; leave CUDA_VISIBLE_DEVICES out and "
         "choose devices by the option device"};
   }
 

@@ -49,7 +49,7 @@ class nvml {
   nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
     if (library_ == nullptr) {
       const char* const why = ::dlerror();
-      problem_ = std::string("there is no NVML, which would tell: ") + (why == nullptr ? "libnvidia-ml.so.1" : why);
+      problem_ = std::string("NVML cannot be loaded: ") + (why == nullptr ? "libnvidia-ml.so.1" : why);
       return;
     }
     const bool complete = load(init_, "nvmlInit_v2") && load(text_of_, "nvmlErrorString") &&
@@ -86,11 +86,11 @@ class nvml {
   template <class Function>
   bool load(Function& function, const char* name) {
     function = reinterpret_cast<Function>(::dlsym(library_, name));
-    if (function == nullptr) problem_ = std::string("NVML is too old to tell: it lacks ") + name;
+    if (function == nullptr) problem_ = std::string("NVML is too old: it lacks ") + name;
     return function != nullptr;
   }
   [[nodiscard]] std::string text(const char* call, int code) const {
-    return std::string("NVML does not tell: ") + call + ": " + text_of(code);
+    return std::string("NVML does not report it: ") + call + ": " + text_of(code);
   }
   [[nodiscard]] std::string text_of(int code) const {
     const char* const said = text_of_(code);

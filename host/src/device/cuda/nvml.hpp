@@ -1,5 +1,5 @@
 /// \file nvml.hpp
-/// What NVML tells of the NVLink fabric. The library is loaded where there is one, and needed by nothing else.
+/// What NVML reports about the NVLink fabric. The library is loaded where there is one, and needed by nothing else.
 #pragma once
 
 #include <devcomm/host/properties.hpp>

@@ -56,7 +56,7 @@ void set_multicast(multicast kind);
 /// Throws `std::invalid_argument` for anything else. Counts from the next communicator on.
 void set_peers(std::string_view groups);
 
-/// The PTX version that kernels seem to be built for, as `cudaFuncGetAttributes` tells it: 90 is 9.0. `launch` keeps
+/// The PTX version that kernels seem to be built for, as `cudaFuncGetAttributes` returns it: 90 is 9.0. `launch` keeps
 /// the answer for a kernel, so set it before the kernel's first launch.
 void set_ptx_version(int version);
 

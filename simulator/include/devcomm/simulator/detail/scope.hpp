@@ -1,6 +1,6 @@
 /// \file scope.hpp
-/// Tells devcomm's race detector what compilers do not: the scope of atomic operations and fences, and loads that are
-/// not coherent. Empty in programs without it.
+/// Reports to devcomm's race detector what compilers do not: the scope of atomic operations and fences, and loads that
+/// are not coherent. Empty in programs without it.
 #pragma once
 
 namespace devcomm::simulator::detail {
