@@ -39,7 +39,7 @@ expect() { # ok|refused CHECK WHAT
 }
 
 fresh_tree
-for check in format seam headers directions launch_bounds shell variables mutants; do expect ok "$check" "a good tree"; done
+for check in format seam headers directions launch_bounds shell variables mutants words; do expect ok "$check" "a good tree"; done
 
 for fault in '__global__ void k(float* p) {}' 'template <int N>\n__global__ void __launch_bounds__(64) good();\nstatic __global__ void k() {}'; do
   fresh_tree && printf 'constexpr unsigned threads = 512;\n'"$fault"'\n' >"$work/tree/tests/large.cu"
@@ -73,6 +73,12 @@ fresh_tree && add_line good.hpp 'int good();'
 expect refused mutants "a mutant whose text is there twice"
 fresh_tree && sed -i '/> good_test/d' "$work/tree/tests/mutation/mutants.txt"
 expect refused mutants "a mutant without a test"
+for fault in 'constexpr int most_''ranks = 3;' '// a faulty neigh''bour'; do
+  fresh_tree && add_line good.hpp "$fault"
+  expect refused words "$fault"
+done
+fresh_tree && add_line good.hpp '// puts in flight'
+expect ok words "a word that is the field's"
 fresh_tree && touch "$work/tree/include/devcomm/body.inl"
 expect refused headers "an .inl file"
 

@@ -289,7 +289,7 @@ void check_bits() {
 }
 
 /// Calls `check` with each pair of a protocol and an algorithm; of LL128, which is slow to simulate as every access is
-/// a meeting of a warp, with the one algorithm `over_lines`.
+/// a sync of a warp, with the one algorithm `over_lines`.
 #define FOR_EACH_PAIR(check, over_lines) \
   check<ll, one_shot>();                 \
   check<ll, two_shot>();                 \

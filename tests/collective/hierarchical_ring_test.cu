@@ -78,7 +78,7 @@ struct vectors {
   __host__ __device__ constexpr std::uint64_t elements() const { return first(number) + margin; }
 };
 
-/// One call for each vector, one behind the other, without a meeting of the grid between.
+/// One call for each vector, one behind the other, without a sync of the grid between.
 template <class T, class Operator>
 __global__ void reduce_all(device_comm comm, gin::context_handle contexts, collective::rail_memory<T> rails,
                            sym_ptr<T> in, sym_ptr<T> out, vectors all, Operator op, status* outcome) {

@@ -63,7 +63,7 @@ __global__ void meet(device_comm comm, multimem::barrier_handle barriers, sym_pt
   multimem::barrier_session barrier{thread{}, comm, barriers, 0};
   std::uint32_t wrong = 0;
   for (int round = 0; round < rounds; ++round) {
-    const int word = round % 2;  // the other is for odd rounds, so that one meeting a round is enough
+    const int word = round % 2;  // the other is for odd rounds, so that one barrier a round is enough
     board.local()[word] = static_cast<std::uint32_t>(comm.rank * 100 + round + 1);
     barrier.sync();
     for (int rank = 0; rank < comm.size; ++rank)

@@ -42,7 +42,7 @@ __device__ std::uint32_t meet(lsa::barrier_session<Group>& barrier, team members
       barrier.sync(memory_order::relaxed);
       continue;
     }
-    // The rank's other word is for odd rounds, so that one meeting a round is enough.
+    // The rank's other word is for odd rounds, so that one barrier a round is enough.
     const auto word = static_cast<std::uint32_t>(2 * round % 4) + lane;
     board.local()[word] = static_cast<std::uint32_t>(comm.rank * 100 + round);
     if (call == barrier_call::sync) {

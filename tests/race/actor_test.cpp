@@ -118,7 +118,7 @@ TEST_CASE("a releasing change of one thread keeps what another has released") {
 }
 
 TEST_CASE("participants of a barrier know what all did before, and nobody's later epoch") {
-  meeting m;
+  sync_point m;
   actor threads[4] = {thread(0), thread(1), thread(2), thread(3)};
   for (actor& a : threads) m.release(a);
   for (actor& a : threads) m.acquire(a);

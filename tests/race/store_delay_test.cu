@@ -102,16 +102,16 @@ __global__ void pass_message(board* b) {
 }
 
 /// The same from thread to thread of a block or warp, by shared memory.
-enum class meeting { nothing, vote, warp, block };
-template <meeting How>
+enum class sync_by { nothing, vote, warp, block };
+template <sync_by How>
 __global__ void pass_in_block(board* b) {
   __shared__ unsigned words_of[32];
   words_of[threadIdx.x] = 0;
   __syncthreads();
   words_of[threadIdx.x] = 1;
-  if (How == meeting::vote) __any_sync(0xffffffffu, 1);
-  if (How == meeting::warp) __syncwarp();
-  if (How == meeting::block) __syncthreads();
+  if (How == sync_by::vote) __any_sync(0xffffffffu, 1);
+  if (How == sync_by::warp) __syncwarp();
+  if (How == sync_by::block) __syncthreads();
   if (words_of[(threadIdx.x + 1) % 32] == 0) atomicAdd(b->found, 1u);
 }
 
@@ -366,8 +366,8 @@ TEST_CASE("what is ordered is seen") {
   CHECK(stale(pass_message<access::strong, release, acquire, fences::none>) == 0);
   CHECK(stale(pass_message<access::volatile_, release, acquire, fences::none>) == 0);
   CHECK(stale(pass_message<access::copied, release, acquire, fences::none>) == 0);
-  CHECK(stale(pass_in_block<meeting::warp>, 1, 32) == 0);
-  CHECK(stale(pass_in_block<meeting::block>, 1, 32) == 0);
+  CHECK(stale(pass_in_block<sync_by::warp>, 1, 32) == 0);
+  CHECK(stale(pass_in_block<sync_by::block>, 1, 32) == 0);
   CHECK(outcomes(pass_by_grid, {.grid = 4, .block = 1, .cooperative = true}, found_some) == 0);
   CHECK(stale(pass_through<release, acquire>, 3) == 0);
   CHECK(stale(see_and_pass, 3) == 0);
@@ -425,8 +425,8 @@ TEST_CASE("a missing release or acquire is a wrong answer") {
       {"volatile loads, no acquire", pass_message<access::volatile_, release, relaxed, fences::none>, 2, 1},
       {"a copy, no acquire", pass_message<access::copied, release, relaxed, fences::none>, 2, 1},
       {"a relaxed chain", pass_through<relaxed, relaxed>, 3, 1},
-      {"no meeting in the block", pass_in_block<meeting::nothing>, 1, 32},
-      {"a vote as a meeting", pass_in_block<meeting::vote>, 1, 32},
+      {"no sync in the block", pass_in_block<sync_by::nothing>, 1, 32},
+      {"a vote as a sync", pass_in_block<sync_by::vote>, 1, 32},
   };
   for (const auto& w : wrong) {
     const unsigned count = stale(w.k, w.grid, w.block);

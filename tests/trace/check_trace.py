@@ -2,7 +2,7 @@
 """Checks a trace: valid JSON, every begin has its end, spans nest, times never go back, each rank's blocks are there.
 
 usage: check_trace.py FILE RANKS [BLOCKS [NAME...]]
-Each NAME must be the name of a span on every block of every rank; % stands for the block. Exit status 1 names what is wrong.
+Each NAME must be the name of a span on every block of every rank; % is replaced by the block. Exit status 1 names what is wrong.
 """
 import json
 import sys

@@ -17,8 +17,8 @@ namespace {
 
 trace_record span(std::uint64_t begin, std::uint64_t end, span_name name) { return {begin, end, name.low, name.high}; }
 
-trace_record meeting(std::uint64_t begin, std::uint64_t end, std::uint32_t epoch) {
-  const awaited_span name{static_cast<std::uint32_t>(operation::lsa_barrier), 3, 2, epoch, 0, span_kind::meeting};
+trace_record sync_span(std::uint64_t begin, std::uint64_t end, std::uint32_t epoch) {
+  const awaited_span name{static_cast<std::uint32_t>(operation::lsa_barrier), 3, 2, epoch, 0, span_kind::sync};
   return span(begin, end, name.pack());
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("clocks are aligned within the bound that is stated, through other ran
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const std::uint64_t end = all_here + 500 + static_cast<std::uint64_t>(std::rand() % 700);
       const auto shift = static_cast<std::uint64_t>(ahead[ranks[i]]);
-      traces[ranks[i]].rings[0].spans.push_back(meeting(begins[i] + shift, end + shift, epoch));
+      traces[ranks[i]].rings[0].spans.push_back(sync_span(begins[i] + shift, end + shift, epoch));
     }
     now += 10000;
   };
@@ -152,7 +152,7 @@ TEST_CASE("clocks are aligned within the bound that is stated, through other ran
 }
 
 TEST_CASE("a rank that met nobody is said not to be aligned") {
-  const std::vector<rank_trace> traces{one_ring(0, {meeting(10, 20, 1)}), one_ring(1, {meeting(10, 20, 2)})};
+  const std::vector<rank_trace> traces{one_ring(0, {sync_span(10, 20, 1)}), one_ring(1, {sync_span(10, 20, 2)})};
   const auto offsets = align_clocks(traces);
   CHECK(offsets[1].accuracy == -1);
   const std::string text = trace_json(traces, offsets, "cuda");

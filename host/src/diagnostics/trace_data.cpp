@@ -13,14 +13,14 @@ namespace {
 constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::max() / 4;
 
 /// Names one barrier of a team at one epoch: both words of an `awaited_span`.
-using meeting = std::pair<std::uint64_t, std::uint64_t>;
-using meetings = std::map<meeting, trace_record>;
+using rendezvous = std::pair<std::uint64_t, std::uint64_t>;
+using rendezvous_map = std::map<rendezvous, trace_record>;
 
-meetings meetings_of(const rank_trace& trace) {
-  meetings found;
+rendezvous_map rendezvous_of(const rank_trace& trace) {
+  rendezvous_map found;
   for (const trace_ring& ring : trace.rings) {
     for (const trace_record& span : ring.spans) {
-      if (static_cast<span_kind>(span.name_high >> 56) != span_kind::meeting) continue;
+      if (static_cast<span_kind>(span.name_high >> 56) != span_kind::sync) continue;
       found.insert_or_assign({span.name_low, span.name_high}, span);
     }
   }
@@ -38,7 +38,7 @@ struct bounds {
 std::int64_t difference(std::uint64_t a, std::uint64_t b) { return static_cast<std::int64_t>(a - b); }
 
 /// Bounds of the clock of `b` minus that of `a`: neither leaves the barrier before the other has arrived.
-bounds bound_offset(const meetings& a, const meetings& b, std::int64_t resolution) {
+bounds bound_offset(const rendezvous_map& a, const rendezvous_map& b, std::int64_t resolution) {
   bounds found;
   for (const auto& [name, mine] : a) {
     const auto theirs = b.find(name);
@@ -92,9 +92,9 @@ std::uint64_t clock_resolution(const std::vector<rank_trace>& traces) {
 
 std::vector<clock_offset> align_clocks(const std::vector<rank_trace>& traces) {
   const auto resolution = static_cast<std::int64_t>(clock_resolution(traces));
-  std::vector<meetings> met;
+  std::vector<rendezvous_map> met;
   met.reserve(traces.size());
-  for (const rank_trace& trace : traces) met.push_back(meetings_of(trace));
+  for (const rank_trace& trace : traces) met.push_back(rendezvous_of(trace));
   std::vector<clock_offset> offsets(traces.size(), {0, -1});
   if (!offsets.empty()) offsets[0].accuracy = 0;
 

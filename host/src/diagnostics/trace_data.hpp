@@ -36,7 +36,7 @@ struct clock_offset {
 };
 
 /// Offsets of all clocks to that of `traces[0]`. Two ranks that met at a barrier were both there between their
-/// arrivals and their departures: each meeting bounds their offset from both sides, all meetings together bound it
+/// arrivals and their departures: each barrier bounds their offset from both sides, all barriers together bound it
 /// best, and the middle is taken. A rank that never met the reference is found through others.
 [[nodiscard]] std::vector<clock_offset> align_clocks(const std::vector<rank_trace>& traces);
 

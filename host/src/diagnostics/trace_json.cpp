@@ -25,7 +25,7 @@ std::string letters(const trace_record& span) {
 const char* category(span_kind kind) {
   switch (kind) {
     case span_kind::wait:
-    case span_kind::meeting: return "wait";
+    case span_kind::sync: return "wait";
     case span_kind::copy: return "copy";
     case span_kind::reduction: return "reduction";
     case span_kind::call: return "call";
@@ -105,7 +105,7 @@ class forest {
     const node& one = nodes_[number];
     const auto kind = static_cast<span_kind>(one.span.name_high >> 56);
     std::string rest;
-    if (kind == span_kind::wait || kind == span_kind::meeting) {
+    if (kind == span_kind::wait || kind == span_kind::sync) {
       const awaited_span wait = awaited_span::unpack(one.span.name_low, one.span.name_high);
       rest = ", \"name\": \"" + std::string(to_string(static_cast<operation>(wait.what))) + " " +
              std::to_string(wait.index) + "\", \"args\": {\"" +

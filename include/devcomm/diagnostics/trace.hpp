@@ -11,8 +11,8 @@ namespace devcomm {
 /// What a span is about; gives it its color.
 enum class span_kind : uint8_t {
   user = 0,
-  wait = 1,     ///< for peers
-  meeting = 2,  ///< a wait after an arrival in the same span, so that no peer leaves before this rank has begun
+  wait = 1,  ///< for peers
+  sync = 2,  ///< a wait after an arrival in the same span, so that no peer leaves before this rank has begun
   copy = 3,
   reduction = 4,
   call = 5,  ///< of a collective

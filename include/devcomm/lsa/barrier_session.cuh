@@ -95,7 +95,7 @@ class barrier_session {
   DEVCOMM_DEVICE void sync(any_order order = memory_order::acq_rel) {
     called(detail::session_call::sync);
     begin();
-    const trace_span traced = protocol_.trace(span_kind::meeting);
+    const trace_span traced = protocol_.trace(span_kind::sync);
     protocol_.send_and_poll(order);
     end();
   }

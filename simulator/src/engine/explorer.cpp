@@ -84,7 +84,7 @@ void explorer::begin() {
   introduced_.assign(numbers_.size(), false);
   pending_.clear();
   unsuccessful_.clear();
-  meetings_.clear();
+  rendezvous_.clear();
   awaits_ = polls_ = false;
   running_ = nullptr;
   next_block_ = nullptr;
@@ -155,12 +155,12 @@ void explorer::meets(fiber& f) {
   }
   number |= static_cast<uint64_t>(f.state) << 32;
   const block* const home = f.state == fiber_state::at_barrier && f.barrier == barrier_of_grid ? nullptr : f.home;
-  for (meeting& m : meetings_) {
+  for (rendezvous& m : rendezvous_) {
     if (m.home != home || m.call_site != call_site || m.number != number) continue;
     m.threads.push_back(number_of(f));
     return;
   }
-  meetings_.push_back({home, call_site, number, {number_of(f)}});
+  rendezvous_.push_back({home, call_site, number, {number_of(f)}});
 }
 
 void explorer::stopped(scheduled_thread& t) {
@@ -168,7 +168,7 @@ void explorer::stopped(scheduled_thread& t) {
   if (running_ != &f) return;
   const sanitizer::unobserved hidden;
   if (polls_) return continue_polling();
-  const bool nothing = pending_.empty() && meetings_.empty();
+  const bool nothing = pending_.empty() && rendezvous_.empty();
   if (nothing && f.state == fiber_state::runnable) return;
   if (nothing && (f.state == fiber_state::polling || f.state == fiber_state::sleeping)) {
     running_ = nullptr;
@@ -190,15 +190,15 @@ void explorer::continue_polling() {
   if (!stored_ && std::any_of(lanes.begin(), lanes.end(), sleeps)) {
     running_ = nullptr;
     pending_.clear();
-    meetings_.clear();
+    rendezvous_.clear();
     awaits_ = false;
     search_.waits(number_of(lanes.front()), unsuccessful_);
     unsuccessful_.clear();
     return;
   }
-  meeting all{running_->home, nullptr, 0, {}};
+  rendezvous all{running_->home, nullptr, 0, {}};
   for (fiber& f : lanes) all.threads.push_back(number_of(f));
-  meetings_.push_back(std::move(all));
+  rendezvous_.push_back(std::move(all));
   end_step(lanes.front());
 }
 
@@ -211,14 +211,14 @@ void explorer::ended(fiber& f) {
 void explorer::end_step(fiber& f) {
   const int self = number_of(f);
   search_.steps(self, pending_, awaits_);
-  for (const meeting& m : meetings_) {
+  for (const rendezvous& m : rendezvous_) {
     step_clock all = search_.clock_of(self);
     for (const int thread : m.threads) join(all, search_.clock_of(thread));
     for (const int thread : m.threads) search_.comes_after(thread, all);
     search_.comes_after(self, all);
   }
   pending_.clear();
-  meetings_.clear();
+  rendezvous_.clear();
   awaits_ = false;
   running_ = nullptr;
 }
@@ -230,7 +230,7 @@ void explorer::failed() {
   running_ = nullptr;
   polls_ = false;
   pending_.clear();
-  meetings_.clear();
+  rendezvous_.clear();
 }
 
 // --- who is next ---

@@ -77,7 +77,7 @@ class explorer final : public chooser {
 
  private:
   /// Threads that meet in one barrier or warp operation.
-  struct meeting {
+  struct rendezvous {
     const block* home;
     const void* call_site;
     uint64_t number;
@@ -103,7 +103,7 @@ class explorer final : public chooser {
   bool awaits_ = false;
   bool polls_ = false;   ///< the warp of `running_` does, in one step
   bool stored_ = false;  ///< one of its lanes has
-  std::vector<meeting> meetings_;
+  std::vector<rendezvous> rendezvous_;
   const fiber* running_ = nullptr;  ///< whose step is not over
   thread_key next_;
   scheduled_block* next_block_ = nullptr;  ///< chosen already

@@ -37,7 +37,7 @@ void actor::alias_fence() {
 }
 
 void actor::acquire(const stamp& s) {
-  met = 0;
+  last_sync = 0;
   join(known, s.base);
   join(fenced, s.fenced);
   const bool own = s.group == group && s.lane == lane;
@@ -210,9 +210,9 @@ void variable::go_on(actor& a, bool acquires, bool releases) {
   last_scope_ = a.scope;
 }
 
-uint64_t meeting::meetings = 0;
+uint64_t sync_point::sync_points = 0;
 
-void meeting::release(actor& a) {
+void sync_point::release(actor& a) {
   const stamp s = a.publish();
   acquired_.clear();
   join(fenced_, s.fenced);
@@ -223,13 +223,13 @@ void meeting::release(actor& a) {
     released_.push_back(s.base);
   }
   if (s.group != 0) raise(known_, s.group, s.width, s.lane, s.epoch);
-  a.met = number_;
+  a.last_sync = number_;
 }
 
-void meeting::acquire(actor& a) {
+void sync_point::acquire(actor& a) {
   join(a.fenced, fenced_);
-  if (a.met == number_) {  // all that it knows is covered here
-    a.met = 0;
+  if (a.last_sync == number_) {  // all that it knows is covered here
+    a.last_sync = 0;
     if (known_) a.known = known_;
     return;
   }

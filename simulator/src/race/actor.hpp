@@ -86,7 +86,7 @@ struct actor {
   };
   loaded values[4];
   uint32_t oldest_value = 0;
-  uint64_t met = 0;  ///< the latest meeting that it took part in, if its clock has not changed since
+  uint64_t last_sync = 0;  ///< the latest sync_point that it took part in, if its clock has not changed since
 
   bool tells_launch = false;  ///< its atomic operations publish what was known when its kernel began
   bool multicast = false;     ///< what it accesses, it accesses by a multicast address
@@ -108,7 +108,7 @@ struct actor {
   [[nodiscard]] stamp publish();
   void acquire(const stamp& s);
   void acquire(const clock_reference& c) {
-    met = 0;
+    last_sync = 0;
     join(known, c);
   }
   /// A relaxed load found `p`.
@@ -186,7 +186,7 @@ class variable {
 };
 
 /// A barrier or similar: what the threads that have arrived published.
-class meeting {
+class sync_point {
  public:
   void release(actor& a);
   void acquire(actor& a);
@@ -195,9 +195,9 @@ class meeting {
   void forget_fences() { fenced_ = clock_reference(); }
 
  private:
-  static uint64_t meetings;
+  static uint64_t sync_points;
 
-  uint64_t number_ = ++meetings;
+  uint64_t number_ = ++sync_points;
   clock_reference known_;
   clock_reference fenced_;
   // Most threads that meet have the same clock: what was joined already, and the result.

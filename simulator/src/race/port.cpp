@@ -31,24 +31,24 @@ void drop_identity(void* id) {
 }
 void ignore(int change) { self().ignored += change; }
 
-meeting& meeting_of(void** cell) {
-  if (*cell == nullptr) *cell = new meeting;
-  return *static_cast<meeting*>(*cell);
+sync_point& sync_point_of(void** cell) {
+  if (*cell == nullptr) *cell = new sync_point;
+  return *static_cast<sync_point*>(*cell);
 }
 void release(void** cell) {
   const guard hold;
-  meeting_of(cell).release(self());
+  sync_point_of(cell).release(self());
 }
 void acquire_as(void* id, void** cell) {
   if (*cell == nullptr) return;
   const guard hold;
-  static_cast<meeting*>(*cell)->acquire(as_actor(id));
+  static_cast<sync_point*>(*cell)->acquire(as_actor(id));
 }
 void acquire(void** cell) { acquire_as(&self(), cell); }
 void clear(void** cell) {
   if (*cell == nullptr) return;
   const guard hold;
-  delete static_cast<meeting*>(*cell);
+  delete static_cast<sync_point*>(*cell);
   *cell = nullptr;
 }
 
@@ -66,7 +66,7 @@ void begin_task(void* id, int device, const void* kernel) {
 void end_task(void* id, void** cell) {
   detector& d = the_detector();
   const guard hold;
-  meeting& end = meeting_of(cell);
+  sync_point& end = sync_point_of(cell);
   d.finish_task(as_actor(id), end.known());
   end.forget_fences();
 }

@@ -64,9 +64,9 @@ TEST_CASE("a plan keeps to the budget of blocks, the type and the memory") {
   CHECK(choose({.bytes = 1 << 20, .ranks = 4, .chunks = true}).algorithm == all_reduce_algorithm::two_shot_chunked);
   CHECK(choose({.bytes = 1 << 20, .ranks = 4, .in_windows = true, .chunks = true}).algorithm ==
         all_reduce_algorithm::two_shot_chunked_to_window);
-  const auto whole_lines = choose({.bytes = 1 << 20, .ranks = 4, .lamport = false, .ll128 = true});
-  CHECK(whole_lines.protocol == all_reduce_protocol::ll128);
-  CHECK(whole_lines.why.find("two_shot ll128, 64 x 256") == 0);
+  const auto by_lines = choose({.bytes = 1 << 20, .ranks = 4, .lamport = false, .ll128 = true});
+  CHECK(by_lines.protocol == all_reduce_protocol::ll128);
+  CHECK(by_lines.why.find("two_shot ll128, 64 x 256") == 0);
 }
 
 TEST_CASE("a plan takes multimem only between windows that have a multicast address") {
