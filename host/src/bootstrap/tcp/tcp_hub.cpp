@@ -1,13 +1,12 @@
 #include "bootstrap/tcp/tcp_job.hpp"
 
 #include "bootstrap/gather_arguments.hpp"
-#include "bootstrap/interruption.hpp"
-#include "bootstrap/tcp/abort_notice.hpp"
 #include "bootstrap/tcp/acceptor.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/gather_wire.hpp"
 #include "bootstrap/tcp/idle_watch.hpp"
 #include "bootstrap/tcp/listener.hpp"
+#include "bootstrap/tcp/local_notices.hpp"
 #include "bootstrap/tcp/reserved_port.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
@@ -75,7 +74,7 @@ class tcp_hub final : public bootstrap {
     poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
     if (!poller_) throw system_error(call + ": epoll_create1 failed: " + std::strerror(errno));
     epoll_event wish{EPOLLIN, {.u64 = 0}};
-    if (!aborted_here_.good() || ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, aborted_here_.descriptor(), &wish) != 0) {
+    if (!notices_.good() || ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, notices_.descriptor(), &wish) != 0) {
       throw system_error(call + ": eventfd or epoll_ctl failed: " + std::strerror(errno));
     }
     if (!listener) listener = bind_for(id.host(), id.port(), call);
@@ -117,8 +116,8 @@ class tcp_hub final : public bootstrap {
     }
     return found;
   }
-  void interrupt(int culprit, const std::string& why) override { interrupted_.set(culprit, why); }
-  void abort(const std::string& why) noexcept override { aborted_here_.tell(why); }
+  void interrupt(int culprit, const std::string& why) override { notices_.interrupt(culprit, why); }
+  void abort(const std::string& why) noexcept override { notices_.abort(why); }
   void watch_aborts(const abort_handler& aborted) override {
     const std::lock_guard lock(mutex_);
     aborted_ = aborted;
@@ -275,7 +274,7 @@ class tcp_hub final : public bootstrap {
   /// Stops the job when a rank is lost, closed its connection or ran out of time.
   /// `newcomers` is where ranks still join.
   void stop_if_lost(const std::string& call, acceptor* newcomers = nullptr) {
-    if (const auto cause = interrupted_.get()) {
+    if (const auto cause = notices_.interrupted()) {
       fail_for_good(call, kind::remote, kind::lost, cause->culprit, cause->text);
     }
     if (ended_.empty()) return;
@@ -474,7 +473,7 @@ class tcp_hub final : public bootstrap {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       const auto rank = static_cast<std::size_t>(event.data.u64);
       if (rank == 0) {
-        if (const auto why = aborted_here_.take()) pass_abort_on({0, *why});
+        if (const auto why = notices_.take().abort) pass_abort_on({0, *why});
         continue;
       }
       if (!peers_[rank].open()) continue;
@@ -552,8 +551,7 @@ class tcp_hub final : public bootstrap {
   deadline::clock::time_point since_told_;
   std::optional<round_failure> broken_;
   bool loss_told_ = false;  ///< all connected ranks were sent a loss
-  interruption interrupted_;
-  abort_notice aborted_here_;
+  local_notices notices_;
   shared_payload end_of_waiting_{{}};
   shared_payload end_of_others_{{}};
   mutable std::mutex mutex_;  // guards the connections and what is known of the others

@@ -1,12 +1,11 @@
 #include "bootstrap/tcp/tcp_job.hpp"
 
 #include "bootstrap/gather_arguments.hpp"
-#include "bootstrap/interruption.hpp"
-#include "bootstrap/tcp/abort_notice.hpp"
 #include "bootstrap/tcp/frame_stream.hpp"
 #include "bootstrap/tcp/gather_wire.hpp"
 #include "bootstrap/tcp/handshake.hpp"
 #include "bootstrap/tcp/idle_watch.hpp"
+#include "bootstrap/tcp/local_notices.hpp"
 #include "bootstrap/tcp/retry_pauses.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
@@ -49,7 +48,7 @@ class tcp_spoke final : public bootstrap {
       : secret_(id.secret()), rank_(rank), size_(size), root_(endpoint_text(id.host(), id.port())) {
     const std::string call = "tcp_bootstrap" + place();
     peer_limit_ = peer_limit();
-    if (!aborted_here_.good()) throw system_error(call + ": eventfd failed: " + std::strerror(errno));
+    if (!notices_.good()) throw system_error(call + ": eventfd failed: " + std::strerror(errno));
     const deadline until(limit);
     join(id, call, until);
     round(call, {}, {}, nullptr, until);
@@ -68,11 +67,8 @@ class tcp_spoke final : public bootstrap {
     round("exchange" + place(), {group, note, mine}, notes, &result, deadline(limit));
     return result;
   }
-  void interrupt(int culprit, const std::string& why) override {
-    interrupted_.set(culprit, why);
-    aborted_here_.wake();
-  }
-  void abort(const std::string& why) noexcept override { aborted_here_.tell(why); }
+  void interrupt(int culprit, const std::string& why) override { notices_.interrupt(culprit, why); }
+  void abort(const std::string& why) noexcept override { notices_.abort(why); }
   void watch_aborts(const abort_handler& aborted) override {
     const std::lock_guard lock(mutex_);
     aborted_ = aborted;
@@ -83,7 +79,7 @@ class tcp_spoke final : public bootstrap {
     if (!watch_.started() && !stream_->closed()) {
       watch_.start(
           stream_->descriptor(), [this] { return look(); },
-          [this](const std::string& why) { return fail_to_watch(why); }, aborted_here_.descriptor());
+          [this](const std::string& why) { return fail_to_watch(why); }, notices_.descriptor());
       stream_->leave_on_close(watch_.poller());
     }
   }
@@ -214,8 +210,7 @@ class tcp_spoke final : public bootstrap {
       broken_->raise(call);
     };
     for (;;) {
-      send_abort();  // takes the event that wakes this thread, so it comes before the look at what it may tell of
-      if (const auto cause = interrupted_.get(); cause && !last_word) last_word = announce_loss(*cause, until);
+      if (const auto cause = take_notices(); cause && !last_word) last_word = announce_loss(*cause, until);
       stream_->flush();
       while (auto got = stream_->receive()) {
         if (got->type == frame_type::progress && got->round == round_) {
@@ -245,7 +240,7 @@ class tcp_spoke final : public bootstrap {
       }
       if (until.passed()) give_up(call, until, waits_for);
       pollfd entries[] = {{stream_->descriptor(), static_cast<short>(stream_->unsent() ? POLLIN | POLLOUT : POLLIN), 0},
-                          {aborted_here_.descriptor(), POLLIN, 0}};
+                          {notices_.descriptor(), POLLIN, 0}};
       if (::poll(entries, 2, last_word.value_or(until).poll_milliseconds()) < 0 && errno != EINTR) {
         throw system_error(call + ": poll failed: " + std::strerror(errno));
       }
@@ -277,7 +272,7 @@ class tcp_spoke final : public bootstrap {
   /// What came while this rank was in no call.
   [[nodiscard]] idle_watch::report look() {
     const std::lock_guard lock(mutex_);
-    send_abort();
+    static_cast<void>(take_notices());  // an interruption is for the next call
     while (auto got = stream_->receive()) {
       if (got->type == frame_type::aborted) {
         hear_abort(*got);
@@ -340,12 +335,14 @@ class tcp_spoke final : public bootstrap {
     return until.within(cause.culprit == 0 ? std::chrono::milliseconds(0) : result_limit);
   }
 
-  /// What `abort` wants to be sent. Call it with `mutex_`.
-  void send_abort() {
-    const auto why = aborted_here_.take();
-    if (!why) return;
-    stream_->queue(frame_type::aborted, round_, shared_payload(shutdown_notice{rank_, *why}.encode()));
-    stream_->flush();
+  /// Sends what `abort` wants to be sent; returns why this rank's calls are interrupted. Call it with `mutex_`.
+  [[nodiscard]] std::optional<interruption::cause> take_notices() {
+    const local_notices::taken found = notices_.take();
+    if (found.abort) {
+      stream_->queue(frame_type::aborted, round_, shared_payload(shutdown_notice{rank_, *found.abort}.encode()));
+      stream_->flush();
+    }
+    return found.interrupted;
   }
   void hear_abort(const frame& got) const {
     const shutdown_notice said = shutdown_notice::decode(got.payload);
@@ -362,11 +359,10 @@ class tcp_spoke final : public bootstrap {
   int size_;
   std::string root_;
   std::chrono::milliseconds peer_limit_{};
-  abort_notice aborted_here_;  ///< wakes also who is interrupted
+  local_notices notices_;
   std::unique_ptr<frame_stream> stream_;
   std::uint32_t round_ = 0;
   std::optional<round_failure> broken_;
-  interruption interrupted_;
   mutable std::mutex mutex_;  // guards the connection and what is known of the others
   loss_handler lost_;
   abort_handler aborted_;
