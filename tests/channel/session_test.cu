@@ -540,7 +540,7 @@ std::vector<std::string> end_with_left_steps(std::uint64_t packs, bool has_sessi
 TEST_CASE("steps that nobody has received when the device communicators end are reported") {
   test::for_each_protocol([](auto protocol) {
     INFO(to_string(protocol()));
-    for (const std::uint64_t packs : {10, 70}) {
+    for (const std::uint64_t packs : {10u, 70u}) {
       const std::string steps = packs == 10 ? "step" : "3 steps";
       const std::string end = " had not been received when the device communicator ended";
       const auto received = end_with_left_steps<protocol()>(packs, true);

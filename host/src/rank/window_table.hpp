@@ -61,7 +61,7 @@ class window_table : public std::enable_shared_from_this<window_table> {
     watchers_.push_back(&one);
     std::vector<std::uint32_t> ids;
     {
-      const std::lock_guard hold(mutex_);
+      const std::lock_guard entries_lock(mutex_);
       for (const auto& [id, what] : entries_) ids.push_back(id);
     }
     for (const std::uint32_t id : ids) one.added(id);
@@ -90,7 +90,7 @@ class window_table : public std::enable_shared_from_this<window_table> {
     // Watchers lock the other mutex inside of their own.
     const std::lock_guard lock(watchers_mutex_);
     {
-      const std::lock_guard hold(mutex_);
+      const std::lock_guard entries_lock(mutex_);
       entries_.insert_or_assign(id, std::move(what));
     }
     for (watcher* const each : watchers_) each->added(id);

@@ -689,7 +689,7 @@ TEST_CASE("operations that make no sense to the peer are named with the reason")
   };
   gin::descriptor_head value = head_of(gin::operation_kind::put_value, 1);
   value.value_bytes = 8;
-  for (const std::uint32_t rank : {2, 7})
+  for (const std::uint32_t rank : {2u, 7u})
     CHECK_THAT(said({}, head_of(gin::operation_kind::put, rank), false), ContainsSubstring("there is no such rank"));
   for (const auto& head : {head_of(gin::operation_kind::put, 1), head_of(gin::operation_kind::get, 1), value}) {
     CHECK_THAT(said({0, 4090, 0, 8, 0, 0, 0, 0}, head, false),
