@@ -19,7 +19,7 @@ class chunked_algorithm : public device_algorithm {
   explicit chunked_algorithm(const rank_context& context) : device_algorithm(context) {
     devcomm::requirements needs = comm().requirements();
     needs.lsa_barriers(max_blocks * max_groups_of_block);
-    // More than 32 MiB is no faster, half is slower (docs/performance_notes.md).
+    // More than 32 MiB is no faster, half is slower (docs/internals/performance_notes.md).
     buffers_ = needs.add(devcomm::collective::chunk_buffer_bytes{std::uint64_t{32} << (is_simulated() ? 10 : 20)});
     device_comm_ = comm().create_device_comm(needs);
   }

@@ -3,7 +3,7 @@
 
     scripts/checks/directions.py [ROOT]
 
-A room is a folder, or some files at the top of include/devcomm. docs/architecture.md says what each is for. Rooms under
+A room is a folder, or some files at the top of include/devcomm. docs/internals/architecture.md says what each is for. Rooms under
 include/devcomm must be in the table below; folders under host/src and simulator that are not are only looked at for
 circles.
 """
