@@ -18,8 +18,8 @@ struct link_load {
   int relaxed_barriers = 0;  ///< that do not
 };
 
-/// Microseconds that no call takes less than, and bytes a microsecond, on H200s; docs/internals/performance_notes.md has their
-/// sources.
+/// Microseconds that no call takes less than, and bytes a microsecond, on H200s; docs/internals/performance_notes.md
+/// has their sources.
 namespace floors {
 inline constexpr double link = 340e3;
 inline constexpr double link_by_packets = 310e3;

@@ -77,6 +77,8 @@ for fault in 'constexpr int most_''ranks = 3;' '// a faulty neigh''bour'; do
   fresh_tree && add_line good.hpp "$fault"
   expect refused words "$fault"
 done
+fresh_tree && mkdir -p "$work/tree/benchmarks/results" && echo 'built in /home/me/devcomm' >"$work/tree/benchmarks/results/a.log"
+expect refused words "a path in a result"
 fresh_tree && add_line good.hpp '// puts in flight'
 expect ok words "a word that is the field's"
 fresh_tree && touch "$work/tree/include/devcomm/body.inl"
