@@ -29,7 +29,7 @@ __device__ void wait_for_lines(const device_comm& comm, Arrived arrived) {
     return detail::wait_label{
         operation::ll128_mailbox, 0, comm.rank, (comm.rank + 1) % comm.size, 1, comm.timeout, false};
   };
-  detail::poll<1, detail::whole_warp>(home, {false, 0}, label, arrived, [](status) {});
+  detail::poll<1, detail::whole_warp>(home, detail::communicator_timeout(), label, arrived, [](status) {});
 }
 
 /// Three ranks count themselves in; a load and a store are no addition. Wrong only if all three load first.

@@ -54,7 +54,7 @@ __global__ void wait_for_count(device_comm comm, std::uint32_t* word, std::uint3
     ++mine;
     return detail::arch::load<memory_order::relaxed, scope::system>(word) >= target;
   };
-  detail::poll(home, {false, 0}, label, poll_once, [](status) {});
+  detail::poll(home, detail::communicator_timeout(), label, poll_once, [](status) {});
   detail::arch::fetch_add<memory_order::relaxed, scope::device>(polls, mine);
 }
 

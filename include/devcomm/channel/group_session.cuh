@@ -107,7 +107,7 @@ class group_session {
   /// messages carry, is what the receiver's memory holds afterwards.
   DEVCOMM_DEVICE void transfer(const message_list& list) {
     DEVCOMM_ASSERT(!open_ || dead_, "a list is under way: repeat transfer_for until it succeeds");
-    static_cast<void>(run(list, {false, 0}));
+    static_cast<void>(run(list, devcomm::detail::communicator_timeout()));
   }
 
   /// `transfer`, for `limit` and a little more, see `barrier_session::wait_for`; a piece that has been begun is copied
@@ -508,7 +508,7 @@ class group_session {
   /// Polls with the communicator's timeout; whether `ready` came true. Else the failure has been recorded.
   template <class Ready>
   DEVCOMM_DEVICE bool wait_for(const devcomm::detail::awaited_word& awaited, const Ready& ready) {
-    const devcomm::detail::deadline limit{false, 0};
+    const devcomm::detail::deadline limit = devcomm::detail::communicator_timeout();
     bool is_ready = true;
     devcomm::detail::poll<1>(
         home_, limit, [&] { return label_of(awaited, limit); }, ready,

@@ -544,7 +544,8 @@ class session {
     if (failure_ == status::success) {
       const trace_span traced = trace({"FIFO", span_kind::wait});
       devcomm::detail::poll<1, lane_group>(
-          home_, {false, 0}, [&] { return wait.label(home_, from.step + 1, from.step); }, ready,
+          home_, devcomm::detail::communicator_timeout(), [&] { return wait.label(home_, from.step + 1, from.step); },
+          ready,
           [&](status failure) {
             failure_ = failure;
             devcomm::detail::report(home_, failure, wait.for_step(from.step + 1), from.step);

@@ -67,7 +67,7 @@ class barrier_session {
   /// is complete on this rank.
   DEVCOMM_DEVICE void sync(gin::fence_level level = gin::fence_level::put_and_get) {
     called(devcomm::detail::session_call::sync);
-    static_cast<void>(network_.flush(level, no_limit()));
+    static_cast<void>(network_.flush(level, devcomm::detail::communicator_timeout()));
     if (!gin::fences_puts(level)) lsa_.sync();
     const devcomm::detail::barrier_peers peers = peers_of(level);
     network_.signal(peers, level);
@@ -79,7 +79,7 @@ class barrier_session {
   DEVCOMM_DEVICE void sync_across(gin::fence_level level) {
     if (!gin::fences_puts(level)) return sync(level);
     called(devcomm::detail::session_call::sync);
-    static_cast<void>(network_.flush(level, no_limit()));
+    static_cast<void>(network_.flush(level, devcomm::detail::communicator_timeout()));
     const devcomm::detail::barrier_peers peers{world_, devcomm::detail::left_out::lsa_team};
     network_.signal(peers, level);
     lsa_.sync();
@@ -91,7 +91,7 @@ class barrier_session {
   DEVCOMM_DEVICE void sync_rail(gin::fence_level level) {
     DEVCOMM_ASSERT(has_rails_, "there are no rails: LSA teams differ in size or are placed unevenly");
     called(devcomm::detail::session_call::sync);
-    static_cast<void>(network_.flush(level, no_limit()));
+    static_cast<void>(network_.flush(level, devcomm::detail::communicator_timeout()));
     const devcomm::detail::barrier_peers peers{rail_, devcomm::detail::left_out::self};
     network_.signal(peers, level);
     end(peers, level);
@@ -158,14 +158,13 @@ class barrier_session {
   DEVCOMM_DEVICE void called(devcomm::detail::session_call call) const {
     devcomm::detail::arch::call_session(id(), call);
   }
-  DEVCOMM_DEVICE static constexpr devcomm::detail::deadline no_limit() { return {false, 0}; }
   DEVCOMM_DEVICE devcomm::detail::barrier_peers peers_of(gin::fence_level level) const {
     if (gin::fences_puts(level)) return {world_};
     if (has_rails_) return {rail_};
     return {world_, devcomm::detail::left_out::lsa_team};
   }
   DEVCOMM_DEVICE void end(const devcomm::detail::barrier_peers& peers, gin::fence_level level) {
-    static_cast<void>(network_.poll(peers, level, no_limit()));
+    static_cast<void>(network_.poll(peers, level, devcomm::detail::communicator_timeout()));
     group().sync();
     network_.advance(peers, level);
   }

@@ -67,6 +67,9 @@ struct deadline {
   DEVCOMM_DEVICE uint64_t nanoseconds(const resource_header& home) const { return own ? budget : home.comm.timeout; }
 };
 
+/// No deadline of the caller's own: after the communicator's timeout the wait has failed.
+DEVCOMM_DEVICE constexpr deadline communicator_timeout() { return {false, 0}; }
+
 /// How a long wait goes on.
 struct wait_progress {
   uint64_t start;   ///< global time of the first check, even; 0 before it. 1 more once the peer is known to be gone

@@ -67,7 +67,7 @@ class barrier_session {
   DEVCOMM_DEVICE void arrive(fence_level level = fence_level::put_and_get) {
     called(devcomm::detail::session_call::arrive);
     begin(level);
-    static_cast<void>(protocol_.flush(level, {false, 0}));
+    static_cast<void>(protocol_.flush(level, devcomm::detail::communicator_timeout()));
     protocol_.signal(peers_, level);
   }
 
@@ -89,7 +89,7 @@ class barrier_session {
   DEVCOMM_DEVICE void sync(fence_level level = fence_level::put_and_get) {
     called(devcomm::detail::session_call::sync);
     begin(level);
-    static_cast<void>(protocol_.flush(level, {false, 0}));
+    static_cast<void>(protocol_.flush(level, devcomm::detail::communicator_timeout()));
     protocol_.signal(peers_, level);
     end();
   }
@@ -135,7 +135,7 @@ class barrier_session {
   }
   DEVCOMM_DEVICE void end() {
     DEVCOMM_ASSERT(arrived_, "wait called without an arrive before it");
-    static_cast<void>(protocol_.poll(peers_, level_, {false, 0}));
+    static_cast<void>(protocol_.poll(peers_, level_, devcomm::detail::communicator_timeout()));
     protocol_.group().sync();
     protocol_.advance(peers_, level_);
     arrived_ = false;

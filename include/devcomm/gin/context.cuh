@@ -149,7 +149,7 @@ class context {
     if (leads() && mine_ == status::success) {
       const devcomm::detail::proxy_wait until{operation::gin_flush,          begun.word,  queue_.index, begun.peer,
                                               wait_condition::done_by_proxy, begun.number};
-      mine_ = devcomm::detail::wait_for_proxy(queue_, until, {false, 0});
+      mine_ = devcomm::detail::wait_for_proxy(queue_, until, devcomm::detail::communicator_timeout());
     }
     group_.sync();
   }
@@ -163,13 +163,13 @@ class context {
     group_.sync();
     for_each_sender(rank, [&](const devcomm::detail::queue_end& queue) {
       const descriptor_head head{operation_kind::fence, signal_change::none, strength::strong, false, 0, rank};
-      return devcomm::detail::post(queue, {}, head, {false, 0});
+      return devcomm::detail::post(queue, {}, head, devcomm::detail::communicator_timeout());
     });
     for_each_sender(rank, [&](const devcomm::detail::queue_end& queue) {
       const devcomm::detail::proxy_wait until{
           operation::gin_fence,       queue.layout.done_with(rank),  queue.index,
           static_cast<int32_t>(rank), wait_condition::done_by_proxy, queue.latest(rank)};
-      return devcomm::detail::wait_for_proxy(queue, until, {false, 0});
+      return devcomm::detail::wait_for_proxy(queue, until, devcomm::detail::communicator_timeout());
     });
     group_.sync();
     if (leads() && mine_ == status::success && devcomm::detail::is_aborted(queue_.home)) mine_ = status::aborted;
@@ -295,7 +295,8 @@ class context {
     describe(remote, made, head);
     describe(local, made, head);
     group_.sync();
-    if (leads() && mine_ == status::success) mine_ = devcomm::detail::post(queue_, made, head, {false, 0});
+    if (leads() && mine_ == status::success)
+      mine_ = devcomm::detail::post(queue_, made, head, devcomm::detail::communicator_timeout());
   }
 
   DEVCOMM_DEVICE devcomm::detail::proxy_wait wait_of(operation what, uint32_t word, uint32_t index,
@@ -304,7 +305,8 @@ class context {
   }
   DEVCOMM_DEVICE void wait_word(operation what, uint32_t word, uint32_t index, uint64_t least) {
     if (leads() && mine_ == status::success)
-      mine_ = devcomm::detail::wait_for_proxy(queue_, wait_of(what, word, index, least), {false, 0});
+      mine_ = devcomm::detail::wait_for_proxy(queue_, wait_of(what, word, index, least),
+                                              devcomm::detail::communicator_timeout());
     group_.sync();
   }
   DEVCOMM_DEVICE status wait_word_for(operation what, uint32_t word, uint32_t index, uint64_t least,

@@ -147,7 +147,7 @@ class ll_all_to_all_session {
   /// Slots `first`, `first + stride` and so on, `Count` of them, at once.
   template <int Count, class T>
   DEVCOMM_DEVICE void receive(uint32_t first, uint32_t stride, T (&values)[Count], int from = any_peer) {
-    static_cast<void>(wait_for_values(first, stride, Count, values, from, {false, 0}));
+    static_cast<void>(wait_for_values(first, stride, Count, values, from, devcomm::detail::communicator_timeout()));
   }
 
   /// `receive` for `limit` and a little more. The outcome is that of the calling thread alone; after `status::timeout`
@@ -177,7 +177,8 @@ class ll_all_to_all_session {
     for (uint32_t begin = 0; begin < count; begin += at_once) {
       T values[at_once];
       const uint32_t left = count - begin;
-      static_cast<void>(wait_for_values(first + begin * stride, stride, left, values, any_peer, {false, 0}));
+      static_cast<void>(wait_for_values(first + begin * stride, stride, left, values, any_peer,
+                                        devcomm::detail::communicator_timeout()));
       DEVCOMM_UNROLL
       for (uint32_t i = 0; i < at_once; ++i) {
         if (i >= left) break;

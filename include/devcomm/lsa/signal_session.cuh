@@ -164,7 +164,7 @@ class signal_session {
   DEVCOMM_DEVICE void wait(int peer, Condition condition, any_order order = memory_order::acquire) {
     check_wait(peer, order);
     const trace_span traced = trace(condition);
-    if (leads() && !is_dead()) mine_ = poll(peer, condition, order, {false, 0});
+    if (leads() && !is_dead()) mine_ = poll(peer, condition, order, devcomm::detail::communicator_timeout());
     group_.sync();
   }
 

@@ -250,7 +250,7 @@ class barrier_session {
     counted_ = false;
   }
   DEVCOMM_DEVICE void end(memory_order order) {
-    static_cast<void>(poll(order, {false, 0}));
+    static_cast<void>(poll(order, devcomm::detail::communicator_timeout()));
     if (!check_launch_) {
       group_.sync();
     } else if (!share_failure()) {  // who has not arrived has shown no launch

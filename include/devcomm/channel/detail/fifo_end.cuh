@@ -54,9 +54,9 @@ struct fifo_wait {
 template <class Other>
 DEVCOMM_DEVICE DEVCOMM_NOINLINE status wait_for_count(resource_header* home, fifo_wait wait, const uint32_t* word,
                                                       uint32_t step, Other other) {
-  return wait_for_word(home, wait.for_step(step), word,
-                       [&](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0 || other(); },
-                       memory_order::acquire, {false, 0});
+  return wait_for_word(
+      home, wait.for_step(step), word, [&](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0 || other(); },
+      memory_order::acquire, communicator_timeout());
 }
 
 /// The same for `limit` and a little more. After `status::timeout` nothing is recorded.

@@ -91,7 +91,7 @@ struct network_link {
     return wait_for_proxy(to,
                           {operation::gin_fence, to.layout.done_with(peer), to.index, rank,
                            wait_condition::done_by_proxy, to.latest(peer)},
-                          {false, 0});
+                          communicator_timeout());
   }
 
  private:
@@ -99,7 +99,7 @@ struct network_link {
                              gin::strength covers) const {
     const uint32_t value_bytes = kind == gin::operation_kind::put_value ? static_cast<uint32_t>(made.bytes) : 0;
     return detail::post(posts(), made, {kind, change, covers, false, value_bytes, static_cast<uint32_t>(rank)},
-                        {false, 0});
+                        communicator_timeout());
   }
 };
 
@@ -302,7 +302,7 @@ struct fifo_transport<channel::protocol::network> {
   template <class Other>
   DEVCOMM_DEVICE static status wait_for_count(resource_header* home, const network_wait& wait, const uint32_t* word,
                                               uint32_t step, const Other& other) {
-    if (wait.link.is_there()) return wait_at_network(wait, {false, 0});
+    if (wait.link.is_there()) return wait_at_network(wait, communicator_timeout());
     return detail::wait_for_count(home, wait, word, step, other);
   }
   DEVCOMM_DEVICE static status wait_within(resource_header* home, const network_wait& wait, const uint32_t* word,

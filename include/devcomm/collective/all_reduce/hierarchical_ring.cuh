@@ -168,7 +168,7 @@ class rail_ring_end {
     if (mine_ != status::success) return;
     const proxy_wait until{
         operation::gin_signal, queue_.layout.signal(signal), signal, peer, wait_condition::at_least, least};
-    mine_ = wait_for_proxy(queue_, until, {false, 0});
+    mine_ = wait_for_proxy(queue_, until, devcomm::detail::communicator_timeout());
   }
   /// A signal as it is now. Relaxed, so that a check orders no more than the wait before it.
   DEVCOMM_DEVICE uint64_t peek(uint32_t signal) const {
@@ -207,7 +207,7 @@ class rail_ring_end {
     made.signal_value = value;
     const gin::descriptor_head head{kind, gin::signal_change::add,    gin::strength::weak, false,
                                     0,    static_cast<uint32_t>(peer)};
-    return detail::post(queue_, made, head, {false, 0});
+    return detail::post(queue_, made, head, devcomm::detail::communicator_timeout());
   }
 
   Group group_;

@@ -98,7 +98,7 @@ class network_slot_end {
       mine_ = wait_for_proxy(queue_,
                              {operation::gin_signal, queue_.layout.signal(signal), signal, members_.world_rank(member),
                               wait_condition::at_least, number_ / 2 + 1},
-                             {false, 0});
+                             communicator_timeout());
       // A value above it is of something else that changes this signal.
       DEVCOMM_ASSERT(mine_ != status::success || queue_.load(queue_.layout.signal(signal)) == number_ / 2 + 1,
                      "a signal of the slots is changed by others too: a kernel's own are those below "

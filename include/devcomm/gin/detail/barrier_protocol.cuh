@@ -111,9 +111,9 @@ class network_barrier {
                                       false,
                                       0,
                                       peer};
-      const status outcome = post(queue, arrival, head, {false, 0});
+      const status outcome = post(queue, arrival, head, communicator_timeout());
       if (outcome == status::success) arch::store<memory_order::relaxed, scope::device>(count, now + 1);
-      return keep(outcome, {false, 0});
+      return keep(outcome, communicator_timeout());
     });
   }
   /// Waits for the peers. The group's own sync is left to the caller.

@@ -160,9 +160,9 @@ class barrier_protocol {
   /// Waits for the peers. The group's own sync is left to the caller.
   DEVCOMM_DEVICE void poll(memory_order order) {
     if (simple_) {
-      if (has_peer() && mine_ == status::success) poll_flag(first_peer_, order, timeout());
+      if (has_peer() && mine_ == status::success) poll_flag(first_peer_, order, communicator_timeout());
     } else {
-      poll_all(order, timeout());
+      poll_all(order, communicator_timeout());
       end_check();
     }
   }
@@ -173,12 +173,12 @@ class barrier_protocol {
     if (simple_) {  // one branch for both halves: from the last arrival to the next, cycles count
       if (has_peer() && is_alive()) {
         store_flag(first_peer_, order);
-        poll_flag(first_peer_, order, timeout());
+        poll_flag(first_peer_, order, communicator_timeout());
       }
     } else {
       share_failure();
       store_all(order);
-      poll_all(order, timeout());
+      poll_all(order, communicator_timeout());
       end_check();
     }
   }
@@ -256,9 +256,6 @@ class barrier_protocol {
     for (int i = first_; more && i < members_.size - 1; i += step_)
       more = action(find_peer_flags(home_, members_, barriers_, index_, i));
   }
-
-  /// The communicator's timeout.
-  DEVCOMM_DEVICE static constexpr deadline timeout() { return {false, 0}; }
 
   /// Shares with the whole group that a thread has found the session dead.
   DEVCOMM_DEVICE void share_failure() {

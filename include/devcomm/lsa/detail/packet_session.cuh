@@ -225,7 +225,7 @@ class packet_session {
     };
     int other = -1;  // a member whose launch or call is another one
     detail::poll<1, lane_group>(
-        home_, {false, 0}, label,
+        home_, communicator_timeout(), label,
         [&] {
           const bool whole = ready();
           contracts_.template compare<lane_group>(first, end, epoch_, whole, other);
