@@ -187,10 +187,9 @@ class session {
   /// call for so much does not wait. After `status::timeout` nothing is recorded or taken: it may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_receive_for(uint32_t packs, nanoseconds limit) {
     const status outcome = devcomm::detail::fifo_deadline::receive(*this, packs, limit);
-    if constexpr (DEVCOMM_CHECKED != 0 && Protocol != protocol::network) {
+    if constexpr (Protocol != protocol::network)
       if (outcome == status::timeout && group_.thread_rank() == 0)
-        devcomm::detail::note_timeout(home_, offset_, fifo_layout<Protocol>{count_, slots_, slot_packs_});
-    }
+        devcomm::detail::note_timeout(home_, offset_, layout());
     return outcome;
   }
   /// The same until there is room for a step at every rank that it sends to.
@@ -265,9 +264,9 @@ class session {
     return transport::wait_of({what, end.index, end.peer_index, end.peer, offset_of(end.index)}, end, slots_);
   }
 
+  DEVCOMM_DEVICE fifo_layout<Protocol> layout() const { return {count_, slots_, slot_packs_}; }
   DEVCOMM_DEVICE fifo_counts* counts_of(uint32_t index) const {
-    const fifo_layout<Protocol> layout{count_, slots_, slot_packs_};
-    return reinterpret_cast<fifo_counts*>(reinterpret_cast<char*>(home_) + offset_ + layout.counts(index));
+    return reinterpret_cast<fifo_counts*>(reinterpret_cast<char*>(home_) + offset_ + layout().counts(index));
   }
   DEVCOMM_DEVICE uint32_t* outcome_word() const {
     uint32_t index = 0;
@@ -287,7 +286,7 @@ class session {
   DEVCOMM_DEVICE void find_left_steps() {
     if constexpr (DEVCOMM_CHECKED != 0 && Protocol != protocol::network) {
       if (group_.thread_rank() != 0) return;
-      devcomm::detail::note_fifos(home_, offset_, fifo_layout<Protocol>{count_, slots_, slot_packs_});
+      devcomm::detail::note_fifos(home_, offset_, layout());
       for (const auto& from : from_)
         if (failure_ == status::success && from.is_connected())
           failure_ = devcomm::detail::find_left_step(home_, from, wait_of(operation::fifo_receive, from), slots_);
