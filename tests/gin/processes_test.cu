@@ -247,6 +247,43 @@ TEST_CASE("a process killed in a stream of puts ends its peer's waits, and is na
   CHECK((ends[0].starts_with("remote_error(1)") || ends[0].find("to rank 1 in context 0") != std::string::npos));
 }
 
+TEST_CASE("after a death, eight device communicators are gone as soon as one") {
+  const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
+    constexpr std::uint64_t bytes = 300000;
+    const auto in = comm.allocate(bytes);
+    const auto out = comm.allocate(bytes);
+    const test::device_array<status> outcome(threads);
+    std::vector<host::device_communicator> all;
+    std::vector<gin::context_handle> contexts;
+    for (int i = 0; i < 8; ++i) {
+      auto needs = comm.requirements();
+      contexts.push_back(needs.add(gin::contexts{comm.world(), 1, 1}));
+      all.push_back(comm.create_device_comm(needs));
+      launch(put_to_next, blocks_of(1), all.back().get(), contexts.back(), in.pointer<char>(), out.pointer<char>(),
+             outcome.get());
+      test::finish("put_to_next");
+    }
+    comm.barrier();
+    if (comm.rank() == 1) ::raise(SIGKILL);
+    // Each has puts under way that nobody acknowledges any more.
+    for (std::size_t i = 0; i < all.size(); ++i)
+      launch(stream_puts, blocks_of(1), all[i].get(), contexts[i], in.pointer<char>(), out.pointer<char>(), bytes,
+             outcome.get());
+    test::finish("stream_puts");
+    const auto begun = std::chrono::steady_clock::now();
+    all.clear();
+    const auto took = std::chrono::steady_clock::now() - begun;
+    test::require(took < 3s,
+                  std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()) + " ms");
+    try {
+      comm.check();
+    } catch (const host::error&) {
+    }
+  });
+  CHECK(ends[1] == "signal 9");
+  CHECK(ends[0] == "ok");
+}
+
 TEST_CASE("a rank that has destroyed its device communicator ends the puts to it, and is named") {
   const std::string provider = any_provider();
   CAPTURE(provider);
