@@ -247,7 +247,7 @@ TEST_CASE("a process killed in a stream of puts ends its peer's waits, and is na
   CHECK((ends[0].starts_with("remote_error(1)") || ends[0].find("to rank 1 in context 0") != std::string::npos));
 }
 
-TEST_CASE("after a death, eight device communicators are gone as soon as one") {
+TEST_CASE("eight device communicators of which a peer was killed are gone as soon as one") {
   const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
     constexpr std::uint64_t bytes = 300000;
     const auto in = comm.allocate(bytes);
