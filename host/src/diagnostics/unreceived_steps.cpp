@@ -25,11 +25,11 @@ std::uint32_t arrived_behind(std::uint32_t received, const channel::step_contrac
   return steps;
 }
 
-}  // namespace
+/// The device is busy or has failed, or the program ends and the driver is gone: all of that is reported elsewhere.
+struct unreadable {};
 
-std::optional<failure_record> find_unreceived_steps(backend& devices, int device, const device_comm& comm,
-                                                    const std::function<bool(int rank)>& has_departed,
-                                                    std::chrono::milliseconds limit) {
+std::optional<failure_record> find(backend& devices, int device, const device_comm& comm,
+                                   const std::function<bool(int rank)>& has_departed, std::chrono::milliseconds limit) {
   const std::uint64_t all = comm.resources.bytes;
   const auto require = [](bool is_whole) {
     if (!is_whole) throw system_error("something has written over the resource window");
@@ -37,7 +37,11 @@ std::optional<failure_record> find_unreceived_steps(backend& devices, int device
   const auto read = [&](auto& to, std::uint64_t offset) {
     const std::uint64_t bytes = to.size() * sizeof to[0];
     require(offset <= all && bytes <= all - offset);
-    devices.read(device, to.data(), comm.resources.local + offset, bytes, limit);
+    try {
+      devices.read(device, to.data(), comm.resources.local + offset, bytes, limit);
+    } catch (const error&) {
+      throw unreadable();
+    }
   };
   const auto found = [&](operation what, std::uint32_t index, int peer, std::uint32_t steps) {
     failure_record record{};
@@ -77,6 +81,18 @@ std::optional<failure_record> find_unreceived_steps(backend& devices, int device
     at[0] = note.next;
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<failure_record> find_unreceived_steps(backend& devices, int device, const device_comm& comm,
+                                                    const std::function<bool(int rank)>& has_departed,
+                                                    std::chrono::milliseconds limit) {
+  try {
+    return find(devices, device, comm, has_departed, limit);
+  } catch (const unreadable&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace devcomm::host::detail
