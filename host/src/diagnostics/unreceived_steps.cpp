@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <vector>
 
 namespace devcomm::host::detail {
@@ -26,7 +27,7 @@ std::uint32_t arrived_behind(std::uint32_t received, const channel::step_contrac
 }
 
 /// The device is busy or has failed, or the program ends and the driver is gone: all of that is reported elsewhere.
-struct unreadable {};
+struct unreadable : std::exception {};
 
 std::optional<failure_record> find(backend& devices, int device, const device_comm& comm,
                                    const std::function<bool(int rank)>& has_departed, std::chrono::milliseconds limit) {

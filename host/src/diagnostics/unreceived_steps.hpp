@@ -16,7 +16,7 @@ namespace devcomm::host::detail {
 /// A record of the first FIFO with steps that are there for this rank, or that it has sent to a rank that
 /// `has_departed` and has not taken them. None where sessions noted no FIFOs (`channel::fifos_note`), as they do only
 /// in checked mode. *Requires* that no kernel of this rank uses `comm`. Peers may: what they have still to send or take
-/// is not reported, nor is what comes after a receive whose deadline has passed.
+/// is not reported, nor is what comes after a receive whose deadline has passed. None if the device cannot be read.
 [[nodiscard]] std::optional<failure_record> find_unreceived_steps(backend& devices, int device, const device_comm& comm,
                                                                   const std::function<bool(int rank)>& has_departed,
                                                                   std::chrono::milliseconds limit);
