@@ -50,6 +50,16 @@ std::exception_ptr failure_of(Work&& work, const std::string& start) {
   return nullptr;
 }
 
+bool is_remote(const std::exception_ptr& failure) noexcept {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const remote_error&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 /// The rank that ends sends the reason to its processes' peers, and the bootstrap reports that it is gone: which of the
 /// two arrives first is left to chance.
 constexpr std::chrono::milliseconds reason_limit(200);
@@ -194,6 +204,10 @@ void agreement::require_no_loss(const std::string& call, const std::string& star
     std::rethrow_exception(loss);
   } catch (const unequal_sizes&) {
     require_one_call(call, start, loss);
+  } catch (const remote_error&) {
+    // That a peer has ended may itself follow from this loss.
+    if (failure && !is_remote(failure)) std::rethrow_exception(failure);
+    throw;
   } catch (...) {
     if (failure) std::rethrow_exception(failure);
     throw;
