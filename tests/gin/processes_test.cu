@@ -758,7 +758,8 @@ TEST_CASE("a stream between hosts ends with an error, and the rank says which", 
   CHECK(ended != "no error");
 }
 
-TEST_CASE("an idle device communicator takes little memory and next to no time") {
+// By itself, as sanitizers take memory and time of their own.
+TEST_CASE("an idle device communicator takes little memory and next to no time", "[.][idle]") {
   const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
     auto needs = comm.requirements();
     static_cast<void>(needs.add(gin::contexts{comm.world(), 4, 1}));
