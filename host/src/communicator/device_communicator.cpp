@@ -78,6 +78,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
     : trace_(trace_rings::of(needs)),
       devices_(context.devices),
       device_(context.device),
+      lsa_ranks_(context.lsa_ranks),
       number_(++context.device_comms),
       process_(context.process),
       aborts_(context.aborts) {
@@ -267,7 +268,7 @@ void device_communicator::state::note_unreceived_steps() noexcept {
     if (failed || !detail::read_failures(log).empty()) return;  // these leave steps that nobody receives
     constexpr std::chrono::milliseconds limit(500);
     const auto departed = [&log](int rank) { return detail::has_departed(log, rank); };
-    const auto found = detail::find_unreceived_steps(devices_, device_, comm_, departed, limit);
+    const auto found = detail::find_unreceived_steps(devices_, device_, comm_, lsa_ranks_, departed, limit);
     if (!found) return;
     log.records[0] = *found;
     std::atomic_ref(log.records[0].ready).store(1, std::memory_order_release);

@@ -55,6 +55,7 @@ class device_communicator::state {
   trace_rings trace_{};
   detail::backend& devices_;
   int device_;
+  std::vector<int> lsa_ranks_;
   std::uint64_t number_ = 0;  ///< among the communicator's
   std::weak_ptr<detail::process_ranks> process_;
   std::shared_ptr<detail::abort_state> aborts_;

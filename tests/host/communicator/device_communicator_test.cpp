@@ -1,6 +1,10 @@
+#include <devcomm/channel/fifos.hpp>
+#include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/diagnostics/trace.hpp>
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/host/watchdog.hpp>
+
+#include <diagnostics/unreceived_steps.hpp>
 
 #include "rank_harness.hpp"
 
@@ -343,4 +347,50 @@ TEST_CASE("what prints the watchdog's reports may destroy the last device commun
     host::set_watchdog({});
   });
   CHECK(ends == all_ok(1));
+}
+
+TEST_CASE("steps that nobody has received name the right peer where LSA teams are no consecutive ranks") {
+  const channel::fifo_layout<channel::protocol::simple> fifos{2, 4, 1};
+  constexpr std::uint64_t offset = resource_header_bytes;
+  std::vector<std::uint64_t> words((offset + fifos.bytes()) / sizeof(std::uint64_t));
+  char* const memory = reinterpret_cast<char*>(words.data());
+  const auto at = [&](auto* type, std::uint64_t where) { return reinterpret_cast<decltype(type)>(memory + where); };
+
+  device_comm comm{};
+  comm.rank = 21;
+  comm.size = 40;
+  comm.lsa_first = first_lsa_number;
+  comm.lsa_size = 3;
+  comm.resources.local = memory;
+  comm.resources.bytes = offset + fifos.bytes();
+  const std::vector<int> lsa_ranks{1, 21, 31};
+
+  at(static_cast<resource_header*>(nullptr), 0)->fifos = offset + fifos.note();
+  *at(static_cast<channel::fifos_note*>(nullptr), offset + fifos.note()) = {
+      channel::fifos_note::is_added, 2, 4, 0, offset + fifos.head(0), offset + fifos.counts(0),
+      offset + fifos.contract(0, 0), 0};
+  auto* const counts = at(static_cast<channel::fifo_counts*>(nullptr), offset + fifos.counts(1));
+  counts->sent = 3;
+  counts->peers = channel::fifo_peer_mark(first_lsa_number + 2);
+  *at(static_cast<std::uint32_t*>(nullptr), offset + fifos.head(1)) = 1;
+
+  int asked = -1;
+  const auto find = [&](bool departed) {
+    return host::detail::find_unreceived_steps(
+        host::detail::current_backend(), 0, comm, lsa_ranks,
+        [&](int rank) {
+          asked = rank;
+          return departed;
+        },
+        std::chrono::seconds(1));
+  };
+  CHECK_FALSE(find(false).has_value());
+  CHECK(asked == 31);
+  const auto found = find(true);
+  REQUIRE(found.has_value());
+  CHECK((found->peer == 31 && found->index == 1 && found->expected == 2));
+  CHECK(
+      host::describe(*found) ==
+      "rank 21: FIFO 1: mismatch: the last 2 steps that rank 21 sent to rank 31 had not been received when the device "
+      "communicator ended");
 }
