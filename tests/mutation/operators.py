@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Mutants that operators make wherever they fit, in any source of the tree, against the tests that ctest has.
+"""Mutants that operators make wherever they fit in the host library, against the tests that ctest has.
 
 operators.py plant TREE PATH...
-    Plants, in place, the mutants of all sources below the PATHs of TREE, a clone made for this, without those that do not
-    compile. Each is behind a switch at run time, so that one build serves all; TREE/mutants.json lists them. Then configure
+    Plants, in place, the mutants of all sources below the PATHs, of host/src, of TREE, a clone made for this, without
+    those that do not compile. Each is behind a switch at run time, so that one build serves all; TREE/mutants.json lists them. Then configure
     TREE with -DCMAKE_CXX_FLAGS="-w -include TREE/tests/mutation/operators.hpp", and build.
 
 operators.py run TREE BUILD [--sample N --seed S] [--only NUMBER...] [--tests REGEX] [--jobs N] [--budget SECONDS]
@@ -38,7 +38,7 @@ NOT_CALLS = {"if", "while", "for", "switch", "return", "throw", "do", "else", "c
 
 
 class Site:
-    """One mutant; `number`, `kind` and `what` are all that planting needs to know of it."""
+    """One mutant, as planting needs to know it."""
 
     def __init__(self, kind):
         self.number = 0
@@ -202,8 +202,11 @@ def compile_errors(command):
 
 
 def plant(tree, paths):
+    for path in paths:
+        if not path.startswith("host/src") or not (tree / path).exists():
+            raise Mistake(f"{path} is no source of the host library: give files or folders of host/src")
     files = [f for path in paths for f in (sorted((tree / path).rglob("*")) if (tree / path).is_dir() else [tree / path])]
-    sources = {str(f.relative_to(tree)): f.read_text() for f in files if f.suffix in (".cpp", ".hpp", ".cuh")}
+    sources = {str(f.relative_to(tree)): f.read_text() for f in files if f.suffix in (".cpp", ".hpp")}
     build = tree / "build/commands"
     subprocess.run(["cmake", "-S", str(tree), "-B", str(build), "-G", "Ninja", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
                     "-DDEVCOMM_ENABLE_CUDA=OFF", "-DDEVCOMM_BUILD_BENCHMARKS=OFF", "-DDEVCOMM_BUILD_EXAMPLES=OFF",
