@@ -204,12 +204,10 @@ void agreement::require_no_loss(const std::string& call, const std::string& star
     std::rethrow_exception(loss);
   } catch (const unequal_sizes&) {
     require_one_call(call, start, loss);
-  } catch (const remote_error&) {
-    // That a peer has ended may itself follow from this loss.
-    if (failure && !is_remote(failure)) std::rethrow_exception(failure);
-    throw;
   } catch (...) {
-    if (failure) std::rethrow_exception(failure);
+    // That a peer has ended may itself follow from the loss of another.
+    const bool follows = failure && is_remote(failure) && is_remote(loss);
+    if (failure && !follows) std::rethrow_exception(failure);
     throw;
   }
 }

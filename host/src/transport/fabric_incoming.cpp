@@ -346,11 +346,8 @@ void fabric_engine::handle_shutdown_notice(link& from, const fabric_message& mes
   if (!std::exchange(from.has_left, true) && about_.departed) about_.departed(static_cast<int>(message.sender));
   from.owes = false;  // it waits for nothing any more but that this is heard
   from.again = {};
-  fifo<fabric_message> kept;
-  for (const fabric_message& each : from.answers) {
-    if (each.kind == message_kind::leave) kept.push_back(each);
-  }
-  from.answers = std::move(kept);
+  const auto is_needless = [](const fabric_message& each) { return each.kind != message_kind::leave; };
+  from.answers.erase(std::remove_if(from.answers.begin(), from.answers.end(), is_needless), from.answers.end());
   if (!from.leave_sent) {
     fabric_message heard;
     heard.kind = message_kind::leave_heard;

@@ -91,6 +91,9 @@ class fabric_proxy::worker final : public window_table::watcher {
 
  private:
   void run() noexcept;
+  /// Calls `use` while the thread lets the engine go; false where `gives_up(waited)` says that it does not.
+  template <class GivesUp, class Use>
+  bool visit(const GivesUp& gives_up, const Use& use);
   /// Does what there is to do now; whether there was anything. Sets `over` when nothing will come any more.
   [[nodiscard]] bool step(bool& over);
   /// When it comes back, it does nothing more for the rank.
@@ -176,22 +179,34 @@ bool fabric_proxy::worker::step(bool& over) {
   return any;
 }
 
-void fabric_proxy::worker::added(std::uint32_t window) noexcept {
-  if (!made_in_.here()) return;
-  // A thread that is away for longer registers the window when it is used.
-  const deadline limit(std::chrono::milliseconds(100));
-  ++visitors_;
-  for (;; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock && !limit.passed()) continue;
-    try {
-      if (lock && !is_left_alone_) engine_.prepare(window);
-    } catch (const std::exception& problem) {
-      report("window " + std::to_string(window_number(window)) + " is not registered yet: " + problem.what());
+template <class GivesUp, class Use>
+bool fabric_proxy::worker::visit(const GivesUp& gives_up, const Use& use) {
+  const clock::time_point since = clock::now();
+  bool visited = false;
+  for (++visitors_;; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+      use();
+      visited = true;
     }
-    break;
+    if (visited || gives_up(clock::now() - since)) break;
   }
   --visitors_;
+  return visited;
+}
+
+void fabric_proxy::worker::added(std::uint32_t window) noexcept {
+  if (!made_in_.here()) return;
+  constexpr std::chrono::milliseconds patience(100);
+  // A thread that is away for longer registers the window when it is used.
+  static_cast<void>(visit([&](clock::duration waited) { return waited > patience; },
+                          [&] {
+                            try {
+                              if (!is_left_alone_) engine_.prepare(window);
+                            } catch (const std::exception& problem) {
+                              report("window " + std::to_string(window_number(window)) +
+                                     " is not registered yet: " + problem.what());
+                            }
+                          }));
 }
 
 void fabric_proxy::worker::removed(std::uint32_t window) noexcept {
@@ -200,26 +215,21 @@ void fabric_proxy::worker::removed(std::uint32_t window) noexcept {
   const deadline limit(patience);
   // A provider that registers much memory is away for long.
   const std::chrono::milliseconds longest = std::max<std::chrono::milliseconds>(patience, given_.limit);
-  clock::time_point came_back = clock::now();
   for (bool in_use = true; in_use; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
-    ++visitors_;
-    const clock::time_point now = clock::now();
-    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-      came_back = now;
-      in_use = engine_.forget(window);
-      if (in_use && limit.passed()) {
-        engine_.take_away(window);
-        in_use = false;
-      }
-    } else if (now - came_back > (given_.ended() ? patience : longest)) {
-      // The thread is stuck in the fabric.
-      fail("rank " + std::to_string(given_.rank) + ": window " + std::to_string(window_number(window)) +
-           " is freed, and " + fabric_name_ + " has not come back from a call for " + std::to_string(longest.count()) +
-           " ms: its device communicator is given up; destroy it, or set DEVCOMM_GIN_PROVIDER to another provider");
-      part_with_thread();
-      in_use = false;
-    }
-    --visitors_;
+    const bool visited = visit([&](clock::duration waited) { return waited > (given_.ended() ? patience : longest); },
+                               [&] {
+                                 in_use = engine_.forget(window);
+                                 if (in_use && limit.passed()) {
+                                   engine_.take_away(window);
+                                   in_use = false;
+                                 }
+                               });
+    if (visited) continue;
+    fail("rank " + std::to_string(given_.rank) + ": window " + std::to_string(window_number(window)) +
+         " is freed, and " + fabric_name_ + " has not come back from a call for " + std::to_string(longest.count()) +
+         " ms: its device communicator is given up; destroy it, or set DEVCOMM_GIN_PROVIDER to another provider");
+    part_with_thread();
+    in_use = false;
   }
 }
 

@@ -35,6 +35,7 @@ class fifo {
     first_ = 0;
   }
   void erase(iterator at) { all_.erase(at); }
+  void erase(iterator from, iterator to) { all_.erase(from, to); }
   void clear() {
     all_.clear();
     first_ = 0;
