@@ -155,7 +155,7 @@ void fabric_engine::prepare(std::uint32_t window) {
       if (!stages(memory)) static_cast<void>(region_of(window, memory));
     }));
   } catch (const registration_error&) {
-    // Who uses it is told.
+    // The first operation that uses it fails, and reports why.
   }
 }
 

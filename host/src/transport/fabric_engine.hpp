@@ -153,14 +153,14 @@ class fabric_engine {
   void leave_alone() noexcept { left_alone_ = true; }
 
   static constexpr std::size_t max_in_flight = 256;                            ///< operations, of all contexts
-  static constexpr std::uint64_t max_bytes = std::uint64_t{16} << 20;          ///< in operation
+  static constexpr std::uint64_t max_bytes = std::uint64_t{16} << 20;          ///< in flight
   static constexpr std::uint64_t max_fragment_bytes = std::uint64_t{1} << 20;  ///< of one write or read
   static constexpr std::uint64_t max_unacknowledged = 64;                      ///< messages to one peer
   static constexpr std::chrono::microseconds acknowledged_after{5};
   static constexpr std::size_t receive_buffers = 256;
   static constexpr std::size_t send_buffers = 128;
   static constexpr std::size_t answer_buffers = 16;         ///< of those, for what operations of this rank do not send
-  static constexpr std::uint32_t min_inbound_bytes = 1024;  ///< of a fragment, however many ranks share the memory
+  static constexpr std::uint32_t min_inbound_bytes = 1024;  ///< of a bounce buffer, however many ranks share the memory
 
  private:
   using clock = std::chrono::steady_clock;
@@ -286,13 +286,13 @@ class fabric_engine {
     }
   };
   enum class fragment_stage : std::uint8_t {
-    reading,             ///< a copy brings it to this rank's fragment
+    reading,             ///< a copy brings it to this rank's bounce buffer
     asked_to_stage_out,  ///< the peer: a copy brings it to the peer's bounce buffer
     ready,               ///< for the fabric
     moving,              ///< the fabric moves it
     unacknowledged,      ///< it has left, and the peer has not acknowledged its change
     asked_to_stage_in,   ///< the peer: a copy brings it from the peer's bounce buffer
-    writing,             ///< one brings it from this rank's fragment
+    writing,             ///< one brings it from this rank's bounce buffer
   };
   struct fragment {
     operation* of = nullptr;
@@ -303,7 +303,7 @@ class fabric_engine {
     bool is_sent = false;                   // of `asked_to_...`: the message was
     std::optional<std::uint64_t> change{};  // its number, where one announces the fragment
     bool is_acknowledged = false;           // the change
-    std::optional<std::size_t> own;         // fragment of pinned memory
+    std::optional<std::size_t> own;         // bounce buffer of this rank's
     std::optional<std::uint32_t> inbound;   // bounce buffer of the peer's
     window_copy copy{};
   };
@@ -485,7 +485,7 @@ class fabric_engine {
   std::unique_ptr<fabric_region> own_region_;
   std::unique_ptr<fabric_region> inbound_region_;
   std::uint32_t inbound_count_ = 0;  // of each peer
-  std::uint32_t inbound_bytes_ = 0;  // of a fragment
+  std::uint32_t inbound_bytes_ = 0;  // of each
   std::list<staging_work> staging_work_;
   std::vector<std::size_t> copying_;  // fragments
   std::unique_ptr<copy_engine> copies_;

@@ -14,8 +14,8 @@ using gin::operation_kind;
 
 }  // namespace
 
-/// As much memory for peers' fragments as for this rank's own, whatever their number; but each peer has four, and none
-/// is smaller than a page of messages.
+/// As much memory for peers' bounce buffers as for this rank's own, whatever their number; but each peer has four, and
+/// none is smaller than a page of messages.
 void fabric_engine::divide_bounce_buffers() {
   constexpr std::size_t min_buffers = 4;
   const backend_traits& shape = about_.staged.shape;
@@ -24,7 +24,7 @@ void fabric_engine::divide_bounce_buffers() {
   own_region_ = fabric_->add_buffers(
       std::as_writable_bytes(std::span(bounce_buffers_->at(0), shape.bounce_buffer_count * shape.bounce_buffer_bytes)));
   values_ = memory.allocate_host(about_.staged.device, links_.size() * max_unacknowledged * value_bytes());
-  if (about_.staged.fabric_reaches) return;  // nothing peer_stages
+  if (about_.staged.fabric_reaches) return;  // no peer stages
   const std::size_t peers = std::max<std::size_t>(links_.size() - 1, 1);
   const std::size_t share = shape.bounce_buffer_count * shape.bounce_buffer_bytes / peers;
   const std::size_t buffers = std::clamp(share / shape.bounce_buffer_bytes, min_buffers, shape.bounce_buffer_count);

@@ -32,7 +32,7 @@ proxy::proxy(backend& devices, int device, int rank, const network_request& aske
       cpus_(std::move(cpus)),
       resources_(resources),
       fail_(std::move(fail)),
-      fragments_(devices, device, devices.traits()) {
+      bounce_buffers_(devices, device, devices.traits()) {
   process_network::endpoint reached{device, windows_, {}};
   for (std::uint32_t i = 0; i < asked.contexts; ++i) {
     queues_.push_back(std::make_unique<network_queue>(devices, devices, device, asked));
@@ -195,7 +195,8 @@ void proxy::list_actions(std::list<operation>::iterator one, std::vector<action>
   switch (one->at) {
     case stage::begun:
       if (one->posted.head.kind == operation_kind::fence && !may_follow(*one)) break;
-      if (!moves || (one->begun != one->posted.what.bytes && fragments_.has_free())) actions.push_back({one, nullptr});
+      if (!moves || (one->begun != one->posted.what.bytes && bounce_buffers_.has_free()))
+        actions.push_back({one, nullptr});
       break;
     case stage::captured:
       if (!moves) actions.push_back({one, nullptr});
@@ -281,19 +282,19 @@ void proxy::with_memory(const operation& one, bool on_peer, const Use& use) {
 
 void proxy::begin_to_read(operation& one) {
   const gin::descriptor& what = one.posted.what;
-  const std::uint64_t bytes = std::min<std::uint64_t>(what.bytes - one.begun, fragments_.buffer_bytes());
-  part& next = one.parts.emplace_back(part{fragments_.take(), one.begun, bytes});
-  char* const fragment = fragments_.at(next.fragment);
+  const std::uint64_t bytes = std::min<std::uint64_t>(what.bytes - one.begun, bounce_buffers_.buffer_bytes());
+  part& next = one.parts.emplace_back(part{bounce_buffers_.take(), one.begun, bytes});
+  char* const buffer = bounce_buffers_.at(next.buffer);
   one.begun += bytes;
   if (one.posted.head.kind == operation_kind::put_value) {
-    std::memcpy(fragment, &what.value, sizeof what.value);
+    std::memcpy(buffer, &what.value, sizeof what.value);
     one.read = bytes;
     one.at = stage::captured;
     return complete(one);
   }
   with_memory(one, one.posted.head.kind == operation_kind::get,
               [&](const char* source, window_table::hold kept, copy_engine& copies) {
-                next.copy = copies.begin_read(fragment, source + next.offset, bytes);
+                next.copy = copies.begin_read(buffer, source + next.offset, bytes);
                 next.copies = &copies;
                 next.at = part::place::coming;
                 next.memory = std::move(kept);
@@ -304,7 +305,7 @@ void proxy::begin_to_read(operation& one) {
 void proxy::begin_to_write(operation& one, part& what) {
   with_memory(one, one.posted.head.kind != operation_kind::get,
               [&](char* destination, window_table::hold kept, copy_engine& copies) {
-                what.copy = copies.begin_write(destination + what.offset, fragments_.at(what.fragment), what.bytes);
+                what.copy = copies.begin_write(destination + what.offset, bounce_buffers_.at(what.buffer), what.bytes);
                 what.copies = &copies;
                 what.at = part::place::going;
                 what.memory = std::move(kept);
@@ -327,7 +328,7 @@ bool proxy::settle(operation& one, part& what) {
     return true;
   }
   what.at = part::place::gone;
-  fragments_.give_back(what.fragment);
+  bounce_buffers_.give_back(what.buffer);
   one.written += what.bytes;
   if (one.written != all) return true;
   if (!puts) complete(one);

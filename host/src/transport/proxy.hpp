@@ -6,9 +6,9 @@
 /// weak signal follows its own data only, a strong one also the data and the strong signals of all earlier operations
 /// of its context to that peer. A fence is read and complete in one step, once all these are over.
 ///
-/// Payload goes from window to window through fragments of pinned host memory: a copy of the source's device brings it
-/// there, one of the destination's takes it from there. The fragments of an operation go their ways independently, many
-/// at a time, and windows are kept while a copy reaches them.
+/// Payload goes from window to window through bounce buffers in pinned host memory: a copy of the source's device
+/// brings it there, one of the destination's takes it from there. The fragments of an operation go their ways
+/// independently, many at a time, and windows are kept while a copy reaches them.
 #pragma once
 
 #include <devcomm/requirements.hpp>
@@ -59,10 +59,10 @@ class proxy final : public network_proxy {
     arrived,   ///< its signal has not changed
     over,
   };
-  /// A part of an operation's data, in a fragment of host memory or on the way to or from there.
+  /// A fragment of an operation's data, in a bounce buffer or on the way to or from there.
   struct part {
     enum class place : std::uint8_t { coming, there, going, gone };
-    std::size_t fragment;
+    std::size_t buffer;
     std::uint64_t offset;
     std::uint64_t bytes;
     place at = place::there;
@@ -133,7 +133,7 @@ class proxy final : public network_proxy {
   std::atomic<bool> failed_ = false;                                    // or abandoned: does nothing more
   std::atomic<bool> closing_ = false;                                   // nothing more is posted
   std::optional<std::chrono::steady_clock::time_point> waiting_since_;  // for copies, none of which ended since
-  staging fragments_;
+  staging bounce_buffers_;
   std::map<int, std::unique_ptr<copy_engine>> copies_;  // by device
   std::unique_ptr<copy_engine> direct_;                 // for windows that are not `on_device`
   std::list<operation> operations_;                     // of each context in the order in which they were posted

@@ -281,7 +281,7 @@ std::string run_program(std::uint32_t seed, const std::function<void(fake_networ
   if (!from.failure.empty() || !to.failure.empty()) return "failed: " + from.failure + to.failure;
   if (done[0] + done[1] != count) return "seed " + std::to_string(seed) + ": not all operations are complete";
   if (!from.engine->idle() || !to.engine->idle()) return "seed " + std::to_string(seed) + ": an engine is not idle";
-  if (two.net.max_in_flight > fabric_engine::max_bytes) return "too many bytes were in operation";
+  if (two.net.max_in_flight > fabric_engine::max_bytes) return "too many bytes were in flight";
   return {};
 }
 
@@ -1125,7 +1125,7 @@ TEST_CASE("ranks that end together do not wait for each other's answers") {
 }
 
 TEST_CASE("full fragments to one peer have their turn beside any number of smaller ones to others") {
-  constexpr std::uint32_t others = 40;  // more than have a fragment in operation at a time
+  constexpr std::uint32_t others = 40;  // more than have a fragment in flight at a time
   job all(1, 2 + others, 1'200'000);
   all.net.refuses = 0;
   constexpr std::uint64_t small = 500'000;

@@ -5,13 +5,13 @@
 /// stripe a message has a part. One of up to `inline_bytes` goes inline, in packets that carry their own flags:
 ///
 ///     sender                                  receiver
-///     packets, RTS                   --->   compares; takes the packets, zeroes them
+///     packets, RTS                     --->   compares; takes the packets, zeroes them
 ///     compares; the part is sent       <---   CTS: the next packets have a place
 ///
 /// Others go in pieces: the whole part where the receiver's memory lies in a window, else what fits into a slot of the
 /// receiver's pool.
 ///
-///     RTS: bytes of the message      --->   compares; takes a slot if it needs one
+///     RTS: bytes of the message        --->   compares; takes a slot if it needs one
 ///     compares; stores the piece there <---   CTS: bytes of the message, window or slot, offset
 ///     sent: pieces so far              --->   copies from the slot, if there was one
 ///
