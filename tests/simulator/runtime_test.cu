@@ -1,8 +1,13 @@
 /// The calls of the CUDA runtime around a kernel.
 #include "support.hpp"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
 
 using namespace simulator_test;
@@ -146,6 +151,18 @@ TEST_CASE("work runs in the end though no host thread waits for it") {
   REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
   CHECK(done[0] == 3);
   devcomm::simulator::set_background_start(std::chrono::milliseconds(500));
+}
+
+TEST_CASE("a process that stands still is not taken for one that does not wait") {
+  const shared_array<int> done(1);
+  devcomm::launch(exchange_value, {}, done.get(), 3);
+  const std::string wake = "(sleep 0.8; kill -CONT " + std::to_string(getpid()) + ") &";
+  REQUIRE(std::system(wake.c_str()) == 0);
+  REQUIRE(std::raise(SIGSTOP) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(__atomic_load_n(&done[0], __ATOMIC_ACQUIRE) == 0);
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  CHECK(done[0] == 3);
 }
 
 TEST_CASE("host functions run in stream order") {

@@ -19,7 +19,7 @@ void dispatcher::run() {
     if (e.grids.empty()) e.tell_of_others();
     wake_hosts();
     if (!wanted()) {
-      unsettled_since_ = 0;
+      inspected_since_ = 0;
       if (e.grids.empty()) e.failed_since_idle = false;
       sleep();
       continue;
@@ -42,7 +42,8 @@ void dispatcher::run() {
 }
 
 /// Kernels run while a host thread waits for something, so that a program whose host is one thread
-/// repeats exactly; if none waits for long, they run anyway.
+/// repeats exactly; if none waits for long, they run anyway. A process that was stopped meanwhile cannot have waited,
+/// so each inspection counts an eighth of the time at most.
 bool dispatcher::wanted() {
   if (!engine_.waiters_.empty()) {
     in_background_ = false;
@@ -52,16 +53,24 @@ bool dispatcher::wanted() {
     in_background_ = false;
     return false;
   }
-  if (!in_background_ && real_time() - engine_.last_call_ < engine_.config.background_start) return false;
-  in_background_ = true;
-  return true;
+  if (in_background_) return true;
+  const uint64_t now = real_time();
+  if (unwaited_call_ != engine_.last_call_) {
+    unwaited_call_ = engine_.last_call_;
+    unwaited_ = 0;
+  } else {
+    unwaited_ += std::min(now - unwaited_checked_, engine_.config.background_start / 8);
+  }
+  unwaited_checked_ = now;
+  in_background_ = unwaited_ >= engine_.config.background_start;
+  return in_background_;
 }
 
 void dispatcher::sleep() {
   engine& e = engine_;
   const uint32_t seen = __atomic_load_n(&e.event_, __ATOMIC_RELAXED);
   const bool work = engine_.unfinished_tasks > 0;
-  const timespec limit = to_timespec(std::max<uint64_t>(e.config.background_start, 1000000));
+  const timespec limit = to_timespec(std::max<uint64_t>(e.config.background_start / 8, 1000000));
   e.lock.unlock();
   futex_wait(&e.event_, seen, work ? &limit : nullptr);
   e.lock.lock();

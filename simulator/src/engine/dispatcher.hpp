@@ -57,10 +57,14 @@ class dispatcher {
   uint64_t real_base_ = 0;
   bool in_background_ = false;
   bool others_may_act_ = false;
-  long moved_latest_ = 0;         ///< the thread that did not wait in the latest inspection that found one
-  uint64_t inspected_since_ = 0;  ///< real time; 0: hosts are not being inspected
-  uint64_t unsettled_since_ = 0;  ///< processor time of hosts; 0: they are not being inspected
-  std::vector<long> busy_hosts_;  ///< host threads that kept running all the time
+  long moved_latest_ = 0;          ///< the thread that did not wait in the latest inspection that found one
+  uint64_t inspected_since_ = 0;   ///< real time; 0: hosts are not being inspected
+  uint64_t hosts_used_ = 0;        ///< processor time of hosts at the latest inspection
+  uint64_t hosts_busy_ = 0;        ///< of it what counts, since `inspected_since_`
+  uint64_t unwaited_call_ = 0;     ///< real time of the latest poke, after which no host has waited
+  uint64_t unwaited_checked_ = 0;  ///< real time of the latest inspection since
+  uint64_t unwaited_ = 0;          ///< of the time since what counts
+  std::vector<long> busy_hosts_;   ///< host threads that kept running all the time
 };
 
 }  // namespace devcomm::simulator::detail

@@ -129,17 +129,22 @@ std::vector<long> dispatcher::known_threads() const {
 
 /// A thread seen waiting may be woken by one that is inspected later, and that then waits too. So all are asked whether
 /// they wait between two counts of how often they have run: those that have not run between the counts wait all the
-/// time.
+/// time. The list of threads is read again after the first count, since a thread that is on it may have started another
+/// and then begun to wait.
 ///
 /// With many ranks most inspections find a thread that does not wait, soon after the one that the latest inspection
 /// found: they begin there.
 template <class Skips, class Waits>
 bool dispatcher::others_stay(Skips skips, Waits waits) {
   const std::vector<long> known = known_threads();
-  std::vector<long> others;
-  for_each_thread([&](long id) {
-    if (!std::binary_search(known.begin(), known.end(), id)) others.push_back(id);
-  });
+  const auto list_others = [&] {
+    std::vector<long> found;
+    for_each_thread([&](long id) {
+      if (!std::binary_search(known.begin(), known.end(), id)) found.push_back(id);
+    });
+    return found;
+  };
+  std::vector<long> others = list_others();
   const auto latest = std::find(others.begin(), others.end(), moved_latest_);
   if (latest != others.end()) std::rotate(others.begin(), latest, others.end());
   const auto all_wait = [&] {
@@ -157,6 +162,8 @@ bool dispatcher::others_stay(Skips skips, Waits waits) {
   };
   if (!all_wait()) return false;
   const uint64_t runs = all_runs();
+  const std::vector<long> listed = list_others();
+  if (!std::is_permutation(others.begin(), others.end(), listed.begin(), listed.end())) return false;
   // The lock last, since a thread that queues for it appears to wait for others.
   return all_wait() && all_runs() == runs && !engine_.lock.contended();
 }
@@ -219,13 +226,20 @@ bool dispatcher::hosts_rest() {
 }
 
 bool dispatcher::hosts_settle() {
-  constexpr uint64_t most = 100000000;
+  constexpr uint64_t limit = 500000000;
+  constexpr uint64_t limit_each = limit / 32;
   engine& e = engine_;
   if (!e.hosts_moved || in_background_ || e.shared_with_processes) return true;
-  // Processor time, so that a busy machine makes no difference.
+  // Processor time, so that a busy machine makes no difference; and little of it for each inspection, since a virtual
+  // machine that stands still charges the time to the threads that were running.
   const uint64_t used = processor_time(CLOCK_PROCESS_CPUTIME_ID) - processor_time(CLOCK_THREAD_CPUTIME_ID);
-  if (unsettled_since_ == 0) unsettled_since_ = used;
-  const bool patient = used <= unsettled_since_ + most;
+  if (inspected_since_ == 0) {
+    hosts_used_ = used;
+    hosts_busy_ = 0;
+  }
+  hosts_busy_ += std::min(used - std::min(used, hosts_used_), limit_each);
+  hosts_used_ = used;
+  const bool patient = hosts_busy_ <= limit;
   if (patient && (e.returning_ > 0 || !hosts_rest())) {
     // Not woken by each host that begins to wait: with many of them, that would be an inspection of all for each one.
     const uint64_t now = real_time();
@@ -244,7 +258,6 @@ bool dispatcher::hosts_settle() {
       if (!std::binary_search(known.begin(), known.end(), id) && !sleeps_now(id)) busy_hosts_.push_back(id);
     });
   }
-  unsettled_since_ = 0;
   e.hosts_moved = false;
   return true;
 }
