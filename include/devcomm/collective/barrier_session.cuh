@@ -3,14 +3,118 @@
 #pragma once
 
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/detail/barrier_calls.cuh>
 #include <devcomm/device_comm.hpp>
-#include <devcomm/diagnostics/trace_span.cuh>
 #include <devcomm/gin/barriers.hpp>
 #include <devcomm/gin/context.cuh>
 #include <devcomm/gin/detail/barrier_protocol.cuh>
-#include <devcomm/group.cuh>
 #include <devcomm/lsa/barrier_session.cuh>
+
+namespace devcomm::detail {
+
+/// One thread's part in a barrier of the LSA team and one of the network. The arrival is that at the network's; ranks
+/// of the LSA team have met before it, except in `cross`.
+template <class Group>
+class hybrid_barrier {
+ public:
+  using order = gin::fence_level;
+  using wait_order = order_of_arrival;
+  static constexpr gin::fence_level arrive_default = gin::fence_level::put_and_get;
+  static constexpr order_of_arrival wait_default{};
+  static constexpr gin::fence_level sync_default = gin::fence_level::put_and_get;
+  static constexpr operation kind = operation::lsa_barrier;
+
+  DEVCOMM_DEVICE hybrid_barrier(Group group, const device_comm& comm, const gin::context_handle& contexts,
+                                gin::context_range range, uint32_t index)
+      : world_(comm.world()),
+        has_rails_((comm.flags & device_comm::no_rails) == 0),
+        rail_(has_rails_ ? comm.rail() : comm.world()),
+        lsa_(group, comm, index),
+        network_(group, comm, comm.world(), contexts, range, index) {}
+
+  DEVCOMM_DEVICE static void check_arrival(gin::fence_level) {}
+  DEVCOMM_DEVICE static void check_wait(order_of_arrival) {}
+  DEVCOMM_DEVICE void check_repeat(gin::fence_level level) const { network_.check_repeat(level); }
+
+  DEVCOMM_DEVICE void prepare(gin::fence_level level) {
+    network_.prepare(level);
+    if (!gin::fences_puts(level)) lsa_.sync();
+  }
+  /// A call after a timeout goes on where that one was.
+  DEVCOMM_DEVICE status prepare_for(gin::fence_level level, nanoseconds limit) {
+    status outcome = is_flushed_ ? status::success : network_.prepare_for(level, limit);
+    is_flushed_ = outcome == status::success;
+    if (outcome == status::success && !gin::fences_puts(level)) outcome = lsa_.sync_for(limit);
+    if (outcome != status::timeout) is_flushed_ = false;
+    return outcome;
+  }
+  DEVCOMM_DEVICE void send(gin::fence_level level) {
+    network_.set_peers(peers_of(level));
+    network_.send(level);
+  }
+  template <class Level>
+  DEVCOMM_DEVICE void poll(Level level) {
+    network_.poll(level);
+  }
+  template <class Level>
+  DEVCOMM_DEVICE status poll_for(Level level, nanoseconds limit) {
+    return network_.poll_for(level, limit);
+  }
+  DEVCOMM_DEVICE void send_and_poll(gin::fence_level level) {
+    send(level);
+    poll(level);
+  }
+  /// Signals all ranks outside the LSA team, whose own ranks meet meanwhile, and waits.
+  DEVCOMM_DEVICE void cross(gin::fence_level level) {
+    network_.prepare(level);
+    network_.set_peers({world_, left_out::lsa_team});
+    network_.send(level);
+    lsa_.sync();
+    network_.poll(level);
+  }
+  /// Signals the ranks of the rail, and waits for them.
+  DEVCOMM_DEVICE void cross_rail(gin::fence_level level) {
+    network_.prepare(level);
+    network_.set_peers({rail_, left_out::self});
+    network_.send_and_poll(level);
+  }
+  DEVCOMM_DEVICE void join() { network_.join(); }
+  DEVCOMM_DEVICE void advance() { network_.advance(); }
+  DEVCOMM_DEVICE void keep_epoch() const {}  // each part keeps its own
+
+  DEVCOMM_DEVICE status agree() {
+    const status inside = lsa_.agree();
+    const status across = network_.agree();
+    return inside != status::success ? inside : across;
+  }
+  DEVCOMM_DEVICE bool is_dead() const { return network_.is_dead(); }
+
+  DEVCOMM_DEVICE const Group& group() const { return network_.group(); }
+  DEVCOMM_DEVICE const team& members() const { return world_; }
+  DEVCOMM_DEVICE bool has_rails() const { return has_rails_; }
+  DEVCOMM_DEVICE const team& rail() const { return rail_; }
+  DEVCOMM_DEVICE resource_header* home() const { return network_.home(); }
+  DEVCOMM_DEVICE const network_barrier<Group>& network() const { return network_; }
+  DEVCOMM_DEVICE lsa::barrier_session<Group>& lsa() { return lsa_; }
+  DEVCOMM_DEVICE untraced trace(span_kind) const { return {}; }
+  DEVCOMM_DEVICE session_id id() const { return network_.id(); }
+
+ private:
+  DEVCOMM_DEVICE barrier_peers peers_of(gin::fence_level level) const {
+    if (gin::fences_puts(level)) return {world_};
+    if (has_rails_) return {rail_};
+    return {world_, left_out::lsa_team};
+  }
+
+  team world_;
+  bool has_rails_;
+  team rail_;  // where there are rails
+  lsa::barrier_session<Group> lsa_;
+  network_barrier<Group> network_;
+  bool is_flushed_ = false;  // by a call that timed out in the LSA barrier
+};
+
+}  // namespace devcomm::detail
 
 namespace devcomm::collective {
 
@@ -37,165 +141,71 @@ namespace devcomm::collective {
 ///
 /// *Failure*: as `lsa::barrier_session`; the record names the part that failed, and the rank that was missing there.
 template <class Group>
-class barrier_session {
-  static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
+class barrier_session : private devcomm::detail::barrier_calls<devcomm::detail::hybrid_barrier<Group>> {
+  using calls = devcomm::detail::barrier_calls<devcomm::detail::hybrid_barrier<Group>>;
 
  public:
   /// Barrier `index` of the communicator's own, see `requirements::lsa_barriers`, and of the first context of `range`.
   DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, const gin::context_handle& contexts,
                                  gin::context_range range, uint32_t index)
-      : world_(comm.world()),
-        has_rails_((comm.flags & device_comm::no_rails) == 0),
-        rail_(has_rails_ ? comm.rail() : comm.world()),
-        lsa_(group, comm, index),
-        network_(group, comm, contexts, range, index) {
-    devcomm::detail::arch::begin_session(id());
-  }
-  barrier_session(const barrier_session&) = delete;
-  barrier_session& operator=(const barrier_session&) = delete;
-
-  DEVCOMM_DEVICE ~barrier_session() noexcept(false) {
-    if (devcomm::detail::arch::unwinding()) return;
-    called(devcomm::detail::session_call::end);
-    DEVCOMM_ASSERT(phase_ == phase::outside || timed_out_ || network_.is_dead(),
-                   "a session ended in the middle of a barrier");
-    devcomm::detail::sync_at_end(group());
-    devcomm::detail::arch::leave_session(id());
-  }
+      : calls(group, comm, contexts, range, index) {}
 
   /// Waits until all ranks have arrived. A level that fences gets first waits until all that was posted to the contexts
   /// is complete on this rank.
-  DEVCOMM_DEVICE void sync(gin::fence_level level = gin::fence_level::put_and_get) {
-    called(devcomm::detail::session_call::sync);
-    static_cast<void>(network_.flush(level, devcomm::detail::communicator_timeout()));
-    if (!gin::fences_puts(level)) lsa_.sync();
-    const devcomm::detail::barrier_peers peers = peers_of(level);
-    network_.signal(peers, level);
-    end(peers, level);
-  }
+  using calls::sync;
+  /// `sync`, for `limit` for each of its parts and a little more: the flush, the LSA barrier, that of the network. The
+  /// outcome is the same for all threads of the group. After `status::timeout` nothing is recorded, and the call may be
+  /// repeated, with the same level: it goes on where it was.
+  using calls::agree;
+  using calls::group;
+  using calls::members;
+  using calls::sync_for;
+  using calls::trace;
+  using calls::trace_call;
 
   /// The same where puts, if they are fenced, have gone to ranks of other LSA teams only: all ranks of the own team
   /// meet by load and store, while signals to all others are under way.
   DEVCOMM_DEVICE void sync_across(gin::fence_level level) {
     if (!gin::fences_puts(level)) return sync(level);
-    called(devcomm::detail::session_call::sync);
-    static_cast<void>(network_.flush(level, devcomm::detail::communicator_timeout()));
-    const devcomm::detail::barrier_peers peers{world_, devcomm::detail::left_out::lsa_team};
-    network_.signal(peers, level);
-    lsa_.sync();
-    end(peers, level);
+    calls::called(devcomm::detail::session_call::sync);
+    calls::begin();
+    protocol_.cross(level);
+    calls::end();
   }
 
   /// The barrier of the rail alone: of the ranks with this one's index in their LSA teams. Fences what they have put to
   /// each other, not what a rank has put to itself.
   DEVCOMM_DEVICE void sync_rail(gin::fence_level level) {
-    DEVCOMM_ASSERT(has_rails_, "there are no rails: LSA teams differ in size or are placed unevenly");
-    called(devcomm::detail::session_call::sync);
-    static_cast<void>(network_.flush(level, devcomm::detail::communicator_timeout()));
-    const devcomm::detail::barrier_peers peers{rail_, devcomm::detail::left_out::self};
-    network_.signal(peers, level);
-    end(peers, level);
+    check_rails();
+    calls::called(devcomm::detail::session_call::sync);
+    calls::begin();
+    protocol_.cross_rail(level);
+    calls::end();
   }
 
-  /// `sync`, for `limit` for each of its parts and a little more: the flush, the LSA barrier, that of the network. The
-  /// outcome is the same for all threads of the group. After `status::timeout` nothing is recorded, and the call may be
-  /// repeated, with the same level: it goes on where it was.
-  [[nodiscard]] DEVCOMM_DEVICE status sync_for(nanoseconds limit,
-                                               gin::fence_level level = gin::fence_level::put_and_get) {
-    called(devcomm::detail::session_call::wait_for);
-    const status outcome = go_on(limit, level);
-    timed_out_ = outcome == status::timeout;
-    if (outcome != status::timeout) phase_ = phase::outside;
-    return outcome;
-  }
-
-  /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
-  /// the group.
-  [[nodiscard]] DEVCOMM_DEVICE status agree() {
-    called(devcomm::detail::session_call::agree);
-    const status inside = lsa_.agree();
-    const status across = network_.agree();
-    return inside != status::success ? inside : across;
-  }
-
-  DEVCOMM_DEVICE const Group& group() const { return network_.group(); }
-  DEVCOMM_DEVICE const team& members() const { return world_; }
   /// The ranks with this one's index in their LSA teams. *Requires* rails.
   DEVCOMM_DEVICE const team& rail() const {
-    DEVCOMM_ASSERT(has_rails_, "there are no rails: LSA teams differ in size or are placed unevenly");
-    return rail_;
+    check_rails();
+    return protocol_.rail();
   }
-  DEVCOMM_DEVICE const device_comm& comm() const { return network_.home()->comm; }
-  DEVCOMM_DEVICE const gin::context_handle& contexts() const { return network_.contexts(); }
+  DEVCOMM_DEVICE const device_comm& comm() const { return protocol_.home()->comm; }
+  DEVCOMM_DEVICE const gin::context_handle& contexts() const { return protocol_.network().contexts(); }
   /// Index of the first context of the range.
-  DEVCOMM_DEVICE uint32_t first_context() const { return network_.first_context(); }
+  DEVCOMM_DEVICE uint32_t first_context() const { return protocol_.network().first_context(); }
   /// The barrier of the LSA team alone.
-  DEVCOMM_DEVICE lsa::barrier_session<Group>& inside() { return lsa_; }
+  DEVCOMM_DEVICE lsa::barrier_session<Group>& inside() { return protocol_.lsa(); }
   /// The first context of the range, for a group of the caller's choice: operations that the barrier fences.
   template <class Posting>
   DEVCOMM_DEVICE gin::context<Posting> context(Posting posting) const {
-    return {posting, network_.home()->comm, network_.contexts(), network_.first_context()};
-  }
-  /// A span of this group, in a trace.
-  DEVCOMM_DEVICE trace_span trace(span_name name) const { return lsa_.trace(name); }
-  /// The span of a call of a collective on `elements` elements.
-  DEVCOMM_DEVICE trace_span trace_call(collective_call which, uint64_t elements) const {
-    return lsa_.trace_call(which, elements);
+    return {posting, comm(), contexts(), first_context()};
   }
 
  private:
-  /// How far a call has come.
-  enum class phase : uint8_t {
-    outside,
-    flushed,
-    met_inside,
-    signaled,  ///< the peers of the network
-  };
+  using calls::protocol_;
 
-  DEVCOMM_DEVICE auto id() const {
-    return [this] { return network_.id(); };
+  DEVCOMM_DEVICE void check_rails() const {
+    DEVCOMM_ASSERT(protocol_.has_rails(), "there are no rails: LSA teams differ in size or are placed unevenly");
   }
-  DEVCOMM_DEVICE void called(devcomm::detail::session_call call) const {
-    devcomm::detail::arch::call_session(id(), call);
-  }
-  DEVCOMM_DEVICE devcomm::detail::barrier_peers peers_of(gin::fence_level level) const {
-    if (gin::fences_puts(level)) return {world_};
-    if (has_rails_) return {rail_};
-    return {world_, devcomm::detail::left_out::lsa_team};
-  }
-  DEVCOMM_DEVICE void end(const devcomm::detail::barrier_peers& peers, gin::fence_level level) {
-    static_cast<void>(network_.poll(peers, level, devcomm::detail::communicator_timeout()));
-    group().sync();
-    network_.advance(peers, level);
-  }
-  DEVCOMM_DEVICE status go_on(nanoseconds limit, gin::fence_level level) {
-    if (phase_ == phase::outside) {
-      const status flushed = network_.settle(network_.flush(level, {true, limit.count}));
-      if (flushed != status::success) return flushed;
-      phase_ = phase::flushed;
-    }
-    if (phase_ == phase::flushed) {
-      const status met = gin::fences_puts(level) ? status::success : lsa_.sync_for(limit);
-      if (met != status::success) return met;
-      phase_ = phase::met_inside;
-    }
-    const devcomm::detail::barrier_peers peers = peers_of(level);
-    if (phase_ == phase::met_inside) {
-      network_.signal(peers, level);
-      phase_ = phase::signaled;
-    }
-    const status outcome = network_.settle(network_.poll(peers, level, {true, limit.count}));
-    if (outcome == status::success) network_.advance(peers, level);
-    return outcome;
-  }
-
-  team world_;
-  bool has_rails_;
-  team rail_;  // where there are rails
-  lsa::barrier_session<Group> lsa_;
-  devcomm::detail::network_barrier<Group> network_;
-  phase phase_ = phase::outside;
-  bool timed_out_ = false;
 };
 
 }  // namespace devcomm::collective

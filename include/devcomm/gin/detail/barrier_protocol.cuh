@@ -23,7 +23,7 @@
 #pragma once
 
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/agree.cuh>
+#include <devcomm/detail/barrier_calls.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/gin/barriers.hpp>
@@ -44,14 +44,21 @@ struct barrier_peers {
   left_out without = left_out::nobody;
 };
 
-/// One thread's part in one barrier. All threads of the group call each method, in the same order, and with the same
-/// peers and level from an arrival to its `advance`.
+/// One thread's part in one barrier. All threads of the group call each method, in the same order.
 template <class Group>
-class network_barrier {
+class network_barrier : public barrier_group<Group> {
  public:
-  DEVCOMM_DEVICE network_barrier(Group group, const device_comm& comm, const gin::context_handle& contexts,
-                                 gin::context_range range, uint32_t index)
-      : group_(group),
+  using order = gin::fence_level;
+  using wait_order = order_of_arrival;
+  static constexpr gin::fence_level arrive_default = gin::fence_level::put_and_get;
+  static constexpr order_of_arrival wait_default{};
+  static constexpr gin::fence_level sync_default = gin::fence_level::put_and_get;
+  static constexpr operation kind = operation::gin_barrier;
+
+  DEVCOMM_DEVICE network_barrier(Group group, const device_comm& comm, team members,
+                                 const gin::context_handle& contexts, gin::context_range range, uint32_t index)
+      : barrier_group<Group>(group),
+        peers_{members},
         contexts_(contexts),
         first_(queue_end::of(comm, contexts, range.first)),
         range_{range.first, range.count < contexts.count ? range.count : contexts.count},
@@ -63,17 +70,25 @@ class network_barrier {
                       "barrier index is past the barriers that gin::contexts asked for; ask for more: "
                       "gin::contexts{.barriers = count}");
     if (is_aborted(home())) mine_ = status::aborted;
-  }
-
-  /// In checked mode, names what is wrong with a team.
-  DEVCOMM_DEVICE static void check_team([[maybe_unused]] const team& members,
-                                        [[maybe_unused]] const device_comm& comm) {
     DEVCOMM_ASSERT(is_subset(members, comm.world()), "the team of a GIN barrier must lie within the world");
     DEVCOMM_ASSERT(members.contains(comm.rank) && members.world_rank(members.rank) == comm.rank,
                    "the caller is not the member that its team says");
   }
 
+  /// With whom the next barrier synchronizes. Not between an arrival and its `advance`.
+  DEVCOMM_DEVICE void set_peers(const barrier_peers& peers) { peers_ = peers; }
+
+  DEVCOMM_DEVICE static void check_arrival(gin::fence_level) {}
+  DEVCOMM_DEVICE static void check_wait(order_of_arrival) {}
+  DEVCOMM_DEVICE void check_repeat([[maybe_unused]] gin::fence_level level) const {
+    DEVCOMM_ASSERT(gin::fences_puts(level) == gin::fences_puts(level_),
+                   "sync_for repeats a barrier that timed out: give it the level of the first call");
+  }
   /// Synchronizes the group, and waits until what it has got can be read, where the level says so.
+  DEVCOMM_DEVICE void prepare(gin::fence_level level) { static_cast<void>(flush(level, communicator_timeout())); }
+  DEVCOMM_DEVICE status prepare_for(gin::fence_level level, nanoseconds limit) {
+    return settle(flush(level, {true, limit.count}), outcome_word());
+  }
   DEVCOMM_DEVICE status flush(gin::fence_level level, deadline limit) {
     group_.sync();
     if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
@@ -89,16 +104,17 @@ class network_barrier {
     return keep(outcome, limit);
   }
   /// Synchronizes the group and signals the peers. *Ordering*: releases what any thread of the group did before.
-  DEVCOMM_DEVICE void signal(const barrier_peers& peers, gin::fence_level level) {
+  DEVCOMM_DEVICE void send(gin::fence_level level) {
+    level_ = level;
     group_.sync();
     if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
-    for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      uint64_t* const count = completed(queue, level, peer);
+    for_each([&](const queue_end& queue, uint32_t peer) {
+      uint64_t* const count = completed(queue, level_, peer);
       const uint64_t now = arch::load<memory_order::relaxed, scope::device>(count);
       if (now % 2 != 0) return status::success;  // signaled by a session that timed out
       DEVCOMM_ASSERT(
           (arch::load<memory_order::relaxed, scope::device>(
-               completed(queue, gin::fences_puts(level) ? gin::fence_level::none : gin::fence_level::put, peer)) %
+               completed(queue, gin::fences_puts(level_) ? gin::fence_level::none : gin::fence_level::put, peer)) %
            2) == 0,
           "an earlier use of this barrier timed out, and its arrival counts for the next one that fences puts as it "
           "did; repeat it with the same level before one of another kind");
@@ -117,12 +133,25 @@ class network_barrier {
     });
   }
   /// Waits for the peers. The group's own sync is left to the caller.
-  DEVCOMM_DEVICE status poll(const barrier_peers& peers, gin::fence_level level, deadline limit) {
-    status outcome = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
+  template <class Level>
+  DEVCOMM_DEVICE void poll(Level) {
+    static_cast<void>(poll_until(communicator_timeout()));
+  }
+  /// Waits for the peers for `limit`, and agrees on the outcome; synchronizes the group.
+  template <class Level>
+  DEVCOMM_DEVICE status poll_for(Level, nanoseconds limit) {
+    return settle(poll_until({true, limit.count}), outcome_word());
+  }
+  DEVCOMM_DEVICE void send_and_poll(gin::fence_level level) {
+    send(level);
+    poll(level);
+  }
+  DEVCOMM_DEVICE status poll_until(deadline limit) {
+    status outcome = before_wait();
     if (outcome != status::success) return outcome;
-    for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(completed(queue, level, peer));
-      const auto signal = static_cast<uint32_t>(contexts_.arrivals(index_, gin::fences_puts(level), peer));
+    for_each([&](const queue_end& queue, uint32_t peer) {
+      const uint64_t now = arch::load<memory_order::relaxed, scope::device>(completed(queue, level_, peer));
+      const auto signal = static_cast<uint32_t>(contexts_.arrivals(index_, gin::fences_puts(level_), peer));
       const proxy_wait until{operation::gin_barrier,     queue.layout.signal(signal), index_,
                              static_cast<int32_t>(peer), wait_condition::epoch,       now / 2 + 1};
       outcome = keep(wait_for_proxy(queue, until, limit), limit);
@@ -130,32 +159,26 @@ class network_barrier {
     });
     return outcome;
   }
+  /// Synchronizes the group after its wait.
+  DEVCOMM_DEVICE void join() { group_.sync(); }
   /// The barrier has been passed.
-  DEVCOMM_DEVICE void advance(const barrier_peers& peers, gin::fence_level level) {
-    for_each(peers, level, [&](const queue_end& queue, uint32_t peer) {
-      uint64_t* const count = completed(queue, level, peer);
+  DEVCOMM_DEVICE void advance() {
+    for_each([&](const queue_end& queue, uint32_t peer) {
+      uint64_t* const count = completed(queue, level_, peer);
       arch::store<memory_order::relaxed, scope::device>(
           count, arch::load<memory_order::relaxed, scope::device>(count) / 2 * 2 + 2);
       return status::success;
     });
   }
-  /// One outcome for the group; synchronizes it.
-  DEVCOMM_DEVICE status settle(status outcome) {
-    const status agreed = detail::agree(group_, outcome, status::aborted, outcome_word());
-    if (agreed == status::aborted && mine_ == status::success) mine_ = agreed;
-    return agreed;
-  }
+  DEVCOMM_DEVICE void keep_epoch() const {}  // `advance` has kept it
   /// Why the session is dead, agreed by the group.
   DEVCOMM_DEVICE status agree() {
     if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
-    const status outcome = detail::agree(group_, mine_, status::timeout, outcome_word());
-    if (outcome != status::success) mine_ = outcome;
-    return outcome;
+    return agree_on_failure(outcome_word());
   }
-  /// Whether this thread knows the session to be dead.
-  DEVCOMM_DEVICE bool is_dead() const { return mine_ != status::success; }
 
-  DEVCOMM_DEVICE const Group& group() const { return group_; }
+  DEVCOMM_DEVICE const team& members() const { return peers_.members; }
+  DEVCOMM_DEVICE untraced trace(span_kind) const { return {}; }
   DEVCOMM_DEVICE resource_header* home() const { return first_.home; }
   DEVCOMM_DEVICE const gin::context_handle& contexts() const { return contexts_; }
   DEVCOMM_DEVICE uint32_t first_context() const { return range_.first; }
@@ -172,6 +195,13 @@ class network_barrier {
   }
 
  private:
+  using barrier_group<Group>::group_;
+  using barrier_group<Group>::mine_;
+  using barrier_group<Group>::keep;
+  using barrier_group<Group>::before_wait;
+  using barrier_group<Group>::settle;
+  using barrier_group<Group>::agree_on_failure;
+
   DEVCOMM_DEVICE static bool is_range_of(const gin::context_handle& contexts, gin::context_range range) {
     if (range.count == gin::all_contexts().count) return range.first == 0 && contexts.count != 0;
     return range.count != 0 && range.first < contexts.count && range.count <= contexts.count - range.first;
@@ -191,19 +221,13 @@ class network_barrier {
   DEVCOMM_DEVICE uint32_t* outcome_word() const {
     return reinterpret_cast<uint32_t*>(memory() + layout().outcome(range_.first, index_));
   }
-  /// A failure ends the session, unless it is a deadline of the caller's own.
-  DEVCOMM_DEVICE status keep(status outcome, deadline limit) {
-    if (outcome != status::success && !(outcome == status::timeout && limit.own)) mine_ = outcome;
-    return outcome;
-  }
-
   /// Calls `action` with each of this thread's pairs of a context and a peer while it returns success. Where puts are
   /// fenced, they are fenced in each context, and for the rank itself too; else one context will do.
   template <class Action>
-  DEVCOMM_DEVICE void for_each(const barrier_peers& peers, gin::fence_level level, Action action) {
-    const team& members = peers.members;
+  DEVCOMM_DEVICE void for_each(Action action) {
+    const team& members = peers_.members;
     const auto size = static_cast<uint32_t>(members.size);
-    const uint32_t pairs = gin::fences_puts(level) ? range_.count * size : size;
+    const uint32_t pairs = gin::fences_puts(level_) ? range_.count * size : size;
     status outcome = mine_;
     DEVCOMM_UNROLL_BY(1)
     for (uint32_t i = thread(); i < pairs && outcome == status::success; i += threads()) {
@@ -211,18 +235,18 @@ class network_barrier {
       const uint32_t member = (static_cast<uint32_t>(members.rank) + 1 + i % size) % size;
       const int peer = members.world_rank(static_cast<int>(member));
       const bool is_self = static_cast<int32_t>(member) == members.rank;
-      if (is_self && (!gin::fences_puts(level) || peers.without == left_out::self)) continue;
-      if (peers.without == left_out::lsa_team && home()->comm.lsa_member(peer) >= 0) continue;
+      if (is_self && (!gin::fences_puts(level_) || peers_.without == left_out::self)) continue;
+      if (peers_.without == left_out::lsa_team && home()->comm.lsa_member(peer) >= 0) continue;
       outcome = action(first_.sibling(range_.first + i / size), static_cast<uint32_t>(peer));
     }
   }
 
-  Group group_;
+  barrier_peers peers_;
+  gin::fence_level level_ = gin::fence_level::none;  // of the latest arrival
   gin::context_handle contexts_;
   queue_end first_;
   gin::context_range range_;
   uint32_t index_;
-  status mine_ = status::success;  // why this thread knows the session to be dead
 };
 
 }  // namespace devcomm::detail

@@ -13,8 +13,10 @@
 /// of what it replaces; a store would end it. Where peers' memory has no atomic operations, arrivals always release.
 #pragma once
 
+#include <devcomm/any_order.hpp>
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
+#include <devcomm/detail/barrier_calls.cuh>
 #include <devcomm/detail/contract.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
@@ -116,11 +118,18 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status compare_launches(resource_header* 
 
 /// One thread's part in one barrier. All threads of the group call each method, in the same order.
 template <class Group>
-class barrier_protocol {
+class lsa_barrier : public barrier_group<Group> {
  public:
-  DEVCOMM_DEVICE barrier_protocol(Group group, const device_comm& comm, team members, lsa::barrier_handle barriers,
-                                  uint32_t index)
-      : group_(group),
+  using order = any_order;
+  using wait_order = any_order;
+  static constexpr memory_order arrive_default = memory_order::release;
+  static constexpr memory_order wait_default = memory_order::acquire;
+  static constexpr memory_order sync_default = memory_order::acq_rel;
+  static constexpr operation kind = operation::lsa_barrier;
+
+  DEVCOMM_DEVICE lsa_barrier(Group group, const device_comm& comm, team members, lsa::barrier_handle barriers,
+                             uint32_t index)
+      : barrier_group<Group>(group),
         home_(reinterpret_cast<resource_header*>(comm.resources.local)),
         members_(members),
         barriers_(barriers),
@@ -146,13 +155,19 @@ class barrier_protocol {
     if (is_aborted(home_)) mine_ = status::aborted;
   }
 
+  DEVCOMM_DEVICE static void check_arrival(memory_order order) { check_store_order(order); }
+  DEVCOMM_DEVICE static void check_wait(memory_order order) { check_load_order(order); }
+  DEVCOMM_DEVICE static void check_repeat(memory_order) {}
+  DEVCOMM_DEVICE void prepare(memory_order) {}
+  DEVCOMM_DEVICE status prepare_for(memory_order, nanoseconds) { return status::success; }
+
   /// Synchronizes the group and arrives.
   DEVCOMM_DEVICE void send(memory_order order) {
     group_.sync();
     if (simple_) {
       if (has_peer() && is_alive()) store_flag(first_peer_, order);
     } else {
-      share_failure();
+      share_failure(outcome_word());
       store_all(order);
     }
   }
@@ -176,7 +191,7 @@ class barrier_protocol {
         poll_flag(first_peer_, order, communicator_timeout());
       }
     } else {
-      share_failure();
+      share_failure(outcome_word());
       store_all(order);
       poll_all(order, communicator_timeout());
       end_check();
@@ -185,21 +200,18 @@ class barrier_protocol {
 
   /// Waits for the peers for `limit`, and agrees on the outcome; synchronizes the group.
   DEVCOMM_DEVICE status poll_for(memory_order order, nanoseconds limit) {
-    status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
+    status mine = before_wait();
     if (mine == status::success) mine = poll_all(order, {true, limit.count});
-    const status outcome = detail::agree(group_, mine, status::aborted, outcome_word());
+    const status outcome = settle(mine, outcome_word());
     if (outcome == status::success) end_check();
-    if (outcome == status::aborted || outcome == status::mismatch) mine_ = outcome;
     return outcome;
   }
 
   /// Why the session is dead, agreed by the group.
-  DEVCOMM_DEVICE status agree() {
-    const status outcome = detail::agree(group_, mine_, status::timeout, outcome_word());
-    if (outcome != status::success) mine_ = outcome;
-    return outcome;
-  }
+  DEVCOMM_DEVICE status agree() { return agree_on_failure(outcome_word()); }
 
+  /// Synchronizes the group after its wait.
+  DEVCOMM_DEVICE void join() { group_.sync(); }
   /// The barrier has been passed.
   DEVCOMM_DEVICE void advance() { ++epoch_; }
   DEVCOMM_DEVICE uint32_t epoch() const { return epoch_; }
@@ -221,8 +233,8 @@ class barrier_protocol {
             false};
   }
 
-  DEVCOMM_DEVICE const Group& group() const { return group_; }
   DEVCOMM_DEVICE const team& members() const { return members_; }
+  DEVCOMM_DEVICE resource_header* home() const { return home_; }
   /// The span of a wait for the next epoch.
   DEVCOMM_DEVICE trace_span trace(span_kind kind) const {
     const auto handle = static_cast<uint32_t>(barriers_.offset / 128);
@@ -230,15 +242,15 @@ class barrier_protocol {
                             static_cast<uint32_t>(members_.first),         kind};
     return {group_, home_, name.pack()};
   }
-  DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
-  /// The span of a call of a collective between these barriers.
-  DEVCOMM_DEVICE trace_span trace_call(collective_call which, uint64_t elements) const {
-    return {group_, home_, call_span{which, static_cast<uint32_t>(operation::lsa_barrier), elements}.pack()};
-  }
-  /// Whether this thread knows the session to be dead.
-  DEVCOMM_DEVICE bool is_dead() const { return mine_ != status::success; }
 
  private:
+  using barrier_group<Group>::group_;
+  using barrier_group<Group>::mine_;
+  using barrier_group<Group>::before_wait;
+  using barrier_group<Group>::settle;
+  using barrier_group<Group>::share_failure;
+  using barrier_group<Group>::agree_on_failure;
+
   /// For rare paths.
   DEVCOMM_DEVICE barrier_memory memory() const { return {home_->comm, members_, barriers_, index_}; }
   DEVCOMM_DEVICE uint32_t* outcome_word() const { return memory().outcome(); }
@@ -257,12 +269,8 @@ class barrier_protocol {
       more = action(find_peer_flags(home_, members_, barriers_, index_, i));
   }
 
-  /// Shares with the whole group that a thread has found the session dead.
-  DEVCOMM_DEVICE void share_failure() {
-    const bool dead = any(group_, mine_ != status::success, outcome_word());
-    if (dead && mine_ == status::success) mine_ = status::aborted;
-  }
-  /// Shares it with the threads that have peers, in a simple session; the others need not know.
+  /// Shares with the threads that have peers that one has found the session dead. For simple sessions, in which the
+  /// others need not know.
   DEVCOMM_DEVICE bool is_alive() {
     const uint32_t lanes = arch::full_mask >> (33 - members_.size);
     const bool dead = arch::any(lanes, mine_ != status::success);
@@ -325,7 +333,6 @@ class barrier_protocol {
     return mine;
   }
 
-  Group group_;
   resource_header* home_;
   team members_;
   lsa::barrier_handle barriers_;
@@ -334,8 +341,7 @@ class barrier_protocol {
   int step_;
   peer_flags first_peer_{};
   uint32_t epoch_ = 0;
-  status mine_ = status::success;  // why this thread knows the session to be dead
-  bool simple_ = false;            // the same for all threads of the group
+  bool simple_ = false;  // the same for all threads of the group
   bool check_launch_ = false;
   bool has_atomics_ = true;
 };
