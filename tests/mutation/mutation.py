@@ -221,6 +221,11 @@ def plant(mutants, include, out=None):
             write_if_changed(out / "devcomm" / header, text)
     if mistakes:
         raise Mistake("\n".join(mistakes))
+    if out is not None:
+        # A copy of a header without mutants would hide the header.
+        for path in (out / "devcomm").rglob("*"):
+            if path.is_file() and path.relative_to(out / "devcomm").as_posix() not in by_header:
+                path.unlink()
 
 
 # --- running ---
