@@ -17,8 +17,8 @@ namespace devcomm::detail {
 template <class Group>
 class hybrid_barrier {
  public:
-  using order = gin::fence_level;
-  using wait_order = order_of_arrival;
+  using order_type = gin::fence_level;
+  using wait_order_type = order_of_arrival;
   static constexpr gin::fence_level arrive_default = gin::fence_level::put_and_get;
   static constexpr order_of_arrival wait_default{};
   static constexpr gin::fence_level sync_default = gin::fence_level::put_and_get;

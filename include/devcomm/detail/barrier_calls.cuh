@@ -74,13 +74,13 @@ class barrier_group {
 /// - `advance()`: the barrier has been passed; `keep_epoch()`: the session ends;
 /// - `agree`, `is_dead`, `group`, `members`, `home`, `id`, `trace`; `check_arrival`, `check_wait` and `check_repeat`
 ///   refuse orders in checked mode;
-/// - `order` and `wait_order`, the types of arguments, with the defaults `arrive_default`, `wait_default` and
+/// - `order_type` and `wait_order_type`, the types of arguments, with the defaults `arrive_default`, `wait_default` and
 ///   `sync_default`; `kind`, the operation that a trace names.
 template <class Protocol>
 class barrier_calls {
  public:
-  using order_type = typename Protocol::order;
-  using wait_order_type = typename Protocol::wait_order;
+  using order_type = typename Protocol::order_type;
+  using wait_order_type = typename Protocol::wait_order_type;
 
   barrier_calls(const barrier_calls&) = delete;
   barrier_calls& operator=(const barrier_calls&) = delete;

@@ -120,8 +120,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status compare_launches(resource_header* 
 template <class Group>
 class lsa_barrier : public barrier_group<Group> {
  public:
-  using order = any_order;
-  using wait_order = any_order;
+  using order_type = any_order;
+  using wait_order_type = any_order;
   static constexpr memory_order arrive_default = memory_order::release;
   static constexpr memory_order wait_default = memory_order::acquire;
   static constexpr memory_order sync_default = memory_order::acq_rel;

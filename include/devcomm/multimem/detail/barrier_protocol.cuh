@@ -29,8 +29,8 @@ namespace devcomm::detail {
 template <class Group>
 class multimem_barrier : public barrier_group<Group> {
  public:
-  using order = any_order;
-  using wait_order = any_order;
+  using order_type = any_order;
+  using wait_order_type = any_order;
   static constexpr memory_order arrive_default = memory_order::release;
   static constexpr memory_order wait_default = memory_order::acquire;
   static constexpr memory_order sync_default = memory_order::acq_rel;
