@@ -40,14 +40,14 @@ struct begun_counts {
 };
 
 __device__ inline void count_wrong(control* own) {
-  devcomm::detail::arch::fetch_add<devcomm::memory_order::relaxed, devcomm::scope::device>(&own->wrong, 1u);
+  devcomm::arch::fetch_add<devcomm::memory_order::relaxed, devcomm::scope::device>(&own->wrong, 1u);
 }
 
 /// Looks at the word until it has the value, for a few seconds at most.
 __device__ inline bool see(const std::uint32_t* word, std::uint32_t value) {
   constexpr unsigned max_looks = 1 << 22;
   for (unsigned i = 0; i < max_looks; ++i)
-    if (devcomm::detail::arch::load<devcomm::memory_order::relaxed, devcomm::scope::system>(word) == value) return true;
+    if (devcomm::arch::load<devcomm::memory_order::relaxed, devcomm::scope::system>(word) == value) return true;
   return false;
 }
 
@@ -63,7 +63,7 @@ static __global__ void __launch_bounds__(max_waiting_threads)
   devcomm::lsa::ll_session<devcomm::block> session{devcomm::block{}, comm, mailboxes, blockIdx.x};
   session.begin_round();
   if (threadIdx.x == 0)
-    devcomm::detail::arch::fetch_add<devcomm::memory_order::relaxed, devcomm::scope::system>(&own->begun, 1u);
+    devcomm::arch::fetch_add<devcomm::memory_order::relaxed, devcomm::scope::system>(&own->begun, 1u);
   std::uint64_t data[1][1];
   session.receive(sender, sender + 1, threadIdx.x, data);
   if (data[0][0] != threadIdx.x) count_wrong(own);
@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(max_waiting_threads)
 static __global__ void __launch_bounds__(max_waiting_threads)
     ping_pong(devcomm::sym_ptr<control> shared, int self, begun_counts all, std::uint32_t last, unsigned stamps,
               unsigned trips) {
-  namespace arch = devcomm::detail::arch;
+  namespace arch = devcomm::arch;
   constexpr auto relaxed = devcomm::memory_order::relaxed;
   control* own = shared.local();
   std::uint32_t* theirs = &shared.lsa(1 - self)->ball;
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(max_waiting_threads)
   if (!alive) count_wrong(own);
 }
 
-__device__ inline devcomm::detail::arch::vec16 stored_pack(std::uint64_t i, std::uint32_t salt) {
+__device__ inline devcomm::arch::vec16 stored_pack(std::uint64_t i, std::uint32_t salt) {
   const auto low = static_cast<std::uint32_t>(i);
   return {low, salt, ~low, low ^ salt};
 }
@@ -109,7 +109,7 @@ __device__ inline devcomm::detail::arch::vec16 stored_pack(std::uint64_t i, std:
 static __global__ void __launch_bounds__(512)
     store_to_peer(devcomm::sym_ptr<control> shared, devcomm::sym_ptr<char> to, int self, begun_counts all,
                   std::uint64_t packs, std::uint32_t salt) {
-  namespace arch = devcomm::detail::arch;
+  namespace arch = devcomm::arch;
   control* own = shared.local();
   if (threadIdx.x == 0 && !see_begun(shared, all)) count_wrong(own);
   devcomm::block{}.sync();
@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(max_waiting_threads)
     check_stored(const char* from, std::uint64_t packs, std::uint32_t salt, control* own) {
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += step) {
-    const auto is = devcomm::detail::arch::load16(from + i * 16);
+    const auto is = devcomm::arch::load16(from + i * 16);
     const auto want = stored_pack(i, salt);
     if (is.x != want.x || is.y != want.y || is.z != want.z || is.w != want.w) count_wrong(own);
   }

@@ -12,7 +12,7 @@
 
 namespace litmus {
 
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 using devcomm::memory_order;
 using devcomm::scope;
 

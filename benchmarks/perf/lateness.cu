@@ -6,8 +6,8 @@ namespace perf {
 namespace {
 
 __global__ void spin_for(std::uint64_t nanoseconds) {
-  const std::uint64_t begin = devcomm::detail::arch::time_stamp();
-  while (devcomm::detail::arch::time_stamp() - begin < nanoseconds) {
+  const std::uint64_t begin = devcomm::arch::time_stamp();
+  while (devcomm::arch::time_stamp() - begin < nanoseconds) {
   }
 }
 

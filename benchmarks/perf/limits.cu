@@ -60,10 +60,10 @@ __global__ void __launch_bounds__(threads)
   std::uint32_t* theirs = flags.lsa(1 - self);
   const std::uint32_t* mine = flags.local();
   for (std::uint32_t i = first; i < first + rounds; ++i) {
-    if (self == 0) devcomm::detail::arch::store<Store, scope::system>(theirs, i);
-    while (devcomm::detail::arch::load<Load, scope::system>(mine) != i) {
+    if (self == 0) devcomm::arch::store<Store, scope::system>(theirs, i);
+    while (devcomm::arch::load<Load, scope::system>(mine) != i) {
     }
-    if (self == 1) devcomm::detail::arch::store<Store, scope::system>(theirs, i);
+    if (self == 1) devcomm::arch::store<Store, scope::system>(theirs, i);
   }
 }
 
@@ -75,7 +75,7 @@ constexpr int to_host = 32;
 /// turns as those of contexts do.
 __global__ void __launch_bounds__(threads)
     answer_host(std::uint64_t* words, std::uint64_t* latest, std::uint64_t rounds) {
-  namespace arch = devcomm::detail::arch;
+  namespace arch = devcomm::arch;
   const auto load = [&] { return arch::load<memory_order::acquire, scope::system>(words + to_kernel); };
   for (std::uint64_t i = 1; i <= rounds; ++i) {
     devcomm::detail::turns_at_words turns(latest);

@@ -4,7 +4,7 @@
 
 #include "perf/data_type.hpp"
 
-#include <devcomm/detail/arch/language.hpp>
+#include <devcomm/arch/language.hpp>
 
 #include <cstdint>
 

@@ -2,9 +2,9 @@
 /// The orders that calls take, libcu++'s among them, and which of them make sense where.
 #pragma once
 
+#include <devcomm/arch/language.hpp>
 #include <devcomm/assert.hpp>
 #include <devcomm/config.hpp>
-#include <devcomm/detail/arch/language.hpp>
 #include <devcomm/memory_order.hpp>
 
 namespace devcomm {

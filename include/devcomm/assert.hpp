@@ -26,14 +26,12 @@ namespace devcomm::simulator {
                  : ::devcomm::simulator::fail_assertion(#condition, what, static_cast<long long>(value), \
                                                         static_cast<long long>(limit), message, __FILE__, __LINE__))
 #elif defined(__CUDA_ARCH__)
-#  include <devcomm/detail/arch/trap.cuh>
+#  include <devcomm/arch/trap.cuh>
 #  define DEVCOMM_ASSERT(condition, message) \
-    ((condition) ? static_cast<void>(0)      \
-                 : ::devcomm::detail::arch::fail_assertion(#condition, message, __FILE__, __LINE__))
+    ((condition) ? static_cast<void>(0) : ::devcomm::arch::fail_assertion(#condition, message, __FILE__, __LINE__))
 #  define DEVCOMM_ASSERT_OF(condition, what, value, limit, message)                                 \
-    ((condition)                                                                                    \
-         ? static_cast<void>(0)                                                                     \
-         : ::devcomm::detail::arch::fail_assertion(#condition, what, static_cast<long long>(value), \
+    ((condition) ? static_cast<void>(0)                                                             \
+                 : ::devcomm::arch::fail_assertion(#condition, what, static_cast<long long>(value), \
                                                    static_cast<long long>(limit), message, __FILE__, __LINE__))
 #else
 #  define DEVCOMM_ASSERT(condition, message) static_cast<void>(0)

@@ -7,15 +7,15 @@
 /// simulator), launches follow one another and both calls do nothing.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 namespace devcomm {
 
 /// Waits until the launch before this one has ended, and sees all it wrote. Before it, a kernel must touch nothing
 /// that an earlier launch may write; sessions of `lsa` read their epochs, so they come after it.
-DEVCOMM_DEVICE inline void wait_for_prior_launch() { detail::arch::wait_for_prior_launch(); }
+DEVCOMM_DEVICE inline void wait_for_prior_launch() { arch::wait_for_prior_launch(); }
 
 /// Lets the next launch start, once all blocks have called it. Orders nothing.
-DEVCOMM_DEVICE inline void allow_dependent_launch() { detail::arch::allow_dependent_launch(); }
+DEVCOMM_DEVICE inline void allow_dependent_launch() { arch::allow_dependent_launch(); }
 
 }  // namespace devcomm

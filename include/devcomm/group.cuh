@@ -6,9 +6,9 @@
 ///     lsa::barrier_session halves{warp_span(4 * half, 4, 1 + half), comm, 2 * blockIdx.x + half};
 #pragma once
 
+#include <devcomm/arch/arch.cuh>
+#include <devcomm/arch/language.hpp>
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/arch/arch.cuh>
-#include <devcomm/detail/arch/language.hpp>
 
 namespace devcomm {
 
@@ -88,10 +88,10 @@ struct tile {
   static_assert(Size == 1 || Size == 2 || Size == 4 || Size == 8 || Size == 16 || Size == 32,
                 "a tile is 1, 2, 4, 8, 16 or 32 lanes; use devcomm::lanes for other shapes");
 
-  DEVCOMM_DEVICE static uint32_t thread_rank() { return detail::arch::lane() % Size; }
+  DEVCOMM_DEVICE static uint32_t thread_rank() { return arch::lane() % Size; }
   DEVCOMM_DEVICE static constexpr uint32_t size() { return Size; }
-  DEVCOMM_DEVICE static void sync() { detail::arch::sync_warp(mask()); }
-  DEVCOMM_DEVICE static bool any(bool predicate) { return detail::arch::any(mask(), predicate); }
+  DEVCOMM_DEVICE static void sync() { arch::sync_warp(mask()); }
+  DEVCOMM_DEVICE static bool any(bool predicate) { return arch::any(mask(), predicate); }
 
   /// `value` of member `root`, for all members.
   template <class T>
@@ -102,14 +102,14 @@ struct tile {
 
   /// The lanes as CUDA's warp functions name them.
   DEVCOMM_DEVICE static uint32_t mask() {
-    DEVCOMM_ASSERT(detail::arch::thread_rank() - thread_rank() + Size <= detail::arch::block_threads(),
+    DEVCOMM_ASSERT(arch::thread_rank() - thread_rank() + Size <= arch::block_threads(),
                    "the block ends within the tile");
-    if constexpr (Size == 32) return detail::arch::full_mask;
+    if constexpr (Size == 32) return arch::full_mask;
     return ((1u << (Size % 32)) - 1u) << first_lane();
   }
 
  private:
-  DEVCOMM_DEVICE static uint32_t first_lane() { return detail::arch::lane() / Size * Size; }
+  DEVCOMM_DEVICE static uint32_t first_lane() { return arch::lane() / Size * Size; }
 };
 
 using warp = tile<32>;
@@ -120,13 +120,13 @@ using warp = tile<32>;
 class lanes {
  public:
   DEVCOMM_DEVICE explicit lanes(uint32_t mask) : mask_(mask) {
-    DEVCOMM_ASSERT((mask >> detail::arch::lane() & 1u) != 0, "the calling lane is not in the mask of its group");
+    DEVCOMM_ASSERT((mask >> arch::lane() & 1u) != 0, "the calling lane is not in the mask of its group");
   }
 
-  DEVCOMM_DEVICE uint32_t thread_rank() const { return count(mask_ & ((1u << detail::arch::lane()) - 1u)); }
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return count(mask_ & ((1u << arch::lane()) - 1u)); }
   DEVCOMM_DEVICE uint32_t size() const { return count(mask_); }
-  DEVCOMM_DEVICE void sync() const { detail::arch::sync_warp(mask_); }
-  DEVCOMM_DEVICE bool any(bool predicate) const { return detail::arch::any(mask_, predicate); }
+  DEVCOMM_DEVICE void sync() const { arch::sync_warp(mask_); }
+  DEVCOMM_DEVICE bool any(bool predicate) const { return arch::any(mask_, predicate); }
 
   /// `value` of member `root`, for all members.
   template <class T>
@@ -154,25 +154,25 @@ class lanes {
 };
 
 /// The lanes that reach this call together, as far as the hardware knows.
-DEVCOMM_DEVICE inline lanes coalesced() { return lanes(detail::arch::active_mask()); }
+DEVCOMM_DEVICE inline lanes coalesced() { return lanes(arch::active_mask()); }
 
 /// All threads of the block.
 ///
 /// *Requires* that all of them call each function together.
 struct block {
-  DEVCOMM_DEVICE static uint32_t thread_rank() { return detail::arch::thread_rank(); }
-  DEVCOMM_DEVICE static uint32_t size() { return detail::arch::block_threads(); }
-  DEVCOMM_DEVICE static void sync() { detail::arch::sync_block(); }
+  DEVCOMM_DEVICE static uint32_t thread_rank() { return arch::thread_rank(); }
+  DEVCOMM_DEVICE static uint32_t size() { return arch::block_threads(); }
+  DEVCOMM_DEVICE static void sync() { arch::sync_block(); }
   /// `sync`, also where lanes of one warp come from different branches or early returns.
-  DEVCOMM_DEVICE static void sync_apart() { detail::arch::sync_block_apart(); }
-  DEVCOMM_DEVICE static bool any(bool predicate) { return detail::arch::sync_block_or(predicate); }
+  DEVCOMM_DEVICE static void sync_apart() { arch::sync_block_apart(); }
+  DEVCOMM_DEVICE static bool any(bool predicate) { return arch::sync_block_or(predicate); }
 
   /// `value` of member `root`, for all members. Uses `sizeof(T)` bytes of shared memory.
   template <class T>
   DEVCOMM_DEVICE static T broadcast(const T& value, uint32_t root) {
     static_assert(detail::is_trivially_copyable<T>, "only trivially copyable values are broadcast");
     DEVCOMM_ASSERT(root < size(), "broadcast root is outside the group");
-    T* slot = detail::arch::shared_array<block, T, 1>();
+    T* slot = arch::shared_array<block, T, 1>();
     sync();  // the last broadcast has been read
     if (thread_rank() == root) *slot = value;
     sync();
@@ -188,25 +188,25 @@ class warp_span {
  public:
   /// `barrier`: a hardware barrier, 1 to 15. 0 is the block's own.
   DEVCOMM_DEVICE warp_span(uint32_t first_warp, uint32_t warps, uint32_t barrier)
-      : first_(first_warp * detail::arch::warp_threads), size_(warps * detail::arch::warp_threads), barrier_(barrier) {
+      : first_(first_warp * arch::warp_threads), size_(warps * arch::warp_threads), barrier_(barrier) {
     DEVCOMM_ASSERT(barrier >= 1 && barrier < static_cast<uint32_t>(barriers),
                    "a warp_span needs a named barrier from 1 to 15");
-    DEVCOMM_ASSERT(warps > 0 && first_ + size_ <= detail::arch::block_threads(),
+    DEVCOMM_ASSERT(warps > 0 && first_ + size_ <= arch::block_threads(),
                    "the warps of a warp_span must be whole warps of the block");
     DEVCOMM_ASSERT(thread_rank() < size_, "the calling thread is not in its warp_span");
   }
 
-  DEVCOMM_DEVICE uint32_t thread_rank() const { return detail::arch::thread_rank() - first_; }
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return arch::thread_rank() - first_; }
   DEVCOMM_DEVICE uint32_t size() const { return size_; }
-  DEVCOMM_DEVICE void sync() const { detail::arch::sync_named(barrier_, size_); }
-  DEVCOMM_DEVICE bool any(bool predicate) const { return detail::arch::sync_named_or(barrier_, size_, predicate); }
+  DEVCOMM_DEVICE void sync() const { arch::sync_named(barrier_, size_); }
+  DEVCOMM_DEVICE bool any(bool predicate) const { return arch::sync_named_or(barrier_, size_, predicate); }
 
   /// `value` of member `root`, for all members. Uses 16 times `sizeof(T)` bytes of shared memory.
   template <class T>
   DEVCOMM_DEVICE T broadcast(const T& value, uint32_t root) const {
     static_assert(detail::is_trivially_copyable<T>, "only trivially copyable values are broadcast");
     DEVCOMM_ASSERT(root < size_, "broadcast root is outside the group");
-    T* slot = detail::arch::shared_array<warp_span, T, barriers>() + barrier_;
+    T* slot = arch::shared_array<warp_span, T, barriers>() + barrier_;
     sync();  // the last broadcast has been read
     if (thread_rank() == root) *slot = value;
     sync();

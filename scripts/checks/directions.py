@@ -49,7 +49,7 @@ SIMULATOR_MAY_INCLUDE = ("device/", "util/", "diagnostics/waits_for_graph.hpp", 
                          "diagnostics/abort_state.hpp", "diagnostics/live_objects.hpp")
 
 # The seam chooses the simulator's half by name.
-SEAM = ("include/devcomm/detail/arch/arch.cuh", "devcomm/simulator/arch.cuh")
+SEAM = ("include/devcomm/arch/arch.cuh", "devcomm/simulator/arch.cuh")
 SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu", ".h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 

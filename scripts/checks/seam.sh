@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PTX, intrinsics and the built-in variables of CUDA appear only in include/devcomm/detail/arch/; the
+# PTX, intrinsics and the built-in variables of CUDA appear only in include/devcomm/arch/; the
 # simulator can stand in for nothing else. assert.hpp may ask for __CUDA_ARCH__.
 #
 #   scripts/checks/seam.sh [ROOT]
@@ -24,9 +24,9 @@ while IFS= read -r -d '' file; do
     sed "s#^#$file:#" <<<"$hits" >&2
     found=1
   fi
-done < <(find include/devcomm -type f \( -name '*.hpp' -o -name '*.cuh' \) -not -path 'include/devcomm/detail/arch/*' -print0)
+done < <(find include/devcomm -type f \( -name '*.hpp' -o -name '*.cuh' \) -not -path 'include/devcomm/arch/*' -print0)
 
 if [ "$found" = 1 ]; then
-  echo "seam: use the functions of <devcomm/detail/arch/arch.cuh> instead, or add one there and to the simulator" >&2
+  echo "seam: use the functions of <devcomm/arch/arch.cuh> instead, or add one there and to the simulator" >&2
   exit 1
 fi

@@ -8,12 +8,12 @@ failed=0
 
 fresh_tree() {
   rm -rf "$work/tree"
-  mkdir -p "$work/tree/include/devcomm/detail/arch"
+  mkdir -p "$work/tree/include/devcomm/arch"
   cp "$checks/../../.clang-format" "$work/tree/"
   printf '/// \\file good.hpp\n/// A good header; in a comment, threadIdx is no fault.\n#pragma once\n\nint good();\n' \
     >"$work/tree/include/devcomm/good.hpp"
   printf '/// \\file seam.cuh\n#pragma once\n\ninline void trap() { asm volatile("trap;"); }\n' \
-    >"$work/tree/include/devcomm/detail/arch/seam.cuh"
+    >"$work/tree/include/devcomm/arch/seam.cuh"
   mkdir "$work/tree/scripts"
   mkdir -p "$work/tree/host/src/util" "$work/tree/docs"
   printf '// {"DEVCOMM_GOOD", "tests", "nothing"},\n' >"$work/tree/host/src/util/known_variables.hpp"
@@ -107,7 +107,7 @@ while read -r file line; do
 done <<'FAULTS'
 include/devcomm/lsa/session.cuh #include <devcomm/collective/broadcast.cuh>
 include/devcomm/requirements.hpp #include <devcomm/lsa/barriers.hpp>
-include/devcomm/detail/arch/seam.cuh #include <devcomm/status.hpp>
+include/devcomm/arch/seam.cuh #include <devcomm/status.hpp>
 include/devcomm/elsewhere/new.cuh #include <devcomm/config.hpp>
 include/devcomm/good.hpp #include <devcomm/host/error.hpp>
 include/devcomm/good.hpp #include <devcomm/simulator/arch.cuh>

@@ -371,8 +371,8 @@ namespace {
 template <protocol Protocol>
 __global__ void pass_on(device_comm comm, channel::fifo_handle<Protocol> fifos, unsigned* got) {
   const team ranks = comm.lsa();
-  const std::uint64_t start = detail::arch::global_time();
-  while (ranks.rank == 2 && detail::arch::global_time() - start < 40000000) __nanosleep(100000);
+  const std::uint64_t start = arch::global_time();
+  while (ranks.rank == 2 && arch::global_time() - start < 40000000) __nanosleep(100000);
   const channel::endpoint next = ranks.rank == 1 ? channel::to_next(ranks, 0) : channel::endpoint::none();
   channel::session link{block{}, comm, fifos, channel::from_previous(ranks, 0), next};
   const auto take = [&](std::uint64_t, const pack<std::uint32_t>&) { atomicAdd(got, 1u); };
@@ -464,8 +464,7 @@ __global__ void send_to_one(device_comm comm, channel::fifo_handle<Protocol> fif
   const auto take = [](std::uint64_t, const pack<std::uint32_t>&) {};
   if (sends) link.template send<std::uint32_t>({0, sent}, give);
   if (!sends) link.template recv<std::uint32_t>({0, received}, take);
-  for (const std::uint64_t begin = detail::arch::global_time(); detail::arch::global_time() - begin < stays;)
-    __nanosleep(10000);
+  for (const std::uint64_t begin = arch::global_time(); arch::global_time() - begin < stays;) __nanosleep(10000);
   const status ended = link.agree();
   if (threadIdx.x == 0) *outcome = ended;
 }
@@ -761,9 +760,9 @@ __global__ void come_one_by_one(device_comm comm, channel::fifo_handle<Protocol>
   channel::session<Protocol, block, 2, 2> star{block{}, comm, ranks, fifos, ends, ends};
   if (ranks.rank == 0) {
     for (int child = 1; child <= 2; ++child) pace.store(child, 1);
-    const std::uint64_t begin = detail::arch::global_time();
+    const std::uint64_t begin = arch::global_time();
     const status outcome = star.wait_receive_for(1, own_limit);
-    if (threadIdx.x == 0) *passed = outcome == status::timeout ? detail::arch::global_time() - begin : 0;
+    if (threadIdx.x == 0) *passed = outcome == status::timeout ? arch::global_time() - begin : 0;
     pace.store(2, 2);
     star.template recv_reduce_copy<std::uint32_t>(
         {0, 1}, message{0, 0},

@@ -316,8 +316,8 @@ __global__ void take_turns(resources at, vectors<int> v, unsigned* wrong, status
     const collective::from_pieces<int> input{v.input.data, counts, v.input.offsets};
     if (call == 0) collective::all_to_all_v<int>(first, counts, received, input, pieces);
     if (call == 1) collective::all_to_all_v<int>(second, counts, received, input, pieces);
-    for (const std::uint64_t begin = detail::arch::global_time();
-         detail::arch::global_time() - begin < 1000 * std::uint64_t{threadIdx.x % 7};)
+    for (const std::uint64_t begin = arch::global_time();
+         arch::global_time() - begin < 1000 * std::uint64_t{threadIdx.x % 7};)
       __nanosleep(100);
     for (unsigned m = 0; m < ranks; ++m)
       if (received[m] != 10 * (call + 1) + m) atomicAdd(wrong, 1u);

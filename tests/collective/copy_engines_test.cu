@@ -105,11 +105,11 @@ struct arrival {
 };
 /// Adds to `wrong` what is not so.
 __global__ void read(const std::uint32_t* from, arrival what, std::uint32_t* wrong) {
-  for (unsigned i = 0; i < what.pauses; ++i) detail::arch::sleep(1000);
+  for (unsigned i = 0; i < what.pauses; ++i) arch::sleep(1000);
   for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) {
     const int sender = what.from + static_cast<int>(i / what.length);
     if (from[i] != value_of(sender, what.round, what.begin + i % what.length))
-      detail::arch::fetch_add<memory_order::relaxed, scope::device>(wrong, 1u);
+      arch::fetch_add<memory_order::relaxed, scope::device>(wrong, 1u);
   }
 }
 

@@ -10,7 +10,7 @@
 #include <mutex>
 
 using namespace exhaustive;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 
 namespace {
 

@@ -110,7 +110,7 @@ struct program {
 /// loaded or read goes to the result, 1 more; `settles` waits until nothing is on its way any more.
 __global__ void act_out(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> board, program all,
                         bool settles, std::uint32_t* result) {
-  namespace arch = devcomm::detail::arch;
+  namespace arch = devcomm::arch;
   gin::context net{thread{}, comm, contexts, 0};
   const int peer = 1 - comm.rank;
   std::uint32_t* const own = board.local();

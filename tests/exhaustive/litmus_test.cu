@@ -1,7 +1,7 @@
 /// The exploration itself: how many executions there are of small programs, and what can come of them.
 #include "simulator/support.hpp"
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/simulator/explore.hpp>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 using namespace simulator_test;
 namespace sim = devcomm::simulator;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 using devcomm::memory_order;
 using devcomm::scope;
 

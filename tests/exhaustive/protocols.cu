@@ -537,7 +537,7 @@ __global__ void meet_or_give_up(device_comm comm, std::uint32_t* result) {
 __global__ void meet_or_be_aborted(device_comm comm, std::uint32_t* result) {
   if (blockIdx.x == 1) {
     if (threadIdx.x == 0)
-      detail::arch::store<memory_order::relaxed, scope::device>(
+      arch::store<memory_order::relaxed, scope::device>(
           &reinterpret_cast<resource_header*>(comm.resources.local)->abort, abort_by_host);
     return;
   }

@@ -278,8 +278,8 @@ __global__ void wait_for_stuck_proxy(device_comm comm, gin::context_handle conte
   net.flush();
   if (threadIdx.x == 0) {
     const auto queue = devcomm::detail::queue_end::of(comm, contexts, 1);
-    devcomm::detail::arch::fetch_add<memory_order::relaxed, scope::device>(&queue.record->posted, std::uint64_t{1});
-    devcomm::detail::arch::store<memory_order::release, scope::system>(begun, 1u);
+    devcomm::arch::fetch_add<memory_order::relaxed, scope::device>(&queue.record->posted, std::uint64_t{1});
+    devcomm::arch::store<memory_order::release, scope::system>(begun, 1u);
   }
   if (what != stuck_wait::flush) net.signal(peer, gin::signal_add{0});
   if (what == stuck_wait::post) {

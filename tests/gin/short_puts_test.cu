@@ -13,7 +13,7 @@
 using namespace devcomm;
 using namespace gin_test;
 
-static_assert(devcomm::detail::arch::short_puts_are_values, "this program is about them");
+static_assert(devcomm::arch::short_puts_are_values, "this program is about them");
 
 namespace {
 

@@ -36,8 +36,8 @@ struct ending {
 __device__ void end_block(const ending& end) {
   __syncthreads();
   if (threadIdx.x != 0) return;
-  const std::uint32_t before = detail::arch::fetch_add<memory_order::acq_rel, scope::device>(end.blocks, 1u);
-  if (before + 1 == gridDim.x) detail::arch::store<memory_order::release, scope::system>(end.all, 1u);
+  const std::uint32_t before = arch::fetch_add<memory_order::acq_rel, scope::device>(end.blocks, 1u);
+  if (before + 1 == gridDim.x) arch::store<memory_order::release, scope::system>(end.all, 1u);
 }
 
 __global__ void __launch_bounds__(max_threads) meet(device_comm comm, ending end) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(max_threads)
 
 /// Keeps a stream busy until the host stores to `go`.
 __global__ void __launch_bounds__(max_threads) spin(const std::uint32_t* go) {
-  while (detail::arch::load<memory_order::relaxed, scope::system>(go) == 0) detail::arch::sleep(1000);
+  while (arch::load<memory_order::relaxed, scope::system>(go) == 0) arch::sleep(1000);
 }
 
 bool is_simulated(const host::communicator& comm) { return !comm.properties().timing.available; }
@@ -262,7 +262,7 @@ namespace {
 /// A check of a wait that began, by the clock, in a second from now, as after a step back.
 __global__ void __launch_bounds__(max_threads) check_from_the_future(device_comm comm, status* outcomes) {
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
-  const std::uint64_t future = detail::arch::global_time() + 1000000000;
+  const std::uint64_t future = arch::global_time() + 1000000000;
   const auto progress = detail::check_wait(home, {true, 1000000}, {future, 1, status::success}, -1);
   outcomes[0] = progress.outcome;
   outcomes[1] = progress.start < future ? status::success : status::timeout;

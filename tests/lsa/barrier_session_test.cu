@@ -113,8 +113,7 @@ __global__ void meet_and_look_late(device_comm comm, sym_ptr<std::uint32_t> boar
   board.local()[threadIdx.x] = value + threadIdx.x;
   barrier.arrive(memory_order::acq_rel);
   if (comm.lsa_rank() == 0) {
-    for (const std::uint64_t begin = detail::arch::global_time(); detail::arch::global_time() - begin < 300000;)
-      detail::arch::sleep(1000);
+    for (const std::uint64_t begin = arch::global_time(); arch::global_time() - begin < 300000;) arch::sleep(1000);
   }
   barrier.wait(memory_order::acq_rel);
   const unsigned other = (threadIdx.x + 1) % blockDim.x;

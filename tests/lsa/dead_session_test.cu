@@ -20,8 +20,8 @@ constexpr unsigned threads = 64;
 constexpr std::chrono::milliseconds time_limit(40);  // of every wait
 
 __device__ void sleep_for(unsigned milliseconds) {
-  const std::uint64_t start = detail::arch::global_time();
-  while (detail::arch::global_time() - start < milliseconds * 1000000ull) __nanosleep(100000);
+  const std::uint64_t start = arch::global_time();
+  while (arch::global_time() - start < milliseconds * 1000000ull) __nanosleep(100000);
 }
 
 /// Two barriers, the first after `delay` milliseconds; what each thread knows after each.
@@ -241,12 +241,12 @@ namespace {
 /// Block 0 waits at barrier 0 in vain and says so by a relaxed flag, as it hands over nothing else; then block 1 goes
 /// to barrier 1.
 __global__ void say_that_it_failed(device_comm comm, bool in_vain, unsigned* flag, status* outcome) {
-  using detail::arch::load;
+  using arch::load;
   if (blockIdx.x == 0) {
     if (!in_vain) return;
     lsa::barrier_session barrier{thread{}, comm, 0};
     barrier.sync();
-    detail::arch::store<memory_order::relaxed, scope::device>(flag, 1u);
+    arch::store<memory_order::relaxed, scope::device>(flag, 1u);
   } else {
     while (load<memory_order::acquire, scope::device>(flag) == 0) {
     }

@@ -259,7 +259,7 @@ __global__ void fail_and_go_on(device_comm comm, const std::uint32_t* go) {
     barrier.sync();
     return;
   }
-  while (detail::arch::load<memory_order::acquire, scope::system>(go) == 0) detail::arch::sleep(1000);
+  while (arch::load<memory_order::acquire, scope::system>(go) == 0) arch::sleep(1000);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ __global__ void watch_a_store(window place, unsigned* split) {
     return;
   }
   const auto seen = [&](int member) {
-    return detail::arch::load<memory_order::relaxed, scope::system>(
+    return arch::load<memory_order::relaxed, scope::system>(
         reinterpret_cast<const unsigned*>(place.lsa_pointer(member)));
   };
   for (;;) {
@@ -168,8 +168,7 @@ __global__ void watch_an_element(window place, unsigned* torn) {
   }
   std::uint64_t seen = 0;
   while (seen == 0) {
-    seen =
-        detail::arch::load<memory_order::relaxed, scope::system>(reinterpret_cast<const std::uint64_t*>(place.local));
+    seen = arch::load<memory_order::relaxed, scope::system>(reinterpret_cast<const std::uint64_t*>(place.local));
   }
   if (seen != all) torn[place.lsa_rank] = 1;
 }
@@ -195,7 +194,7 @@ __global__ void make_mistake(window place, mistake which) {
   if (which == mistake::no_record) changed.table = nullptr;
   if (which == mistake::other_memory) {
     const detail::multimem_words<16> words{};
-    detail::arch::multimem_store<16, true, memory_order::relaxed, scope::system>(place.local, words);
+    arch::multimem_store<16, true, memory_order::relaxed, scope::system>(place.local, words);
     return;
   }
   const std::uint64_t offset = which == mistake::misaligned ? 8 : which == mistake::past_the_end ? place.bytes : 0;
@@ -500,13 +499,13 @@ __global__ void meet_by_flag(window place, bool ordered, fence_by fence, unsigne
     multimem::ptr<unsigned>(place).store(5u);
     if (fence == fence_by::first) multimem::fence_alias();
     if (ordered) {
-      detail::arch::store<memory_order::release, scope::system>(flag, 1u);
+      arch::store<memory_order::release, scope::system>(flag, 1u);
     } else {
-      detail::arch::store<memory_order::relaxed, scope::system>(flag, 1u);
+      arch::store<memory_order::relaxed, scope::system>(flag, 1u);
     }
     return;
   }
-  while (detail::arch::load<memory_order::acquire, scope::system>(flag) == 0) {
+  while (arch::load<memory_order::acquire, scope::system>(flag) == 0) {
   }
   if (fence == fence_by::second) multimem::fence_alias();
   *out = *reinterpret_cast<const unsigned*>(place.local);

@@ -75,7 +75,7 @@ __global__ void meet_by_counter(device_comm comm, window memory, std::uint32_t* 
     if (threadIdx.x == 0) {
       counter.reduce<sum>(1u, memory_order::release);
       const auto* const own = counter.place().local();
-      while (devcomm::detail::arch::load<memory_order::acquire, scope::system>(own) < members * round) {
+      while (devcomm::arch::load<memory_order::acquire, scope::system>(own) < members * round) {
       }
     }
     __syncthreads();

@@ -156,8 +156,8 @@ void early_dependent(const bench& b) {
 /// and a fence keeps the zero before what the sender writes there two rounds later.
 __global__ void words_as_flags(device_comm comm, board words, std::uint32_t* out, std::uint32_t rounds, bool wrong) {
   if (threadIdx.x != 0) return;
-  using detail::arch::load;
-  using detail::arch::store;
+  using arch::load;
+  using arch::store;
   constexpr auto relaxed = memory_order::relaxed;
   const team ranks = comm.lsa();
   const auto place = [&](std::uint32_t round, int sender) {
@@ -224,8 +224,8 @@ void slots_one_way(const bench& b) {
 /// a packet zeroes it.
 __global__ void packets_of_messages(device_comm comm, board packets, std::uint32_t* out, std::uint32_t messages,
                                     bool wrong) {
-  using detail::arch::load;
-  using detail::arch::store;
+  using arch::load;
+  using arch::store;
   constexpr auto relaxed = memory_order::relaxed;
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;

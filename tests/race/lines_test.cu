@@ -22,7 +22,7 @@ __global__ void count_and_reset(unsigned* word) {
 
 constexpr int line_of_store = __LINE__ + 2;
 __global__ void store_and_read(unsigned* words, unsigned* out) {
-  if (threadIdx.x == 0) detail::arch::store16(words, {1, 2, 3, 4});
+  if (threadIdx.x == 0) arch::store16(words, {1, 2, 3, 4});
   if (threadIdx.x == 1) *out = words[2];
 }
 

@@ -1,5 +1,5 @@
 /// What orders memory in a kernel, between kernels and with the host, and what does not.
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 #include "support.hpp"
 
@@ -7,7 +7,7 @@
 
 using devcomm::memory_order;
 using devcomm::scope;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 namespace sim = devcomm::simulator;
 
 namespace {

@@ -1,5 +1,5 @@
 /// Random kernels: the race detector against the definition of a race, computed from what each run did.
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 #include "support.hpp"
 
@@ -11,7 +11,7 @@
 
 using devcomm::memory_order;
 using devcomm::scope;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 namespace sim = devcomm::simulator;
 
 namespace {

@@ -1,12 +1,12 @@
 /// Loads by `__ldg` go through a cache that nobody keeps up to date: what they read must not change while the kernel
 /// runs.
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 #include "support.hpp"
 
 using devcomm::memory_order;
 using devcomm::scope;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 namespace sim = devcomm::simulator;
 
 namespace {

@@ -1,5 +1,5 @@
 /// Scopes: an atomic operation or a fence orders nothing, and is atomic with nothing, that its scope does not include.
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 #include "support.hpp"
 
@@ -9,7 +9,7 @@
 
 using devcomm::memory_order;
 using devcomm::scope;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 namespace sim = devcomm::simulator;
 
 namespace {

@@ -1,6 +1,6 @@
 /// Memory of the wrong side: what kernels read of the host's heap, and the host of device memory.
 /// DEVCOMM_SIM_CHECK_SIDES is 1 here.
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 #include "support.hpp"
 
@@ -23,7 +23,7 @@ __global__ void add_one(view numbers) {
 __global__ void count_in(view numbers) { atomicAdd(numbers.data, 1); }
 __global__ void poll_once(view numbers) {
   using namespace devcomm;
-  static_cast<void>(detail::arch::load<memory_order::relaxed, scope::system>(numbers.data + 1));
+  static_cast<void>(arch::load<memory_order::relaxed, scope::system>(numbers.data + 1));
 }
 __global__ void look_at(view numbers, int* out) {
   if (numbers.data != nullptr && threadIdx.x == 0) *out = 1;

@@ -1,5 +1,5 @@
 /// The store-buffer delay: what PTX forbids never happens, and what a missing release or acquire permits does.
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 #include "support.hpp"
 
@@ -10,7 +10,7 @@
 
 using devcomm::memory_order;
 using devcomm::scope;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 namespace sim = devcomm::simulator;
 
 namespace {

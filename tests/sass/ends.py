@@ -157,7 +157,7 @@ def main():
         print(f"{name}: {why}")
 
     shutil.copytree(root / "include", work / "aligned")
-    seam = work / "aligned/devcomm/detail/arch/cuda.cuh"
+    seam = work / "aligned/devcomm/arch/cuda.cuh"
     text = seam.read_text()
     unaligned = 'asm volatile("barrier.sync 0;" : : : "memory");'
     assert text.count(unaligned) == 1, "sync_block_apart has changed: keep this test in step with it"

@@ -2,7 +2,7 @@
 #include "support.hpp"
 
 #include <cooperative_groups.h>
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 #include <exception>
 #include <string>
@@ -43,7 +43,7 @@ __global__ void some_leave(int* out) {
 
 /// Two halves of a block meet at barriers of their own, a different number of times.
 __global__ void named(int* out) {
-  namespace arch = devcomm::detail::arch;
+  namespace arch = devcomm::arch;
   const bool first = threadIdx.x < 64;
   bool any = false;
   for (int round = 0; round < (first ? 5 : 3); ++round) {
@@ -78,12 +78,12 @@ __global__ void tiles(unsigned* out) {
   }
 }
 
-__global__ void wrong_count() { devcomm::detail::arch::sync_named(1, 33); }
+__global__ void wrong_count() { devcomm::arch::sync_named(1, 33); }
 __global__ void divergent_barrier() {
   if (threadIdx.x < 32) {
     __syncthreads();
   } else {
-    devcomm::detail::arch::sync_named(3, 64);
+    devcomm::arch::sync_named(3, 64);
   }
 }
 
@@ -118,10 +118,10 @@ __global__ void barriers_in_branches(unsigned first, int* out) {
 __global__ void barriers_apart(unsigned first, int* out) {
   const unsigned i = threadIdx.x;
   if (i < first) {
-    devcomm::detail::arch::sync_block_apart();
+    devcomm::arch::sync_block_apart();
     out[i] = 1;
   } else {
-    devcomm::detail::arch::sync_block_apart();
+    devcomm::arch::sync_block_apart();
     out[blockDim.x - 1 - i + first] = 2;
   }
 }

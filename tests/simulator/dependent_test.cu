@@ -1,13 +1,13 @@
 /// Programmatic dependent launches: they run beside the launch before, and see what it did once they have waited for
 /// it.
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/dependent_launch.cuh>
-#include <devcomm/detail/arch/arch.cuh>
 
 #include "simulator/support.hpp"
 
 using devcomm::memory_order;
 using devcomm::scope;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 namespace sim = devcomm::simulator;
 
 namespace {

@@ -132,7 +132,7 @@ namespace {
 __global__ void right_use(device_comm comm, unsigned* turn) {
   for (unsigned before = 0; before < blockIdx.x; ++before) {
     if (threadIdx.x == 0) {
-      while (detail::arch::load<memory_order::acquire, scope::device>(turn) < blockIdx.x) {
+      while (arch::load<memory_order::acquire, scope::device>(turn) < blockIdx.x) {
       }
     }
     __syncthreads();
@@ -144,7 +144,7 @@ __global__ void right_use(device_comm comm, unsigned* turn) {
     other.arrive();
     other.wait();
   }
-  if (threadIdx.x == 0) detail::arch::store<memory_order::release, scope::device>(turn, blockIdx.x + 1);
+  if (threadIdx.x == 0) arch::store<memory_order::release, scope::device>(turn, blockIdx.x + 1);
 }
 
 }  // namespace
@@ -158,7 +158,7 @@ __global__ void takes_a_barrier_past_the_end(device_comm comm, lsa::ll_handle) {
   barrier.sync(Order);
 }
 
-__global__ void joins_a_wrong_named_barrier(device_comm) { detail::arch::sync_named(1, 48); }
+__global__ void joins_a_wrong_named_barrier(device_comm) { arch::sync_named(1, 48); }
 
 }  // namespace
 

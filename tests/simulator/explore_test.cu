@@ -1,7 +1,7 @@
 /// Kinds of schedule: each repeats, lets right kernels end, and finds what it is for.
 #include "support.hpp"
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 #include <cstdint>
 #include <functional>
@@ -9,7 +9,7 @@
 
 using namespace simulator_test;
 namespace sim = devcomm::simulator;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 using devcomm::memory_order;
 using devcomm::scope;
 

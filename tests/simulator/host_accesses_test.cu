@@ -28,11 +28,11 @@ constexpr std::uint64_t values = 128;
 std::uint64_t host_accesses() { return simulator::get_statistics().host_accesses; }
 
 __global__ void read_word(const std::uint32_t* word, unsigned times, std::uint32_t* sum) {
-  for (unsigned i = 0; i < times; ++i) *sum += detail::arch::load<memory_order::relaxed, scope::system>(word);
+  for (unsigned i = 0; i < times; ++i) *sum += arch::load<memory_order::relaxed, scope::system>(word);
 }
 
 __global__ void write_word(std::uint32_t* word, unsigned times) {
-  for (unsigned i = 1; i <= times; ++i) detail::arch::store<memory_order::relaxed, scope::system>(word, i);
+  for (unsigned i = 1; i <= times; ++i) arch::store<memory_order::relaxed, scope::system>(word, i);
 }
 
 /// Block 1 counts a word up to `target`; every thread of block 0 waits for that, and counts its polls.
@@ -40,7 +40,7 @@ __global__ void wait_for_count(device_comm comm, std::uint32_t* word, std::uint3
   if (blockIdx.x == 1) {
     if (threadIdx.x != 0) return;
     for (std::uint32_t i = 1; i <= target; ++i) {
-      detail::arch::store<memory_order::relaxed, scope::system>(word, i);
+      arch::store<memory_order::relaxed, scope::system>(word, i);
       __nanosleep(5000);  // all that wait poll
     }
     return;
@@ -52,16 +52,16 @@ __global__ void wait_for_count(device_comm comm, std::uint32_t* word, std::uint3
   };
   const auto poll_once = [&] {
     ++mine;
-    return detail::arch::load<memory_order::relaxed, scope::system>(word) >= target;
+    return arch::load<memory_order::relaxed, scope::system>(word) >= target;
   };
   detail::poll(home, detail::communicator_timeout(), label, poll_once, [](status) {});
-  detail::arch::fetch_add<memory_order::relaxed, scope::device>(polls, mine);
+  arch::fetch_add<memory_order::relaxed, scope::device>(polls, mine);
 }
 
 __device__ void be_late(int rank) {
   if (rank == 0) return;
-  const std::uint64_t start = detail::arch::global_time();
-  while (detail::arch::global_time() - start < 5000000) __nanosleep(1000);
+  const std::uint64_t start = arch::global_time();
+  while (arch::global_time() - start < 5000000) __nanosleep(1000);
 }
 
 __global__ void meet_late(device_comm comm) {

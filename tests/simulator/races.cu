@@ -1,7 +1,7 @@
 /// Kernels with and without a race, for ThreadSanitizer: `races NAME` runs one under the seed of the
 /// environment.
 #include <cuda_runtime.h>
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/launch.hpp>
 
 #include <cooperative_groups.h>
@@ -11,7 +11,7 @@
 
 using devcomm::memory_order;
 using devcomm::scope;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 
 namespace {
 

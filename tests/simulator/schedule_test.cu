@@ -1,8 +1,8 @@
 /// Who runs when: seeds, waves, deadlocks, deadlines.
 #include "support.hpp"
 
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/arch/arch.cuh>
 
 #include <atomic>
 #include <chrono>
@@ -11,7 +11,7 @@
 
 using namespace simulator_test;
 namespace sim = devcomm::simulator;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 using devcomm::memory_order;
 using devcomm::scope;
 

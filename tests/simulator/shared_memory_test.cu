@@ -70,7 +70,7 @@ __global__ void give_shared(float* out, given what) {
   out += 64 * static_cast<int>(blockIdx.x);
   using devcomm::memory_order;
   using devcomm::scope;
-  namespace arch = devcomm::detail::arch;
+  namespace arch = devcomm::arch;
   if (what == given::load) out[0] = static_cast<float>(arch::load<memory_order::relaxed, scope::device>(&counter));
   if (what == given::store) arch::store<memory_order::relaxed, scope::device>(&counter, 1u);
   if (what == given::add) arch::fetch_add<memory_order::relaxed, scope::device>(&counter, 1u);
@@ -104,7 +104,7 @@ __global__ void give_local(float* all, given what) {
   auto* const first = reinterpret_cast<unsigned*>(mine);
   using devcomm::memory_order;
   using devcomm::scope;
-  namespace arch = devcomm::detail::arch;
+  namespace arch = devcomm::arch;
   if (what == given::load) out[0] = static_cast<float>(arch::load<memory_order::relaxed, scope::device>(first));
   if (what == given::store) arch::store<memory_order::relaxed, scope::device>(first, 1u);
   if (what == given::add) arch::fetch_add<memory_order::relaxed, scope::device>(first, 1u);

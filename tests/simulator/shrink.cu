@@ -1,6 +1,6 @@
 /// Programs whose failure needs a schedule, for devcomm-shrink.
 /// usage: shrink_sim KERNEL
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/launch.hpp>
 #include <devcomm/simulator/simulator.hpp>
 
@@ -13,7 +13,7 @@
 
 using devcomm::memory_order;
 using devcomm::scope;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 using namespace devcomm;
-namespace arch = devcomm::detail::arch;
+namespace arch = devcomm::arch;
 
 namespace {
 

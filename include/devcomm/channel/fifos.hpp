@@ -43,9 +43,9 @@ struct fifo_handle : resource_handle {
 template <protocol Protocol>
 DEVCOMM_HOST_DEVICE constexpr uint64_t slot_bytes(uint32_t packs) {
   if constexpr (Protocol == protocol::simple || Protocol == protocol::network) {
-    return devcomm::detail::round_up_to_line(uint64_t{packs} * 16);
+    return detail::round_up_to_line(uint64_t{packs} * 16);
   } else if constexpr (Protocol == protocol::ll) {
-    return devcomm::detail::round_up_to_line(uint64_t{packs} * 32);
+    return detail::round_up_to_line(uint64_t{packs} * 32);
   } else {
     return (uint64_t{packs} + 29) / 30 * 512;  // 30 packs in four lines
   }
@@ -85,25 +85,23 @@ struct fifo_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t tail(uint32_t index) const { return uint64_t{index} * sizeof(uint32_t); }
   /// Steps that the receiver has taken from the FIFO whose sender's end is `index`; stored by that receiver.
   DEVCOMM_HOST_DEVICE constexpr uint64_t head(uint32_t index) const {
-    return devcomm::detail::round_up_to_line(tail(count)) + uint64_t{index} * sizeof(uint32_t);
+    return detail::round_up_to_line(tail(count)) + uint64_t{index} * sizeof(uint32_t);
   }
   /// What this rank keeps between sessions; see `fifo_counts`.
   DEVCOMM_HOST_DEVICE constexpr uint64_t counts(uint32_t index) const {
-    return devcomm::detail::round_up_to_line(head(count)) + uint64_t{index} * 32;
+    return detail::round_up_to_line(head(count)) + uint64_t{index} * 32;
   }
   /// What the sender of FIFO `index` shows with a step in `slot`.
   DEVCOMM_HOST_DEVICE constexpr uint64_t contract(uint32_t index, uint32_t slot) const {
-    return devcomm::detail::round_up_to_line(counts(count)) + (uint64_t{index} * slots + slot) * sizeof(step_contract);
+    return detail::round_up_to_line(counts(count)) + (uint64_t{index} * slots + slot) * sizeof(step_contract);
   }
   /// Slot `slot` of FIFO `index`, on its receiver.
   DEVCOMM_HOST_DEVICE constexpr uint64_t slot(uint32_t index, uint32_t slot) const {
-    return devcomm::detail::round_up_to_line(contract(count, 0)) +
+    return detail::round_up_to_line(contract(count, 0)) +
            (uint64_t{index} * slots + slot) * slot_bytes<Protocol>(packs);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t note() const { return slot(count, 0); }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
-    return note() + devcomm::detail::round_up_to_line(sizeof(fifos_note));
-  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return note() + detail::round_up_to_line(sizeof(fifos_note)); }
 };
 
 /// Counts of steps; they wrap around.
@@ -144,8 +142,8 @@ struct fifos {
     if (Protocol == protocol::ll128 && members.size > 1) needs.require_ll128();
     const auto size = static_cast<uint32_t>(members.size);
     const uint32_t rounded = power_of_two(slots);
-    const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{count} * rounded,
-                                                               slot_bytes<Protocol>(packs) + sizeof(step_contract));
+    const uint64_t of_slots =
+        detail::limited_product(uint64_t{count} * rounded, slot_bytes<Protocol>(packs) + sizeof(step_contract));
     const bool fits = of_slots < uint64_t{1} << 60;  // or the layout would wrap around
     const uint64_t bytes = fits ? fifo_layout<Protocol>{count, rounded, packs}.bytes() : of_slots;
     const uint64_t shape = uint64_t{packs} << 32 | uint64_t{rounded} << 8 | static_cast<uint64_t>(Protocol);

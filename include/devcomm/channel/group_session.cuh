@@ -19,9 +19,7 @@
 namespace devcomm::channel {
 
 /// A stripe for each block of the grid.
-DEVCOMM_DEVICE inline stripe stripe_of_block() {
-  return {devcomm::detail::arch::block_rank(), devcomm::detail::arch::grid_blocks()};
-}
+DEVCOMM_DEVICE inline stripe stripe_of_block() { return {arch::block_rank(), arch::grid_blocks()}; }
 
 /// A group of threads' part in moving groups of messages; usually a block's, with one stripe a block.
 ///
@@ -59,9 +57,9 @@ template <class Group>
 class group_session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
 
-  using step = devcomm::detail::connection_step;
-  using sender = devcomm::detail::sending_connection;
-  using receiver = devcomm::detail::receiving_connection;
+  using step = detail::connection_step;
+  using sender = detail::sending_connection;
+  using receiver = detail::receiving_connection;
 
  public:
   using handle = connection_handle;
@@ -75,29 +73,29 @@ class group_session {
                                stripe which)
       : group_(group),
         home_(reinterpret_cast<resource_header*>(comm.resources.local)),
-        memory_(devcomm::detail::connection_memory::of(comm)),
+        memory_(detail::connection_memory::of(comm)),
         members_(members),
         connections_(connections),
         stripe_(which) {
-    devcomm::detail::check_team(members, comm);
+    detail::check_team(members, comm);
     comm.check_owner(connections);
     DEVCOMM_ASSERT_OF(which.index < which.count && which.count <= connections.count, "stripe", which.index,
                       connections.count, "the stripe is past the stripes that requirements asked for; ask for more");
     DEVCOMM_ASSERT(static_cast<uint32_t>(members.size) == connections.members,
                    "the connections were made for a team of another size");
-    if (devcomm::detail::is_aborted(home_)) failure_ = status::aborted;
-    devcomm::detail::arch::begin_session(id());
+    if (detail::is_aborted(home_)) failure_ = status::aborted;
+    arch::begin_session(id());
   }
 
   group_session(const group_session&) = delete;
   group_session& operator=(const group_session&) = delete;
 
   DEVCOMM_DEVICE ~group_session() noexcept(false) {
-    if (devcomm::detail::arch::unwinding()) return;
+    if (arch::unwinding()) return;
     if (open_ && !dead_) give_up();
-    devcomm::detail::arch::call_session(id(), devcomm::detail::session_call::end);
-    devcomm::detail::sync_at_end(group_);
-    devcomm::detail::arch::leave_session(id());
+    arch::call_session(id(), detail::session_call::end);
+    detail::sync_at_end(group_);
+    arch::leave_session(id());
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
@@ -107,7 +105,7 @@ class group_session {
   /// messages carry, is what the receiver's memory holds afterwards.
   DEVCOMM_DEVICE void transfer(const message_list& list) {
     DEVCOMM_ASSERT(!open_ || dead_, "a list is under way: repeat transfer_for until it succeeds");
-    static_cast<void>(run(list, devcomm::detail::communicator_timeout()));
+    static_cast<void>(run(list, detail::communicator_timeout()));
   }
 
   /// `transfer`, for `limit` and a little more, see `barrier_session::wait_for`; a piece that has been begun is copied
@@ -120,7 +118,7 @@ class group_session {
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
-    failure_ = devcomm::detail::agree(group_, failure_, status::timeout, here().outcome());
+    failure_ = detail::agree(group_, failure_, status::timeout, here().outcome());
     dead_ = failure_ != status::success;
     return failure_;
   }
@@ -129,15 +127,15 @@ class group_session {
   DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
 
  private:
-  DEVCOMM_DEVICE devcomm::detail::connection_stripe here() const { return {memory_, members_, connections_, stripe_}; }
+  DEVCOMM_DEVICE detail::connection_stripe here() const { return {memory_, members_, connections_, stripe_}; }
   DEVCOMM_DEVICE auto id() const {
-    return [this]() -> devcomm::detail::session_id {
+    return [this]() -> detail::session_id {
       const device_comm& comm = home_->comm;
       return {operation::message_receive, stripe_.index,       comm.rank, group_.thread_rank(), group_.size(),
               comm.resources.base,        connections_.offset, false};
     };
   }
-  DEVCOMM_DEVICE bool any(bool predicate) const { return devcomm::detail::any(group_, predicate, here().outcome()); }
+  DEVCOMM_DEVICE bool any(bool predicate) const { return detail::any(group_, predicate, here().outcome()); }
   DEVCOMM_DEVICE uint32_t member_count() const { return static_cast<uint32_t>(members_.size); }
   /// Whether more than one thread serves peers.
   DEVCOMM_DEVICE bool many_serve() const { return member_count() > 2 && group_.size() > 1; }
@@ -151,7 +149,7 @@ class group_session {
   }
   /// The same with both directions of its connection, `action(end)`, as they are in memory.
   template <class Action>
-  DEVCOMM_DEVICE void for_each_end(const devcomm::detail::connection_stripe& at, const message_list& list,
+  DEVCOMM_DEVICE void for_each_end(const detail::connection_stripe& at, const message_list& list,
                                    const Action& action) const {
     for_each_own([&](uint32_t peer) {
       action(sender(at, list, peer, *at.state(peer, direction::send)));
@@ -159,14 +157,14 @@ class group_session {
     });
   }
 
-  DEVCOMM_DEVICE status run(const message_list& list, devcomm::detail::deadline limit) {
-    devcomm::detail::arch::call_session(id(), devcomm::detail::session_call::transfer);
+  DEVCOMM_DEVICE status run(const message_list& list, detail::deadline limit) {
+    arch::call_session(id(), detail::session_call::transfer);
     if (dead_) return agree();
     const trace_span traced = trace({"messages", span_kind::copy});
     const list_kind kind = open_ || limit.own ? list_kind::unknown : move_by_warps(list);
     if (kind == list_kind::moved) return dead_ ? agree() : status::success;
-    const uint64_t start = limit.own ? devcomm::detail::arch::global_time() : 0;
-    const auto is_late = [&] { return limit.own && any(devcomm::detail::arch::global_time() - start >= limit.budget); };
+    const uint64_t start = limit.own ? arch::global_time() : 0;
+    const auto is_late = [&] { return limit.own && any(arch::global_time() - start >= limit.budget); };
     if (!open_) begin(list, kind);
     status outcome = status::success;
     while (!dead_) {
@@ -202,9 +200,9 @@ class group_session {
   };
   /// Moves the list by some warps for each message, where `warp_assignment` says that it can go this way. *Collective*.
   DEVCOMM_DEVICE list_kind move_by_warps(const message_list& given) {
-    using devcomm::detail::warp_assignment;
-    constexpr uint32_t warp_threads = devcomm::detail::arch::warp_threads;
-    if constexpr (!devcomm::detail::is_whole_block<Group>) {
+    using detail::warp_assignment;
+    constexpr uint32_t warp_threads = arch::warp_threads;
+    if constexpr (!detail::is_whole_block<Group>) {
       return list_kind::unknown;  // which threads are in a warp is not known
     } else {
       group_.sync();  // the list is there
@@ -212,7 +210,7 @@ class group_session {
       if (group_.size() % warp_threads != 0 || list.count == 0 || list.count > warp_assignment::most ||
           list.window_count > warp_assignment::most)
         return list_kind::unknown;
-      const devcomm::detail::connection_stripe at = here();
+      const detail::connection_stripe at = here();
       warp_assignment found(at, list, group_.size() / warp_threads);
       if (!found.fit())
         return !found.are_valid() ? list_kind::unknown : found.has_own() ? list_kind::with_own : list_kind::valid;
@@ -221,9 +219,8 @@ class group_session {
         return list_kind::moved;
       }
       const status failure = found.move(
-          at, list,
-          [&](const devcomm::detail::awaited_word& awaited, const auto& ready) { return wait_for(awaited, ready); },
-          [](const devcomm::detail::message_warps& warps, char* to, const char* from, uint64_t bytes) {
+          at, list, [&](const detail::awaited_word& awaited, const auto& ready) { return wait_for(awaited, ready); },
+          [](const detail::message_warps& warps, char* to, const char* from, uint64_t bytes) {
             copy_by(warps, to, from, bytes);
           });
       if (failure != status::success) failure_ = failure;
@@ -237,9 +234,9 @@ class group_session {
   }
 
   DEVCOMM_DEVICE void begin(const message_list& list, list_kind kind) {
-    const devcomm::detail::connection_stripe at = here();
+    const detail::connection_stripe at = here();
     open_ = fresh_ = over_ = true;
-    pass_ = devcomm::detail::arch::load<memory_order::relaxed, scope::device>(at.wake());
+    pass_ = arch::load<memory_order::relaxed, scope::device>(at.wake());
     bool has_own = kind == list_kind::with_own;
     group_.sync();  // the list is there, and all have read what is kept of connections
     if (kind == list_kind::unknown) has_own = any(check(list));
@@ -255,7 +252,7 @@ class group_session {
     if (any(failure_ != status::success)) die();
   }
   DEVCOMM_DEVICE void clear(uint32_t* mask) const {
-    using devcomm::detail::arch::store;
+    using arch::store;
     const uint32_t words = connections_.layout.mask_words();
     for (uint32_t w = 0; w < words; ++w) store<memory_order::relaxed, scope::device>(mask + w, 0u);
   }
@@ -272,7 +269,7 @@ class group_session {
       for (uint32_t w = 0; w < list.window_count; ++w) has_window = has_window || list.windows[w].id + 1 == m.window;
       if (m.peer >= 0 && m.peer < members_.size && has_window) continue;
       if (failure_ == status::success)
-        failure_ = devcomm::detail::report_message(home_, m.way, i, -1, {m.bytes, stripe_.count, 0}, {0, 0, 0});
+        failure_ = detail::report_message(home_, m.way, i, -1, {m.bytes, stripe_.count, 0}, {0, 0, 0});
     }
     return has_own;
   }
@@ -318,8 +315,8 @@ class group_session {
   }
   DEVCOMM_DEVICE void fail_own(direction way, uint32_t index, uint64_t mine, uint64_t other) {
     if (group_.thread_rank() == 0)
-      failure_ = devcomm::detail::report_message(home_, way, index, home_->comm.rank, {mine, stripe_.count, 0},
-                                                 {other, stripe_.count, 0});
+      failure_ = detail::report_message(home_, way, index, home_->comm.rank, {mine, stripe_.count, 0},
+                                        {other, stripe_.count, 0});
   }
   /// Copies up to `most` bytes of it; whether there were any left.
   DEVCOMM_DEVICE bool copy_own(const message_list& list, uint64_t most) {
@@ -362,9 +359,9 @@ class group_session {
   /// Serves this thread's connections until the group has something to do: a piece to copy, which another thread may
   /// have found. The first pass over a list does not wait, nor does one while the rank has something of its own to
   /// copy.
-  DEVCOMM_DEVICE look look_around(const message_list& list, devcomm::detail::deadline limit, uint64_t start) {
-    using devcomm::detail::arch::load;
-    const devcomm::detail::connection_stripe at = here();
+  DEVCOMM_DEVICE look look_around(const message_list& list, detail::deadline limit, uint64_t start) {
+    using arch::load;
+    const detail::connection_stripe at = here();
     const uint32_t pass = ++pass_;
     const bool many = many_serve();
     const bool at_once = fresh_ || own_.left != 0;
@@ -375,7 +372,7 @@ class group_session {
     bool moved = false;  // pieces that need no copy
     // Before this thread waits for the others, which may be in the same warp, and poll this word.
     const auto end_look = [&] {
-      if (many) devcomm::detail::arch::store<memory_order::relaxed, scope::device>(at.wake(), pass);
+      if (many) arch::store<memory_order::relaxed, scope::device>(at.wake(), pass);
     };
     const auto ready = [&] {
       const bool woken = many && load<memory_order::relaxed, scope::device>(at.wake()) == pass;
@@ -393,12 +390,12 @@ class group_session {
       return stop || woken || !is_busy;
     };
     if (limit.own) {
-      const uint64_t passed = devcomm::detail::arch::global_time() - start;
+      const uint64_t passed = arch::global_time() - start;
       limit.budget = passed < limit.budget ? limit.budget - passed : 0;
     }
     const auto label = [&] { return label_of(awaited_of_own(at, list), limit); };
     if (!over_ && failure_ == status::success) {
-      devcomm::detail::poll<1>(home_, limit, label, ready, [&](status failure) {
+      detail::poll<1>(home_, limit, label, ready, [&](status failure) {
         end_look();
         timed_out = failure == status::timeout && limit.own;
         if (timed_out || (failure == status::timeout && moved)) return;  // the next pass has the whole timeout
@@ -409,19 +406,19 @@ class group_session {
     return {is_busy, timed_out};
   }
   /// This thread's state of one direction of its connection.
-  struct served : devcomm::detail::connection_watch {
+  struct served : detail::connection_watch {
     bool is_busy;  ///< a message of the list is left
 
     DEVCOMM_DEVICE bool is_due() const {
       if (!is_busy || this->word == nullptr) return is_busy;
-      const uint32_t seen = devcomm::detail::arch::load<memory_order::relaxed, scope::system>(this->word);
+      const uint32_t seen = arch::load<memory_order::relaxed, scope::system>(this->word);
       return static_cast<int32_t>(seen - this->due) >= 0;
     }
   };
   /// Does for a direction what can be done. `stop`: the group is to copy a piece, or it has failed.
   template <class End>
-  DEVCOMM_DEVICE void serve(const devcomm::detail::connection_stripe& at, const message_list& list, uint32_t peer,
-                            served& how, bool& moved, bool& stop) {
+  DEVCOMM_DEVICE void serve(const detail::connection_stripe& at, const message_list& list, uint32_t peer, served& how,
+                            bool& moved, bool& stop) {
     connection_state state = *at.state(peer, End::way);
     End one(at, list, peer, state);
     const uint32_t before = one.pieces();
@@ -431,31 +428,30 @@ class group_session {
     moved = moved || one.pieces() != before;
     stop = stop || found == step::copy || found == step::failed;
     if (found == step::copy)
-      devcomm::detail::arch::fetch_or<memory_order::relaxed, scope::device>(at.mask(pass_ % 2) + one.number() / 32,
-                                                                            1u << one.number() % 32);
+      arch::fetch_or<memory_order::relaxed, scope::device>(at.mask(pass_ % 2) + one.number() / 32,
+                                                           1u << one.number() % 32);
   }
   /// Something that this thread waits for.
-  DEVCOMM_DEVICE devcomm::detail::awaited_word awaited_of_own(const devcomm::detail::connection_stripe& at,
-                                                              const message_list& list) const {
-    devcomm::detail::awaited_word awaited{};
+  DEVCOMM_DEVICE detail::awaited_word awaited_of_own(const detail::connection_stripe& at,
+                                                     const message_list& list) const {
+    detail::awaited_word awaited{};
     for_each_end(at, list, [&](const auto& one) {
       if (one.is_open()) awaited = one.wait();
     });
     return awaited;
   }
-  DEVCOMM_DEVICE devcomm::detail::wait_label label_of(const devcomm::detail::awaited_word& w,
-                                                      devcomm::detail::deadline limit) const {
+  DEVCOMM_DEVICE detail::wait_label label_of(const detail::awaited_word& w, detail::deadline limit) const {
     return {w.what,    w.index,        home_->comm.rank, w.peer, w.expected, limit.nanoseconds(*home_),
             limit.own, w.expected - 1, w.index,          0,      w.offset,   w.condition};
   }
-  DEVCOMM_DEVICE void fail_wait(status failure, const devcomm::detail::awaited_word& awaited) {
+  DEVCOMM_DEVICE void fail_wait(status failure, const detail::awaited_word& awaited) {
     failure_ = failure;
-    devcomm::detail::report(home_, failure, awaited, awaited.expected - 1);
+    detail::report(home_, failure, awaited, awaited.expected - 1);
   }
 
   /// Copies the pieces that threads have found in this pass; whether there were any. Synchronizes the group then.
   DEVCOMM_DEVICE bool copy_pieces(const message_list& list) {
-    const devcomm::detail::connection_stripe at = here();
+    const detail::connection_stripe at = here();
     const uint32_t words = connections_.layout.mask_words();
     const uint32_t* mask = at.mask(pass_ % 2);
     bool copied = false;
@@ -481,7 +477,7 @@ class group_session {
   DEVCOMM_DEVICE void copy_piece(const message_list& list, const connection_piece& piece, uint32_t number) {
     if (piece.flag != 0) {
       if (number % 2 == static_cast<uint32_t>(direction::send)) {
-        devcomm::detail::send_inline<1>(group_, piece);
+        detail::send_inline<1>(group_, piece);
       } else {
         receive_inline(piece, number / 2);
       }
@@ -501,16 +497,15 @@ class group_session {
   /// A sender stores all packets without waiting for anything, so a wait for them is short, and has the communicator's
   /// timeout.
   DEVCOMM_DEVICE void receive_inline(const connection_piece& piece, uint32_t peer) {
-    const devcomm::detail::awaited_word awaited =
-        devcomm::detail::awaited_packets(here(), peer, piece.index, piece.number);
-    devcomm::detail::receive_inline<1>(group_, piece, [&](const auto& ready) { return wait_for(awaited, ready); });
+    const detail::awaited_word awaited = detail::awaited_packets(here(), peer, piece.index, piece.number);
+    detail::receive_inline<1>(group_, piece, [&](const auto& ready) { return wait_for(awaited, ready); });
   }
   /// Polls with the communicator's timeout; whether `ready` came true. Else the failure has been recorded.
   template <class Ready>
-  DEVCOMM_DEVICE bool wait_for(const devcomm::detail::awaited_word& awaited, const Ready& ready) {
-    const devcomm::detail::deadline limit = devcomm::detail::communicator_timeout();
+  DEVCOMM_DEVICE bool wait_for(const detail::awaited_word& awaited, const Ready& ready) {
+    const detail::deadline limit = detail::communicator_timeout();
     bool is_ready = true;
-    devcomm::detail::poll<1>(
+    detail::poll<1>(
         home_, limit, [&] { return label_of(awaited, limit); }, ready,
         [&](status failure) {
           is_ready = false;
@@ -522,7 +517,7 @@ class group_session {
   /// Stripes that this call leaves out have the same number of the next message, by which stripes share it out.
   DEVCOMM_DEVICE void count_for_others() const {
     if (stripe_.count == connections_.count) return;
-    const devcomm::detail::connection_stripe at = here();
+    const detail::connection_stripe at = here();
     const uint64_t stripe_bytes = connections_.layout.state(1, 0, direction::send) - connections_.layout.states;
     for_each_own([&](uint32_t peer) {
       for (const direction way : {direction::send, direction::receive}) {
@@ -539,8 +534,8 @@ class group_session {
   DEVCOMM_DEVICE void give_up() const {
     for_each_end(here(), message_list{}, [&](const auto& one) {
       if (!one.is_open()) return;
-      const devcomm::detail::awaited_word w = one.wait();
-      devcomm::detail::report(home_, status::timeout, w, w.expected - 1);
+      const detail::awaited_word w = one.wait();
+      detail::report(home_, status::timeout, w, w.expected - 1);
     });
   }
 
@@ -552,7 +547,7 @@ class group_session {
 
   Group group_;
   resource_header* home_;
-  devcomm::detail::connection_memory memory_;
+  detail::connection_memory memory_;
   team members_;
   connection_handle connections_;
   stripe stripe_;

@@ -60,7 +60,7 @@ class message_table {
 
   std::size_t messages_;
   std::size_t windows_;
-  devcomm::detail::table_memory memory_;
+  detail::table_memory memory_;
   message_list list_{};
 };
 

@@ -154,7 +154,7 @@ struct connection_layout {
 
   DEVCOMM_HOST_DEVICE static constexpr connection_layout of(uint32_t stripes, uint32_t members, uint32_t slots,
                                                             uint32_t slot_bytes, uint32_t inline_bytes) {
-    using devcomm::detail::round_up_to_line;
+    using detail::round_up_to_line;
     const uint64_t connections = uint64_t{stripes} * members;
     connection_layout made{stripes, members, slots, slot_bytes, inline_bytes, 0, 0, 0, 0, 0, 0, 0, 0};
     made.own_bytes = static_cast<uint32_t>(round_up_to_line(16 + uint64_t{2} * made.mask_words() * sizeof(uint32_t)));
@@ -239,10 +239,10 @@ struct connections {
     const auto size = static_cast<uint32_t>(members.size);
     const uint32_t pool = slots == 0 ? 1 : slots > max_slots ? max_slots : slots;
     const uint32_t wanted = slot_bytes == 0 ? 1 : slot_bytes > max_slot_bytes ? max_slot_bytes : slot_bytes;
-    const auto rounded = static_cast<uint32_t>(devcomm::detail::round_up_to_line(wanted));
+    const auto rounded = static_cast<uint32_t>(detail::round_up_to_line(wanted));
     const uint32_t packed = inline_size();
-    const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{stripes} * pool, rounded);
-    const uint64_t of_packets = devcomm::detail::limited_product(uint64_t{stripes} * size, 4 * packed + 1024);
+    const uint64_t of_slots = detail::limited_product(uint64_t{stripes} * pool, rounded);
+    const uint64_t of_packets = detail::limited_product(uint64_t{stripes} * size, 4 * packed + 1024);
     constexpr uint64_t endless = uint64_t{1} << 60;
     const bool fits = of_slots < endless && of_packets < endless;
     const auto layout = connection_layout::of(stripes, size, pool, rounded, packed);
@@ -255,7 +255,7 @@ struct connections {
     if (inline_bytes != fit_inline)
       return ((inline_bytes < max_inline_bytes ? inline_bytes : max_inline_bytes) + 63) / 64 * 64;
     constexpr uint64_t room = 2u << 20;  // of messages; their packets take twice as much, and have two places
-    uint32_t size = devcomm::detail::min_part;
+    uint32_t size = detail::min_part;
     while (size >= 64 && uint64_t{stripes} * static_cast<uint32_t>(members.size) * size > room) size /= 2;
     return size >= 64 ? size : 0;
   }
@@ -277,7 +277,7 @@ DEVCOMM_HOST_DEVICE constexpr message_part part_of_stripe(uint64_t bytes, int se
   const uint32_t sum = distance % stripes + number % stripes;
   const uint32_t first = sum < stripes ? sum : sum - stripes;
   const uint64_t place = stripe < first ? stripe + stripes - first : stripe - first;
-  constexpr uint64_t least = devcomm::detail::min_part;
+  constexpr uint64_t least = detail::min_part;
   const uint64_t lines = bytes / 128 + (bytes % 128 != 0 ? 1 : 0);
   const uint64_t length = bytes <= least * stripes ? least
                           : lines >> 32 == 0       ? uint64_t{(static_cast<uint32_t>(lines) - 1) / stripes + 1} * 128

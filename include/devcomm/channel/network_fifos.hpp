@@ -38,7 +38,7 @@ struct network_layout {
   }
   /// Up to which operation the context that sent from `slot` must be done before the slot is written again.
   DEVCOMM_HOST_DEVICE constexpr uint64_t put_number(uint32_t index, uint32_t slot) const {
-    return devcomm::detail::round_up_to_line(counts(count)) + (uint64_t{index} * slots + slot) * sizeof(uint64_t);
+    return detail::round_up_to_line(counts(count)) + (uint64_t{index} * slots + slot) * sizeof(uint64_t);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return put_number(count, 0); }
 };
@@ -57,7 +57,7 @@ struct network_steps_layout {
     return place(which, index, slot) * sizeof(step_contract);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t slot(side which, uint32_t index, uint32_t slot) const {
-    return devcomm::detail::round_up_to_line(2 * uint64_t{count} * slots * sizeof(step_contract)) +
+    return detail::round_up_to_line(2 * uint64_t{count} * slots * sizeof(step_contract)) +
            place(which, index, slot) * slot_bytes<protocol::network>(packs);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(incoming, count, 0); }
@@ -87,8 +87,8 @@ struct fifos<protocol::network> {
     // As many, where a step is stored into the receiver's slot.
     const fifo_handle<protocol::simple> stored = needs.add(simple_fifos{contexts.world, count, packs, slots});
     const network_steps_layout put{count, stored.slots, packs};
-    const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{count} * stored.slots,
-                                                               2 * slot_bytes<protocol::network>(packs) + 256);
+    const uint64_t of_slots =
+        detail::limited_product(uint64_t{count} * stored.slots, 2 * slot_bytes<protocol::network>(packs) + 256);
     const bool fits = of_slots < uint64_t{1} << 60;  // or the layout would wrap around
     const uint64_t kept = needs.add(network_layout{count, stored.slots}.bytes(), 128, {contexts.signals});
     const uint64_t steps = needs.add_for_network(fits ? put.bytes() : of_slots, 128, {contexts.signals});

@@ -60,7 +60,7 @@ class ring_table {
 
  private:
   ring_order order_;
-  std::optional<devcomm::detail::table_memory> memory_;
+  std::optional<detail::table_memory> memory_;
 };
 
 }  // namespace devcomm::channel

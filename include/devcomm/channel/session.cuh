@@ -52,12 +52,12 @@ template <protocol Protocol, class Group, int Receives = 1, int Sends = 1>
 class session {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
   static_assert(Receives >= 1 && Sends >= 1, "leave a direction out by endpoint::none()");
-  static_assert(Protocol != protocol::ll128 || devcomm::detail::may_hold_warps<Group>,
+  static_assert(Protocol != protocol::ll128 || detail::may_hold_warps<Group>,
                 "LL128 needs a group of whole warps, such as block, warp_span or warp; use ll");
 
-  using none = devcomm::detail::none;
-  using via = devcomm::detail::via;
-  using transport = devcomm::detail::fifo_transport<Protocol>;
+  using none = detail::none;
+  using via = detail::via;
+  using transport = detail::fifo_transport<Protocol>;
 
  public:
   using handle = fifo_handle<Protocol>;
@@ -76,7 +76,7 @@ class session {
     const typename transport::ends ends(comm, members, fifos, group.thread_rank() == 0);
     from_[0] = ends.receiving(from);
     to_[0] = ends.sending(to);
-    for_each_id(devcomm::detail::begin_action{});
+    for_each_id(detail::begin_action{});
     find_left_steps();
   }
 
@@ -89,7 +89,7 @@ class session {
     for (int r = 0; r < Receives; ++r) from_[r] = ends.receiving(from[r]);
     DEVCOMM_UNROLL
     for (int s = 0; s < Sends; ++s) to_[s] = ends.sending(to[s]);
-    for_each_id(devcomm::detail::begin_action{});
+    for_each_id(detail::begin_action{});
     find_left_steps();
   }
 
@@ -98,13 +98,13 @@ class session {
 
   /// Keeps the counts of steps for the next session.
   DEVCOMM_DEVICE ~session() noexcept(false) {
-    if (devcomm::detail::arch::unwinding()) return;
-    called(devcomm::detail::session_call::end);
+    if (arch::unwinding()) return;
+    called(detail::session_call::end);
     find_left_steps();
-    devcomm::detail::sync_at_end(group_);
+    detail::sync_at_end(group_);
     if (group_.thread_rank() == 0) keep_counts();
-    devcomm::detail::sync_at_end(group_);
-    for_each_id(devcomm::detail::leave_action{});
+    detail::sync_at_end(group_);
+    for_each_id(detail::leave_action{});
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
@@ -186,20 +186,19 @@ class session {
   /// Waits, for `limit` and a little more, until a step of `packs` packs, at most `capacity()`, can be received: then a
   /// call for so much does not wait. After `status::timeout` nothing is recorded or taken: it may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_receive_for(uint32_t packs, nanoseconds limit) {
-    const status outcome = devcomm::detail::fifo_deadline::receive(*this, packs, limit);
+    const status outcome = detail::fifo_deadline::receive(*this, packs, limit);
     if constexpr (Protocol != protocol::network)
-      if (outcome == status::timeout && group_.thread_rank() == 0)
-        devcomm::detail::note_timeout(home_, offset_, layout());
+      if (outcome == status::timeout && group_.thread_rank() == 0) detail::note_timeout(home_, offset_, layout());
     return outcome;
   }
   /// The same until there is room for a step at every rank that it sends to.
   [[nodiscard]] DEVCOMM_DEVICE status wait_send_for(nanoseconds limit) {
-    return devcomm::detail::fifo_deadline::send(*this, limit);
+    return detail::fifo_deadline::send(*this, limit);
   }
 
   /// `status::success`, or why the session is dead; the same for the whole group, which it synchronizes.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
-    failure_ = devcomm::detail::agree(group_, failure_, status::timeout, outcome_word());
+    failure_ = detail::agree(group_, failure_, status::timeout, outcome_word());
     dead_ = failure_ != status::success;
     return failure_;
   }
@@ -208,12 +207,12 @@ class session {
   DEVCOMM_DEVICE trace_span trace(span_name name) const { return {group_, home_, name}; }
 
  private:
-  friend struct devcomm::detail::fifo_deadline;
-  friend struct devcomm::detail::fifo_transport<Protocol>;
+  friend struct detail::fifo_deadline;
+  friend struct detail::fifo_transport<Protocol>;
   static constexpr bool has_tail = transport::has_tail;
   using failing_wait = typename transport::wait_type;
-  using contract_type = devcomm::detail::checked_call;
-  using packets = devcomm::detail::slot_packets<Protocol>;
+  using contract_type = detail::checked_call;
+  using packets = detail::slot_packets<Protocol>;
   using cursor = typename packets::cursor;
 
   DEVCOMM_DEVICE session(Group group, const device_comm& comm, const team& members, const handle& fifos)
@@ -228,7 +227,7 @@ class session {
     comm.check_owner(fifos);
     DEVCOMM_ASSERT(fifos.packs > 0 && fifos.slots > 0, "these FIFOs have no slots: ask for some");
     const bool can_move = fifos.packs > 0 && (Protocol != protocol::ll128 || group.size() % 32 == 0);
-    if (!can_move || packets::lane_group::any(devcomm::detail::is_aborted(home_))) failure_ = status::aborted;
+    if (!can_move || packets::lane_group::any(detail::is_aborted(home_))) failure_ = status::aborted;
     dead_ = !can_move;
   }
 
@@ -239,19 +238,17 @@ class session {
   /// Calls `action(id)` for each connected end, where `id()` identifies this session's use of it to the simulator.
   template <class Action>
   DEVCOMM_DEVICE void for_each_id(const Action& action) const {
-    if constexpr (devcomm::detail::arch::observes_sessions) {
-      for (const devcomm::detail::receiving_end& end : from_)
+    if constexpr (arch::observes_sessions) {
+      for (const detail::receiving_end& end : from_)
         if (end.is_connected()) action(id_of(operation::fifo_receive, end));
-      for (const devcomm::detail::sending_end& end : to_)
+      for (const detail::sending_end& end : to_)
         if (end.is_connected()) action(id_of(operation::fifo_send, end));
     }
   }
-  DEVCOMM_DEVICE void called(devcomm::detail::session_call call) const {
-    for_each_id(devcomm::detail::call_action{call});
-  }
+  DEVCOMM_DEVICE void called(detail::session_call call) const { for_each_id(detail::call_action{call}); }
   /// Identifies this session's use of an end to the simulator.
-  DEVCOMM_DEVICE auto id_of(operation what, const devcomm::detail::fifo_end& end) const {
-    return [this, what, index = end.index]() -> devcomm::detail::session_id {
+  DEVCOMM_DEVICE auto id_of(operation what, const detail::fifo_end& end) const {
+    return [this, what, index = end.index]() -> detail::session_id {
       const device_comm& comm = home_->comm;
       return {what, index, comm.rank, group_.thread_rank(), group_.size(), comm.resources.base, offset_of(index),
               false};
@@ -286,10 +283,10 @@ class session {
   DEVCOMM_DEVICE void find_left_steps() {
     if constexpr (DEVCOMM_CHECKED != 0 && Protocol != protocol::network) {
       if (group_.thread_rank() != 0) return;
-      devcomm::detail::note_fifos(home_, offset_, layout());
+      detail::note_fifos(home_, offset_, layout());
       for (const auto& from : from_)
         if (failure_ == status::success && from.is_connected())
-          failure_ = devcomm::detail::find_left_step(home_, from, wait_of(operation::fifo_receive, from), slots_);
+          failure_ = detail::find_left_step(home_, from, wait_of(operation::fifo_receive, from), slots_);
     }
   }
   DEVCOMM_DEVICE void keep_counts() {
@@ -305,14 +302,13 @@ class session {
   template <class T, via Receive, via Send, class Produce, class Consume, class Operator, class Destination>
   DEVCOMM_DEVICE void run(slice packs, const Produce& input, const Consume& output, const Operator& op, int inputs,
                           const Destination& destination) {
-    using call_type = devcomm::detail::channel_call<T, Receive, Send, Produce, Consume, Operator, Destination>;
+    using call_type = detail::channel_call<T, Receive, Send, Produce, Consume, Operator, Destination>;
     static_assert(Protocol == protocol::simple || (Receive != via::memory && Send != via::memory),
                   "ll and ll128 carry their flags in the slots: only simple stores into the receiver's memory");
     static_assert(Sends == 1 || Send != via::memory, "direct forms send to one rank");
-    DEVCOMM_ASSERT(Receive == via::nothing || devcomm::detail::is_any_connected(from_),
-                   "this session receives from nobody");
-    DEVCOMM_ASSERT(Send == via::nothing || devcomm::detail::is_any_connected(to_), "this session sends to nobody");
-    called(devcomm::detail::session_call::transfer);
+    DEVCOMM_ASSERT(Receive == via::nothing || detail::is_any_connected(from_), "this session receives from nobody");
+    DEVCOMM_ASSERT(Send == via::nothing || detail::is_any_connected(to_), "this session sends to nobody");
+    called(detail::session_call::transfer);
     if constexpr (DEVCOMM_CHECKED != 0) {
       for (auto& from : from_) from.calls += Receive != via::nothing ? 1 : 0;
       for (auto& to : to_) to.calls += Send != via::nothing ? 1 : 0;
@@ -344,7 +340,7 @@ class session {
     }
     if (waits) {
       wait_at_ends<receives, sends>(contract);
-      if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) return die();
+      if (detail::any(group_, failure_ != status::success, outcome_word())) return die();
       voted_ = true;
       if constexpr (sends) {
         DEVCOMM_UNROLL
@@ -355,8 +351,7 @@ class session {
     if constexpr (sends) {
       DEVCOMM_UNROLL
       for (int s = 0; s < Sends; ++s)
-        if (sends_to(s) && packets::shows_steps(group_.thread_rank()))
-          devcomm::detail::show_step(to_[s], slots_, contract);
+        if (sends_to(s) && packets::shows_steps(group_.thread_rank())) detail::show_step(to_[s], slots_, contract);
     }
     return true;
   }
@@ -371,7 +366,7 @@ class session {
       const uint32_t* word = nullptr;
       uint32_t target = 0;
       failing_wait wait{};
-      const devcomm::detail::receiving_end* sender = nullptr;  // where the wait is not for credit
+      const detail::receiving_end* sender = nullptr;  // where the wait is not for credit
       DEVCOMM_UNROLL
       for (int r = 0; r < receives; ++r) {
         if (r != i || !receives_from(r)) continue;
@@ -390,7 +385,7 @@ class session {
         }
       }
       if (word == nullptr || failure_ != status::success) continue;
-      const devcomm::detail::step_difference difference{sender, slots_, contract};
+      const detail::step_difference difference{sender, slots_, contract};
       failure_ = transport::wait_for_count(home_, wait, word, target, difference);
       if (failure_ == status::success && difference.arrived()) failure_ = difference.report(home_, wait);
     }
@@ -465,7 +460,7 @@ class session {
     for (int r = 0; r < Receives; ++r) bits |= (receives_from(r) ? 1u : 0u) << r;
     return bits;
   }
-  DEVCOMM_DEVICE char* slot_of(const devcomm::detail::fifo_end& end) const {
+  DEVCOMM_DEVICE char* slot_of(const detail::fifo_end& end) const {
     return end.slot(slots_, slot_bytes<Protocol>(slot_packs_));
   }
 
@@ -519,7 +514,7 @@ class session {
 
   /// Waits for this thread's packs from one rank. After a failure, see `failure_`, they are not all there.
   template <int AtOnce, class T>
-  DEVCOMM_DEVICE void receive_packets(const devcomm::detail::receiving_end& from, int r, const cursor (&at)[AtOnce],
+  DEVCOMM_DEVICE void receive_packets(const detail::receiving_end& from, int r, const cursor (&at)[AtOnce],
                                       pack<T> (&received)[AtOnce][Receives], const contract_type& contract) {
     using lane_group = typename packets::lane_group;
     typename packets::raw raw[AtOnce];
@@ -534,7 +529,7 @@ class session {
       for (int u = 0; u < AtOnce; ++u) missing = missing | packets::is_missing(raw[u], from.flag());
       const bool whole = !lane_group::any(missing);
       if constexpr (DEVCOMM_CHECKED != 0) {
-        differs = packets::has_flag() && devcomm::detail::differs(from, slots_, contract, whole);
+        differs = packets::has_flag() && detail::differs(from, slots_, contract, whole);
         other = lane_group::any(differs);
       }
       return whole || other;
@@ -542,15 +537,14 @@ class session {
     packets::join();
     if (failure_ == status::success) {
       const trace_span traced = trace({"FIFO", span_kind::wait});
-      devcomm::detail::poll<1, lane_group>(
-          home_, devcomm::detail::communicator_timeout(), [&] { return wait.label(home_, from.step + 1, from.step); },
-          ready,
+      detail::poll<1, lane_group>(
+          home_, detail::communicator_timeout(), [&] { return wait.label(home_, from.step + 1, from.step); }, ready,
           [&](status failure) {
             failure_ = failure;
-            devcomm::detail::report(home_, failure, wait.for_step(from.step + 1), from.step);
+            detail::report(home_, failure, wait.for_step(from.step + 1), from.step);
           });
       if (other) failure_ = status::aborted;
-      if (differs) failure_ = devcomm::detail::report_difference(home_, from, wait, slots_, contract);
+      if (differs) failure_ = detail::report_difference(home_, from, wait, slots_, contract);
     }
     if (failure_ != status::success) return;
     DEVCOMM_UNROLL
@@ -565,12 +559,11 @@ class session {
     if constexpr (has_tail) {
       transport::template tell<receives ? Receives : 0, sends ? Sends : 0>(*this, packs);
     } else if constexpr (receives) {
-      if (devcomm::detail::any(group_, failure_ != status::success, outcome_word())) return static_cast<void>(die());
+      if (detail::any(group_, failure_ != status::success, outcome_word())) return static_cast<void>(die());
       if (group_.thread_rank() == 0) {
         DEVCOMM_UNROLL
         for (int r = 0; r < Receives; ++r)
-          if (receives_from(r))
-            devcomm::detail::arch::store<memory_order::relaxed, scope::system>(from_[r].head, from_[r].step + 1);
+          if (receives_from(r)) arch::store<memory_order::relaxed, scope::system>(from_[r].head, from_[r].step + 1);
       }
     }
     if constexpr (receives) {

@@ -113,7 +113,7 @@ DEVCOMM_DEVICE void all_gather_zero_copy(lsa::barrier_session<Group>& barrier, c
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(output, count);
   const slice shard = shard_of(count, ranks.size, ranks.rank);
   const trace_span traced = barrier.trace_call(collective_call::all_gather_zero_copy, count);
   barrier.sync(memory_order::acq_rel);

@@ -131,13 +131,13 @@ DEVCOMM_DEVICE void all_to_all_zero_copy(lsa::barrier_session<Group>& barrier, c
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(output, length * static_cast<uint64_t>(ranks.size));
+  detail::check_in_window(output, length * static_cast<uint64_t>(ranks.size));
   const trace_span traced = barrier.trace_call(collective_call::all_to_all_zero_copy, length);
   barrier.sync(lsa::at_launch);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
   // Each rank starts with another. Every other block starts with what stays here, so that the links are busy from the
   // beginning and local memory is not left to the end.
-  const int first = detail::arch::block_rank() % 2 == 0 ? 1 : 0;
+  const int first = arch::block_rank() % 2 == 0 ? 1 : 0;
   for_each_part_of_block<T>({0, length}, [&](slice part) {
     DEVCOMM_UNROLL_BY(1)
     for (int step = first; step < first + ranks.size; ++step) {

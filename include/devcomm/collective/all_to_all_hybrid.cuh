@@ -32,10 +32,10 @@ DEVCOMM_DEVICE void all_to_all_hybrid(barrier_session<Group>& barrier, sym_ptr<T
                                       uint64_t length) {
   const team world = barrier.members();
   const team lsa = barrier.inside().members();
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(lsa, output.memory),
+  DEVCOMM_ASSERT(detail::spans_lsa_team(lsa, output.memory),
                  "an all-to-all needs a window of the communicator that made the device communicator");
-  devcomm::detail::check_in_window(input, length * static_cast<uint64_t>(world.size));
-  devcomm::detail::check_in_window(output, length * static_cast<uint64_t>(world.size));
+  detail::check_in_window(input, length * static_cast<uint64_t>(world.size));
+  detail::check_in_window(output, length * static_cast<uint64_t>(world.size));
   const trace_span traced = barrier.trace_call(collective_call::all_to_all_hybrid, length);
   barrier.sync(gin::fence_level::none);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory

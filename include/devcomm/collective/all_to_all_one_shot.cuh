@@ -36,10 +36,10 @@ DEVCOMM_DEVICE void all_to_all_one_shot(barrier_session<Group>& barrier, sym_ptr
                                         const network_slot_handle& slots, uint64_t length) {
   const team world = barrier.members();
   const team lsa = barrier.inside().members();
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(lsa, output.memory),
+  DEVCOMM_ASSERT(detail::spans_lsa_team(lsa, output.memory),
                  "an all-to-all needs a window of the communicator that made the device communicator");
-  devcomm::detail::check_in_window(input, length * static_cast<uint64_t>(world.size));
-  devcomm::detail::check_in_window(output, length * static_cast<uint64_t>(world.size));
+  detail::check_in_window(input, length * static_cast<uint64_t>(world.size));
+  detail::check_in_window(output, length * static_cast<uint64_t>(world.size));
   const trace_span traced = barrier.trace_call(collective_call::all_to_all_one_shot, length);
   const slice mine = part_of_block<T>({0, length});
   if (mine.size() == 0) return;
@@ -51,7 +51,7 @@ DEVCOMM_DEVICE void all_to_all_one_shot(barrier_session<Group>& barrier, sym_ptr
   };
   const auto is_outside = [&](int rank) { return output.memory.lsa_member(rank) < 0; };
 
-  devcomm::detail::network_slot_end<Group> net(barrier, slots, world, devcomm::detail::arch::block_rank());
+  detail::network_slot_end<Group> net(barrier, slots, world, arch::block_rank());
   if (barrier.agree() != status::success) return;
   for (uint64_t begin = mine.begin; begin < mine.end; begin += most) {
     const uint64_t size = most < mine.end - begin ? most : mine.end - begin;

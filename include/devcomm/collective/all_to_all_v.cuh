@@ -267,7 +267,7 @@ template <class T, class Session, class Group>
   const detail::counts_of_all<Session> all{session, input.counts, table};
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(output, capacity);
+  detail::check_in_window(output, capacity);
   DEVCOMM_ASSERT(session.members().size == ranks.size && session.members().rank == ranks.rank,
                  "the barrier and the mailbox of an all-to-all must have the same members");
   DEVCOMM_ASSERT(session.pack_capacity() >= all.packs(),

@@ -141,8 +141,8 @@ namespace devcomm::collective {
 ///
 /// *Failure*: as `lsa::barrier_session`; the record names the part that failed, and the rank that was missing there.
 template <class Group>
-class barrier_session : private devcomm::detail::barrier_calls<devcomm::detail::hybrid_barrier<Group>> {
-  using calls = devcomm::detail::barrier_calls<devcomm::detail::hybrid_barrier<Group>>;
+class barrier_session : private detail::barrier_calls<detail::hybrid_barrier<Group>> {
+  using calls = detail::barrier_calls<detail::hybrid_barrier<Group>>;
 
  public:
   /// Barrier `index` of the communicator's own, see `requirements::lsa_barriers`, and of the first context of `range`.
@@ -167,7 +167,7 @@ class barrier_session : private devcomm::detail::barrier_calls<devcomm::detail::
   /// meet by load and store, while signals to all others are under way.
   DEVCOMM_DEVICE void sync_across(gin::fence_level level) {
     if (!gin::fences_puts(level)) return sync(level);
-    calls::called(devcomm::detail::session_call::sync);
+    calls::called(detail::session_call::sync);
     calls::begin();
     protocol_.cross(level);
     calls::end();
@@ -177,7 +177,7 @@ class barrier_session : private devcomm::detail::barrier_calls<devcomm::detail::
   /// each other, not what a rank has put to itself.
   DEVCOMM_DEVICE void sync_rail(gin::fence_level level) {
     check_rails();
-    calls::called(devcomm::detail::session_call::sync);
+    calls::called(detail::session_call::sync);
     calls::begin();
     protocol_.cross_rail(level);
     calls::end();

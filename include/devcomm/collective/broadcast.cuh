@@ -84,7 +84,7 @@ DEVCOMM_DEVICE void broadcast_zero_copy(lsa::barrier_session<Group>& barrier, in
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(output, count);
   DEVCOMM_ASSERT(root >= 0 && root < ranks.size, "the root of a broadcast is outside the LSA team");
   if (root < 0 || root >= ranks.size) return;
   const int to_root = root >= ranks.rank ? root - ranks.rank : root - ranks.rank + ranks.size;

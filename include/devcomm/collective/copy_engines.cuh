@@ -157,7 +157,7 @@ class copy_engines {
   void exchange(partners with, const T* input, const sym_ptr<T>& output, uint64_t count, cudaStream_t stream,
                 copy_buffers buffers = copy_buffers::reused) {
     const uint64_t bytes = checked("exchange", output, count, 1);
-    const devcomm::detail::meet_partners peers = peers_of(with);
+    const detail::meet_partners peers = peers_of(with);
     if (buffers == copy_buffers::reused) meet(peers, stream);
     if (with.to != no_member) copy(output.lsa(with.to), input, bytes, stream);
     meet(peers, stream);
@@ -168,7 +168,7 @@ class copy_engines {
   void exchange(partners with, const sym_ptr<T>& input, T* output, uint64_t count, cudaStream_t stream,
                 copy_buffers buffers = copy_buffers::reused) {
     const uint64_t bytes = checked("exchange", input, count, 1);
-    const devcomm::detail::meet_partners peers = peers_of(with);
+    const detail::meet_partners peers = peers_of(with);
     meet(peers, stream);
     if (with.from != no_member) copy(output, input.lsa(with.from), bytes, stream);
     if (buffers == copy_buffers::reused) meet(peers, stream);
@@ -242,7 +242,7 @@ class copy_engines {
   }
 
   /// Those of `with` that are not this rank.
-  [[nodiscard]] devcomm::detail::meet_partners peers_of(partners with) const {
+  [[nodiscard]] detail::meet_partners peers_of(partners with) const {
     const int self = comm_.lsa_rank();
     if (!with.can_be_of(self, comm_.lsa_size))
       throw std::invalid_argument("copy_engines::exchange: to " + std::to_string(with.to) + ", from " +
@@ -255,13 +255,13 @@ class copy_engines {
   template <class Partners>
   void meet(const Partners& peers, cudaStream_t stream) const {
     if (peers.first == no_member && peers.second == no_member) return;
-    launch(devcomm::detail::meet_peers<Partners>, {1, 2, 0, stream}, comm_, signals_, peers);
+    launch(detail::meet_peers<Partners>, {1, 2, 0, stream}, comm_, signals_, peers);
   }
-  template <class All = devcomm::detail::meet_all>
+  template <class All = detail::meet_all>
   void meet_others(cudaStream_t stream) const {
     const auto others = static_cast<unsigned>(comm_.lsa_size - 1);
     if (others == 0) return;
-    launch(devcomm::detail::meet_peers<All>, {1, others < 1024 ? others : 1024, 0, stream}, comm_, signals_, All{});
+    launch(detail::meet_peers<All>, {1, others < 1024 ? others : 1024, 0, stream}, comm_, signals_, All{});
   }
 
   /// Calls `action(member, stream)` with each member, this rank last, so that no two ranks begin with one member; the

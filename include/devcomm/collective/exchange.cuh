@@ -142,12 +142,12 @@ DEVCOMM_DEVICE void exchange(Session& session, partners with, slice packs, const
     const auto make = [&](const decltype(session.cursor())& at) {
       return at.is_below(count) ? static_cast<pack<T>>(produce(begin + at.index())) : pack<T>{};
     };
-    devcomm::detail::arch::vec16 first{};  // loaded while the session's epoch is, which the round begins with
-    if (round.sends() && start.first() < count) first = devcomm::detail::to_vec16(make(start));
+    arch::vec16 first{};  // loaded while the session's epoch is, which the round begins with
+    if (round.sends() && start.first() < count) first = detail::to_vec16(make(start));
     session.begin_round();
     {
       const trace_span phase = session.trace({"send", span_kind::copy});
-      round.send(start, count, devcomm::detail::to_pack<T>(first), make);
+      round.send(start, count, detail::to_pack<T>(first), make);
     }
     const trace_span phase = session.trace({"receive", span_kind::copy});
     round.receive(start, count, [&](uint32_t i, const pack<T>& value) { consume(begin + i, value); });
@@ -178,7 +178,7 @@ DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, par
   const bool can_be = with.can_be_of(ranks.rank, ranks.size);
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(output, with.to < 0 && with.from < 0 ? 0 : count);
+  detail::check_in_window(output, with.to < 0 && with.from < 0 ? 0 : count);
   DEVCOMM_ASSERT(can_be,
                  "an exchange is with members of the LSA team or no_member, and with oneself both ways or none");
   if (!can_be) return;
@@ -253,7 +253,7 @@ DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, con
   const bool can_be = with.can_be_of(ranks.rank, ranks.size);
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(output, with.to < 0 && with.from < 0 ? 0 : count);
+  detail::check_in_window(output, with.to < 0 && with.from < 0 ? 0 : count);
   DEVCOMM_ASSERT(session.members().size == ranks.size && session.members().rank == ranks.rank,
                  "the barrier and the mailbox of an exchange must have the same members");
   DEVCOMM_ASSERT(can_be,
@@ -266,7 +266,7 @@ DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, con
   const uint32_t head = cursor::whole(ends.head < capacity ? ends.head : capacity);
   const uint32_t tail = ends.tail < capacity - head ? ends.tail : capacity - head;
   const uint64_t total = packs_of<T>(count);
-  const uint64_t blocks = detail::arch::grid_blocks();
+  const uint64_t blocks = arch::grid_blocks();
   const uint64_t heads = head * blocks < total ? head * blocks : total;
   const uint64_t tails = tail * blocks < total - heads ? tail * blocks : total - heads;
   const slice last = slice_of_block(tails, tail);
@@ -282,7 +282,7 @@ DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, con
   };
 
   const cursor start = session.cursor();
-  detail::arch::vec16 first{};
+  arch::vec16 first{};
   if (round.sends() && start.first() < share.head()) first = detail::to_vec16(make_head(start));
   if (packets != 0) {
     session.begin_call(call_contract::of<collective_call::exchange_zero_copy>(0, total, sizeof(T)),

@@ -218,33 +218,31 @@ namespace devcomm::collective {
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Consume, class Operator>
 DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> input, uint64_t count,
                                                  const Consume& consume, Operator op) {
-  devcomm::detail::check_multimem_collective<T, Operator>();
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), input.memory),
+  detail::check_multimem_collective<T, Operator>();
+  DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), input.memory),
                  "multimem collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(input, count);
+  detail::check_in_window(input, count);
   DEVCOMM_ASSERT(input.offset % 16 == 0, "the input of a one-shot multimem all-reduce is aligned to 16 bytes");
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_one_shot_multimem, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;
   const multimem::ptr<T, Mode> all(input);
-  devcomm::detail::fence_aliases(barrier, all.is_hardware());
-  const uint64_t whole = devcomm::detail::is_aligned_on_members<16>(input) ? count / pack<T>::size : 0;
+  detail::fence_aliases(barrier, all.is_hardware());
+  const uint64_t whole = detail::is_aligned_on_members<16>(input) ? count / pack<T>::size : 0;
   const slice mine = slice_of_block(packs_of<T>(count));
-  devcomm::detail::for_each_pack<InFlight>(
+  detail::for_each_pack<InFlight>(
       barrier.group(), {mine.begin, mine.end < whole ? mine.end : whole},
-      [&](uint64_t p) {
-        return devcomm::detail::load_reduced_pack<Operator>(all + static_cast<int64_t>(p * pack<T>::size));
-      },
+      [&](uint64_t p) { return detail::load_reduced_pack<Operator>(all + static_cast<int64_t>(p * pack<T>::size)); },
       [&](uint64_t p, const pack<T>& value) { consume(p, value); });
   // The last, in part, or all.
   const uint64_t rest = mine.begin > whole ? mine.begin : whole;
   for (uint64_t p = rest + barrier.group().thread_rank(); p < mine.end; p += barrier.group().size()) {
     const uint64_t first = p * pack<T>::size;
     const pack<T> elements =
-        devcomm::detail::reduce_members_by_element<T>(input + static_cast<int64_t>(first), count - first, op);
+        detail::reduce_members_by_element<T>(input + static_cast<int64_t>(first), count - first, op);
     consume(p, elements);
   }
-  devcomm::detail::fence_aliases(barrier, all.is_hardware());
+  detail::fence_aliases(barrier, all.is_hardware());
   barrier.sync(memory_order::acq_rel);
 }
 
@@ -256,11 +254,11 @@ DEVCOMM_DEVICE void all_reduce_one_shot_multimem(Barrier& barrier, sym_ptr<T> in
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Operator>
 DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> input, sym_ptr<T> output, uint64_t count,
                                                  Operator op) {
-  devcomm::detail::check_multimem_collective<T, Operator>();
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
+  detail::check_multimem_collective<T, Operator>();
+  DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "multimem collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(input, count);
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(input, count);
+  detail::check_in_window(output, count);
   const team ranks = barrier.members();
   const auto& group = barrier.group();
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_two_shot_multimem, count);
@@ -270,19 +268,17 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
   const multimem::ptr<T, Mode> from(input);
   const multimem::ptr<T, Mode> to(output);
   const bool by_switch = from.is_hardware() || to.is_hardware();
-  devcomm::detail::fence_aliases(barrier, by_switch);
+  detail::fence_aliases(barrier, by_switch);
   const bool packed = from.is_hardware() && to.is_hardware() && input.offset % 16 == output.offset % 16;
-  const auto range =
-      packed ? devcomm::detail::split_at<T>(input.offset, count) : devcomm::detail::split_range{count, 0, 0};
+  const auto range = packed ? detail::split_at<T>(input.offset, count) : detail::split_range{count, 0, 0};
   // Warps are numbered by rank, then block, then warp, and take rows in turn.
   const uint64_t threads = group.size();
   const uint64_t width = threads % 32 == 0 ? 32 : threads;
   const uint64_t row = group.thread_rank() / width;
   const uint64_t lane = group.thread_rank() % width;
-  const uint64_t blocks = devcomm::detail::arch::grid_blocks();
+  const uint64_t blocks = arch::grid_blocks();
   const uint64_t members = static_cast<uint64_t>(ranks.size);
-  const uint64_t self =
-      (row * blocks + devcomm::detail::arch::block_rank()) * members + static_cast<uint64_t>(ranks.rank);
+  const uint64_t self = (row * blocks + arch::block_rank()) * members + static_cast<uint64_t>(ranks.rank);
   const uint64_t all = threads / width * blocks * members;
   const auto place = [&](uint64_t p) { return static_cast<int64_t>(range.head + p * pack<T>::size); };
   if (packed) {
@@ -293,7 +289,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
       DEVCOMM_UNROLL
       for (int u = 0; u < InFlight; ++u) {
         const uint64_t p = r + static_cast<uint64_t>(u) * width + lane;
-        if (p < range.units) values[u] = devcomm::detail::load_reduced_pack<Operator>(source + place(p));
+        if (p < range.units) values[u] = detail::load_reduced_pack<Operator>(source + place(p));
       }
       DEVCOMM_UNROLL
       for (int u = 0; u < InFlight; ++u) {
@@ -303,13 +299,13 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
     }
   }
   // What is left, or everything: a shard to each rank.
-  devcomm::detail::for_head_and_tail(range, count, [&](uint64_t first, uint64_t elements) {
+  detail::for_head_and_tail(range, count, [&](uint64_t first, uint64_t elements) {
     for_each_part_of_block<T>(shard_of(elements, ranks.size, ranks.rank), [&](slice part) {
       const auto begin = static_cast<int64_t>(first + part.begin);
-      devcomm::detail::reduce_members_to_all<T>(group, input + begin, output + begin, part.size(), op);
+      detail::reduce_members_to_all<T>(group, input + begin, output + begin, part.size(), op);
     });
   });
-  devcomm::detail::fence_aliases(barrier, by_switch);
+  detail::fence_aliases(barrier, by_switch);
   barrier.sync(memory_order::acq_rel);
 }
 
@@ -318,40 +314,39 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Operator>
 DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, T* output, uint64_t count,
                                             Operator op) {
-  devcomm::detail::check_multimem_collective<T, Operator>();
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), input.memory),
+  detail::check_multimem_collective<T, Operator>();
+  DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), input.memory),
                  "multimem collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(input, count);
+  detail::check_in_window(input, count);
   const team ranks = barrier.members();
   const trace_span traced = barrier.trace_call(collective_call::reduce_scatter_multimem, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;
   const multimem::ptr<T, Mode> all(input);
-  devcomm::detail::fence_aliases(barrier, all.is_hardware());
+  detail::fence_aliases(barrier, all.is_hardware());
   const slice shard = shard_of(count, ranks.size, ranks.rank);
   for_each_part_of_block<T>(shard, [&](slice part) {
     const sym_ptr<T> first = input + static_cast<int64_t>(part.begin);
     T* const to = output + (part.begin - shard.begin);
-    const auto range = all.is_hardware() ? devcomm::detail::split_at<T>(first.offset, part.size())
-                                         : devcomm::detail::split_range{part.size(), 0, 0};
+    const auto range =
+        all.is_hardware() ? detail::split_at<T>(first.offset, part.size()) : detail::split_range{part.size(), 0, 0};
     if (all.is_hardware()) {
       const auto from = all.known_hardware() + static_cast<int64_t>(part.begin + range.head);
       const to_memory<T> rest{to + range.head, range.units * pack<T>::size};
       const auto load = [&](uint64_t p) {
-        return devcomm::detail::load_reduced_pack<Operator>(from + static_cast<int64_t>(p * pack<T>::size));
+        return detail::load_reduced_pack<Operator>(from + static_cast<int64_t>(p * pack<T>::size));
       };
       if (to == first.local()) {
-        devcomm::detail::for_each_pack_in_place<InFlight>(barrier.group(), {0, range.units}, load, rest);
+        detail::for_each_pack_in_place<InFlight>(barrier.group(), {0, range.units}, load, rest);
       } else {
-        devcomm::detail::for_each_pack<InFlight>(barrier.group(), {0, range.units}, load, rest);
+        detail::for_each_pack<InFlight>(barrier.group(), {0, range.units}, load, rest);
       }
     }
-    devcomm::detail::for_head_and_tail(range, part.size(), [&](uint64_t begin, uint64_t elements) {
-      devcomm::detail::reduce_members_to<T>(barrier.group(), first + static_cast<int64_t>(begin), to + begin, elements,
-                                            op);
+    detail::for_head_and_tail(range, part.size(), [&](uint64_t begin, uint64_t elements) {
+      detail::reduce_members_to<T>(barrier.group(), first + static_cast<int64_t>(begin), to + begin, elements, op);
     });
   });
-  devcomm::detail::fence_aliases(barrier, all.is_hardware());
+  detail::fence_aliases(barrier, all.is_hardware());
   barrier.sync(memory_order::acq_rel);
 }
 
@@ -359,21 +354,21 @@ DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, 
 /// the shard's own place in `output`, and else does not overlap it.
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier>
 DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_ptr<T> output, uint64_t count) {
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
+  DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "multimem collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(output, count);
   const team ranks = barrier.members();
   const trace_span traced = barrier.trace_call(collective_call::all_gather_multimem, count);
   barrier.sync(memory_order::acq_rel);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
   const multimem::ptr<T, Mode> all(output);
-  devcomm::detail::fence_aliases(barrier, all.is_hardware());
+  detail::fence_aliases(barrier, all.is_hardware());
   const slice shard = shard_of(count, ranks.size, ranks.rank);
   for_each_part_of_block<T>(shard, [&](slice part) {
-    devcomm::detail::multicast_part<InFlight>(barrier.group(), input + (part.begin - shard.begin),
-                                              all + static_cast<int64_t>(part.begin), part.size());
+    detail::multicast_part<InFlight>(barrier.group(), input + (part.begin - shard.begin),
+                                     all + static_cast<int64_t>(part.begin), part.size());
   });
-  devcomm::detail::fence_aliases(barrier, all.is_hardware());
+  detail::fence_aliases(barrier, all.is_hardware());
   barrier.sync(memory_order::acq_rel);
 }
 
@@ -382,9 +377,9 @@ DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_pt
 /// the LSA team; otherwise does nothing.
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier>
 DEVCOMM_DEVICE void broadcast_multimem(Barrier& barrier, int root, const T* input, sym_ptr<T> output, uint64_t count) {
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(barrier.members(), output.memory),
+  DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "multimem collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(output, count);
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(root >= 0 && root < ranks.size, "the root of a broadcast is outside the LSA team");
   if (root < 0 || root >= ranks.size) return;
@@ -393,12 +388,12 @@ DEVCOMM_DEVICE void broadcast_multimem(Barrier& barrier, int root, const T* inpu
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
   if (ranks.rank == root) {
     const multimem::ptr<T, Mode> all(output);
-    devcomm::detail::fence_aliases(barrier, all.is_hardware());
+    detail::fence_aliases(barrier, all.is_hardware());
     for_each_part_of_block<T>({0, count}, [&](slice part) {
-      devcomm::detail::multicast_part<InFlight>(barrier.group(), input + part.begin,
-                                                all + static_cast<int64_t>(part.begin), part.size());
+      detail::multicast_part<InFlight>(barrier.group(), input + part.begin, all + static_cast<int64_t>(part.begin),
+                                       part.size());
     });
-    devcomm::detail::fence_aliases(barrier, all.is_hardware());
+    detail::fence_aliases(barrier, all.is_hardware());
   }
   barrier.sync(memory_order::acq_rel);
 }

@@ -50,11 +50,11 @@ struct network_slots {
     const auto ranks = static_cast<uint32_t>(members.size);
     const resource_shape what{uint64_t{groups} << 32 | ranks, packs};
     network_slot_handle made{{}, packs, {}, 0};
-    made.signals = needs.add_signals(devcomm::detail::limited_product(uint64_t{2} * groups, ranks));
-    static_cast<resource_handle&>(made) = needs.add_items(
-        devcomm::detail::limited_product(groups, network_slot_handle::record_bytes), 128, what, groups, ranks);
-    const uint64_t slots = devcomm::detail::limited_product(uint64_t{4} * groups, ranks);
-    made.messages = needs.add_for_network(devcomm::detail::limited_product(slots, made.slot_bytes()), 128, what);
+    made.signals = needs.add_signals(detail::limited_product(uint64_t{2} * groups, ranks));
+    static_cast<resource_handle&>(made) =
+        needs.add_items(detail::limited_product(groups, network_slot_handle::record_bytes), 128, what, groups, ranks);
+    const uint64_t slots = detail::limited_product(uint64_t{4} * groups, ranks);
+    made.messages = needs.add_for_network(detail::limited_product(slots, made.slot_bytes()), 128, what);
     return made;
   }
 };

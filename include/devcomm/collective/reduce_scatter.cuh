@@ -98,7 +98,7 @@ DEVCOMM_DEVICE void reduce_scatter_zero_copy(lsa::barrier_session<Group>& barrie
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), input.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(input, count);
+  detail::check_in_window(input, count);
   const slice shard = shard_of(count, ranks.size, ranks.rank);
   const slice mine = part_of_block<T>(shard);
   const trace_span traced = barrier.trace_call(collective_call::reduce_scatter_zero_copy, count);

@@ -2,9 +2,9 @@
 /// Vectors in memory as the producer and consumer of a collective, and how ranks and blocks divide them.
 #pragma once
 
+#include <devcomm/arch/language.hpp>
 #include <devcomm/data/pack.cuh>
 #include <devcomm/data/slice.hpp>
-#include <devcomm/detail/arch/language.hpp>
 #include <devcomm/status.hpp>
 #include <devcomm/sym_ptr.hpp>
 #include <devcomm/team.hpp>
@@ -51,12 +51,12 @@ DEVCOMM_HOST_DEVICE constexpr uint64_t packs_per_block(uint64_t packs, uint64_t 
 /// The calling block's share of `packs` packs, `share` for each block as long as there are any. A kernel that gets
 /// `packs_per_block` from the host is spared the division, which takes 0.1 us.
 DEVCOMM_DEVICE inline slice slice_of_block(uint64_t packs, uint64_t share) {
-  const uint64_t before = devcomm::detail::arch::block_rank() * share;
+  const uint64_t before = arch::block_rank() * share;
   const uint64_t begin = before < packs ? before : packs;
   return {begin, share < packs - begin ? begin + share : packs};
 }
 DEVCOMM_DEVICE inline slice slice_of_block(uint64_t packs) {
-  return slice_of_block(packs, packs_per_block(packs, devcomm::detail::arch::grid_blocks()));
+  return slice_of_block(packs, packs_per_block(packs, arch::grid_blocks()));
 }
 
 /// Produces the `count` elements from `data` on, of any alignment. What fills the last pack up is zero.
@@ -66,9 +66,8 @@ struct from_memory {
   uint64_t count;
 
   DEVCOMM_DEVICE pack<T> operator()(uint64_t i) const {
-    return detail::to_pack<T>(detail::is_whole_pack(data, i, count)
-                                  ? detail::arch::load16_streaming(data + i * pack<T>::size)
-                                  : detail::load_elements(data, i, count));
+    return detail::to_pack<T>(detail::is_whole_pack(data, i, count) ? arch::load16_streaming(data + i * pack<T>::size)
+                                                                    : detail::load_elements(data, i, count));
   }
 };
 template <class T>
@@ -212,13 +211,13 @@ template <class T, class Body>
 DEVCOMM_DEVICE void for_each_part_of_block(slice shard, const Body& body) {
   constexpr uint64_t most = 4096;  // packs of a part
   const uint64_t packs = packs_of<T>(shard.size());
-  const uint64_t blocks = devcomm::detail::arch::grid_blocks();
+  const uint64_t blocks = arch::grid_blocks();
   const uint64_t share = packs_per_block(packs, blocks);
   const uint64_t part = share <= most ? share : packs_per_block(share, packs_per_block(share, most));
   const auto element = [&](uint64_t p) {
     return shard.begin + (p * pack<T>::size < shard.size() ? p * pack<T>::size : shard.size());
   };
-  for (uint64_t begin = devcomm::detail::arch::block_rank() * part; begin < packs; begin += blocks * part)
+  for (uint64_t begin = arch::block_rank() * part; begin < packs; begin += blocks * part)
     body(slice{element(begin), element(begin + part)});
 }
 
@@ -305,7 +304,7 @@ struct to_packed_pieces {
   /// `status::truncated` if the chunks of all ranks together have more than `capacity` elements; valid once `counts`
   /// are there.
   [[nodiscard]] DEVCOMM_DEVICE status outcome(int ranks) const {
-    return devcomm::detail::outcome_of_pieces(counts, ranks, capacity);
+    return detail::outcome_of_pieces(counts, ranks, capacity);
   }
 };
 template <class T>

@@ -2,8 +2,8 @@
 /// Sixteen bytes of elements: the unit in which data moves.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
-#include <devcomm/detail/arch/language.hpp>
+#include <devcomm/arch/arch.cuh>
+#include <devcomm/arch/language.hpp>
 
 namespace devcomm {
 
@@ -41,25 +41,25 @@ DEVCOMM_DEVICE arch::vec16 to_vec16(const pack<T>& value) {
 /// The pack at `address`. *Requires* alignment to 16 bytes, as do the three below.
 template <class T>
 DEVCOMM_DEVICE pack<T> load_pack(const T* address) {
-  return detail::to_pack<T>(detail::arch::load16(address));
+  return detail::to_pack<T>(arch::load16(address));
 }
 
 /// `load_pack`, for data of this GPU that is read once. From a peer it has half the bandwidth of `load_pack`: its
 /// requests over the link are of half a line each.
 template <class T>
 DEVCOMM_DEVICE pack<T> load_pack_streaming(const T* address) {
-  return detail::to_pack<T>(detail::arch::load16_streaming(address));
+  return detail::to_pack<T>(arch::load16_streaming(address));
 }
 
 template <class T>
 DEVCOMM_DEVICE void store_pack(T* address, const pack<T>& value) {
-  detail::arch::store16(address, detail::to_vec16(value));
+  arch::store16(address, detail::to_vec16(value));
 }
 
 /// `store_pack`, for data that this GPU does not read again soon.
 template <class T>
 DEVCOMM_DEVICE void store_pack_streaming(T* address, const pack<T>& value) {
-  detail::arch::store16_streaming(address, detail::to_vec16(value));
+  arch::store16_streaming(address, detail::to_vec16(value));
 }
 
 }  // namespace devcomm

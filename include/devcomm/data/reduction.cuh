@@ -10,10 +10,10 @@
 /// Operators are passed by value and must be the same on all ranks.
 #pragma once
 
+#include <devcomm/arch/arch.cuh>
+#include <devcomm/arch/language.hpp>
 #include <devcomm/config.hpp>
 #include <devcomm/data/small_float.cuh>
-#include <devcomm/detail/arch/arch.cuh>
-#include <devcomm/detail/arch/language.hpp>
 
 namespace devcomm {
 
@@ -104,7 +104,7 @@ struct minimum {
   template <class A>
   DEVCOMM_DEVICE A operator()(A a, A b) const {
     if constexpr (detail::is_floating_point<A>) {
-      return detail::arch::smaller(a, b);
+      return arch::smaller(a, b);
     } else {
       return b < a ? b : a;
     }
@@ -116,7 +116,7 @@ struct maximum {
   template <class A>
   DEVCOMM_DEVICE A operator()(A a, A b) const {
     if constexpr (detail::is_floating_point<A>) {
-      return detail::arch::larger(a, b);
+      return arch::larger(a, b);
     } else {
       return a < b ? b : a;
     }
@@ -151,7 +151,7 @@ struct scaled_sum : sum {
     static_assert(!detail::is_integral<A> || detail::is_integral<Scale>,
                   "a fraction would be cut off: integers are scaled by integers");
     if constexpr (detail::is_floating_point<A>) {
-      return detail::arch::multiply(value, static_cast<A>(scale));
+      return arch::multiply(value, static_cast<A>(scale));
     } else {
       return product{}(value, static_cast<A>(scale));
     }

@@ -2,7 +2,7 @@
 /// Which classes are floating-point types.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 
 namespace devcomm {
 
@@ -12,6 +12,6 @@ namespace devcomm {
 /// where all its bits are one, and where all but the highest or all but the lowest are (of 1 byte: all but the
 /// highest).
 template <class T>
-inline constexpr bool is_small_float = detail::arch::is_small_float<T>;
+inline constexpr bool is_small_float = arch::is_small_float<T>;
 
 }  // namespace devcomm

@@ -2,7 +2,7 @@
 /// One outcome for a whole group.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/group.cuh>
 #include <devcomm/status.hpp>
 

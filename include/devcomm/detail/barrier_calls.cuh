@@ -2,9 +2,9 @@
 /// The calls of barrier sessions: what they share, whatever the protocol by which ranks signal and wait.
 #pragma once
 
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
-#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/diagnostics/trace_span.cuh>
 #include <devcomm/group.cuh>

@@ -2,7 +2,7 @@
 /// What the launches of peers must have in common, as the ranks publish it to each other.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/diagnostics/failure.hpp>
 
 namespace devcomm::detail {

@@ -2,9 +2,9 @@
 /// The one loop every wait goes through.
 #pragma once
 
+#include <devcomm/arch/arch.cuh>
+#include <devcomm/arch/observed.hpp>
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/arch/arch.cuh>
-#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/detail/wait_note.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>

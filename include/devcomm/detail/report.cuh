@@ -2,7 +2,7 @@
 /// What a failed wait leaves behind.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/detail/contract.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/device_comm.hpp>

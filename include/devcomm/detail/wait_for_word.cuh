@@ -2,7 +2,7 @@
 /// The wait of one thread for one word of this rank's memory that peers store to.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/diagnostics/resource_header.hpp>

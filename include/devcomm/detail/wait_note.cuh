@@ -7,8 +7,8 @@
 /// `wait_table::capacity` entries each time.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
-#include <devcomm/detail/arch/observed.hpp>
+#include <devcomm/arch/arch.cuh>
+#include <devcomm/arch/observed.hpp>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
 

@@ -2,7 +2,7 @@
 /// Spans of time in a kernel, for a trace of all ranks. docs/tracing.md has an example.
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/diagnostics/trace.hpp>
@@ -51,13 +51,12 @@ class trace_span {
   DEVCOMM_DEVICE trace_span(const Group& group, resource_header* home, span_name name)
       : home_(home), low_(name.low), high_(name.high) {
     static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
-    if (group.thread_rank() == 0 && detail::arch::lane() == 0 && home_->trace.spans != 0)
-      begin_ = detail::arch::time_stamp();
+    if (group.thread_rank() == 0 && arch::lane() == 0 && home_->trace.spans != 0) begin_ = arch::time_stamp();
   }
   trace_span(const trace_span&) = delete;
   trace_span& operator=(const trace_span&) = delete;
   DEVCOMM_DEVICE ~trace_span() {
-    if (begin_ != 0) detail::write_span(home_, begin_, detail::arch::time_stamp(), low_, high_);
+    if (begin_ != 0) detail::write_span(home_, begin_, arch::time_stamp(), low_, high_);
   }
 
  private:

@@ -38,13 +38,12 @@ namespace devcomm::gin {
 /// later one, is dead and does not arrive. The same holds for an operation that the network cannot execute. Only the
 /// waiting thread knows: call `agree` to share the outcome with the group.
 template <class Group>
-class barrier_session : public devcomm::detail::barrier_calls<devcomm::detail::network_barrier<Group>> {
+class barrier_session : public detail::barrier_calls<detail::network_barrier<Group>> {
  public:
   /// Barrier `index` of the first context of `range`.
   DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, team members, const context_handle& contexts,
                                  context_range range, uint32_t index)
-      : devcomm::detail::barrier_calls<devcomm::detail::network_barrier<Group>>(group, comm, members, contexts, range,
-                                                                                index) {}
+      : detail::barrier_calls<detail::network_barrier<Group>>(group, comm, members, contexts, range, index) {}
 };
 
 }  // namespace devcomm::gin

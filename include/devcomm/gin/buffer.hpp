@@ -27,7 +27,7 @@ struct buffer {
   uint64_t count;
 
   DEVCOMM_HOST_DEVICE constexpr buffer_handle<T> add_to(requirements& needs) const {
-    const uint64_t bytes = devcomm::detail::limited_product(count, sizeof(T));
+    const uint64_t bytes = detail::limited_product(count, sizeof(T));
     return {needs.add_for_network(bytes, alignof(T) > 128 ? alignof(T) : 128, {sizeof(T)}), count, needs.owner()};
   }
 };

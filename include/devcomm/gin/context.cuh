@@ -67,13 +67,13 @@ class context {
                          uint32_t index)
       : group_(group),
         members_(members),
-        queue_(devcomm::detail::queue_end::of(comm, contexts, index)),
+        queue_(detail::queue_end::of(comm, contexts, index)),
         contexts_(contexts.count),
         signals_(contexts.signals) {
     DEVCOMM_ASSERT_OF(index < contexts.count, "GIN context", index, contexts.count,
                       "context index is past the contexts that requirements asked for; ask for more: "
                       "gin::contexts{.count = count}");
-    if (leads() && devcomm::detail::is_aborted(queue_.home)) mine_ = status::aborted;
+    if (leads() && detail::is_aborted(queue_.home)) mine_ = status::aborted;
   }
 
   context(const context&) = delete;
@@ -86,7 +86,7 @@ class context {
     check_range(destination, destination_offset, bytes);
     check_range(source, source_offset, bytes);
     descriptor made = between(source, source_offset, destination, destination_offset, bytes);
-    if (devcomm::detail::arch::short_puts_are_values && bytes != 0 && bytes <= sizeof made.value) {
+    if (arch::short_puts_are_values && bytes != 0 && bytes <= sizeof made.value) {
       group_.sync();
       if (leads()) made.value = read_source(source.local + source_offset, static_cast<uint32_t>(bytes));
       return post(peer, operation_kind::put_value, made, remote, local, static_cast<uint32_t>(bytes));
@@ -106,7 +106,7 @@ class context {
     static_assert(sizeof(T) <= 8, "put_value takes elements of at most 8 bytes: put larger ones from a window");
     check_range(destination.memory, destination.offset, sizeof(T));
     descriptor made = between({}, 0, destination.memory, destination.offset, sizeof(T));
-    devcomm::detail::copy_bytes(&made.value, &value, sizeof(T));
+    detail::copy_bytes(&made.value, &value, sizeof(T));
     post(peer, operation_kind::put_value, made, remote, no_action{}, sizeof(T));
   }
 
@@ -134,8 +134,8 @@ class context {
   /// Begins a flush that `wait` ends: it covers what was posted before.
   [[nodiscard]] DEVCOMM_DEVICE flush_ticket begin_flush() {
     group_.sync();
-    return {queue_.layout.done(), -1,
-            devcomm::detail::arch::load<memory_order::relaxed, scope::device>(&queue_.record->posted), queue_.index};
+    return {queue_.layout.done(), -1, arch::load<memory_order::relaxed, scope::device>(&queue_.record->posted),
+            queue_.index};
   }
   [[nodiscard]] DEVCOMM_DEVICE flush_ticket begin_flush(int peer) {
     const uint32_t rank = world_rank(peer);
@@ -147,9 +147,9 @@ class context {
     DEVCOMM_ASSERT(begun.context == queue_.index,
                    "the flush was begun on another context, whose operations this one does not know: wait there");
     if (leads() && mine_ == status::success) {
-      const devcomm::detail::proxy_wait until{operation::gin_flush,          begun.word,  queue_.index, begun.peer,
-                                              wait_condition::done_by_proxy, begun.number};
-      mine_ = devcomm::detail::wait_for_proxy(queue_, until, devcomm::detail::communicator_timeout());
+      const detail::proxy_wait until{operation::gin_flush,          begun.word,  queue_.index, begun.peer,
+                                     wait_condition::done_by_proxy, begun.number};
+      mine_ = detail::wait_for_proxy(queue_, until, detail::communicator_timeout());
     }
     group_.sync();
   }
@@ -161,18 +161,17 @@ class context {
   DEVCOMM_DEVICE void fence(int peer) {
     const uint32_t rank = world_rank(peer);
     group_.sync();
-    for_each_sender(rank, [&](const devcomm::detail::queue_end& queue) {
+    for_each_sender(rank, [&](const detail::queue_end& queue) {
       const descriptor_head head{operation_kind::fence, signal_change::none, strength::strong, false, 0, rank};
-      return devcomm::detail::post(queue, {}, head, devcomm::detail::communicator_timeout());
+      return detail::post(queue, {}, head, detail::communicator_timeout());
     });
-    for_each_sender(rank, [&](const devcomm::detail::queue_end& queue) {
-      const devcomm::detail::proxy_wait until{
-          operation::gin_fence,       queue.layout.done_with(rank),  queue.index,
-          static_cast<int32_t>(rank), wait_condition::done_by_proxy, queue.latest(rank)};
-      return devcomm::detail::wait_for_proxy(queue, until, devcomm::detail::communicator_timeout());
+    for_each_sender(rank, [&](const detail::queue_end& queue) {
+      const detail::proxy_wait until{operation::gin_fence,       queue.layout.done_with(rank),  queue.index,
+                                     static_cast<int32_t>(rank), wait_condition::done_by_proxy, queue.latest(rank)};
+      return detail::wait_for_proxy(queue, until, detail::communicator_timeout());
     });
     group_.sync();
-    if (leads() && mine_ == status::success && devcomm::detail::is_aborted(queue_.home)) mine_ = status::aborted;
+    if (leads() && mine_ == status::success && detail::is_aborted(queue_.home)) mine_ = status::aborted;
   }
 
   /// Waits until signal `index` of this rank is at least `least`, by the sign of the difference. *Ordering*: acquires:
@@ -204,8 +203,8 @@ class context {
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
-    static_assert(devcomm::detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
-    const status outcome = devcomm::detail::agree(group_, mine_, status::timeout, nullptr);
+    static_assert(detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
+    const status outcome = detail::agree(group_, mine_, status::timeout, nullptr);
     if (outcome != status::success) mine_ = outcome;
     return outcome;
   }
@@ -224,7 +223,7 @@ class context {
   template <class Action>
   DEVCOMM_DEVICE void for_each_sender(uint32_t rank, const Action& action) {
     for (uint32_t i = group_.thread_rank(); i < contexts_ && mine_ == status::success; i += group_.size()) {
-      const devcomm::detail::queue_end queue = queue_.sibling(i);
+      const detail::queue_end queue = queue_.sibling(i);
       if (queue.latest(rank) != 0) mine_ = action(queue);
     }
   }
@@ -253,14 +252,14 @@ class context {
   /// The first bytes of a value. By one load where it can be: a source in host memory is a trip across the bus away.
   DEVCOMM_DEVICE static uint64_t read_source(const char* source, uint32_t bytes) {
     const bool aligned_to_4 = reinterpret_cast<uintptr_t>(source) % 4 == 0;
-    if (bytes == 8 && reinterpret_cast<uintptr_t>(source) % 8 == 0) return devcomm::detail::arch::load_bytes<8>(source);
-    if (bytes == 4 && aligned_to_4) return devcomm::detail::arch::load_bytes<4>(source);
+    if (bytes == 8 && reinterpret_cast<uintptr_t>(source) % 8 == 0) return arch::load_bytes<8>(source);
+    if (bytes == 4 && aligned_to_4) return arch::load_bytes<4>(source);
     if (bytes == 8 && aligned_to_4) {
-      const uint64_t upper = devcomm::detail::arch::load_bytes<4>(source + 4);
-      return upper << 32 | devcomm::detail::arch::load_bytes<4>(source);
+      const uint64_t upper = arch::load_bytes<4>(source + 4);
+      return upper << 32 | arch::load_bytes<4>(source);
     }
     uint64_t value = 0;
-    devcomm::detail::copy_bytes(&value, source, bytes);
+    detail::copy_bytes(&value, source, bytes);
     return value;
   }
 
@@ -295,27 +294,24 @@ class context {
     describe(remote, made, head);
     describe(local, made, head);
     group_.sync();
-    if (leads() && mine_ == status::success)
-      mine_ = devcomm::detail::post(queue_, made, head, devcomm::detail::communicator_timeout());
+    if (leads() && mine_ == status::success) mine_ = detail::post(queue_, made, head, detail::communicator_timeout());
   }
 
-  DEVCOMM_DEVICE devcomm::detail::proxy_wait wait_of(operation what, uint32_t word, uint32_t index,
-                                                     uint64_t least) const {
+  DEVCOMM_DEVICE detail::proxy_wait wait_of(operation what, uint32_t word, uint32_t index, uint64_t least) const {
     return {what, word, index, -1, wait_condition::at_least, least};
   }
   DEVCOMM_DEVICE void wait_word(operation what, uint32_t word, uint32_t index, uint64_t least) {
     if (leads() && mine_ == status::success)
-      mine_ = devcomm::detail::wait_for_proxy(queue_, wait_of(what, word, index, least),
-                                              devcomm::detail::communicator_timeout());
+      mine_ = detail::wait_for_proxy(queue_, wait_of(what, word, index, least), detail::communicator_timeout());
     group_.sync();
   }
   DEVCOMM_DEVICE status wait_word_for(operation what, uint32_t word, uint32_t index, uint64_t least,
                                       nanoseconds limit) {
-    static_assert(devcomm::detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
+    static_assert(detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (leads() && mine == status::success)
-      mine = devcomm::detail::wait_for_proxy(queue_, wait_of(what, word, index, least), {true, limit.count});
-    const status outcome = devcomm::detail::agree(group_, mine, status::aborted, nullptr);
+      mine = detail::wait_for_proxy(queue_, wait_of(what, word, index, least), {true, limit.count});
+    const status outcome = detail::agree(group_, mine, status::aborted, nullptr);
     if (outcome == status::aborted && mine_ == status::success) mine_ = outcome;
     return outcome;
   }
@@ -323,19 +319,18 @@ class context {
     uint64_t value = 0;
     if (leads()) value = queue_.load(word);
     value = broadcast(group_, value, 0);
-    if constexpr (!devcomm::detail::any_synchronizes<Group>) group_.sync();
+    if constexpr (!detail::any_synchronizes<Group>) group_.sync();
     return value;
   }
   DEVCOMM_DEVICE void reset_word(uint32_t word) {
     group_.sync();
-    if (leads())
-      devcomm::detail::arch::store<memory_order::relaxed, scope::system>(queue_.record->words + word, uint64_t{0});
+    if (leads()) arch::store<memory_order::relaxed, scope::system>(queue_.record->words + word, uint64_t{0});
     group_.sync();
   }
 
   Group group_;
   team members_;
-  devcomm::detail::queue_end queue_;
+  detail::queue_end queue_;
   uint32_t contexts_;              // of the handle
   uint32_t signals_;               // of the user's
   status mine_ = status::success;  // of thread 0, why it knows the session to be dead; of others, what was agreed

@@ -30,14 +30,14 @@ struct contexts {
 
   DEVCOMM_HOST_DEVICE constexpr context_handle add_to(requirements& needs) const {
     const auto ranks = static_cast<uint32_t>(world.size);
-    const uint32_t own_and_added = devcomm::detail::limited_number(uint64_t{signals} + needs.added_signals());
+    const uint32_t own_and_added = detail::limited_number(uint64_t{signals} + needs.added_signals());
     context_handle made{
         {0, count, static_cast<uint16_t>(ranks), needs.owner()}, own_and_added, counters, depth, barriers};
-    const uint32_t all = devcomm::detail::limited_number(made.all_signals());
+    const uint32_t all = detail::limited_number(made.all_signals());
     const uint64_t each = queue_layout{ranks, all, counters}.bytes();
     const resource_shape what{uint64_t{barriers} << 32 | count, uint64_t{own_and_added} << 32 | counters,
                               uint64_t{depth} << 32 | ranks};
-    made.offset = needs.add_items(devcomm::detail::limited_product(count, each), 128, what, count, ranks).offset;
+    made.offset = needs.add_items(detail::limited_product(count, each), 128, what, count, ranks).offset;
     // Whole lines before it, so that it follows.
     static_cast<void>(needs.add(barrier_layout{count, barriers, ranks}.bytes(), 128, {}));
     needs.require_network({made.offset, count, ranks, all, counters, depth, 1});

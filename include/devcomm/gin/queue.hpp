@@ -140,7 +140,7 @@ struct queue_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t latest(uint32_t peer) const {
     return seen(signal(0)) + uint64_t{peer} * sizeof(uint64_t);
   }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return devcomm::detail::round_up_to_line(latest(peers)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return detail::round_up_to_line(latest(peers)); }
 };
 
 /// What a rank keeps of the barriers of all contexts, in device memory behind the contexts: bytes from there.
@@ -160,7 +160,7 @@ struct barrier_layout {
     return completed(context, index, true, peers);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
-    return devcomm::detail::limited_product(uint64_t{contexts} * barriers, bytes_of_barrier());
+    return detail::limited_product(uint64_t{contexts} * barriers, bytes_of_barrier());
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes_of_barrier() const {
     return (2 * uint64_t{peers} + 1) * sizeof(uint64_t);

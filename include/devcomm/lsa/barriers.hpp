@@ -36,12 +36,12 @@ struct barrier_layout {
     return contracts() + ((uint64_t{index} * 2 + epoch % 2) * members + writer) * sizeof(launch_contract);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
-    return devcomm::detail::round_up_to_line(contracts() + uint64_t{2} * count * members * sizeof(launch_contract));
+    return detail::round_up_to_line(contracts() + uint64_t{2} * count * members * sizeof(launch_contract));
   }
 
  private:
-  DEVCOMM_HOST_DEVICE constexpr uint64_t own() const { return devcomm::detail::round_up_to_line(flag(count, 0)); }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t contracts() const { return devcomm::detail::round_up_to_line(epoch(count)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t own() const { return detail::round_up_to_line(flag(count, 0)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t contracts() const { return detail::round_up_to_line(epoch(count)); }
 };
 
 /// Asks for `count` barriers of any team within the LSA team: `needs.add(lsa::barriers{members, count})`. Barriers of

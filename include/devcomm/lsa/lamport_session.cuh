@@ -15,9 +15,9 @@
 /// lsa/detail/packet_session.cuh has the rest of the argument.
 #pragma once
 
+#include <devcomm/arch/language.hpp>
 #include <devcomm/data/pack.cuh>
 #include <devcomm/data/small_float.cuh>
-#include <devcomm/detail/arch/language.hpp>
 #include <devcomm/lsa/detail/packet_session.cuh>
 #include <devcomm/lsa/mailboxes.hpp>
 #include <devcomm/lsa/pack_cursor.cuh>
@@ -97,7 +97,7 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
   DEVCOMM_DEVICE void send_pack(int member, uint32_t i, const pack<T>& value) const {
     static_assert(can_carry<T>, "Lamport mailboxes carry float and smaller floating-point types; use an LL mailbox");
     this->check(member, i, 1);
-    if (this->is_alive()) detail::arch::store_words(this->outgoing(member, i), protocol::encode(value));
+    if (this->is_alive()) arch::store_words(this->outgoing(member, i), protocol::encode(value));
   }
 
   /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
@@ -106,8 +106,8 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
     static_assert(can_carry<T>, "Lamport mailboxes carry float and smaller floating-point types; use an LL mailbox");
     this->check(0, i, 1);
     if (!this->is_alive()) return;
-    const detail::arch::vec16 words = protocol::encode(value);
-    this->template for_each_outgoing<Ranks>(i, [&](char* packet) { detail::arch::store_words(packet, words); });
+    const arch::vec16 words = protocol::encode(value);
+    this->template for_each_outgoing<Ranks>(i, [&](char* packet) { arch::store_words(packet, words); });
   }
 
   /// What the members in `[first, first + Members)` sent as packet `i` of this round; waits until all of it has
@@ -117,11 +117,11 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
   DEVCOMM_DEVICE void receive_packs(int first, int end, uint32_t i, pack<T> (&values)[Members]) {
     this->check(first, i, 1);
     this->check(end - 1, i, 1);
-    detail::arch::vec16 raw[Members] = {};
+    arch::vec16 raw[Members] = {};
     const auto ready = [&] {
       DEVCOMM_UNROLL
       for (int m = 0; m < Members; ++m)  // issue all loads before the first is used
-        raw[m] = detail::arch::load_words(this->incoming(first + m < end ? first + m : end - 1, i));
+        raw[m] = arch::load_words(this->incoming(first + m < end ? first + m : end - 1, i));
       bool all = true;
       DEVCOMM_UNROLL
       for (int m = 0; m < Members; ++m) all = all & protocol::is_whole(raw[m]);
@@ -139,7 +139,7 @@ class lamport_session : public detail::packet_session<detail::lamport_protocol, 
     char* packet = this->incoming(first, i);
     DEVCOMM_UNROLL_BY(unroll)
     for (int m = 0; m < Members; ++m) {
-      if (first + m < end) detail::arch::store_words(packet, {0, 0, 0, 0});
+      if (first + m < end) arch::store_words(packet, {0, 0, 0, 0});
       packet += this->row_bytes();
     }
   }

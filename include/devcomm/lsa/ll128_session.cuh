@@ -117,9 +117,9 @@ class ll128_session : public detail::packet_session<detail::ll128_protocol, Grou
   DEVCOMM_DEVICE void send_pack(int member, const warp_cursor& at, const pack<T>& value) const {
     this->check(member, at.packet(), ll128_unit::packets);
     if (!this->is_alive()) return;
-    const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
-    detail::arch::join_warp();
-    detail::arch::store_lines(this->outgoing(member, packet_of(at)), words);
+    const arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
+    arch::join_warp();
+    arch::store_lines(this->outgoing(member, packet_of(at)), words);
   }
 
   /// Sends to every member, this rank included. `Ranks` is the team's size, or 0 where it is not known.
@@ -127,10 +127,9 @@ class ll128_session : public detail::packet_session<detail::ll128_protocol, Grou
   DEVCOMM_DEVICE void send_pack_to_all(const warp_cursor& at, const pack<T>& value) const {
     this->check(0, at.packet(), ll128_unit::packets);
     if (!this->is_alive()) return;
-    const detail::arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
-    detail::arch::join_warp();
-    this->template for_each_outgoing<Ranks>(packet_of(at),
-                                            [&](char* packet) { detail::arch::store_lines(packet, words); });
+    const arch::vec16 words = protocol::encode(detail::to_vec16(value), this->epoch());
+    arch::join_warp();
+    this->template for_each_outgoing<Ranks>(packet_of(at), [&](char* packet) { arch::store_lines(packet, words); });
   }
 
   /// What the members in `[first, first + Members)` sent as the unit at `at` of this round; waits until all of it has
@@ -140,17 +139,17 @@ class ll128_session : public detail::packet_session<detail::ll128_protocol, Grou
   DEVCOMM_DEVICE void receive_packs(int first, int end, const warp_cursor& at, pack<T> (&values)[Members]) {
     this->check(first, at.packet(), ll128_unit::packets);
     this->check(end - 1, at.packet(), ll128_unit::packets);
-    detail::arch::vec16 raw[Members] = {};
+    arch::vec16 raw[Members] = {};
     const auto ready = [&] {
       DEVCOMM_UNROLL
       for (int m = 0; m < Members; ++m)  // issue all loads before the first is used
-        raw[m] = detail::arch::load_lines(this->incoming(first + m < end ? first + m : end - 1, packet_of(at)));
+        raw[m] = arch::load_lines(this->incoming(first + m < end ? first + m : end - 1, packet_of(at)));
       bool missing = false;
       DEVCOMM_UNROLL
       for (int m = 0; m < Members; ++m) missing = missing | protocol::is_missing(raw[m], this->epoch());
       return !detail::whole_warp::any(missing);
     };
-    detail::arch::join_warp();
+    arch::join_warp();
     const bool arrived = this->is_alive() && this->wait(first, first + Members < end ? first + Members : end,
                                                         at.packet(), static_cast<int>(ll128_unit::packets), ready);
     if (!arrived) {
@@ -163,7 +162,7 @@ class ll128_session : public detail::packet_session<detail::ll128_protocol, Grou
 
  private:
   /// This lane's.
-  DEVCOMM_DEVICE static uint32_t packet_of(const warp_cursor& at) { return at.packet() + detail::arch::lane(); }
+  DEVCOMM_DEVICE static uint32_t packet_of(const warp_cursor& at) { return at.packet() + arch::lane(); }
 };
 
 }  // namespace devcomm::lsa

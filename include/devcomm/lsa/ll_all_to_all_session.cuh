@@ -84,10 +84,10 @@ class ll_all_to_all_session {
     first_ = comm.resources.base + slots.offset +
              static_cast<uint64_t>(members.number(0) - comm.lsa_first) * comm.resources.stride;
     stride_ = static_cast<int64_t>(comm.resources.stride) * members.stride;
-    last_ = detail::arch::load<memory_order::relaxed, scope::device>(kept());
+    last_ = arch::load<memory_order::relaxed, scope::device>(kept());
     epoch_ = after(last_);
     if (detail::is_aborted(home_)) failure_ = status::aborted;
-    detail::arch::begin_session(id());
+    arch::begin_session(id());
   }
 
   ll_all_to_all_session(const ll_all_to_all_session&) = delete;
@@ -95,13 +95,13 @@ class ll_all_to_all_session {
 
   /// Keeps the epoch for the next session. An epoch in which something was sent must have been ended.
   DEVCOMM_DEVICE ~ll_all_to_all_session() noexcept(false) {
-    if (detail::arch::unwinding()) return;
+    if (arch::unwinding()) return;
     DEVCOMM_ASSERT(!is_used_, "a session ends within an epoch: call end_epoch after the last receive");
-    detail::arch::call_session(id(), detail::session_call::end);
+    arch::call_session(id(), detail::session_call::end);
     detail::sync_at_end(group_);  // all have read it
-    if (group_.thread_rank() == 0) detail::arch::store<memory_order::relaxed, scope::device>(kept(), last_);
+    if (group_.thread_rank() == 0) arch::store<memory_order::relaxed, scope::device>(kept(), last_);
     detail::sync_at_end(group_);
-    detail::arch::leave_session(id());
+    arch::leave_session(id());
   }
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
@@ -147,7 +147,7 @@ class ll_all_to_all_session {
   /// Slots `first`, `first + stride` and so on, `Count` of them, at once.
   template <int Count, class T>
   DEVCOMM_DEVICE void receive(uint32_t first, uint32_t stride, T (&values)[Count], int from = any_peer) {
-    static_cast<void>(wait_for_values(first, stride, Count, values, from, devcomm::detail::communicator_timeout()));
+    static_cast<void>(wait_for_values(first, stride, Count, values, from, detail::communicator_timeout()));
   }
 
   /// `receive` for `limit` and a little more. The outcome is that of the calling thread alone; after `status::timeout`
@@ -177,8 +177,8 @@ class ll_all_to_all_session {
     for (uint32_t begin = 0; begin < count; begin += at_once) {
       T values[at_once];
       const uint32_t left = count - begin;
-      static_cast<void>(wait_for_values(first + begin * stride, stride, left, values, any_peer,
-                                        devcomm::detail::communicator_timeout()));
+      static_cast<void>(
+          wait_for_values(first + begin * stride, stride, left, values, any_peer, detail::communicator_timeout()));
       DEVCOMM_UNROLL
       for (uint32_t i = 0; i < at_once; ++i) {
         if (i >= left) break;
@@ -194,7 +194,7 @@ class ll_all_to_all_session {
     DEVCOMM_ASSERT(late_slot_ == 0 || !is_alive(),
                    "an epoch ends before a value that timed out has come: repeat receive_for until it succeeds");
     late_slot_ = 0;
-    detail::arch::call_session(id(), detail::session_call::begin_round);
+    arch::call_session(id(), detail::session_call::begin_round);
     const bool dead = detail::any(group_, !is_alive(), outcome());
     if (dead && failure_ == status::success) failure_ = status::aborted;
     last_ = epoch_;
@@ -205,7 +205,7 @@ class ll_all_to_all_session {
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
-    detail::arch::call_session(id(), detail::session_call::agree);
+    arch::call_session(id(), detail::session_call::agree);
     failure_ = detail::agree(group_, failure_, status::timeout, outcome());
     return failure_;
   }
@@ -246,7 +246,7 @@ class ll_all_to_all_session {
     char* half = there + layout_.half(index_, epoch_);
     DEVCOMM_UNROLL
     for (uint32_t l = 0; l < lines_of<T>; ++l)
-      detail::arch::store_halves(half + layout_.line(slot, l), protocol::encode(words[l], epoch_));
+      arch::store_halves(half + layout_.line(slot, l), protocol::encode(words[l], epoch_));
   }
 
   /// The first `count` of the slots; the other values are undefined. Zeros after a failure.
@@ -259,7 +259,7 @@ class ll_all_to_all_session {
       if (i < count) check<T>(first + i * stride);
     DEVCOMM_ASSERT(from == any_peer || (from >= 0 && from < members_.size), "the peer is outside the session's team");
     const char* half = own_ + layout_.half(index_, epoch_);
-    detail::arch::halves raw[Count][lines] = {};
+    arch::halves raw[Count][lines] = {};
     status outcome = failure_ == status::timeout ? status::aborted : failure_;
     const auto label = [&]() -> detail::wait_label {
       return {operation::ll_mailbox,
@@ -282,7 +282,7 @@ class ll_all_to_all_session {
             for (uint32_t i = 0; i < Count; ++i) {
               const uint32_t slot = first + (i < count ? i : 0) * stride;
               DEVCOMM_UNROLL
-              for (uint32_t l = 0; l < lines; ++l) raw[i][l] = detail::arch::load_halves(half + layout_.line(slot, l));
+              for (uint32_t l = 0; l < lines; ++l) raw[i][l] = arch::load_halves(half + layout_.line(slot, l));
             }
             bool all = true;
             DEVCOMM_UNROLL

@@ -86,7 +86,7 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
   DEVCOMM_DEVICE void send(int member, uint32_t packet, uint64_t data) const {
     this->check(member, packet, 1);
     if (!this->is_alive()) return;
-    detail::arch::store_halves(this->outgoing(member, packet), protocol::encode(data, this->epoch()));
+    arch::store_halves(this->outgoing(member, packet), protocol::encode(data, this->epoch()));
   }
 
   /// What the members in `[first, first + Members)` sent as the `Packets` packets from `packet` on of this round;
@@ -96,13 +96,13 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
   DEVCOMM_DEVICE void receive(int first, int end, uint32_t packet, uint64_t (&data)[Members][Packets]) {
     this->check(first, packet, Packets);
     this->check(end - 1, packet, Packets);
-    detail::arch::halves raw[Members][Packets] = {};
+    arch::halves raw[Members][Packets] = {};
     const auto ready = [&] {
       DEVCOMM_UNROLL
       for (int m = 0; m < Members; ++m) {  // issue all loads before the first is used
         const char* from = this->incoming(first + m < end ? first + m : end - 1, packet);
         DEVCOMM_UNROLL
-        for (uint32_t p = 0; p < Packets; ++p) raw[m][p] = detail::arch::load_halves(from + this->packet_offset(p));
+        for (uint32_t p = 0; p < Packets; ++p) raw[m][p] = arch::load_halves(from + this->packet_offset(p));
       }
       bool all = true;
       DEVCOMM_UNROLL
@@ -168,7 +168,7 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
     detail::copy_bytes(data, &value, 16);
     DEVCOMM_UNROLL
     for (int p = 0; p < 2; ++p) {
-      const detail::arch::halves packet = protocol::encode(data[p], this->epoch());
+      const arch::halves packet = protocol::encode(data[p], this->epoch());
       words[2 * p] = packet.low;
       words[2 * p + 1] = packet.high;
     }
@@ -181,7 +181,7 @@ class ll_session : public detail::packet_session<detail::ll_protocol, Group> {
     detail::copy_bytes(words, &value, 16);
     DEVCOMM_UNROLL
     for (uint32_t p = 0; p < 2; ++p)
-      detail::arch::store_halves(packet + this->packet_offset(p), protocol::encode(words[p], this->epoch()));
+      arch::store_halves(packet + this->packet_offset(p), protocol::encode(words[p], this->epoch()));
   }
 };
 

@@ -29,7 +29,7 @@ struct ll_slots_layout {
   /// The word by which a group without a vote of its own agrees on an outcome.
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return epoch(index) + sizeof(uint32_t); }
   DEVCOMM_HOST_DEVICE constexpr uint64_t half(uint32_t index, uint32_t epoch_number) const {
-    return devcomm::detail::round_up_to_line(epoch(count)) +
+    return detail::round_up_to_line(epoch(count)) +
            (uint64_t{index} * 2 + epoch_number % 2) * slots * lines * line_bytes;
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t line(uint32_t slot, uint32_t line) const {
@@ -51,7 +51,7 @@ struct ll_slots {
   DEVCOMM_HOST_DEVICE constexpr ll_slots_handle add_to(requirements& needs) const {
     const auto size = static_cast<uint32_t>(members.size);
     const uint32_t lines = value_bytes / 8 + (value_bytes % 8 != 0 ? 1 : 0);
-    const uint64_t of_slots = devcomm::detail::limited_product(uint64_t{count} * slots, uint64_t{lines} * 32);
+    const uint64_t of_slots = detail::limited_product(uint64_t{count} * slots, uint64_t{lines} * 32);
     const bool fits = of_slots < uint64_t{1} << 60;
     const uint64_t bytes = fits ? ll_slots_layout{count, slots, lines}.bytes() : of_slots;
     return {needs.add_items(bytes, 128, {size, count, uint64_t{slots} << 32 | lines}, count, size), slots, lines};

@@ -67,7 +67,7 @@ struct mailbox_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return own(index) + sizeof(uint32_t); }
   /// The first packet that member `sender` writes to mailbox `index` in a round of an even or odd `epoch`.
   DEVCOMM_HOST_DEVICE constexpr uint64_t row(uint32_t index, uint32_t epoch, uint32_t sender) const {
-    return devcomm::detail::round_up_to_line(own(count)) +
+    return detail::round_up_to_line(own(count)) +
            ((uint64_t{index} * 2 + epoch % 2) * members + sender) * packets * packet_bytes;
   }
   /// The contract that member `sender` shows on mailbox `index` in a round of an even or odd `epoch`.

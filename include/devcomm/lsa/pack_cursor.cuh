@@ -5,7 +5,7 @@
 ///       session.send_pack_to_all(at, at.is_below(count) ? produce(at.index()) : pack<T>{});
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/lsa/mailboxes.hpp>
 
@@ -55,8 +55,8 @@ class warp_cursor {
   template <class Group>
   DEVCOMM_DEVICE explicit warp_cursor(const Group& group) {
     detail::whole_warp::check(group);
-    unit_ = static_cast<uint32_t>(group.thread_rank()) / detail::arch::warp_threads;
-    step_ = static_cast<uint32_t>(group.size()) / detail::arch::warp_threads;
+    unit_ = static_cast<uint32_t>(group.thread_rank()) / arch::warp_threads;
+    step_ = static_cast<uint32_t>(group.size()) / arch::warp_threads;
   }
 
   /// The first pack of the unit. A loop over `n` packs ends when it is `n` or more.
@@ -65,7 +65,7 @@ class warp_cursor {
   DEVCOMM_DEVICE uint32_t index() const { return first() + slot(); }
   /// Whether the lane has a pack here, and it is one of the first `count`.
   DEVCOMM_DEVICE bool is_below(uint32_t count) const {
-    return detail::arch::lane() % 16 != 15 && first() < count && slot() < count - first();
+    return arch::lane() % 16 != 15 && first() < count && slot() < count - first();
   }
   DEVCOMM_DEVICE void next() { unit_ += step_; }
   /// The cursor moved on by `packs` packs. *Requires* whole units, see `whole`.
@@ -81,7 +81,7 @@ class warp_cursor {
   DEVCOMM_HOST_DEVICE static constexpr uint32_t whole(uint32_t packs) { return packs - packs % ll128_unit::packs; }
 
  private:
-  DEVCOMM_DEVICE static uint32_t slot() { return detail::arch::lane() - detail::arch::lane() / 16; }
+  DEVCOMM_DEVICE static uint32_t slot() { return arch::lane() - arch::lane() / 16; }
 
   uint32_t unit_;
   uint32_t step_;

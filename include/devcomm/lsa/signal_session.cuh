@@ -85,7 +85,7 @@ class signal_session {
     const signal_layout layout{signals.count};
     kept_ = reinterpret_cast<uint64_t*>(own + layout.taken(index));
     outcome_ = reinterpret_cast<uint32_t*>(own + layout.outcome(index));
-    taken_ = began_ = detail::arch::load<memory_order::relaxed, scope::device>(kept_);
+    taken_ = began_ = arch::load<memory_order::relaxed, scope::device>(kept_);
   }
 
   /// A word of a window or buffer of the user's own, on all LSA members. `taken` is where `take` begins to count:
@@ -106,12 +106,12 @@ class signal_session {
 
   /// Keeps `taken()` for the next session.
   DEVCOMM_DEVICE ~signal_session() noexcept(false) {
-    if (detail::arch::unwinding() || kept_ == nullptr || taken_ == began_) return;
+    if (arch::unwinding() || kept_ == nullptr || taken_ == began_) return;
     if (leads()) {
-      DEVCOMM_ASSERT((detail::arch::load<memory_order::relaxed, scope::device>(kept_)) == began_,
+      DEVCOMM_ASSERT((arch::load<memory_order::relaxed, scope::device>(kept_)) == began_,
                      "two sessions took from one signal at a time; give groups that run side by side signals of their "
                      "own, or let them wait for values");
-      detail::arch::store<memory_order::relaxed, scope::device>(kept_, taken_);
+      arch::store<memory_order::relaxed, scope::device>(kept_, taken_);
     }
     detail::sync_at_end(group_);
   }
@@ -123,9 +123,9 @@ class signal_session {
     group_.sync();
     if (!leads() || is_dead()) return;
     if (releases(order)) {
-      detail::arch::store<memory_order::release, scope::system>(word, value);
+      arch::store<memory_order::release, scope::system>(word, value);
     } else {
-      detail::arch::store<memory_order::relaxed, scope::system>(word, value);
+      arch::store<memory_order::relaxed, scope::system>(word, value);
     }
   }
 
@@ -136,9 +136,9 @@ class signal_session {
     group_.sync();
     if (!leads() || is_dead()) return;
     if (releases(order)) {
-      detail::arch::fetch_add<memory_order::release, scope::system>(word, value);
+      arch::fetch_add<memory_order::release, scope::system>(word, value);
     } else {
-      detail::arch::fetch_add<memory_order::relaxed, scope::system>(word, value);
+      arch::fetch_add<memory_order::relaxed, scope::system>(word, value);
     }
   }
 
@@ -147,8 +147,8 @@ class signal_session {
     check_wait(any_peer, order);
     uint64_t value = 0;
     if (leads()) {
-      value = acquires(order) ? detail::arch::load<memory_order::acquire, scope::system>(own_)
-                              : detail::arch::load<memory_order::relaxed, scope::system>(own_);
+      value = acquires(order) ? arch::load<memory_order::acquire, scope::system>(own_)
+                              : arch::load<memory_order::relaxed, scope::system>(own_);
     }
     value = broadcast(group_, value, 0);
     if constexpr (!detail::any_synchronizes<Group>) group_.sync();
@@ -164,7 +164,7 @@ class signal_session {
   DEVCOMM_DEVICE void wait(int peer, Condition condition, any_order order = memory_order::acquire) {
     check_wait(peer, order);
     const trace_span traced = trace(condition);
-    if (leads() && !is_dead()) mine_ = poll(peer, condition, order, devcomm::detail::communicator_timeout());
+    if (leads() && !is_dead()) mine_ = poll(peer, condition, order, detail::communicator_timeout());
     group_.sync();
   }
 

@@ -24,11 +24,11 @@ struct signal_layout {
   DEVCOMM_HOST_DEVICE constexpr uint64_t word(uint32_t index) const { return uint64_t{index} * sizeof(uint64_t); }
   /// How much this rank has taken from signal `index`, see `signal_session::take`.
   DEVCOMM_HOST_DEVICE constexpr uint64_t taken(uint32_t index) const {
-    return devcomm::detail::round_up_to_line(word(count)) + uint64_t{index} * 2 * sizeof(uint64_t);
+    return detail::round_up_to_line(word(count)) + uint64_t{index} * 2 * sizeof(uint64_t);
   }
   /// The word by which a group without a vote of its own agrees on an outcome.
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return taken(index) + sizeof(uint64_t); }
-  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return devcomm::detail::round_up_to_line(taken(count)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return detail::round_up_to_line(taken(count)); }
 };
 
 /// Asks for `count` signals of any team within the LSA team: `needs.add(lsa::signals{members, count})`. Every member

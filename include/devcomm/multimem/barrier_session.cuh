@@ -24,10 +24,10 @@ namespace devcomm::multimem {
 ///
 /// *Collective*, *Failure*: as `lsa::barrier_session`.
 template <class Group>
-class barrier_session : public devcomm::detail::barrier_calls<devcomm::detail::multimem_barrier<Group>> {
+class barrier_session : public detail::barrier_calls<detail::multimem_barrier<Group>> {
  public:
   DEVCOMM_DEVICE barrier_session(Group group, const device_comm& comm, barrier_handle barriers, uint32_t index)
-      : devcomm::detail::barrier_calls<devcomm::detail::multimem_barrier<Group>>(group, comm, barriers, index) {}
+      : detail::barrier_calls<detail::multimem_barrier<Group>>(group, comm, barriers, index) {}
 
   /// Epoch of the last barrier that this session went through.
   [[nodiscard]] DEVCOMM_DEVICE uint64_t epoch() const { return this->protocol_.epoch(); }

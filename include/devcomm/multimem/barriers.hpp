@@ -27,12 +27,11 @@ struct barrier_layout {
   }
   /// The flag of barrier `index` that member `writer` stores to in software.
   DEVCOMM_HOST_DEVICE constexpr uint64_t flag(uint32_t index, uint32_t writer) const {
-    return devcomm::detail::round_up_to_line(arrivals(count, 0)) +
-           (uint64_t{index} * members + writer) * sizeof(uint32_t);
+    return detail::round_up_to_line(arrivals(count, 0)) + (uint64_t{index} * members + writer) * sizeof(uint32_t);
   }
   /// This rank's epoch of barrier `index`: twice the epoch, plus one where it has arrived at the next.
   DEVCOMM_HOST_DEVICE constexpr uint64_t epoch(uint32_t index) const {
-    return devcomm::detail::round_up_to_line(flag(count, 0)) + uint64_t{index} * 2 * sizeof(uint64_t);
+    return detail::round_up_to_line(flag(count, 0)) + uint64_t{index} * 2 * sizeof(uint64_t);
   }
   /// The word by which a group without a vote of its own agrees on an outcome.
   DEVCOMM_HOST_DEVICE constexpr uint64_t outcome(uint32_t index) const { return epoch(index) + sizeof(uint64_t); }
@@ -41,11 +40,11 @@ struct barrier_layout {
     return contracts() + ((uint64_t{index} * 2 + epoch_of % 2) * members + writer) * sizeof(launch_contract);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const {
-    return devcomm::detail::round_up_to_line(contracts() + uint64_t{2} * count * members * sizeof(launch_contract));
+    return detail::round_up_to_line(contracts() + uint64_t{2} * count * members * sizeof(launch_contract));
   }
 
  private:
-  DEVCOMM_HOST_DEVICE constexpr uint64_t contracts() const { return devcomm::detail::round_up_to_line(epoch(count)); }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t contracts() const { return detail::round_up_to_line(epoch(count)); }
 };
 
 /// Asks for `count` barriers of the LSA team, and for multimem on the resource window:

@@ -2,9 +2,9 @@
 /// What a multicast address can do, checked while compiling: each refusal says what to use instead.
 #pragma once
 
+#include <devcomm/arch/multimem_forms.hpp>
 #include <devcomm/data/pack.cuh>
 #include <devcomm/data/reduction.cuh>
-#include <devcomm/detail/arch/multimem_forms.hpp>
 
 namespace devcomm::multimem {
 
@@ -23,12 +23,11 @@ struct alignas(Bytes) vec {
 
 /// What an access of `Bytes` bytes moves: one `T`, a `pack<T>`, or a `vec`.
 template <class T, int Bytes>
-using value = devcomm::detail::conditional_t<Bytes == sizeof(T), T,
-                                             devcomm::detail::conditional_t<Bytes == 16, pack<T>, vec<T, Bytes>>>;
+using value = detail::conditional_t<Bytes == sizeof(T), T, detail::conditional_t<Bytes == 16, pack<T>, vec<T, Bytes>>>;
 
 /// The most bytes of `T` that one access reduces: 16, but of integers and `double` one element.
 template <class T>
-inline constexpr int widest = devcomm::detail::widest_multimem(devcomm::detail::arch::multimem_type_of<T>);
+inline constexpr int widest = detail::widest_multimem(arch::multimem_type_of<T>);
 
 }  // namespace devcomm::multimem
 

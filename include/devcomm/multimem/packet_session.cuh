@@ -77,7 +77,7 @@ class packet_session : public Session {
   }
 
  private:
-  using element = devcomm::detail::conditional_t<sizeof(typename Session::whole_word) == 8, uint64_t, uint32_t>;
+  using element = detail::conditional_t<sizeof(typename Session::whole_word) == 8, uint64_t, uint32_t>;
 
   ptr<element> all_;  // of the resource window
 };

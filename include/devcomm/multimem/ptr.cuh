@@ -68,10 +68,9 @@ struct software {};
 /// order is that of the ranks.
 template <class T, class Mode = automatic>
 class ptr {
-  static_assert(devcomm::detail::is_same<Mode, automatic> || devcomm::detail::is_same<Mode, hardware> ||
-                    devcomm::detail::is_same<Mode, software>,
+  static_assert(detail::is_same<Mode, automatic> || detail::is_same<Mode, hardware> || detail::is_same<Mode, software>,
                 "the mode of a multimem pointer is multimem::automatic, hardware or software");
-  static_assert(devcomm::detail::is_trivially_copyable<T>, "multimem moves bytes: elements are trivially copyable");
+  static_assert(detail::is_trivially_copyable<T>, "multimem moves bytes: elements are trivially copyable");
 
  public:
   /// All members' memory at `offset` bytes. *Requires*, but in software, that multimem was asked of the window.
@@ -86,7 +85,7 @@ class ptr {
         DEVCOMM_ASSERT(record->members == static_cast<uint64_t>(memory.lsa_size),
                        "this window's multicast address reaches another number of ranks than its LSA team has");
       }
-      DEVCOMM_ASSERT((!devcomm::detail::is_same<Mode, hardware> || address_ != nullptr),
+      DEVCOMM_ASSERT((!detail::is_same<Mode, hardware> || address_ != nullptr),
                      "this window has no multicast address: ask for multimem_policy::required, or take a pointer of "
                      "multimem::automatic");
     }
@@ -97,7 +96,7 @@ class ptr {
   DEVCOMM_DEVICE bool is_hardware() const {
     if constexpr (is_software) {
       return false;
-    } else if constexpr (devcomm::detail::is_same<Mode, hardware>) {
+    } else if constexpr (detail::is_same<Mode, hardware>) {
       return true;
     } else {
       return address_ != nullptr;
@@ -108,7 +107,7 @@ class ptr {
   DEVCOMM_DEVICE auto known_hardware() const {
     DEVCOMM_ASSERT(is_hardware(),
                    "known_hardware() is for a window that has a multicast address: ask is_hardware() first");
-    return ptr<T, devcomm::detail::conditional_t<is_software, software, hardware>>(memory_, offset_, address_);
+    return ptr<T, detail::conditional_t<is_software, software, hardware>>(memory_, offset_, address_);
   }
   /// Ranks that an access reaches.
   DEVCOMM_DEVICE int members() const { return memory_.lsa_size; }
@@ -123,8 +122,8 @@ class ptr {
   /// The same by strong loads. *Ordering*: one that acquires pairs with stores and reductions that release.
   template <class Operator, int Bytes = widest<T>, class Scope = scope>
   DEVCOMM_DEVICE value<T, Bytes> load_reduce(any_order order, Scope at = scope::system) const {
-    devcomm::detail::check_load_order(order);
-    return devcomm::detail::as_constants<memory_order::acquire>(acquires(order), to_scope(at), [this](auto how) {
+    detail::check_load_order(order);
+    return detail::as_constants<memory_order::acquire>(acquires(order), to_scope(at), [this](auto how) {
       return this->template load<Operator, Bytes, false, decltype(how)::order, decltype(how)::at>();
     });
   }
@@ -136,8 +135,8 @@ class ptr {
   }
   template <class Value, class Scope = scope>
   DEVCOMM_DEVICE void store(const Value& what, any_order order, Scope at = scope::system) const {
-    devcomm::detail::check_store_order(order);
-    devcomm::detail::as_constants<memory_order::release>(releases(order), to_scope(at), [&](auto how) {
+    detail::check_store_order(order);
+    detail::as_constants<memory_order::release>(releases(order), to_scope(at), [&](auto how) {
       this->template put<Value, false, decltype(how)::order, decltype(how)::at>(what);
     });
   }
@@ -148,8 +147,8 @@ class ptr {
   template <class Operator, class Value, class Scope = scope>
   DEVCOMM_DEVICE void reduce(const Value& what, any_order order = memory_order::relaxed,
                              Scope at = scope::system) const {
-    devcomm::detail::check_store_order(order);
-    devcomm::detail::as_constants<memory_order::release>(releases(order), to_scope(at), [&](auto how) {
+    detail::check_store_order(order);
+    detail::as_constants<memory_order::release>(releases(order), to_scope(at), [&](auto how) {
       this->template add<Operator, Value, decltype(how)::order, decltype(how)::at>(what);
     });
   }
@@ -178,7 +177,7 @@ class ptr {
   template <class, class>
   friend class ptr;
 
-  static constexpr bool is_software = devcomm::detail::is_same<Mode, software> || !devcomm::detail::arch::has_multimem;
+  static constexpr bool is_software = detail::is_same<Mode, software> || !arch::has_multimem;
 
   DEVCOMM_DEVICE ptr(const window& memory, uint64_t offset, char* address)
       : memory_(memory), offset_(offset), address_(address) {}
@@ -186,13 +185,13 @@ class ptr {
   template <int Bytes>
   DEVCOMM_DEVICE void check() const {
     static_assert(
-        !devcomm::detail::is_same<Mode, hardware> || devcomm::detail::arch::has_multimem,
+        !detail::is_same<Mode, hardware> || arch::has_multimem,
         "this target has no multimem: compile for sm_90 or later with CUDA 12.2 or later, or take a pointer of "
         "multimem::automatic");
     DEVCOMM_ASSERT(offset_ % Bytes == 0, "a multimem access must be aligned to its size");
     DEVCOMM_ASSERT(offset_ <= memory_.bytes && Bytes <= memory_.bytes - offset_,
                    "a multimem access is past the window's end");
-    DEVCOMM_ASSERT(devcomm::detail::is_aligned_on_members<Bytes>(place()),
+    DEVCOMM_ASSERT(detail::is_aligned_on_members<Bytes>(place()),
                    "a member's registered memory is not aligned to the size of this multimem access: register it at a "
                    "multiple of 16 bytes on every rank, or access fewer bytes at a time");
   }
@@ -200,24 +199,23 @@ class ptr {
 
   template <class Operator, int Bytes, bool Plain, memory_order Order, scope Scope>
   DEVCOMM_DEVICE value<T, Bytes> load() const {
-    devcomm::detail::check_load_reduce<Operator, T, Bytes>();
-    if constexpr (devcomm::detail::has_load_reduce<Operator, T, Bytes>) {
+    detail::check_load_reduce<Operator, T, Bytes>();
+    if constexpr (detail::has_load_reduce<Operator, T, Bytes>) {
       check<Bytes>();
       if constexpr (!is_software) {
-        devcomm::detail::check_multimem_target<T>();
-        if constexpr (!devcomm::detail::is_multimem_quarter(devcomm::detail::arch::multimem_type_of<T>) ||
-                      devcomm::detail::arch::has_small_multimem) {
+        detail::check_multimem_target<T>();
+        if constexpr (!detail::is_multimem_quarter(arch::multimem_type_of<T>) || arch::has_small_multimem) {
           if (is_hardware()) {
             const auto words =
-                devcomm::detail::arch::multimem_load_reduce<devcomm::detail::multimem_operation_of<Operator>, T, Bytes,
-                                                            Plain, Order, Scope>(multicast());
+                arch::multimem_load_reduce<detail::multimem_operation_of<Operator>, T, Bytes, Plain, Order, Scope>(
+                    multicast());
             value<T, Bytes> result;
-            devcomm::detail::copy_bytes(&result, &words, Bytes);
+            detail::copy_bytes(&result, &words, Bytes);
             return result;
           }
         }
       }
-      return devcomm::detail::load_reduce_members<Operator, T, Bytes, Plain, Order, Scope>(place());
+      return detail::load_reduce_members<Operator, T, Bytes, Plain, Order, Scope>(place());
     } else {
       return {};
     }
@@ -228,39 +226,38 @@ class ptr {
     constexpr int bytes = static_cast<int>(sizeof(Value));
     static_assert(bytes == 4 || bytes == 8 || bytes == 16,
                   "a multicast address is stored to in 4, 8 or 16 bytes: take a vec or a pack of smaller elements");
-    static_assert(devcomm::detail::is_same<Value, value<T, bytes>>,
+    static_assert(detail::is_same<Value, value<T, bytes>>,
                   "store takes elements of the pointer's type: a T, a multimem::vec<T, Bytes> or a pack<T>");
     check<bytes>();
-    devcomm::detail::multimem_words<bytes> words;
-    devcomm::detail::copy_bytes(&words, &what, sizeof(Value));
+    detail::multimem_words<bytes> words;
+    detail::copy_bytes(&words, &what, sizeof(Value));
     if constexpr (!is_software) {
       if (is_hardware()) {
-        devcomm::detail::arch::multimem_store<bytes, Plain, Order, Scope>(multicast(), words);
+        arch::multimem_store<bytes, Plain, Order, Scope>(multicast(), words);
         return;
       }
     }
-    devcomm::detail::store_members<bytes, Plain, Order, Scope>(place(), words);
+    detail::store_members<bytes, Plain, Order, Scope>(place(), words);
   }
 
   template <class Operator, class Value, memory_order Order, scope Scope>
   DEVCOMM_DEVICE void add(const Value& what) const {
     constexpr int bytes = static_cast<int>(sizeof(Value));
-    devcomm::detail::check_reduce<Operator, T, bytes>();
-    static_assert(devcomm::detail::is_same<Value, value<T, bytes>>,
+    detail::check_reduce<Operator, T, bytes>();
+    static_assert(detail::is_same<Value, value<T, bytes>>,
                   "reduce takes elements of the pointer's type: a T, a multimem::vec<T, Bytes> or a pack<T>");
-    if constexpr (devcomm::detail::has_load_reduce<Operator, T, bytes> &&
-                  !devcomm::detail::is_multimem_quarter(devcomm::detail::arch::multimem_type_of<T>)) {
+    if constexpr (detail::has_load_reduce<Operator, T, bytes> &&
+                  !detail::is_multimem_quarter(arch::multimem_type_of<T>)) {
       check<bytes>();
-      devcomm::detail::multimem_words<bytes> words;
-      devcomm::detail::copy_bytes(&words, &what, sizeof(Value));
+      detail::multimem_words<bytes> words;
+      detail::copy_bytes(&words, &what, sizeof(Value));
       if constexpr (!is_software) {
         if (is_hardware()) {
-          devcomm::detail::arch::multimem_reduce<devcomm::detail::multimem_operation_of<Operator>, T, bytes, Order,
-                                                 Scope>(multicast(), words);
+          arch::multimem_reduce<detail::multimem_operation_of<Operator>, T, bytes, Order, Scope>(multicast(), words);
           return;
         }
       }
-      devcomm::detail::reduce_members<Operator, T, bytes, Order, Scope>(place(), words);
+      detail::reduce_members<Operator, T, bytes, Order, Scope>(place(), words);
     }
   }
 
@@ -273,7 +270,7 @@ ptr(const sym_ptr<T>&) -> ptr<T>;
 
 /// Orders what came before, in this thread or by synchronization with others, by a multimem pointer before what comes
 /// after it by other pointers, and the other way round. A `multimem::barrier_session` with a multicast address has it.
-DEVCOMM_DEVICE inline void fence_alias() { devcomm::detail::arch::fence_alias(); }
+DEVCOMM_DEVICE inline void fence_alias() { arch::fence_alias(); }
 
 }  // namespace devcomm::multimem
 

@@ -2,9 +2,9 @@
 /// Software multimem: the accesses of a multimem pointer, to each member's memory in turn.
 #pragma once
 
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/data/copy.cuh>
 #include <devcomm/data/reduction.cuh>
-#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/multimem/forms.cuh>
 #include <devcomm/sym_ptr.hpp>
 

@@ -6,7 +6,7 @@
 #include "schedule/runnable.hpp"
 
 #include <vector_types.h>
-#include <devcomm/detail/arch/observed.hpp>
+#include <devcomm/arch/observed.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <cstddef>

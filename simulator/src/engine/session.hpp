@@ -4,7 +4,7 @@
 
 #include "engine/session_table.hpp"
 
-#include <devcomm/detail/arch/observed.hpp>
+#include <devcomm/arch/observed.hpp>
 
 #include <cstdint>
 #include <string>

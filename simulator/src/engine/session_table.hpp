@@ -2,7 +2,7 @@
 /// The sessions that groups of simulated threads hold.
 #pragma once
 
-#include <devcomm/detail/arch/observed.hpp>
+#include <devcomm/arch/observed.hpp>
 
 #include <cstddef>
 #include <cstdint>

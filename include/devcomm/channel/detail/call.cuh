@@ -2,11 +2,11 @@
 /// What one call of a channel's primitive does with each pack.
 #pragma once
 
+#include <devcomm/arch/language.hpp>
 #include <devcomm/config.hpp>
 #include <devcomm/data/pack.cuh>
 #include <devcomm/data/reduction.cuh>
 #include <devcomm/data/slice.hpp>
-#include <devcomm/detail/arch/language.hpp>
 
 namespace devcomm::detail {
 

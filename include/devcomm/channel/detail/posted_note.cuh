@@ -3,8 +3,8 @@
 /// `lsa::ll_session`. They are seen whole or not at all, in any order, and order nothing else.
 #pragma once
 
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/channel/messages.hpp>
-#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/lsa/ll_session.cuh>
 #include <devcomm/memory_order.hpp>
 

@@ -3,8 +3,8 @@
 /// host function (CUDA 13.0).
 #pragma once
 
-#include <devcomm/detail/arch/arch.cuh>
-#include <devcomm/detail/arch/observed.hpp>
+#include <devcomm/arch/arch.cuh>
+#include <devcomm/arch/observed.hpp>
 
 namespace devcomm::detail {
 

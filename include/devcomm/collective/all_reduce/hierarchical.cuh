@@ -89,10 +89,10 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
                                             sym_ptr<T> scratch, uint64_t count, Operator op) {
   const team lsa = barrier.inside().members();
   const team rail = barrier.rail();
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(lsa, input.memory),
+  DEVCOMM_ASSERT(detail::spans_lsa_team(lsa, input.memory),
                  "an all-reduce needs windows of the communicator that made the device communicator");
-  devcomm::detail::check_in_window(input, count);
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(input, count);
+  detail::check_in_window(output, count);
   const uint64_t packs = packs_of_piece<T>(count, barrier.members().size);
   const slice mine = slice_of_block(packs);
   const Group& group = barrier.group();
@@ -122,7 +122,7 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
     const slice piece = part(t);
     reduce_copy<T>(
         group, lsa.size, [&](int member) { return static_cast<const T*>(at(input, piece).lsa(member)); }, 1,
-        [&](int) { return place(false, t).local(); }, piece.size(), devcomm::detail::partial_reduction<Operator>{op});
+        [&](int) { return place(false, t).local(); }, piece.size(), detail::partial_reduction<Operator>{op});
     if (t != rail.rank && piece.size() != 0)
       net.put(rail.world_rank(t), place(true, rail.rank), place(false, t), piece.size());
   }
@@ -133,7 +133,7 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
   reduce_copy<T>(
       group, rail.size, [&](int t) { return static_cast<const T*>(place(t != rail.rank, t).local()); }, lsa.size,
       [&](int step) { return at(output, own).lsa((lsa.rank + step) % lsa.size); }, own.size(),
-      devcomm::detail::rest_of_reduction<Operator>{op, barrier.members().size});
+      detail::rest_of_reduction<Operator>{op, barrier.members().size});
   for (int step = 1; step < rail.size && own.size() != 0; ++step) {
     const int t = (rail.rank + step) % rail.size;
     net.put(rail.world_rank(t), at(output, own), at(output, own), own.size());

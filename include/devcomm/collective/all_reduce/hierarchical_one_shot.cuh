@@ -40,10 +40,10 @@ DEVCOMM_DEVICE void all_reduce_hierarchical_one_shot(barrier_session<Group>& bar
                                                      uint64_t count, Operator op) {
   const team lsa = barrier.inside().members();
   const team rail = barrier.rail();
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(lsa, input.memory),
+  DEVCOMM_ASSERT(detail::spans_lsa_team(lsa, input.memory),
                  "an all-reduce needs windows of the communicator that made the device communicator");
-  devcomm::detail::check_in_window(input, count);
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(input, count);
+  detail::check_in_window(output, count);
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_hierarchical_one_shot, count);
   const slice mine = slice_of_block(packs_of<T>(count));
   if (mine.size() == 0) return;
@@ -55,7 +55,7 @@ DEVCOMM_DEVICE void all_reduce_hierarchical_one_shot(barrier_session<Group>& bar
   };
   const auto all = [](int) { return true; };
 
-  devcomm::detail::network_slot_end<Group> net(barrier, slots, rail, devcomm::detail::arch::block_rank());
+  detail::network_slot_end<Group> net(barrier, slots, rail, arch::block_rank());
   if (!is_alone) barrier.inside().sync();
   if (barrier.agree() != status::success) return;
   for (uint64_t begin = mine.begin; begin < mine.end; begin += slots.packs) {
@@ -64,7 +64,7 @@ DEVCOMM_DEVICE void all_reduce_hierarchical_one_shot(barrier_session<Group>& bar
     reduce_copy<T>(
         group, lsa.size,
         [&](int member) { return static_cast<const T*>((input + static_cast<int64_t>(part.begin)).lsa(member)); }, 1,
-        [&](int) { return partial; }, part.size(), devcomm::detail::partial_reduction<Operator>{op});
+        [&](int) { return partial; }, part.size(), detail::partial_reduction<Operator>{op});
     net.put(part.size() * sizeof(T), all, [&](int) { return rail.rank; });
     if (!net.await(all)) return;
     // From here on the team's inputs may be overwritten. A rank whose rail has failed does not come.
@@ -78,7 +78,7 @@ DEVCOMM_DEVICE void all_reduce_hierarchical_one_shot(barrier_session<Group>& bar
           return t == rail.rank ? static_cast<const T*>(partial) : reinterpret_cast<const T*>(net.came(t));
         },
         1, [&](int) { return (output + static_cast<int64_t>(part.begin)).local(); }, part.size(),
-        devcomm::detail::rest_of_reduction<Operator>{op, barrier.members().size});
+        detail::rest_of_reduction<Operator>{op, barrier.members().size});
     net.advance();
   }
   net.keep();

@@ -168,7 +168,7 @@ class rail_ring_end {
     if (mine_ != status::success) return;
     const proxy_wait until{
         operation::gin_signal, queue_.layout.signal(signal), signal, peer, wait_condition::at_least, least};
-    mine_ = wait_for_proxy(queue_, until, devcomm::detail::communicator_timeout());
+    mine_ = wait_for_proxy(queue_, until, detail::communicator_timeout());
   }
   /// A signal as it is now. Relaxed, so that a check orders no more than the wait before it.
   DEVCOMM_DEVICE uint64_t peek(uint32_t signal) const {
@@ -207,7 +207,7 @@ class rail_ring_end {
     made.signal_value = value;
     const gin::descriptor_head head{kind, gin::signal_change::add,    gin::strength::weak, false,
                                     0,    static_cast<uint32_t>(peer)};
-    return detail::post(queue_, made, head, devcomm::detail::communicator_timeout());
+    return detail::post(queue_, made, head, detail::communicator_timeout());
   }
 
   Group group_;
@@ -434,30 +434,29 @@ DEVCOMM_DEVICE void all_reduce_hierarchical_ring(barrier_session<Group>& barrier
                                                  const rail_ring_handle& rings, uint64_t count, Operator op) {
   const team lsa = barrier.inside().members();
   const team rail = barrier.rail();
-  DEVCOMM_ASSERT(devcomm::detail::spans_lsa_team(lsa, input.memory),
+  DEVCOMM_ASSERT(detail::spans_lsa_team(lsa, input.memory),
                  "an all-reduce needs windows of the communicator that made the device communicator");
-  devcomm::detail::check_in_window(input, count);
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(input, count);
+  detail::check_in_window(output, count);
   const uint64_t packs = packs_of_piece<T>(count, barrier.members().size);
   const slice mine = slice_of_block(packs);
   const trace_span traced = barrier.trace_call(collective_call::all_reduce_hierarchical_ring, count);
   barrier.inside().sync();
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
-  const devcomm::detail::rail_ring_all_reduce<T, Group, Operator> call{
-      barrier.group(),
-      lsa,
-      rail,
-      input,
-      output,
-      count,
-      packs,
-      mine,
-      devcomm::detail::rail_ring_rounds::of(mine.size(), rings),
-      op};
+  const detail::rail_ring_all_reduce<T, Group, Operator> call{barrier.group(),
+                                                              lsa,
+                                                              rail,
+                                                              input,
+                                                              output,
+                                                              count,
+                                                              packs,
+                                                              mine,
+                                                              detail::rail_ring_rounds::of(mine.size(), rings),
+                                                              op};
   if (rail.size == 1) {
     for (uint64_t round = 0; round < call.rounds.count; ++round) call.finish(call.chunk_of(0, round), nullptr, nullptr);
   } else if (mine.size() != 0) {
-    devcomm::detail::rail_ring_end<Group> ring(barrier, rings, devcomm::detail::arch::block_rank());
+    detail::rail_ring_end<Group> ring(barrier, rings, arch::block_rank());
     if (!call.run(ring)) return;
   }
   barrier.inside().sync();

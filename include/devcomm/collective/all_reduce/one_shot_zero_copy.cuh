@@ -27,7 +27,7 @@ DEVCOMM_DEVICE void all_reduce_one_shot_zero_copy(lsa::barrier_session<Group>& b
                                                   uint64_t count, Operator op) {
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), input.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(input, count);
+  detail::check_in_window(input, count);
   DEVCOMM_ASSERT(
       input.local() + count <= output || output + count <= input.local(),
       "a one-shot all-reduce cannot be in place: peers still read the input; use all_reduce_two_shot_zero_copy");

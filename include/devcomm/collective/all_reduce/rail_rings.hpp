@@ -53,9 +53,9 @@ struct rail_rings {
     made.signals = needs.add_signals(groups * (uint64_t{made.slots} + 1));
     const resource_shape what{uint64_t{groups} << 32 | made.slots, packs};
     static_cast<resource_handle&>(made) =
-        needs.add_items(devcomm::detail::limited_product(groups, rail_ring_handle::record_bytes), 128, what, groups, 0);
-    const uint64_t of_ring = devcomm::detail::limited_product(2 * uint64_t{made.slots}, made.slot_bytes());
-    made.chunks = needs.add_for_network(devcomm::detail::limited_product(groups, of_ring), 128, what);
+        needs.add_items(detail::limited_product(groups, rail_ring_handle::record_bytes), 128, what, groups, 0);
+    const uint64_t of_ring = detail::limited_product(2 * uint64_t{made.slots}, made.slot_bytes());
+    made.chunks = needs.add_for_network(detail::limited_product(groups, of_ring), 128, what);
     return made;
   }
 };

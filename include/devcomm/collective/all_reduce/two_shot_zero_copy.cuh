@@ -32,8 +32,8 @@ DEVCOMM_DEVICE void all_reduce_two_shot_zero_copy(lsa::barrier_session<Group>& b
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), input.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
-  devcomm::detail::check_in_window(input, count);
-  devcomm::detail::check_in_window(output, count);
+  detail::check_in_window(input, count);
+  detail::check_in_window(output, count);
   const auto members = static_cast<uint64_t>(ranks.size);
   const uint64_t shard = (packs_of<T>(count) + members - 1) / members;  // of each rank, in packs
   const slice mine = slice_of_block(shard);

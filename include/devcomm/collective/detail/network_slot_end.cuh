@@ -25,11 +25,11 @@
 /// begin at 0. What was on its way goes to windows and signals of the old one. The number has 64 bits and never wraps.
 #pragma once
 
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/assert.hpp>
 #include <devcomm/collective/barrier_session.cuh>
 #include <devcomm/collective/network_slots.hpp>
 #include <devcomm/detail/agree.cuh>
-#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/gin/buffer.cuh>
 #include <devcomm/gin/context.cuh>
 #include <devcomm/gin/detail/queue_end.cuh>

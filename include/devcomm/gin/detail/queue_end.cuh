@@ -2,8 +2,8 @@
 /// The kernels' end of a context's queue: posting descriptors and waiting for the proxy's words.
 #pragma once
 
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/assert.hpp>
-#include <devcomm/detail/arch/arch.cuh>
 #include <devcomm/detail/poll.cuh>
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>

@@ -1,12 +1,12 @@
 /// \file arch.cuh
-/// The seam in the simulator; see devcomm/detail/arch/arch.cuh for what each function guarantees.
+/// The seam in the simulator; see devcomm/arch/arch.cuh for what each function guarantees.
 ///
 /// Memory operations are compiler built-ins in the calling file, so that ThreadSanitizer sees them
 /// with their orders; each strong one is a preemption point.
 #pragma once
 
+#include <devcomm/arch/observed.hpp>
 #include <devcomm/config.hpp>
-#include <devcomm/detail/arch/observed.hpp>
 #include <devcomm/memory_order.hpp>
 #include <devcomm/simulator/arch_numbers.cuh>
 #include <devcomm/simulator/detail/execution.hpp>
@@ -15,7 +15,7 @@
 #include <exception>
 #include <type_traits>
 
-namespace devcomm::detail::arch {
+namespace devcomm::arch {
 
 namespace sim = ::devcomm::simulator::detail;
 
@@ -323,7 +323,7 @@ class wait_scope {
   void pause() { sim::pause_wait(); }
 
  private:
-  wait_label label_;  // read while the wait lasts
+  detail::wait_label label_;  // read while the wait lasts
 };
 
 inline constexpr bool observes_sessions = true;
@@ -333,7 +333,7 @@ void begin_session(const Id& id) {
   sim::begin_session(id());
 }
 template <class Id>
-void call_session(const Id& id, session_call call) {
+void call_session(const Id& id, detail::session_call call) {
   sim::call_session(id(), call);
 }
 template <class Id>
@@ -342,7 +342,7 @@ void leave_session(const Id& id) {
 }
 inline void note_post(const uint64_t* word) { sim::note_post(word); }
 
-}  // namespace devcomm::detail::arch
+}  // namespace devcomm::arch
 
 #include <devcomm/simulator/arch_lines.cuh>     // IWYU pragma: export
 #include <devcomm/simulator/arch_multimem.cuh>  // IWYU pragma: export

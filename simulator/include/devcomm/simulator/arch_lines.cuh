@@ -1,5 +1,5 @@
 /// \file arch_lines.cuh
-/// Lines of 128 bytes in the simulator; see devcomm/detail/arch/arch.cuh for what each function guarantees.
+/// Lines of 128 bytes in the simulator; see devcomm/arch/arch.cuh for what each function guarantees.
 ///
 /// One lane acts for its warp, or one for each line, with no point between the words of a line at which another thread
 /// may go on; other lines are other steps.
@@ -7,7 +7,7 @@
 
 #include <devcomm/simulator/arch.cuh>
 
-namespace devcomm::detail::arch {
+namespace devcomm::arch {
 
 inline constexpr uint32_t line_lanes = 8;
 
@@ -89,4 +89,4 @@ inline vec16 load_lines(const void* address) {
 /// Who comes to a line waits for the others anyway.
 inline void join_warp() {}
 
-}  // namespace devcomm::detail::arch
+}  // namespace devcomm::arch

@@ -1,5 +1,5 @@
 /// \file arch_multimem.cuh
-/// Accesses to multicast addresses in the simulator; see devcomm/detail/arch/arch.cuh for what each function
+/// Accesses to multicast addresses in the simulator; see devcomm/arch/arch.cuh for what each function
 /// guarantees. Included at the end of arch.cuh.
 ///
 /// A multicast address is a range without memory. An access to it is one to each member's memory at the address by
@@ -7,24 +7,26 @@
 /// the seed.
 #pragma once
 
-#include <devcomm/detail/arch/language.hpp>
-#include <devcomm/detail/arch/multimem_forms.hpp>
+#include <devcomm/arch/language.hpp>
+#include <devcomm/arch/multimem_forms.hpp>
 
-namespace devcomm::detail::arch {
+namespace devcomm::arch {
 
 inline constexpr bool has_multimem = true;
 inline constexpr bool has_small_multimem = true;
 
 template <class T>
-inline constexpr multimem_type multimem_type_of = multimem_arithmetic_type<T>();
+inline constexpr detail::multimem_type multimem_type_of = detail::multimem_arithmetic_type<T>();
 template <class Raw>
-inline constexpr multimem_type multimem_type_of<simulator::detail::small_float<5, 10, Raw>> = multimem_type::f16;
+inline constexpr detail::multimem_type multimem_type_of<simulator::detail::small_float<5, 10, Raw>> =
+    detail::multimem_type::f16;
 template <class Raw>
-inline constexpr multimem_type multimem_type_of<simulator::detail::small_float<8, 7, Raw>> = multimem_type::bf16;
+inline constexpr detail::multimem_type multimem_type_of<simulator::detail::small_float<8, 7, Raw>> =
+    detail::multimem_type::bf16;
 template <>
-inline constexpr multimem_type multimem_type_of<simulator::detail::fp8<4, 3>> = multimem_type::e4m3;
+inline constexpr detail::multimem_type multimem_type_of<simulator::detail::fp8<4, 3>> = detail::multimem_type::e4m3;
 template <>
-inline constexpr multimem_type multimem_type_of<simulator::detail::fp8<5, 2>> = multimem_type::e5m2;
+inline constexpr detail::multimem_type multimem_type_of<simulator::detail::fp8<5, 2>> = detail::multimem_type::e5m2;
 
 /// The members that an access to a multicast address reaches, while it lives.
 class multicast_scope {
@@ -45,24 +47,24 @@ class multicast_scope {
   sim::multicast_members members_;
 };
 
-template <multimem_operation Operation, class A>
+template <detail::multimem_operation Operation, class A>
 A multimem_combine(A a, A b) {
-  if constexpr (Operation == multimem_operation::add) {
+  if constexpr (Operation == detail::multimem_operation::add) {
     if constexpr (std::is_integral_v<A>) {
       return static_cast<A>(static_cast<std::make_unsigned_t<A>>(a) + static_cast<std::make_unsigned_t<A>>(b));
     } else {
       return a + b;
     }
-  } else if constexpr (Operation == multimem_operation::bit_and) {
+  } else if constexpr (Operation == detail::multimem_operation::bit_and) {
     return static_cast<A>(a & b);
-  } else if constexpr (Operation == multimem_operation::bit_or) {
+  } else if constexpr (Operation == detail::multimem_operation::bit_or) {
     return static_cast<A>(a | b);
-  } else if constexpr (Operation == multimem_operation::bit_xor) {
+  } else if constexpr (Operation == detail::multimem_operation::bit_xor) {
     return static_cast<A>(a ^ b);
   } else if constexpr (std::is_integral_v<A>) {
-    return (Operation == multimem_operation::min) == (b < a) ? b : a;
+    return (Operation == detail::multimem_operation::min) == (b < a) ? b : a;
   } else {
-    return Operation == multimem_operation::min ? smaller(a, b) : larger(a, b);
+    return Operation == detail::multimem_operation::min ? smaller(a, b) : larger(a, b);
   }
 }
 
@@ -71,11 +73,11 @@ using multimem_word = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 template <class T>
 using multimem_accumulator = std::conditional_t<is_small_float<T>, float, T>;
 
-template <multimem_operation Operation, class T, int Bytes, bool Plain, memory_order Order, scope Scope>
-DEVCOMM_SIMULATOR_OF_CALLER multimem_words<Bytes> multimem_load_reduce(const void* address) {
-  static_assert(
-      has_multimem_operation(multimem_type_of<T>, Operation) && has_multimem_width(multimem_type_of<T>, Bytes),
-      "PTX has no such form");
+template <detail::multimem_operation Operation, class T, int Bytes, bool Plain, memory_order Order, scope Scope>
+DEVCOMM_SIMULATOR_OF_CALLER detail::multimem_words<Bytes> multimem_load_reduce(const void* address) {
+  static_assert(detail::has_multimem_operation(multimem_type_of<T>, Operation) &&
+                    detail::has_multimem_width(multimem_type_of<T>, Bytes),
+                "PTX has no such form");
   using word = multimem_word<T>;
   constexpr int words = Bytes / static_cast<int>(sizeof(word));
   constexpr int elements = Bytes / static_cast<int>(sizeof(T));
@@ -100,14 +102,14 @@ DEVCOMM_SIMULATOR_OF_CALLER multimem_words<Bytes> multimem_load_reduce(const voi
   }
   T rounded[elements];
   for (int e = 0; e < elements; ++e) rounded[e] = static_cast<T>(total[e]);
-  multimem_words<Bytes> result;
+  detail::multimem_words<Bytes> result;
   __builtin_memcpy(&result, static_cast<const void*>(rounded), Bytes);
   return result;
 }
 
 /// One word of 8 bytes; of wider stores, words of 4 bytes in any order, as GPUs promise no more.
 template <int Bytes, bool Plain, memory_order Order, scope Scope>
-DEVCOMM_SIMULATOR_OF_CALLER void multimem_store(void* address, multimem_words<Bytes> value) {
+DEVCOMM_SIMULATOR_OF_CALLER void multimem_store(void* address, detail::multimem_words<Bytes> value) {
   using word = std::conditional_t<Bytes == 8, uint64_t, uint32_t>;
   constexpr int words = Bytes / static_cast<int>(sizeof(word));
   word raw[words];
@@ -127,10 +129,11 @@ DEVCOMM_SIMULATOR_OF_CALLER void multimem_store(void* address, multimem_words<By
   }
 }
 
-template <multimem_operation Operation, class T, int Bytes, memory_order Order, scope Scope>
-DEVCOMM_SIMULATOR_OF_CALLER void multimem_reduce(void* address, multimem_words<Bytes> value) {
-  static_assert(has_multimem_operation(multimem_type_of<T>, Operation) &&
-                    has_multimem_width(multimem_type_of<T>, Bytes) && !is_multimem_quarter(multimem_type_of<T>),
+template <detail::multimem_operation Operation, class T, int Bytes, memory_order Order, scope Scope>
+DEVCOMM_SIMULATOR_OF_CALLER void multimem_reduce(void* address, detail::multimem_words<Bytes> value) {
+  static_assert(detail::has_multimem_operation(multimem_type_of<T>, Operation) &&
+                    detail::has_multimem_width(multimem_type_of<T>, Bytes) &&
+                    !detail::is_multimem_quarter(multimem_type_of<T>),
                 "PTX has no such form");
   using word = multimem_word<T>;
   constexpr int words = Bytes / static_cast<int>(sizeof(word));
@@ -141,7 +144,8 @@ DEVCOMM_SIMULATOR_OF_CALLER void multimem_reduce(void* address, multimem_words<B
   for (int m = 0; m < members.count(); ++m) {
     for (int w = 0; w < words; ++w) {
       word* const to = reinterpret_cast<word*>(members[m]) + w;
-      if constexpr (std::is_integral_v<T> && Operation == multimem_operation::add) {  // the change of a barrier's word
+      if constexpr (std::is_integral_v<T> &&
+                    Operation == detail::multimem_operation::add) {  // the change of a barrier's word
         static_cast<void>(fetch_add<Order, Scope>(to, static_cast<word>(given[w])));
         continue;
       }
@@ -167,4 +171,4 @@ DEVCOMM_SIMULATOR_OF_CALLER void multimem_reduce(void* address, multimem_words<B
 
 inline void fence_alias() { sim::fence_alias(); }
 
-}  // namespace devcomm::detail::arch
+}  // namespace devcomm::arch

@@ -1,5 +1,5 @@
 /// \file arch_numbers.cuh
-/// The seam's arithmetic in the simulator; see devcomm/detail/arch/arch.cuh for what each function guarantees.
+/// The seam's arithmetic in the simulator; see devcomm/arch/arch.cuh for what each function guarantees.
 #pragma once
 
 // CUDA's types in the simulator; their headers define them.
@@ -10,7 +10,7 @@ template <int ExponentBits, int MantissaBits>
 struct fp8;
 }  // namespace devcomm::simulator::detail
 
-namespace devcomm::detail::arch {
+namespace devcomm::arch {
 
 template <class T>
 inline constexpr bool is_small_float = false;
@@ -42,4 +42,4 @@ F multiply(F a, F b) {
   return product;
 }
 
-}  // namespace devcomm::detail::arch
+}  // namespace devcomm::arch

@@ -1,12 +1,12 @@
 /// \file cuda.cuh
-/// The seam on GPUs; see detail/arch/arch.cuh for what each function guarantees.
+/// The seam on GPUs; see arch/arch.cuh for what each function guarantees.
 #pragma once
 
+#include <devcomm/arch/cuda_memory.cuh>
+#include <devcomm/arch/cuda_multimem.cuh>
+#include <devcomm/arch/observed.hpp>
+#include <devcomm/arch/trap.cuh>
 #include <devcomm/config.hpp>
-#include <devcomm/detail/arch/cuda_memory.cuh>
-#include <devcomm/detail/arch/cuda_multimem.cuh>
-#include <devcomm/detail/arch/observed.hpp>
-#include <devcomm/detail/arch/trap.cuh>
 
 // CUDA's headers define them; to tell them from other classes, their names are enough.
 struct __half;
@@ -14,7 +14,7 @@ struct __nv_bfloat16;
 struct __nv_fp8_e4m3;
 struct __nv_fp8_e5m2;
 
-namespace devcomm::detail::arch {
+namespace devcomm::arch {
 
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
@@ -156,7 +156,7 @@ inline constexpr bool observes_sessions = false;
 template <class Id>
 __device__ inline void begin_session(const Id&) {}
 template <class Id>
-__device__ inline void call_session(const Id&, session_call) {}
+__device__ inline void call_session(const Id&, detail::session_call) {}
 template <class Id>
 __device__ inline void leave_session(const Id&) {}
 __device__ inline void note_post(const uint64_t*) {}
@@ -180,4 +180,4 @@ __device__ inline double larger(double a, double b) { return ::fmax(a, b); }
 __device__ inline float multiply(float a, float b) { return ::__fmul_rn(a, b); }
 __device__ inline double multiply(double a, double b) { return ::__dmul_rn(a, b); }
 
-}  // namespace devcomm::detail::arch
+}  // namespace devcomm::arch

@@ -1,10 +1,10 @@
 /// \file cuda_multimem.cuh
-/// Accesses to multicast addresses on GPUs, in PTX; see detail/arch/arch.cuh.
+/// Accesses to multicast addresses on GPUs, in PTX; see arch/arch.cuh.
 #pragma once
 
+#include <devcomm/arch/language.hpp>
+#include <devcomm/arch/multimem_forms.hpp>
 #include <devcomm/config.hpp>
-#include <devcomm/detail/arch/language.hpp>
-#include <devcomm/detail/arch/multimem_forms.hpp>
 #include <devcomm/memory_order.hpp>
 
 // CUDA's headers define them; to tell them from other classes, their names are enough.
@@ -13,7 +13,7 @@ struct __nv_bfloat16;
 struct __nv_fp8_e4m3;
 struct __nv_fp8_e5m2;
 
-namespace devcomm::detail::arch {
+namespace devcomm::arch {
 
 // PTX ISA 8.2 is the first to name the precision of sums; CUDA 12.2 has it.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -35,15 +35,15 @@ inline constexpr bool has_small_multimem = false;
 #endif
 
 template <class T>
-inline constexpr multimem_type multimem_type_of = multimem_arithmetic_type<T>();
+inline constexpr detail::multimem_type multimem_type_of = detail::multimem_arithmetic_type<T>();
 template <>
-inline constexpr multimem_type multimem_type_of<__half> = multimem_type::f16;
+inline constexpr detail::multimem_type multimem_type_of<__half> = detail::multimem_type::f16;
 template <>
-inline constexpr multimem_type multimem_type_of<__nv_bfloat16> = multimem_type::bf16;
+inline constexpr detail::multimem_type multimem_type_of<__nv_bfloat16> = detail::multimem_type::bf16;
 template <>
-inline constexpr multimem_type multimem_type_of<__nv_fp8_e4m3> = multimem_type::e4m3;
+inline constexpr detail::multimem_type multimem_type_of<__nv_fp8_e4m3> = detail::multimem_type::e4m3;
 template <>
-inline constexpr multimem_type multimem_type_of<__nv_fp8_e5m2> = multimem_type::e5m2;
+inline constexpr detail::multimem_type multimem_type_of<__nv_fp8_e5m2> = detail::multimem_type::e5m2;
 
 // One body for every form: order and scope are constants, so that one instruction remains. Words of any type travel in
 // untyped registers. `Plain` accesses are relaxed at system scope: what has run on switches so far, and of a load the
@@ -119,29 +119,29 @@ inline constexpr multimem_type multimem_type_of<__nv_fp8_e5m2> = multimem_type::
   } while (false)
 #define DEVCOMM_MULTIMEM_SMALL(strong, precision, type)                                      \
   do {                                                                                       \
-    if constexpr (Operation == multimem_operation::add) {                                    \
+    if constexpr (Operation == detail::multimem_operation::add) {                            \
       DEVCOMM_MULTIMEM_VECTORS(LD, strong, "add" precision "." type, "add" precision, type); \
-    } else if constexpr (Operation == multimem_operation::min) {                             \
+    } else if constexpr (Operation == detail::multimem_operation::min) {                     \
       DEVCOMM_MULTIMEM_VECTORS(LD, strong, "min." type, "min", type);                        \
     } else {                                                                                 \
       DEVCOMM_MULTIMEM_VECTORS(LD, strong, "max." type, "max", type);                        \
     }                                                                                        \
   } while (false)
-#define DEVCOMM_MULTIMEM_INTEGERS(MACRO, strong, sum, number, bits)  \
-  do {                                                               \
-    if constexpr (Operation == multimem_operation::add) {            \
-      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "add." sum);          \
-    } else if constexpr (Operation == multimem_operation::min) {     \
-      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "min." number);       \
-    } else if constexpr (Operation == multimem_operation::max) {     \
-      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "max." number);       \
-    } else if constexpr (Operation == multimem_operation::bit_and) { \
-      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "and." bits);         \
-    } else if constexpr (Operation == multimem_operation::bit_or) {  \
-      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "or." bits);          \
-    } else {                                                         \
-      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "xor." bits);         \
-    }                                                                \
+#define DEVCOMM_MULTIMEM_INTEGERS(MACRO, strong, sum, number, bits)          \
+  do {                                                                       \
+    if constexpr (Operation == detail::multimem_operation::add) {            \
+      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "add." sum);                  \
+    } else if constexpr (Operation == detail::multimem_operation::min) {     \
+      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "min." number);               \
+    } else if constexpr (Operation == detail::multimem_operation::max) {     \
+      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "max." number);               \
+    } else if constexpr (Operation == detail::multimem_operation::bit_and) { \
+      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "and." bits);                 \
+    } else if constexpr (Operation == detail::multimem_operation::bit_or) {  \
+      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "or." bits);                  \
+    } else {                                                                 \
+      DEVCOMM_MULTIMEM_IN_ORDER(MACRO, strong, "xor." bits);                 \
+    }                                                                        \
   } while (false)
 
 // PTX has no `red` of one pair but `add`: the word is two elements.
@@ -162,75 +162,76 @@ inline constexpr multimem_type multimem_type_of<__nv_fp8_e5m2> = multimem_type::
     }                                                                                           \
   } while (false)
 
-template <multimem_operation Operation, class T, int Bytes, bool Plain, memory_order Order, scope Scope>
-__device__ inline multimem_words<Bytes> multimem_load_reduce(const void* address) {
-  constexpr multimem_type Type = multimem_type_of<T>;
-  static_assert(has_multimem_operation(Type, Operation) && has_multimem_width(Type, Bytes), "PTX has no such form");
+template <detail::multimem_operation Operation, class T, int Bytes, bool Plain, memory_order Order, scope Scope>
+__device__ inline detail::multimem_words<Bytes> multimem_load_reduce(const void* address) {
+  constexpr detail::multimem_type Type = multimem_type_of<T>;
+  static_assert(detail::has_multimem_operation(Type, Operation) && detail::has_multimem_width(Type, Bytes),
+                "PTX has no such form");
   static_assert(Plain ? Order == memory_order::relaxed && Scope == scope::system : !releases(Order),
                 "a load is relaxed or acquires");
-  multimem_words<Bytes> value;
-  if constexpr (Type == multimem_type::u32) {
+  detail::multimem_words<Bytes> value;
+  if constexpr (Type == detail::multimem_type::u32) {
     DEVCOMM_MULTIMEM_INTEGERS(DEVCOMM_MULTIMEM_LD1, ".acquire", "u32", "u32", "b32");
-  } else if constexpr (Type == multimem_type::s32) {
+  } else if constexpr (Type == detail::multimem_type::s32) {
     DEVCOMM_MULTIMEM_INTEGERS(DEVCOMM_MULTIMEM_LD1, ".acquire", "s32", "s32", "b32");
-  } else if constexpr (Type == multimem_type::f32) {
+  } else if constexpr (Type == detail::multimem_type::f32) {
     DEVCOMM_MULTIMEM_VECTORS(LD, ".acquire", "add.f32", "add", "f32");
-  } else if constexpr (Type == multimem_type::f16) {
+  } else if constexpr (Type == detail::multimem_type::f16) {
     DEVCOMM_MULTIMEM_SMALL(".acquire", ".acc::f32", "f16x2");
-  } else if constexpr (Type == multimem_type::bf16) {
+  } else if constexpr (Type == detail::multimem_type::bf16) {
     DEVCOMM_MULTIMEM_SMALL(".acquire", ".acc::f32", "bf16x2");
-  } else if constexpr (Type == multimem_type::e4m3) {
+  } else if constexpr (Type == detail::multimem_type::e4m3) {
     DEVCOMM_MULTIMEM_SMALL(".acquire", ".acc::f16", "e4m3x4");
-  } else if constexpr (Type == multimem_type::e5m2) {
+  } else if constexpr (Type == detail::multimem_type::e5m2) {
     DEVCOMM_MULTIMEM_SMALL(".acquire", ".acc::f16", "e5m2x4");
   } else {
     uint64_t wide;
-    if constexpr (Type == multimem_type::f64) {
+    if constexpr (Type == detail::multimem_type::f64) {
       DEVCOMM_MULTIMEM_IN_ORDER(DEVCOMM_MULTIMEM_LD_WIDE, ".acquire", "add.f64");
-    } else if constexpr (Type == multimem_type::u64) {
+    } else if constexpr (Type == detail::multimem_type::u64) {
       DEVCOMM_MULTIMEM_INTEGERS(DEVCOMM_MULTIMEM_LD_WIDE, ".acquire", "u64", "u64", "b64");
     } else {  // a sum of signed numbers has the bits of one of unsigned numbers
       DEVCOMM_MULTIMEM_INTEGERS(DEVCOMM_MULTIMEM_LD_WIDE, ".acquire", "u64", "s64", "b64");
     }
-    copy_bytes(&value, &wide, 8);
+    detail::copy_bytes(&value, &wide, 8);
   }
   return value;
 }
 
-template <multimem_operation Operation, class T, int Bytes, memory_order Order, scope Scope>
-__device__ inline void multimem_reduce(void* address, multimem_words<Bytes> value) {
-  constexpr multimem_type Type = multimem_type_of<T>;
-  static_assert(
-      has_multimem_operation(Type, Operation) && has_multimem_width(Type, Bytes) && !is_multimem_quarter(Type),
-      "PTX has no such form");
+template <detail::multimem_operation Operation, class T, int Bytes, memory_order Order, scope Scope>
+__device__ inline void multimem_reduce(void* address, detail::multimem_words<Bytes> value) {
+  constexpr detail::multimem_type Type = multimem_type_of<T>;
+  static_assert(detail::has_multimem_operation(Type, Operation) && detail::has_multimem_width(Type, Bytes) &&
+                    !detail::is_multimem_quarter(Type),
+                "PTX has no such form");
   static_assert(!acquires(Order), "a reduction in place is relaxed or releases");
-  if constexpr (Type == multimem_type::u32) {
+  if constexpr (Type == detail::multimem_type::u32) {
     DEVCOMM_MULTIMEM_INTEGERS(DEVCOMM_MULTIMEM_RED1, ".release", "u32", "u32", "b32");
-  } else if constexpr (Type == multimem_type::s32) {
+  } else if constexpr (Type == detail::multimem_type::s32) {
     DEVCOMM_MULTIMEM_INTEGERS(DEVCOMM_MULTIMEM_RED1, ".release", "s32", "s32", "b32");
-  } else if constexpr (Type == multimem_type::f32) {
+  } else if constexpr (Type == detail::multimem_type::f32) {
     DEVCOMM_MULTIMEM_VECTORS(RED, ".release", "add.f32", "add", "f32");
-  } else if constexpr (is_multimem_half(Type)) {
-    constexpr bool is_f16 = Type == multimem_type::f16;
-    if constexpr (is_f16 && Operation == multimem_operation::add) {
+  } else if constexpr (detail::is_multimem_half(Type)) {
+    constexpr bool is_f16 = Type == detail::multimem_type::f16;
+    if constexpr (is_f16 && Operation == detail::multimem_operation::add) {
       DEVCOMM_MULTIMEM_VECTORS(RED, ".release", "add.f16x2", "add", "f16x2");
-    } else if constexpr (is_f16 && Operation == multimem_operation::min) {
+    } else if constexpr (is_f16 && Operation == detail::multimem_operation::min) {
       DEVCOMM_MULTIMEM_HALVES("min", "f16");
     } else if constexpr (is_f16) {
       DEVCOMM_MULTIMEM_HALVES("max", "f16");
-    } else if constexpr (Operation == multimem_operation::add) {
+    } else if constexpr (Operation == detail::multimem_operation::add) {
       DEVCOMM_MULTIMEM_VECTORS(RED, ".release", "add.bf16x2", "add", "bf16x2");
-    } else if constexpr (Operation == multimem_operation::min) {
+    } else if constexpr (Operation == detail::multimem_operation::min) {
       DEVCOMM_MULTIMEM_HALVES("min", "bf16");
     } else {
       DEVCOMM_MULTIMEM_HALVES("max", "bf16");
     }
   } else {
     uint64_t wide;
-    copy_bytes(&wide, &value, 8);
-    if constexpr (Type == multimem_type::f64) {
+    detail::copy_bytes(&wide, &value, 8);
+    if constexpr (Type == detail::multimem_type::f64) {
       DEVCOMM_MULTIMEM_IN_ORDER(DEVCOMM_MULTIMEM_RED_WIDE, ".release", "add.f64");
-    } else if constexpr (Type == multimem_type::u64) {
+    } else if constexpr (Type == detail::multimem_type::u64) {
       DEVCOMM_MULTIMEM_INTEGERS(DEVCOMM_MULTIMEM_RED_WIDE, ".release", "u64", "u64", "b64");
     } else {
       DEVCOMM_MULTIMEM_INTEGERS(DEVCOMM_MULTIMEM_RED_WIDE, ".release", "u64", "s64", "b64");
@@ -239,14 +240,14 @@ __device__ inline void multimem_reduce(void* address, multimem_words<Bytes> valu
 }
 
 template <int Bytes, bool Plain, memory_order Order, scope Scope>
-__device__ inline void multimem_store(void* address, multimem_words<Bytes> value) {
+__device__ inline void multimem_store(void* address, detail::multimem_words<Bytes> value) {
   static_assert(Plain ? Order == memory_order::relaxed && Scope == scope::system : !acquires(Order),
                 "a store is relaxed or releases");
   if constexpr (Bytes == 4) {
     DEVCOMM_MULTIMEM_IN_ORDER(DEVCOMM_MULTIMEM_ST1, ".release", "b32");
   } else if constexpr (Bytes == 8) {
     uint64_t wide;
-    copy_bytes(&wide, &value, 8);
+    detail::copy_bytes(&wide, &value, 8);
     DEVCOMM_MULTIMEM_IN_ORDER(DEVCOMM_MULTIMEM_ST_WIDE, ".release", "b64");
   } else {
     DEVCOMM_MULTIMEM_IN_ORDER(DEVCOMM_MULTIMEM_ST4, ".release", "v4.f32");
@@ -274,4 +275,4 @@ __device__ inline void fence_alias() { asm volatile("fence.proxy.alias;" : : : "
 #undef DEVCOMM_MULTIMEM_INTEGERS
 #undef DEVCOMM_MULTIMEM_HALVES
 
-}  // namespace devcomm::detail::arch
+}  // namespace devcomm::arch

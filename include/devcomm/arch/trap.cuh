@@ -7,7 +7,7 @@
 #  include <cstdio>
 #endif
 
-namespace devcomm::detail::arch {
+namespace devcomm::arch {
 
 /// Prints what the caller broke, where, and by which thread; then traps.
 __device__ __noinline__ inline void fail_assertion(const char* condition, const char* message, const char* file,
@@ -24,4 +24,4 @@ __device__ __noinline__ inline void fail_assertion(const char* condition, const 
   __trap();
 }
 
-}  // namespace devcomm::detail::arch
+}  // namespace devcomm::arch

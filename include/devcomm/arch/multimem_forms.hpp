@@ -2,8 +2,8 @@
 /// Which reductions a multicast address takes: PTX's table of types, operations and widths.
 #pragma once
 
+#include <devcomm/arch/language.hpp>
 #include <devcomm/config.hpp>
-#include <devcomm/detail/arch/language.hpp>
 
 namespace devcomm::detail {
 

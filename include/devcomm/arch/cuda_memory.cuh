@@ -6,7 +6,7 @@
 #include <devcomm/config.hpp>
 #include <devcomm/memory_order.hpp>
 
-namespace devcomm::detail::arch {
+namespace devcomm::arch {
 
 /// Sixteen bytes in registers.
 struct alignas(16) vec16 {
@@ -226,4 +226,4 @@ __device__ inline void store_lines(void* address, vec16 value) { store_words(add
 #undef DEVCOMM_LD16
 #undef DEVCOMM_ST16
 
-}  // namespace devcomm::detail::arch
+}  // namespace devcomm::arch

@@ -1,9 +1,9 @@
 /// \file arch.cuh
 /// The seam: everything that differs between a GPU and the simulator, as functions.
 ///
-/// `detail/arch/` implements them for CUDA with PTX and intrinsics, the simulator with fibers and
+/// `arch/` implements them for CUDA with PTX and intrinsics, the simulator with fibers and
 /// compiler built-ins. No other header may use either. Both give these guarantees, in namespace
-/// `devcomm::detail::arch`:
+/// `arch`:
 ///
 /// Place. `thread_rank()`, `block_threads()`, `block_rank()`, `grid_blocks()`: linear indices, x
 /// fastest. `lane()`: index in the warp of 32 threads.
@@ -82,7 +82,7 @@
 #if defined(DEVCOMM_SIMULATOR)
 #  include <devcomm/simulator/arch.cuh>
 #elif defined(__CUDACC__)
-#  include <devcomm/detail/arch/cuda.cuh>
+#  include <devcomm/arch/cuda.cuh>
 #else
 #  error "devcomm's .cuh headers need nvcc, clang -x cuda or NVRTC; for plain C++ link devcomm::simulator"
 #endif
