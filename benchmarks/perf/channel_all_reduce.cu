@@ -36,8 +36,8 @@ struct tree {
   template <class T, class Group, class Handle, class Consume>
   __device__ static void run(const Group& group, const device_comm& comm, const Handle& fifos, std::uint32_t index,
                              slice packs, const collective::from_memory<T>& input, const Consume& consume) {
-    const collective::tree_place place{group, comm, comm.lsa(), fifos, index};
-    collective::all_reduce_tree<T>(place, packs, input, consume, sum{});
+    const collective::tree_position position{group, comm, comm.lsa(), fifos, index};
+    collective::all_reduce_tree<T>(position, packs, input, consume, sum{});
   }
 };
 

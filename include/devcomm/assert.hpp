@@ -8,7 +8,7 @@
 /// Checked mode: the simulator throws `devcomm::simulator::misuse`; a GPU prints rank-less text with
 /// block and thread and traps. Otherwise compiled out.
 ///
-/// `DEVCOMM_ASSERT_OF(condition, "barrier", index, count, "...")` says of which number it is as well: "barrier 1 of 0".
+/// `DEVCOMM_ASSERT_OF(condition, "barrier", index, count, "...")` also names the index and the limit: "barrier 1 of 0".
 #if !DEVCOMM_CHECKED
 #  define DEVCOMM_ASSERT(condition, message) static_cast<void>(0)
 #  define DEVCOMM_ASSERT_OF(condition, what, value, limit, message) static_cast<void>(0)

@@ -30,7 +30,7 @@ enum class operation : uint32_t {
       lsa_signal,
   fifo_send,     ///< through a full FIFO
   fifo_receive,  ///< from an empty one
-  message_send,  ///< of a group of messages, see `channel::group_session`; known by its place in the rank's list
+  message_send,  ///< of a group of messages, see `channel::group_session`; identified by its index in the rank's list
   message_receive,
   multimem_barrier,
   gin_signal,

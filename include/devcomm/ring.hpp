@@ -13,7 +13,7 @@ DEVCOMM_HOST_DEVICE constexpr int ring_next(team t) { return t.rank + 1 == t.siz
 /// The member from which the caller receives.
 DEVCOMM_HOST_DEVICE constexpr int ring_previous(team t) { return (t.rank == 0 ? t.size : t.rank) - 1; }
 
-/// A ring over a team in any order: this rank's place, and who is at each. Plain data; pass it to the kernel.
+/// A ring over a team in any order: this rank's position, and which rank is at each. Plain data; pass it to the kernel.
 /// `channel::ring_table` makes it, of `host::communicator::lsa_ring()` or of an order of the caller's own. The same
 /// order on all ranks.
 struct ring_order {

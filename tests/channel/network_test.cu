@@ -269,8 +269,8 @@ namespace {
 __global__ void sum_over_trees(device_comm comm, fifo_handle fifos, const std::int32_t* input, std::int32_t* output,
                                std::uint64_t count) {
   using T = std::int32_t;
-  const collective::tree_place place{block{}, comm, comm.world(), fifos, blockIdx.x};
-  collective::all_reduce_tree<T>(place, collective::slice_of_block(packs_of<T>(count)),
+  const collective::tree_position position{block{}, comm, comm.world(), fifos, blockIdx.x};
+  collective::all_reduce_tree<T>(position, collective::slice_of_block(packs_of<T>(count)),
                                  collective::from_memory<T>{input, count}, collective::to_memory<T>{output, count},
                                  sum{});
 }

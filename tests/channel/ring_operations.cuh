@@ -95,7 +95,7 @@ __global__ void run(device_comm comm, channel::fifo_handle<Protocol> fifos, team
 template <protocol Protocol>
 __global__ void run_in_order(device_comm comm, channel::fifo_handle<Protocol> fifos, team ranks, operation_kind what,
                              vectors at, ring_order order) {
-  collective::ring_place ring{block{}, comm, ranks, order, fifos, blockIdx.x};
+  collective::ring_position ring{block{}, comm, ranks, order, fifos, blockIdx.x};
   run_on(ring, ranks, what, at);
 }
 

@@ -57,7 +57,7 @@ template <protocol Protocol>
 __global__ void sum_round_ring(device_comm comm, channel::fifo_handle<Protocol> fifos, ring_order order,
                                std::uint32_t* data, std::uint64_t count) {
   using T = std::uint32_t;
-  collective::ring_place ring{block{}, comm, comm.lsa(), order, fifos, blockIdx.x};
+  collective::ring_position ring{block{}, comm, comm.lsa(), order, fifos, blockIdx.x};
   collective::all_reduce_ring<T>(ring, collective::slice_of_block(packs_of<T>(count)),
                                  collective::from_memory<T>{data, count}, collective::to_memory<T>{data, count}, sum{});
 }
@@ -66,8 +66,8 @@ template <protocol Protocol>
 __global__ void sum_over_trees(device_comm comm, channel::fifo_handle<Protocol> fifos, std::uint32_t* data,
                                std::uint64_t count) {
   using T = std::uint32_t;
-  const collective::tree_place place{block{}, comm, comm.lsa(), fifos, blockIdx.x};
-  collective::all_reduce_tree<T>(place, collective::slice_of_block(packs_of<T>(count)),
+  const collective::tree_position position{block{}, comm, comm.lsa(), fifos, blockIdx.x};
+  collective::all_reduce_tree<T>(position, collective::slice_of_block(packs_of<T>(count)),
                                  collective::from_memory<T>{data, count}, collective::to_memory<T>{data, count}, sum{});
 }
 

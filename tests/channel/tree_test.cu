@@ -28,8 +28,8 @@ template <protocol Protocol, class Operator>
 __global__ void reduce(device_comm comm, channel::fifo_handle<Protocol> fifos, const std::uint32_t* input,
                        std::uint32_t* output, std::uint64_t count, Operator op) {
   using T = std::uint32_t;
-  const collective::tree_place place{block{}, comm, comm.lsa(), fifos, blockIdx.x};
-  collective::all_reduce_tree<T>(place, collective::slice_of_block(packs_of<T>(count)),
+  const collective::tree_position position{block{}, comm, comm.lsa(), fifos, blockIdx.x};
+  collective::all_reduce_tree<T>(position, collective::slice_of_block(packs_of<T>(count)),
                                  collective::from_memory<T>{input, count}, collective::to_memory<T>{output, count}, op);
 }
 

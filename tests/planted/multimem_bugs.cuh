@@ -74,7 +74,7 @@ __global__ void meet_by_counter(device_comm comm, window memory, std::uint32_t* 
     __syncthreads();
     if (threadIdx.x == 0) {
       counter.reduce<sum>(1u, memory_order::release);
-      const auto* const own = counter.place().local();
+      const auto* const own = counter.symmetric().local();
       while (devcomm::arch::load<memory_order::acquire, scope::system>(own) < members * round) {
       }
     }

@@ -215,7 +215,8 @@ void device_communicator::state::open_network(detail::rank_context& context, con
   if (asked.asked == 0) return;
   context.agree.together(call, [&] {
     if (!proxy_) {
-      // Device communicators of one number are one on all ranks. Windows are told from them by the team's first rank.
+      // Equal numbers name the same device communicator on all ranks. The team's first rank distinguishes windows from
+      // them.
       const auto network = context.process->share<detail::process_network>(number_, -1);
       const std::span<char> resources(comm_.resources.local, comm_.resources.bytes);
       proxy_ = std::make_unique<detail::proxy>(context.devices, context.device, context.rank(), asked, network,

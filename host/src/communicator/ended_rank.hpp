@@ -9,7 +9,7 @@
 namespace devcomm::host::detail {
 
 struct ended_rank {
-  /// Waits for the device, and throws what no call has told of yet: a kernel's error, a wait that failed.
+  /// Waits for the device, and throws what no call has reported yet: a kernel's error, a wait that failed.
   static void finish(communicator& returned);
   /// Ends the part of this rank, and notifies the others that an exception said `reason`.
   static void leave(communicator& failed, const std::string& reason) noexcept;

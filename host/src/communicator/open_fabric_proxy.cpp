@@ -76,7 +76,7 @@ std::unique_ptr<fabric_proxy> open_one(const rank_context& context, network_requ
                                        failure_log* log, std::function<void(const std::string&)> fail,
                                        std::function<void(int rank)> departed, std::string& way, bool& goes_straight) {
   asked.contexts = part.count;
-  // Ends before the waits of kernels do, and knows of which peer.
+  // Ends before the waits of kernels do, and names the peer.
   const std::chrono::milliseconds limit = context.options.kernel_timeout / 2;
   endpoint_wish wish = wish_of(context);
   if (context.windows_on_device) wish.devices = context.straight_payload;

@@ -24,7 +24,7 @@ struct opened_network {
   bool straight;    ///< on every rank, payload in device memory goes without copy engines
 };
 
-/// *Collective*: ranks tell each other their addresses and secrets over the bootstrap's connections. `fail` is told of
+/// *Collective*: ranks exchange their addresses and secrets over the bootstrap's connections. `fail` receives
 /// the first operation that cannot be done, `departed` of each peer that has ended and owes nothing; waits of kernels
 /// end when `log` says so.
 [[nodiscard]] opened_network open_fabric_proxy(rank_context& context, const std::string& call,

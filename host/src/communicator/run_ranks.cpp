@@ -195,7 +195,7 @@ void run_thread(first_error& error, unwinding_monitor& monitor, std::shared_ptr<
     run_watched(monitor, *c, body);
     detail::ended_rank::finish(*c);
   } catch (...) {
-    error.add(rank, c ? &*c : nullptr);  // before the others are told, so that their errors come second
+    error.add(rank, c ? &*c : nullptr);  // before the others are notified, so that their errors come second
     if (c) detail::ended_rank::leave(*c, text_of_exception());
   }
 }

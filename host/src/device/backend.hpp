@@ -86,7 +86,7 @@ struct window_part {
 class memory_label {
  public:
   virtual ~memory_label() = default;
-  /// The calling thread frees the part of `rank`: an observing port looks who may still use it.
+  /// The calling thread frees the part of `rank`: an observing port checks who may still use it.
   virtual void ends(int /*rank*/) {}
 };
 
@@ -104,13 +104,13 @@ struct device_facts {
   capability pinned_host;
 };
 
-/// What the host library knows of a kind of handle.
+/// One kind of handle.
 struct handle_traits {
   handle_kind kind;
   std::string_view name;              ///< that `handle_type()` returns
   std::string_view variable;          ///< that `DEVCOMM_MEMORY_HANDLE` may have
-  capability device_facts::*offered;  ///< what a device says of it
-  capability properties::*reported;   ///< what a communicator says of it
+  capability device_facts::*offered;  ///< as a device reports it
+  capability properties::*reported;   ///< as a communicator reports it
 };
 
 /// In the order in which they are tried. `handle_kind::none` is for memory that stays in its process.

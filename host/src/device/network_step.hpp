@@ -16,7 +16,7 @@ namespace devcomm::host::detail {
 ///   puts of its context to the same peer, and after the signals of those among them that cover earlier ones too.
 /// - A fence is over after all steps of earlier operations of its context to the same peer.
 ///
-/// Steps of one operation that are told apart by `offset` alone share what counts its parts.
+/// Steps of one operation that differ in `offset` alone share what counts its parts.
 struct network_step {
   enum class kind : std::uint8_t {
     take,    ///< reads the descriptor

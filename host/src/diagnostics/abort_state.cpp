@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t max_past_bytes = std::size_t{1} << 16;
 /// Device communicators that peers abandoned: those made longest ago are forgotten first.
 constexpr std::size_t max_given_up = 64;
-/// A rank that gives up a device communicator because of an exception sends the reason a moment later, when it leaves.
+/// A rank that aborts a device communicator because of an exception sends the reason a moment later, when it leaves.
 constexpr std::chrono::milliseconds reason_limit(300);
 
 void end_waits(failure_log& log) noexcept {
@@ -367,7 +367,7 @@ std::string abort_state::fetch_sentences(const failure_log* only) const {
   }
   for (attached& each : logs_) {
     if (only != nullptr && each.log != only) continue;
-    each.seen = read_failures(*each.log).size();  // before they are told: one that comes meanwhile is told twice
+    each.seen = read_failures(*each.log).size();  // before they are reported: one that comes meanwhile is reported twice
     timed_out = timed_out || has_timed_out(*each.log);
     text += sentences(*each.log);
   }

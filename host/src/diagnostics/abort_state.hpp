@@ -50,15 +50,15 @@ class abort_state {
   void lose_device_communicator(std::uint64_t number, int rank, const std::string& text) noexcept;
   /// `rank` has destroyed device communicator `number`: what waits for it, and for no other, ends.
   void note_departure(std::uint64_t number, int rank) noexcept;
-  /// This rank gives up device communicator `log`: ends its waits.
+  /// This rank aborts device communicator `log`: ends its waits.
   void give_up(failure_log* log) noexcept;
 
   /// What `check` adds where a wait has timed out, as such a wait may have this cause on this machine.
   void explain_timeouts(std::string text);
 
-  /// `check` also throws what `look` returns unless that is empty: how a kernel has failed. Called without a lock held,
-  /// before any other thread knows of this.
-  void look_for_kernel_failures(std::function<std::string()> look) { kernel_failure_ = std::move(look); }
+  /// `check` also throws what `read` returns unless that is empty: how a kernel has failed. Called without a lock held,
+  /// before any other thread can see this.
+  void read_kernel_failures_by(std::function<std::string()> read) { kernel_failure_ = std::move(read); }
 
   /// An operation of the network that kernels with `log` posted cannot be done, as `text` says: ends their waits.
   void fail(failure_log* log, const std::string& text) noexcept;
@@ -77,7 +77,7 @@ class abort_state {
   [[nodiscard]] std::string reason_of_loss() const;
   /// Waits at most `limit` for a loss: another connection to that rank may tell of its end first, without the reason.
   [[nodiscard]] bool wait_for_loss(std::chrono::milliseconds limit) const;
-  /// Whether another rank's failure was known here before this rank gave up anything of its own.
+  /// Whether another rank's failure was known here before this rank aborted anything of its own.
   [[nodiscard]] bool follows_another() const;
   /// Throws `remote_error` when a peer is lost.
   void require_peers() const;

@@ -216,10 +216,10 @@ class wait_graph {
   /// Those that wait for themselves, and those that wait for each other, each such set once, by a shortest way round.
   [[nodiscard]] std::string cycles() const {
     std::string text;
-    std::vector<bool> told(graph_.size());
+    std::vector<bool> reported(graph_.size());
     for (std::size_t one = 0; one < graph_.size(); ++one) {
       if (graph_.waits_for_itself(one)) text += "\n  " + name(parties_[one]) + " waits for itself";
-      if (told[one]) continue;
+      if (reported[one]) continue;
       const std::vector<std::size_t> cycle = graph_.cycle_through(one);
       if (cycle.empty()) continue;
       text += "\n  these wait for each other: ";
@@ -227,7 +227,7 @@ class wait_graph {
       text += name(parties_[one]);
       for (const std::size_t step : graph_.reachable(one)) {
         const std::vector<std::size_t> back = graph_.reachable(step);
-        if (std::binary_search(back.begin(), back.end(), one)) told[step] = true;
+        if (std::binary_search(back.begin(), back.end(), one)) reported[step] = true;
       }
     }
     return text;

@@ -199,7 +199,7 @@ class allocation_steps {
       if (!is_pinned_) {
         context_.devices.zero(context_.device, state.window.local, rounded_, context_.agree.limit_of_work());
       }
-      // Before the ranks meet: the first that goes on may put to the others at once.
+      // Before the ranks synchronize: the first that goes on may put to the others at once.
       state.listing =
           context_.window_ids->list(state.window.id, {state.window.local, bytes_, state.name, windows_on_device});
     });
@@ -207,7 +207,7 @@ class allocation_steps {
   }
 
   /// Every device is added before any memory is bound, and all is bound before an address is given out: between the
-  /// steps all ranks meet. LSA teams without multicast meet with the others.
+  /// steps all ranks synchronize, LSA teams without multicast included.
   void add_multimem(window_state& state) {
     const bool first = has_multicast() && lsa_.rank == 0;
     const std::vector<handle_bytes> objects = gather_in_team([&] {

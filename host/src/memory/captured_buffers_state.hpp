@@ -49,7 +49,7 @@ class captured_buffers::state {
 
   [[nodiscard]] std::string name_of(std::size_t index) const;
   void require_same_calls(const detail::rank_context& context, const std::string& call) const;
-  /// *Collective*: what the ranks say of buffers from `first` on, `count` of them: `result[i][rank]`.
+  /// *Collective*: the ranks' descriptions of buffers from `first` on, `count` of them: `result[i][rank]`.
   [[nodiscard]] std::vector<std::vector<detail::registration>> gather(detail::rank_context& context,
                                                                       const std::string& call, std::size_t first,
                                                                       std::size_t count) const;

@@ -71,7 +71,7 @@ window_state register_window(rank_context& context, const std::string& call, voi
     context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes,
                          context.agree.limit_of_work());
     state.window.local = static_cast<char*>(local);
-    // Before the ranks meet: the first that goes on may put to the others at once.
+    // Before the ranks synchronize: the first that goes on may put to the others at once.
     state.listing =
         context.window_ids->list(state.window.id, {state.window.local, bytes, state.name, context.windows_on_device});
   });

@@ -134,11 +134,11 @@ void agreement::require_own_process(const std::string& start) const {
 
 void agreement::watch(const std::shared_ptr<abort_state>& aborts, std::function<bool(int rank)> elsewhere) {
   ranks_->watch_aborts([here = std::weak_ptr(aborts)](int rank, const std::string& why) {
-    if (const auto told = here.lock()) told->abort_by(rank, why);
+    if (const auto ranks = here.lock()) ranks->abort_by(rank, why);
   });
   ranks_->watch([here = std::weak_ptr(aborts), elsewhere = std::move(elsewhere)](int rank, const std::string& why) {
-    const auto told = here.lock();
-    if (told && elsewhere(rank)) told->lose(rank, why);
+    const auto ranks = here.lock();
+    if (ranks && elsewhere(rank)) ranks->lose(rank, why);
   });
 }
 
@@ -175,7 +175,7 @@ std::exception_ptr agreement::gather_texts(const std::string& start, const std::
   text sent{};
   std::copy_n(mine.begin(), std::min(mine.size(), sent.size() - 1), sent.begin());
   std::vector<text> received(static_cast<std::size_t>(size_));
-  std::exception_ptr loss = meet(start, [&] {
+  std::exception_ptr loss = in_round(start, [&] {
     ranks_->all_gather(std::as_bytes(std::span(sent)), std::as_writable_bytes(std::span(received)), limit_);
   });
   for (text& each : received) {
@@ -212,7 +212,7 @@ void agreement::require_no_loss(const std::string& call, const std::string& star
   }
 }
 
-std::exception_ptr agreement::meet(const std::string& start, const std::function<void()>& exchange) const {
+std::exception_ptr agreement::in_round(const std::string& start, const std::function<void()>& exchange) const {
   const std::exception_ptr loss = failure_of(
       [&] {
         const waiting_host waits(devices_);
@@ -239,7 +239,7 @@ std::vector<std::byte> agreement::gather_plain(const std::string& call, std::spa
   const std::string start = call_text(call, rank_, size_) + ": ";
   require_own_process(start);
   std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size_));
-  const std::exception_ptr loss = meet(start, [&] { ranks_->all_gather(mine, all, limit_); });
+  const std::exception_ptr loss = in_round(start, [&] { ranks_->all_gather(mine, all, limit_); });
   if (loss) std::rethrow_exception(loss);
   return all;
 }
@@ -254,7 +254,7 @@ std::vector<std::byte> agreement::gather_bytes(const std::string& call, std::siz
   std::exception_ptr failure;
   const verdict own = judge(call, start, failure, [&] { work(std::span(mine).subspan(sizeof(verdict))); });
   std::memcpy(mine.data(), &own, sizeof own);
-  const std::exception_ptr loss = meet(start, [&] { ranks_->all_gather(mine, all, limit_); });
+  const std::exception_ptr loss = in_round(start, [&] { ranks_->all_gather(mine, all, limit_); });
   require_no_loss(call, start, failure, loss);
   return split_notes(call, start, all, bytes, failure);
 }
@@ -274,7 +274,7 @@ agreement::notes_and_group agreement::gather_group_bytes(
   std::memcpy(said.data(), &own, sizeof own);
   std::vector<std::byte> all(note * static_cast<std::size_t>(size_));
   bootstrap::group_parts found;
-  const std::exception_ptr loss = meet(start, [&] { found = ranks_->exchange(said, all, name, mine, limit_); });
+  const std::exception_ptr loss = in_round(start, [&] { found = ranks_->exchange(said, all, name, mine, limit_); });
   require_no_loss(call, start, failure, loss);
   return {split_notes(call, start, all, note_bytes, failure), std::move(found)};
 }

@@ -73,7 +73,7 @@ class agreement {
     return other;
   }
 
-  /// The `mine` of all ranks, as they are: what ranks must know of each other before they can agree on anything.
+  /// The `mine` of all ranks, as they are: what ranks exchange before they can agree on anything.
   [[nodiscard]] std::vector<std::byte> gather_plain(const std::string& call, std::span<const std::byte> mine) const;
 
   /// `work` fills this rank's part; the result holds the parts of all ranks, rank 0's first. `bytes`
@@ -165,7 +165,7 @@ class agreement {
   [[nodiscard]] verdict judge(const std::string& call, const std::string& start, std::exception_ptr& failure,
                               const std::function<void()>& work) const;
   /// `exchange` on the bootstrap; returns the error with which it ended.
-  [[nodiscard]] std::exception_ptr meet(const std::string& start, const std::function<void()>& exchange) const;
+  [[nodiscard]] std::exception_ptr in_round(const std::string& start, const std::function<void()>& exchange) const;
   /// *Collective*: the texts of all ranks, at most 503 letters of each; returns the error with which that ended.
   [[nodiscard]] std::exception_ptr gather_texts(const std::string& start, const std::string& mine,
                                                 std::vector<std::string>& all) const;

@@ -31,7 +31,7 @@ enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, aba
 
 constexpr std::size_t max_pending = 64;
 
-// What the poller says of an event. The number of a link, or a pending connection's descriptor, is in the lower half.
+// The poller's tags of events. The number of a link, or a pending connection's descriptor, is in the lower half.
 enum class watched : std::uint32_t { wake, listener, pending, socket, process };
 constexpr std::uint64_t tag_of(watched what, std::size_t number = 0) {
   return static_cast<std::uint64_t>(what) << 32 | number;

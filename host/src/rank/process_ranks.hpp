@@ -42,7 +42,7 @@ class process_ranks {
   /// Lost peers are reported to each rank that was added and not removed.
   void add(int rank, std::shared_ptr<abort_state> aborts);
   /// `rank` leaves: normally (`culprit` -1), or because `culprit` failed, as `text` says, of which all other ranks of
-  /// this host are told. Only the first call for a rank counts.
+  /// this host are notified. Only the first call for a rank counts.
   void remove(int rank, int culprit, const std::string& text) noexcept;
   /// Notifies all other ranks of this host that `rank` abandoned device communicator `number`, as `text` says.
   void abandon(int rank, std::uint64_t number, const std::string& text) noexcept;

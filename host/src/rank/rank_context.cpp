@@ -44,7 +44,7 @@ rank_context::rank_context(const std::string& call, std::shared_ptr<bootstrap> r
   try {
     start(call, given, parent);
   } catch (...) {
-    // The others fail in the same step, each with its own error, so this end is none that they need to be told of.
+    // The others fail in the same step, each with its own error, so they need no notice of this end.
     if (process) send_shutdown_notice(first_lost(), text_of_loss());
     throw;
   }
@@ -82,7 +82,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   choose_number(call, first_number(jobs),
                 std::all_of(notes.begin(), notes.end(), [](const device_note& each) { return each.has_number; }));
   device_infos = cards.spread(size());
-  aborts->look_for_kernel_failures([&port = devices, on = device] { return port.kernel_failure(on); });
+  aborts->read_kernel_failures_by([&port = devices, on = device] { return port.kernel_failure(on); });
   domain = {peers[static_cast<std::size_t>(rank())].host, cards.ranks};
   if (std::any_of(notes.begin(), notes.end(), [](const device_note& each) { return each.spans; })) join_domain(call);
 
@@ -163,7 +163,7 @@ rank_context::~rank_context() {
   if (objects) objects->report_left();
   if (!process) return;
   if (watch_.unwinding()) leave({});  // the first shutdown notice counts
-  // Who aborted has told the others itself.
+  // The rank that aborted has notified the others itself.
   const bool aborted = first_lost() < 0 && aborts->aborted() && !aborts->aborter();
   send_shutdown_notice(aborted ? rank() : first_lost(),
                        aborted ? name() + " aborted its communicator and left" : text_of_loss());
@@ -179,8 +179,8 @@ std::string rank_context::name() const { return "rank " + std::to_string(rank())
 std::string rank_context::text_of_loss() const {
   const int lost = first_lost();
   if (lost < 0) return {};
-  std::string told = aborts->reason_of_loss();
-  return !told.empty() ? told : name() + " left because rank " + std::to_string(lost) + " was lost";
+  std::string reason = aborts->reason_of_loss();
+  return !reason.empty() ? reason : name() + " left because rank " + std::to_string(lost) + " was lost";
 }
 
 int rank_context::first_lost() const noexcept {
@@ -195,7 +195,7 @@ void rank_context::abort() noexcept {
     if (watches_) agree.abort(text);  // which never waits, as a link to a process that reads nothing may
     process->spread_abort(rank(), text);
   } catch (const std::exception&) {
-    // Out of memory: the others are told when this rank leaves.
+    // Out of memory: the others are notified when this rank leaves.
   }
 }
 

@@ -120,7 +120,7 @@ struct rank_context {
   void connect_links();
   /// A peer that is gone, or -1.
   [[nodiscard]] int first_lost() const noexcept;
-  /// Why that one is gone, as it was told here, so that all ranks are told the same; empty where none is.
+  /// Why that one is gone, as it was reported here, so that all ranks report the same; empty where none is.
   [[nodiscard]] std::string text_of_loss() const;
   /// "rank 1".
   [[nodiscard]] std::string name() const;
@@ -130,7 +130,7 @@ struct rank_context {
   [[nodiscard]] capability nvlink_domain_of_device(const capability& fabric) const;
   /// How this rank reaches each of all ranks.
   [[nodiscard]] std::vector<reach> reachable(std::string& obstacle);
-  /// What all ranks have to know of what one of them reaches.
+  /// What one rank reaches, as all ranks need it.
   struct reach_summary {
     std::uint64_t granularity;
     std::uint32_t neighbors;  ///< ranks of its domain; the next two count among them

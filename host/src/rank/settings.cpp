@@ -126,7 +126,7 @@ std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci) {
   if (*text == "device") {
     wanted = cpus_near(pci);
     if (wanted.empty())
-      reject_variable(name, *text, "a list of processors (0-3,8), as the system knows of none near the device");
+      reject_variable(name, *text, "a list of processors (0-3,8), as the system lists none near the device");
   } else if (const auto listed = parse_cpu_list(*text)) {
     wanted = *listed;
   } else {

@@ -157,7 +157,7 @@ enum class placement : std::int32_t {
 };
 [[nodiscard]] placement placement_of(const std::vector<int>& team, int ranks);
 
-/// What all ranks know of the LSA team of each.
+/// Each rank's LSA team, known to all ranks.
 struct team_note {
   std::int32_t size = 0;
   placement placed = placement::other;

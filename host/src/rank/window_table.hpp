@@ -1,5 +1,5 @@
 /// \file window_table.hpp
-/// The windows of one rank by their ids, for those who are told of them by id: the network's proxies.
+/// The windows of one rank by their ids, for the network's proxies, which get them by id.
 #pragma once
 
 #include "util/deadline.hpp"

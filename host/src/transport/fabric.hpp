@@ -93,7 +93,7 @@ class fabric {
                                   std::uint64_t token) = 0;
   /// A message that is longer than the buffer completes with an error.
   [[nodiscard]] virtual bool receive(std::span<std::byte> buffer, const fabric_region& region, std::uint64_t token) = 0;
-  /// Whether writes can have names of which peers are told.
+  /// Whether writes can carry names that peers receive.
   [[nodiscard]] virtual bool names_writes() const = 0;
   /// Complete when the peer's threads can see the data. Where it has a name: complete when `source` may be written
   /// again, and the peer's `poll` returns the name when its threads can see the data in its host memory.

@@ -166,7 +166,7 @@ class fabric_engine {
   using clock = std::chrono::steady_clock;
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-  /// What became of a look at this rank's memory.
+  /// The result of reading this rank's memory.
   struct own_memory {
     refusal why = refusal::no_window;
     std::uint64_t bytes = 0;  ///< of the window
@@ -278,7 +278,7 @@ class fabric_engine {
     bool has_spoken = false;              // a message came from it
     bool has_left = false;                // the peer ended
     bool leave_sent = false;              // this rank ends, which the peer hears
-    bool leave_heard = false;             // the peer knows, or cannot be told
+    bool leave_heard = false;             // the peer has the notice, or cannot get it
     bool refused = false;                 // a change of the peer: none is begun any more
 
     [[nodiscard]] bool has_work() const {
@@ -449,9 +449,9 @@ class fabric_engine {
          "that rank has destroyed its device communicator: let all ranks pass a barrier on the host between the last "
          "operation and the end of a device communicator");
   }
-  /// What the fabric says of an operation.
+  /// The fabric's completion of an operation.
   void fail_in_fabric(const operation& one, const std::string& error);
-  /// A step looks at the peer from here on, until there is nothing to do for it.
+  /// Steps poll the peer from here on, until there is nothing to do for it.
   link& activate(link& one) {
     if (!std::exchange(one.is_active, true)) active_.push_back(&one);
     return one;

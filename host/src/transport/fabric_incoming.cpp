@@ -294,7 +294,7 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
         where.buffer_bytes = inbound_bytes_;
         return;
       }
-      // Of a device's memory the fabric says when it is written, and not when a told host may say so.
+      // For a device's memory the fabric reports when it is written, and not when a notified host may signal that.
       if (names && !memory.on_device) where.write = payload_write::in_place;
       const fabric_region& region = region_of(window, memory);
       where.key = region.key();

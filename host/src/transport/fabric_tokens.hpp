@@ -1,5 +1,5 @@
 /// \file fabric_tokens.hpp
-/// What the files of `fabric_engine` share: how completions are told from each other.
+/// What the files of `fabric_engine` share: how completions are identified.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace devcomm::host::detail {
 
-/// From 1 on: a fabric that says of an error nobody knows whose it is gives 0.
+/// From 1 on: a fabric gives 0 for an error that belongs to no operation.
 enum class token_kind : std::uint32_t { received = 1, sent, moved };
 
 /// Of element `slot` in the list of its kind.

@@ -207,7 +207,7 @@ class endpoint final : public fabric {
     transfer one(destination.data(), destination.size(), region, source, number_of(peer));
     return issue("fi_readmsg", token, [&](void* context) {
       one.message.context = context;
-      // shm reads the peer's memory without a look at its key otherwise.
+      // shm reads the peer's memory without checking its key otherwise.
       return ::fi_readmsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
     });
   }

@@ -37,7 +37,7 @@ namespace devcomm::host::detail {
 
 class proxy final : public network_proxy {
  public:
-  /// `fail` is told of the first operation that cannot be done, and ends the rank's waits; none is done after it. All
+  /// `fail` receives the first operation that cannot be executed, and ends the rank's waits; none is done after it. All
   /// ranks of the process have a proxy before one of them starts. `resources`: the
   /// resource window.
   proxy(backend& devices, int device, int rank, const network_request& asked, std::shared_ptr<process_network> network,

@@ -13,7 +13,7 @@
 
 namespace devcomm::host::detail {
 
-/// The folder of what the system says of the device at `place`, see `device_facts::pci`.
+/// The system's folder of the device at `place`, see `device_facts::pci`.
 [[nodiscard]] inline std::filesystem::path pci_folder(std::uint64_t place, const std::string& root) {
   std::array<char, 16> name{};
   const auto domain = static_cast<unsigned>(place >> 32);

@@ -168,7 +168,7 @@ class group_session {
     if (!open_) begin(list, kind);
     status outcome = status::success;
     while (!dead_) {
-      const look found = look_around(list, limit, start);
+      const pass_outcome found = polling_pass(list, limit, start);
       if (any(failure_ != status::success)) {
         die();
         break;
@@ -257,8 +257,8 @@ class group_session {
     for (uint32_t w = 0; w < words; ++w) store<memory_order::relaxed, scope::device>(mask + w, 0u);
   }
 
-  /// Whether each message names a member, and a window that the list has. Returns whether one that this thread looked
-  /// at is to or from the rank itself.
+  /// Whether each message names a member, and a window that the list has. Returns whether one that this thread checked
+  /// is to or from the rank itself.
   DEVCOMM_DEVICE bool check(const message_list& list) {
     bool has_own = false;
     for (uint32_t i = group_.thread_rank(); i < list.count; i += group_.size()) {
@@ -351,7 +351,7 @@ class group_session {
   /// Bytes that a group copies in some µs, a multiple of all units.
   DEVCOMM_DEVICE uint64_t unhurried() const { return uint64_t{group_.size()} * 256; }
 
-  struct look {
+  struct pass_outcome {
     bool is_busy;    ///< a message that this thread serves is left
     bool timed_out;  ///< a deadline of the caller's own
   };
@@ -359,7 +359,7 @@ class group_session {
   /// Serves this thread's connections until the group has something to do: a piece to copy, which another thread may
   /// have found. The first pass over a list does not wait, nor does one while the rank has something of its own to
   /// copy.
-  DEVCOMM_DEVICE look look_around(const message_list& list, detail::deadline limit, uint64_t start) {
+  DEVCOMM_DEVICE pass_outcome polling_pass(const message_list& list, detail::deadline limit, uint64_t start) {
     using arch::load;
     const detail::connection_stripe at = here();
     const uint32_t pass = ++pass_;
@@ -371,7 +371,7 @@ class group_session {
     bool timed_out = false;
     bool moved = false;  // pieces that need no copy
     // Before this thread waits for the others, which may be in the same warp, and poll this word.
-    const auto end_look = [&] {
+    const auto end_pass = [&] {
       if (many) arch::store<memory_order::relaxed, scope::device>(at.wake(), pass);
     };
     const auto ready = [&] {
@@ -386,7 +386,7 @@ class group_session {
         if (receives) serve<receiver>(at, list, peer, receiving_, moved, stop);
         is_busy = is_busy || sending_.is_busy || receiving_.is_busy;
       });
-      if (stop) end_look();
+      if (stop) end_pass();
       return stop || woken || !is_busy;
     };
     if (limit.own) {
@@ -396,7 +396,7 @@ class group_session {
     const auto label = [&] { return label_of(awaited_of_own(at, list), limit); };
     if (!over_ && failure_ == status::success) {
       detail::poll<1>(home_, limit, label, ready, [&](status failure) {
-        end_look();
+        end_pass();
         timed_out = failure == status::timeout && limit.own;
         if (timed_out || (failure == status::timeout && moved)) return;  // the next pass has the whole timeout
         fail_wait(failure, awaited_of_own(at, list));

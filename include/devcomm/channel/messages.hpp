@@ -70,7 +70,7 @@ struct stripe {
   uint32_t count;  ///< the same on all ranks
 };
 
-/// In place of a peer's number of bytes, in a failure record: the window that it receives into is not in this rank's
+/// Instead of a peer's number of bytes, in a failure record: the window that it receives into is not in this rank's
 /// list, or there is no message to match.
 inline constexpr uint64_t no_such_window = ~uint64_t{0};
 inline constexpr uint64_t no_such_message = ~uint64_t{0} - 1;
@@ -254,7 +254,7 @@ struct connections {
   DEVCOMM_HOST_DEVICE constexpr uint32_t inline_size() const {
     if (inline_bytes != fit_inline)
       return ((inline_bytes < max_inline_bytes ? inline_bytes : max_inline_bytes) + 63) / 64 * 64;
-    constexpr uint64_t room = 2u << 20;  // of messages; their packets take twice as much, and have two places
+    constexpr uint64_t room = 2u << 20;  // of messages; their packets take twice as much, and have two slots
     uint32_t size = detail::min_part;
     while (size >= 64 && uint64_t{stripes} * static_cast<uint32_t>(members.size) * size > room) size /= 2;
     return size >= 64 ? size : 0;
@@ -276,15 +276,15 @@ DEVCOMM_HOST_DEVICE constexpr message_part part_of_stripe(uint64_t bytes, int se
   const auto distance = static_cast<uint32_t>(receiver < sender ? receiver - sender + members : receiver - sender);
   const uint32_t sum = distance % stripes + number % stripes;
   const uint32_t first = sum < stripes ? sum : sum - stripes;
-  const uint64_t place = stripe < first ? stripe + stripes - first : stripe - first;
+  const uint64_t position = stripe < first ? stripe + stripes - first : stripe - first;
   constexpr uint64_t least = detail::min_part;
   const uint64_t lines = bytes / 128 + (bytes % 128 != 0 ? 1 : 0);
   const uint64_t length = bytes <= least * stripes ? least
                           : lines >> 32 == 0       ? uint64_t{(static_cast<uint32_t>(lines) - 1) / stripes + 1} * 128
                                                    : ((lines - 1) / stripes + 1) * 128;
-  const uint64_t begin = place * length < bytes ? place * length : bytes;
+  const uint64_t begin = position * length < bytes ? position * length : bytes;
   const uint64_t end = length < bytes - begin ? begin + length : bytes;
-  return {begin, end, begin < end || place == 0};
+  return {begin, end, begin < end || position == 0};
 }
 
 }  // namespace devcomm::channel

@@ -54,16 +54,16 @@ struct network_steps_layout {
 
   /// What the sender shows with a step in `slot`.
   DEVCOMM_HOST_DEVICE constexpr uint64_t contract(side which, uint32_t index, uint32_t slot) const {
-    return place(which, index, slot) * sizeof(step_contract);
+    return slot_index(which, index, slot) * sizeof(step_contract);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t slot(side which, uint32_t index, uint32_t slot) const {
     return detail::round_up_to_line(2 * uint64_t{count} * slots * sizeof(step_contract)) +
-           place(which, index, slot) * slot_bytes<protocol::network>(packs);
+           slot_index(which, index, slot) * slot_bytes<protocol::network>(packs);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t bytes() const { return slot(incoming, count, 0); }
 
  private:
-  DEVCOMM_HOST_DEVICE constexpr uint64_t place(side which, uint32_t index, uint32_t slot) const {
+  DEVCOMM_HOST_DEVICE constexpr uint64_t slot_index(side which, uint32_t index, uint32_t slot) const {
     return (uint64_t{which == incoming ? count : 0} + index) * slots + slot;
   }
 };

@@ -30,18 +30,18 @@ class ring_table {
   /// to the first. Throws `std::invalid_argument` where one is missing.
   ring_table(const team& t, const std::vector<int>& members) : order_(in_team_order(t)) {
     const auto size = static_cast<std::size_t>(t.size);
-    std::vector<int32_t> places(size, -1);
+    std::vector<int32_t> positions(size, -1);
     for (std::size_t at = 0; at < members.size() && at < size; ++at) {
       const int member = members[at];
-      if (member >= 0 && member < t.size) places[static_cast<std::size_t>(member)] = static_cast<int32_t>(at);
+      if (member >= 0 && member < t.size) positions[static_cast<std::size_t>(member)] = static_cast<int32_t>(at);
     }
     for (std::size_t member = 0; member < size; ++member) {
-      if (places[member] < 0 || members.size() != size)
+      if (positions[member] < 0 || members.size() != size)
         throw std::invalid_argument(
             "ring_table: " + std::to_string(members.size()) + " members of a team of " + std::to_string(t.size) +
-            (places[member] < 0 ? ", without member " + std::to_string(member) : "") + "; name each member once");
+            (positions[member] < 0 ? ", without member " + std::to_string(member) : "") + "; name each member once");
     }
-    const auto here = static_cast<std::size_t>(places[static_cast<std::size_t>(t.rank)]);
+    const auto here = static_cast<std::size_t>(positions[static_cast<std::size_t>(t.rank)]);
     order_.position = static_cast<int32_t>(here);
     order_.next = members[(here + 1) % size];
     order_.previous = members[(here + size - 1) % size];

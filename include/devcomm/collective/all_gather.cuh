@@ -53,7 +53,7 @@ namespace devcomm::collective {
 ///
 /// `produce(i)` returns pack `i` of this rank's shard; `consume(rank, i, pack)` takes pack `i` of `rank`'s shard. Each
 /// is called once for each `i` in the slice `packs`, and each rank, both by the same thread of the session's group. So
-/// this rank's shard may already be at its place in the result. Inputs and outputs are private: peers do not access
+/// this rank's shard may already be at its position in the result. Inputs and outputs are private: peers do not access
 /// them. `from_memory` and `to_shards` are such functors for vectors in memory.
 ///
 /// `session` is an `lsa::ll_session` or an `lsa::ll128_session`, which transfer all bits, or, for floating-point types,
@@ -99,7 +99,7 @@ namespace devcomm::collective {
 
 /// Every rank writes its shard, `shard_of(count, ranks, rank)`, to the outputs of all. Each rank writes `ranks - 1`
 /// times its shard over its links. Only outputs, of `count` elements, are in a window: `input` is private, and may be
-/// the shard's place in the output. All bits are transferred unchanged.
+/// the shard's position in the output. All bits are transferred unchanged.
 ///
 /// *Blocks*: block `b` synchronizes only with block `b` of the other ranks. Outputs may be written from the launch on
 /// and are complete after it, or the grid is synchronized before and after the call.

@@ -194,7 +194,7 @@ template <class Session>
 struct counts_of_all {
   Session& session;
   const uint64_t* counts;
-  uint64_t* table;  // received[members], then places[members]
+  uint64_t* table;  // received[members], then offsets[members]
 
   using cursor = decltype(declval<Session&>().cursor());
 
@@ -220,7 +220,7 @@ struct counts_of_all {
     const int self = session.members().rank;
     DEVCOMM_UNROLL_BY(1)
     for (cursor at = session.cursor(); at.first() < packs(); at.next()) {
-      uint64_t place[2] = {0, 0};
+      uint64_t offset[2] = {0, 0};
       const bool is_mine = at.is_below(packs());
       const auto first = is_mine ? static_cast<int>(2 * at.index()) : 0;
       receive_from<4, float>(session, 0, members, at, [&](int member, const pack<float>& value) {
@@ -228,12 +228,12 @@ struct counts_of_all {
         const arch::vec16 words = to_vec16(value);
         const uint64_t theirs[2] = {packed_counts::first(words), packed_counts::second(words)};
         for (int j = 0; j < 2; ++j) {
-          if (member < self) place[j] += theirs[j];
+          if (member < self) offset[j] += theirs[j];
           if (first + j == self) table[member] = theirs[j];
         }
       });
       for (int j = 0; is_mine && j < 2; ++j)
-        if (first + j < members) table[members + first + j] = place[j];
+        if (first + j < members) table[members + first + j] = offset[j];
     }
   }
 };
@@ -284,8 +284,8 @@ template <class T, class Session, class Group>
   const status met = barrier.agree();
   if (met != status::success || counted != status::success) return met != status::success ? met : counted;
   const auto count_for = [&](int rank) {
-    const uint64_t place = table[ranks.size + rank];
-    const uint64_t left = place < capacity ? capacity - place : 0;
+    const uint64_t offset = table[ranks.size + rank];
+    const uint64_t left = offset < capacity ? capacity - offset : 0;
     return input.counts[rank] < left ? input.counts[rank] : left;
   };
   uint64_t longest = 0;

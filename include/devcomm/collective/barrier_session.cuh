@@ -13,7 +13,7 @@
 namespace devcomm::detail {
 
 /// One thread's part in a barrier of the LSA team and one of the network. The arrival is that at the network's; ranks
-/// of the LSA team have met before it, except in `cross`.
+/// of the LSA team have synchronized before it, except in `cross`.
 template <class Group>
 class hybrid_barrier {
  public:
@@ -64,7 +64,7 @@ class hybrid_barrier {
     send(level);
     poll(level);
   }
-  /// Signals all ranks outside the LSA team, whose own ranks meet meanwhile, and waits.
+  /// Signals all ranks outside the LSA team, whose own ranks synchronize meanwhile, and waits.
   DEVCOMM_DEVICE void cross(gin::fence_level level) {
     network_.prepare(level);
     network_.set_peers({world_, left_out::lsa_team});
@@ -164,7 +164,7 @@ class barrier_session : private detail::barrier_calls<detail::hybrid_barrier<Gro
   using calls::trace_call;
 
   /// The same where puts, if they are fenced, have gone to ranks of other LSA teams only: all ranks of the own team
-  /// meet by load and store, while signals to all others are under way.
+  /// synchronize by load and store, while signals to all others are under way.
   DEVCOMM_DEVICE void sync_across(gin::fence_level level) {
     if (!gin::fences_puts(level)) return sync(level);
     calls::called(detail::session_call::sync);

@@ -44,7 +44,7 @@ struct copy_engine_signals {
 namespace devcomm::detail {
 
 /// The peers of one exchange.
-struct meet_partners {
+struct sync_partners {
   int first;   // or `no_member`
   int second;  // or `no_member`; never `first`
 
@@ -53,14 +53,14 @@ struct meet_partners {
 };
 
 /// All other members.
-struct meet_all {
+struct sync_all {
   DEVCOMM_DEVICE int count(const team& members) const { return members.size - 1; }
   DEVCOMM_DEVICE int member(int i, const team& members) const { return (members.rank + 1 + i) % members.size; }
 };
 
 /// Rendezvous. One block; each thread serves some of the peers, and signals all of them before it waits for the first.
 template <class Peers>
-__global__ void meet_peers(device_comm comm, lsa::signal_handle signals, Peers peers) {
+__global__ void sync_peers(device_comm comm, lsa::signal_handle signals, Peers peers) {
   const team members = comm.lsa();
   const int first = static_cast<int>(arch::thread_rank());
   const int step = static_cast<int>(arch::block_threads());
@@ -157,10 +157,10 @@ class copy_engines {
   void exchange(partners with, const T* input, const sym_ptr<T>& output, uint64_t count, cudaStream_t stream,
                 copy_buffers buffers = copy_buffers::reused) {
     const uint64_t bytes = checked("exchange", output, count, 1);
-    const detail::meet_partners peers = peers_of(with);
-    if (buffers == copy_buffers::reused) meet(peers, stream);
+    const detail::sync_partners peers = peers_of(with);
+    if (buffers == copy_buffers::reused) synchronize(peers, stream);
     if (with.to != no_member) copy(output.lsa(with.to), input, bytes, stream);
-    meet(peers, stream);
+    synchronize(peers, stream);
   }
 
   /// The same where the input lies in a window.
@@ -168,24 +168,24 @@ class copy_engines {
   void exchange(partners with, const sym_ptr<T>& input, T* output, uint64_t count, cudaStream_t stream,
                 copy_buffers buffers = copy_buffers::reused) {
     const uint64_t bytes = checked("exchange", input, count, 1);
-    const detail::meet_partners peers = peers_of(with);
-    meet(peers, stream);
+    const detail::sync_partners peers = peers_of(with);
+    synchronize(peers, stream);
     if (with.from != no_member) copy(output, input.lsa(with.from), bytes, stream);
-    if (buffers == copy_buffers::reused) meet(peers, stream);
+    if (buffers == copy_buffers::reused) synchronize(peers, stream);
   }
 
   /// Sends `count` elements to each member of the LSA team, the first to member 0; the output has those of member 0
-  /// first, and lies in a window, at one place on all ranks.
+  /// first, and lies in a window, at the same offset on all ranks.
   template <class T>
   void all_to_all(const T* input, const sym_ptr<T>& output, uint64_t count, cudaStream_t stream,
                   copy_buffers buffers = copy_buffers::reused) {
     const uint64_t bytes = checked("all_to_all", output, count, comm_.lsa_size);
     const auto mine = static_cast<int64_t>(count) * comm_.lsa_rank();
-    if (buffers == copy_buffers::reused) meet_others(stream);
+    if (buffers == copy_buffers::reused) synchronize_all(stream);
     for_each_member(stream, [&](int member, cudaStream_t on) {
       copy((output + mine).lsa(member), input + count * static_cast<uint64_t>(member), bytes, on);
     });
-    meet_others(stream);
+    synchronize_all(stream);
   }
 
   /// The same where the input lies in a window.
@@ -194,11 +194,11 @@ class copy_engines {
                   copy_buffers buffers = copy_buffers::reused) {
     const uint64_t bytes = checked("all_to_all", input, count, comm_.lsa_size);
     const auto mine = static_cast<int64_t>(count) * comm_.lsa_rank();
-    meet_others(stream);
+    synchronize_all(stream);
     for_each_member(stream, [&](int member, cudaStream_t on) {
       copy(output + count * static_cast<uint64_t>(member), (input + mine).lsa(member), bytes, on);
     });
-    if (buffers == copy_buffers::reused) meet_others(stream);
+    if (buffers == copy_buffers::reused) synchronize_all(stream);
   }
 
  private:
@@ -222,17 +222,17 @@ class copy_engines {
 
   /// Bytes of `count` elements, of which `shares` fit into the window.
   template <class T>
-  [[nodiscard]] uint64_t checked(const char* call, const sym_ptr<T>& place, uint64_t count, int shares) const {
-    const window& memory = place.memory;
+  [[nodiscard]] uint64_t checked(const char* call, const sym_ptr<T>& buffer, uint64_t count, int shares) const {
+    const window& memory = buffer.memory;
     if (memory.lsa_first != comm_.lsa_first || memory.lsa_size != comm_.lsa_size)
       throw std::invalid_argument(std::string("copy_engines::") + call + ": window " + std::to_string(memory.number()) +
                                   " is of another LSA team than the device communicator: allocate it by the same "
                                   "communicator");
-    const uint64_t room = place.offset <= memory.bytes ? (memory.bytes - place.offset) / sizeof(T) : 0;
+    const uint64_t room = buffer.offset <= memory.bytes ? (memory.bytes - buffer.offset) / sizeof(T) : 0;
     if (count > room / static_cast<uint64_t>(shares))
       throw std::out_of_range(std::string("copy_engines::") + call + ": " + std::to_string(shares) + " x " +
                               std::to_string(count) + " elements, where window " + std::to_string(memory.number()) +
-                              " has room for " + std::to_string(room) + " from byte " + std::to_string(place.offset) +
+                              " has room for " + std::to_string(room) + " from byte " + std::to_string(buffer.offset) +
                               " on: allocate a larger one");
     return count * sizeof(T);
   }
@@ -242,7 +242,7 @@ class copy_engines {
   }
 
   /// Those of `with` that are not this rank.
-  [[nodiscard]] detail::meet_partners peers_of(partners with) const {
+  [[nodiscard]] detail::sync_partners peers_of(partners with) const {
     const int self = comm_.lsa_rank();
     if (!with.can_be_of(self, comm_.lsa_size))
       throw std::invalid_argument("copy_engines::exchange: to " + std::to_string(with.to) + ", from " +
@@ -253,15 +253,15 @@ class copy_engines {
   }
   // Templates, or every file that includes this would compile their kernels.
   template <class Partners>
-  void meet(const Partners& peers, cudaStream_t stream) const {
+  void synchronize(const Partners& peers, cudaStream_t stream) const {
     if (peers.first == no_member && peers.second == no_member) return;
-    launch(detail::meet_peers<Partners>, {1, 2, 0, stream}, comm_, signals_, peers);
+    launch(detail::sync_peers<Partners>, {1, 2, 0, stream}, comm_, signals_, peers);
   }
-  template <class All = detail::meet_all>
-  void meet_others(cudaStream_t stream) const {
+  template <class All = detail::sync_all>
+  void synchronize_all(cudaStream_t stream) const {
     const auto others = static_cast<unsigned>(comm_.lsa_size - 1);
     if (others == 0) return;
-    launch(detail::meet_peers<All>, {1, others < 1024 ? others : 1024, 0, stream}, comm_, signals_, All{});
+    launch(detail::sync_peers<All>, {1, others < 1024 ? others : 1024, 0, stream}, comm_, signals_, All{});
   }
 
   /// Calls `action(member, stream)` with each member, this rank last, so that no two ranks begin with one member; the

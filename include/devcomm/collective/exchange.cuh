@@ -14,7 +14,7 @@
 
 namespace devcomm::collective {
 
-/// In place of the index of a member: there is none.
+/// Instead of the index of a member: there is none.
 inline constexpr int no_member = -1;
 
 /// Whom a rank exchanges with: members of a team, the rank itself, which is both then, or `no_member`. `from` of the

@@ -104,7 +104,7 @@ DEVCOMM_DEVICE void for_each_pack(const Group& group, collective::slice packs, c
 
 /// The same in place, where `load` and `each` access a pack by two addresses, one of them multicast: an alias fence is
 /// between the two. No other thread of any rank touches the pack, so the fence of the calling thread is enough: packs
-/// lie at the same places of both vectors, and elements beside them are accessed by members' own addresses only. It is
+/// lie at the same indices of both vectors, and elements beside them are accessed by members' own addresses only. It is
 /// a loop of its own, so that out of place pays nothing.
 template <int InFlight, class Group, class Load, class Each>
 DEVCOMM_DEVICE void for_each_pack_in_place(const Group& group, collective::slice packs, const Load& load,
@@ -181,22 +181,22 @@ DEVCOMM_DEVICE void copy_to_members(const Group& group, const T* input, sym_ptr<
 template <int InFlight, class T, class Mode, class Group>
 DEVCOMM_DEVICE void multicast_part(const Group& group, const T* input, const multimem::ptr<T, Mode>& output,
                                    uint64_t count) {
-  const sym_ptr<T> place = output.place();
-  const split_range range = output.is_hardware() ? split_at<T>(place.offset, count) : split_range{count, 0, 0};
+  const sym_ptr<T> members = output.symmetric();
+  const split_range range = output.is_hardware() ? split_at<T>(members.offset, count) : split_range{count, 0, 0};
   if (output.is_hardware()) {
     const auto to = output.known_hardware();
     const collective::from_memory<T> source{input + range.head, range.units * pack<T>::size};
     const auto store = [&](uint64_t p, const pack<T>& value) {
       (to + static_cast<int64_t>(range.head + p * pack<T>::size)).store(value);
     };
-    if (input == place.local()) {
+    if (input == members.local()) {
       for_each_pack_in_place<InFlight>(group, {0, range.units}, source, store);
     } else {
       for_each_pack<InFlight>(group, {0, range.units}, source, store);
     }
   }
   for_head_and_tail(range, count, [&](uint64_t first, uint64_t elements) {
-    copy_to_members(group, input + first, place + static_cast<int64_t>(first), elements);
+    copy_to_members(group, input + first, members + static_cast<int64_t>(first), elements);
   });
 }
 
@@ -280,7 +280,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
   const uint64_t members = static_cast<uint64_t>(ranks.size);
   const uint64_t self = (row * blocks + arch::block_rank()) * members + static_cast<uint64_t>(ranks.rank);
   const uint64_t all = threads / width * blocks * members;
-  const auto place = [&](uint64_t p) { return static_cast<int64_t>(range.head + p * pack<T>::size); };
+  const auto element = [&](uint64_t p) { return static_cast<int64_t>(range.head + p * pack<T>::size); };
   if (packed) {
     const auto source = from.known_hardware();
     const auto target = to.known_hardware();
@@ -289,12 +289,12 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
       DEVCOMM_UNROLL
       for (int u = 0; u < InFlight; ++u) {
         const uint64_t p = r + static_cast<uint64_t>(u) * width + lane;
-        if (p < range.units) values[u] = detail::load_reduced_pack<Operator>(source + place(p));
+        if (p < range.units) values[u] = detail::load_reduced_pack<Operator>(source + element(p));
       }
       DEVCOMM_UNROLL
       for (int u = 0; u < InFlight; ++u) {
         const uint64_t p = r + static_cast<uint64_t>(u) * width + lane;
-        if (p < range.units) (target + place(p)).store(values[u]);
+        if (p < range.units) (target + element(p)).store(values[u]);
       }
     }
   }
@@ -310,7 +310,7 @@ DEVCOMM_DEVICE void all_reduce_two_shot_multimem(Barrier& barrier, sym_ptr<T> in
 }
 
 /// Each rank gets its shard, `shard_of(count, ranks, rank)`, reduced over all ranks, in its private `output`, which may
-/// be the shard's own place in `input`, and else does not overlap it.
+/// be the shard's own position in `input`, and else does not overlap it.
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier, class Operator>
 DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, T* output, uint64_t count,
                                             Operator op) {
@@ -351,7 +351,7 @@ DEVCOMM_DEVICE void reduce_scatter_multimem(Barrier& barrier, sym_ptr<T> input, 
 }
 
 /// Each rank stores its shard, of which `input` is its own memory, to all outputs. Transfers all bits. `input` may be
-/// the shard's own place in `output`, and else does not overlap it.
+/// the shard's own position in `output`, and else does not overlap it.
 template <class T, int InFlight = 8, class Mode = multimem::automatic, class Barrier>
 DEVCOMM_DEVICE void all_gather_multimem(Barrier& barrier, const T* input, sym_ptr<T> output, uint64_t count) {
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),

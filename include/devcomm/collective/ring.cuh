@@ -3,11 +3,11 @@
 ///
 /// Each function is *collective* over the session's group on every rank of its team, with the same arguments. `ring` is
 /// a session that receives from the previous member and sends to the next, see `channel::from_previous`, or a
-/// `ring_place`, whose order need not be the team's: shards and roots are members, whatever the order, and reductions
-/// add up in the order of the ring. Blocks share a vector out by `slice_of_block`, each with a session of its own, and
-/// need nothing of each other. FIFOs have two slots at least: with one, all ranks would wait for the next one to take a
-/// step. Inputs and outputs are private, unless a consumer is a `to_window`: then results go straight into the next
-/// rank's output, and no rank may use its output for anything else from the launch to its end.
+/// `ring_position`, whose order need not be the team's: shards and roots are members, whatever the order, and
+/// reductions add up in the order of the ring. Blocks share a vector out by `slice_of_block`, each with a session of
+/// its own, and need nothing of each other. FIFOs have two slots at least: with one, all ranks would wait for the next
+/// one to take a step. Inputs and outputs are private, unless a consumer is a `to_window`: then results go straight
+/// into the next rank's output, and no rank may use its output for anything else from the launch to its end.
 #pragma once
 
 #include <devcomm/channel/session.cuh>
@@ -128,18 +128,18 @@ struct ring_output {
 
 namespace devcomm::collective {
 
-/// A group's place in a ring that has an order of its own. The FIFOs of one index join members of one order only, for
-/// as long as the device communicator lives.
+/// A group's position in a ring that has an order of its own. The FIFOs of one index join members of one order only,
+/// for as long as the device communicator lives.
 ///
-///     collective::ring_place ring{block{}, comm, comm.lsa(), order, fifos, blockIdx.x};
+///     collective::ring_position ring{block{}, comm, comm.lsa(), order, fifos, blockIdx.x};
 ///     collective::all_reduce_ring<float>(ring, packs, input, output, sum{});
 template <channel::protocol Protocol, class Group>
-class ring_place {
+class ring_position {
  public:
   static constexpr channel::protocol fifo_protocol = Protocol;
 
-  DEVCOMM_DEVICE ring_place(Group group, const device_comm& comm, const team& members, const ring_order& order,
-                            const channel::fifo_handle<Protocol>& fifos, uint32_t index)
+  DEVCOMM_DEVICE ring_position(Group group, const device_comm& comm, const team& members, const ring_order& order,
+                               const channel::fifo_handle<Protocol>& fifos, uint32_t index)
       : order_(order),
         session_(group, comm, members, fifos, channel::from_previous(order, index), channel::to_next(order, index)) {
     DEVCOMM_ASSERT(order.size == members.size, "this order is of a ring over another team");
@@ -158,11 +158,11 @@ class ring_place {
 namespace devcomm::detail {
 
 template <channel::protocol Protocol, class Group>
-DEVCOMM_DEVICE channel::session<Protocol, Group>& session_of(collective::ring_place<Protocol, Group>& ring) {
+DEVCOMM_DEVICE channel::session<Protocol, Group>& session_of(collective::ring_position<Protocol, Group>& ring) {
   return ring.session();
 }
 template <channel::protocol Protocol, class Group>
-DEVCOMM_DEVICE ring_order order_of(const collective::ring_place<Protocol, Group>& ring) {
+DEVCOMM_DEVICE ring_order order_of(const collective::ring_position<Protocol, Group>& ring) {
   return ring.order();
 }
 
@@ -184,10 +184,10 @@ namespace devcomm::collective {
 /// that is a `to_window` gets all chunks but one from the previous rank, in its memory. Output and input may be the
 /// same memory.
 template <class T, class Ring, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE void all_reduce_ring(Ring& place, slice packs, const Produce& produce, const Consume& consume,
+DEVCOMM_DEVICE void all_reduce_ring(Ring& position, slice packs, const Produce& produce, const Consume& consume,
                                     const Operator& op) {
-  auto& ring = detail::session_of(place);
-  const ring_order order = detail::order_of(place);
+  auto& ring = detail::session_of(position);
+  const ring_order order = detail::order_of(position);
   const detail::ring_members members(order);
   if (members.size == 1) return detail::reduce_alone<T>(ring.group(), packs, produce, consume, op);
   const trace_span traced = ring.trace(
@@ -227,10 +227,10 @@ DEVCOMM_DEVICE void all_reduce_ring(Ring& place, slice packs, const Produce& pro
 /// of `member` in this rank's vector, `consume(i, pack)` takes pack `i` of this rank's shard; `packs` is a slice of a
 /// shard. Each rank sends `ranks - 1` shards, in `ranks - 1` trips.
 template <class T, class Ring, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE void reduce_scatter_ring(Ring& place, slice packs, const Produce& produce, const Consume& consume,
+DEVCOMM_DEVICE void reduce_scatter_ring(Ring& position, slice packs, const Produce& produce, const Consume& consume,
                                         const Operator& op) {
-  auto& ring = detail::session_of(place);
-  const ring_order order = detail::order_of(place);
+  auto& ring = detail::session_of(position);
+  const ring_order order = detail::order_of(position);
   const detail::ring_members members(order);
   const auto own = [&](uint64_t i) { return produce(ring.members().rank, i); };
   if (members.size == 1) return detail::reduce_alone<T>(ring.group(), packs, own, consume, op);
@@ -253,9 +253,9 @@ DEVCOMM_DEVICE void reduce_scatter_ring(Ring& place, slice packs, const Produce&
 /// pack `i` of the shard of `member`, its own included; `packs` is a slice of a shard. Each rank sends `ranks - 1`
 /// shards, in `ranks - 1` trips.
 template <class T, class Ring, class Produce, class Consume>
-DEVCOMM_DEVICE void all_gather_ring(Ring& place, slice packs, const Produce& produce, const Consume& consume) {
-  auto& ring = detail::session_of(place);
-  const ring_order order = detail::order_of(place);
+DEVCOMM_DEVICE void all_gather_ring(Ring& position, slice packs, const Produce& produce, const Consume& consume) {
+  auto& ring = detail::session_of(position);
+  const ring_order order = detail::order_of(position);
   const detail::ring_members members(order);
   const auto shard_at = [&](int position) {
     return [&consume, member = order.member(position)](uint64_t i, const pack<T>& value) { consume(member, i, value); };
@@ -275,9 +275,10 @@ DEVCOMM_DEVICE void all_gather_ring(Ring& place, slice packs, const Produce& pro
 /// Every rank gets the vector of `root`. `produce(i)` is called on the root only, `consume(i, pack)` on every rank. The
 /// vector goes round in steps of a slot: the last rank has it `ranks - 2` steps after the first.
 template <class T, class Ring, class Produce, class Consume>
-DEVCOMM_DEVICE void broadcast_ring(Ring& place, int root, slice packs, const Produce& produce, const Consume& consume) {
-  auto& ring = detail::session_of(place);
-  const ring_order order = detail::order_of(place);
+DEVCOMM_DEVICE void broadcast_ring(Ring& position, int root, slice packs, const Produce& produce,
+                                   const Consume& consume) {
+  auto& ring = detail::session_of(position);
+  const ring_order order = detail::order_of(position);
   const detail::ring_members members(order);
   DEVCOMM_ASSERT(root >= 0 && root < members.size, "the root of a broadcast is outside the team");
   if (members.size == 1) return detail::copy_alone(ring.group(), packs, produce, consume);
@@ -293,10 +294,10 @@ DEVCOMM_DEVICE void broadcast_ring(Ring& place, int root, slice packs, const Pro
 /// `root` gets the reduction of all ranks' vectors. `produce(i)` returns pack `i` of this rank's, `consume(i, pack)` is
 /// called on the root only.
 template <class T, class Ring, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE void reduce_ring(Ring& place, int root, slice packs, const Produce& produce, const Consume& consume,
+DEVCOMM_DEVICE void reduce_ring(Ring& position, int root, slice packs, const Produce& produce, const Consume& consume,
                                 const Operator& op) {
-  auto& ring = detail::session_of(place);
-  const ring_order order = detail::order_of(place);
+  auto& ring = detail::session_of(position);
+  const ring_order order = detail::order_of(position);
   const detail::ring_members members(order);
   DEVCOMM_ASSERT(root >= 0 && root < members.size, "the root of a reduction is outside the team");
   if (members.size == 1) return detail::reduce_alone<T>(ring.group(), packs, produce, consume, op);

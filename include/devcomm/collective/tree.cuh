@@ -10,24 +10,24 @@
 
 namespace devcomm::collective {
 
-/// FIFOs that a group needs for its place in a tree.
+/// FIFOs that a group needs for its position in a tree.
 inline constexpr uint32_t fifos_of_tree = 3;
 
-/// A group's place in one of the two trees of `double_tree`. Groups with an even `index` share one tree, those with an
-/// odd one the other, so that half of the data goes through each; FIFOs are `fifos_of_tree` for each index.
+/// A group's position in one of the two trees of `double_tree`. Groups with an even `index` share one tree, those with
+/// an odd one the other, so that half of the data goes through each; FIFOs are `fifos_of_tree` for each index.
 ///
-///     const collective::tree_place place{block{}, comm, comm.lsa(), fifos, blockIdx.x};
-///     collective::all_reduce_tree<float>(place, slice_of_block(packs_of<float>(count)), from_memory<float>{input,
+///     const collective::tree_position position{block{}, comm, comm.lsa(), fifos, blockIdx.x};
+///     collective::all_reduce_tree<float>(position, slice_of_block(packs_of<float>(count)), from_memory<float>{input,
 ///     count},
 ///                                        to_memory<float>{output, count}, sum{});
 template <channel::protocol Protocol, class Group>
-class tree_place {
+class tree_position {
  public:
   static constexpr channel::protocol protocol = Protocol;
   using group_type = Group;
 
-  DEVCOMM_DEVICE tree_place(Group group, const device_comm& comm, const team& members,
-                            const channel::fifo_handle<Protocol>& fifos, uint32_t index)
+  DEVCOMM_DEVICE tree_position(Group group, const device_comm& comm, const team& members,
+                               const channel::fifo_handle<Protocol>& fifos, uint32_t index)
       : group_(group),
         comm_(comm),
         members_(members),
@@ -71,41 +71,41 @@ class tree_place {
 ///
 /// `produce`, `consume` and memory are as for `all_reduce_ring`. *Collective* over the group on every rank of the team,
 /// with the same `packs`.
-template <class T, class Place, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE void all_reduce_tree(const Place& place, slice packs, const Produce& produce, const Consume& consume,
-                                    const Operator& op) {
-  using group_type = typename Place::group_type;
-  constexpr channel::protocol protocol = Place::protocol;
-  const tree_node& node = place.node();
-  const int size = place.members().size;
-  if (size == 1) return detail::reduce_alone<T>(place.group(), packs, produce, consume, op);
-  const uint64_t chunk = place.fifos().packs;
+template <class T, class Position, class Produce, class Consume, class Operator>
+DEVCOMM_DEVICE void all_reduce_tree(const Position& position, slice packs, const Produce& produce,
+                                    const Consume& consume, const Operator& op) {
+  using group_type = typename Position::group_type;
+  constexpr channel::protocol protocol = Position::protocol;
+  const tree_node& node = position.node();
+  const int size = position.members().size;
+  if (size == 1) return detail::reduce_alone<T>(position.group(), packs, produce, consume, op);
+  const uint64_t chunk = position.fifos().packs;
   if (chunk == 0) return;
   const trace_span traced{
-      place.group(), reinterpret_cast<resource_header*>(place.comm().resources.local),
+      position.group(), reinterpret_cast<resource_header*>(position.comm().resources.local),
       call_span{collective_call::all_reduce_tree, static_cast<uint32_t>(operation::fifo_receive), packs.size()}.pack()};
   const auto part = [&](uint64_t i) -> slice {
     const uint64_t begin = packs.begin + i * chunk;
     return {begin, packs.end - begin < chunk ? packs.end : begin + chunk};
   };
   const uint64_t chunks = (packs.size() + chunk - 1) / chunk;
-  const channel::endpoint children[2] = {place.left(), place.right()};
+  const channel::endpoint children[2] = {position.left(), position.right()};
   if (node.is_root()) {
-    channel::session<protocol, group_type, 2, 2> turn{place.group(), place.comm(), place.members(),
-                                                      place.fifos(), children,     children};
+    channel::session<protocol, group_type, 2, 2> turn{position.group(), position.comm(), position.members(),
+                                                      position.fifos(), children,        children};
     for (uint64_t i = 0; i < chunks; ++i) turn.template recv_reduce_copy_send<T>(part(i), produce, consume, op, size);
     return;
   }
-  const channel::endpoint parent = place.parent();
+  const channel::endpoint parent = position.parent();
   const channel::endpoint up_to[1] = {parent};
-  channel::session<protocol, group_type, 2, 1> up{place.group(), place.comm(), place.members(),
-                                                  place.fifos(), children,     up_to};
-  channel::session<protocol, group_type, 1, 2> down{place.group(), place.comm(), place.members(),
-                                                    place.fifos(), up_to,        children};
+  channel::session<protocol, group_type, 2, 1> up{position.group(), position.comm(), position.members(),
+                                                  position.fifos(), children,        up_to};
+  channel::session<protocol, group_type, 1, 2> down{position.group(), position.comm(), position.members(),
+                                                    position.fifos(), up_to,           children};
   const detail::prepared_input<T, Produce, Operator> input{produce, op};
   // Results follow as many chunks behind as slots allow: the root, which sends them, waits for slots below and never
   // for results.
-  const uint64_t behind = place.fifos().slots;
+  const uint64_t behind = position.fifos().slots;
   for (uint64_t i = 0; i < chunks + behind; ++i) {
     if (i < chunks) {
       if (node.is_leaf()) {

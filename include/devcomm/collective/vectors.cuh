@@ -18,7 +18,7 @@ DEVCOMM_DEVICE bool is_whole_pack(const T* data, uint64_t i, uint64_t count) {
 }
 
 /// Pack `i` of `count` elements of any alignment, zeros where there are none. In whole words: put together from
-/// elements, packs that are loaded at once would be taken apart, and waited for, as they meet these.
+/// elements, packs that are loaded at once would be taken apart, and waited for, where the two paths join.
 template <class T>
 DEVCOMM_DEVICE DEVCOMM_NOINLINE arch::vec16 load_elements(const T* data, uint64_t i, uint64_t count) {
   uint32_t words[4] = {0, 0, 0, 0};

@@ -18,8 +18,8 @@ struct order_of_arrival {};
 /// The span of a wait that traces do not show.
 struct untraced {};
 
-/// What a barrier protocol has from here: the group, and what its threads know of a failure. `word` is the barrier's
-/// own, for groups without a vote.
+/// What a barrier protocol has from here: the group, and what its threads have seen of a failure. `word` is the
+/// barrier's own, for groups without a vote.
 template <class Group>
 class barrier_group {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");

@@ -152,7 +152,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 
 /// Calls `ready`, which returns whether what is waited for has happened, until it returns true. When `limit` is
 /// reached, the waits of the device communicator are aborted or the peer is gone first, calls `fail` with the reason.
-/// `told` returns the `wait_label`, with the peer's number in teams; checks use the peer, and the rest only the
+/// `make_label` returns the `wait_label`, with the peer's number in teams; checks use the peer, and the rest only the
 /// simulator and the watchdog. The threads of a `LaneGroup` poll together: `ready` returns the same to all of them.
 ///
 /// The loop is as short as possible, since a few more cycles between polls can delay the moment at which an arrival is
@@ -167,9 +167,9 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline wait_progress check_wait(resource_header*
 /// Thousands of threads that read a word across PCIe delay each other, and the arrival that they wait for, by
 /// milliseconds.
 template <int Unroll = arch::polls_per_round, class LaneGroup = one_thread, class Label, class Ready, class Fail>
-DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label told, Ready ready, Fail fail) {
+DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label make_label, Ready ready, Fail fail) {
   const auto label = [&] {
-    wait_label of_ranks = told();
+    wait_label of_ranks = make_label();
     of_ranks.peer = home->comm.world_rank_of(of_ranks.peer);
     return of_ranks;
   };
@@ -184,7 +184,7 @@ DEVCOMM_DEVICE void poll(resource_header* home, deadline limit, Label told, Read
       waiting.pause();
     }
     if (--progress.rounds != 0) continue;
-    progress = check_wait(home, limit, progress, waiting.describe(told).peer);
+    progress = check_wait(home, limit, progress, waiting.describe(make_label).peer);
     progress = LaneGroup::choose(progress.outcome != status::success, progress);
     if constexpr (arch::rounds_per_check != 1)
       progress.rounds = LaneGroup::choose(progress.rounds == 1, progress.rounds);

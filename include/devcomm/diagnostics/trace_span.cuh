@@ -15,7 +15,7 @@ namespace devcomm {
 namespace detail {
 
 /// Writes one span into the ring of the calling warp. Called by its lane 0. Launches that run at the same time share
-/// rings, so each span takes its place by an atomic addition.
+/// rings, so each span takes its slot by an atomic addition.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void write_span(resource_header* home, uint64_t begin, uint64_t end,
                                                        uint64_t name_low, uint64_t name_high) {
   const trace_rings rings = home->trace;

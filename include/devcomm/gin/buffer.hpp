@@ -7,7 +7,7 @@
 
 namespace devcomm::gin {
 
-/// A buffer of `gin::buffer`; `gin::memory_of` has its place in a kernel. Plain data; pass it to the kernel.
+/// A buffer of `gin::buffer`; `gin::memory_of` gives its address in a kernel. Plain data; pass it to the kernel.
 template <class T>
 struct buffer_handle {
   uint64_t offset;     ///< bytes from the start of the network memory

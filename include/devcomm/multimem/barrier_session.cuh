@@ -31,7 +31,7 @@ class barrier_session : public detail::barrier_calls<detail::multimem_barrier<Gr
 
   /// Epoch of the last barrier that this session went through.
   [[nodiscard]] DEVCOMM_DEVICE uint64_t epoch() const { return this->protocol_.epoch(); }
-  /// Whether the barrier stands for a `fence_alias` of every thread; otherwise threads that use a multicast address of
+  /// Whether the barrier replaces a `fence_alias` of every thread; otherwise threads that use a multicast address of
   /// another window fence on both sides of it. The same on all ranks.
   [[nodiscard]] DEVCOMM_DEVICE bool fences_aliases() const { return this->protocol_.is_hardware(); }
 };

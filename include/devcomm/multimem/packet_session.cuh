@@ -66,8 +66,8 @@ class packet_session : public Session {
     if (!this->is_alive()) return;
     typename Session::whole_word words[Session::words_of_pack];
     this->encode_pack(value, words);
-    // The row of this rank is at the same place of every member's window.
-    const char* const first = reinterpret_cast<const char*>(all_.place().lsa(0));
+    // The row of this rank is at the same offset of every member's window.
+    const char* const first = reinterpret_cast<const char*>(all_.symmetric().lsa(0));
     ptr<element> to = all_ + (this->outgoing(0, packet) - first) / static_cast<int64_t>(sizeof(element));
     DEVCOMM_UNROLL
     for (const auto& word : words) {

@@ -90,7 +90,7 @@ class ptr {
                      "multimem::automatic");
     }
   }
-  DEVCOMM_DEVICE explicit ptr(const sym_ptr<T>& place) : ptr(place.memory, place.offset) {}
+  DEVCOMM_DEVICE explicit ptr(const sym_ptr<T>& address) : ptr(address.memory, address.offset) {}
 
   /// Whether accesses go to a multicast address; the same on all ranks.
   DEVCOMM_DEVICE bool is_hardware() const {
@@ -102,8 +102,8 @@ class ptr {
       return address_ != nullptr;
     }
   }
-  /// The same place for code that runs only where `is_hardware()`: its accesses are without the software that those of
-  /// `automatic` carry along, which in unrolled loops is most of the code.
+  /// The same address for code that runs only where `is_hardware()`: its accesses are without the software that those
+  /// of `automatic` carry along, which in unrolled loops is most of the code.
   DEVCOMM_DEVICE auto known_hardware() const {
     DEVCOMM_ASSERT(is_hardware(),
                    "known_hardware() is for a window that has a multicast address: ask is_hardware() first");
@@ -112,7 +112,7 @@ class ptr {
   /// Ranks that an access reaches.
   DEVCOMM_DEVICE int members() const { return memory_.lsa_size; }
   /// The element on one member, and the window.
-  DEVCOMM_DEVICE sym_ptr<T> place() const { return {memory_, offset_}; }
+  DEVCOMM_DEVICE sym_ptr<T> symmetric() const { return {memory_, offset_}; }
 
   /// `Bytes` bytes of all members, reduced by `Operator`: `sum`, `minimum`, `maximum`, or of integers a bitwise one.
   template <class Operator, int Bytes = widest<T>>
@@ -169,8 +169,8 @@ class ptr {
   DEVCOMM_DEVICE friend ptr operator+(ptr p, int64_t elements) { return p += elements; }
   DEVCOMM_DEVICE friend ptr operator-(ptr p, int64_t elements) { return p -= elements; }
   /// Elements from `b` to `a`. *Requires* both to point into one window.
-  DEVCOMM_DEVICE friend int64_t operator-(const ptr& a, const ptr& b) { return a.place() - b.place(); }
-  DEVCOMM_DEVICE friend bool operator==(const ptr& a, const ptr& b) { return a.place() == b.place(); }
+  DEVCOMM_DEVICE friend int64_t operator-(const ptr& a, const ptr& b) { return a.symmetric() - b.symmetric(); }
+  DEVCOMM_DEVICE friend bool operator==(const ptr& a, const ptr& b) { return a.symmetric() == b.symmetric(); }
   DEVCOMM_DEVICE friend bool operator!=(const ptr& a, const ptr& b) { return !(a == b); }
 
  private:
@@ -191,7 +191,7 @@ class ptr {
     DEVCOMM_ASSERT(offset_ % Bytes == 0, "a multimem access must be aligned to its size");
     DEVCOMM_ASSERT(offset_ <= memory_.bytes && Bytes <= memory_.bytes - offset_,
                    "a multimem access is past the window's end");
-    DEVCOMM_ASSERT(detail::is_aligned_on_members<Bytes>(place()),
+    DEVCOMM_ASSERT(detail::is_aligned_on_members<Bytes>(symmetric()),
                    "a member's registered memory is not aligned to the size of this multimem access: register it at a "
                    "multiple of 16 bytes on every rank, or access fewer bytes at a time");
   }
@@ -215,7 +215,7 @@ class ptr {
           }
         }
       }
-      return detail::load_reduce_members<Operator, T, Bytes, Plain, Order, Scope>(place());
+      return detail::load_reduce_members<Operator, T, Bytes, Plain, Order, Scope>(symmetric());
     } else {
       return {};
     }
@@ -237,7 +237,7 @@ class ptr {
         return;
       }
     }
-    detail::store_members<bytes, Plain, Order, Scope>(place(), words);
+    detail::store_members<bytes, Plain, Order, Scope>(symmetric(), words);
   }
 
   template <class Operator, class Value, memory_order Order, scope Scope>
@@ -257,7 +257,7 @@ class ptr {
           return;
         }
       }
-      detail::reduce_members<Operator, T, bytes, Order, Scope>(place(), words);
+      detail::reduce_members<Operator, T, bytes, Order, Scope>(symmetric(), words);
     }
   }
 

@@ -10,13 +10,13 @@
 
 namespace devcomm::detail {
 
-/// Whether `place` is at a multiple of `Bytes` bytes on every member if it is one in the window: memory that the
+/// Whether `address` is at a multiple of `Bytes` bytes on every member if it is one in the window: memory that the
 /// library allocated is; what members registered may be anywhere.
 template <int Bytes, class T>
-DEVCOMM_DEVICE bool is_aligned_on_members(const sym_ptr<T>& place) {
-  if (place.memory.base != nullptr) return true;
-  for (int member = 0; member < place.memory.lsa_size; ++member)
-    if (reinterpret_cast<uintptr_t>(place.lsa(member)) % Bytes != 0) return false;
+DEVCOMM_DEVICE bool is_aligned_on_members(const sym_ptr<T>& address) {
+  if (address.memory.base != nullptr) return true;
+  for (int member = 0; member < address.memory.lsa_size; ++member)
+    if (reinterpret_cast<uintptr_t>(address.lsa(member)) % Bytes != 0) return false;
   return true;
 }
 
@@ -36,31 +36,31 @@ DEVCOMM_DEVICE multimem_words<Bytes> load_strong(const void* address) {
 }
 
 template <class T, int Bytes, bool Plain, memory_order Order, scope Scope>
-DEVCOMM_DEVICE multimem_words<Bytes> load_member(const sym_ptr<T>& place, int member) {
+DEVCOMM_DEVICE multimem_words<Bytes> load_member(const sym_ptr<T>& address, int member) {
   multimem_words<Bytes> result;
   if constexpr (Plain) {
-    const auto raw = arch::load_bytes<Bytes>(place.lsa(member));
+    const auto raw = arch::load_bytes<Bytes>(address.lsa(member));
     copy_bytes(&result, &raw, Bytes);
   } else {
-    result = load_strong<strong_word<T>, Bytes, Order, Scope>(place.lsa(member));
+    result = load_strong<strong_word<T>, Bytes, Order, Scope>(address.lsa(member));
   }
   return result;
 }
 
 /// In the order of the ranks, each rank's in the accumulator's type; rounded once.
 template <class Operator, class T, int Bytes, bool Plain, memory_order Order, scope Scope>
-DEVCOMM_DEVICE multimem::value<T, Bytes> load_reduce_members(const sym_ptr<T>& place) {
+DEVCOMM_DEVICE multimem::value<T, Bytes> load_reduce_members(const sym_ptr<T>& address) {
   using accumulator = accumulator_t<T>;
   constexpr int count = Bytes / static_cast<int>(sizeof(T));
   constexpr int at_once = 4;  // loads under way
   const Operator op{};
-  const int members = place.memory.lsa_size;
+  const int members = address.memory.lsa_size;
   accumulator total[count];
   for (int first = 0; first < members; first += at_once) {
     multimem_words<Bytes> words[at_once];
     DEVCOMM_UNROLL
     for (int m = 0; m < at_once; ++m) {
-      if (first + m < members) words[m] = load_member<T, Bytes, Plain, Order, Scope>(place, first + m);
+      if (first + m < members) words[m] = load_member<T, Bytes, Plain, Order, Scope>(address, first + m);
     }
     DEVCOMM_UNROLL
     for (int m = 0; m < at_once; ++m) {
@@ -84,12 +84,12 @@ DEVCOMM_DEVICE multimem::value<T, Bytes> load_reduce_members(const sym_ptr<T>& p
 
 /// One store for each member; each releases what came before, where the order does.
 template <int Bytes, bool Plain, memory_order Order, scope Scope, class T>
-DEVCOMM_DEVICE void store_members(const sym_ptr<T>& place, const multimem_words<Bytes>& words) {
+DEVCOMM_DEVICE void store_members(const sym_ptr<T>& address, const multimem_words<Bytes>& words) {
   constexpr int count = Bytes / static_cast<int>(sizeof(strong_word<T>));
-  const int members = place.memory.lsa_size;
+  const int members = address.memory.lsa_size;
   for (int step = 0; step < members; ++step) {  // ranks store to different members at a time
-    const int next = place.memory.lsa_rank + step;
-    T* const to = place.lsa(next < members ? next : next - members);
+    const int next = address.memory.lsa_rank + step;
+    T* const to = address.lsa(next < members ? next : next - members);
     if constexpr (Plain) {
       decltype(arch::load_bytes<Bytes>(to)) raw;
       copy_bytes(&raw, &words, Bytes);
@@ -105,7 +105,7 @@ DEVCOMM_DEVICE void store_members(const sym_ptr<T>& place, const multimem_words<
 
 /// Atomic on each element, by compare-and-swap of its word.
 template <class Operator, class T, int Bytes, memory_order Order, scope Scope>
-DEVCOMM_DEVICE void reduce_members(const sym_ptr<T>& place, const multimem_words<Bytes>& words) {
+DEVCOMM_DEVICE void reduce_members(const sym_ptr<T>& address, const multimem_words<Bytes>& words) {
   using word = strong_word<T>;
   constexpr int per_word = static_cast<int>(sizeof(word) / sizeof(T));
   constexpr int count = Bytes / static_cast<int>(sizeof(word));
@@ -113,10 +113,10 @@ DEVCOMM_DEVICE void reduce_members(const sym_ptr<T>& place, const multimem_words
   unit<T, sizeof(word)> given[count];
   copy_bytes(given, &words, Bytes);
   if constexpr (releases(Order)) arch::fence<memory_order::release, Scope>();
-  const int members = place.memory.lsa_size;
+  const int members = address.memory.lsa_size;
   for (int m = 0; m < members; ++m) {
     for (int w = 0; w < count; ++w) {
-      word* const to = reinterpret_cast<word*>(place.lsa(m)) + w;
+      word* const to = reinterpret_cast<word*>(address.lsa(m)) + w;
       word old = arch::load<memory_order::relaxed, Scope>(to);
       for (;;) {
         unit<T, sizeof(word)> values;

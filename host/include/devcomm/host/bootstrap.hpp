@@ -74,7 +74,7 @@ class bootstrap {
   /// implementation without it notices losses in calls only.
   using loss_handler = std::function<void(int rank, const std::string& why)>;
   virtual void watch(const loss_handler& lost) { static_cast<void>(lost); }
-  /// This rank ended the waits of its kernels, and `why`, which the others are told, whether they call anything or not.
+  /// This rank ended the waits of its kernels, and `why`, which is sent to the others whether they call anything or not.
   /// Called from any thread, also while another one is in a call; it waits for nobody. An implementation without it
   /// tells nobody.
   virtual void abort(const std::string& why) noexcept { static_cast<void>(why); }
@@ -84,7 +84,7 @@ class bootstrap {
   using abort_handler = std::function<void(int rank, const std::string& why)>;
   virtual void watch_aborts(const abort_handler& aborted) { static_cast<void>(aborted); }
   /// This rank's part is over: normally (`culprit` -1), so that its end is no loss, or because `culprit` failed, and
-  /// `why`, which all are told.
+  /// `why`, which is sent to all ranks.
   virtual void leave(int culprit, const std::string& why) noexcept {
     static_cast<void>(culprit);
     static_cast<void>(why);

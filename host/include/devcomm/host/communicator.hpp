@@ -247,7 +247,7 @@ class communicator {
 
   /// Ends every wait of this rank's kernels that has lasted 0.2 ms, or reaches its deadline, with `status::aborted`,
   /// within a millisecond. Once one has ended, so have all others of its device communicator, and all sessions that
-  /// begin later. The other ranks are told at once, and their kernels' waits end too, also on other hosts where the
+  /// begin later. The other ranks are notified at once, and their kernels' waits end too, also on other hosts where the
   /// bootstrap is `tcp_bootstrap` or made of launcher's variables; with another one those hear of it when this rank
   /// leaves. Collective calls go on.
   void abort() noexcept;

@@ -17,7 +17,7 @@ struct run_options {
 
 /// Under torchrun, mpirun, srun or `DEVCOMM_RANK` this process is one rank; otherwise it holds all of
 /// them, a thread each. Calls `body` with each rank's communicator, its device current. When it returns, waits until
-/// the device is idle, and throws what neither `check` nor `failures` told of: a kernel's error, a wait that failed.
+/// the device is idle, and throws what neither `check` nor `failures` reported: a kernel's error, a wait that failed.
 /// Where ranks share a GPU, call `prepare` (prepare.hpp) in `body` before the first launch that waits for peers.
 /// When a rank throws, the others are aborted, and the first error is rethrown with its rank. A rank whose exception
 /// has been unwinding for a second is aborted before it arrives: a destructor, such as one that calls `cudaFree`, may

@@ -29,7 +29,7 @@ void report_failure(const std::function<idle_watch::report(const std::string&)>&
 
 }  // namespace
 
-void idle_watch::start(int descriptor, std::function<report()> look,
+void idle_watch::start(int descriptor, std::function<report()> poll,
                        std::function<report(const std::string& why)> failed, int wake) {
   descriptor_ = descriptor;
   poller_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
@@ -39,12 +39,12 @@ void idle_watch::start(int descriptor, std::function<report()> look,
       (wake >= 0 && ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, wake, &wish) != 0)) {
     throw system_error(std::string("watching the connections to other ranks failed: ") + std::strerror(errno));
   }
-  const auto watch = [look = std::move(look), gone = gone_, poller = poller_.get(), stop = stop_.get()] {
+  const auto watch = [poll = std::move(poll), gone = gone_, poller = poller_.get(), stop = stop_.get()] {
     for (;;) {
       pollfd entries[] = {{poller, POLLIN, 0}, {stop, POLLIN, 0}};
       if (::poll(entries, 2, -1) < 0) continue;  // interrupted
       if (entries[1].revents != 0) return;
-      if (const report found = look()) {
+      if (const report found = poll()) {
         found();
         if (*gone) return;
       }

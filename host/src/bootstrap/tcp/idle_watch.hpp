@@ -1,5 +1,5 @@
 /// \file idle_watch.hpp
-/// A thread that looks at a connection while nobody else does.
+/// A thread that polls a connection while nobody else does.
 #pragma once
 
 #include "util/process_stamp.hpp"
@@ -13,7 +13,7 @@
 
 namespace devcomm::host::detail {
 
-/// Calls `look` when the descriptor has something to read, but for the time of a `busy`. What `look` returns is called
+/// Calls `poll` when the descriptor has something to read, but for the time of a `busy`. What `poll` returns is called
 /// next, as the last that the thread does with its owner for then: it may end that. In a forked child, which has no
 /// such thread, it does nothing.
 class idle_watch {
@@ -25,9 +25,9 @@ class idle_watch {
   idle_watch(const idle_watch&) = delete;
   idle_watch& operator=(const idle_watch&) = delete;
 
-  /// Once. When `look` or a report throws, the watch ends, and `failed` is called with the reason. `look` is also
+  /// Once. When `poll` or a report throws, the watch ends, and `failed` is called with the reason. `poll` is also
   /// called when `wake`, if not -1, has something to read, at any time.
-  void start(int descriptor, std::function<report()> look, std::function<report(const std::string& why)> failed,
+  void start(int descriptor, std::function<report()> poll, std::function<report(const std::string& why)> failed,
              int wake = -1);
   [[nodiscard]] bool started() const noexcept { return thread_ != nullptr; }
   /// The epoll instance that has the descriptor, or -1. Who closes the descriptor takes it out before: the kernel does

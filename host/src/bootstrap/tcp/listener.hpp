@@ -12,7 +12,7 @@
 
 namespace devcomm::host::detail {
 
-/// Addresses to listen at for a name that stands for `of_name`, the first that works: the one of them that is `here`
+/// Addresses to listen at for a name that resolves to `of_name`, the first that works: the one of them that is `here`
 /// and that other hosts can use. Where there is none, as when a host's own name is its loopback address in /etc/hosts,
 /// or more than one, other hosts may know another address by the name, and these are all interfaces.
 [[nodiscard]] std::vector<std::string> addresses_to_listen_at(const std::vector<std::string>& of_name,

@@ -40,7 +40,7 @@ std::chrono::milliseconds progress_interval(std::size_t ranks) {
   return std::clamp(std::chrono::milliseconds(ranks / 2), std::chrono::milliseconds(50),
                     std::chrono::milliseconds(2000));
 }
-/// How often rank 0, while it waits, looks whether it is interrupted and whether it is time to send something.
+/// How often rank 0, while it waits, checks whether it is interrupted and whether it is time to send something.
 constexpr std::chrono::milliseconds look_interval(50);
 /// How long sending a failure to the other ranks may take past the limit.
 constexpr std::chrono::milliseconds notice_limit(200);
@@ -57,7 +57,7 @@ struct peer {
   std::optional<shutdown_notice> notice;
   bool knows_end = false;      ///< was sent the end of the job
   bool waits_to_send = false;  ///< the poller reports when it takes more
-  std::string told;            ///< the last list of missing ranks that it was sent
+  std::string sent_missing;    ///< the last list of missing ranks that it was sent
 
   [[nodiscard]] bool open() const noexcept { return stream != nullptr && !stream->closed(); }
 };
@@ -127,7 +127,7 @@ class tcp_hub final : public bootstrap {
     lost_ = lost;
     if (!watch_.started() && poller_) {
       watch_.start(
-          poller_.get(), [this] { return look(); }, [this](const std::string& why) { return fail_to_watch(why); });
+          poller_.get(), [this] { return poll(); }, [this](const std::string& why) { return fail_to_watch(why); });
     }
   }
   void leave(int culprit, const std::string& why) noexcept override {
@@ -209,7 +209,7 @@ class tcp_hub final : public bootstrap {
     }
     for (peer& p : peers_) {
       p.part.reset();
-      p.told.clear();
+      p.sent_missing.clear();
     }
     parts_ = 0;
     ++round_;
@@ -309,13 +309,13 @@ class tcp_hub final : public bootstrap {
   }
 
   [[nodiscard]] idle_watch::report report_of(const lost_rank& lost) {
-    loss_handler told = std::exchange(lost_, {});
-    if (!told) return {};
-    return [told = std::move(told), lost] { told(lost.culprit, lost.text); };
+    loss_handler report = std::exchange(lost_, {});
+    if (!report) return {};
+    return [report = std::move(report), lost] { report(lost.culprit, lost.text); };
   }
 
   /// What came while this rank was in no call.
-  [[nodiscard]] idle_watch::report look() {
+  [[nodiscard]] idle_watch::report poll() {
     const std::lock_guard lock(mutex_);
     serve_peers();
     return find_loss();
@@ -368,7 +368,7 @@ class tcp_hub final : public bootstrap {
     round_failure{here, culprit, true, text}.raise(call);
   }
 
-  /// No later round can succeed, of which all connected ranks are told.
+  /// No later round can succeed; all connected ranks are notified.
   void break_job(kind waiting, kind others, int culprit, const std::string& text) {
     if (others == kind::lost) {
       loss_told_ = true;
@@ -420,8 +420,8 @@ class tcp_hub final : public bootstrap {
     const shared_payload payload({encoded.begin(), encoded.end()});
     for (std::size_t i = 1; i < size_; ++i) {
       peer& p = peers_[i];
-      if (!p.open() || !p.part || p.told == text) continue;
-      p.told = text;
+      if (!p.open() || !p.part || p.sent_missing == text) continue;
+      p.sent_missing = text;
       send(i, frame_type::progress, payload);
     }
   }

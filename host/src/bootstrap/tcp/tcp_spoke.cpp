@@ -36,7 +36,7 @@ namespace {
 constexpr std::chrono::milliseconds foreign_listener_limit = std::chrono::seconds(5);
 /// How long one address of a host with several may take to answer.
 constexpr std::chrono::milliseconds connect_limit = std::chrono::seconds(3);
-/// How long a rank that hears of a loss waits for what rank 0 says of the round.
+/// How long a rank that hears of a loss waits for rank 0's result of the round.
 constexpr std::chrono::milliseconds result_limit{300};
 /// Ranks that name the host of rank 0 differently may connect elsewhere, or have another secret.
 constexpr std::string_view same_root =
@@ -78,7 +78,7 @@ class tcp_spoke final : public bootstrap {
     lost_ = lost;
     if (!watch_.started() && !stream_->closed()) {
       watch_.start(
-          stream_->descriptor(), [this] { return look(); },
+          stream_->descriptor(), [this] { return poll(); },
           [this](const std::string& why) { return fail_to_watch(why); }, notices_.descriptor());
       stream_->leave_on_close(watch_.poller());
     }
@@ -270,7 +270,7 @@ class tcp_spoke final : public bootstrap {
   }
 
   /// What came while this rank was in no call.
-  [[nodiscard]] idle_watch::report look() {
+  [[nodiscard]] idle_watch::report poll() {
     const std::lock_guard lock(mutex_);
     static_cast<void>(take_notices());  // an interruption is for the next call
     while (auto got = stream_->receive()) {
@@ -293,7 +293,7 @@ class tcp_spoke final : public bootstrap {
     return report_of(0, loss.text);
   }
 
-  /// Without its thread this rank would miss losses, so its part ends, of which all are told.
+  /// Without its thread this rank would miss losses, so its part ends, and all are notified.
   [[nodiscard]] idle_watch::report fail_to_watch(const std::string& why) {
     const std::lock_guard lock(mutex_);
     const std::string text = "rank " + std::to_string(rank_) + " cannot watch its connection any more: " + why;
@@ -303,9 +303,9 @@ class tcp_spoke final : public bootstrap {
   }
 
   [[nodiscard]] idle_watch::report report_of(int culprit, const std::string& text) {
-    loss_handler told = std::exchange(lost_, {});
-    if (!told) return {};
-    return [told = std::move(told), culprit, text] { told(culprit, text); };
+    loss_handler report = std::exchange(lost_, {});
+    if (!report) return {};
+    return [report = std::move(report), culprit, text] { report(culprit, text); };
   }
 
   [[nodiscard]] round_failure loss_of_root() const {
@@ -328,7 +328,7 @@ class tcp_spoke final : public bootstrap {
   }
 
   /// Rank 0 and the others may hear of the loss from here first, so it goes on as it came: who is lost, and why.
-  /// Returns until when to wait for what rank 0 says of the round, which it may have ended well for others.
+  /// Returns until when to wait for rank 0's result of the round, which may have succeeded for others.
   [[nodiscard]] deadline announce_loss(const interruption::cause& cause, const deadline& until) {
     broken_ = round_failure{kind::remote, cause.culprit, true, cause.text};
     send_shutdown_notice(cause.culprit, cause.text);

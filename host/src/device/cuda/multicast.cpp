@@ -18,7 +18,7 @@ namespace {
 void check_multicast(CUresult code, const char* call) {
   if (code == CUDA_SUCCESS) return;
   throw system_error(std::string(call) + " failed: " + error_text(code) +
-                     "; look at the state of the NVLink switch (nvidia-smi -q, section Fabric) and at its fabric "
+                     "; check the state of the NVLink switch (nvidia-smi -q, section Fabric) and at its fabric "
                      "manager, or set DEVCOMM_NVLS_ENABLE=0 to go without multicast");
 }
 

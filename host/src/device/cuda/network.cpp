@@ -52,7 +52,7 @@ class copy_stream {
   /// Of what was given to the stream last. Waits for nothing: the caller holds locks.
   [[nodiscard]] std::uint64_t number_it() { return begun_++; }
   /// Calls nothing of the driver's. Whether `ask` is to be called.
-  [[nodiscard]] bool look() {
+  [[nodiscard]] bool poll() {
     constexpr std::uint64_t often = 4096;  // a device that has failed writes no word
     if (is_idle()) return false;
     done_ = std::max(done_, std::atomic_ref(word_).load(std::memory_order_acquire));
@@ -135,7 +135,7 @@ class stream_copies final : public detail::copy_engine {
   }
   void poll() override {
     for (copy_stream* const each : {reads_.get(), writes_.get()}) {
-      if (!each->look()) continue;
+      if (!each->poll()) continue;
       const on_device scope(device_);
       each->ask();
     }

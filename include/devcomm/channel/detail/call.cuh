@@ -10,7 +10,7 @@
 
 namespace devcomm::detail {
 
-/// In place of a producer, a consumer, an operator or a destination: there is none.
+/// Instead of a producer, a consumer, an operator or a destination: there is none.
 struct none {};
 
 /// Where what a session receives lies, or where what it sends goes.

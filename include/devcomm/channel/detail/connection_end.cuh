@@ -6,7 +6,7 @@
 ///
 ///     sender                                  receiver
 ///     packets, RTS                     --->   compares; takes the packets, zeroes them
-///     compares; the part is sent       <---   CTS: the next packets have a place
+///     compares; the part is sent       <---   CTS: the next packets have a slot
 ///
 /// Others go in pieces: the whole part where the receiver's memory lies in a window, else what fits into a slot of the
 /// receiver's pool.
@@ -16,12 +16,12 @@
 ///     sent: pieces so far              --->   copies from the slot, if there was one
 ///
 /// A receiver that needs no slot publishes its CTS at once: with a window, so that nothing but the CTS's trip
-/// comes before the data; of an inline part, so that the two ranks' trips take place at the same time. A slot is taken
+/// comes before the data; of an inline part, so that the two ranks' trips overlap. A slot is taken
 /// only after the RTS has arrived.
 ///
 /// *What is compared*: the number of stripes, the number of the message in its connection, and its bytes. All three
 /// decide which bytes a stripe's part has, and how it goes; both ends compare them before anything is stored outside
-/// the packets' place, so that a sender never stores past the memory that a CTS is for. Numbers differ where an earlier
+/// the packets' slot, so that a sender never stores past the memory that a CTS is for. Numbers differ where an earlier
 /// message had two sizes, which a stripe without a part in it at one end does not see otherwise. A receiver that finds
 /// a difference before it made a CTS makes one all the same, by which the sender finds it too.
 ///
@@ -38,17 +38,17 @@
 /// suffices, the order of a list beyond that of each connection is of no account, and a rank that comes late holds
 /// nothing of others.
 ///
-/// *Why a word can be written again*. RTS and CTS have a place for even and one for odd numbers. The sender
+/// *Why a word can be written again*. There are two slots of RTS and of CTS, for even and for odd numbers. The sender
 /// makes RTS `n + 2` after it has sent part `n + 1`, for which it had a CTS, that the receiver made after it had
 /// taken part `n` and compared its RTS. The receiver makes CTS `k + 2` after it has seen that piece `k` was sent,
 /// for which the sender read CTS `k`; of an inline piece `k`, after it has seen what the sender made after it had
 /// read CTS `k`: part or piece `k + 1`, or the RTS that a slot's CTS waits for. A slot, or a window, is stored
 /// to after a CTS that the receiver's group released behind its `sync`, and read after `sent` was acquired. Packets
-/// have a place for even and one for odd parts. Those of part `n` are stored after the CTS of part `n - 1`, which
+/// have a slot for even and one for odd parts. Those of part `n` are stored after the CTS of part `n - 1`, which
 /// the receiver made after it had zeroed those of part `n - 2`; so no flag of theirs is ever a stale one.
 ///
 /// *Wrap-around*. Numbers have 32 bits and outlive the kernel. An RTS or a CTS is awaited by equality with the one
-/// number that is due, which no earlier one in its place can have; `sent` is compared by the sign of the difference,
+/// number that is due, which no earlier one in its slot can have; `sent` is compared by the sign of the difference,
 /// of two pieces at most, for which the receiver counts inline pieces in it itself.
 #pragma once
 
@@ -74,7 +74,7 @@ enum class connection_stage : uint32_t {
   copy_inline,  ///< the group is to copy packets
 };
 
-/// What looking at a direction of a connection has come to.
+/// The state of one direction of a connection after a polling pass.
 enum class connection_step {
   over,     ///< no message of the list is left
   waiting,  ///< for the peer, or for a slot
@@ -149,7 +149,7 @@ DEVCOMM_DEVICE inline awaited_word awaited_packets(const connection_stripe& on, 
           on.handle.offset};
 }
 
-/// What one rank says of a message.
+/// One rank's description of a message.
 struct said_of_message {
   uint64_t bytes;    ///< or `channel::no_such_window`, or `channel::no_such_message`
   uint32_t stripes;  ///< with `no_such_window`, 1 more than the id of the window
@@ -208,7 +208,8 @@ class connection_end {
     mark_peer();
     state_.next = 0;
   }
-  /// Takes the one message of the list instead, of which the stripe's part may be none; `index` is its place.
+  /// Takes the one message of the list instead, of which the stripe's part may be none; `index` is its index in the
+  /// list.
   DEVCOMM_DEVICE void begin_single(const channel::message& m, uint32_t index, const channel::message_part& part) {
     mark_peer();
     ++state_.messages;
@@ -245,7 +246,7 @@ class connection_end {
   }
   DEVCOMM_DEVICE uint32_t message_number() const { return state_.messages - 1; }
 
-  /// Goes on to the next message of the list of which this stripe has a part; its place in the list, or null.
+  /// Goes on to the next message of the list of which this stripe has a part; its index in the list, or null.
   DEVCOMM_DEVICE const channel::message* next_message() {
     constexpr bool sends = Way == channel::direction::send;
     const auto peer = static_cast<int>(peer_);
@@ -273,7 +274,7 @@ class connection_end {
 
   /// Of the packets of an inline part.
   DEVCOMM_DEVICE uint32_t flag() const { return state_.parts | 1u << 31; }
-  /// Their place at the receiver, of what `sender` sends in this stripe.
+  /// Where the receiver has them, of what `sender` sends in this stripe.
   DEVCOMM_DEVICE uint64_t packets_from(uint32_t sender) const {
     return on_.layout().packets(stripe(), sender, state_.parts);
   }
@@ -385,7 +386,7 @@ class sending_connection : public connection_end<channel::direction::send> {
   }
 
   /// Where the piece goes, as far as its receiver's window is one of the list's: else null.
-  DEVCOMM_DEVICE char* place(const channel::message_cts& given) const {
+  DEVCOMM_DEVICE char* destination(const channel::message_cts& given) const {
     return given.window == 0 ? on_peer(given.offset) : in_window(given.window, given.offset);
   }
   DEVCOMM_DEVICE bool is_right(const channel::message_cts& given, const char* to) const {
@@ -396,7 +397,7 @@ class sending_connection : public connection_end<channel::direction::send> {
     return report({channel::no_such_window, given.window, given.message});
   }
   DEVCOMM_DEVICE bool accept(const channel::message_cts& given, status& failure) {
-    char* const to = place(given);
+    char* const to = destination(given);
     if (!is_right(given, to)) {
       failure = refuse(given);
       return false;

@@ -69,7 +69,7 @@ DEVCOMM_DEVICE inline void store_word(char* to, uint32_t bytes, uint64_t word) {
   }
 }
 
-/// This thread's part of an inline message, of less than 4 GiB, to its place at the peer, `Batch` packets at a time.
+/// This thread's part of an inline message, of less than 4 GiB, to its slot at the peer, `Batch` packets at a time.
 /// *Collective*; does not synchronize.
 template <uint32_t Batch, class Group>
 DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_piece& piece) {
@@ -87,7 +87,7 @@ DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_pi
   }
 }
 
-/// The same, from its place on this rank, which is zeroed. `wait(ready)` calls `ready` until it returns true, or
+/// The same, from its slot on this rank, which is zeroed. `wait(ready)` calls `ready` until it returns true, or
 /// returns false.
 template <uint32_t Batch, class Group, class Wait>
 DEVCOMM_DEVICE void receive_inline(const Group& group, const channel::connection_piece& piece, const Wait& wait) {

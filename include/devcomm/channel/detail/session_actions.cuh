@@ -1,6 +1,6 @@
 /// \file session_actions.cuh
-/// What a session does with each of its ends, as the simulator is told. Named, as NVRTC takes a generic lambda for a
-/// host function (CUDA 13.0).
+/// What a session does with each of its ends, as reported to the simulator. Named, as NVRTC takes a generic lambda for
+/// a host function (CUDA 13.0).
 #pragma once
 
 #include <devcomm/arch/arch.cuh>

@@ -48,7 +48,7 @@ class single_send : public sending_connection {
     if (goes_inline) {
       send_inline<single_batch>(
           warps, piece_of(connection_stage::copy_inline, data(), on_peer(packets_from(self())), bytes_left()));
-      if (warps.thread_index != 0) return;  // the place of packets is free again when both ranks are past the next part
+      if (warps.thread_index != 0) return;  // the slot of packets is free again when both ranks are past the next part
     }
     for (;;) {
       bool goes_on = true;
@@ -58,7 +58,7 @@ class single_send : public sending_connection {
         channel::message_cts given{};
         goes_on = wait(this->wait(), [&] { return acquire_note(cts(), state_.pieces + 1, given); });
         if (goes_on) {
-          to = place(given);
+          to = destination(given);
           bytes = given.window == 0 ? slot_piece() : bytes_left();
           goes_on = is_right(given, to);
           if (!goes_on && warps.thread_index == 0) failure = refuse(given);

@@ -105,8 +105,8 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
     };
     return slice{element(mine.begin), element(mine.end)};
   };
-  // A place for it in scratch: for what goes to team `t`, and for what comes from there.
-  const auto place = [&](bool comes, int t) {
+  // A slot for it in scratch: for what goes to team `t`, and for what comes from there.
+  const auto slot = [&](bool comes, int t) {
     const uint64_t number = static_cast<uint64_t>(comes ? rail.size + t : t);
     return scratch + static_cast<int64_t>((number * packs + mine.begin) * pack<T>::size);
   };
@@ -122,16 +122,16 @@ DEVCOMM_DEVICE void all_reduce_hierarchical(barrier_session<Group>& barrier, sym
     const slice piece = part(t);
     reduce_copy<T>(
         group, lsa.size, [&](int member) { return static_cast<const T*>(at(input, piece).lsa(member)); }, 1,
-        [&](int) { return place(false, t).local(); }, piece.size(), detail::partial_reduction<Operator>{op});
+        [&](int) { return slot(false, t).local(); }, piece.size(), detail::partial_reduction<Operator>{op});
     if (t != rail.rank && piece.size() != 0)
-      net.put(rail.world_rank(t), place(true, rail.rank), place(false, t), piece.size());
+      net.put(rail.world_rank(t), slot(true, rail.rank), slot(false, t), piece.size());
   }
   // A rank whose rail has failed does not arrive at its LSA barrier again: its team would believe that the call
   // succeeded.
   barrier.sync_rail(gin::fence_level::put);
   if (barrier.agree() != status::success) return;
   reduce_copy<T>(
-      group, rail.size, [&](int t) { return static_cast<const T*>(place(t != rail.rank, t).local()); }, lsa.size,
+      group, rail.size, [&](int t) { return static_cast<const T*>(slot(t != rail.rank, t).local()); }, lsa.size,
       [&](int step) { return at(output, own).lsa((lsa.rank + step) % lsa.size); }, own.size(),
       detail::rest_of_reduction<Operator>{op, barrier.members().size});
   for (int step = 1; step < rail.size && own.size() != 0; ++step) {

@@ -14,7 +14,7 @@
 /// - *Credit*. When a rank has read a message it adds 1 to a signal of the previous rank, weakly. Message `n` is made
 ///   and put when that signal is at least `n - slots + 1`. Credits may overtake each other, but they are posted in the
 ///   order of the messages: where `c` have come, the receiver had read the first `c` messages at least.
-/// - *What a credit says of the sender's own slot*: that it may be written again. What the receiver read was put, and
+/// - *A credit also frees the sender's own slot*. What the receiver read was put, and
 ///   so was read from there before. Nothing is flushed.
 ///
 /// A credit is posted by a thread that has synchronized with all that read, and releases; it pairs with the acquire of
@@ -66,7 +66,7 @@ struct rail_ring_record : call_record {
 
 static_assert(sizeof(rail_ring_record) <= collective::rail_ring_handle::record_bytes, "the next one follows");
 
-/// A block's place in its ring during a call. All threads of the group call each method, in the same order.
+/// A block's position in its ring during a call. All threads of the group call each method, in the same order.
 template <class Group>
 class rail_ring_end {
  public:
@@ -258,11 +258,11 @@ struct rail_ring_all_reduce {
   /// Messages of a call.
   DEVCOMM_DEVICE uint64_t messages() const { return rounds.count * static_cast<uint64_t>(ring_all_reduce_steps(rail)); }
   /// Which of a call's messages one is.
-  struct place {
+  struct position {
     int step;
     uint64_t round;
   };
-  DEVCOMM_DEVICE place place_of(uint64_t message) const {
+  DEVCOMM_DEVICE position position_of(uint64_t message) const {
     const auto steps = static_cast<uint64_t>(ring_all_reduce_steps(rail));
     const uint64_t turn = message / rounds.at_once;
     return {static_cast<int>(turn % steps), turn / steps * rounds.at_once + message % rounds.at_once};
@@ -362,7 +362,7 @@ struct rail_ring_all_reduce {
     return true;
   }
   /// Takes the message of a step, and puts that of the next step of its round, if there is one.
-  DEVCOMM_DEVICE bool take(rail_ring_end<Group>& ring, const place& now, bool gives_back) const {
+  DEVCOMM_DEVICE bool take(rail_ring_end<Group>& ring, const position& now, bool gives_back) const {
     const ring_step what = ring_all_reduce_step(rail, now.step);
     const bool passes_on = now.step + 1 < ring_all_reduce_steps(rail);
     if (!(passes_on ? ring.await_chunk_and_room() : ring.await_chunk())) return false;
@@ -386,11 +386,11 @@ struct rail_ring_all_reduce {
     const uint64_t lag = rounds.at_once;  // a message follows from the one received this many before it
     const uint64_t before = ring.sent();
     for (uint64_t n = 0; n < all + lag; ++n) {
-      const place next = place_of(n);
+      const position next = position_of(n);
       if (n < all && next.step == 0 && !begin_round(ring, next.round)) return false;
       if (n < lag) continue;
       const uint64_t received = n - lag;
-      if (!take(ring, place_of(received), received + lag < all)) return false;
+      if (!take(ring, position_of(received), received + lag < all)) return false;
     }
     if (!ring.await_credits(before + all - lag)) return false;
     ring.keep(lag);

@@ -104,7 +104,7 @@ DEVCOMM_DEVICE void send_packs(Session& session, int member, Cursor next, uint32
 /// Packs for some of the other members, `AtOnce` at most, that a thread loads before it sends the first.
 template <int AtOnce, class T>
 struct packs_for_peers {
-  arch::vec16 values[AtOnce];  // in words, as packs of small elements are taken apart where paths meet
+  arch::vec16 values[AtOnce];  // in words, as packs of small elements are taken apart where paths join
 
   /// The `step`-th member after this one.
   DEVCOMM_DEVICE static int peer(int self, int members, int step) {

@@ -40,7 +40,7 @@ struct queue_end {
     char* const first = reinterpret_cast<char*>(record) - index * layout.bytes();
     return {home, reinterpret_cast<gin::context_record*>(first + other * layout.bytes()), layout, other, depth};
   }
-  /// 1 more than the number of the latest operation to world rank `peer` that the caller knows of.
+  /// 1 more than the number of the latest operation to world rank `peer` that the caller has observed.
   DEVCOMM_DEVICE uint64_t latest(uint32_t peer) const {
     return arch::load<memory_order::relaxed, scope::device>(at<uint64_t>(layout.latest(peer)));
   }

@@ -54,7 +54,7 @@ class multimem_barrier : public barrier_group<Group> {
     counted_ = (kept & 1) != 0;
     check_launch_ = (comm.flags & device_comm::check_launch) != 0;
     if (check_launch_) {
-      show_contract(place(0) + layout().contract(index, static_cast<uint32_t>(members_.rank), next()),
+      show_contract(barriers_on(0) + layout().contract(index, static_cast<uint32_t>(members_.rank), next()),
                     static_cast<int64_t>(comm.resources.stride), members_.rank, members_.size, first(), step(),
                     {arch::grid_blocks(), group.size(), comm.launch_key});
     }
@@ -149,7 +149,7 @@ class multimem_barrier : public barrier_group<Group> {
   using barrier_group<Group>::agree_on_failure;
 
   DEVCOMM_DEVICE multimem::barrier_layout layout() const { return {barriers_.count, barriers_.members}; }
-  DEVCOMM_DEVICE char* place(int member) const {
+  DEVCOMM_DEVICE char* barriers_on(int member) const {
     const window& memory = home_->comm.resources;
     return memory.base + static_cast<uint64_t>(member) * memory.stride + barriers_.offset;
   }
@@ -168,7 +168,7 @@ class multimem_barrier : public barrier_group<Group> {
 
   DEVCOMM_DEVICE void store_flag(int member, memory_order order) const {
     auto* const flag =
-        reinterpret_cast<uint32_t*>(place(member) + layout().flag(index_, static_cast<uint32_t>(members_.rank)));
+        reinterpret_cast<uint32_t*>(barriers_on(member) + layout().flag(index_, static_cast<uint32_t>(members_.rank)));
     if (releases(order)) {
       arch::store<memory_order::release, scope::system>(flag, static_cast<uint32_t>(next()));
     } else {
