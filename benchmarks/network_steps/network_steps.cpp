@@ -2,9 +2,9 @@
 /// what the proxies do around it. A thread of each process plays the kernel and the proxy in turns, so that nothing is
 /// waited for but the network. `network_steps --help` says how.
 #include "common/two_processes.hpp"
+#include "device/backend.hpp"
 #include "transport/fabric_engine.hpp"
 #include "transport/libfabric.hpp"
-#include "transport/plain_words.hpp"
 
 #include <algorithm>
 #include <array>
@@ -193,7 +193,7 @@ class rank {
 
   std::uint32_t peer_;
   only_host devices_;
-  plain_words words_;
+  network_port words_;
   std::vector<char> memory_;
   gin::queue_layout layout_;
   std::shared_ptr<window_table> windows_ = std::make_shared<window_table>();

@@ -7,7 +7,6 @@
 
 #include <device/backend.hpp>
 #include <transport/fabric_engine.hpp>
-#include <transport/plain_words.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -236,14 +235,14 @@ struct rank_under_test {
     std::memcpy(all.data() + all.size() / 2, device_window.get(), room);
     for (const auto& queue : queues) {
       for (std::uint32_t i = 0; i < signals; ++i) {
-        all.push_back(plain_words().load(queue->record().words + layout.signal(i)));
+        all.push_back(network_port().load(queue->record().words + layout.signal(i)));
       }
     }
     return all;
   }
 
   heap memory;
-  plain_words words;
+  network_port words;
   wire own;
   gin::queue_layout layout{ranks, signals, 0};
   std::unique_ptr<char[]> window = std::make_unique<char[]>(room);  // AddressSanitizer sees its ends

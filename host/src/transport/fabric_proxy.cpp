@@ -1,6 +1,6 @@
 #include "transport/fabric_proxy.hpp"
 
-#include "transport/plain_words.hpp"
+#include "device/backend.hpp"
 #include "transport/queue.hpp"
 #include "util/cpu_list.hpp"
 #include "util/deadline.hpp"
@@ -112,7 +112,7 @@ class fabric_proxy::worker final : public window_table::watcher {
   const settings given_;
   std::shared_ptr<window_table> windows_;
   const std::string fabric_name_;
-  plain_words words_;
+  network_port words_;  // by ordinary atomic accesses
   std::vector<std::unique_ptr<network_queue>> queues_;
   std::mutex mutex_;  // guards the engine once the thread runs
   fabric_engine engine_;

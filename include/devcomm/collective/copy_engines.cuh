@@ -129,14 +129,12 @@ enum class copy_buffers {
 /// the rank's device current.
 class copy_engines {
  public:
-  /// Uses up to `max_streams` streams at once for the copies of an all-to-all, the caller's among them.
-  copy_engines(const device_comm& comm, const copy_engine_handle& signals, int max_streams = 4)
-      : comm_(comm), signals_(signals) {
+  copy_engines(const device_comm& comm, const copy_engine_handle& signals) : comm_(comm), signals_(signals) {
     if (static_cast<int>(signals.members) != comm.lsa_size)
       throw std::invalid_argument(
           "copy_engines: the signals are those of another device communicator: add "
           "collective::copy_engine_signals to the requirements of this one");
-    if (max_streams < 1) throw std::invalid_argument("copy_engines: no stream to copy on; give at least 1");
+    constexpr int max_streams = 4;  // of the copies of an all-to-all, the caller's among them
     const int others = max_streams < comm.lsa_size ? max_streams - 1 : comm.lsa_size - 1;
     streams_.reserve(static_cast<std::size_t>(others));
     check_cuda(cudaEventCreateWithFlags(&begin_, cudaEventDisableTiming), "copy_engines");

@@ -50,7 +50,7 @@ DEVCOMM_DEVICE void for_each_other(int members, int self, int partner, const Act
 /// A round of an exchange over packets. Mailboxes can be used again two rounds later only because all ranks heard from
 /// all (lsa/detail/packet_session.cuh); so a rank sends one empty pack, as its first, to each that it sends nothing
 /// else.
-template <class T, int AtOnce, class Session>
+template <class T, class Session>
 struct exchange_round {
   Session& session;
   collective::partners with;
@@ -66,7 +66,7 @@ struct exchange_round {
       session.send_pack(with.to, start, value);
       Cursor next = start;
       next.next();
-      send_packs<AtOnce, T>(session, with.to, next, count, produce);
+      send_packs<1, T>(session, with.to, next, count, produce);
     }
     if (start.first() != 0) return;
     for_each_other(session.members().size, self(), with.to, [&](int m) { session.send_pack(m, start, pack<T>{}); });
@@ -107,7 +107,6 @@ namespace devcomm::collective {
 ///
 /// `session` is an `lsa::ll_session` or an `lsa::ll128_session`, which transfer all bits, or, for floating-point types,
 /// an `lsa::lamport_session`, which may change the bits of a NaN. Vectors longer than its capacity take several rounds.
-/// A thread loads `AtOnce` packs before it sends the first of them; more than one pays in few blocks.
 ///
 ///     lsa::ll128_session session{block{}, comm, mailboxes, blockIdx.x};
 ///     const auto neighbors = collective::partners::in_ring(comm.lsa().rank, comm.lsa().size);
@@ -118,7 +117,7 @@ namespace devcomm::collective {
 /// compare both; otherwise ranks that differ time out or get wrong results. *Requires* `with.can_be_of` this rank;
 /// otherwise does nothing. After a failure, see `ll_session`, `consume` is called only for
 /// packs that arrived.
-template <class T, int AtOnce = 1, class Session, class Produce, class Consume>
+template <class T, class Session, class Produce, class Consume>
 DEVCOMM_DEVICE void exchange(Session& session, partners with, slice packs, const Produce& produce,
                              const Consume& consume) {
   static_assert(Session::template can_carry<T>, "this session cannot carry this type; use an ll_session");
@@ -135,7 +134,7 @@ DEVCOMM_DEVICE void exchange(Session& session, partners with, slice packs, const
                      {with.to, with.from});
   const trace_span traced = session.trace_call(collective_call::exchange, packs.size());
   const auto start = session.cursor();
-  const detail::exchange_round<T, AtOnce, Session> round{session, with};
+  const detail::exchange_round<T, Session> round{session, with};
   DEVCOMM_UNROLL_BY(1)
   for (uint64_t begin = packs.begin; begin < packs.end; begin += capacity) {
     const auto count = static_cast<uint32_t>(packs.end - begin < capacity ? packs.end - begin : capacity);

@@ -4,7 +4,6 @@
 
 #include <device/backend.hpp>
 #include <transport/fabric_engine.hpp>
-#include <transport/plain_words.hpp>
 
 #include "fake_fabric.hpp"
 
@@ -131,7 +130,7 @@ struct rank_of_test {
 
   static constexpr std::uint32_t contexts = 2;
   gin::queue_layout layout;
-  plain_words words;
+  network_port words;
   std::vector<char> memory;
   std::shared_ptr<window_table> windows = std::make_shared<window_table>();
   std::unique_ptr<window_table::listing> listing;

@@ -6,7 +6,6 @@
 #include <transport/fabric_engine.hpp>
 #include <transport/libfabric.hpp>
 #include <transport/libfabric_choice.hpp>
-#include <transport/plain_words.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -280,7 +279,7 @@ struct connected_rank {
     words.store(&slot->head, head.pack(devcomm::gin::descriptor::lap(turn, 4)));
   }
 
-  plain_words words;
+  network_port words;
   std::vector<char> memory = std::vector<char>(4096, 'a');
   std::shared_ptr<window_table> windows = std::make_shared<window_table>();
   std::unique_ptr<window_table::listing> listing;
