@@ -101,7 +101,7 @@ uint32_t block_barrier(uint32_t index, uint32_t threads, bool predicate) {
   }
   named_barrier& barrier = b.barriers[index];
   if (barrier.arrived > 0 && barrier.threads != threads) {
-    fail_misuse("threads that meet at one barrier disagree on how many they are");
+    fail_misuse("threads of one barrier disagree on how many they are");
   }
   barrier.threads = threads;
   barrier.predicates += predicate ? 1 : 0;

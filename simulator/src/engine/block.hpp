@@ -39,7 +39,7 @@ struct warp_cells {
 struct warp {
   uint32_t live = 0;  ///< lanes that have not exited
   std::vector<warp_cells*> groups;
-  void* given[32] = {};  ///< by the lanes that meet in a `gather`
+  void* given[32] = {};  ///< by the lanes of a `gather`
   uint32_t acting = 0;   ///< lanes that act for those
 };
 

@@ -211,7 +211,7 @@ void block::clean_up() {
 }
 
 void block::wake(fiber& f) {
-  if (explorer* const e = simulation.explored_by) e->meets(f);
+  if (explorer* const e = simulation.explored_by) e->synchronizes(f);
   f.state = fiber_state::runnable;
   add(f);
   simulation.order.woken(f, this_fiber);

@@ -118,7 +118,7 @@ class engine {
   // --- failures (failure.cpp) ---
   void record_failure(const std::string& text, bool consequence);
   /// `text` tells what ends the launch of `rank`, or of -1, and of which `kind` it is. Of what several ranks do alike
-  /// the first one is told, and the others by `tell_of_others`, when no launch is left.
+  /// the first one is notified, and the others by `tell_of_others`, when no launch is left.
   void record_misuse(int rank, const std::string& text, const std::string& kind);
   void tell_of_others();
   [[nodiscard]] std::string failure_text() const { return failure_text_; }
@@ -129,15 +129,15 @@ class engine {
   /// The program has looked at what failed: devices are usable again, and so are streams for work that comes later.
   void see_failures() {
     faults.clear();
-    ++looks;
+    ++error_checks;
   }
-  uint64_t looks = 0;  ///< how often the program has looked
+  uint64_t error_checks = 0;  ///< how often the program has asked for errors
 
   /// What broke a device. As on a GPU it stays, until the program takes it as seen.
   struct fault {
-    int error = 0;       ///< of the first task that failed
-    bool told = false;   ///< a call has returned it; from then on every call does
-    bool reset = false;  ///< calls succeed again, and nobody has looked at the failure
+    int error = 0;          ///< of the first task that failed
+    bool returned = false;  ///< a call has returned it; from then on every call does
+    bool reset = false;     ///< calls succeed again, and nobody has looked at the failure
     std::string text;
   };
   std::map<int, fault> faults;  ///< by device, since failures were last taken as seen
@@ -148,7 +148,7 @@ class engine {
   /// The error that every call on `device` returns; 0 for none.
   [[nodiscard]] int lasting_error(int device) const {
     const auto found = faults.find(device);
-    return found != faults.end() && found->second.told && !found->second.reset ? found->second.error : 0;
+    return found != faults.end() && found->second.returned && !found->second.reset ? found->second.error : 0;
   }
 
   settings config;
@@ -221,7 +221,7 @@ class engine {
   void (*dispatch_)(engine&);
   bool dispatcher_started_ = false;
   std::string failure_text_;
-  std::string misuse_;           // the latest that `record_misuse` told of
+  std::string misuse_;           // the latest that `record_misuse` recorded
   std::set<int> misused_alike_;  // other ranks that did the same
   /// A step of a background task that is to be taken.
   struct due_step {

@@ -143,7 +143,7 @@ void explorer::poll_failed(const fiber& f) {
   }
 }
 
-void explorer::meets(fiber& f) {
+void explorer::synchronizes(fiber& f) {
   const sanitizer::unobserved hidden;
   const void* call_site = nullptr;
   uint64_t number = 0;

@@ -47,7 +47,7 @@ class explorer final : public chooser {
   /// It has ended.
   void ended(fiber& f);
   /// It wakes `f` from a barrier or warp operation that is now complete.
-  void meets(fiber& f);
+  void synchronizes(fiber& f);
   /// A launch has failed: what follows is of no interest.
   void failed();
 
@@ -62,7 +62,7 @@ class explorer final : public chooser {
   }
 
   // --- the network's proxies ---
-  /// That of `key.block`, which stands for `what.context`, has taken a step.
+  /// The step of `key.block` on behalf of `what.context`.
   void network_stepped(const thread_key& key, const network_step& what, const std::vector<memory_access>& accesses);
   /// Operations of this execution that have begun and do not end.
   [[nodiscard]] uint64_t unfinished_operations() const { return network_.under_way(); }
@@ -76,7 +76,7 @@ class explorer final : public chooser {
   void awaited(const task& t) const;
 
  private:
-  /// Threads that meet in one barrier or warp operation.
+  /// Threads of one barrier or warp operation.
   struct rendezvous {
     const block* home;
     const void* call_site;

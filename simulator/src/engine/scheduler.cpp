@@ -39,7 +39,7 @@ uint64_t mixed(uint64_t trace, uint64_t choice) {
   return trace;
 }
 
-/// What AddressSanitizer needs to know of the block's root stack.
+/// AddressSanitizer's view of the block's root stack.
 __thread const void* root_bottom = nullptr;
 __thread size_t root_size = 0;
 __thread void* root_fake_stack = nullptr;

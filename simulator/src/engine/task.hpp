@@ -79,15 +79,15 @@ struct operation_ref {
   }
 };
 
-/// What tasks know of the stream that they belong to.
+/// The stream of a task.
 struct task_queue {
   virtual ~task_queue() = default;
 
   int device = 0;
-  uint64_t tasks = 0;        ///< that refer to it
-  bool destroyed = false;    ///< goes with the last of them
-  int error = 0;             ///< of a failed task, until a synchronization has returned it
-  uint64_t failed_look = 0;  ///< `engine::looks` when `error` was set
+  uint64_t tasks = 0;         ///< that refer to it
+  bool destroyed = false;     ///< goes with the last of them
+  int error = 0;              ///< of a failed task, until a synchronization has returned it
+  uint64_t failed_check = 0;  ///< `engine::error_checks` when `error` was set
 };
 
 struct task {

@@ -52,7 +52,7 @@ void submit(const task_ref& t) {
   engine& e = t->simulation;
   if (e.explored_by != nullptr) e.explored_by->submitted(*t.get());
   task_queue& queue = *t->queue;
-  if (queue.error != 0 && queue.failed_look != e.looks) queue.error = 0;
+  if (queue.error != 0 && queue.failed_check != e.error_checks) queue.error = 0;
   if (--t->blockers == 0) e.add_ready(*t.get());
 }
 
@@ -67,7 +67,7 @@ void finish_task(task& t, int error) {
   if (t.work.what->shape() != nullptr) --e.unfinished_launches;
   if (error != 0 && t.queue->error == 0) {
     t.queue->error = error;
-    t.queue->failed_look = e.looks;
+    t.queue->failed_check = e.error_checks;
     e.note_fault(t.device, error);
   }
   let_next_start(t);
@@ -87,7 +87,7 @@ int fetch_error(engine& e, task_queue& queue) {
   const int own = std::exchange(queue.error, 0);
   const auto broken = e.faults.find(queue.device);
   if (broken == e.faults.end() || broken->second.reset) return own;
-  broken->second.told = true;
+  broken->second.returned = true;
   return own != 0 ? own : broken->second.error;
 }
 

@@ -71,7 +71,7 @@ void finish(block& b, uint32_t warp_index, uint32_t mask, fiber* last) {
     given[lane] = f.value;
     if (first == nullptr) first = &f;
     if (f.operation != first->operation) {
-      fail_misuse("lanes of one mask meet in different warp operations, such as a vote and a shuffle");
+      fail_misuse("lanes of one mask call different warp operations, such as a vote and a shuffle");
     }
   });
   for_each_lane(lanes, [&](uint32_t lane) {
@@ -116,7 +116,7 @@ warp_task explored_task(block& b, fiber& f, uint32_t part, bool last) {
   if (last) {
     b.warps[warp_index].acting = 32 / part;
     if (explorer* const e = b.simulation.explored_by) {
-      for_each_lane(f.mask, [&](uint32_t other) { e->meets(b.lane(warp_index, other)); });
+      for_each_lane(f.mask, [&](uint32_t other) { e->synchronizes(b.lane(warp_index, other)); });
     }
     for (uint32_t first = 0; first < 32; first += part) {
       if (first != lane) b.wake(b.lane(warp_index, first));
@@ -202,7 +202,7 @@ warp_task warp_gather(uint32_t mask, void* given, uint32_t part) {
   if (last) {
     for_each_lane(mask, [&](uint32_t lane) {
       if (b.lane(warp_index, lane).operation != warp_operation::gather)
-        fail_misuse("lanes of a warp meet in different operations, such as a vote and an access to lines");
+        fail_misuse("lanes of a warp call different operations, such as a vote and an access to lines");
     });
   }
   if (b.simulation.order.explores()) return explored_task(b, f, part, last);

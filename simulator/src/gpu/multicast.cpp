@@ -84,12 +84,12 @@ void renew(range& r) {
 }  // namespace
 
 multicast_lock::multicast_lock(multicast_state& state) : state_(state) {
-  constexpr unsigned looks_between_checks = 1000;
+  constexpr unsigned polls_between_checks = 1000;
   const auto self = static_cast<uint32_t>(::getpid());
-  for (unsigned looks = 1;; ++looks) {
+  for (unsigned polls = 1;; ++polls) {
     uint32_t holder = 0;
     if (__atomic_compare_exchange_n(&state_.lock, &holder, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return;
-    if (looks % looks_between_checks == 0 && holder != self && has_ended(holder) &&
+    if (polls % polls_between_checks == 0 && holder != self && has_ended(holder) &&
         __atomic_compare_exchange_n(&state_.lock, &holder, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
       return;
     sched_yield();

@@ -112,7 +112,7 @@ void missed_edges::add(actor& reader, const publication& of, const place& carrie
   reader.dirty = true;  // so that others who learn of it know this epoch
   for (missed_edge& m : edges_) {
     if (m.group != e.group || m.lane != e.lane || m.code != e.code || !m.of.same_thread(of)) continue;
-    m.of = e.of;  // its epoch stays: who knows that one knows of both
+    m.of = e.of;  // its epoch stays: who has observed that one has observed both
     return;
   }
   if (edges_.size() < kept) {

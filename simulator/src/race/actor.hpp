@@ -153,7 +153,7 @@ class missed_edges {
 /// What is published at one atomic variable.
 ///
 /// Scopes are those of PTX's model. The load must be morally strong with the store or change whose value it finds, and
-/// each change in a release sequence with what it changes; and the release, or the fence that stands for it, with the
+/// each change in a release sequence with what it changes; and the release, or the fence in its place, with the
 /// acquire, or the fence after the load.
 class variable {
  public:
@@ -200,7 +200,7 @@ class sync_point {
   uint64_t number_ = ++sync_points;
   clock_reference known_;
   clock_reference fenced_;
-  // Most threads that meet have the same clock: what was joined already, and the result.
+  // Most threads of a barrier have the same clock: what was joined already, and the result.
   static constexpr size_t kept = 16;
   std::vector<clock_reference> released_;
   std::vector<std::pair<clock_reference, clock_reference>> acquired_;

@@ -96,14 +96,14 @@ void cell::access_lists(const record& now, Ordered ordered, Race race) {
     const bool other_sizes = (l.shapes & ~now.shape()) != 0;
     const record any = record::make(1, 0, 0, 0, uint64_t{kind} << 4 | (now.is_wide != 0 ? record::wide : 0),
                                     other_sizes ? record::all_bytes : now.bytes());
-    const bool look =
+    const bool compares =
         conflict(any, now) || (other_sizes && any.is_atomic() && now.is_atomic() && (any.writes() || now.writes()));
     const bool prune = l.records.size() >= l.prune_at;
-    if (l.records.empty() || (!look && !prune)) continue;
+    if (l.records.empty() || (!compares && !prune)) continue;
     std::size_t kept = 0;
     const bool busy = l.records.size() > few;
     for (const record& old : l.records) {
-      const bool matters = look && conflict(old, now);
+      const bool matters = compares && conflict(old, now);
       const bool covered = covers(now, old);
       bool drop = false;
       if (matters || covered) {

@@ -29,7 +29,7 @@ epochs_reference group_epochs::raised(uint32_t lane, uint32_t epoch) {
 
 void group_epochs::raise(uint32_t lane, uint32_t epoch) {
   values()[lane] = epoch;
-  if (continued_) {  // the next version does not know of this
+  if (continued_) {  // the next version has not observed this
     line_ = ++lines;
     continued_ = false;
   }

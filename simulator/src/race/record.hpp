@@ -75,7 +75,7 @@ static_assert(sizeof(record) == 16);
   if ((older.bytes() & ~newer.bytes()) != 0) return false;
   if (newer.writes() && !newer.is_atomic()) return true;
   if (overlap_in_part(newer, older)) return false;
-  // Neither conflicts with the other, so nobody looks for a fence between them.
+  // Neither conflicts with the other, so no fence between them is needed.
   if (newer.by_multicast() != older.by_multicast()) return false;
   if (older.writes() && !older.is_atomic()) return false;
   // The narrower scope conflicts with more.

@@ -113,8 +113,8 @@ std::string detector::scope_advice(const record& earlier, const record& now, con
     const stamp& s = m.of.what;
     const bool covers = (s.group == earlier.group && s.lane == earlier.lane() && s.epoch >= earlier.epoch) ||
                         epoch_of(s.base, earlier.group, earlier.lane()) >= earlier.epoch;
-    const bool told = (m.group == by.group && m.lane == by.lane) || epoch_of(by.known, m.group, m.lane) >= m.epoch;
-    if (!covers || !told) continue;
+    const bool observed = (m.group == by.group && m.lane == by.lane) || epoch_of(by.known, m.group, m.lane) >= m.epoch;
+    if (!covers || !observed) continue;
     const place reader{m.group, m.device};
     const record release = record::make(s.group, s.lane, s.epoch, m.of.code, 0, 0);
     const record acquire = record::make(m.group, m.lane, m.epoch, m.code, 0, 0);
@@ -220,7 +220,7 @@ void detector::report_alias(const record& earlier, const record& now, uintptr_t 
   if (!is_news(reported_aliases, earlier, now)) return;
   say(text_of(earlier, now, address, "missing fence between two addresses of one memory", "after the earlier ") +
       "  one of them is by a multicast address: the later need not see the earlier; call "
-      "multimem::fence_alias() between the two, in one of the threads, or meet in a multimem::barrier_session\n");
+      "multimem::fence_alias() between the two, in one of the threads, or synchronize by a multimem::barrier_session\n");
 }
 
 void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address) {

@@ -32,7 +32,7 @@ struct event_state : CUevent_st {
   unsigned flags = 0;
   task_ref recorded;
   capture* recording = nullptr;  ///< recorded last into this capture
-  std::vector<int> nodes;        ///< the nodes it stands for there
+  std::vector<int> nodes;        ///< the nodes that it replaces there
 };
 
 /// Gives `work` to the stream, or to the capture it is in; `t` becomes its task outside captures.

@@ -147,7 +147,7 @@ std::string kernel_failure(int device) {
   const engine_guard hold;
   const auto broken = the_engine().faults.find(device);
   if (broken == the_engine().faults.end()) return {};
-  broken->second.told = true;
+  broken->second.returned = true;
   return std::string(cudaGetErrorName(static_cast<cudaError_t>(broken->second.error))) + ": " + broken->second.text;
 }
 

@@ -43,15 +43,15 @@ void report_unseen(int status, void*) {
                    "cudaGetLastError after each launch, and check what that returns\n",
                    refused);
     } else if (failed) {
-      const bool told =
-          std::any_of(made->faults.begin(), made->faults.end(), [](const auto& broken) { return broken.second.told; });
+      const bool returned = std::any_of(made->faults.begin(), made->faults.end(),
+                                        [](const auto& broken) { return broken.second.returned; });
       std::fprintf(
           stderr,
           "devcomm simulator: the program ends well although a launch has failed, %s: %s. Synchronize with each "
           "stream, and check what that returns%s\n",
-          told ? "and calls have returned the error" : "as no call has returned the error",
+          returned ? "and calls have returned the error" : "as no call has returned the error",
           made->failure_text().c_str(),
-          told ? "; a test that expects the failure looks at devcomm::simulator::last_failure()" : "");
+          returned ? "; a test that expects the failure reads devcomm::simulator::last_failure()" : "");
     } else if (unfinished != 0) {
       std::fprintf(stderr,
                    "devcomm simulator: the program ends before %llu of its launches have, so that nobody knows "

@@ -126,9 +126,9 @@ void exploration::waits(int thread, const std::vector<memory_access>& found) {
   if (!found.empty()) {
     note_initial(found);
     auto& known = unsuccessful_[past_of(thread)];
-    const auto same = [&](const std::vector<memory_access>& look) {
-      return look == found && std::equal(look.begin(), look.end(), found.begin(),
-                                         [](const auto& a, const auto& b) { return a.value == b.value; });
+    const auto same = [&](const std::vector<memory_access>& earlier) {
+      return earlier == found && std::equal(earlier.begin(), earlier.end(), found.begin(),
+                                            [](const auto& a, const auto& b) { return a.value == b.value; });
     };
     if (std::none_of(known.begin(), known.end(), same)) known.push_back(found);
   }
@@ -230,8 +230,8 @@ void exploration::note_initial(const std::vector<memory_access>& found) {
 }
 
 bool exploration::fails_without(size_t first) const {
-  const node& look = path_[depth_];
-  const auto known = unsuccessful_.find(look.past);
+  const node& here = path_[depth_];
+  const auto known = unsuccessful_.find(here.past);
   if (known == unsuccessful_.end()) return false;
   const auto finds = [&](const memory_access& a) {
     const memory_access* latest = nullptr;

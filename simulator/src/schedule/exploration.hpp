@@ -4,7 +4,7 @@
 /// Source-DPOR with sleep sets (Abdulla, Aronis, Jonsson, Sagonas, "Optimal Dynamic Partial Order Reduction", POPL
 /// 2014). Two executions are equal when they order all conflicting steps alike; of equal ones at least one is run.
 /// Steps are known once they have been taken. Happens-before is kept by vector clocks: the steps of one thread, steps
-/// that conflict, and what `comes_after` says of barriers, launches and the host.
+/// that conflict, and what `comes_after` defines for barriers, launches and the host.
 ///
 /// An unsuccessful poll is not a step: the thread is disabled until the polled memory changes. So a successful poll may
 /// be enabled by an earlier store than the one it last conflicts with, and each store that does not happen before it by

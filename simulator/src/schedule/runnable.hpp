@@ -1,5 +1,5 @@
 /// \file runnable.hpp
-/// The runnable set: all that a schedule knows of the simulation.
+/// The runnable set: all that a schedule sees of the simulation.
 #pragma once
 
 #include <compare>

@@ -22,7 +22,7 @@ namespace sim = ::devcomm::simulator::detail;
 inline constexpr uint32_t warp_threads = 32;
 inline constexpr uint32_t full_mask = 0xffffffffu;
 
-/// Every look is followed by one at the abort word and the clock: the runtime then knows all that a
+/// Every poll is followed by a check of the abort word and the clock: the runtime then knows all that a
 /// waiting thread depends on.
 inline constexpr int polls_per_round = 1;
 inline constexpr uint32_t rounds_per_check = 1;

@@ -1,5 +1,5 @@
 /// \file atomic.h
-/// CCCL's atomics, and its fence, whose scope is dropped on hosts: here the race detector is told.
+/// CCCL's atomics, and its fence, whose scope is dropped on hosts: here the race detector sees it.
 #pragma once
 
 #include <cuda/std/atomic>

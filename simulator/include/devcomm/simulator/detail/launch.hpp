@@ -61,7 +61,7 @@ class kernel_call_of final : public kernel_call {
 /// Gives the kernel to its stream, or to the graph that the stream is captured into.
 [[nodiscard]] cudaError_t launch(const cudaLaunchConfig_t& config, std::unique_ptr<kernel_call> call);
 
-/// A launch by `<<<>>>` was refused: the program must look for errors before it ends.
+/// A launch by `<<<>>>` was refused: the program must check for errors before it ends.
 void note_refusal(cudaError_t error);
 
 [[nodiscard]] cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attribute, int value);

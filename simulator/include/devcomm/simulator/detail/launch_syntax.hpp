@@ -18,7 +18,7 @@
 
 namespace devcomm::simulator::detail {
 
-/// In place of `call` where a kernel is an expression: that stands for one function.
+/// Instead of `call` where a kernel is an expression, which is one function.
 struct no_call {};
 
 struct as_one_function {

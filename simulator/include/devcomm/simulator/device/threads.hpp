@@ -10,7 +10,7 @@
 
 inline constexpr int warpSize = 32;
 
-// The calls of a warp's lanes are told apart by their lines.
+// The calls of a warp's lanes are identified by their lines.
 inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   devcomm::simulator::detail::aligned_block_barrier(false, file, line);
 }
