@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Mutants that operators make wherever they fit in the host library, against the tests that ctest has.
+"""Mutants that operators make wherever they fit, against the tests that ctest has.
 
-operators.py plant TREE PATH...
-    Plants, in place, the mutants of all sources below the PATHs, of host/src, of TREE, a clone made for this, without
-    those that do not compile. Each is behind a switch at run time, so that one build serves all; TREE/mutants.json lists them. Then configure
-    TREE with -DCMAKE_CXX_FLAGS="-w -include TREE/tests/mutation/operators.hpp", and build.
+operators.py plant TREE PATH... [--programs REGEX]
+    Plants, in place, the mutants of all sources below the PATHs, of host/src or include/devcomm, of TREE, a clone made
+    for this, without those that do not compile: in the host library, or in the programs, by their sources, that the
+    REGEX selects, which are those to be tested. Each is behind a switch at run time, so that one build serves all;
+    TREE/mutants.json lists them. Then configure TREE with
+    -DCMAKE_CXX_FLAGS="-w -include TREE/tests/mutation/operators.hpp", and build.
 
 operators.py run TREE BUILD [--sample N --seed S] [--only NUMBER...] [--tests REGEX] [--jobs N] [--budget SECONDS]
     Runs each of ctest's tests once to see which mutants it reaches, then each mutant against the tests that reach it, the
@@ -201,18 +203,21 @@ def compile_errors(command):
     return found
 
 
-def plant(tree, paths):
+def plant(tree, paths, programs):
     for path in paths:
-        if not path.startswith("host/src") or not (tree / path).exists():
-            raise Mistake(f"{path} is no source of the host library: give files or folders of host/src")
+        if not path.startswith(("host/src", "include/devcomm")) or not (tree / path).exists():
+            raise Mistake(f"{path} is no source: give files or folders of host/src or include/devcomm")
     files = [f for path in paths for f in (sorted((tree / path).rglob("*")) if (tree / path).is_dir() else [tree / path])]
-    sources = {str(f.relative_to(tree)): f.read_text() for f in files if f.suffix in (".cpp", ".hpp")}
+    sources = {str(f.relative_to(tree)): f.read_text() for f in files if f.suffix in (".cpp", ".hpp", ".cuh")}
     build = tree / "build/commands"
     subprocess.run(["cmake", "-S", str(tree), "-B", str(build), "-G", "Ninja", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
                     "-DDEVCOMM_ENABLE_CUDA=OFF", "-DDEVCOMM_BUILD_BENCHMARKS=OFF", "-DDEVCOMM_BUILD_EXAMPLES=OFF",
                     f"-DCMAKE_CXX_FLAGS=-include {tree.resolve()}/tests/mutation/operators.hpp"],
                    check=True, stdout=subprocess.DEVNULL)
-    commands = [c for c in json.loads((build / "compile_commands.json").read_text()) if "/host/src/" in c["file"]]
+    commands = [c for c in json.loads((build / "compile_commands.json").read_text()) if re.search(programs, c["file"])]
+    translated = [c["file"] for c in commands if c["file"].startswith(str(build.resolve()))]
+    subprocess.run(["ninja", "-C", str(build), *(os.path.relpath(f, build.resolve()) for f in translated)],
+                   check=True, stdout=subprocess.DEVNULL)
     excluded = set()
     while commands:
         mutants = plant_once(tree, sources, excluded)
@@ -326,6 +331,7 @@ def main():
     planting = commands.add_parser("plant")
     planting.add_argument("tree", type=pathlib.Path)
     planting.add_argument("paths", nargs="+")
+    planting.add_argument("--programs", default="/host/src/")
     running = commands.add_parser("run")
     running.add_argument("tree", type=pathlib.Path)
     running.add_argument("build", type=pathlib.Path)
@@ -337,7 +343,7 @@ def main():
     running.add_argument("--budget", type=float, default=60)
     options = parser.parse_args()
     if options.command == "plant":
-        plant(options.tree, options.paths)
+        plant(options.tree, options.paths, options.programs)
     else:
         run(options.tree, options.build, options)
 

@@ -271,7 +271,7 @@ DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, con
   const slice last = slice_of_block(tails, tail);
   const detail::vector_ends share{slice_of_block(heads, head), {total - tails + last.begin, total - tails + last.end}};
   const uint32_t packets = share.head() + share.tail();
-  const detail::exchange_round<T, 1, Session> round{session, with};
+  const detail::exchange_round<T, Session> round{session, with};
   const from_memory<T> source{input, count};
   const auto make_tail = [&](const cursor& at) {
     return at.is_below(share.tail()) ? source(share.packet(share.head() + at.index())) : pack<T>{};
