@@ -157,7 +157,6 @@ class barrier_session : private detail::barrier_calls<detail::hybrid_barrier<Gro
   /// outcome is the same for all threads of the group. After `status::timeout` nothing is recorded, and the call may be
   /// repeated, with the same level: it goes on where it was.
   using calls::agree;
-  using calls::group;
   using calls::members;
   using calls::sync_for;
   using calls::trace;
@@ -183,6 +182,7 @@ class barrier_session : private detail::barrier_calls<detail::hybrid_barrier<Gro
     calls::end();
   }
 
+  DEVCOMM_DEVICE const Group& group() const { return protocol_.group(); }
   /// The ranks with this one's index in their LSA teams. *Requires* rails.
   DEVCOMM_DEVICE const team& rail() const {
     check_rails();

@@ -236,10 +236,10 @@ class lsa_barrier : public barrier_group<Group> {
   DEVCOMM_DEVICE const team& members() const { return members_; }
   DEVCOMM_DEVICE resource_header* home() const { return home_; }
   /// The span of a wait for the next epoch.
-  DEVCOMM_DEVICE trace_span trace(span_kind kind) const {
+  DEVCOMM_DEVICE trace_span trace(span_kind span) const {
     const auto handle = static_cast<uint32_t>(barriers_.offset / 128);
     const awaited_span name{static_cast<uint32_t>(operation::lsa_barrier), index_, handle, epoch_ + 1,
-                            static_cast<uint32_t>(members_.first),         kind};
+                            static_cast<uint32_t>(members_.first),         span};
     return {group_, home_, name.pack()};
   }
 
