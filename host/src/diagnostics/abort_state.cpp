@@ -367,7 +367,8 @@ std::string abort_state::fetch_sentences(const failure_log* only) const {
   }
   for (attached& each : logs_) {
     if (only != nullptr && each.log != only) continue;
-    each.seen = read_failures(*each.log).size();  // before they are reported: one that comes meanwhile is reported twice
+    each.seen =
+        read_failures(*each.log).size();  // before they are reported: one that comes meanwhile is reported twice
     timed_out = timed_out || has_timed_out(*each.log);
     text += sentences(*each.log);
   }

@@ -25,8 +25,9 @@ class once {
 };
 
 /// The multicast object of one window, and its address in this process. Between `add_device` and `bind`, and between
-/// `bind` and `map`, all ranks of the LSA team synchronize: the driver blocks where a device is missing, and an access would
-/// miss a member that has not bound. Destroyed before the memory that is bound to it: unmapped, unbound, released.
+/// `bind` and `map`, all ranks of the LSA team synchronize: the driver blocks where a device is missing, and an access
+/// would miss a member that has not bound. Destroyed before the memory that is bound to it: unmapped, unbound,
+/// released.
 class window_multicast {
  public:
   /// Gets the object once; `make` creates or imports it.

@@ -74,9 +74,9 @@ class bootstrap {
   /// implementation without it notices losses in calls only.
   using loss_handler = std::function<void(int rank, const std::string& why)>;
   virtual void watch(const loss_handler& lost) { static_cast<void>(lost); }
-  /// This rank ended the waits of its kernels, and `why`, which is sent to the others whether they call anything or not.
-  /// Called from any thread, also while another one is in a call; it waits for nobody. An implementation without it
-  /// tells nobody.
+  /// This rank ended the waits of its kernels, and `why`, which is sent to the others whether they call anything or
+  /// not. Called from any thread, also while another one is in a call; it waits for nobody. An implementation without
+  /// it tells nobody.
   virtual void abort(const std::string& why) noexcept { static_cast<void>(why); }
   /// From here on, and once `watch` was called, `aborted` is called for each other rank that calls `abort`. It only
   /// takes note: it may not call this object. Each call replaces the handler of the one before: as far as aborts are
