@@ -184,10 +184,10 @@ namespace devcomm::collective {
 /// that is a `to_window` gets all chunks but one from the previous rank, in its memory. Output and input may be the
 /// same memory.
 template <class T, class Ring, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE void all_reduce_ring(Ring& position, slice packs, const Produce& produce, const Consume& consume,
+DEVCOMM_DEVICE void all_reduce_ring(Ring& caller_ring, slice packs, const Produce& produce, const Consume& consume,
                                     const Operator& op) {
-  auto& ring = detail::session_of(position);
-  const ring_order order = detail::order_of(position);
+  auto& ring = detail::session_of(caller_ring);
+  const ring_order order = detail::order_of(caller_ring);
   const detail::ring_members members(order);
   if (members.size == 1) return detail::reduce_alone<T>(ring.group(), packs, produce, consume, op);
   const trace_span traced = ring.trace(
@@ -227,10 +227,10 @@ DEVCOMM_DEVICE void all_reduce_ring(Ring& position, slice packs, const Produce& 
 /// of `member` in this rank's vector, `consume(i, pack)` takes pack `i` of this rank's shard; `packs` is a slice of a
 /// shard. Each rank sends `ranks - 1` shards, in `ranks - 1` trips.
 template <class T, class Ring, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE void reduce_scatter_ring(Ring& position, slice packs, const Produce& produce, const Consume& consume,
+DEVCOMM_DEVICE void reduce_scatter_ring(Ring& caller_ring, slice packs, const Produce& produce, const Consume& consume,
                                         const Operator& op) {
-  auto& ring = detail::session_of(position);
-  const ring_order order = detail::order_of(position);
+  auto& ring = detail::session_of(caller_ring);
+  const ring_order order = detail::order_of(caller_ring);
   const detail::ring_members members(order);
   const auto own = [&](uint64_t i) { return produce(ring.members().rank, i); };
   if (members.size == 1) return detail::reduce_alone<T>(ring.group(), packs, own, consume, op);
@@ -253,9 +253,9 @@ DEVCOMM_DEVICE void reduce_scatter_ring(Ring& position, slice packs, const Produ
 /// pack `i` of the shard of `member`, its own included; `packs` is a slice of a shard. Each rank sends `ranks - 1`
 /// shards, in `ranks - 1` trips.
 template <class T, class Ring, class Produce, class Consume>
-DEVCOMM_DEVICE void all_gather_ring(Ring& position, slice packs, const Produce& produce, const Consume& consume) {
-  auto& ring = detail::session_of(position);
-  const ring_order order = detail::order_of(position);
+DEVCOMM_DEVICE void all_gather_ring(Ring& caller_ring, slice packs, const Produce& produce, const Consume& consume) {
+  auto& ring = detail::session_of(caller_ring);
+  const ring_order order = detail::order_of(caller_ring);
   const detail::ring_members members(order);
   const auto shard_at = [&](int position) {
     return [&consume, member = order.member(position)](uint64_t i, const pack<T>& value) { consume(member, i, value); };
@@ -275,10 +275,10 @@ DEVCOMM_DEVICE void all_gather_ring(Ring& position, slice packs, const Produce& 
 /// Every rank gets the vector of `root`. `produce(i)` is called on the root only, `consume(i, pack)` on every rank. The
 /// vector goes round in steps of a slot: the last rank has it `ranks - 2` steps after the first.
 template <class T, class Ring, class Produce, class Consume>
-DEVCOMM_DEVICE void broadcast_ring(Ring& position, int root, slice packs, const Produce& produce,
+DEVCOMM_DEVICE void broadcast_ring(Ring& caller_ring, int root, slice packs, const Produce& produce,
                                    const Consume& consume) {
-  auto& ring = detail::session_of(position);
-  const ring_order order = detail::order_of(position);
+  auto& ring = detail::session_of(caller_ring);
+  const ring_order order = detail::order_of(caller_ring);
   const detail::ring_members members(order);
   DEVCOMM_ASSERT(root >= 0 && root < members.size, "the root of a broadcast is outside the team");
   if (members.size == 1) return detail::copy_alone(ring.group(), packs, produce, consume);
@@ -294,10 +294,10 @@ DEVCOMM_DEVICE void broadcast_ring(Ring& position, int root, slice packs, const 
 /// `root` gets the reduction of all ranks' vectors. `produce(i)` returns pack `i` of this rank's, `consume(i, pack)` is
 /// called on the root only.
 template <class T, class Ring, class Produce, class Consume, class Operator>
-DEVCOMM_DEVICE void reduce_ring(Ring& position, int root, slice packs, const Produce& produce, const Consume& consume,
-                                const Operator& op) {
-  auto& ring = detail::session_of(position);
-  const ring_order order = detail::order_of(position);
+DEVCOMM_DEVICE void reduce_ring(Ring& caller_ring, int root, slice packs, const Produce& produce,
+                                const Consume& consume, const Operator& op) {
+  auto& ring = detail::session_of(caller_ring);
+  const ring_order order = detail::order_of(caller_ring);
   const detail::ring_members members(order);
   DEVCOMM_ASSERT(root >= 0 && root < members.size, "the root of a reduction is outside the team");
   if (members.size == 1) return detail::reduce_alone<T>(ring.group(), packs, produce, consume, op);
