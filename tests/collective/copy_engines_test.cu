@@ -27,7 +27,7 @@ partners partners_of(int which, int rank, int ranks) {
 class program {
  public:
   explicit program(host::communicator& comm)
-      : all_(comm, needs_of(comm, signals_)), copies_(all_.device_comm(), signals_, 3) {}
+      : all_(comm, needs_of(comm, signals_)), copies_(all_.device_comm(), signals_) {}
 
   /// Of elements of three bytes. `in_window`: whether it is the input that peers reach.
   void exchange(std::uint64_t count, int which, bool in_window, copy_buffers buffers) {
