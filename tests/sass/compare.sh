@@ -16,7 +16,7 @@ mkdir -p "$work"
 cp -r "$source/include" "$work/stripped"
 hooks=(
   '^ *wait_note note\(home\);$'
-  '^ *const trace_span traced = protocol_\.trace\(span_kind::(wait|sync)\);$'
+  '^ *\[\[maybe_unused\]\] const auto traced = protocol_\.trace\(span_kind::(wait|sync)\);$'
   '^ *const trace_span traced\(group_, home_, trace_name\(\)\);$'
   '^ *const trace_span traced = (session|barrier)\.trace_call\(.*\);$'
   '^ *const trace_span phase = (session|barrier)\.trace\(.*\);$'
