@@ -58,7 +58,7 @@ class abort_state {
 
   /// `check` also throws what `read` returns unless that is empty: how a kernel has failed. Called without a lock held,
   /// before any other thread can see this.
-  void read_kernel_failures_by(std::function<std::string()> read) { kernel_failure_ = std::move(read); }
+  void set_kernel_failure_source(std::function<std::string()> read) { kernel_failure_ = std::move(read); }
 
   /// An operation of the network that kernels with `log` posted cannot be done, as `text` says: ends their waits.
   void fail(failure_log* log, const std::string& text) noexcept;

@@ -82,7 +82,7 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   choose_number(call, first_number(jobs),
                 std::all_of(notes.begin(), notes.end(), [](const device_note& each) { return each.has_number; }));
   device_infos = cards.spread(size());
-  aborts->read_kernel_failures_by([&port = devices, on = device] { return port.kernel_failure(on); });
+  aborts->set_kernel_failure_source([&port = devices, on = device] { return port.kernel_failure(on); });
   domain = {peers[static_cast<std::size_t>(rank())].host, cards.ranks};
   if (std::any_of(notes.begin(), notes.end(), [](const device_note& each) { return each.spans; })) join_domain(call);
 

@@ -15,13 +15,8 @@ namespace devcomm::detail {
 /// One thread's part in a barrier of the LSA team and one of the network. The arrival is that at the network's; ranks
 /// of the LSA team have synchronized before it, except in `cross`.
 template <class Group>
-class hybrid_barrier {
+class hybrid_barrier : public fence_ordered {
  public:
-  using order_type = gin::fence_level;
-  using wait_order_type = order_of_arrival;
-  static constexpr gin::fence_level arrive_default = gin::fence_level::put_and_get;
-  static constexpr order_of_arrival wait_default{};
-  static constexpr gin::fence_level sync_default = gin::fence_level::put_and_get;
   static constexpr operation kind = operation::lsa_barrier;
 
   DEVCOMM_DEVICE hybrid_barrier(Group group, const device_comm& comm, const gin::context_handle& contexts,
@@ -32,8 +27,6 @@ class hybrid_barrier {
         lsa_(group, comm, index),
         network_(group, comm, comm.world(), contexts, range, index) {}
 
-  DEVCOMM_DEVICE static void check_arrival(gin::fence_level) {}
-  DEVCOMM_DEVICE static void check_wait(order_of_arrival) {}
   DEVCOMM_DEVICE void check_repeat(gin::fence_level level) const { network_.check_repeat(level); }
 
   DEVCOMM_DEVICE void prepare(gin::fence_level level) {

@@ -2,6 +2,7 @@
 /// The calls of barrier sessions: what they share, whatever the protocol by which ranks signal and wait.
 #pragma once
 
+#include <devcomm/any_order.hpp>
 #include <devcomm/arch/arch.cuh>
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
@@ -13,13 +14,26 @@
 
 namespace devcomm::detail {
 
-/// The argument of a wait whose arrival has said all.
-struct order_of_arrival {};
-/// The span of a wait that traces do not show.
+/// Takes the place of a `trace_span` in waits that are not traced.
 struct untraced {};
 
-/// What a barrier protocol has from here: the group, and what its threads have seen of a failure. `word` is the
-/// barrier's own, for groups without a vote.
+/// For protocols whose calls take memory orders.
+struct memory_ordered {
+  using order_type = any_order;
+  using wait_order_type = any_order;
+  static constexpr memory_order arrive_default = memory_order::release;
+  static constexpr memory_order wait_default = memory_order::acquire;
+  static constexpr memory_order sync_default = memory_order::acq_rel;
+
+  DEVCOMM_DEVICE static void check_arrival(memory_order order) { check_store_order(order); }
+  DEVCOMM_DEVICE static void check_wait(memory_order order) { check_load_order(order); }
+  DEVCOMM_DEVICE static void check_repeat(memory_order) {}
+  DEVCOMM_DEVICE static void prepare(memory_order) {}
+  DEVCOMM_DEVICE static status prepare_for(memory_order, nanoseconds) { return status::success; }
+};
+
+/// Base of barrier protocols: the group, and the failure that each of its threads has seen. `word` is the barrier's own
+/// scratch word, for the vote of groups that lack a member `any`.
 template <class Group>
 class barrier_group {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
@@ -28,8 +42,10 @@ class barrier_group {
   DEVCOMM_DEVICE explicit barrier_group(Group group) : group_(group) {}
 
   DEVCOMM_DEVICE const Group& group() const { return group_; }
-  /// Whether this thread knows the session to be dead.
+  /// Whether this thread has seen the session fail.
   DEVCOMM_DEVICE bool is_dead() const { return mine_ != status::success; }
+  /// Synchronizes the group after its wait.
+  DEVCOMM_DEVICE void join() { group_.sync(); }
 
  protected:
   /// A failure ends the session, unless it is a deadline of the caller's own.
@@ -37,7 +53,7 @@ class barrier_group {
     if (outcome != status::success && !(outcome == status::timeout && limit.own)) mine_ = outcome;
     return outcome;
   }
-  /// What a wait with a deadline begins with. After the communicator's timeout, repeating would not help.
+  /// The outcome that a wait with a deadline starts from. After the communicator's timeout the wait cannot be repeated.
   DEVCOMM_DEVICE status before_wait() const { return mine_ == status::timeout ? status::aborted : mine_; }
   /// Shares with the whole group that a thread has found the session dead; synchronizes the group.
   DEVCOMM_DEVICE bool share_failure(uint32_t* word) {
@@ -59,7 +75,7 @@ class barrier_group {
   }
 
   Group group_;
-  status mine_ = status::success;  // why this thread knows the session to be dead
+  status mine_ = status::success;  // the failure that this thread has seen
 };
 
 /// The calls of a barrier session over a `Protocol`, which is one thread's part in one barrier. Sessions inherit them

@@ -43,7 +43,7 @@ void dispatcher::run() {
 
 /// Kernels run while a host thread waits for something, so that a program whose host is one thread
 /// repeats exactly; if none waits for long, they run anyway. A process that was stopped meanwhile cannot have waited,
-/// so each inspection counts an eighth of the time at most.
+/// so `unwaited_` is sampled.
 bool dispatcher::wanted() {
   if (!engine_.waiters_.empty()) {
     in_background_ = false;
@@ -57,12 +57,11 @@ bool dispatcher::wanted() {
   const uint64_t now = real_time();
   if (unwaited_call_ != engine_.last_call_) {
     unwaited_call_ = engine_.last_call_;
-    unwaited_ = 0;
+    unwaited_.restart(now);
   } else {
-    unwaited_ += std::min(now - unwaited_checked_, engine_.config.background_start / 8);
+    unwaited_.sample(now, engine_.config.background_start / 8);
   }
-  unwaited_checked_ = now;
-  in_background_ = unwaited_ >= engine_.config.background_start;
+  in_background_ = unwaited_.total() >= engine_.config.background_start;
   return in_background_;
 }
 

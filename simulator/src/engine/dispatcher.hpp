@@ -6,10 +6,30 @@
 #include "engine/engine.hpp"
 #include "engine/task.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 namespace devcomm::simulator::detail {
+
+/// The time that a clock has counted since `restart`, of each interval between samples no more than a part: while the
+/// process or its machine stands still, clocks go on and threads do not.
+class sampled_clock {
+ public:
+  void restart(uint64_t now) {
+    latest_ = now;
+    total_ = 0;
+  }
+  void sample(uint64_t now, uint64_t most) {
+    total_ += std::min(now - std::min(now, latest_), most);
+    latest_ = now;
+  }
+  [[nodiscard]] uint64_t total() const { return total_; }
+
+ private:
+  uint64_t latest_ = 0;
+  uint64_t total_ = 0;
+};
 
 class dispatcher {
  public:
@@ -57,14 +77,12 @@ class dispatcher {
   uint64_t real_base_ = 0;
   bool in_background_ = false;
   bool others_may_act_ = false;
-  long moved_latest_ = 0;          ///< the thread that did not wait in the latest inspection that found one
-  uint64_t inspected_since_ = 0;   ///< real time; 0: hosts are not being inspected
-  uint64_t hosts_used_ = 0;        ///< processor time of hosts at the latest inspection
-  uint64_t hosts_busy_ = 0;        ///< of it what counts, since `inspected_since_`
-  uint64_t unwaited_call_ = 0;     ///< real time of the latest poke, after which no host has waited
-  uint64_t unwaited_checked_ = 0;  ///< real time of the latest inspection since
-  uint64_t unwaited_ = 0;          ///< of the time since what counts
-  std::vector<long> busy_hosts_;   ///< host threads that kept running all the time
+  long moved_latest_ = 0;         ///< the thread that did not wait in the latest inspection that found one
+  uint64_t inspected_since_ = 0;  ///< real time; 0: hosts are not being inspected
+  sampled_clock hosts_busy_;      ///< processor time of hosts, since `inspected_since_`
+  uint64_t unwaited_call_ = 0;    ///< real time of the latest poke, after which no host has waited
+  sampled_clock unwaited_;        ///< real time since
+  std::vector<long> busy_hosts_;  ///< host threads that kept running all the time
 };
 
 }  // namespace devcomm::simulator::detail

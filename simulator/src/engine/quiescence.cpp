@@ -227,19 +227,14 @@ bool dispatcher::hosts_rest() {
 
 bool dispatcher::hosts_settle() {
   constexpr uint64_t limit = 500000000;
-  constexpr uint64_t limit_each = limit / 32;
   engine& e = engine_;
   if (!e.hosts_moved || in_background_ || e.shared_with_processes) return true;
-  // Processor time, so that a busy machine makes no difference; and little of it for each inspection, since a virtual
-  // machine that stands still charges the time to the threads that were running.
+  // Processor time, so that a busy machine makes no difference; sampled, since a virtual machine that stands still
+  // charges the time to the threads that were running.
   const uint64_t used = processor_time(CLOCK_PROCESS_CPUTIME_ID) - processor_time(CLOCK_THREAD_CPUTIME_ID);
-  if (inspected_since_ == 0) {
-    hosts_used_ = used;
-    hosts_busy_ = 0;
-  }
-  hosts_busy_ += std::min(used - std::min(used, hosts_used_), limit_each);
-  hosts_used_ = used;
-  const bool patient = hosts_busy_ <= limit;
+  if (inspected_since_ == 0) hosts_busy_.restart(used);
+  hosts_busy_.sample(used, limit / 32);
+  const bool patient = hosts_busy_.total() <= limit;
   if (patient && (e.returning_ > 0 || !hosts_rest())) {
     // Not woken by each host that begins to wait: with many of them, that would be an inspection of all for each one.
     const uint64_t now = real_time();

@@ -44,15 +44,24 @@ struct barrier_peers {
   left_out without = left_out::nobody;
 };
 
+/// For protocols whose calls take fence levels. A wait takes none: that of its arrival applies.
+struct fence_ordered {
+  struct level_of_arrival {};
+
+  using order_type = gin::fence_level;
+  using wait_order_type = level_of_arrival;
+  static constexpr gin::fence_level arrive_default = gin::fence_level::put_and_get;
+  static constexpr level_of_arrival wait_default{};
+  static constexpr gin::fence_level sync_default = gin::fence_level::put_and_get;
+
+  DEVCOMM_DEVICE static void check_arrival(gin::fence_level) {}
+  DEVCOMM_DEVICE static void check_wait(level_of_arrival) {}
+};
+
 /// One thread's part in one barrier. All threads of the group call each method, in the same order.
 template <class Group>
-class network_barrier : public barrier_group<Group> {
+class network_barrier : public barrier_group<Group>, public fence_ordered {
  public:
-  using order_type = gin::fence_level;
-  using wait_order_type = order_of_arrival;
-  static constexpr gin::fence_level arrive_default = gin::fence_level::put_and_get;
-  static constexpr order_of_arrival wait_default{};
-  static constexpr gin::fence_level sync_default = gin::fence_level::put_and_get;
   static constexpr operation kind = operation::gin_barrier;
 
   DEVCOMM_DEVICE network_barrier(Group group, const device_comm& comm, team members,
@@ -78,8 +87,6 @@ class network_barrier : public barrier_group<Group> {
   /// With whom the next barrier synchronizes. Not between an arrival and its `advance`.
   DEVCOMM_DEVICE void set_peers(const barrier_peers& peers) { peers_ = peers; }
 
-  DEVCOMM_DEVICE static void check_arrival(gin::fence_level) {}
-  DEVCOMM_DEVICE static void check_wait(order_of_arrival) {}
   DEVCOMM_DEVICE void check_repeat([[maybe_unused]] gin::fence_level level) const {
     DEVCOMM_ASSERT(gin::fences_puts(level) == gin::fences_puts(level_),
                    "sync_for repeats a barrier that timed out: give it the level of the first call");
@@ -91,7 +98,7 @@ class network_barrier : public barrier_group<Group> {
   }
   DEVCOMM_DEVICE status flush(gin::fence_level level, deadline limit) {
     group_.sync();
-    if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
+    see_abort();
     if (!gin::fences_gets(level)) return mine_;
     status outcome = mine_;
     for (uint32_t i = thread(); i < range_.count && outcome == status::success; i += threads()) {
@@ -107,7 +114,7 @@ class network_barrier : public barrier_group<Group> {
   DEVCOMM_DEVICE void send(gin::fence_level level) {
     level_ = level;
     group_.sync();
-    if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
+    see_abort();
     for_each([&](const queue_end& queue, uint32_t peer) {
       uint64_t* const count = completed(queue, level_, peer);
       const uint64_t now = arch::load<memory_order::relaxed, scope::device>(count);
@@ -159,8 +166,6 @@ class network_barrier : public barrier_group<Group> {
     });
     return outcome;
   }
-  /// Synchronizes the group after its wait.
-  DEVCOMM_DEVICE void join() { group_.sync(); }
   /// The barrier has been passed.
   DEVCOMM_DEVICE void advance() {
     for_each([&](const queue_end& queue, uint32_t peer) {
@@ -173,7 +178,7 @@ class network_barrier : public barrier_group<Group> {
   DEVCOMM_DEVICE void keep_epoch() const {}  // `advance` has kept it
   /// Why the session is dead, agreed by the group.
   DEVCOMM_DEVICE status agree() {
-    if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
+    see_abort();
     return agree_on_failure(outcome_word());
   }
 
@@ -202,6 +207,10 @@ class network_barrier : public barrier_group<Group> {
   using barrier_group<Group>::settle;
   using barrier_group<Group>::agree_on_failure;
 
+  /// Another wait of this rank may have failed.
+  DEVCOMM_DEVICE void see_abort() {
+    if (mine_ == status::success && is_aborted(home())) mine_ = status::aborted;
+  }
   DEVCOMM_DEVICE static bool is_range_of(const gin::context_handle& contexts, gin::context_range range) {
     if (range.count == gin::all_contexts().count) return range.first == 0 && contexts.count != 0;
     return range.count != 0 && range.first < contexts.count && range.count <= contexts.count - range.first;

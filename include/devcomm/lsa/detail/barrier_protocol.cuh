@@ -13,7 +13,6 @@
 /// of what it replaces; a store would end it. Where peers' memory has no atomic operations, arrivals always release.
 #pragma once
 
-#include <devcomm/any_order.hpp>
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/agree.cuh>
 #include <devcomm/detail/barrier_calls.cuh>
@@ -118,13 +117,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status compare_launches(resource_header* 
 
 /// One thread's part in one barrier. All threads of the group call each method, in the same order.
 template <class Group>
-class lsa_barrier : public barrier_group<Group> {
+class lsa_barrier : public barrier_group<Group>, public memory_ordered {
  public:
-  using order_type = any_order;
-  using wait_order_type = any_order;
-  static constexpr memory_order arrive_default = memory_order::release;
-  static constexpr memory_order wait_default = memory_order::acquire;
-  static constexpr memory_order sync_default = memory_order::acq_rel;
   static constexpr operation kind = operation::lsa_barrier;
 
   DEVCOMM_DEVICE lsa_barrier(Group group, const device_comm& comm, team members, lsa::barrier_handle barriers,
@@ -154,12 +148,6 @@ class lsa_barrier : public barrier_group<Group> {
                   {arch::grid_blocks(), static_cast<uint32_t>(group.size()), comm.launch_key});
     if (is_aborted(home_)) mine_ = status::aborted;
   }
-
-  DEVCOMM_DEVICE static void check_arrival(memory_order order) { check_store_order(order); }
-  DEVCOMM_DEVICE static void check_wait(memory_order order) { check_load_order(order); }
-  DEVCOMM_DEVICE static void check_repeat(memory_order) {}
-  DEVCOMM_DEVICE void prepare(memory_order) {}
-  DEVCOMM_DEVICE status prepare_for(memory_order, nanoseconds) { return status::success; }
 
   /// Synchronizes the group and arrives.
   DEVCOMM_DEVICE void send(memory_order order) {
@@ -210,8 +198,6 @@ class lsa_barrier : public barrier_group<Group> {
   /// Why the session is dead, agreed by the group.
   DEVCOMM_DEVICE status agree() { return agree_on_failure(outcome_word()); }
 
-  /// Synchronizes the group after its wait.
-  DEVCOMM_DEVICE void join() { group_.sync(); }
   /// The barrier has been passed.
   DEVCOMM_DEVICE void advance() { ++epoch_; }
   DEVCOMM_DEVICE uint32_t epoch() const { return epoch_; }

@@ -13,7 +13,6 @@
 /// peer, as `lsa::barrier_session` does: this takes no atomics, and records name the peer.
 #pragma once
 
-#include <devcomm/any_order.hpp>
 #include <devcomm/assert.hpp>
 #include <devcomm/detail/barrier_calls.cuh>
 #include <devcomm/detail/contract.cuh>
@@ -27,13 +26,8 @@ namespace devcomm::detail {
 
 /// One thread's part in one barrier. All threads of the group call each method, in the same order.
 template <class Group>
-class multimem_barrier : public barrier_group<Group> {
+class multimem_barrier : public barrier_group<Group>, public memory_ordered {
  public:
-  using order_type = any_order;
-  using wait_order_type = any_order;
-  static constexpr memory_order arrive_default = memory_order::release;
-  static constexpr memory_order wait_default = memory_order::acquire;
-  static constexpr memory_order sync_default = memory_order::acq_rel;
   static constexpr operation kind = operation::multimem_barrier;
 
   DEVCOMM_DEVICE multimem_barrier(Group group, const device_comm& comm, multimem::barrier_handle barriers,
@@ -60,12 +54,6 @@ class multimem_barrier : public barrier_group<Group> {
     }
     if (is_aborted(home_)) mine_ = status::aborted;
   }
-
-  DEVCOMM_DEVICE static void check_arrival(memory_order order) { check_store_order(order); }
-  DEVCOMM_DEVICE static void check_wait(memory_order order) { check_load_order(order); }
-  DEVCOMM_DEVICE static void check_repeat(memory_order) {}
-  DEVCOMM_DEVICE void prepare(memory_order) {}
-  DEVCOMM_DEVICE status prepare_for(memory_order, nanoseconds) { return status::success; }
 
   /// Synchronizes the group and arrives. A group of which one thread has failed does not. With launch contracts the
   /// arrival releases: threads other than the one that arrives have stored them.
