@@ -126,7 +126,7 @@ class actor {
   DEVCOMM_DEVICE bool await(unsigned peer, Ready ready) {
     const auto label = [&]() -> devcomm::detail::wait_label {
       const int rank = test_.comm.lsa().world_rank(test_.rank_of(instance_, peer));
-      return {devcomm::operation::lsa_signal, instance_, home_->comm.rank, rank, round_, test_.limit, true};
+      return {{devcomm::operation::lsa_signal, instance_, rank, round_}, home_->comm.rank, test_.limit, true};
     };
     bool arrived = true;
     devcomm::detail::poll<1, LaneGroup>(home_, {true, test_.limit}, label, ready,

@@ -27,7 +27,7 @@ __device__ void wait_for_lines(const device_comm& comm, Arrived arrived) {
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
   const auto label = [&] {
     return detail::wait_label{
-        operation::ll128_mailbox, 0, comm.rank, (comm.rank + 1) % comm.size, 1, comm.timeout, false};
+        {operation::ll128_mailbox, 0, (comm.rank + 1) % comm.size, 1}, comm.rank, comm.timeout, false};
   };
   detail::poll<1, detail::whole_warp>(home, detail::communicator_timeout(), label, arrived, [](status) {});
 }

@@ -123,7 +123,9 @@ __global__ void take_turns(unsigned* m) {
 /// A wait as the library's: for both of two words, until another ends it.
 __device__ unsigned wait_for_both(const unsigned* two, const unsigned* abort_word) {
   arch::wait_scope waiting(
-      [] { return devcomm::detail::wait_label{devcomm::operation::lsa_barrier, 0, 0, 1, 1, 1000000000, false}; },
+      [] {
+        return devcomm::detail::wait_label{{devcomm::operation::lsa_barrier, 0, 1, 1}, 0, 1000000000, false};
+      },
       [=] { return abort_word; });
   for (;;) {
     const unsigned first = load(two);
@@ -147,7 +149,9 @@ __global__ void wait_or_be_aborted(unsigned* m) {
 __global__ void wait_for_all(unsigned* m, unsigned count) {
   if (threadIdx.x == 0) return store(m + count - 1, 1);
   arch::wait_scope waiting(
-      [] { return devcomm::detail::wait_label{devcomm::operation::ll_mailbox, 0, 0, 1, 1, 1000000000, false}; },
+      [] {
+        return devcomm::detail::wait_label{{devcomm::operation::ll_mailbox, 0, 1, 1}, 0, 1000000000, false};
+      },
       [=] { return m + count; });
   for (;;) {
     unsigned missing = 0;
@@ -204,7 +208,9 @@ __global__ void wait_for_lines_or_be_aborted(unsigned* lines) {
     return;
   }
   arch::wait_scope waiting(
-      [] { return devcomm::detail::wait_label{devcomm::operation::ll128_mailbox, 0, 0, 1, 1, 1000000000, false}; },
+      [] {
+        return devcomm::detail::wait_label{{devcomm::operation::ll128_mailbox, 0, 1, 1}, 0, 1000000000, false};
+      },
       [=] { return abort_word; });
   for (;;) {
     const arch::vec16 got = arch::load_lines(own_part(lines));

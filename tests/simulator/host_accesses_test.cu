@@ -48,7 +48,7 @@ __global__ void wait_for_count(device_comm comm, std::uint32_t* word, std::uint3
   auto* const home = reinterpret_cast<resource_header*>(comm.resources.local);
   std::uint64_t mine = 0;
   const auto label = [&]() -> detail::wait_label {
-    return {operation::lsa_barrier, 0, comm.rank, comm.rank, target, comm.timeout, false};
+    return {{operation::lsa_barrier, 0, comm.rank, target}, comm.rank, comm.timeout, false};
   };
   const auto poll_once = [&] {
     ++mine;

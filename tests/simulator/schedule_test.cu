@@ -64,7 +64,9 @@ __global__ void wait_for_words(const unsigned* words, unsigned count, bool label
     return;
   }
   arch::wait_scope waiting(
-      [] { return devcomm::detail::wait_label{devcomm::operation::ll_mailbox, 3, 5, 2, 7, never_ends, false}; },
+      [] {
+        return devcomm::detail::wait_label{{devcomm::operation::ll_mailbox, 3, 2, 7}, 5, never_ends, false};
+      },
       [] { return static_cast<const std::uint32_t*>(nullptr); });
   while (!all_set(words, count)) {
     waiting.pause();
@@ -89,7 +91,9 @@ __global__ void wait_after_news(unsigned* words) {
 
 __global__ void labeled_wait(const unsigned* flag, std::uint64_t budget, bool own_deadline, std::uint64_t* took) {
   arch::wait_scope waiting(
-      [=] { return devcomm::detail::wait_label{devcomm::operation::lsa_barrier, 3, 5, 2, 7, budget, own_deadline}; },
+      [=] {
+        return devcomm::detail::wait_label{{devcomm::operation::lsa_barrier, 3, 2, 7}, 5, budget, own_deadline};
+      },
       [] { return static_cast<const std::uint32_t*>(nullptr); });
   const std::uint64_t start = arch::global_time();
   for (;;) {

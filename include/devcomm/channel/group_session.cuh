@@ -219,7 +219,7 @@ class group_session {
         return list_kind::moved;
       }
       const status failure = found.move(
-          at, list, [&](const detail::awaited_word& awaited, const auto& ready) { return wait_for(awaited, ready); },
+          at, list, [&](const detail::wait_site& awaited, const auto& ready) { return wait_for(awaited, ready); },
           [](const detail::message_warps& warps, char* to, const char* from, uint64_t bytes) {
             copy_by(warps, to, from, bytes);
           });
@@ -432,19 +432,14 @@ class group_session {
                                                            1u << one.number() % 32);
   }
   /// Something that this thread waits for.
-  DEVCOMM_DEVICE detail::awaited_word awaited_of_own(const detail::connection_stripe& at,
-                                                     const message_list& list) const {
-    detail::awaited_word awaited{};
+  DEVCOMM_DEVICE detail::wait_site awaited_of_own(const detail::connection_stripe& at, const message_list& list) const {
+    detail::wait_site awaited{};
     for_each_end(at, list, [&](const auto& one) {
       if (one.is_open()) awaited = one.wait();
     });
     return awaited;
   }
-  DEVCOMM_DEVICE detail::wait_label label_of(const detail::awaited_word& w, detail::deadline limit) const {
-    return {w.what,    w.index,        home_->comm.rank, w.peer, w.expected, limit.nanoseconds(*home_),
-            limit.own, w.expected - 1, w.index,          0,      w.offset,   w.condition};
-  }
-  DEVCOMM_DEVICE void fail_wait(status failure, const detail::awaited_word& awaited) {
+  DEVCOMM_DEVICE void fail_wait(status failure, const detail::wait_site& awaited) {
     failure_ = failure;
     detail::report(home_, failure, awaited, awaited.expected - 1);
   }
@@ -497,16 +492,16 @@ class group_session {
   /// A sender stores all packets without waiting for anything, so a wait for them is short, and has the communicator's
   /// timeout.
   DEVCOMM_DEVICE void receive_inline(const connection_piece& piece, uint32_t peer) {
-    const detail::awaited_word awaited = detail::awaited_packets(here(), peer, piece.index, piece.number);
+    const detail::wait_site awaited = detail::awaited_packets(here(), peer, piece.index, piece.number);
     detail::receive_inline<1>(group_, piece, [&](const auto& ready) { return wait_for(awaited, ready); });
   }
   /// Polls with the communicator's timeout; whether `ready` came true. Else the failure has been recorded.
   template <class Ready>
-  DEVCOMM_DEVICE bool wait_for(const detail::awaited_word& awaited, const Ready& ready) {
+  DEVCOMM_DEVICE bool wait_for(const detail::wait_site& awaited, const Ready& ready) {
     const detail::deadline limit = detail::communicator_timeout();
     bool is_ready = true;
     detail::poll<1>(
-        home_, limit, [&] { return label_of(awaited, limit); }, ready,
+        home_, limit, [&] { return detail::label_of(home_, awaited, limit, awaited.expected - 1); }, ready,
         [&](status failure) {
           is_ready = false;
           fail_wait(failure, awaited);
@@ -534,7 +529,7 @@ class group_session {
   DEVCOMM_DEVICE void give_up() const {
     for_each_end(here(), message_list{}, [&](const auto& one) {
       if (!one.is_open()) return;
-      const detail::awaited_word w = one.wait();
+      const detail::wait_site w = one.wait();
       detail::report(home_, status::timeout, w, w.expected - 1);
     });
   }

@@ -258,7 +258,9 @@ class session {
   DEVCOMM_DEVICE uint64_t offset_of(uint32_t index) const { return offset_ + index * uint64_t{8}; }
   template <class End>
   DEVCOMM_DEVICE failing_wait wait_of(operation what, const End& end) const {
-    return transport::wait_of({what, end.index, end.peer_index, end.peer, offset_of(end.index)}, end, slots_);
+    const wait_condition condition = what == operation::fifo_send ? wait_condition::taken : wait_condition::sent;
+    return transport::wait_of({what, end.index, end.peer, 0, condition, 0, end.peer_index, offset_of(end.index)}, end,
+                              slots_);
   }
 
   DEVCOMM_DEVICE fifo_layout<Protocol> layout() const { return {count_, slots_, slot_packs_}; }
@@ -538,10 +540,12 @@ class session {
     if (failure_ == status::success) {
       const trace_span traced = trace({"FIFO", span_kind::wait});
       detail::poll<1, lane_group>(
-          home_, detail::communicator_timeout(), [&] { return wait.label(home_, from.step + 1, from.step); }, ready,
+          home_, detail::communicator_timeout(),
+          [&] { return detail::label_of(home_, wait.until(from.step + 1), detail::communicator_timeout(), from.step); },
+          ready,
           [&](status failure) {
             failure_ = failure;
-            detail::report(home_, failure, wait.for_step(from.step + 1), from.step);
+            detail::report(home_, failure, wait.until(from.step + 1), from.step);
           });
       if (other) failure_ = status::aborted;
       if (differs) failure_ = detail::report_difference(home_, from, wait, slots_, contract);

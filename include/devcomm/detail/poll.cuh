@@ -70,6 +70,12 @@ struct deadline {
 /// No deadline of the caller's own: after the communicator's timeout the wait has failed.
 DEVCOMM_DEVICE constexpr deadline communicator_timeout() { return {false, 0}; }
 
+/// The label of a wait that has seen `seen` so far.
+DEVCOMM_DEVICE inline wait_label label_of(const resource_header* home, const wait_site& wait, deadline limit,
+                                          uint64_t seen) {
+  return {wait, home->comm.rank, limit.nanoseconds(*home), limit.own, seen};
+}
+
 /// How a long wait goes on.
 struct wait_progress {
   uint64_t start;   ///< global time of the first check, even; 0 before it. 1 more once the peer is known to be gone

@@ -10,32 +10,6 @@
 
 namespace devcomm::detail {
 
-/// What a failed wait waited for.
-struct awaited {
-  operation what;
-  uint32_t index;     ///< which barrier, mailbox or signal
-  int32_t peer;       ///< number in teams
-  uint32_t expected;  ///< epoch waited for
-  uint32_t seen;      ///< epoch last read
-};
-
-/// The same in a local team, where the peer is another group of this rank.
-struct awaited_group : awaited {
-  uint32_t peer_index;  ///< which mailbox the peer has
-};
-
-/// The same of a word that holds a value of 64 bits.
-struct awaited_word {
-  operation what;
-  uint32_t index;  ///< of the signal, or of the word in `window`
-  int32_t peer;    ///< number in teams of the rank that is to store; -1: no particular one
-  wait_condition condition;
-  uint32_t window;              ///< as `failure_record::window`
-  uint64_t expected;            ///< value waited for; 0 where a predicate decides
-  uint32_t peer_index = index;  ///< what the peer knows it by
-  uint64_t offset = 0;          ///< as `session_id::offset`
-};
-
 /// The contracts of a mismatch, as both ranks showed them; null where there are none.
 struct shown_contracts {
   const launch_contract* mine = nullptr;
@@ -70,47 +44,10 @@ DEVCOMM_DEVICE inline void publish(failure_record& slot) {
   arch::store<memory_order::release, scope::system>(&slot.ready, 1u);
 }
 
-DEVCOMM_DEVICE inline void write_failure(failure_record& record, const resource_header* home, const awaited& wait,
-                                         uint32_t peer_index, bool in_local_team, const shown_contracts& shown) {
+DEVCOMM_DEVICE inline void write_failure(failure_record& record, const resource_header* home, const wait_site& wait,
+                                         uint64_t seen, const shown_contracts& shown) {
   record.what = wait.what;
   record.index = wait.index;
-  record.rank = home->comm.rank;
-  record.peer = home->comm.world_rank_of(wait.peer);
-  record.block = arch::block_rank();
-  record.thread = arch::thread_rank();
-  record.expected = wait.expected;
-  record.seen = wait.seen;
-  record.peer_index = peer_index;
-  record.among_groups = in_local_team ? 1 : 0;
-  if (shown.mine != nullptr) record.mine = load_contract(shown.mine);
-  if (shown.theirs != nullptr) record.theirs = load_contract(shown.theirs);
-  if (shown.my_call != nullptr) record.my_call = *shown.my_call;
-  if (shown.their_call != nullptr) record.their_call = load_contract(shown.their_call);
-  publish(record);
-}
-
-/// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
-/// is room; a wait that an earlier failure has ended leaves none. *Ordering*: the record is complete when the host
-/// reads `ready` as 1 with acquire.
-DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited wait,
-                                                   shown_contracts shown = {}) {
-  failure_record* const slot = take_failure_slot(home, outcome);
-  if (slot != nullptr) write_failure(*slot, home, wait, wait.index, false, shown);
-}
-DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited_group wait,
-                                                   shown_contracts shown = {}) {
-  failure_record* const slot = take_failure_slot(home, outcome);
-  if (slot != nullptr) write_failure(*slot, home, wait, wait.peer_index, true, shown);
-}
-/// `seen` is the value that was read last.
-DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, awaited_word wait,
-                                                   uint64_t seen) {
-  failure_record* const slot = take_failure_slot(home, outcome);
-  if (slot == nullptr) return;
-  failure_record& record = *slot;
-  record.what = wait.what;
-  record.index = wait.index;
-  record.peer_index = wait.peer_index;
   record.rank = home->comm.rank;
   record.peer = home->comm.world_rank_of(wait.peer);
   record.block = arch::block_rank();
@@ -119,7 +56,22 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status
   record.seen = seen;
   record.condition = wait.condition;
   record.window = wait.window;
+  record.peer_index = wait.peer_index;
+  record.among_groups = wait.groups != 0 ? 1 : 0;
+  if (shown.mine != nullptr) record.mine = load_contract(shown.mine);
+  if (shown.theirs != nullptr) record.theirs = load_contract(shown.theirs);
+  if (shown.my_call != nullptr) record.my_call = *shown.my_call;
+  if (shown.their_call != nullptr) record.their_call = load_contract(shown.their_call);
   publish(record);
+}
+
+/// Ends every wait of this device communicator on this rank, and writes a record into the failure log if there
+/// is room; a wait that an earlier failure has ended leaves none. `seen` is the epoch or value that was read last.
+/// *Ordering*: the record is complete when the host reads `ready` as 1 with acquire.
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report(resource_header* home, status outcome, wait_site wait, uint64_t seen,
+                                                   shown_contracts shown = {}) {
+  failure_record* const slot = take_failure_slot(home, outcome);
+  if (slot != nullptr) write_failure(*slot, home, wait, seen, shown);
 }
 
 /// Of a group that has a part of a warp, where whole warps are needed. Its rank is its peer, its size the contract's.
@@ -128,7 +80,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline void report_part_of_warp(resource_header*
   failure_record* const slot = take_failure_slot(home, status::mismatch);
   if (slot == nullptr) return;
   slot->mine.group_threads = threads;
-  write_failure(*slot, home, awaited{what, index, home->comm.rank, 0, 0}, index, false, {});
+  write_failure(*slot, home, {what, index, home->comm.rank, 0}, 0, {});
 }
 
 }  // namespace devcomm::detail

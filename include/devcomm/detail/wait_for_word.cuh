@@ -19,14 +19,10 @@ namespace devcomm::detail {
 /// what the loop saw, or what was stored since; then a fence makes an acquire of what the loop saw, as the newer store
 /// may be another rank's, with nothing in common with the one that was waited for.
 template <class Word, class Ready>
-DEVCOMM_DEVICE status wait_for_word(resource_header* home, const awaited_word& wait, const Word* word, Ready ready,
+DEVCOMM_DEVICE status wait_for_word(resource_header* home, const wait_site& wait, const Word* word, Ready ready,
                                     memory_order order, deadline limit) {
   Word seen = 0;
-  const auto label = [&]() -> wait_label {
-    return {wait.what,  wait.index, home->comm.rank, wait.peer, wait.expected, limit.nanoseconds(*home),
-            limit.own,  seen,       wait.peer_index, 0,         wait.offset,   wait.condition,
-            wait.window};
-  };
+  const auto label = [&] { return label_of(home, wait, limit, seen); };
   status outcome = status::success;
   poll(
       home, limit, label,

@@ -147,9 +147,9 @@ class context {
     DEVCOMM_ASSERT(begun.context == queue_.index,
                    "the flush was begun on another context, whose operations this one does not know: wait there");
     if (leads() && mine_ == status::success) {
-      const detail::proxy_wait until{operation::gin_flush,          begun.word,  queue_.index, begun.peer,
-                                     wait_condition::done_by_proxy, begun.number};
-      mine_ = detail::wait_for_proxy(queue_, until, detail::communicator_timeout());
+      const detail::wait_site wait{operation::gin_flush, queue_.index, begun.peer, begun.number,
+                                   wait_condition::done_by_proxy};
+      mine_ = detail::wait_for_proxy(queue_, begun.word, wait, detail::communicator_timeout());
     }
     group_.sync();
   }
@@ -166,9 +166,9 @@ class context {
       return detail::post(queue, {}, head, detail::communicator_timeout());
     });
     for_each_sender(rank, [&](const detail::queue_end& queue) {
-      const detail::proxy_wait until{operation::gin_fence,       queue.layout.done_with(rank),  queue.index,
-                                     static_cast<int32_t>(rank), wait_condition::done_by_proxy, queue.latest(rank)};
-      return detail::wait_for_proxy(queue, until, detail::communicator_timeout());
+      const detail::wait_site wait{operation::gin_fence, queue.index, static_cast<int32_t>(rank), queue.latest(rank),
+                                   wait_condition::done_by_proxy};
+      return detail::wait_for_proxy(queue, queue.layout.done_with(rank), wait, detail::communicator_timeout());
     });
     group_.sync();
     if (leads() && mine_ == status::success && detail::is_aborted(queue_.home)) mine_ = status::aborted;
@@ -297,12 +297,12 @@ class context {
     if (leads() && mine_ == status::success) mine_ = detail::post(queue_, made, head, detail::communicator_timeout());
   }
 
-  DEVCOMM_DEVICE detail::proxy_wait wait_of(operation what, uint32_t word, uint32_t index, uint64_t least) const {
-    return {what, word, index, -1, wait_condition::at_least, least};
+  DEVCOMM_DEVICE detail::wait_site wait_of(operation what, uint32_t index, uint64_t least) const {
+    return {what, index, -1, least, wait_condition::at_least, 0, queue_.index};
   }
   DEVCOMM_DEVICE void wait_word(operation what, uint32_t word, uint32_t index, uint64_t least) {
     if (leads() && mine_ == status::success)
-      mine_ = detail::wait_for_proxy(queue_, wait_of(what, word, index, least), detail::communicator_timeout());
+      mine_ = detail::wait_for_proxy(queue_, word, wait_of(what, index, least), detail::communicator_timeout());
     group_.sync();
   }
   DEVCOMM_DEVICE status wait_word_for(operation what, uint32_t word, uint32_t index, uint64_t least,
@@ -310,7 +310,7 @@ class context {
     static_assert(detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (leads() && mine == status::success)
-      mine = detail::wait_for_proxy(queue_, wait_of(what, word, index, least), {true, limit.count});
+      mine = detail::wait_for_proxy(queue_, word, wait_of(what, index, least), {true, limit.count});
     const status outcome = detail::agree(group_, mine, status::aborted, nullptr);
     if (outcome == status::aborted && mine_ == status::success) mine_ = outcome;
     return outcome;

@@ -261,19 +261,10 @@ class ll_all_to_all_session {
     const char* half = own_ + layout_.half(index_, epoch_);
     arch::halves raw[Count][lines] = {};
     status outcome = failure_ == status::timeout ? status::aborted : failure_;
-    const auto label = [&]() -> detail::wait_label {
-      return {operation::ll_mailbox,
-              index_,
-              home_->comm.rank,
-              number(from),
-              epoch_,
-              limit.nanoseconds(*home_),
-              limit.own,
-              last_seen(),
-              index_,
-              0,
-              offset()};
+    const auto wait = [&]() -> detail::wait_site {
+      return {operation::ll_mailbox, index_, number(from), epoch_, wait_condition::epoch, 0, index_, offset()};
     };
+    const auto label = [&] { return detail::label_of(home_, wait(), limit, last_seen()); };
     if (outcome == status::success) {
       detail::poll<1>(
           home_, limit, label,
@@ -296,8 +287,7 @@ class ll_all_to_all_session {
             outcome = failure;
             if (failure == status::timeout && limit.own) return;
             failure_ = failure;
-            detail::report(home_, failure,
-                           detail::awaited{operation::ll_mailbox, index_, number(from), epoch_, last_seen()});
+            detail::report(home_, failure, wait(), last_seen());
           });
     }
     DEVCOMM_UNROLL

@@ -241,9 +241,9 @@ class signal_session {
   }
 
   template <class Condition>
-  DEVCOMM_DEVICE detail::awaited_word awaited(int peer, const Condition& condition) const {
+  DEVCOMM_DEVICE detail::wait_site awaited(int peer, const Condition& condition) const {
     const int rank = peer == any_peer ? -1 : members_.number(peer);
-    return {operation::lsa_signal, index_, rank, kind_of(condition), window_, value_of(condition)};
+    return {operation::lsa_signal, index_, rank, value_of(condition), kind_of(condition), window_};
   }
   template <class Condition>
   DEVCOMM_DEVICE status poll(int peer, const Condition& condition, memory_order order, detail::deadline limit) const {

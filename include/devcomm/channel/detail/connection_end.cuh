@@ -137,14 +137,14 @@ struct connection_stripe {
 };
 
 /// The packets of an inline part, piece `number` of what comes from `peer`, as records and reports say them.
-DEVCOMM_DEVICE inline awaited_word awaited_packets(const connection_stripe& on, uint32_t peer, uint32_t index,
-                                                   uint32_t number) {
+DEVCOMM_DEVICE inline wait_site awaited_packets(const connection_stripe& on, uint32_t peer, uint32_t index,
+                                                uint32_t number) {
   return {operation::message_receive,
           index,
           on.members.number(static_cast<int>(peer)),
+          uint64_t{number} + 1,
           wait_condition::piece_sent,
           0,
-          uint64_t{number} + 1,
           on.stripe.index,
           on.handle.offset};
 }
@@ -356,9 +356,15 @@ class sending_connection : public connection_end<channel::direction::send> {
   }
 
   /// What it waits for, as records and reports say it.
-  DEVCOMM_DEVICE awaited_word wait() const {
-    return {operation::message_send,     state_.current, peer_number(),    wait_condition::receive_listed, 0,
-            uint64_t{state_.pieces} + 1, stripe(),       on_.handle.offset};
+  DEVCOMM_DEVICE wait_site wait() const {
+    return {operation::message_send,
+            state_.current,
+            peer_number(),
+            uint64_t{state_.pieces} + 1,
+            wait_condition::receive_listed,
+            0,
+            stripe(),
+            on_.handle.offset};
   }
 
  protected:
@@ -474,14 +480,14 @@ class receiving_connection : public connection_end<channel::direction::receive> 
   }
 
   /// As that of the other direction.
-  DEVCOMM_DEVICE awaited_word wait() const {
+  DEVCOMM_DEVICE wait_site wait() const {
     const bool data = stage() == connection_stage::wait_data;
     constexpr operation what = operation::message_receive;
     if (data && state_.posted == state_.pieces)
-      return {what, state_.current, -1, wait_condition::slot_free, 0, 0, stripe(), on_.handle.offset};
+      return {what, state_.current, -1, 0, wait_condition::slot_free, 0, stripe(), on_.handle.offset};
     const uint32_t number = data ? state_.pieces : state_.parts;
-    return {what, state_.current,       peer_number(), data ? wait_condition::piece_sent : wait_condition::send_listed,
-            0,    uint64_t{number} + 1, stripe(),      on_.handle.offset};
+    const wait_condition condition = data ? wait_condition::piece_sent : wait_condition::send_listed;
+    return {what, state_.current, peer_number(), uint64_t{number} + 1, condition, 0, stripe(), on_.handle.offset};
   }
 
  protected:

@@ -73,21 +73,15 @@ struct fifo_deadline {
     using packets = typename Session::packets;
     using lane_group = typename packets::lane_group;
     const char* slot = session.slot_of(end);
-    const fifo_wait waits = session.wait_of(operation::fifo_receive, end);
+    const wait_site wait = session.wait_of(operation::fifo_receive, end).until(end.step + 1);
     status outcome = status::success;
     packets::join();
     poll<1, lane_group>(
-        session.home_, limit,
-        [&] {
-          wait_label label = waits.label(session.home_, end.step + 1, end.step);
-          label.budget = limit.budget;
-          label.has_deadline = true;
-          return label;
-        },
+        session.home_, limit, [&] { return label_of(session.home_, wait, limit, end.step); },
         [&] { return !lane_group::any(packets::is_missing(packets::load(slot, at), end.flag())); },
         [&](status failure) {
           outcome = failure;
-          if (failure != status::timeout) report(session.home_, failure, waits.for_step(end.step + 1), end.step);
+          if (failure != status::timeout) report(session.home_, failure, wait, end.step);
         });
     return outcome;
   }

@@ -31,39 +31,20 @@
 
 namespace devcomm::detail {
 
-/// A wait for `step` steps at one end of a FIFO.
-struct fifo_wait {
-  operation what;
-  uint32_t index;
-  uint32_t peer_index;
-  int32_t peer;     ///< world rank
-  uint64_t offset;  ///< as `session_id::offset`
-
-  DEVCOMM_DEVICE awaited_word for_step(uint32_t step) const {
-    const wait_condition condition = what == operation::fifo_send ? wait_condition::taken : wait_condition::sent;
-    return {what, index, peer, condition, 0, step, peer_index, offset};
-  }
-  DEVCOMM_DEVICE wait_label label(const resource_header* home, uint32_t step, uint32_t seen) const {
-    const awaited_word wait = for_step(step);
-    return {what,  index, home->comm.rank, peer, step,   home->comm.timeout,
-            false, seen,  peer_index,      0,    offset, wait.condition};
-  }
-};
-
 /// Waits until the count at `word` is `step` or past it, or `other()` is true. *Ordering*: acquires.
 template <class Other>
-DEVCOMM_DEVICE DEVCOMM_NOINLINE status wait_for_count(resource_header* home, fifo_wait wait, const uint32_t* word,
+DEVCOMM_DEVICE DEVCOMM_NOINLINE status wait_for_count(resource_header* home, wait_site wait, const uint32_t* word,
                                                       uint32_t step, Other other) {
   return wait_for_word(
-      home, wait.for_step(step), word, [&](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0 || other(); },
+      home, wait.until(step), word, [&](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0 || other(); },
       memory_order::acquire, communicator_timeout());
 }
 
 /// The same for `limit` and a little more. After `status::timeout` nothing is recorded.
-DEVCOMM_DEVICE inline status wait_for_count_within(resource_header* home, const fifo_wait& wait, const uint32_t* word,
+DEVCOMM_DEVICE inline status wait_for_count_within(resource_header* home, const wait_site& wait, const uint32_t* word,
                                                    uint32_t step, deadline limit) {
   return wait_for_word(
-      home, wait.for_step(step), word, [=](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0; },
+      home, wait.until(step), word, [=](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0; },
       memory_order::acquire, limit);
 }
 

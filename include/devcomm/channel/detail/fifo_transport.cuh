@@ -20,20 +20,20 @@ struct fifo_transport {
   using ends = fifo_ends<Protocol>;
   using sending = sending_end;
   using receiving = receiving_end;
-  using wait_type = fifo_wait;
+  using wait_type = wait_site;
   /// Whether a count says that a step has been sent, and not its packets.
   static constexpr bool has_tail = Protocol == channel::protocol::simple;
 
   DEVCOMM_DEVICE static team everyone(const device_comm& comm) { return comm.lsa(); }
   DEVCOMM_DEVICE static void check_members(const team& members, const device_comm& comm) { check_team(members, comm); }
 
-  DEVCOMM_DEVICE static fifo_wait wait_of(const fifo_wait& wait, const fifo_end&, uint32_t) { return wait; }
+  DEVCOMM_DEVICE static wait_site wait_of(const wait_site& wait, const fifo_end&, uint32_t) { return wait; }
   template <class Other>
-  DEVCOMM_DEVICE static status wait_for_count(resource_header* home, const fifo_wait& wait, const uint32_t* word,
+  DEVCOMM_DEVICE static status wait_for_count(resource_header* home, const wait_site& wait, const uint32_t* word,
                                               uint32_t step, const Other& other) {
     return detail::wait_for_count(home, wait, word, step, other);
   }
-  DEVCOMM_DEVICE static status wait_within(resource_header* home, const fifo_wait& wait, const uint32_t* word,
+  DEVCOMM_DEVICE static status wait_within(resource_header* home, const wait_site& wait, const uint32_t* word,
                                            uint32_t step, deadline limit) {
     return wait_for_count_within(home, wait, word, step, limit);
   }

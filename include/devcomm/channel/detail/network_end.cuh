@@ -88,9 +88,8 @@ struct network_link {
     if (outcome != status::success) return outcome;
     const queue_end to = posts();
     const auto peer = static_cast<uint32_t>(rank);
-    return wait_for_proxy(to,
-                          {operation::gin_fence, to.layout.done_with(peer), to.index, rank,
-                           wait_condition::done_by_proxy, to.latest(peer)},
+    return wait_for_proxy(to, to.layout.done_with(peer),
+                          {operation::gin_fence, to.index, rank, to.latest(peer), wait_condition::done_by_proxy},
                           communicator_timeout());
   }
 
@@ -104,7 +103,7 @@ struct network_link {
 };
 
 /// A wait at one end of a FIFO. Where the network is there, for `least` of the link's signal.
-struct network_wait : fifo_wait {
+struct network_wait : wait_site {
   network_link link;
   uint64_t least;
   const uint64_t* put_number;  ///< of the slot that is to be written; null where the end receives
@@ -225,10 +224,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_at_network(const network_wait
   const network_link& link = wait.link;
   const bool sends = wait.put_number != nullptr;
   const uint64_t start = limit.own ? arch::global_time() : 0;
-  const wait_condition condition = sends ? wait_condition::taken : wait_condition::sent;
-  const status outcome = wait_for_proxy(
-      link.queue, {wait.what, link.signal, wait.index, wait.peer, condition, wait.least, wait.peer_index, wait.offset},
-      limit);
+  const status outcome = wait_for_proxy(link.queue, link.signal, wait.until(wait.least), limit);
   if (outcome != status::success || !sends) return outcome;
   if (limit.own) {
     const uint64_t passed = arch::global_time() - start;
@@ -236,10 +232,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_at_network(const network_wait
   }
   const queue_end posts = link.posts();
   const uint64_t number = arch::load<memory_order::relaxed, scope::device>(wait.put_number);
-  return wait_for_proxy(posts,
-                        {operation::gin_flush, posts.layout.done_with(static_cast<uint32_t>(link.rank)), posts.index,
-                         link.rank, wait_condition::done_by_proxy, number},
-                        limit);
+  return wait_for_proxy(posts, posts.layout.done_with(static_cast<uint32_t>(link.rank)),
+                        {operation::gin_flush, posts.index, link.rank, number, wait_condition::done_by_proxy}, limit);
 }
 
 /// Sends a step of `bytes` bytes that lies in `slot`, and keeps what the slot waits for before it is written again.
@@ -296,7 +290,7 @@ struct fifo_transport<channel::protocol::network> {
   }
 
   template <class End>
-  DEVCOMM_DEVICE static network_wait wait_of(const fifo_wait& wait, const End& end, uint32_t slots) {
+  DEVCOMM_DEVICE static network_wait wait_of(const wait_site& wait, const End& end, uint32_t slots) {
     return {wait, end.link, end.awaited(slots), end.put_number(slots)};
   }
   template <class Other>

@@ -53,19 +53,19 @@ DEVCOMM_DEVICE inline bool has_left_step(const receiving_end& from, uint32_t slo
 
 /// Leaves a record of a sender that differs, unless this rank's waits have ended already.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_difference(resource_header* home, const receiving_end& from,
-                                                                const fifo_wait& wait, uint32_t slots,
+                                                                const wait_site& wait, uint32_t slots,
                                                                 const call_contract& call) {
   if (is_aborted(home)) return status::aborted;
   const call_contract mine = numbered(call, from);
   shown_contracts shown;
   shown.my_call = &mine;
   shown.their_call = &from.contract(slots)->call;
-  report(home, status::mismatch, awaited{wait.what, wait.index, wait.peer, from.step + 1, from.step + 1}, shown);
+  report(home, status::mismatch, wait.until(from.step + 1), from.step + 1, shown);
   return status::mismatch;
 }
 
 /// `status::mismatch`, and a record of it, where a step has arrived of a call that this end has made already.
-DEVCOMM_DEVICE inline status find_left_step(resource_header* home, const receiving_end& from, const fifo_wait& wait,
+DEVCOMM_DEVICE inline status find_left_step(resource_header* home, const receiving_end& from, const wait_site& wait,
                                             uint32_t slots) {
   if (!has_left_step(from, slots)) return status::success;
   return report_difference(home, from, wait, slots, call_contract::of("", 0, 0, 0));
@@ -100,7 +100,7 @@ struct step_difference {
 
   DEVCOMM_DEVICE bool operator()() const { return from != nullptr && differs(*from, slots, call, false); }
   DEVCOMM_DEVICE bool arrived() const { return from != nullptr && differs(*from, slots, call, true); }
-  DEVCOMM_DEVICE status report(resource_header* home, const fifo_wait& wait) const {
+  DEVCOMM_DEVICE status report(resource_header* home, const wait_site& wait) const {
     return report_difference(home, *from, wait, slots, call);
   }
 };
@@ -120,10 +120,10 @@ template <channel::protocol Protocol>
 DEVCOMM_DEVICE constexpr void note_fifos(resource_header*, uint64_t, const channel::fifo_layout<Protocol>&) {}
 template <channel::protocol Protocol>
 DEVCOMM_DEVICE constexpr void note_timeout(resource_header*, uint64_t, const channel::fifo_layout<Protocol>&) {}
-DEVCOMM_DEVICE constexpr status find_left_step(resource_header*, const receiving_end&, const fifo_wait&, uint32_t) {
+DEVCOMM_DEVICE constexpr status find_left_step(resource_header*, const receiving_end&, const wait_site&, uint32_t) {
   return status::success;
 }
-DEVCOMM_DEVICE constexpr status report_difference(resource_header*, const receiving_end&, const fifo_wait&, uint32_t,
+DEVCOMM_DEVICE constexpr status report_difference(resource_header*, const receiving_end&, const wait_site&, uint32_t,
                                                   checked_call) {
   return status::success;
 }
@@ -131,7 +131,7 @@ struct step_difference {
   DEVCOMM_DEVICE constexpr step_difference(const receiving_end*, uint32_t, checked_call) {}
   DEVCOMM_DEVICE constexpr bool operator()() const { return false; }
   DEVCOMM_DEVICE static constexpr bool arrived() { return false; }
-  DEVCOMM_DEVICE static constexpr status report(resource_header*, const fifo_wait&) { return status::success; }
+  DEVCOMM_DEVICE static constexpr status report(resource_header*, const wait_site&) { return status::success; }
 };
 
 #endif

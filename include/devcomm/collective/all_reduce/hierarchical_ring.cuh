@@ -166,9 +166,8 @@ class rail_ring_end {
   }
   DEVCOMM_DEVICE void wait_for(uint32_t signal, int peer, uint64_t least) {
     if (mine_ != status::success) return;
-    const proxy_wait until{
-        operation::gin_signal, queue_.layout.signal(signal), signal, peer, wait_condition::at_least, least};
-    mine_ = wait_for_proxy(queue_, until, detail::communicator_timeout());
+    const wait_site wait{operation::gin_signal, signal, peer, least, wait_condition::at_least, 0, queue_.index};
+    mine_ = wait_for_proxy(queue_, queue_.layout.signal(signal), wait, detail::communicator_timeout());
   }
   /// A signal as it is now. Relaxed, so that a check orders no more than the wait before it.
   DEVCOMM_DEVICE uint64_t peek(uint32_t signal) const {

@@ -95,10 +95,10 @@ class network_slot_end {
     for_each(is_peer, [&](int member) {
       if (mine_ != status::success) return;
       const uint32_t signal = signal_of(member);
-      mine_ = wait_for_proxy(queue_,
-                             {operation::gin_signal, queue_.layout.signal(signal), signal, members_.world_rank(member),
-                              wait_condition::at_least, number_ / 2 + 1},
-                             communicator_timeout());
+      const wait_site wait{
+          operation::gin_signal, signal, members_.world_rank(member), number_ / 2 + 1, wait_condition::at_least, 0,
+          queue_.index};
+      mine_ = wait_for_proxy(queue_, queue_.layout.signal(signal), wait, communicator_timeout());
       // A value above it is of something else that changes this signal.
       DEVCOMM_ASSERT(mine_ != status::success || queue_.load(queue_.layout.signal(signal)) == number_ / 2 + 1,
                      "a signal of the slots is changed by others too: a kernel's own are those below "

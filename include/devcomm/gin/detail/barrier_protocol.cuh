@@ -104,9 +104,8 @@ class network_barrier : public barrier_group<Group>, public fence_ordered {
     for (uint32_t i = thread(); i < range_.count && outcome == status::success; i += threads()) {
       const queue_end queue = first_.sibling(range_.first + i);
       const uint64_t posted = arch::load<memory_order::relaxed, scope::device>(&queue.record->posted);
-      const proxy_wait until{
-          operation::gin_flush, queue.layout.done(), queue.index, -1, wait_condition::done_by_proxy, posted};
-      outcome = wait_for_proxy(queue, until, limit);
+      const wait_site wait{operation::gin_flush, queue.index, -1, posted, wait_condition::done_by_proxy};
+      outcome = wait_for_proxy(queue, queue.layout.done(), wait, limit);
     }
     return keep(outcome, limit);
   }
@@ -159,9 +158,14 @@ class network_barrier : public barrier_group<Group>, public fence_ordered {
     for_each([&](const queue_end& queue, uint32_t peer) {
       const uint64_t now = arch::load<memory_order::relaxed, scope::device>(completed(queue, level_, peer));
       const auto signal = static_cast<uint32_t>(contexts_.arrivals(index_, gin::fences_puts(level_), peer));
-      const proxy_wait until{operation::gin_barrier,     queue.layout.signal(signal), index_,
-                             static_cast<int32_t>(peer), wait_condition::epoch,       now / 2 + 1};
-      outcome = keep(wait_for_proxy(queue, until, limit), limit);
+      const wait_site wait{operation::gin_barrier,
+                           index_,
+                           static_cast<int32_t>(peer),
+                           now / 2 + 1,
+                           wait_condition::epoch,
+                           0,
+                           queue.index};
+      outcome = keep(wait_for_proxy(queue, queue.layout.signal(signal), wait, limit), limit);
       return outcome;
     });
     return outcome;

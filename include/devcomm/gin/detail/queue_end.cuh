@@ -66,24 +66,6 @@ struct call_record {
   }
 };
 
-/// A wait for a word of the proxy's to be `least` or past it, by the sign of the difference.
-struct proxy_wait {
-  operation what;
-  uint32_t word;
-  uint32_t index;  ///< in reports: of the signal or counter, or of the context
-  int32_t peer;    ///< world rank; -1: no particular one
-  wait_condition condition;
-  uint64_t least;
-  uint32_t peer_index = ~0u;  ///< what the peer knows it by; ~0: reports name the context
-  uint64_t offset = 0;        ///< as `session_id::offset`
-
-  DEVCOMM_DEVICE bool holds(uint64_t value) const { return static_cast<int64_t>(value - least) >= 0; }
-  DEVCOMM_DEVICE uint32_t known_by(uint32_t context) const { return peer_index != ~0u ? peer_index : context; }
-  DEVCOMM_DEVICE awaited_word awaited(uint32_t context) const {
-    return {what, index, peer, condition, 0, least, known_by(context), offset};
-  }
-};
-
 /// A waiting thread's turns at the words of a context. While nobody else has had a turn since its latest one, the
 /// thread needs no further turn: a lone thread polls as fast as the bus lets it.
 class turns_at_words {
@@ -113,8 +95,9 @@ class turns_at_words {
   uint64_t mine_ = 0;  // the time of its latest turn; 0: it needs one
 };
 
-/// Waits for a word of the proxy's. Returns why it did not come where it did not, and then has left a record and ended
-/// this rank's waits; but not for running out of a deadline of the caller's own.
+/// Waits for word `word` of the proxy's to be `wait.expected` or past it, by the sign of the difference. Returns why it
+/// did not come where it did not, and then has left a record and ended this rank's waits; but not for running out of a
+/// deadline of the caller's own.
 ///
 /// The word lies in host memory, and threads load it in turns. What one saw of a word that only grows it stores to
 /// device memory, which the others poll: what is seen there may be older than what another thread has seen already, but
@@ -122,39 +105,36 @@ class turns_at_words {
 ///
 /// *Ordering*: acquires what the proxy released with the value, by whatever thread loaded it. A slow thread may store
 /// an older value after the one that ended this wait; then a fence makes an acquire of the load that saw that.
-DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& queue, const proxy_wait& wait,
-                                                             deadline limit) {
+DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& queue, uint32_t word,
+                                                             const wait_site& wait, deadline limit) {
   uint64_t value = 0;
   status outcome = status::success;
-  const bool is_shared = queue.layout.only_grows(wait.word);
-  uint64_t* const seen = is_shared ? queue.at<uint64_t>(queue.layout.seen(wait.word)) : nullptr;
+  const bool is_shared = queue.layout.only_grows(word);
+  uint64_t* const seen = is_shared ? queue.at<uint64_t>(queue.layout.seen(word)) : nullptr;
   turns_at_words turns(&queue.record->host_poll);
-  const auto label = [&]() -> wait_label {
-    return {wait.what, wait.index, queue.home->comm.rank,      wait.peer, wait.least,  limit.nanoseconds(*queue.home),
-            limit.own, value,      wait.known_by(queue.index), 0,         wait.offset, wait.condition,
-            0};
-  };
+  const auto holds = [&] { return static_cast<int64_t>(value - wait.expected) >= 0; };
+  const auto label = [&] { return label_of(queue.home, wait, limit, value); };
   poll<1>(
       queue.home, limit, label,
       [&] {
         if (is_shared) {
           value = arch::load<memory_order::relaxed, scope::device>(seen);
-          if (wait.holds(value)) {
+          if (holds()) {
             if (arch::load<memory_order::acquire, scope::device>(seen) != value)
               arch::fence<memory_order::acquire, scope::device>();
             return true;
           }
         }
         if (!turns.take()) return false;
-        const uint64_t fresh = turns.in_turn([&] { return queue.load(wait.word); });
+        const uint64_t fresh = turns.in_turn([&] { return queue.load(word); });
         if (is_shared && fresh != value) arch::store<memory_order::release, scope::device>(seen, fresh);
         value = fresh;
-        return wait.holds(value);
+        return holds();
       },
       [&](status failure) {
         outcome = failure;
         if (failure == status::timeout && limit.own) return;
-        report(queue.home, failure, wait.awaited(queue.index), value);
+        report(queue.home, failure, wait, value);
       });
   return outcome;
 }
@@ -165,10 +145,9 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status wait_for_proxy(const queue_end& qu
 DEVCOMM_DEVICE inline status post(const queue_end& queue, const gin::descriptor& operation, gin::descriptor_head head,
                                   deadline limit) {
   const uint64_t number = arch::fetch_add<memory_order::relaxed, scope::device>(&queue.record->posted, uint64_t{1});
-  const proxy_wait credit{operation::gin_post,           queue.layout.consumed(), queue.index, -1,
-                          wait_condition::read_by_proxy, number + 1 - queue.depth};
+  const wait_site credit{operation::gin_post, queue.index, -1, number + 1 - queue.depth, wait_condition::read_by_proxy};
   if (number >= queue.depth) {
-    const status outcome = wait_for_proxy(queue, credit, limit);
+    const status outcome = wait_for_proxy(queue, queue.layout.consumed(), credit, limit);
     if (outcome != status::success) return outcome;
   }
   gin::descriptor* const slot = queue.record->ring + (number & (queue.depth - 1));

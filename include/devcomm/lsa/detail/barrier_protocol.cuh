@@ -110,7 +110,7 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status compare_launches(resource_header* 
   const launch_contract* slots = memory.contract(members.rank, 0, epoch);
   const int member = first_difference(slots, members.rank, members.size, first, step);
   if (member < 0) return status::success;
-  report(home, status::mismatch, awaited{operation::lsa_barrier, index, members.number(member), epoch, epoch},
+  report(home, status::mismatch, {operation::lsa_barrier, index, members.number(member), epoch}, epoch,
          {slots + members.rank, slots + member});
   return status::mismatch;
 }
@@ -284,12 +284,11 @@ class lsa_barrier : public barrier_group<Group>, public memory_ordered {
   DEVCOMM_DEVICE status poll_flag(const peer_flags& peer, memory_order order, deadline limit) {
     const uint32_t target = epoch_ + 1;
     uint32_t seen = epoch_;
-    const int rank = members_.number(peer.member);
-    const auto label = [&]() -> wait_label {
-      const uint64_t budget = limit.nanoseconds(*home_);
-      return {operation::lsa_barrier, index_, home_->comm.rank, rank, target, budget, limit.own, seen, index_, 0,
+    const auto wait = [&]() -> wait_site {
+      return {operation::lsa_barrier, index_, members_.number(peer.member), target, wait_condition::epoch, 0, index_,
               barriers_.offset};
     };
+    const auto label = [&] { return label_of(home_, wait(), limit, seen); };
     status outcome = status::success;
     const auto ready = [&] {
       seen = arch::load<memory_order::relaxed, scope::system>(peer.ours);
@@ -298,7 +297,7 @@ class lsa_barrier : public barrier_group<Group>, public memory_ordered {
     detail::poll(home_, limit, label, ready, [&](status failure) {
       outcome = failure;
       if (failure == status::timeout && limit.own) return;
-      report(home_, failure, awaited{operation::lsa_barrier, index_, rank, target, seen});
+      report(home_, failure, wait(), seen);
       mine_ = failure;
     });
     // Polls are relaxed, as an acquire load invalidates the L1 cache each time; the last one acquires.

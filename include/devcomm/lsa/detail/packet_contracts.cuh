@@ -81,18 +81,14 @@ class packet_contracts {
   }
 
   /// Leaves a record of member `other`, unless this rank's waits have ended already.
-  DEVCOMM_DEVICE status report(resource_header* home, const awaited& wait, uint32_t peer_index, int other) const {
+  DEVCOMM_DEVICE status report(resource_header* home, const wait_site& wait, int other) const {
     const uint32_t ended = arch::load<memory_order::relaxed, scope::device>(&home->abort);
     if (ended != 0) return status::aborted;
     const lsa::packet_contract* contracts = mine_ + half(static_cast<uint32_t>(wait.expected));
     const lsa::packet_contract& theirs = contracts[other];
     const call_contract expected = expected_of(other);
     const shown_contracts shown{&contracts[members_.rank].launch, &theirs.launch, &expected, &theirs.call};
-    if (members_.is_local) {
-      detail::report(home, status::mismatch, awaited_group{wait, peer_index}, shown);
-    } else {
-      detail::report(home, status::mismatch, wait, shown);
-    }
+    detail::report(home, status::mismatch, wait, wait.expected, shown);
     return status::mismatch;
   }
 
@@ -150,7 +146,7 @@ class packet_contracts {
   DEVCOMM_DEVICE void show(uint32_t) const {}
   template <class LaneGroup>
   DEVCOMM_DEVICE void compare(int, int, uint32_t, bool, int&) const {}
-  DEVCOMM_DEVICE status report(resource_header*, const awaited&, uint32_t, int) const { return status::success; }
+  DEVCOMM_DEVICE status report(resource_header*, const wait_site&, int) const { return status::success; }
 };
 
 #endif

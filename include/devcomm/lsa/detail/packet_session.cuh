@@ -197,31 +197,12 @@ class packet_session {
     const auto missing = [&] {
       return first_missing<Protocol>(incoming(0, packet), row_bytes(), first, end, packets, epoch_);
     };
-    const auto label = [&]() -> wait_label {
-      const int peer = missing();
-      return {what,
-              index_,
-              home_->comm.rank,
-              members_.number(peer),
-              epoch_,
-              home_->comm.timeout,
-              false,
-              epoch_ - 1,
-              members_.mailbox(index_, peer),
-              groups(),
-              offset()};
-    };
+    const auto label = [&] { return label_of(home_, wait_for(missing()), communicator_timeout(), epoch_ - 1); };
     bool arrived = true;
     const auto fail = [&](status failure) {
       arrived = false;
       failure_ = failure;
-      const int peer = missing();
-      const awaited wait = awaited_from(peer, epoch_ - 1);
-      if (members_.is_local) {
-        report(home_, failure, awaited_group{wait, members_.mailbox(index_, peer)});
-      } else {
-        report(home_, failure, wait);
-      }
+      report(home_, failure, wait_for(missing()), epoch_ - 1);
     };
     int other = -1;  // a member whose launch or call is another one
     detail::poll<1, lane_group>(
@@ -234,15 +215,16 @@ class packet_session {
         fail);
     if (other >= 0) {
       arrived = false;
-      failure_ = contracts_.report(home_, awaited_from(other, epoch_), members_.mailbox(index_, other), other);
+      failure_ = contracts_.report(home_, wait_for(other), other);
     }
     return arrived;
   }
 
  private:
-  /// For a report, that `member` was waited for.
-  DEVCOMM_DEVICE awaited awaited_from(int member, uint32_t seen) const {
-    return {what, index_, members_.number(member), epoch_, seen};
+  DEVCOMM_DEVICE wait_site wait_for(int member) const {
+    return {
+        what,     index_,  members_.number(member), epoch_, wait_condition::epoch, 0, members_.mailbox(index_, member),
+        offset(), groups()};
   }
   /// As `wait_record::groups`.
   DEVCOMM_DEVICE uint32_t groups() const {

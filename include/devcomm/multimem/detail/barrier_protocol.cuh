@@ -166,8 +166,8 @@ class multimem_barrier : public barrier_group<Group>, public memory_ordered {
 
   /// Waits for one word of this rank.
   DEVCOMM_DEVICE status poll_word(uint64_t offset, int peer, uint32_t goal, memory_order order, deadline limit) {
-    const awaited_word wait{
-        operation::multimem_barrier, index_, peer, wait_condition::at_least, 0, goal, index_, barriers_.offset};
+    const wait_site wait{operation::multimem_barrier, index_, peer,   goal,
+                         wait_condition::at_least,    0,      index_, barriers_.offset};
     return keep(wait_for_word(
                     home_, wait, own<uint32_t>(offset),
                     [goal](uint32_t seen) { return static_cast<int32_t>(seen - goal) >= 0; }, order, limit),
@@ -200,7 +200,7 @@ class multimem_barrier : public barrier_group<Group>, public memory_ordered {
     mine_ = status::mismatch;
     const auto epoch = static_cast<uint32_t>(next());
     report(home_, status::mismatch,
-           awaited{operation::multimem_barrier, index_, static_cast<int32_t>(members_.number(member)), epoch, epoch},
+           {operation::multimem_barrier, index_, static_cast<int32_t>(members_.number(member)), epoch}, epoch,
            {slots + members_.rank, slots + member});
   }
 
