@@ -393,7 +393,10 @@ class group_session {
       const uint64_t passed = arch::global_time() - start;
       limit.budget = passed < limit.budget ? limit.budget - passed : 0;
     }
-    const auto label = [&] { return label_of(awaited_of_own(at, list), limit); };
+    const auto label = [&] {
+      const detail::wait_site wait = awaited_of_own(at, list);
+      return detail::label_of(home_, wait, limit, wait.expected - 1);
+    };
     if (!over_ && failure_ == status::success) {
       detail::poll<1>(home_, limit, label, ready, [&](status failure) {
         end_pass();
