@@ -197,7 +197,12 @@ class packet_session {
     const auto missing = [&] {
       return first_missing<Protocol>(incoming(0, packet), row_bytes(), first, end, packets, epoch_);
     };
-    const auto label = [&] { return label_of(home_, wait_for(missing()), communicator_timeout(), epoch_ - 1); };
+    const auto label = [&] {
+      wait_site wait = wait_for(missing());
+      wait.offset = offset();
+      wait.groups = groups();
+      return label_of(home_, wait, communicator_timeout(), epoch_ - 1);
+    };
     bool arrived = true;
     const auto fail = [&](status failure) {
       arrived = false;
@@ -221,10 +226,17 @@ class packet_session {
   }
 
  private:
+  /// Without what only the simulator and the watchdog use, as it would cost kernels registers.
   DEVCOMM_DEVICE wait_site wait_for(int member) const {
-    return {
-        what,     index_,  members_.number(member), epoch_, wait_condition::epoch, 0, members_.mailbox(index_, member),
-        offset(), groups()};
+    return {what,
+            index_,
+            members_.number(member),
+            epoch_,
+            wait_condition::epoch,
+            0,
+            members_.mailbox(index_, member),
+            0,
+            members_.is_local ? 1u : 0u};
   }
   /// As `wait_record::groups`.
   DEVCOMM_DEVICE uint32_t groups() const {
