@@ -6,7 +6,8 @@
 #
 # HOSTS (8) is the number of hosts, which are network namespaces that share a bridge; that needs root and iproute2. With
 # 1 all ranks are on this host, and nothing is needed. The variables of devcomm hold for every rank, for example
-# DEVCOMM_LSA_SIZE and DEVCOMM_SIM_DEVICES. The exit status is non-zero when a job failed.
+# DEVCOMM_LSA_SIZE and DEVCOMM_SIM_DEVICES; with SCALE_JOB_CONTEXTS=1 device communicators have contexts. The exit status
+# is non-zero when a job failed.
 set -euo pipefail
 
 hosts=8
@@ -15,7 +16,7 @@ if [ "${1:-}" = -h ] && [[ ${2:-} =~ ^[1-9][0-9]*$ ]]; then
   shift 2
 fi
 if [ $# = 0 ] || [[ $1 == -* ]]; then
-  sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 2
+  sed -n '2,10s/^# \{0,1\}//p' "$0" && exit 2
 fi
 program=$(realpath "$1")
 shift

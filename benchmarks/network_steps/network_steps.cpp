@@ -142,19 +142,24 @@ class rank {
     queues_.push_back(std::make_unique<network_queue>(devices_, words_, 0, asked));
     listing_ = windows_->list(window_id, {memory_.data(), memory_.size(), "window 'measured'", false});
     const auto fail = [this](const std::string& text) { failure_ = text; };
-    fabric_engine::surroundings about{first ? 0 : 1, queues_, windows_, fail, fail, std::chrono::seconds(10)};
-    about.carried = fabric_engine::carried_among(2);
-    engine_ = std::make_unique<fabric_engine>(std::move(about), open_libfabric(wish_of(with)));
-    std::vector<fabric_engine::card> cards(2);
-    cards[first ? 0 : 1] = engine_->own_card();
-    cards[peer_] = beside.swap(engine_->own_card());
-    engine_->connect(cards);
+    endpoint_ = std::make_unique<fabric_endpoint>(
+        fabric_endpoint::surroundings{first ? 0 : 1, windows_, fail, fabric_endpoint::carried_among(2)},
+        open_libfabric(wish_of(with)));
+    std::vector<fabric_endpoint::card> cards(2);
+    cards[first ? 0 : 1] = endpoint_->own_card();
+    cards[peer_] = beside.swap(endpoint_->own_card());
+    endpoint_->connect(cards);
+    engine_ = std::make_unique<fabric_engine>(fabric_engine::surroundings{0, queues_, fail, std::chrono::seconds(10)},
+                                              *endpoint_);
+    engine_->attach();
   }
+  ~rank() { endpoint_->close({}); }
 
   [[nodiscard]] char* source() { return memory_.data(); }
   [[nodiscard]] const char* destination() const { return memory_.data() + largest; }
 
   void step() {
+    static_cast<void>(endpoint_->poll());
     static_cast<void>(engine_->step());
     if (!failure_.empty()) throw std::runtime_error(failure_);
   }
@@ -202,6 +207,7 @@ class rank {
   std::uint64_t posted_ = 0;
   std::uint64_t awaited_ = 0;
   std::string failure_;
+  std::unique_ptr<fabric_endpoint> endpoint_;
   std::unique_ptr<fabric_engine> engine_;
 };
 

@@ -27,6 +27,7 @@ constexpr std::uint32_t ranks = 3;
 constexpr std::uint32_t depth = 8;
 constexpr std::uint32_t signals = 2;
 constexpr std::uint32_t contexts = 2;
+constexpr std::uint32_t device_comm = 1;
 constexpr std::uint32_t window_id = 1;
 constexpr std::uint32_t device_window_id = 2;  // which the fabric does not reach
 constexpr std::size_t room = 64;
@@ -175,19 +176,23 @@ struct rank_under_test {
     }
     listing = windows->list(window_id, {window.get(), room, "window 'fuzzed'"});
     device_listing = windows->list(device_window_id, {device_window.get(), room, "window 'on the device'", true});
-    fabric_engine::surroundings about{0,
-                                      queues,
-                                      windows,
-                                      [](const std::string&) {},
-                                      [this](const std::string&) { ++reports; },
-                                      std::chrono::hours(1)};
-    about.carried = carried;
+    endpoint = std::make_unique<fabric_endpoint>(
+        fabric_endpoint::surroundings{0, windows, [this](const std::string&) { ++reports; }, carried},
+        std::make_unique<dead_end>(own));
+    endpoint->connect(std::vector<fabric_endpoint::card>(ranks, endpoint->own_card()));
+    fabric_engine::surroundings about{device_comm, queues, [](const std::string&) {}, std::chrono::hours(1)};
     about.staged.memory = &memory;
     about.staged.copies = std::make_unique<copies>();
     about.staged.shape.bounce_buffer_count = 4;
     about.staged.shape.bounce_buffer_bytes = 1024;
-    engine = std::make_unique<fabric_engine>(std::move(about), std::make_unique<dead_end>(own));
-    engine->connect(std::vector<fabric_engine::card>(ranks, engine->own_card()));
+    engine = std::make_unique<fabric_engine>(std::move(about), *endpoint);
+    engine->attach();
+  }
+  ~rank_under_test() { endpoint->close({}); }
+
+  bool step() {
+    const bool any = endpoint->poll();
+    return engine->step() || any;
   }
 
   void post(source& input) {
@@ -253,6 +258,7 @@ struct rank_under_test {
   std::vector<std::unique_ptr<network_queue>> queues;
   std::uint64_t posted[contexts] = {};
   int reports = 0;
+  std::unique_ptr<fabric_endpoint> endpoint;
   std::unique_ptr<fabric_engine> engine;
 };
 
@@ -264,6 +270,7 @@ fabric_message make_message(source& input, const fabric_secret& secret) {
   made.sequence = input.number();
   made.changes_done = input.number();
   made.context = input.byte();
+  made.device_comm = made.context == 6 ? 0 : made.context == 7 ? 2 : device_comm;  // one that ended; none
   made.signal = input.byte();
   made.slot = made.buffers = made.context;  // of kinds that have no context
   made.buffer_bytes = made.signal;
@@ -286,7 +293,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   source input(bytes_of_input(data, size));
   rank_under_test rank;
   const auto settle = [&] {
-    for (int i = 0; rank.engine->step(); ++i) require(i < 1000, "the engine comes to rest");
+    for (int i = 0; rank.step(); ++i) require(i < 1000, "the engine comes to rest");
   };
   for (std::size_t messages = 0; input.more();) {
     const std::uint32_t step = input.byte() % 8;
@@ -301,7 +308,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         is_strange = true;  // nobody guesses the secret
         break;
       case 3: {
-        fabric_secret other = rank.engine->own_card().secret;
+        fabric_secret other = rank.endpoint->own_card().secret;
         other[input.byte() % 2] ^= std::uint64_t{1} << input.byte() % 64;
         const fabric_message message = make_message(input, other);
         rank.arrive(std::as_bytes(std::span(&message, 1)));
@@ -309,7 +316,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       }
       default: {
-        fabric_message message = make_message(input, rank.engine->own_card().secret);
+        fabric_message message = make_message(input, rank.endpoint->own_card().secret);
         std::vector<std::byte> whole(sizeof message);
         if (message.kind == message_kind::change) {
           const std::span<const std::byte> behind = input.bytes(input.byte() % (carried + 4));
@@ -327,7 +334,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       require(rank.seen() == before, "a stranger changes nothing");
       require(rank.own.sent == sent, "a stranger is not answered");
     }
-    require(rank.own.buffers.size() == fabric_engine::receive_buffers, "each buffer is used again");
+    require(rank.own.buffers.size() == fabric_endpoint::receive_buffers, "each buffer is used again");
     require(rank.reports <= 8, "reports are bounded");
   }
   rank.engine->send_shutdown_notice();

@@ -759,23 +759,31 @@ TEST_CASE("a stream between hosts ends with an error, and the rank says which", 
 }
 
 // By itself, as sanitizers take memory and time of their own.
-TEST_CASE("an idle device communicator takes little memory and next to no time", "[.][idle]") {
+TEST_CASE("idle device communicators take little memory and next to no time", "[.][idle]") {
   const auto ends = on_hosts(2, "tcp;ofi_rxm", [](host::communicator& comm) {
     auto needs = comm.requirements();
     static_cast<void>(needs.add(gin::contexts{comm.world(), 4, 1}));
-    static_cast<void>(comm.create_device_comm(needs));  // loads the provider
-    const long before = hold_now().own;
-    const auto device_comm = comm.create_device_comm(needs);
+    const all_holdings before = hold_now();
+    std::vector<host::device_communicator> all;
+    all.push_back(comm.create_device_comm(needs));
     comm.barrier();
-    test::require(hold_now().own - before < 25 * 1024, std::to_string(hold_now().own - before) + " KiB");
+    const all_holdings with_one = hold_now();
+    while (all.size() < 8) all.push_back(comm.create_device_comm(needs));
+    comm.barrier();
+    const all_holdings with_all = hold_now();
+    const auto grew = [](const all_holdings& from, const all_holdings& to) { return to.own - from.own; };
+    test::require(grew(before, with_one) < 25 * 1024, std::to_string(grew(before, with_one)) + " KiB");
+    test::require(grew(with_one, with_all) < 7 * 1536,
+                  std::to_string(grew(with_one, with_all)) + " KiB for seven more");
+    test::require(with_all.counted.threads == with_one.counted.threads, "they share a thread");
     const auto used = [] {
       timespec now{};
       ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
       return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
     };
     double least = 1;  // of a busy machine
-    std::this_thread::sleep_for(1200ms);
-    for (int i = 0; i < 5 && least > 0.01; ++i) {
+    std::this_thread::sleep_for(2500ms);
+    for (int i = 0; i < 6 && least > 0.01; ++i) {
       const double begun = used();
       std::this_thread::sleep_for(400ms);
       least = std::min(least, (used() - begun) / 0.4);

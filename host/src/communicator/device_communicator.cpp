@@ -2,9 +2,9 @@
 
 #include <devcomm/host/error.hpp>
 
-#include "communicator/open_fabric_proxy.hpp"
 #include "diagnostics/unreceived_steps.hpp"
 #include "rank/settings.hpp"
+#include "transport/open_fabric_proxy.hpp"
 #include "transport/process_network.hpp"
 #include "transport/proxy.hpp"
 #include "util/environment.hpp"
@@ -204,9 +204,10 @@ void device_communicator::state::open_network(detail::rank_context& context, con
   const network_request& asked = needs.network();
   const auto fail = [aborts = aborts_, log = comm_.failures](const std::string& text) { aborts->fail(log, text); };
   bool straight = false;
-  if (asked.asked != 0 && context.needs_libfabric) {
+  if (asked.asked != 0 && context.network.needs_libfabric) {
     const auto departed = [aborts = aborts_, number = number_](int rank) { aborts->note_departure(number, rank); };
-    detail::opened_network opened = detail::open_fabric_proxy(context, call, asked, comm_.failures, fail, departed);
+    detail::opened_network opened =
+        detail::open_fabric_proxy(context, call, number_, asked, comm_.failures, fail, departed);
     proxy_ = std::move(opened.proxy);
     network_ = {true, opened.way};
     straight = opened.straight;

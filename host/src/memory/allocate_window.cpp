@@ -193,7 +193,7 @@ class allocation_steps {
         return context_.devices.import_bytes(context_.device, context_.handle,
                                              handles[static_cast<std::size_t>(peer)].get(), rounded_);
       });
-      const bool windows_on_device = context_.windows_on_device && !is_pinned_;
+      const bool windows_on_device = context_.network.windows_on_device && !is_pinned_;
       state.window.base = space_->base();
       state.window.local = space_->base() + static_cast<std::size_t>(lsa_.rank) * stride;
       if (!is_pinned_) {

@@ -146,8 +146,9 @@ void captured_buffers::state::register_new(detail::rank_context& context, const 
       }
       made[i].allocation = devices_.allocation_id(device_, one.data);
       made[i].label = devices_.label(name_of(first + i), parts);
-      made[i].listing = context.window_ids->list(first_id_ + static_cast<std::uint32_t>(first + i),
-                                                 {one.data, one.bytes, name_of(first + i), context.windows_on_device});
+      made[i].listing =
+          context.window_ids->list(first_id_ + static_cast<std::uint32_t>(first + i),
+                                   {one.data, one.bytes, name_of(first + i), context.network.windows_on_device});
     }
     char* const to = tables_->data() + first * static_cast<std::size_t>(lsa_.size) * sizeof(char*);
     devices_.copy(device_, to, table.data(), table.size() * sizeof(char*), context.agree.limit_of_work());

@@ -72,8 +72,8 @@ window_state register_window(rank_context& context, const std::string& call, voi
                          context.agree.limit_of_work());
     state.window.local = static_cast<char*>(local);
     // Before the ranks synchronize: the first that goes on may put to the others at once.
-    state.listing =
-        context.window_ids->list(state.window.id, {state.window.local, bytes, state.name, context.windows_on_device});
+    state.listing = context.window_ids->list(
+        state.window.id, {state.window.local, bytes, state.name, context.network.windows_on_device});
   });
   state.window.table = reinterpret_cast<char* const*>(state.table->data());
   const bool all_mapped = std::all_of(context.lsa_ranks.begin(), context.lsa_ranks.end(),

@@ -566,27 +566,28 @@ capability rank_context::nvlink_of_team() const {
 capability rank_context::network_of_world() {
   const std::optional<std::string> named = wanted_provider(process_variables());
   if (!named && local_ranks.size() == static_cast<std::size_t>(size())) {
-    windows_on_device = !devices.network_from_host().available;
+    network.windows_on_device = !devices.network_from_host().available;
     return devices.network();
   }
-  needs_libfabric = true;
+  network.needs_libfabric = true;
   if (capability built = libfabric_support(); !built.available) return built;
   const capability reached = devices.network_from_host();
   const std::optional<std::string> payload = wanted_payload(process_variables());
-  windows_on_device = !reached.available || payload == "staged";
-  straight_payload =
+  network.windows_on_device = !reached.available || payload == "staged";
+  network.straight_payload =
       payload == "staged" ? capability{false, "DEVCOMM_GIN_PAYLOAD is staged"} : devices.device_from_cards(device);
-  only_straight = windows_on_device && payload == "direct";
-  if (only_straight && !straight_payload.available) {
-    return {false,
-            "DEVCOMM_GIN_PAYLOAD is direct, and " + reached.reason + ", nor " + straight_payload.reason + "; unset it"};
+  network.only_straight = network.windows_on_device && payload == "direct";
+  if (network.only_straight && !network.straight_payload.available) {
+    return {false, "DEVCOMM_GIN_PAYLOAD is direct, and " + reached.reason + ", nor " + network.straight_payload.reason +
+                       "; unset it"};
   }
   std::string way = "payload goes straight: " + reached.reason;
-  if (windows_on_device) {
+  if (network.windows_on_device) {
     way = "payload goes through pinned host memory: " +
-          (reached.available ? straight_payload.reason : reached.reason + ", and " + straight_payload.reason);
+          (reached.available ? network.straight_payload.reason
+                             : reached.reason + ", and " + network.straight_payload.reason);
   }
-  if (windows_on_device && straight_payload.available) {
+  if (network.windows_on_device && network.straight_payload.available) {
     way =
         "payload goes straight where the provider reaches GPU memory, else through pinned host memory, which "
         "device_communicator::network() says";

@@ -9,6 +9,7 @@
 #include "diagnostics/abort_state.hpp"
 #include "diagnostics/live_objects.hpp"
 #include "rank/agreement.hpp"
+#include "rank/network_state.hpp"
 #include "rank/process_ranks.hpp"
 #include "rank/topology.hpp"
 #include "rank/window_table.hpp"
@@ -72,17 +73,12 @@ struct rank_context {
   handle_kind handle = handle_kind::none;
   std::size_t granularity = 0;  ///< the largest of all ranks' devices
   host::properties properties;
-  capability nvlink;               ///< of this rank's device to all others of the LSA team
-  bool needs_libfabric = false;    ///< for GIN: not all ranks are in this process, or a provider is named
-  std::string provider;            ///< libfabric's; empty until the first contexts are made
-  std::string why_this_provider;   ///< where none was named
-  bool windows_on_device = false;  ///< for GIN: its threads do not reach windows in device memory
-  capability straight_payload;     ///< whether fabrics may reach these
-  bool only_straight = false;      ///< nor may contexts be made otherwise
+  capability nvlink;  ///< of this rank's device to all others of the LSA team
   std::shared_ptr<abort_state> aborts;
   std::shared_ptr<process_ranks> process;
   std::shared_ptr<live_objects> objects;  ///< its windows and device communicators
   std::shared_ptr<window_table> window_ids = std::make_shared<window_table>();  ///< its windows, by id
+  network_state network;
   communicator_number number;
   std::uint64_t windows = 0;       ///< made so far
   std::uint64_t device_comms = 0;  ///< made so far

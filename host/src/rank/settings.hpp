@@ -43,7 +43,7 @@ inline constexpr const char* default_provider = "tcp;ofi_rxm";
 [[nodiscard]] std::string wanted_card(const environment& variables);
 /// How `DEVCOMM_GIN_PAYLOAD` wants payload to go: "direct" or "staged"; nothing where it is unset.
 [[nodiscard]] std::optional<std::string> wanted_payload(const environment& variables);
-/// Threads that serve the contexts of a device communicator over libfabric: `DEVCOMM_GIN_PROXIES`, or 1.
+/// Threads that serve the contexts of a communicator over libfabric: `DEVCOMM_GIN_PROXIES`, or 1.
 [[nodiscard]] std::uint32_t wanted_proxies(const environment& variables);
 /// Processors of GIN's threads: `DEVCOMM_GIN_CPUS`; none: any. `pci` is the place of the rank's device.
 [[nodiscard]] std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci);

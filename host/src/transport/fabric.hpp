@@ -56,8 +56,8 @@ struct fabric_completion {
   std::optional<std::uint32_t> arrived{};
 };
 
-/// An endpoint that every rank of a device communicator has. One thread at a time calls it. Nothing is ordered, neither
-/// messages nor writes nor their completions, except by completions.
+/// An endpoint, of which every rank of a communicator has at least one. One thread at a time calls it. Nothing is
+/// ordered, neither messages nor writes nor their completions, except by completions.
 class fabric {
  public:
   virtual ~fabric() = default;

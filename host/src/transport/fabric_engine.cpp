@@ -29,50 +29,41 @@ bool has_message(const gin::descriptor_head& head, bool carries) {
   return carries || head.kind == operation_kind::put_value || head.change != signal_change::none;
 }
 
-/// Messages carry what they have room for.
-fabric_engine::surroundings limited_by(const fabric& reached, fabric_engine::surroundings about) {
-  constexpr std::uint64_t least = 64;
-  const std::uint64_t most = std::max<std::uint64_t>(reached.largest_message(), sizeof(fabric_message));
-  const std::uint64_t room = most - sizeof(fabric_message);
-  if (about.carried > room) about.carried = static_cast<std::size_t>(room / least * least);
-  return about;
-}
-
 }  // namespace
 
-fabric_engine::fabric_engine(surroundings about, std::unique_ptr<fabric> reached)
-    : about_(limited_by(*reached, std::move(about))),
-      fabric_(std::move(reached)),
-      fragment_bytes_(std::min(max_fragment_bytes, fabric_->largest_transfer())),
-      secret_(random_value<fabric_secret>()),
+fabric_engine::fabric_engine(surroundings about, fabric_endpoint& at)
+    : about_(std::move(about)),
+      at_(at),
+      fragment_bytes_(std::min(max_fragment_bytes, at_.largest_transfer())),
+      links_(at_.ranks()),
       fragments_(static_cast<std::size_t>(max_bytes / max_fragment_bytes) * 8),
       sends_(send_buffers),
-      buffer_bytes_(sizeof(fabric_message) + about_.carried),
-      send_bytes_(send_buffers * buffer_bytes_),
-      receive_bytes_(receive_buffers * buffer_bytes_),
-      send_memory_(fabric_->add_buffers(send_bytes_)),
-      receive_memory_(fabric_->add_buffers(receive_bytes_)),
+      send_bytes_(send_buffers * at_.buffer_bytes()),
       copies_(std::move(about_.staged.copies)) {
   for (std::size_t i = fragments_.size(); i > 0; --i) free_fragments_.push_back(i - 1);
   for (std::size_t i = sends_.size(); i > 0; --i) free_sends_.push_back(i - 1);
-  for (std::size_t i = 0; i < receive_buffers; ++i) {
-    if (!fabric_->receive(receive_buffer(i), *receive_memory_, make_token(token_kind::received, i))) {
-      throw system_error(fabric_->name() + " takes " + std::to_string(i) + " buffers for messages and not " +
-                         std::to_string(receive_buffers) + "; set DEVCOMM_GIN_PROVIDER to another provider");
-    }
-  }
+  if (copies_) divide_bounce_buffers();
 }
 
-// While the buffers are there.
-fabric_engine::~fabric_engine() { close(); }
+fabric_engine::~fabric_engine() {
+  if (!has_fabric_) return;
+  end();
+  at_.detach(index_);
+}
 
-void fabric_engine::close() {
-  regions_.clear();
-  own_region_.reset();
+void fabric_engine::attach() {
+  fabric& reached = *at_.port();
+  send_memory_ = reached.add_buffers(send_bytes_);
+  if (bounce_buffers_) own_region_ = reached.add_buffers(bounce_buffers_->memory());
+  if (inbound_) inbound_region_ = reached.add_memory(static_cast<char*>(inbound_->data()), inbound_total_, {});
+  index_ = at_.attach(*this, about_.number);
+  has_fabric_ = true;
+}
+
+void fabric_engine::end() {
+  failed_ = true;
+  at_.end(about_.number);
   inbound_region_.reset();
-  send_memory_.reset();
-  receive_memory_.reset();
-  fabric_.reset();
   copies_.reset();
   // None is under way any more that would keep a window.
   staging_work_.clear();
@@ -80,23 +71,23 @@ void fabric_engine::close() {
   for (fragment& each : fragments_) each.copy = {};
 }
 
-void fabric_engine::connect(const std::vector<card>& cards) {
-  std::vector<fabric_address> addresses;
-  links_ = std::vector<link>(cards.size());
-  for (std::size_t i = 0; i < cards.size(); ++i) {
-    addresses.push_back(cards[i].address);
-    links_[i].secret = cards[i].secret;
-    links_[i].carried = static_cast<std::size_t>(std::min<std::uint64_t>(about_.carried, cards[i].carried));
-  }
-  if (copies_) divide_bounce_buffers();
-  fabric_->connect(addresses);
+bool fabric_engine::is_with_fabric() const {
+  const auto moves = [](const fragment& each) { return each.of != nullptr && each.at == fragment_stage::moving; };
+  return has_fabric_ &&
+         (free_sends_.size() != sends_.size() || std::any_of(fragments_.begin(), fragments_.end(), moves));
+}
+
+void fabric_engine::lose_fabric(const std::string& why) {
+  if (!failed_ && !why.empty()) about_.fail(why);
+  end();
+  own_region_.reset();
+  send_memory_.reset();
+  has_fabric_ = false;
 }
 
 bool fabric_engine::step() {
-  if (!fabric_) return false;
-  bool any = handle_completions();
-  if (left_alone_) return false;
-  if (copies_ && handle_copies()) any = true;
+  if (!has_fabric_) return false;
+  bool any = copies_ && handle_copies();
   if (!failed_ && take_posted()) any = true;
   if (!failed_ && issue()) any = true;
   if (copies_) copies_->watch();
@@ -107,7 +98,7 @@ bool fabric_engine::step() {
 }
 
 bool fabric_engine::idle() const {
-  if (!fabric_) return true;
+  if (!has_fabric_) return true;
   if (free_sends_.size() != sends_.size()) return false;
   if (!staging_work_.empty()) return false;
   const auto owes = [](const link& each) {
@@ -143,51 +134,24 @@ void fabric_engine::send_shutdown_notice() {
 }
 
 bool fabric_engine::has_parted() const {
-  if (!fabric_) return true;
+  if (!has_fabric_) return true;
   const auto knows = [](const link& each) { return !each.leave_sent || each.has_left || each.leave_heard; };
   return std::all_of(links_.begin(), links_.end(), knows);
 }
 
-void fabric_engine::prepare(std::uint32_t window) {
-  if (!fabric_ || failed_) return;
-  try {
-    static_cast<void>(with_own(window, 0, 0, [&](const window_table::entry& memory) {
-      if (!stages(memory)) static_cast<void>(region_of(window, memory));
-    }));
-  } catch (const registration_error&) {
-    // The first operation that uses it fails, and reports why.
-  }
+bool fabric_engine::uses(const fabric_region& memory) const {
+  const auto use = [&](const operation& each) { return each.region == &memory && (is_moving(each) || !failed_); };
+  return std::any_of(operations_.begin(), operations_.end(), use);
 }
 
-bool fabric_engine::forget(std::uint32_t window) {
-  const auto found = regions_.find(window);
-  if (found == regions_.end()) return false;
-  const auto uses = [&](const operation& each) {
-    return each.region == found->second.get() && (is_moving(each) || !failed_);
-  };
-  if (std::any_of(operations_.begin(), operations_.end(), uses)) return true;
-  regions_.erase(found);
-  refuse_writes_to(window);
-  return false;
-}
-
-void fabric_engine::take_away(std::uint32_t window) {
-  const auto found = regions_.find(window);
-  if (found == regions_.end()) return;
+bool fabric_engine::take_away(const fabric_region& memory, const std::string& why) {
   bool moves = false;
   for (const operation& each : operations_) {
-    if (each.region != found->second.get()) continue;
-    fail(each, "this rank freed window " + std::to_string(window_number(window)) +
-                   " meanwhile: flush before its owner is destroyed");
+    if (each.region != &memory) continue;
+    fail(each, why);
     moves = moves || is_moving(each);
   }
-  if (!moves) {
-    regions_.erase(found);
-    refuse_writes_to(window);
-    return;
-  }
-  // The fabric has the memory's address. Nothing but its end keeps it from there.
-  close();
+  return moves;
 }
 
 // What kernels post.
@@ -253,10 +217,11 @@ bool fabric_engine::begin_to_carry(operation& one) {
   const gin::descriptor& what = one.posted.what;
   link& to = link_to(one);
   if (one.posted.head.kind != operation_kind::put || is_own(to)) return false;
-  if (what.bytes == 0 || what.bytes > to.carried) return false;
+  const std::uint64_t room = std::min<std::uint64_t>(at_.carried(), at_.card_of(one.posted.head.peer).carried);
+  if (what.bytes == 0 || what.bytes > room) return false;
   const own_memory found =
       with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
-        one.is_staged = stages(memory);
+        one.is_staged = at_.stages(memory);
         one.carries = one.is_staged || !memory.on_device;
         if (!one.carries) return;
         one.carried.resize(what.bytes);
@@ -288,7 +253,7 @@ void fabric_engine::do_here(operation& one) {
       remote = theirs.local + what.remote;
       if (!moves) std::memcpy(remote, &what.value, what.bytes);
     });
-    const std::string whose = "rank " + std::to_string(about_.rank);
+    const std::string whose = "rank " + std::to_string(at_.rank());
     if (found.why != refusal::none) return fail_at_window(one, whose, false, found);
     if (moves) {
       found = with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& mine) {
@@ -316,9 +281,9 @@ void fabric_engine::begin_to_move(operation& one, const remote_window& at) {
   try {
     found = with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
       if (what.bytes == 0) return;
-      one.is_staged = stages(memory) || is_own(link_to(one));
+      one.is_staged = at_.stages(memory) || is_own(link_to(one));
       if (one.is_staged) return;
-      one.region = &region_of(lower(what.windows), memory);
+      one.region = &at_.region_of(lower(what.windows), memory);
       one.local = memory.local + what.local;
     });
   } catch (const registration_error& problem) {
@@ -341,7 +306,7 @@ void fabric_engine::fail_at_window(const operation& one, const std::string& whos
   if (found.why == refusal::no_window) return fail(one, text_of_missing_window(whose, window));
   if (found.why == refusal::not_registered) {
     return fail(one, whose + " cannot register window " + std::to_string(window_number(window)) + " with " +
-                         fabric_->name() + ": " + fabric_->text_of(found.code) +
+                         at_.name() + ": " + at_.port()->text_of(found.code) +
                          "; see what it says on its standard error");
   }
   fail(one, text_of_overrun(what.bytes, is_local ? what.local : what.remote,
@@ -430,13 +395,6 @@ void fabric_engine::complete(operation& one) {
   queue.complete(one.posted.number, one.posted.head.peer);
   --link_to(one).held.operations;
   operations_.erase(one.self);
-}
-
-const fabric_region& fabric_engine::region_of(std::uint32_t window, const window_table::entry& memory) {
-  const auto found = regions_.find(window);
-  if (found != regions_.end()) return *found->second;
-  const auto device = memory.on_device ? std::optional(about_.staged.device) : std::nullopt;
-  return *regions_.emplace(window, fabric_->add_memory(memory.local, memory.bytes, device)).first->second;
 }
 
 // What goes out.
@@ -547,16 +505,17 @@ bool fabric_engine::give_to_fabric(link& to) {
           : remote_address{one.remote.key, one.remote.address + next.offset};
   const std::span<char> here(next.own ? bounce_buffers_->at(*next.own) : one.local + next.offset, next.bytes);
   const fabric_region& region = next.own ? *own_region_ : *one.region;
-  const std::uint64_t token = make_token(token_kind::moved, number);
+  const std::uint64_t token = make_token(token_kind::moved, index_, number);
   std::optional<std::uint32_t> name;
   if (one.write != payload_write::none) {
     if (!announce(to, number)) return false;
-    name = name_of_write(to.secret, static_cast<std::uint32_t>(about_.rank), *next.change);
+    name = write_name{static_cast<std::uint32_t>(at_.rank()), about_.number, static_cast<std::uint32_t>(*next.change)}
+               .pack(at_.card_of(one.posted.head.peer).secret);
   }
   try {
     const bool taken = one.posted.head.kind == operation_kind::get
-                           ? fabric_->read(peer, here, region, there, token)
-                           : fabric_->write(peer, here, region, there, token, name);
+                           ? at_.port()->read(peer, here, region, there, token)
+                           : at_.port()->write(peer, here, region, there, token, name);
     if (!taken) return false;
   } catch (const system_error& problem) {
     fail_in_fabric(one, problem.what());
@@ -683,15 +642,16 @@ bool fabric_engine::send(int peer, const fabric_message& message, operation* of)
   to.met = true;
   sent_message& sent = sends_[slot];
   sent = {message, peer, of};
-  sent.message.secret = to.secret;
+  sent.message.secret = at_.card_of(static_cast<std::size_t>(peer)).secret;
+  sent.message.device_comm = about_.number;
   sent.message.changes_done = changes_done_for(to);
-  sent.message.sender = static_cast<std::uint32_t>(about_.rank);
+  sent.message.sender = static_cast<std::uint32_t>(at_.rank());
   const std::size_t carried = message.kind == message_kind::change ? of->carried.size() : 0;
   const std::span<std::byte> buffer = send_buffer(slot).first(sizeof sent.message + carried);
   std::memcpy(buffer.data(), &sent.message, sizeof sent.message);
   if (carried != 0) std::memcpy(buffer.data() + sizeof sent.message, of->carried.data(), carried);
   try {
-    if (!fabric_->send(peer, buffer, *send_memory_, make_token(token_kind::sent, slot))) return false;
+    if (!at_.port()->send(peer, buffer, *send_memory_, make_token(token_kind::sent, index_, slot))) return false;
     free_sends_.pop_back();
     ++to.held.sends;
     to.said_done = sent.message.changes_done;
@@ -735,7 +695,7 @@ void fabric_engine::check_limits() {
     const std::string advice = " of the kernel timeout: see what that rank says, or allow more by DEVCOMM_TIMEOUT";
     const std::string peer = "rank " + std::to_string(each.posted.head.peer);
     if (to.has_left && is_done_by_peer(each)) {
-      return fail(each, fabric_->name() + " has not said for " + std::to_string(about_.limit.count()) +
+      return fail(each, at_.name() + " has not said for " + std::to_string(about_.limit.count()) +
                             " ms that its source may be written again, though " + peer +
                             " has the data and has left: set DEVCOMM_GIN_PROVIDER to another provider");
     }
@@ -766,7 +726,7 @@ void fabric_engine::fail_in_fabric(const operation& one, const std::string& erro
 void fabric_engine::fail(const operation& one, const std::string& why) {
   if (failed_) return;
   failed_ = true;
-  about_.fail(text_of_operation(about_.rank, about_.first_context + one.context, one.posted.head) + ": " + why);
+  about_.fail(text_of_operation(at_.rank(), about_.first_context + one.context, one.posted.head) + ": " + why);
 }
 
 }  // namespace devcomm::host::detail

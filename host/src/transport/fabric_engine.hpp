@@ -18,7 +18,7 @@
 /// the oldest change that needs one, a message of its own is sent; usually a kernel's answer to a signal comes first.
 /// At most `max_unacknowledged` changes are on the way to one peer; a quarter of that is acknowledged at once.
 ///
-/// *Small puts*. Payload of up to `surroundings::carried` bytes travels in the message, as a value does: one trip,
+/// *Small puts*. Payload of up to `fabric_endpoint::carried` bytes travels in the message, as a value does: one trip,
 /// where a write has to complete before its message starts. If messages of this rank's fabric or the peer's are
 /// shorter, the limit is lower. The payload is read when the put is taken, by a copy engine if it is device memory. The
 /// peer's engine writes it before it changes the signal. The peer's window need be neither known nor registered.
@@ -51,14 +51,13 @@
 
 #include "rank/window_table.hpp"
 #include "transport/fabric.hpp"
+#include "transport/fabric_endpoint.hpp"
 #include "transport/fabric_message.hpp"
 #include "transport/queue.hpp"
 #include "transport/staging.hpp"
 #include "util/fifo.hpp"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -75,54 +74,41 @@
 
 namespace devcomm::host::detail {
 
-/// One thread at a time calls it.
-class fabric_engine {
+/// The thread of its endpoint calls it.
+class fabric_engine final : public endpoint_user {
  public:
-  /// What a rank publishes to the others before they start.
-  struct card {
-    fabric_address address;
-    fabric_secret secret;
-    std::uint64_t carried;  ///< bytes of a put that a message to the rank carries, at most
-  };
   struct surroundings {
-    int rank;
+    std::uint32_t number;                                 ///< of the device communicator, the same on all ranks
     std::vector<std::unique_ptr<network_queue>>& queues;  ///< of its contexts
-    std::shared_ptr<const window_table> windows;
     /// Told of the first operation that cannot be done; nothing is posted to peers after it, but peers are answered.
     std::function<void(const std::string&)> fail;
-    /// Told of messages that are dropped.
-    std::function<void(const std::string&)> report;
     std::chrono::milliseconds limit;  ///< for an operation, from its latest progress on
     std::uint32_t first_context = 0;  ///< what the first of `queues` is called in texts
-    /// For windows that are `on_device`.
+    /// For windows that are `on_device`. Where the fabric reaches them, pinned memory is for values, and for what a
+    /// rank does to itself.
     struct {
-      bool fabric_reaches = false;  ///< them: then pinned memory is for values, and for what a rank does to itself
       memory_port* memory = nullptr;
       int device = 0;
       backend_traits shape{};
       std::unique_ptr<copy_engine> copies{};
     } staged{};
-    std::size_t carried = 0;  ///< bytes of a put that its message carries, at most; less where messages are short
     /// Told when a peer that this rank has met has ended, all of whose operations are done.
     std::function<void(int rank)> departed{};
   };
-  /// Bytes that a message may carry among so many ranks: payload on its way to device memory has places in pinned
-  /// memory, for all peers 8 MiB up to 2,048 ranks, and 4 KiB for each peer beyond.
-  [[nodiscard]] static constexpr std::size_t carried_among(std::uint32_t ranks) {
-    constexpr std::size_t least = 64;
-    constexpr std::size_t memory = std::size_t{8} << 20;
-    const std::size_t share = memory / (std::size_t{ranks} * max_unacknowledged) / least * least;
-    return share < least ? least : share > max_carried ? max_carried : share;
-  }
 
-  fabric_engine(surroundings about, std::unique_ptr<fabric> reached);
-  ~fabric_engine();
+  /// Allocates what it needs. *Requires* a connected endpoint.
+  fabric_engine(surroundings about, fabric_endpoint& at);
+  /// *Requires* that nothing of it is with the fabric, or that the endpoint is closed.
+  ~fabric_engine() override;
   fabric_engine(const fabric_engine&) = delete;
   fabric_engine& operator=(const fabric_engine&) = delete;
 
-  [[nodiscard]] card own_card() const { return {fabric_->address(), secret_, about_.carried}; }
-  /// From here on peers are reached; `cards` by rank.
-  void connect(const std::vector<card>& cards);
+  /// Registers its memory. Peers reach it from here on.
+  void attach();
+  /// Peers learn from here on that it has ended, and what it has begun has no effect here any more.
+  void end();
+  /// Whether the fabric still has something of it.
+  [[nodiscard]] bool is_with_fabric() const;
 
   /// Does what can be done now; whether there was anything.
   [[nodiscard]] bool step();
@@ -139,25 +125,20 @@ class fabric_engine {
   [[nodiscard]] bool has_parted() const;
   /// An operation of this rank's could not be done.
   [[nodiscard]] bool failed() const { return failed_; }
-  /// Registers this rank's `window` with the fabric, if the fabric is to use it and takes it. Else that is left to its
-  /// first use, where it takes time of all operations.
-  void prepare(std::uint32_t window);
-  /// Whether the fabric uses the memory of `window` for this rank's operations. When it does not, it knows the window
-  /// no longer, and peers are refused.
-  [[nodiscard]] bool forget(std::uint32_t window);
-  /// The same, whatever uses it fails; where the fabric moves data there, the engine gives the fabric up.
-  void take_away(std::uint32_t window);
-  /// Nothing of this rank's memory is the fabric's from here on, and peers learn from theirs that it is gone.
-  void close();
-  /// By another thread, while this one does not come back from the fabric: when it does, the engine does nothing more.
-  void leave_alone() noexcept { left_alone_ = true; }
+
+  void handle_message(const fabric_message& message, std::span<const std::byte> carried) override;
+  void handle_arrival(std::uint32_t sender, std::uint32_t sequence) override;
+  void handle_sent(std::size_t slot, const std::string& error) override;
+  void handle_moved(std::size_t slot, const std::string& error) override;
+  [[nodiscard]] bool uses(const fabric_region& memory) const override;
+  [[nodiscard]] bool take_away(const fabric_region& memory, const std::string& why) override;
+  void refuse_writes_to(std::uint32_t window) override;
+  void lose_fabric(const std::string& why) override;
 
   static constexpr std::size_t max_in_flight = 256;                            ///< operations, of all contexts
   static constexpr std::uint64_t max_bytes = std::uint64_t{16} << 20;          ///< in flight
   static constexpr std::uint64_t max_fragment_bytes = std::uint64_t{1} << 20;  ///< of one write or read
-  static constexpr std::uint64_t max_unacknowledged = 64;                      ///< messages to one peer
   static constexpr std::chrono::microseconds acknowledged_after{5};
-  static constexpr std::size_t receive_buffers = 256;
   static constexpr std::size_t send_buffers = 128;
   static constexpr std::size_t answer_buffers = 16;         ///< of those, for what operations of this rank do not send
   static constexpr std::uint32_t min_inbound_bytes = 1024;  ///< of a bounce buffer, however many ranks share the memory
@@ -246,8 +227,6 @@ class fabric_engine {
   }
   /// What there is between this rank and a peer.
   struct link {
-    fabric_secret secret{};                         // the peer's
-    std::size_t carried = 0;                        // bytes of a put that a message to it carries, at most
     std::map<std::uint32_t, remote_window> places;  // by window
     fifo<operation*> movers;                        // have fragments to issue
     std::vector<fifo<operation*>>
@@ -318,13 +297,6 @@ class fabric_engine {
     operation* of = nullptr;  // null: an answer
   };
 
-  [[nodiscard]] bool handle_completions();
-  void handle_received(std::size_t buffer, const fabric_completion& over);
-  void handle_sent(std::size_t slot, const std::string& error);
-  void handle_moved(std::size_t slot, const std::string& error);
-  /// A write of a peer's has arrived.
-  void handle_arrival(std::uint32_t name);
-  void handle(const fabric_message& message, std::span<const std::byte> carried);
   void handle_change(const fabric_message& message, std::span<const std::byte> carried);
   /// Whether it makes sense.
   [[nodiscard]] bool handle_acknowledgment(link& from, const fabric_message& message);
@@ -347,8 +319,6 @@ class fabric_engine {
   [[nodiscard]] window_copy from_inbound(const fabric_message& change);
   /// Sends the peer a refusal: this change cannot be applied, nor can those after it.
   void refuse(link& from, const fabric_message& change, const own_memory& found);
-  /// Of peers' writes into a window that the fabric no longer knows: they do not arrive.
-  void refuse_writes_to(std::uint32_t window);
   /// Those whose values have arrived, in order.
   void finish_changes(link& from);
   /// The peer has done the oldest change that it had not acknowledged.
@@ -357,7 +327,7 @@ class fabric_engine {
   static void send_answer(link& to, const fabric_message& answer) {
     if (!to.has_left) to.answers.push_back(answer);
   }
-  void drop(const std::string& why);
+  void drop(const std::string& why) { at_.drop(why); }
 
   [[nodiscard]] bool take_posted();
   void begin(operation& one);
@@ -382,7 +352,6 @@ class fabric_engine {
   /// Calls `use` with an entry of this rank's windows that has the bytes; says why there is none.
   template <class Use>
   [[nodiscard]] own_memory with_own(std::uint32_t window, std::uint64_t offset, std::uint64_t bytes, const Use& use);
-  [[nodiscard]] const fabric_region& region_of(std::uint32_t window, const window_table::entry& memory);
   void fail_at_window(const operation& one, const std::string& whose, bool is_local, const own_memory& found);
 
   [[nodiscard]] bool issue();
@@ -418,26 +387,19 @@ class fabric_engine {
   /// Looks what copies are done; whether any is, or is under way.
   [[nodiscard]] bool handle_copies();
   void divide_bounce_buffers();
-  /// Whether payload of peers takes the way through pinned memory on this side.
-  [[nodiscard]] bool stages(const window_table::entry& memory) const {
-    return memory.on_device && !about_.staged.fabric_reaches;
-  }
   /// Of the inbound bounce buffers, offset of buffer `slot` of a peer.
   [[nodiscard]] std::size_t inbound_offset(std::size_t rank, std::uint32_t slot) const {
     return (rank * inbound_count_ + slot) * inbound_bytes_;
   }
   [[nodiscard]] std::span<std::byte> send_buffer(std::size_t slot) {
-    return std::span(send_bytes_).subspan(slot * buffer_bytes_, buffer_bytes_);
-  }
-  [[nodiscard]] std::span<std::byte> receive_buffer(std::size_t slot) {
-    return std::span(receive_bytes_).subspan(slot * buffer_bytes_, buffer_bytes_);
+    return std::span(send_bytes_).subspan(slot * at_.buffer_bytes(), at_.buffer_bytes());
   }
   /// Of a place for the payload of a peer's change, in pinned memory.
-  [[nodiscard]] std::size_t value_bytes() const { return std::max(sizeof(std::uint64_t), about_.carried); }
+  [[nodiscard]] std::size_t value_bytes() const { return std::max(sizeof(std::uint64_t), at_.carried()); }
   [[nodiscard]] std::size_t rank_of(const link& one) const { return static_cast<std::size_t>(&one - links_.data()); }
   /// Whether the fabric moves data between the operation's window on this rank and a peer.
   [[nodiscard]] bool is_moving(const operation& one) const;
-  [[nodiscard]] bool is_own(const link& one) const { return &one == &links_[static_cast<std::size_t>(about_.rank)]; }
+  [[nodiscard]] bool is_own(const link& one) const { return &one == &links_[static_cast<std::size_t>(at_.rank())]; }
   [[nodiscard]] bool send_messages();
   void drop_inactive();
   [[nodiscard]] bool send_messages(int peer, link& to);
@@ -460,30 +422,25 @@ class fabric_engine {
   [[nodiscard]] const link& link_to(const operation& one) const { return links_[one.posted.head.peer]; }
 
   surroundings about_;
-  std::unique_ptr<fabric> fabric_;
+  fabric_endpoint& at_;
+  std::uint32_t index_ = 0;       // of its tokens
   std::uint64_t fragment_bytes_;  // of one write or read
-  fabric_secret secret_;
-  std::vector<link> links_;    // by rank
-  std::vector<link*> active_;  // for which there may be something to do
+  std::vector<link> links_;       // by rank
+  std::vector<link*> active_;     // for which there may be something to do
   std::list<operation> operations_;
-  std::map<std::uint32_t, std::unique_ptr<fabric_region>> regions_;  // by window
   std::vector<fragment> fragments_;
   std::vector<std::size_t> free_fragments_;
   std::vector<sent_message> sends_;
   std::vector<std::size_t> free_sends_;
-  // Messages, and room for what each carries.
-  std::size_t buffer_bytes_;
-  std::vector<std::byte> send_bytes_;
-  std::vector<std::byte> receive_bytes_;
-  std::vector<std::byte> carried_;  // by the message that is handled
+  std::vector<std::byte> send_bytes_;  // messages, and room for what each carries
   std::unique_ptr<fabric_region> send_memory_;
-  std::unique_ptr<fabric_region> receive_memory_;
   // Of memory that the fabric does not reach. Copies come to an end before the memory that they use.
   std::unique_ptr<staging> bounce_buffers_;  // null: there is none
   std::unique_ptr<host_memory> inbound_;
   std::unique_ptr<host_memory> values_;  // of changes
   std::unique_ptr<fabric_region> own_region_;
   std::unique_ptr<fabric_region> inbound_region_;
+  std::size_t inbound_total_ = 0;    // bytes
   std::uint32_t inbound_count_ = 0;  // of each peer
   std::uint32_t inbound_bytes_ = 0;  // of each
   std::list<staging_work> staging_work_;
@@ -494,19 +451,17 @@ class fabric_engine {
   std::size_t first_link_ = 0;   // of `active_`, whose turn it is to begin a fragment
   std::size_t first_ready_ = 0;  // to give one to the fabric
   std::uint32_t first_queue_ = 0;
-  std::uint64_t dropped_ = 0;
   clock::time_point checked_{};
   bool stood_still_ = false;  // before the latest check
   bool failed_ = false;
-  std::array<fabric_completion, 32> over_;  // of a poll
-  std::atomic<bool> left_alone_ = false;
+  bool has_fabric_ = false;  // its memory is registered
 };
 
 template <class Use>
 fabric_engine::own_memory fabric_engine::with_own(std::uint32_t window, std::uint64_t offset, std::uint64_t bytes,
                                                   const Use& use) {
   own_memory found;
-  static_cast<void>(about_.windows->with(window, [&](const window_table::entry& memory) {
+  static_cast<void>(at_.windows().with(window, [&](const window_table::entry& memory) {
     const bool inside = offset <= memory.bytes && bytes <= memory.bytes - offset;
     found = {inside ? refusal::none : refusal::past_end, memory.bytes};
     if (inside) use(memory);

@@ -15,56 +15,7 @@ namespace devcomm::host::detail {
 
 using gin::signal_change;
 
-bool fabric_engine::handle_completions() {
-  const std::size_t count = fabric_->poll(over_);
-  for (const fabric_completion& each : std::span(over_).first(count)) {
-    if (left_alone_) break;  // meanwhile: nothing of the rank's is there any more
-    if (each.arrived) {
-      handle_arrival(*each.arrived);
-      continue;
-    }
-    const auto slot = static_cast<std::size_t>(each.token & 0xffff'ffffu);
-    switch (static_cast<token_kind>(each.token >> 32)) {
-      case token_kind::received: handle_received(slot, each); break;
-      case token_kind::sent: handle_sent(slot, each.error); break;
-      case token_kind::moved: handle_moved(slot, each.error); break;
-      default:
-        throw system_error(fabric_->name() + " completes what it was not given" +
-                           (each.error.empty() ? "" : ": " + each.error));
-    }
-  }
-  return count != 0;
-}
-
-void fabric_engine::handle_received(std::size_t buffer, const fabric_completion& over) {
-  fabric_message message;
-  std::string why = over.error;
-  if (why.empty()) {
-    const auto received = receive_buffer(buffer).first(std::min(over.bytes, buffer_bytes_));
-    why = parse_message(received, secret_, static_cast<std::uint32_t>(about_.rank),
-                        static_cast<std::uint32_t>(links_.size()), message);
-    carried_.clear();
-    if (why.empty()) carried_.assign(received.begin() + sizeof message, received.end());
-  }
-  if (!fabric_->receive(receive_buffer(buffer), *receive_memory_, make_token(token_kind::received, buffer))) {
-    throw system_error(fabric_->name() +
-                       " does not take a buffer back that it filled; set DEVCOMM_GIN_PROVIDER to another provider");
-  }
-  if (why.empty()) {
-    handle(message, carried_);
-  } else {
-    drop(why);
-  }
-}
-
-void fabric_engine::drop(const std::string& why) {
-  constexpr std::uint64_t max_reports = 8;
-  if (++dropped_ > max_reports) return;
-  about_.report("a message over the network is dropped: " + why +
-                (dropped_ == max_reports ? "; further ones are dropped in silence" : ""));
-}
-
-void fabric_engine::handle(const fabric_message& message, std::span<const std::byte> carried) {
+void fabric_engine::handle_message(const fabric_message& message, std::span<const std::byte> carried) {
   link& from = activate(links_[message.sender]);
   from.met = true;
   from.has_spoken = true;
@@ -188,16 +139,13 @@ fabric_engine::window_copy fabric_engine::from_inbound(const fabric_message& cha
   return copy_window(change.window, change.offset, change.bytes, pinned, true);
 }
 
-void fabric_engine::handle_arrival(std::uint32_t name) {
-  const std::uint32_t place = name ^ name_of_write(secret_, 0, 0);
-  const std::uint32_t sender = place >> 16;
+void fabric_engine::handle_arrival(std::uint32_t sender, std::uint32_t low) {
   const auto strange = [&](const char* why) {
     drop("a write that rank " + std::to_string(sender) + " may have made " + why);
   };
-  if (sender >= links_.size() || is_own(links_[sender])) return strange("is no member's");
   link& from = activate(links_[sender]);
   const std::uint64_t done = changes_done_for(from);
-  const std::uint64_t sequence = done + ((place - done) & 0xffff);
+  const std::uint64_t sequence = done + ((low - done) & 0xff);
   if (sequence - done >= max_unacknowledged) return strange("is far from what it may write");
   from.heard = clock::now();
   if (from.refused) return;
@@ -285,8 +233,8 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
   where.window = window;
   try {
     const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
-      const bool names = fabric_->names_writes() && links_.size() <= max_ranks_of_names;
-      if (stages(memory)) {
+      const bool names = at_.names_writes_to(about_.number);
+      if (at_.stages(memory)) {
         if (names) where.write = payload_write::to_bounce_buffer;
         where.key = inbound_region_->key();
         where.base = inbound_region_->base() + inbound_offset(rank_of(to), 0);
@@ -296,7 +244,7 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
       }
       // For a device's memory the fabric reports when it is written, and not when a notified host may signal that.
       if (names && !memory.on_device) where.write = payload_write::in_place;
-      const fabric_region& region = region_of(window, memory);
+      const fabric_region& region = at_.region_of(window, memory);
       where.key = region.key();
       where.base = region.base();
     });
@@ -305,8 +253,8 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
   } catch (const registration_error& problem) {
     where.why = refusal::not_registered;
     where.code = problem.code();
-    about_.report("rank " + std::to_string(rank_of(to)) + " is refused window " +
-                  std::to_string(window_number(window)) + ": " + problem.what());
+    at_.report("rank " + std::to_string(rank_of(to)) + " is refused window " + std::to_string(window_number(window)) +
+               ": " + problem.what());
   }
   send_answer(to, where);
 }

@@ -16,7 +16,7 @@ std::string parse_message(std::span<const std::byte> bytes, const fabric_secret&
   }
   // All of it is compared, so that its duration reveals nothing.
   if (((message.secret[0] ^ own[0]) | (message.secret[1] ^ own[1])) != 0) {
-    return "its sender does not know the secret of this device communicator: it may be a stranger, so keep the network "
+    return "its sender does not know the secret of this communicator: it may be a stranger, so keep the network "
            "between hosts private";
   }
   if (message.sender >= ranks || message.sender == self) {

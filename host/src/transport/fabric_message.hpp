@@ -12,7 +12,7 @@
 
 namespace devcomm::host::detail {
 
-/// Random; a rank sends it to the members of its device communicator only, over the bootstrap's connections.
+/// Random; a rank sends it to the members of its communicator only, over the bootstrap's connections.
 using fabric_secret = std::array<std::uint64_t, 2>;
 
 enum class message_kind : std::uint32_t {
@@ -21,7 +21,7 @@ enum class message_kind : std::uint32_t {
   refuse,       ///< change `sequence` cannot be done
   ask_for_key,  ///< of `window`
   remote_key,   ///< key and address of `window`, or why there are none
-  leave,        ///< the sender ends
+  leave,        ///< the sender's device communicator ends
   leave_heard,  ///< the answer
   stage_in,     ///< copy from bounce buffer `slot` to the window
   stage_out,    ///< copy from the window to bounce buffer `slot`
@@ -40,7 +40,7 @@ enum class payload_write : std::uint32_t {
 
 /// All kinds have one format: the members that a kind does not name are zero.
 struct fabric_message {
-  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d06;  // "devcomm" and a version
+  static constexpr std::uint64_t this_format = 0x6465'7663'6f6d'6d07;  // "devcomm" and a version
 
   std::uint64_t format = this_format;
   fabric_secret secret{};  ///< the receiver's
@@ -76,7 +76,7 @@ struct fabric_message {
   std::int32_t code = 0;  ///< of `not_registered`: of the fabric's error
   // change; remote_key: how writes to the window may be beside their changes
   payload_write write = payload_write::none;
-  std::uint32_t unused = 0;
+  std::uint32_t device_comm = 0;  ///< number of the device communicator, the same on all ranks
 };
 
 static_assert(sizeof(fabric_message) == 144, "all ranks must agree: change the version in this_format with it");
@@ -84,14 +84,34 @@ static_assert(sizeof(fabric_message) == 144, "all ranks must agree: change the v
 /// Payload of a put that a message carries, at most: message and payload are one small message of most providers.
 inline constexpr std::size_t max_carried = 8192;
 
-/// The immediate data that the fabric delivers with a write beside change `sequence` of rank `sender`. Not every name
-/// says something: who does not know the receiver's secret has to guess.
-[[nodiscard]] constexpr std::uint32_t name_of_write(const fabric_secret& receiver, std::uint32_t sender,
-                                                    std::uint64_t sequence) {
-  return (sender << 16 | static_cast<std::uint32_t>(sequence & 0xffff)) ^ static_cast<std::uint32_t>(receiver[0] >> 32);
-}
+/// Messages of one device communicator to one peer that are on their way, at most.
+inline constexpr std::uint64_t max_unacknowledged = 64;
+
+/// The immediate data that the fabric delivers with a write beside a change. Not every name says something: who does
+/// not know the receiver's secret has to guess.
+struct write_name {
+  std::uint32_t sender;
+  std::uint32_t device_comm;  ///< the last eight bits of its number
+  std::uint32_t sequence;     ///< the last eight bits of the change's number
+
+  [[nodiscard]] constexpr std::uint32_t pack(const fabric_secret& receiver) const {
+    return (sender << 16 | (device_comm & 0xff) << 8 | (sequence & 0xff)) ^ mask_of(receiver);
+  }
+  [[nodiscard]] static constexpr write_name of(std::uint32_t packed, const fabric_secret& receiver) {
+    const std::uint32_t plain = packed ^ mask_of(receiver);
+    return {plain >> 16, plain >> 8 & 0xff, plain & 0xff};
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::uint32_t mask_of(const fabric_secret& receiver) {
+    return static_cast<std::uint32_t>(receiver[0] >> 32);
+  }
+};
 /// Ranks that names have room for.
 inline constexpr std::uint32_t max_ranks_of_names = 1 << 16;
+/// Device communicators whose writes may have names, among so many ranks: names come without being asked for, and the
+/// endpoint's queue of completions has room for all of them.
+[[nodiscard]] constexpr std::size_t max_named(std::size_t ranks) { return ranks <= 256 ? 8 : 1; }
 
 /// Fills `message` from bytes that anyone may have sent to rank `self` of `ranks`. Returns why they are to be dropped:
 /// nothing of a message with another secret is looked at. Empty for a good message, behind which are `message.bytes`

@@ -21,10 +21,8 @@ void fabric_engine::divide_bounce_buffers() {
   const backend_traits& shape = about_.staged.shape;
   memory_port& memory = *about_.staged.memory;
   bounce_buffers_ = std::make_unique<staging>(memory, about_.staged.device, shape);
-  own_region_ = fabric_->add_buffers(
-      std::as_writable_bytes(std::span(bounce_buffers_->at(0), shape.bounce_buffer_count * shape.bounce_buffer_bytes)));
   values_ = memory.allocate_host(about_.staged.device, links_.size() * max_unacknowledged * value_bytes());
-  if (about_.staged.fabric_reaches) return;  // no peer stages
+  if (at_.fabric_reaches_device()) return;  // no peer stages
   const std::size_t peers = std::max<std::size_t>(links_.size() - 1, 1);
   const std::size_t share = shape.bounce_buffer_count * shape.bounce_buffer_bytes / peers;
   const std::size_t buffers = std::clamp(share / shape.bounce_buffer_bytes, min_buffers, shape.bounce_buffer_count);
@@ -32,9 +30,8 @@ void fabric_engine::divide_bounce_buffers() {
       std::clamp<std::size_t>(share / buffers / 64 * 64, min_inbound_bytes, shape.bounce_buffer_bytes);
   inbound_count_ = static_cast<std::uint32_t>(buffers);
   inbound_bytes_ = static_cast<std::uint32_t>(bytes);
-  const std::size_t inbound = links_.size() * buffers * bytes;
-  inbound_ = memory.allocate_host(about_.staged.device, inbound);
-  inbound_region_ = fabric_->add_memory(static_cast<char*>(inbound_->data()), inbound, {});
+  inbound_total_ = links_.size() * buffers * bytes;
+  inbound_ = memory.allocate_host(about_.staged.device, inbound_total_);
 }
 
 fabric_engine::window_copy fabric_engine::copy_window(std::uint32_t window, std::uint64_t offset, std::uint64_t bytes,
@@ -74,7 +71,7 @@ void fabric_engine::begin_copy(std::size_t number, fragment_stage stage) {
   if (what.copy.found.why == refusal::none) {
     copying_.push_back(number);
   } else {
-    fail_at_window(one, of_peer ? "rank " + std::to_string(about_.rank) : "this rank", !of_peer, what.copy.found);
+    fail_at_window(one, of_peer ? "rank " + std::to_string(at_.rank()) : "this rank", !of_peer, what.copy.found);
     end(number);
   }
 }

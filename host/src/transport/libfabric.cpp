@@ -2,7 +2,7 @@
 
 #include <devcomm/host/error.hpp>
 
-#include "transport/fabric_engine.hpp"
+#include "transport/fabric_message.hpp"
 #include "transport/libfabric_calls.hpp"
 #include "transport/libfabric_choice.hpp"
 #include "transport/shared_file.hpp"
@@ -124,7 +124,7 @@ class endpoint final : public fabric {
     fi_cq_attr queue{};
     queue.format = FI_CQ_FORMAT_DATA;
     // Names of writes come without being asked for, so many from each peer.
-    queue.size = messages_queued + wish.peers * fabric_engine::max_unacknowledged;
+    queue.size = messages_queued + wish.peers * max_named(wish.peers) * max_unacknowledged;
     require(::fi_cq_open(domain_.get(), &queue, out(queue_), nullptr), "fi_cq_open");
     require(::fi_endpoint(domain_.get(), info_.get(), out(endpoint_), nullptr), "fi_endpoint");
     require(::fi_ep_bind(endpoint_.get(), &peers_->fid, 0), "fi_ep_bind");

@@ -1,6 +1,6 @@
 #include "transport/libfabric_choice.hpp"
 
-#include "transport/fabric_engine.hpp"
+#include "transport/fabric_endpoint.hpp"
 #include "util/pci_place.hpp"
 
 #include <rdma/fabric.h>
@@ -143,9 +143,9 @@ std::string why_unusable(const fi_info& found, const std::string& provider) {
     return refusal("its messages have at most " + std::to_string(found.ep_attr->max_msg_size) + " bytes, and " +
                    std::to_string(message_bytes) + " are needed");
   }
-  if (found.rx_attr->size < fabric_engine::receive_buffers) {
+  if (found.rx_attr->size < fabric_endpoint::receive_buffers) {
     return refusal("it receives at most " + std::to_string(found.rx_attr->size) + " messages at a time, and " +
-                   std::to_string(fabric_engine::receive_buffers) + " are needed");
+                   std::to_string(fabric_endpoint::receive_buffers) + " are needed");
   }
   return {};
 }

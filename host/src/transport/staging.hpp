@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace devcomm::host::detail {
@@ -15,8 +16,10 @@ class staging {
  public:
   /// `shape` has their number and size.
   staging(memory_port& memory, int device, const backend_traits& shape)
-      : bytes_(shape.bounce_buffer_bytes), memory_(memory.allocate_host(device, shape.bounce_buffer_count * bytes_)) {
-    for (std::size_t i = shape.bounce_buffer_count; i > 0; --i) free_.push_back(i - 1);
+      : bytes_(shape.bounce_buffer_bytes),
+        count_(shape.bounce_buffer_count),
+        memory_(memory.allocate_host(device, count_ * bytes_)) {
+    for (std::size_t i = count_; i > 0; --i) free_.push_back(i - 1);
   }
 
   [[nodiscard]] std::size_t buffer_bytes() const { return bytes_; }
@@ -29,10 +32,14 @@ class staging {
     return taken;
   }
   void give_back(std::size_t buffer) { free_.push_back(buffer); }
+  [[nodiscard]] std::span<std::byte> memory() const {
+    return {static_cast<std::byte*>(memory_->data()), count_ * bytes_};
+  }
   [[nodiscard]] char* at(std::size_t buffer) const { return static_cast<char*>(memory_->data()) + buffer * bytes_; }
 
  private:
   std::size_t bytes_;
+  std::size_t count_;
   std::unique_ptr<host_memory> memory_;
   std::vector<std::size_t> free_;
 };

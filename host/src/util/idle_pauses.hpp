@@ -11,8 +11,8 @@
 namespace devcomm::host::detail {
 
 /// The thread polls without a pause at first. Later it sleeps for a hundredth of the time for which it has found
-/// nothing, up to 50 us, and after that for a five hundredth, up to 2 ms: who posts then waits for that long at most,
-/// and a thread that is idle for seconds takes less than 1 % of a processor.
+/// nothing, up to 50 us, and after that for a five hundredth, up to 10 ms: who posts then waits for that long at most,
+/// and a thread that is idle for five seconds takes less than 1 % of a processor.
 class idle_pauses {
  public:
   /// After each poll, with whether it found work.
@@ -36,7 +36,7 @@ class idle_pauses {
 
   [[nodiscard]] static constexpr std::chrono::nanoseconds pause_after(std::chrono::nanoseconds idle) {
     constexpr std::chrono::nanoseconds shortly = std::chrono::microseconds(50);
-    constexpr std::chrono::nanoseconds longest = std::chrono::milliseconds(2);
+    constexpr std::chrono::nanoseconds longest = std::chrono::milliseconds(10);
     return std::max(std::min(idle / 100, shortly), std::min(idle / 500, longest));
   }
 

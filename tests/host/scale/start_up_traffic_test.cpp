@@ -1,4 +1,5 @@
 // What rank 0 sends for a communicator and for a window.
+#include <devcomm/gin/contexts.hpp>
 #include <devcomm/host/communicator.hpp>
 
 #include "own_host.hpp"
@@ -80,4 +81,42 @@ TEST_CASE("rank 0 sends each rank what concerns its own host, however many hosts
   CHECK(many.communicator < 2000);
   CHECK(many.communicator <= few.communicator + 100);
   CHECK(many.allocate <= few.allocate + 100);
+}
+
+TEST_CASE("rank 0 sends each rank the addresses of all once for a communicator, and they are short") {
+  struct counts {
+    std::uint64_t first = 0;
+    std::uint64_t second = 0;
+  };
+  const auto measured = [](int ranks) {
+    counts found{~std::uint64_t{0}, ~std::uint64_t{0}};
+    for (int i = 0; i < 3; ++i) {
+      const auto ends = on_processes(ranks, [&](auto bootstrap) {
+        ::setenv("DEVCOMM_GIN_PROVIDER", "tcp;ofi_rxm", 1);
+        host::communicator comm(bootstrap);
+        auto needs = comm.requirements();
+        static_cast<void>(needs.add(gin::contexts{comm.world(), 1}));
+        const std::uint64_t joined = sent_bytes();
+        const auto first = comm.create_device_comm(needs);
+        const std::uint64_t made = sent_bytes();
+        const auto second = comm.create_device_comm(needs);
+        const std::uint64_t again = sent_bytes();
+        comm.barrier();
+        if (comm.rank() != 0) return;
+        const auto others = static_cast<std::uint64_t>(ranks - 1);
+        throw broken(std::to_string((made - joined) / others) + " " + std::to_string((again - made) / others));
+      });
+      CAPTURE(ends[0]);
+      const std::string text = ends[0].substr(ends[0].find(": ") + 2);
+      std::size_t end = 0;
+      found.first = std::min<std::uint64_t>(found.first, std::stoull(text, &end));
+      found.second = std::min<std::uint64_t>(found.second, std::stoull(text.substr(end)));
+    }
+    return found;
+  };
+  const counts few = measured(4);
+  const counts many = measured(12);
+  CAPTURE(few.first, many.first, few.second, many.second);
+  CHECK(many.first - few.first <= 8 * 48);  // a secret of 16 bytes and an address of 16 or 28
+  CHECK(many.second <= few.second + 8 * 4);
 }

@@ -76,37 +76,66 @@ class slow_copies final : public copy_engine {
 
 /// One rank: its queue as kernels see it, and its engine.
 struct rank_of_test {
-  rank_of_test(fake_network& net, int rank, std::uint32_t ranks, std::size_t bytes, std::chrono::milliseconds limit,
-               unsigned staged)
-      : layout{ranks, signals, 4}, memory(bytes), number(rank) {
-    const bool stages = staged == all_staged || (rank < 2 && (staged >> rank & 1) != 0);
+  rank_of_test(fake_network& net, int rank, std::uint32_t ranks, std::size_t bytes, unsigned staged)
+      : layout{ranks, signals, 4},
+        memory(bytes),
+        stages(staged == all_staged || (rank < 2 && (staged >> rank & 1) != 0)),
+        number(rank) {
+    make_queues();
+    endpoint = std::make_unique<fabric_endpoint>(
+        fabric_endpoint::surroundings{rank, windows, [this](const std::string& text) { reports.push_back(text); },
+                                      net.carried, 0, stages && net.reaches_devices},
+        std::make_unique<fake_fabric>(net, rank));
+  }
+  /// Another device communicator of the same rank.
+  rank_of_test(fake_network& net, rank_of_test& beside, std::chrono::milliseconds limit)
+      : layout(beside.layout),
+        memory(beside.memory.size()),
+        windows(beside.windows),
+        window(beside.window + 1),
+        stages(beside.stages),
+        number(beside.number),
+        device_comm(beside.device_comm + 1),
+        endpoint(beside.endpoint) {
+    make_queues();
+    attach(net, limit);
+  }
+  void make_queues() {
     network_request asked{};
     asked.contexts = contexts;
-    asked.peers = ranks;
+    asked.peers = layout.peers;
     asked.signals = signals;
     asked.counters = 4;
     asked.depth = depth;
     for (std::uint32_t i = 0; i < contexts; ++i) {
       queues.push_back(std::make_unique<network_queue>(current_backend(), words, 0, asked));
     }
-    listing = windows->list(window_id, {memory.data(), bytes, "window 'test'", stages});
-    fabric_engine::surroundings about{rank,
-                                      queues,
-                                      windows,
-                                      [this](const std::string& text) { failure = text; },
-                                      [this](const std::string& text) { reports.push_back(text); },
-                                      limit};
-    about.carried = net.carried;
+    listing = windows->list(window, {memory.data(), memory.size(), "window 'test'", stages});
+  }
+  void connect(fake_network& net, const std::vector<fabric_endpoint::card>& cards, std::chrono::milliseconds limit) {
+    endpoint->connect(cards);
+    attach(net, limit);
+  }
+  void attach(fake_network& net, std::chrono::milliseconds limit) {
+    fabric_engine::surroundings about{device_comm, queues, [this](const std::string& text) { failure = text; }, limit};
     if (stages) {
-      about.staged = {net.reaches_devices,
-                      &current_backend(),
-                      0,
-                      {},
-                      std::make_unique<slow_copies>(net, net.copies_are_trusted_early)};
+      about.staged = {&current_backend(), 0, {}, std::make_unique<slow_copies>(net, net.copies_are_trusted_early)};
       about.staged.shape.bounce_buffer_count = 8;
       about.staged.shape.bounce_buffer_bytes = 50'000;
     }
-    engine = std::make_unique<fabric_engine>(std::move(about), std::make_unique<fake_fabric>(net, rank));
+    engine = std::make_unique<fabric_engine>(std::move(about), *endpoint);
+    engine->attach();
+  }
+  /// Whether there was anything to do.
+  bool step() {
+    const bool any = endpoint && endpoint->poll();
+    return (engine && engine->step()) || any;
+  }
+  /// As if the process were killed.
+  void die() {
+    endpoint->close({});
+    engine.reset();
+    endpoint.reset();
   }
 
   [[nodiscard]] std::uint64_t word(std::uint32_t context, std::uint32_t index) {
@@ -137,10 +166,18 @@ struct rank_of_test {
   std::vector<std::unique_ptr<network_queue>> queues;
   std::uint64_t posted[contexts] = {};
   std::uint32_t window = window_id;  ///< of what is posted
+  bool stages;                       ///< its window
   int number;
   std::string failure;
   std::vector<std::string> reports;
+  static constexpr std::uint32_t first_device_comm = 3;
+  std::uint32_t device_comm = first_device_comm;
+  std::shared_ptr<fabric_endpoint> endpoint;
   std::unique_ptr<fabric_engine> engine;
+
+  ~rank_of_test() {
+    if (endpoint.use_count() == 1) die();
+  }
 };
 
 struct job {
@@ -148,12 +185,22 @@ struct job {
       const std::function<void(fake_network&)>& prepare = {}, unsigned staged = none_staged)
       : net(seed) {
     if (prepare) prepare(net);
-    std::vector<fabric_engine::card> cards;
+    std::vector<fabric_endpoint::card> cards;
     for (std::uint32_t i = 0; i < ranks; ++i) {
-      all.push_back(std::make_unique<rank_of_test>(net, static_cast<int>(i), ranks, bytes, limit, staged));
-      cards.push_back(all.back()->engine->own_card());
+      all.push_back(std::make_unique<rank_of_test>(net, static_cast<int>(i), ranks, bytes, staged));
+      cards.push_back(all.back()->endpoint->own_card());
     }
-    for (const auto& each : all) each->engine->connect(cards);
+    for (const auto& each : all) each->connect(net, cards, limit);
+  }
+  ~job() {  // those of all device communicators before the endpoints
+    for (const auto& each : all) each->endpoint ? each->endpoint->close({}) : void();
+  }
+  /// Another device communicator of all ranks.
+  void add_device_comm(std::chrono::milliseconds limit = 10s) {
+    const auto& latest = more.empty() ? all : more.back();
+    std::vector<std::unique_ptr<rank_of_test>> made;
+    for (const auto& each : latest) made.push_back(std::make_unique<rank_of_test>(net, *each, limit));
+    more.push_back(std::move(made));
   }
   rank_of_test& operator[](std::size_t rank) { return *all[rank]; }
 
@@ -162,11 +209,14 @@ struct job {
     const std::size_t first = net.below(all.size() + 2);
     if (first >= all.size()) {
       if (net.step()) return true;
-    } else if (all[first]->engine->step()) {
+    } else if (all[first]->step()) {
       return true;
     }
     bool any = net.step();
-    for (const auto& each : all) any = each->engine->step() || any;
+    for (const auto& each : all) any = each->step() || any;
+    for (const auto& device_comm : more) {
+      for (const auto& each : device_comm) any = (each->engine && each->engine->step()) || any;
+    }
     return any;
   }
   void settle_for(std::chrono::milliseconds time) {
@@ -181,6 +231,7 @@ struct job {
 
   fake_network net;
   std::vector<std::unique_ptr<rank_of_test>> all;
+  std::vector<std::vector<std::unique_ptr<rank_of_test>>> more;  // of further device communicators
 };
 
 gin::descriptor_head head_of(gin::operation_kind kind, std::uint32_t peer) {
@@ -494,9 +545,13 @@ TEST_CASE("a rank is idle although the write that a peer's change is about does 
 
 TEST_CASE("names of writes that nobody made are dropped and reported, and change nothing") {
   job two(2, 2, 4096, 10s, {}, second_staged);
-  const fabric_secret secret = two[1].engine->own_card().secret;
+  const fabric_secret secret = two[1].endpoint->own_card().secret;
   const auto tell = [&](std::uint32_t sender, std::uint64_t sequence) {
-    two.net.endpoints.at(1).over.push_back({0, 0, {}, name_of_write(secret, sender, sequence)});
+    two.net.endpoints.at(1).over.push_back(
+        {0,
+         0,
+         {},
+         write_name{sender, rank_of_test::first_device_comm, static_cast<std::uint32_t>(sequence)}.pack(secret)});
     two.settle();
   };
   tell(2, 0);   // no member
@@ -511,6 +566,7 @@ TEST_CASE("names of writes that nobody made are dropped and reported, and change
 
   fabric_message change;
   change.secret = secret;
+  change.device_comm = rank_of_test::first_device_comm;
   change.kind = message_kind::change;
   change.write = payload_write::to_bounce_buffer;
   change.window = window_id;
@@ -583,19 +639,123 @@ TEST_CASE("where messages are short they carry less, to a peer whose messages ar
   }
 }
 
+TEST_CASE("device communicators share an endpoint, each with its own order, however many there are") {
+  for (std::uint32_t seed = 0; seed < 6; ++seed) {
+    for (const unsigned staged : {none_staged, second_staged}) {
+      INFO("seed " << seed << ", staged " << staged);
+      job two(seed, 2, 60'000, 10s, {}, staged);
+      for (int i = 0; i < 10; ++i) two.add_device_comm();  // more than have names
+      std::vector<std::pair<rank_of_test*, rank_of_test*>> pairs = {{&two[0], &two[1]}};
+      for (const auto& each : two.more) pairs.emplace_back(each[0].get(), each[1].get());
+      for (std::size_t i = 0; i < pairs.size(); ++i) {
+        auto& [from, to] = pairs[i];
+        for (std::size_t b = 0; b < from->memory.size(); ++b) from->memory[b] = pattern(i, b);
+        gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+        head.change = gin::signal_change::add;
+        from->post(0, {0, 0, 0, 60'000, 0, 1, 0, 0}, head);
+      }
+      std::size_t seen = 0;
+      for (int quiet = 0; quiet < 50; quiet = two.step() ? 0 : quiet + 1) {
+        seen = 0;
+        for (const auto& [from, to] : pairs) {
+          if (to->signal(0) == 0) continue;
+          ++seen;
+          REQUIRE(to->memory == from->memory);
+        }
+      }
+      CHECK(seen == pairs.size());
+      for (const auto& [from, to] : pairs) {
+        CHECK(from->word(0, from->layout.done()) == 1);
+        CHECK((from->failure + to->failure).empty());
+      }
+      CHECK((two[0].reports.empty() && two[1].reports.empty()));
+    }
+  }
+}
+
+TEST_CASE("a device communicator that fails or ends leaves the others of its rank what they had") {
+  for (std::uint32_t seed = 0; seed < 8; ++seed) {
+    INFO("seed " << seed);
+    job two(seed, 2, 4096);
+    two.add_device_comm();
+    rank_of_test& failing = *two.more[0][0];
+    rank_of_test& ended = *two.more[0][1];
+    gin::descriptor_head head = head_of(gin::operation_kind::put, 1);
+    head.change = gin::signal_change::add;
+    failing.window = 99;  // which there is not
+    failing.post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+    two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+    two.settle();
+    CHECK_THAT(failing.failure, ContainsSubstring("window 99"));
+    CHECK(two[1].signal(0) == 1);
+    CHECK(two[0].failure.empty());
+
+    // Its peer ends, which it never met.
+    ended.engine.reset();
+    two[0].post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+    two.settle();
+    CHECK(two[1].signal(0) == 2);
+    two.add_device_comm();
+    two.more[1][1]->engine.reset();
+    two.more[1][0]->post(0, {0, 0, 0, 64, 0, 1, 0, 0}, head);
+    two.settle();
+    CHECK_THAT(two.more[1][0]->failure, ContainsSubstring("that rank has destroyed its device communicator"));
+    CHECK((two[0].failure + two[1].failure).empty());
+    CHECK((two[0].reports.empty() && two[1].reports.empty()));
+  }
+}
+
+TEST_CASE("an endpoint that closes as memory was freed under it fails all device communicators by that name") {
+  job two(1, 2, 4096);
+  two.add_device_comm();
+  two.net.may_move = 0;
+  const gin::descriptor_head head = head_of(gin::operation_kind::get, 1);
+  two[0].post(0, {0, 0, 0, 64, 0, 0, 0, 0}, head);
+  two.settle_for(20ms);
+  two[0].listing.reset();
+  REQUIRE(two[0].endpoint->forget(window_id));
+  two[0].endpoint->take_away(window_id);
+  CHECK_THAT(two[0].failure, ContainsSubstring("this rank freed window 7 meanwhile"));
+  CHECK_THAT(two.more[0][0]->failure, ContainsSubstring("the network of this communicator is closed, as window 7"));
+  CHECK(two.more[0][1]->failure.empty());
+  CHECK(two[0].endpoint->port() == nullptr);
+  CHECK(!two.more[0][0]->step());
+}
+
+TEST_CASE("a device communicator that ended leaves its memory to the fabric until that has let go of it") {
+  job two(3, 2, 4096);
+  two.add_device_comm();
+  two.net.may_move = 0;
+  rank_of_test& one = *two.more[0][0];
+  one.post(0, {0, 0, 0, 64, 0, 0, 0, 0}, head_of(gin::operation_kind::get, 1));
+  two.settle_for(20ms);
+  REQUIRE(one.engine->is_with_fabric());
+  one.engine->end();
+  CHECK(two[0].endpoint->forget(one.window));
+  two.net.may_move = 100;
+  two.settle();
+  CHECK(!one.engine->is_with_fabric());
+  CHECK(one.word(0, one.layout.done()) == 0);
+  CHECK(!two[0].endpoint->forget(one.window));
+  one.engine.reset();
+  two[0].post(0, {0, 0, 0, 64, 0, 0, 0, 0}, head_of(gin::operation_kind::get, 1));
+  two.settle();
+  CHECK(two[0].word(0, two[0].layout.done()) == 1);
+}
+
 TEST_CASE("peers for whom there is nothing to do take no time, and little memory") {
   const auto fastest_step = [](std::uint32_t ranks, std::size_t& memory) {
     fake_network net(1);
-    rank_of_test one(net, 0, ranks, 64, 10s, none_staged);
-    const std::vector<fabric_engine::card> cards(ranks, one.engine->own_card());
+    rank_of_test one(net, 0, ranks, 64, none_staged);
+    const std::vector<fabric_endpoint::card> cards(ranks, one.endpoint->own_card());
     const auto in_use = [] { return ::mallinfo2().uordblks + ::mallinfo2().hblkhd; };
     const std::size_t before = in_use();
-    one.engine->connect(cards);
+    one.connect(net, cards, 10s);
     memory = in_use() - before;
     auto fastest = std::chrono::nanoseconds::max();
     for (int i = 0; i < 2000; ++i) {
       const auto begun = std::chrono::steady_clock::now();
-      static_cast<void>(one.engine->step());
+      static_cast<void>(one.step());
       fastest = std::min<std::chrono::nanoseconds>(fastest, std::chrono::steady_clock::now() - begun);
     }
     return fastest;
@@ -610,10 +770,10 @@ TEST_CASE("peers for whom there is nothing to do take no time, and little memory
 }
 
 TEST_CASE("what messages carry among many ranks takes no more memory than among few") {
-  CHECK(fabric_engine::carried_among(2) == max_carried);
-  CHECK(fabric_engine::carried_among(16) == max_carried);
-  CHECK(fabric_engine::carried_among(64) == 2048);
-  CHECK(fabric_engine::carried_among(100'000) == 64);
+  CHECK(fabric_endpoint::carried_among(2) == max_carried);
+  CHECK(fabric_endpoint::carried_among(16) == max_carried);
+  CHECK(fabric_endpoint::carried_among(64) == 2048);
+  CHECK(fabric_endpoint::carried_among(100'000) == 64);
 }
 
 TEST_CASE("what a get brought is there when it is complete, and its counter has counted it") {
@@ -710,7 +870,8 @@ TEST_CASE("an operation without a signal names none, whatever its descriptor say
 TEST_CASE("a change of a signal that is not there is refused") {
   job two(3, 2, 64);
   fabric_message change;
-  change.secret = two[1].engine->own_card().secret;
+  change.secret = two[1].endpoint->own_card().secret;
+  change.device_comm = rank_of_test::first_device_comm;
   change.kind = message_kind::change;
   change.signal_change = gin::signal_change::set;
   change.signal_value = 5;
@@ -781,8 +942,8 @@ TEST_CASE("an engine that is closed does nothing more, and keeps no window") {
     two[0].post(0, {0, 0, 0, 200'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
     while (two.net.copies == 0) two.step();
     rank_of_test& copies = two[receives ? 1 : 0];
-    copies.engine->close();
-    CHECK_FALSE(copies.engine->step());
+    copies.endpoint->close({});
+    CHECK_FALSE(copies.step());
     const auto begun = std::chrono::steady_clock::now();
     copies.listing.reset();  // waits for who uses the window
     CHECK(std::chrono::steady_clock::now() - begun < 1s);
@@ -796,7 +957,7 @@ std::string end_of_put(job& two, std::chrono::milliseconds apart) {
   two[0].post(0, {0, 0, 0, 8, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
   const auto begun = std::chrono::steady_clock::now();
   while (two[0].failure.empty() && std::chrono::steady_clock::now() - begun < 5s) {
-    static_cast<void>(two[0].engine->step());  // and nobody else
+    static_cast<void>(two[0].step());  // and nobody else
     std::this_thread::sleep_for(apart);
   }
   return two[0].failure;
@@ -928,29 +1089,30 @@ TEST_CASE("answers to questions that are not on their way are dropped") {
   const auto tell = [&](message_kind kind) {
     fabric_message answer;
     answer.kind = kind;
-    answer.secret = two[0].engine->own_card().secret;
+    answer.secret = two[0].endpoint->own_card().secret;
+    answer.device_comm = rank_of_test::first_device_comm;
     answer.sender = 1;
     answer.window = window_id;
     answer.bytes = 200'000;
     answer.sequence = 1;  // of the first fragment
     const std::size_t before = two[0].reports.size();
     fake_fabric::deliver(two.net, 0, std::as_bytes(std::span(&answer, 1)));
-    static_cast<void>(two[0].engine->step());
+    static_cast<void>(two[0].step());
     REQUIRE(two[0].reports.size() == before + 1);
   };
   two.net.refuses = 1;
   two[0].post(0, {0, 0, 0, 200'000, 0, 0, 0, 0}, head_of(gin::operation_kind::get, 1));
-  static_cast<void>(two[0].engine->step());
+  static_cast<void>(two[0].step());
   tell(message_kind::remote_key);
   CHECK_THAT(two[0].reports.back(), ContainsSubstring("sends the key of a window, and was not asked for it"));
   two.net.refuses = 0;
-  static_cast<void>(two[0].engine->step());  // asks
-  while (!two[1].engine->step()) two.net.step();
-  static_cast<void>(two[1].engine->step());
+  static_cast<void>(two[0].step());  // asks
+  while (!two[1].step()) two.net.step();
+  static_cast<void>(two[1].step());
   two.net.refuses = 1;  // the place is on its way, and what is asked of it is not sent
   for (int i = 0; i < 50; ++i) {
     two.net.step();
-    static_cast<void>(two[0].engine->step());
+    static_cast<void>(two[0].step());
   }
   tell(message_kind::staged);
   CHECK_THAT(two[0].reports.back(), ContainsSubstring("answers what it was not asked"));
@@ -1095,7 +1257,7 @@ TEST_CASE("what a rank has acknowledged reaches its peers before it is gone, als
     three[1].engine->send_shutdown_notice();
     CHECK(!three[1].engine->has_parted());
     while (!three[1].engine->idle() || !three[1].engine->has_parted()) three.step();
-    three[1].engine.reset();
+    three[1].die();
     three.all.erase(three.all.begin() + 1);
     three.settle();
     for (const auto& each : three.all) {
@@ -1139,7 +1301,7 @@ TEST_CASE("full fragments to one peer have their turn beside any number of small
   }
   for (int i = 0; i < 1000; ++i) {
     post_small();
-    static_cast<void>(all[0].engine->step());
+    static_cast<void>(all[0].step());
   }
   CHECK(all.net.in_flight + (std::uint64_t{1} << 20) > fabric_engine::max_bytes);
   all[0].post(0, {0, 0, 0, 1'100'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
@@ -1147,7 +1309,7 @@ TEST_CASE("full fragments to one peer have their turn beside any number of small
   while (all[0].word(0, all[0].layout.done()) != 1 && all.net.moved - before < 400 * small) {
     post_small();
     all.step();
-    static_cast<void>(all[0].engine->step());  // whatever is free is taken at once
+    static_cast<void>(all[0].step());  // whatever is free is taken at once
   }
   CHECK(all.net.moved - before < 200 * small);
 }
@@ -1245,10 +1407,10 @@ TEST_CASE("memory is kept while operations move data there, and known no longer 
   two[0].post(0, {0, 0, 0, 200'000, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
   while (two.net.in_flight == 0) two.step();
   two[0].listing.reset();
-  CHECK(two[0].engine->forget(window_id));
+  CHECK(two[0].endpoint->forget(window_id));
   two.settle();
   CHECK(two[0].failure.empty());
-  CHECK(!two[0].engine->forget(window_id));
+  CHECK(!two[0].endpoint->forget(window_id));
   two[0].post(0, {0, 0, 0, 8, 0, 0, 0, 0}, head_of(gin::operation_kind::put, 1));
   two.settle();
   CHECK_THAT(two[0].failure, ContainsSubstring("this rank has no window 7"));
@@ -1261,7 +1423,7 @@ TEST_CASE("memory that is freed while data moves there is not touched any more")
     two[0].post(0, {0, 0, 0, 200'000, 0, 0, 0, 0}, head_of(kind, 1));
     while (two.net.in_flight == 0) two.step();
     two[0].listing.reset();
-    two[0].engine->take_away(window_id);
+    two[0].endpoint->take_away(window_id);
     CHECK_THAT(two[0].failure, ContainsSubstring("this rank freed window 7 meanwhile"));
     two[0].memory.assign(two[0].memory.size(), 'x');
     const std::vector<char> before = two[1].memory;
@@ -1269,7 +1431,7 @@ TEST_CASE("memory that is freed while data moves there is not touched any more")
     CHECK(two[0].memory == std::vector<char>(two[0].memory.size(), 'x'));
     CHECK(two[1].memory == before);
     CHECK(two[0].engine->idle());
-    CHECK(!two[0].engine->step());
+    CHECK(!two[0].step());
   }
 }
 
@@ -1279,13 +1441,13 @@ TEST_CASE("a window that was prepared is registered, once, and one that is stage
     if (refused) two.net.unregistered = 0;
     const std::size_t before = two.net.memories.size();
     for (int i = 0; i < 2; ++i) {
-      for (const auto& each : two.all) each->engine->prepare(window_id);
+      for (const auto& each : two.all) each->endpoint->prepare(window_id);
       CHECK(two.net.memories.size() == before + (refused ? 0 : 1));
     }
     CHECK((two[0].failure.empty() && two[0].reports.empty()));
-    two[0].engine->prepare(window_id + 1);  // which is not there
+    two[0].endpoint->prepare(window_id + 1);  // which is not there
     two[0].listing.reset();
-    CHECK(!two[0].engine->forget(window_id));
+    CHECK(!two[0].endpoint->forget(window_id));
     CHECK(two.net.memories.size() == before);
   }
 }
@@ -1300,13 +1462,13 @@ TEST_CASE("registrations end with their windows and with their engines") {
     CHECK(two.net.memories.size() == without_windows + 2);
     for (const auto& each : two.all) {
       each->listing.reset();
-      CHECK(!each->engine->forget(each->window));
+      CHECK(!each->endpoint->forget(each->window));
       each->window = window_id + 1 + i;
       each->listing = each->windows->list(each->window, {each->memory.data(), each->memory.size(), "window 'test'"});
     }
     CHECK(two.net.memories.size() == without_windows);
   }
-  for (const auto& each : two.all) each->engine.reset();
+  for (const auto& each : two.all) each->die();
   CHECK(two.net.memories.empty());
 }
 
@@ -1314,7 +1476,7 @@ TEST_CASE("an error of which the fabric does not say whose it is ends the proxy'
   job two(1, 2, 64);
   two.net.endpoints[0].over.push_back({0, 0, "the progress thread gave up"});
   try {
-    static_cast<void>(two[0].engine->step());
+    static_cast<void>(two[0].step());
     FAIL("nobody's completion was taken");
   } catch (const host::system_error& error) {
     CHECK_THAT(error.what(), ContainsSubstring("the progress thread gave up"));
@@ -1346,17 +1508,17 @@ TEST_CASE("an answer carries the acknowledgment of what it answers") {
     two[from].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
   };
   signal(0);
-  static_cast<void>(two[0].engine->step());
+  static_cast<void>(two[0].step());
   while (two.net.step()) {
   }
   CHECK(two.net.sent == 1);
   signal(1);
-  static_cast<void>(two[1].engine->step());
+  static_cast<void>(two[1].step());
   CHECK(two[1].signal(0) == 1);
   CHECK(two.net.sent == 2);  // not three
   while (two.net.step()) {
   }
-  static_cast<void>(two[0].engine->step());
+  static_cast<void>(two[0].step());
   CHECK(two[0].signal(0) == 1);
   CHECK(two[0].word(0, two[0].layout.done()) == 1);
   two.settle();
@@ -1402,7 +1564,7 @@ TEST_CASE("a rank whose shutdown notice fails owes its peer no acknowledgment") 
   head.change = gin::signal_change::add;
   two[1].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
   two.settle();
-  two[1].engine.reset();  // the peer is killed
+  two[1].die();  // the peer is killed
   two.all.pop_back();
   two.net.losing_sender = 0;
   two.net.lost_sends = 1 << 30;
@@ -1420,22 +1582,23 @@ TEST_CASE("an acknowledgment that the fabric does not take is no work") {
   two[1].post(0, {0, 0, 0, 0, 0, 1, 0, 0}, head);
   while (two[0].signal(0) == 0) {
     two.net.refuses = 0;
-    static_cast<void>(two[1].engine->step());
+    static_cast<void>(two[1].step());
     two.net.step();
     two.net.refuses = 1;
-    static_cast<void>(two[0].engine->step());
+    static_cast<void>(two[0].step());
   }
   std::this_thread::sleep_for(1ms);  // it is due
   int worked = 0;
-  for (int i = 0; i < 100; ++i) worked += two[0].engine->step() ? 1 : 0;
+  for (int i = 0; i < 100; ++i) worked += two[0].step() ? 1 : 0;
   CHECK(worked == 0);
 }
 
 TEST_CASE("messages of strangers, and malformed ones, are dropped and reported, and change nothing") {
   job two(2, 2, 64);
-  const fabric_secret secret = two[1].engine->own_card().secret;
+  const fabric_secret secret = two[1].endpoint->own_card().secret;
   fabric_message good;
   good.secret = secret;
+  good.device_comm = rank_of_test::first_device_comm;
   good.kind = message_kind::change;
   good.signal_change = gin::signal_change::add;
   good.signal_value = 5;
@@ -1469,7 +1632,8 @@ TEST_CASE("messages of strangers, and malformed ones, are dropped and reported, 
   CHECK(two[1].signal(0) == 5);
 
   job carrying(2, 2, 64, 10s, [](fake_network& net) { net.carried = 64; });
-  good.secret = carrying[1].engine->own_card().secret;
+  good.secret = carrying[1].endpoint->own_card().secret;
+  good.device_comm = rank_of_test::first_device_comm;
   good.window = window_id;
   std::vector<std::byte> both(sizeof good + 64, std::byte{7});
   const auto send_both = [&](std::uint64_t bytes, std::uint32_t value_bytes, std::size_t carried) {
@@ -1500,7 +1664,8 @@ TEST_CASE("no bytes that a peer may send do harm") {
   job two(
       4, 2, 64, 10s, [&](fake_network& net) { net.carried = carried; }, stages ? all_staged : none_staged);
   fabric_message base;
-  base.secret = two[1].engine->own_card().secret;
+  base.secret = two[1].endpoint->own_card().secret;
+  base.device_comm = rank_of_test::first_device_comm;
   for (int i = 0; i < 20'000; ++i) {
     std::byte room[sizeof base + 32] = {};
     const std::span<std::byte> bytes(room, sizeof base + (carried == 0 ? 0 : random() % 32));
@@ -1518,7 +1683,11 @@ TEST_CASE("no bytes that a peer may send do harm") {
     if (i % 4 == 0) {
       const auto sequence = static_cast<std::uint32_t>(random() % 80);
       two.net.endpoints.at(1).over.push_back(
-          {0, 0, {}, name_of_write(base.secret, static_cast<std::uint32_t>(random() % 3), sequence)});
+          {0,
+           0,
+           {},
+           write_name{static_cast<std::uint32_t>(random() % 3), rank_of_test::first_device_comm, sequence}.pack(
+               base.secret)});
     }
     if (i % 16 == 0) two.settle();
   }
@@ -1562,9 +1731,9 @@ TEST_CASE("a window that the fabric writes is freed between a change and its wri
     two.settle_for(20ms);
     two[1].listing.reset();
     if (taken) {
-      two[1].engine->take_away(window_id);
+      two[1].endpoint->take_away(window_id);
     } else {
-      CHECK(!two[1].engine->forget(window_id));
+      CHECK(!two[1].endpoint->forget(window_id));
     }
     two.net.may_move = 100;
     two.settle();

@@ -1,4 +1,4 @@
-#include "communicator/choose_provider.hpp"
+#include "transport/choose_provider.hpp"
 
 #include <devcomm/host/error.hpp>
 
@@ -40,7 +40,7 @@ unsigned rank_on_host(const rank_context& context) {
 /// Where peers reach this rank: an address of this host, or empty for providers that have none.
 std::string local_node(const rank_context& context) {
   constexpr std::array by_address{"tcp", "net", "sockets", "udp"};
-  const std::string core = context.provider.substr(0, context.provider.find(';'));
+  const std::string core = context.network.provider.substr(0, context.network.provider.find(';'));
   if (std::find(by_address.begin(), by_address.end(), core) == by_address.end()) return {};
   const environment variables = process_variables();
   const bool names_address = variables("DEVCOMM_ADDRESS") || variables("DEVCOMM_INTERFACE");
@@ -72,7 +72,7 @@ std::string name_of(const preference& given) { return given.named[0] == '\0' ? "
 
 endpoint_wish wish_of(const rank_context& context) {
   endpoint_wish wish;
-  wish.provider = context.provider;
+  wish.provider = context.network.provider;
   wish.address = local_node(context);
   wish.card = wanted_card(process_variables());
   wish.peers = static_cast<std::size_t>(context.size());
@@ -82,7 +82,7 @@ endpoint_wish wish_of(const rank_context& context) {
 }
 
 void choose_provider(rank_context& context, const std::string& call) {
-  if (!context.provider.empty()) return;
+  if (!context.network.provider.empty()) return;
   const std::vector<preference> all = context.agree.gather(call, [&] { return own_preference(context); });
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank].named == all[0].named) continue;
@@ -91,7 +91,7 @@ void choose_provider(rank_context& context, const std::string& call) {
                            "; set DEVCOMM_GIN_PROVIDER alike on all ranks");
   }
   if (all[0].named[0] != '\0') {
-    context.provider = text_of(all[0].named);
+    context.network.provider = text_of(all[0].named);
     return;
   }
   std::size_t without = all.size();  // the first rank that lacks what rank 0 would take
@@ -99,18 +99,19 @@ void choose_provider(rank_context& context, const std::string& call) {
     if (each[0] == '\0') break;
     const auto lacks = std::find_if(all.begin(), all.end(), [&](const preference& p) { return !p.has(text_of(each)); });
     if (lacks == all.end()) {
-      context.provider = text_of(each);
-      context.why_this_provider = "all ranks have network cards of it";
+      context.network.provider = text_of(each);
+      context.network.why_this_provider = "all ranks have network cards of it";
       return;
     }
     without = std::min(without, static_cast<std::size_t>(lacks - all.begin()));
   }
-  context.provider = default_provider;
+  context.network.provider = default_provider;
   if (context.is_one_host()) return;
   if (without == all.size()) without = 0;
   const std::string obstacle = text_of(all[without].obstacle);
-  context.why_this_provider = "no network cards serve all ranks: rank " + std::to_string(without) + " has " +
-                              (all[without].of_cards[0][0] == '\0' ? "none: " + obstacle : "those of other providers");
+  context.network.why_this_provider =
+      "no network cards serve all ranks: rank " + std::to_string(without) + " has " +
+      (all[without].of_cards[0][0] == '\0' ? "none: " + obstacle : "those of other providers");
 }
 
 }  // namespace devcomm::host::detail

@@ -1,6 +1,6 @@
 // The proxy's thread: that it ends, also where the fabric does not let it.
 #include <device/backend.hpp>
-#include <transport/fabric_proxy.hpp>
+#include <transport/fabric_thread.hpp>
 #include <transport/shared_file.hpp>
 
 #include "fake_fabric.hpp"
@@ -126,6 +126,25 @@ network_request one_context() {
   return asked;
 }
 
+/// A thread that serves a device communicator.
+struct served {
+  served(const std::shared_ptr<window_table>& windows, std::unique_ptr<fabric> reached, std::chrono::milliseconds limit,
+         const std::function<void(const std::string&)>& fail, const std::function<bool()>& ended)
+      : thread(current_backend(), {0, 0, {}, 2, false}, windows, std::move(reached)) {
+    thread.connect({thread.own_card(), {}});
+    service = thread.serve({0, one_context(), 0, limit, fail, false, ended});
+  }
+  ~served() { thread.end(service); }
+  served(const served&) = delete;
+  served& operator=(const served&) = delete;
+
+  fabric_thread thread;
+  std::shared_ptr<fabric_thread::service> service;
+};
+
+constexpr auto nobody_is_told = [](const std::string&) {};
+constexpr auto never = [] { return false; };
+
 }  // namespace
 
 TEST_CASE("a proxy ends although its fabric does not come back, and so do windows, once no kernel waits") {
@@ -134,13 +153,8 @@ TEST_CASE("a proxy ends although its fabric does not come back, and so do window
   const auto windows = std::make_shared<window_table>();
   std::vector<char> memory(64);
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
-  auto proxy = std::make_unique<fabric_proxy>(
-      current_backend(),
-      fabric_proxy::settings{
-          0, 0, one_context(), 10s, [](const auto&) {}, false, false, {}, 0, [] { return ended.load(); }},
-      windows, std::make_unique<stuck_fabric>(stuck));
-  proxy->connect({proxy->own_card(), {}});
-  proxy->start();
+  auto proxy = std::make_unique<served>(windows, std::make_unique<stuck_fabric>(stuck), 10s, nobody_is_told,
+                                        [] { return ended.load(); });
   stuck = true;
   std::this_thread::sleep_for(20ms);
   ended = true;  // a peer was lost
@@ -160,20 +174,9 @@ TEST_CASE("freeing a window ends although the fabric does not come back, and fai
   const auto windows = std::make_shared<window_table>();
   std::vector<char> memory(64);
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
-  auto proxy = std::make_unique<fabric_proxy>(current_backend(),
-                                              fabric_proxy::settings{0,
-                                                                     0,
-                                                                     one_context(),
-                                                                     2100ms,
-                                                                     [](const std::string& text) { failure = text; },
-                                                                     false,
-                                                                     false,
-                                                                     {},
-                                                                     0,
-                                                                     [] { return false; }},  // nobody has been told
-                                              windows, std::make_unique<stuck_fabric>(stuck));
-  proxy->connect({proxy->own_card(), {}});
-  proxy->start();
+  auto proxy = std::make_unique<served>(
+      windows, std::make_unique<stuck_fabric>(stuck), 2100ms, [](const std::string& text) { failure = text; },
+      never);  // nobody has been told
   stuck = true;
   std::this_thread::sleep_for(20ms);
   const auto begun = std::chrono::steady_clock::now();
@@ -194,23 +197,13 @@ TEST_CASE("a fabric that fails is closed at once, so that peers learn of it, and
   const auto windows = std::make_shared<window_table>();
   std::vector<char> memory(64);
   auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
-  auto proxy = std::make_unique<fabric_proxy>(current_backend(),
-                                              fabric_proxy::settings{0,
-                                                                     0,
-                                                                     one_context(),
-                                                                     10s,
-                                                                     [&](const std::string& text) {
-                                                                       const std::lock_guard lock(mutex);
-                                                                       failure = text;
-                                                                     },
-                                                                     false,
-                                                                     false,
-                                                                     {},
-                                                                     0,
-                                                                     [] { return false; }},
-                                              windows, std::make_unique<failing_fabric>(fails, closed));
-  proxy->connect({proxy->own_card(), {}});
-  proxy->start();
+  auto proxy = std::make_unique<served>(
+      windows, std::make_unique<failing_fabric>(fails, closed), 10s,
+      [&](const std::string& text) {
+        const std::lock_guard lock(mutex);
+        failure = text;
+      },
+      never);
   std::this_thread::sleep_for(5ms);
   CHECK(!closed);
   fails = true;
@@ -228,13 +221,9 @@ TEST_CASE("a fabric that fails is closed at once, so that peers learn of it, and
 TEST_CASE("a proxy's thread takes no signals, and ends at once where nothing was posted") {
   fake_network net(1);
   const auto windows = std::make_shared<window_table>();
-  static std::atomic<bool> never = false;
-  auto proxy = std::make_unique<fabric_proxy>(
-      current_backend(),
-      fabric_proxy::settings{0, 0, one_context(), 10s, [](const auto&) {}, false, false, {}, 0, [] { return false; }},
-      windows, std::make_unique<stuck_fabric>(never));
-  proxy->connect({proxy->own_card(), {}});
-  proxy->start();
+  static std::atomic<bool> sticks_never = false;
+  auto proxy =
+      std::make_unique<served>(windows, std::make_unique<stuck_fabric>(sticks_never), 10s, nobody_is_told, never);
   // Blocked in this thread too, a signal to the process stays pending: no thread takes it.
   sigset_t one;
   sigemptyset(&one);

@@ -1,5 +1,5 @@
 /// \file open_fabric_proxy.hpp
-/// Makes the proxies of a device communicator whose ranks reach each other by libfabric.
+/// Has the contexts of a device communicator served whose ranks reach each other by libfabric.
 #pragma once
 
 #include <devcomm/diagnostics/failure.hpp>
@@ -8,6 +8,7 @@
 #include "rank/rank_context.hpp"
 #include "transport/network_proxy.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,10 +25,11 @@ struct opened_network {
   bool straight;    ///< on every rank, payload in device memory goes without copy engines
 };
 
-/// *Collective*: ranks exchange their addresses and secrets over the bootstrap's connections. `fail` receives
-/// the first operation that cannot be done, `departed` of each peer that has ended and owes nothing; waits of kernels
-/// end when `log` says so.
-[[nodiscard]] opened_network open_fabric_proxy(rank_context& context, const std::string& call,
+/// *Collective*: ranks exchange addresses and secrets over the bootstrap's connections when the first contexts of a
+/// communicator are made, or the first that want more threads. `number` names the device communicator on all ranks.
+/// `fail` receives the first operation that cannot be done, `departed` each peer that has ended and owes nothing; waits
+/// of kernels end when `log` says so.
+[[nodiscard]] opened_network open_fabric_proxy(rank_context& context, const std::string& call, std::uint64_t number,
                                                const network_request& asked, failure_log* log,
                                                std::function<void(const std::string&)> fail,
                                                std::function<void(int rank)> departed);
