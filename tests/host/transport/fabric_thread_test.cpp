@@ -6,6 +6,7 @@
 #include "fake_fabric.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
@@ -213,8 +214,35 @@ TEST_CASE("a fabric that fails is closed at once, so that peers learn of it, and
     const std::lock_guard lock(mutex);
     CHECK_THAT(failure, ContainsSubstring("rank 0: the network's proxy failed: the endpoint is in a bad state"));
   }
+  CHECK_THROWS_WITH(
+      proxy->thread.serve({1, one_context(), 0, 10s, nobody_is_told, false, never}),
+      ContainsSubstring("the network of this communicator has been closed by an earlier failure; make a new "
+                        "communicator"));
   listing.reset();
   proxy.reset();
+  CHECK(windows.use_count() == 1);
+}
+
+TEST_CASE("device communicators come and go beside one that stays, and windows outlive the thread") {
+  static std::atomic<bool> sticks_never = false;
+  const auto windows = std::make_shared<window_table>();
+  std::vector<char> memory(64);
+  auto listing = windows->list(1, {memory.data(), memory.size(), "window 'test'"});
+  auto proxy =
+      std::make_unique<served>(windows, std::make_unique<stuck_fabric>(sticks_never), 10s, nobody_is_told, never);
+  const auto begun = std::chrono::steady_clock::now();
+  for (std::uint32_t number = 1; number < 20; ++number) {
+    const auto other = proxy->thread.serve({number, one_context(), 0, 10s, nobody_is_told, false, never});
+    CHECK(fabric_thread::queues_of(*other).size() == 1);
+    if (number % 2 == 0) {
+      proxy->thread.end(other);
+    } else {
+      proxy->thread.abandon(other);
+    }
+  }
+  CHECK(std::chrono::steady_clock::now() - begun < 2s);
+  proxy.reset();
+  listing.reset();  // of which no thread hears any more
   CHECK(windows.use_count() == 1);
 }
 
