@@ -2,12 +2,11 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "communicator/check_requirements.hpp"
 #include "diagnostics/unreceived_steps.hpp"
-#include "rank/settings.hpp"
 #include "transport/open_fabric_proxy.hpp"
 #include "transport/process_network.hpp"
 #include "transport/proxy.hpp"
-#include "util/environment.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -15,16 +14,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <new>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 
 namespace devcomm::host {
-
-using detail::call_text;
 
 static_assert(sizeof(failure_log) == 16 + failure_log::capacity * sizeof(failure_record),
               "kernels of the program write it: change device_comm::layout_version with it");
@@ -33,42 +28,28 @@ static_assert(sizeof(devcomm::requirements) == 136,
 
 namespace {
 
-void check_network(const detail::rank_context& context, const network_request& asked) {
-  if (asked.asked == 3) {
-    throw invalid_argument(
-        "the requirements have a feature with signals (rail_rings, network_slots, network_fifos) after gin::contexts; "
-        "add all such features first, and ask once for all contexts, signals and counters last");
+/// What kernels learn of the communicator.
+device_comm describe(const detail::rank_context& context, const requirements& needs, const window& resources,
+                     failure_log* failures) {
+  device_comm made{};
+  made.failures = failures;
+  made.version = device_comm::layout_version;
+  made.flags = context.options.check_launch ? device_comm::check_launch : 0;
+  if (!context.properties.rail.available) {
+    made.flags |= device_comm::no_rails;
+  } else if (context.placed == detail::placement::round_robin) {
+    made.flags |= device_comm::round_robin;
   }
-  if (asked.asked > 1) {
-    throw invalid_argument(
-        "the requirements have gin::contexts twice; ask once for all contexts, signals and counters");
-  }
-  if (!context.properties.network.available) {
-    throw not_supported("the requirements have gin::contexts, and there is no network: " +
-                        context.properties.network.reason);
-  }
-  if (asked.peers != static_cast<std::uint32_t>(context.size())) {
-    throw invalid_argument("gin::contexts were made for a team of " + std::to_string(asked.peers) +
-                           " ranks; give it world() of this communicator, which has " + std::to_string(context.size()));
-  }
-  constexpr std::uint64_t most = 1 << 20;
-  if (std::uint64_t{asked.signals} + asked.counters > most) {
-    throw invalid_argument("gin::contexts asks for " + std::to_string(asked.signals) + " signals and " +
-                           std::to_string(asked.counters) +
-                           " counters in a context, a barrier being two signals from every rank; at most " +
-                           std::to_string(most) + " in all");
-  }
-  if (asked.contexts == 0) throw invalid_argument("gin::contexts asks for no context; count is at least 1");
-  if (asked.depth < 2 || (asked.depth & (asked.depth - 1)) != 0) {
-    throw invalid_argument("gin::contexts has a depth of " + std::to_string(asked.depth) +
-                           "; give a power of two from 2 on");
-  }
-  constexpr std::uint64_t max_rings = std::uint64_t{16} << 30;
-  if (std::uint64_t{asked.contexts} * asked.depth > max_rings / sizeof(gin::descriptor)) {
-    throw invalid_argument("gin::contexts asks for " + std::to_string(asked.contexts) + " queues of " +
-                           std::to_string(asked.depth) +
-                           " operations, of 64 bytes each; give a count or a depth that takes at most 16 GiB");
-  }
+  if (!context.nvlink.available) made.flags |= device_comm::no_lsa_atomics;
+  made.rank = context.rank();
+  made.size = context.size();
+  made.lsa_first = context.lsa.first;
+  made.lsa_size = context.lsa.size;
+  made.resources = resources;
+  const implicit_handle& barriers = needs.implicit(implicit_resource::lsa_barriers);
+  made.lsa_barriers = {barriers.offset, barriers.count, barriers.members, needs.owner()};
+  made.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
+  return made;
 }
 
 }  // namespace
@@ -82,40 +63,9 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
       number_(++context.device_comms),
       process_(context.process),
       aborts_(context.aborts) {
-  struct request {
-    std::uint64_t fingerprint;
-    std::uint64_t bytes;
-    std::uint32_t watched;
-    std::int32_t lsa_size;
-  };
   const bool watch = context.options.watchdog;
   const auto requests = context.agree.gather(call, [&] {
-    if (needs.lsa() != context.lsa) {
-      throw invalid_argument(
-          "the requirements were made for another LSA team; start from "
-          "requirements() of this communicator");
-    }
-    for (const auto& [which, name, advice] :
-         {std::tuple(implicit_resource::lsa_barriers, "lsa_barriers",
-                     "ask once for all, or add lsa::barriers{team, count} and give the session its handle"),
-          std::tuple(implicit_resource::trace, "tracing", "add it once")}) {
-      if (needs.is_ambiguous(which)) {
-        throw invalid_argument("the requirements have " + std::string(name) +
-                               " twice, and kernels would find the last one only; " + advice);
-      }
-    }
-    if (needs.whole_world() && context.lsa.size != context.size()) {
-      throw not_supported("the requirements have lsa::whole_world, and the LSA team is " +
-                          std::to_string(context.lsa.size) + " of " + std::to_string(context.size()) +
-                          " ranks (from rank " + std::to_string(context.lsa_ranks.front()) +
-                          "): ranks beyond it cannot be reached by load and store; run on one host and without a "
-                          "smaller DEVCOMM_LSA_SIZE, or use a kernel that crosses LSA teams");
-    }
-    if (needs.network().asked != 0) check_network(context, needs.network());
-    if (needs.needs_ll128() && !context.properties.ll128.available) {
-      throw not_supported("the requirements have LL128 mailboxes, whose lines of 128 bytes would not stay whole: " +
-                          context.properties.ll128.reason + "; ask for LL or Lamport mailboxes");
-    }
+    detail::check_requirements(context, needs);
     log_ = context.devices.allocate_host(context.device, failure_log::bytes_for(context.size()));
     std::memset(log_->data(), 0, failure_log::bytes_for(context.size()));
     comm_.failures = new (log_->data()) failure_log{};
@@ -124,36 +74,9 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
           context.devices, context.devices, context.device,
           detail::watched_name{context.rank(), context.size(), context.identity, number_});
     }
-    return request{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u, context.lsa.size};
+    return detail::requested{needs.fingerprint(), needs.bytes(), watch ? 1u : 0u, context.lsa.size};
   });
-  // Of LSA teams that differ in size, each has places of its own in the resource window.
-  std::map<std::int32_t, std::size_t> first_of_size;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const std::size_t first = first_of_size.try_emplace(requests[i].lsa_size, i).first->second;
-    if (requests[i].watched != requests[0].watched) {
-      throw invalid_argument(
-          call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
-          (requests[i].watched != 0 ? " watches waits and rank 0 does not" : " watches no waits and rank 0 does") +
-          "; compile the program of all ranks with the same DEVCOMM_WATCHDOG, or set the option "
-          "watchdog alike");
-    }
-    if (requests[i].fingerprint != requests[first].fingerprint || requests[i].bytes != requests[first].bytes) {
-      throw invalid_argument(call_text(call, context.rank(), context.size()) + ": the requirements of rank " +
-                             std::to_string(i) + " (" + std::to_string(requests[i].bytes) +
-                             " bytes) differ from those of rank " + std::to_string(first) + " (" +
-                             std::to_string(requests[first].bytes) +
-                             " bytes); ask for the same resources in the same order on every rank");
-    }
-    if (needs.network().asked == 0 || requests[i].fingerprint == requests[0].fingerprint) continue;
-    throw not_supported(
-        call_text(call, context.rank(), context.size()) +
-        ": the requirements have gin::contexts beside resources of the LSA team, and the LSA team of rank 0 "
-        "has " +
-        std::to_string(requests[0].lsa_size) + " ranks and that of rank " + std::to_string(i) + " has " +
-        std::to_string(requests[i].lsa_size) +
-        ", so places in the resource window differ; make two device communicators, one with gin::contexts "
-        "and one with what is of the LSA team");
-  }
+  detail::compare_requirements(context, call, needs, requests);
   // The watchdog's part of device memory follows the requirements'.
   const std::uint64_t places = devcomm::detail::round_up_to_line(needs.bytes());
   resources_ =
@@ -161,22 +84,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
                               "resources of device communicator " + std::to_string(number_),
                               {.multimem = needs.multimem(), .alike = detail::same_size::in_teams_of_one_size});
 
-  comm_.version = device_comm::layout_version;
-  comm_.flags = context.options.check_launch ? device_comm::check_launch : 0;
-  if (!context.properties.rail.available) {
-    comm_.flags |= device_comm::no_rails;
-  } else if (context.placed == detail::placement::round_robin) {
-    comm_.flags |= device_comm::round_robin;
-  }
-  if (!context.nvlink.available) comm_.flags |= device_comm::no_lsa_atomics;
-  comm_.rank = context.rank();
-  comm_.size = context.size();
-  comm_.lsa_first = context.lsa.first;
-  comm_.lsa_size = context.lsa.size;
-  comm_.resources = resources_.window;
-  const implicit_handle& barriers = needs.implicit(implicit_resource::lsa_barriers);
-  comm_.lsa_barriers = {barriers.offset, barriers.count, barriers.members, needs.owner()};
-  comm_.timeout = static_cast<std::uint64_t>(std::chrono::nanoseconds(context.options.kernel_timeout).count());
+  comm_ = describe(context, needs, resources_.window, comm_.failures);
   context.agree.together(call, [&] {
     resource_header header{};
     header.comm = comm_;
