@@ -1,5 +1,6 @@
 #include "communicator/check_requirements.hpp"
 
+#include <devcomm/gin/queue.hpp>
 #include <devcomm/host/error.hpp>
 
 #include "util/call_text.hpp"
