@@ -40,6 +40,10 @@ static_assert(inner_factor(world_team(5, 8), 4) == team{1, 4, 4, 1});
 static_assert(outer_factor(world_team(5, 8), 4) == team{1, 2, 1, 4});
 static_assert(convert(inner_factor(world_team(5, 8), 4), 3, world_team(5, 8)) == 7);
 static_assert(difference_member(world_team(0, 4), team{0, 2, 1, 2}, 1) == 2);
+// Teams are equal where all of them is.
+static_assert(team{1, 4, 2, 3} == team{1, 4, 2, 3} && team{1, 4, 2, 3} != team{0, 4, 2, 3});
+static_assert(team{1, 4, 2, 3} != team{1, 5, 2, 3} && team{1, 4, 2, 3} != team{1, 4, 1, 3});
+static_assert(team{1, 4, 2, 3} != team{1, 4, 2, 2});
 
 }  // namespace
 
