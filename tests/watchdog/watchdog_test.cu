@@ -12,6 +12,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -267,6 +268,25 @@ TEST_CASE("a debugger's call writes the waits to stderr") {
 }
 
 #if defined(DEVCOMM_SIMULATOR)
+TEST_CASE("a rank that waits for a lock of the watchdog's thread is in no deadlock") {
+  std::mutex held;
+  std::atomic<bool> is_held = false;
+  const auto print = [&](const std::string&) {
+    const std::lock_guard lock(held);
+    is_held = true;
+    const auto until = std::chrono::steady_clock::now() + 200ms;
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  };
+  const reports quiet({10ms, false, {}});
+  host::set_watchdog({10ms, false, print});
+  meet_late(2, 1, [&] {
+    while (!is_held) std::this_thread::sleep_for(5ms);
+    const std::lock_guard lock(held);
+  });
+  CHECK(is_held);
+}
+
 TEST_CASE("the watchdog delays no deadlock report, and tells of no wait that a failed kernel left behind") {
   const reports quiet({50ms, false, {}});
   const auto begin = std::chrono::steady_clock::now();

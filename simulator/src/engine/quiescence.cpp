@@ -121,7 +121,6 @@ std::vector<long> dispatcher::known_threads() const {
   for (const grid* g : engine_.grids) {
     for (const block* b : g->running) known.push_back(b->thread_id);
   }
-  known.insert(known.end(), engine_.observers.begin(), engine_.observers.end());
   known.insert(known.end(), std::begin(engine_.ended_threads_), std::end(engine_.ended_threads_));
   std::sort(known.begin(), known.end());
   return known;
@@ -169,9 +168,13 @@ bool dispatcher::others_stay(Skips skips, Waits waits) {
 }
 
 bool dispatcher::others_may_act() {
+  const auto is_one_of = [](const std::vector<long>& threads, long id) {
+    return std::find(threads.begin(), threads.end(), id) != threads.end();
+  };
+  // Observers do nothing by themselves, but one that runs may hold a lock for which a host waits.
   const auto waits = [&](long id) {
-    const auto& awaiting = engine_.awaiting_ranks;
-    return waits_for_others(id, std::find(awaiting.begin(), awaiting.end(), id) != awaiting.end());
+    if (is_one_of(engine_.observers, id)) return sleeps_now(id);
+    return waits_for_others(id, is_one_of(engine_.awaiting_ranks, id));
   };
   return !others_stay([](long) { return false; }, waits);
 }
