@@ -53,6 +53,7 @@ fabric_endpoint::fabric_endpoint(surroundings about, std::unique_ptr<fabric> rea
 
 void fabric_endpoint::connect(const std::vector<card>& cards) {
   std::vector<fabric_address> addresses;
+  addresses.reserve(cards.size());
   for (const card& each : cards) addresses.push_back(each.address);
   fabric_->connect(addresses);
   cards_ = cards;
