@@ -56,19 +56,15 @@ class fabric_thread::service {
                     at);
   }
 
-  [[nodiscard]] std::vector<std::unique_ptr<network_queue>>& queues() { return queues_; }
   [[nodiscard]] const std::vector<std::unique_ptr<network_queue>>& queues() const { return queues_; }
   [[nodiscard]] std::chrono::milliseconds limit() const { return asked_.limit; }
-  [[nodiscard]] bool waits_have_ended() const { return is_over_ || is_left_alone_ || asked_.ended(); }
+  [[nodiscard]] bool waits_have_ended() const { return is_over_ || engine_->is_left_alone() || asked_.ended(); }
   void tell(order what) { order_ = what; }
   [[nodiscard]] bool is_over() const { return is_over_; }
   /// The thread does not come back: from here on it belongs to it alone.
-  void leave_alone() noexcept {
-    is_left_alone_ = true;
-    engine_->leave_alone();
-  }
+  void leave_alone() noexcept { engine_->leave_alone(); }
   void fail(const std::string& text) const {
-    if (!is_over_ && !is_left_alone_) asked_.fail(text);
+    if (!is_over_ && !engine_->is_left_alone()) asked_.fail(text);
   }
 
   // While the thread's mutex is locked.
@@ -92,7 +88,6 @@ class fabric_thread::service {
   std::optional<fabric_engine> engine_;
   std::atomic<order> order_ = order::run;
   std::atomic<bool> is_over_ = false;  // nothing will come any more
-  std::atomic<bool> is_left_alone_ = false;
   // Of the thread.
   clock::time_point ended_since_{};  // when the rank's waits had ended
   clock::time_point leaving_{};      // since when nobody waits
@@ -101,8 +96,8 @@ class fabric_thread::service {
 
 bool fabric_thread::service::step() {
   if (is_over_) return false;
-  const bool any = !is_left_alone_ && engine_->step();
-  if (is_left_alone_) {  // the rank's memory and its log are gone
+  const bool any = !engine_->is_left_alone() && engine_->step();
+  if (engine_->is_left_alone()) {  // the rank's memory and its log are gone
     is_over_ = true;
     return any;
   }
@@ -168,8 +163,8 @@ class fabric_thread::core final : public window_table::watcher {
   }
 
   void attach(const std::shared_ptr<service>& one);
-  /// False where the thread does not let it go.
-  [[nodiscard]] bool remove(const std::shared_ptr<service>& one);
+  /// Where the thread does not let it go, it is left alone.
+  void remove(const std::shared_ptr<service>& one);
   void added(std::uint32_t window) noexcept override;
   void removed(std::uint32_t window) noexcept override;
 
@@ -186,12 +181,13 @@ class fabric_thread::core final : public window_table::watcher {
   const settings given_;
   std::shared_ptr<window_table> windows_;
   std::mutex mutex_;  // guards the endpoint and the lists once the thread runs
+  // Locked inside of the other, to change `serving_` or whether one of it is left alone: so who does not get the other,
+  // as the thread is in the fabric, can read it too, and its owner does not go meanwhile.
+  std::mutex serving_mutex_;
   fabric_endpoint endpoint_;
   std::vector<std::shared_ptr<service>> serving_;
   std::vector<std::shared_ptr<service>> leaving_;  // whose operations the fabric still has
-  std::mutex list_mutex_;                          // guards a second list, for who does not get the first mutex
-  std::vector<std::weak_ptr<service>> known_;
-  std::atomic<int> visitors_ = 0;  // who want the endpoint, which the thread lets go for them
+  std::atomic<int> visitors_ = 0;                  // who want the endpoint, which the thread lets go for them
   std::atomic<bool> stops_ = false;
   std::atomic<bool> ended_ = false;
   std::atomic<bool> is_left_alone_ = false;
@@ -243,11 +239,8 @@ bool fabric_thread::core::visit(const GivesUp& gives_up, const Use& use) {
 }
 
 bool fabric_thread::core::nobody_waits() {
-  const std::lock_guard lock(list_mutex_);
-  return std::all_of(known_.begin(), known_.end(), [](const auto& each) {
-    const auto one = each.lock();
-    return !one || one->waits_have_ended();
-  });
+  const std::lock_guard lock(serving_mutex_);
+  return std::all_of(serving_.begin(), serving_.end(), [](const auto& each) { return each->waits_have_ended(); });
 }
 
 void fabric_thread::core::attach(const std::shared_ptr<service>& one) {
@@ -258,6 +251,7 @@ void fabric_thread::core::attach(const std::shared_ptr<service>& one) {
                                is_closed = endpoint_.port() == nullptr;
                                if (is_closed) return;
                                one->attach();
+                               const std::lock_guard lock(serving_mutex_);
                                serving_.push_back(one);
                              });
   if (is_closed) {
@@ -268,22 +262,26 @@ void fabric_thread::core::attach(const std::shared_ptr<service>& one) {
     throw system_error(endpoint_.name() + " has not come back from a call for " + std::to_string(limit.count()) +
                        " ms; set DEVCOMM_GIN_PROVIDER to another provider");
   }
-  const std::lock_guard lock(list_mutex_);
-  std::erase_if(known_, [](const auto& each) { return each.expired(); });
-  known_.push_back(one);
 }
 
-bool fabric_thread::core::remove(const std::shared_ptr<service>& one) {
+void fabric_thread::core::remove(const std::shared_ptr<service>& one) {
   constexpr std::chrono::milliseconds patience(100);  // who calls it has waited before
-  return visit([&](clock::duration waited) { return one->waits_have_ended() && waited > patience; },
-               [&] {
-                 std::erase(serving_, one);
-                 if (one->end_engine()) {
-                   leaving_.push_back(one);
-                 } else {
-                   one->drop_engine();
-                 }
-               });
+  const bool visited = visit([&](clock::duration waited) { return one->waits_have_ended() && waited > patience; },
+                             [&] {
+                               const std::lock_guard lock(serving_mutex_);
+                               std::erase(serving_, one);
+                               if (one->end_engine()) {
+                                 leaving_.push_back(one);
+                               } else {
+                                 one->drop_engine();
+                               }
+                             });
+  if (visited) return;
+  {
+    const std::lock_guard lock(serving_mutex_);
+    one->leave_alone();
+  }
+  leave_alone();
 }
 
 void fabric_thread::core::added(std::uint32_t window) noexcept {
@@ -308,10 +306,8 @@ void fabric_thread::core::removed(std::uint32_t window) noexcept {
   // A provider that registers much memory is away for long.
   std::chrono::milliseconds longest = patience;
   {
-    const std::lock_guard lock(list_mutex_);
-    for (const auto& each : known_) {
-      if (const auto one = each.lock()) longest = std::max(longest, one->limit());
-    }
+    const std::lock_guard lock(serving_mutex_);
+    for (const auto& each : serving_) longest = std::max(longest, each->limit());
   }
   for (bool in_use = true; in_use; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
     const bool visited = visit([&](clock::duration waited) { return waited > (nobody_waits() ? patience : longest); },
@@ -324,16 +320,14 @@ void fabric_thread::core::removed(std::uint32_t window) noexcept {
                                });
     if (visited) continue;
     in_use = false;
-    const std::lock_guard lock(list_mutex_);
-    for (const auto& each : known_) {
-      const auto one = each.lock();
-      if (!one) continue;
-      one->fail(
+    const std::lock_guard lock(serving_mutex_);
+    for (const auto& each : serving_) {
+      each->fail(
           "rank " + std::to_string(given_.rank) + ": window " + std::to_string(window_number(window)) +
           " is freed, and " + endpoint_.name() + " has not come back from a call for " +
           std::to_string(longest.count()) +
           " ms: its device communicator is given up; destroy it, or set DEVCOMM_GIN_PROVIDER to another provider");
-      one->leave_alone();
+      each->leave_alone();
     }
   }
 }
@@ -393,9 +387,7 @@ void fabric_thread::remove(const std::shared_ptr<service>& one) noexcept {
   const clock::time_point since = clock::now();
   const auto is_stuck = [&] { return one->waits_have_ended() && clock::now() - since > 3 * shutdown_limit; };
   while (!one->is_over() && !is_stuck()) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  if (core_->remove(one)) return;
-  one->leave_alone();
-  core_->leave_alone();
+  core_->remove(one);
 }
 
 }  // namespace devcomm::host::detail
