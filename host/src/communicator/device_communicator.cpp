@@ -29,8 +29,8 @@ static_assert(sizeof(devcomm::requirements) == 136,
 namespace {
 
 /// What kernels learn of the communicator.
-device_comm describe(const detail::rank_context& context, const requirements& needs, const window& resources,
-                     failure_log* failures) {
+device_comm device_comm_of(const detail::rank_context& context, const requirements& needs, const window& resources,
+                           failure_log* failures) {
   device_comm made{};
   made.failures = failures;
   made.version = device_comm::layout_version;
@@ -84,7 +84,7 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
                               "resources of device communicator " + std::to_string(number_),
                               {.multimem = needs.multimem(), .alike = detail::same_size::in_teams_of_one_size});
 
-  comm_ = describe(context, needs, resources_.window, comm_.failures);
+  comm_ = device_comm_of(context, needs, resources_.window, comm_.failures);
   context.agree.together(call, [&] {
     resource_header header{};
     header.comm = comm_;

@@ -57,6 +57,7 @@ void fabric_endpoint::connect(const std::vector<card>& cards) {
   for (const card& each : cards) addresses.push_back(each.address);
   fabric_->connect(addresses);
   cards_ = cards;
+  for (card& each : cards_) each.carried = std::min<std::uint64_t>(each.carried, about_.carried);
 }
 
 void fabric_endpoint::close(const std::string& why) {
@@ -148,7 +149,7 @@ void fabric_endpoint::handle_received(std::size_t buffer, const fabric_completio
     if (!user->second->is_left_alone()) user->second->handle_message(message, carried_);
   } else if (message.device_comm >= next_number_) {
     drop("rank " + std::to_string(message.sender) + " sends it to device communicator " +
-         std::to_string(message.device_comm) + ", which there is not");
+         std::to_string(message.device_comm) + ", which does not exist");
   } else if (message.kind != message_kind::leave && message.kind != message_kind::leave_heard) {
     notices_.emplace(message.sender, message.device_comm);
   }

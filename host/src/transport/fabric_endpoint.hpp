@@ -82,6 +82,7 @@ class fabric_endpoint {
 
   [[nodiscard]] int rank() const { return about_.rank; }
   [[nodiscard]] std::size_t ranks() const { return cards_.size(); }
+  /// As the rank published it, but `carried` is what a message from here carries, at most.
   [[nodiscard]] const card& card_of(std::size_t rank) const { return cards_[rank]; }
   [[nodiscard]] const window_table& windows() const { return *about_.windows; }
   [[nodiscard]] std::size_t carried() const { return about_.carried; }
@@ -92,7 +93,8 @@ class fabric_endpoint {
   /// What is for device communicator `number`, which has this number on all ranks, is handled by `one` from here on.
   /// Returns what tokens are made with.
   [[nodiscard]] std::uint32_t attach(endpoint_user& one, std::uint32_t number);
-  /// Peers that have something for its number learn from here on that it has ended. Completions go on to come.
+  /// Peers that have something for its number learn from here on that it has ended. Completions of its operations still
+  /// arrive.
   void end(std::uint32_t number);
   /// Nothing of it is with the fabric.
   void detach(std::uint32_t index) { users_[index] = nullptr; }

@@ -53,9 +53,12 @@ fabric_engine::~fabric_engine() {
 
 void fabric_engine::attach() {
   fabric& reached = *at_.port();
-  send_memory_ = reached.add_buffers(send_bytes_);
-  if (bounce_buffers_) own_region_ = reached.add_buffers(bounce_buffers_->memory());
+  // Where one is refused, the others go before the thread goes on.
+  auto messages = reached.add_buffers(send_bytes_);
+  auto own = bounce_buffers_ ? reached.add_buffers(bounce_buffers_->memory()) : nullptr;
   if (inbound_) inbound_region_ = reached.add_memory(static_cast<char*>(inbound_->data()), inbound_total_, {});
+  send_memory_ = std::move(messages);
+  own_region_ = std::move(own);
   index_ = at_.attach(*this, about_.number);
   has_fabric_ = true;
 }
@@ -217,8 +220,7 @@ bool fabric_engine::begin_to_carry(operation& one) {
   const gin::descriptor& what = one.posted.what;
   link& to = link_to(one);
   if (one.posted.head.kind != operation_kind::put || is_own(to)) return false;
-  const std::uint64_t room = std::min<std::uint64_t>(at_.carried(), at_.card_of(one.posted.head.peer).carried);
-  if (what.bytes == 0 || what.bytes > room) return false;
+  if (what.bytes == 0 || what.bytes > at_.card_of(one.posted.head.peer).carried) return false;
   const own_memory found =
       with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
         one.is_staged = at_.stages(memory);

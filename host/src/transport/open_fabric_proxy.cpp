@@ -66,7 +66,7 @@ class fabric_proxy final : public network_proxy {
     const auto& queues = fabric_thread::queues_of(*parts_[which].service);
     return queues[index - share_of(which, count).first]->record();
   }
-  void start() override {}
+  void start() override {}  // `add` has done it
   void abandon() noexcept override {
     for (const part& each : std::exchange(parts_, {})) each.thread->abandon(each.service);
   }

@@ -1,5 +1,5 @@
 /// \file open_fabric_proxy.hpp
-/// Has the contexts of a device communicator served whose ranks reach each other by libfabric.
+/// Serves the contexts of device communicators whose ranks reach each other by libfabric.
 #pragma once
 
 #include <devcomm/diagnostics/failure.hpp>

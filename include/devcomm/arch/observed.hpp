@@ -44,7 +44,7 @@ struct wait_site {
   }
 };
 
-/// A wait that goes on. `peer` is a world rank here.
+/// A wait that goes on. `poll` makes `peer` a world rank before others read it.
 struct wait_label : wait_site {
   int32_t rank;       ///< world rank of the waiting thread
   uint64_t budget;    ///< nanoseconds the wait may take from when the label is made
