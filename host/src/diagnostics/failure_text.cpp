@@ -78,23 +78,25 @@ std::string bytes_text(std::uint64_t bytes) { return std::to_string(bytes) + (by
 
 /// Of a message that two ranks do not agree on.
 std::string message_difference(const failure_record& record) {
+  const message_shape& mine = record.my_message;
+  const message_shape& theirs = record.their_message;
   const std::string me = detail::peer_text(record.rank);
   const std::string peer = detail::peer_text(record.peer);
   const bool sends = record.what == operation::message_send;
   if (record.peer < 0) return "its peer or its window is none of the session's";
-  if (record.their_call.end == channel::no_such_window)
-    return peer + " receives it into window " + std::to_string(detail::window_number(record.theirs.grid_blocks - 1)) +
+  if (theirs.bytes == channel::no_such_window)
+    return peer + " receives it into window " + std::to_string(detail::window_number(theirs.stripes - 1)) +
            ", which the list of " + me + " does not name";
-  if (record.peer == record.rank && record.their_call.end == channel::no_such_message)
+  if (record.peer == record.rank && theirs.bytes == channel::no_such_message)
     return me + (sends ? " sends itself more messages than it receives" : " receives more of itself than it sends");
-  const std::string mine_said = me + (sends ? " sends " : " receives ") + bytes_text(record.my_call.end);
-  const std::string theirs_said = peer + (sends ? " receives " : " sends ") + bytes_text(record.their_call.end);
-  if (record.mine.grid_blocks != record.theirs.grid_blocks)
-    return peer + " has " + std::to_string(record.theirs.grid_blocks) + " stripes where " + me + " has " +
-           std::to_string(record.mine.grid_blocks);
-  if (record.my_call.begin == record.their_call.begin) return theirs_said + " where " + mine_said;
-  return theirs_said + " as message " + std::to_string(record.their_call.begin) + " where " + mine_said +
-         " as message " + std::to_string(record.my_call.begin) + ": an earlier message had two sizes";
+  const std::string mine_said = me + (sends ? " sends " : " receives ") + bytes_text(mine.bytes);
+  const std::string theirs_said = peer + (sends ? " receives " : " sends ") + bytes_text(theirs.bytes);
+  if (mine.stripes != theirs.stripes)
+    return peer + " has " + std::to_string(theirs.stripes) + " stripes where " + me + " has " +
+           std::to_string(mine.stripes);
+  if (mine.number == theirs.number) return theirs_said + " where " + mine_said;
+  return theirs_said + " as message " + std::to_string(theirs.number) + " where " + mine_said + " as message " +
+         std::to_string(mine.number) + ": an earlier message had two sizes";
 }
 
 /// "10 packs of 4-byte elements".

@@ -112,7 +112,7 @@ class group_session {
   /// to its end: a stripe's whole part of a message into a window, else a slot. After `status::timeout` nothing is
   /// recorded, and some messages may have been moved; the call is to be repeated, with the same list.
   [[nodiscard]] DEVCOMM_DEVICE status transfer_for(const message_list& list, nanoseconds limit) {
-    return run(list, {true, limit.count});
+    return run(list, detail::within(limit));
   }
 
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes

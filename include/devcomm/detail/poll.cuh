@@ -67,6 +67,7 @@ struct deadline {
   DEVCOMM_DEVICE uint64_t nanoseconds(const resource_header& home) const { return own ? budget : home.comm.timeout; }
 };
 
+DEVCOMM_DEVICE constexpr deadline within(nanoseconds limit) { return {true, limit.count}; }
 /// No deadline of the caller's own: after the communicator's timeout the wait has failed.
 DEVCOMM_DEVICE constexpr deadline communicator_timeout() { return {false, 0}; }
 

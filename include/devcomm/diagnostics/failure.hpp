@@ -55,7 +55,15 @@ struct call_contract {
   }
 };
 
-/// One failed wait. Peers are world ranks. For `status::mismatch` the contracts of both ranks are set.
+/// What a rank has of a message: see `failure_record::my_message`.
+struct message_shape {
+  uint64_t bytes;    ///< or `channel::no_such_window`, or `channel::no_such_message`
+  uint32_t stripes;  ///< with `no_such_window`, 1 more than the id of the window
+  uint32_t number;   ///< of the message in its connection
+};
+
+/// One failed wait. Peers are world ranks. For `status::mismatch` the contracts of both ranks are set, or the shapes of
+/// a message on which they disagree.
 struct failure_record {
   static constexpr uint32_t no_block = ~0u;  ///< found by the host
 
@@ -69,12 +77,12 @@ struct failure_record {
   uint32_t thread;
   uint64_t expected;  ///< epoch or value waited for
   uint64_t seen;      ///< epoch or value last read
-  // Of a message on which two ranks disagree: in `grid_blocks` the stripes, or 1 more than the id of the window that
-  // the sender does not know; in `begin` the number of the message in its connection, in `end` its bytes.
   launch_contract mine;
   launch_contract theirs;
   call_contract my_call;
   call_contract their_call;
+  message_shape my_message;
+  message_shape their_message;
   uint32_t peer_index;    ///< the peer's; another one only between groups of one rank
   uint32_t among_groups;  ///< 1: among groups of one rank, known by their mailboxes
   wait_condition condition = wait_condition::epoch;
@@ -82,7 +90,7 @@ struct failure_record {
       0;  ///< 1 more than the id of the window of which `index` is an 8-byte word; 0: `index` is no such word
 };
 
-static_assert(sizeof(failure_record) == 192, "read by the host library");
+static_assert(sizeof(failure_record) == 224, "read by the host library");
 
 /// Lives in pinned host memory, one a device communicator; read by the host while kernels run.
 /// Record `i` is complete once its `ready` is 1. Failures past `capacity` are not kept. In memory a bit for each rank

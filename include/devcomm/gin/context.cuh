@@ -310,7 +310,7 @@ class context {
     static_assert(detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (leads() && mine == status::success)
-      mine = detail::wait_for_proxy(queue_, word, wait_of(what, index, least), {true, limit.count});
+      mine = detail::wait_for_proxy(queue_, word, wait_of(what, index, least), detail::within(limit));
     const status outcome = detail::agree(group_, mine, status::aborted, nullptr);
     if (outcome == status::aborted && mine_ == status::success) mine_ = outcome;
     return outcome;

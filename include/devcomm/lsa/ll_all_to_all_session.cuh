@@ -156,7 +156,7 @@ class ll_all_to_all_session {
   template <class T>
   [[nodiscard]] DEVCOMM_DEVICE status receive_for(uint32_t slot, T& value, nanoseconds limit, int from = any_peer) {
     T values[1] = {value};
-    const status outcome = wait_for_values(slot, 1, 1, values, from, {true, limit.count});
+    const status outcome = wait_for_values(slot, 1, 1, values, from, detail::within(limit));
     if (outcome == status::success) {
       value = values[0];
       if (late_slot_ == slot + 1) late_slot_ = 0;

@@ -176,7 +176,7 @@ class signal_session {
     check_wait(peer, order);
     const trace_span traced = trace(condition);
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
-    if (leads() && mine == status::success) mine = poll(peer, condition, order, {true, limit.count});
+    if (leads() && mine == status::success) mine = poll(peer, condition, order, detail::within(limit));
     const status outcome = detail::agree(group_, mine, status::aborted, outcome_);
     if (outcome == status::aborted) mine_ = outcome;
     return outcome;

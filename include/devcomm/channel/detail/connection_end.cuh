@@ -149,17 +149,10 @@ DEVCOMM_DEVICE inline wait_site awaited_packets(const connection_stripe& on, uin
           on.handle.offset};
 }
 
-/// One rank's description of a message.
-struct said_of_message {
-  uint64_t bytes;    ///< or `channel::no_such_window`, or `channel::no_such_message`
-  uint32_t stripes;  ///< with `no_such_window`, 1 more than the id of the window
-  uint32_t number;   ///< of the message in its connection
-};
-
-/// Leaves a record of a message that the two ranks do not agree on; `failure_record` says which members have what.
+/// Leaves a record of a message on which the two ranks do not agree.
 DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* home, channel::direction way,
-                                                             uint32_t index, int32_t peer, said_of_message mine,
-                                                             said_of_message theirs) {
+                                                             uint32_t index, int32_t peer, message_shape mine,
+                                                             message_shape theirs) {
   failure_record* const slot = take_failure_slot(home, status::mismatch);
   if (slot == nullptr) return status::mismatch;
   failure_record& record = *slot;
@@ -169,12 +162,8 @@ DEVCOMM_DEVICE DEVCOMM_NOINLINE inline status report_message(resource_header* ho
   record.peer = home->comm.world_rank_of(peer);
   record.block = arch::block_rank();
   record.thread = arch::thread_rank();
-  record.mine.grid_blocks = mine.stripes;
-  record.theirs.grid_blocks = theirs.stripes;
-  record.my_call.begin = mine.number;
-  record.their_call.begin = theirs.number;
-  record.my_call.end = mine.bytes;
-  record.their_call.end = theirs.bytes;
+  record.my_message = mine;
+  record.their_message = theirs;
   publish(record);
   return status::mismatch;
 }
@@ -310,7 +299,7 @@ class connection_end {
   DEVCOMM_DEVICE bool is_same(const Note& theirs) const {
     return theirs.stripes == on_.stripe.count && theirs.message == message_number() && theirs.bytes == state_.length;
   }
-  DEVCOMM_DEVICE status report(said_of_message theirs) const {
+  DEVCOMM_DEVICE status report(message_shape theirs) const {
     return report_message(on_.home(), Way, state_.current, peer_number(),
                           {state_.length, on_.stripe.count, message_number()}, theirs);
   }

@@ -94,7 +94,7 @@ class network_barrier : public barrier_group<Group>, public fence_ordered {
   /// Synchronizes the group, and waits until what it has got can be read, where the level says so.
   DEVCOMM_DEVICE void prepare(gin::fence_level level) { static_cast<void>(flush(level, communicator_timeout())); }
   DEVCOMM_DEVICE status prepare_for(gin::fence_level level, nanoseconds limit) {
-    return settle(flush(level, {true, limit.count}), outcome_word());
+    return settle(flush(level, within(limit)), outcome_word());
   }
   DEVCOMM_DEVICE status flush(gin::fence_level level, deadline limit) {
     group_.sync();
@@ -146,7 +146,7 @@ class network_barrier : public barrier_group<Group>, public fence_ordered {
   /// Waits for the peers for `limit`, and agrees on the outcome; synchronizes the group.
   template <class Level>
   DEVCOMM_DEVICE status poll_for(Level, nanoseconds limit) {
-    return settle(poll_until({true, limit.count}), outcome_word());
+    return settle(poll_until(within(limit)), outcome_word());
   }
   DEVCOMM_DEVICE void send_and_poll(gin::fence_level level) {
     send(level);

@@ -189,7 +189,7 @@ class lsa_barrier : public barrier_group<Group>, public memory_ordered {
   /// Waits for the peers for `limit`, and agrees on the outcome; synchronizes the group.
   DEVCOMM_DEVICE status poll_for(memory_order order, nanoseconds limit) {
     status mine = before_wait();
-    if (mine == status::success) mine = poll_all(order, {true, limit.count});
+    if (mine == status::success) mine = poll_all(order, within(limit));
     const status outcome = settle(mine, outcome_word());
     if (outcome == status::success) end_check();
     return outcome;

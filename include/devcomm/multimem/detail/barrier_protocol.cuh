@@ -85,7 +85,7 @@ class multimem_barrier : public barrier_group<Group>, public memory_ordered {
   }
   /// Waits for the peers for `limit`, and agrees on the outcome; synchronizes the group.
   DEVCOMM_DEVICE status poll_for(memory_order order, nanoseconds limit) {
-    status mine = poll_until(order, {true, limit.count});
+    status mine = poll_until(order, within(limit));
     if (mine_ == status::timeout) mine = before_wait();
     const status outcome = settle(mine, outcome_word());
     if (outcome != status::success || !check_launch_) return outcome;
