@@ -177,7 +177,8 @@ class mpi_ranks final : public bootstrap {
       if (missing.empty() && sent) return;
       hear_of_end(call);
       if (until.passed()) {
-        give_up(call, until, missing.empty() ? "announcements to leave" : detail::rank_list(missing) + " to take part");
+        throw_timeout(call, until,
+                      missing.empty() ? "announcements to leave" : detail::rank_list(missing) + " to take part");
       }
       wait.pause();
     }
@@ -209,7 +210,7 @@ class mpi_ranks final : public bootstrap {
     int done = 0;
     for (back_off wait; check(MPI_Test(&round.data, &done, MPI_STATUS_IGNORE), call), done == 0; wait.pause()) {
       hear_of_end(call);
-      if (until.passed()) give_up(call, until, "the bytes of ranks that did take part");
+      if (until.passed()) throw_timeout(call, until, "the bytes of ranks that did take part");
     }
     std::copy(round.all.begin(), round.all.end(), all.begin());
   }
@@ -231,7 +232,7 @@ class mpi_ranks final : public bootstrap {
     throw remote_error(call + ": " + broken_, broken_rank_);
   }
 
-  [[noreturn]] void give_up(const std::string& call, const detail::deadline& until, const std::string& what) {
+  [[noreturn]] void throw_timeout(const std::string& call, const detail::deadline& until, const std::string& what) {
     tell_end(rank_,
              "rank " + std::to_string(rank_) + " timed out after " + until.limit_text() + " waiting for " + what);
     throw timeout_error(call + ": " + broken_ + "; see what holds them up, or raise the limit");

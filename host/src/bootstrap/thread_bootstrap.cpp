@@ -26,7 +26,7 @@ struct gather_round {
   std::string sizes_differ;  ///< set when over and the parts are not of one size
   int offender = -1;         ///< rank whose arguments made the call impossible
   std::string argument_problem;
-  std::string gave_up;  ///< set when over because one rank's limit passed
+  std::string timed_out;  ///< set when over because one rank's limit passed
 
   [[nodiscard]] std::vector<int> missing() const {
     std::vector<int> ranks;
@@ -77,7 +77,7 @@ class thread_group {
       if (const int gone = gone_and_missing(*round); gone >= 0) break;
       if (changed_.wait_until(lock, until.when()) == std::cv_status::timeout && until.passed() && !round->over &&
           broken_rank_ < 0 && gone_and_missing(*round) < 0) {
-        give_up(*round, rank, until.limit_text());
+        time_out(*round, rank, until.limit_text());
       }
     }
 
@@ -91,7 +91,7 @@ class thread_group {
       }
       throw remote_error(call + ": " + broken_, broken_rank_);
     }
-    if (!round->gave_up.empty()) throw timeout_error(call + ": " + round->gave_up);
+    if (!round->timed_out.empty()) throw timeout_error(call + ": " + round->timed_out);
     if (round->offender >= 0) {
       throw remote_error(call + ": rank " + std::to_string(round->offender) + " failed: " + round->argument_problem,
                          round->offender);
@@ -128,10 +128,10 @@ class thread_group {
   }
 
   /// The round can never be complete: ranks that wait for it get the error now, the others when they call.
-  void give_up(gather_round& round, int rank, const std::string& after) {
-    round.gave_up = "rank " + std::to_string(rank) + " timed out after " + after + " waiting for " +
-                    detail::rank_list(round.missing()) + " to take part; see what holds them up, or raise the limit";
-    fail_for_good(rank, round.gave_up);
+  void time_out(gather_round& round, int rank, const std::string& after) {
+    round.timed_out = "rank " + std::to_string(rank) + " timed out after " + after + " waiting for " +
+                      detail::rank_list(round.missing()) + " to take part; see what holds them up, or raise the limit";
+    fail_for_good(rank, round.timed_out);
     finish(round);
   }
 

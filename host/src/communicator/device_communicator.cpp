@@ -163,7 +163,7 @@ device_communicator::state::~state() {
   if (in_order) {
     note_unreceived_steps();
   } else {
-    give_up();
+    abandon();
   }
   proxy_.reset();
   // Last: what this rank owes to others is done.
@@ -188,9 +188,9 @@ void device_communicator::state::note_unreceived_steps() noexcept {
   }
 }
 
-void device_communicator::state::give_up() noexcept {
+void device_communicator::state::abandon() noexcept {
   constexpr std::chrono::milliseconds limit(500);
-  aborts_->give_up(comm_.failures);
+  aborts_->abandon(comm_.failures);
   try {
     const std::string what = "device communicator " + std::to_string(number_);
     if (const auto process = process_.lock()) {

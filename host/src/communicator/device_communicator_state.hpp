@@ -47,7 +47,7 @@ class device_communicator::state {
   void note_unreceived_steps() noexcept;
   /// An exception destroys it while kernels may use it: ends their waits, on other ranks too, and waits for those of
   /// this device. What they may still use after that is never freed.
-  void give_up() noexcept;
+  void abandon() noexcept;
 
   detail::unwinding_watch watch_;
   detail::process_stamp made_in_;

@@ -174,8 +174,8 @@ void abort_state::lose_device_communicator(std::uint64_t number, int rank, const
   const std::lock_guard lock(mutex_);
   heard_of_another_ = true;
   try {
-    given_up_.try_emplace(number, loss{rank, text});
-    if (given_up_.size() > max_given_up) given_up_.erase(given_up_.begin());
+    abandoned_.try_emplace(number, loss{rank, text});
+    if (abandoned_.size() > max_given_up) abandoned_.erase(abandoned_.begin());
   } catch (const std::exception&) {
     // Out of memory: the waits end without the text.
   }
@@ -197,7 +197,7 @@ void abort_state::note_departure(std::uint64_t number, int rank) noexcept {
   }
 }
 
-void abort_state::give_up(failure_log* log) noexcept {
+void abort_state::abandon(failure_log* log) noexcept {
   const std::lock_guard lock(mutex_);
   began_here_ = began_here_ || !heard_of_another_;
   for (attached& each : logs_) each.given_up = each.given_up || each.log == log;
@@ -225,7 +225,7 @@ void abort_state::attach(failure_log* log, std::uint64_t number) {
     for (const int rank : early->second) set_departed(*log, rank);
   }
   departed_early_.erase(departed_early_.begin(), departed_early_.upper_bound(number));
-  if (aborted() || given_up_.contains(number)) end_waits(*log);
+  if (aborted() || abandoned_.contains(number)) end_waits(*log);
 }
 
 void abort_state::detach(failure_log* log) noexcept {
@@ -282,7 +282,7 @@ void abort_state::require_peers() const {
 }
 
 const abort_state::loss* abort_state::given_up(const failure_log* only) const {
-  for (const auto& [number, gone] : given_up_) {
+  for (const auto& [number, gone] : abandoned_) {
     const auto concerned = [&, number = number](const attached& each) {
       return each.number == number && (only == nullptr || each.log == only);
     };

@@ -51,7 +51,7 @@ class abort_state {
   /// `rank` has destroyed device communicator `number`: what waits for it, and for no other, ends.
   void note_departure(std::uint64_t number, int rank) noexcept;
   /// This rank aborts device communicator `log`: ends its waits.
-  void give_up(failure_log* log) noexcept;
+  void abandon(failure_log* log) noexcept;
 
   /// What `check` adds where a wait has timed out, as such a wait may have this cause on this machine.
   void explain_timeouts(std::string text);
@@ -141,7 +141,7 @@ class abort_state {
   std::function<void(const loss&)> when_lost_;
   std::string lost_text_;
   mutable std::vector<attached> logs_;
-  std::map<std::uint64_t, loss> given_up_;                    // device communicators that a peer abandoned
+  std::map<std::uint64_t, loss> abandoned_;                   // device communicators that a peer abandoned
   std::uint64_t last_attached_ = 0;                           // number of a device communicator; they ascend
   std::map<std::uint64_t, std::vector<int>> departed_early_;  // of later ones: peers that have done with them
   bool aborted_here_ = false;                                 // by `abort`

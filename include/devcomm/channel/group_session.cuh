@@ -92,7 +92,7 @@ class group_session {
 
   DEVCOMM_DEVICE ~group_session() noexcept(false) {
     if (arch::unwinding()) return;
-    if (open_ && !dead_) give_up();
+    if (open_ && !dead_) report_open();
     arch::call_session(id(), detail::session_call::end);
     detail::sync_at_end(group_);
     arch::leave_session(id());
@@ -528,8 +528,8 @@ class group_session {
     });
   }
 
-  /// What is under way ends here: connections are between two messages in no later session of this rank.
-  DEVCOMM_DEVICE void give_up() const {
+  /// What is under way ends here, as timed out: later sessions of this rank begin between two messages.
+  DEVCOMM_DEVICE void report_open() const {
     for_each_end(here(), message_list{}, [&](const auto& one) {
       if (!one.is_open()) return;
       const detail::wait_site w = one.wait();

@@ -157,9 +157,9 @@ class tcp_hub final : public bootstrap {
       if (joined_ + 1 == size_) return;
       if (until.passed()) {
         const std::string refusals = newcomers.refusals();
-        give_up(call, until, ranks_that_have_not_joined(),
-                "join; start them within the limit or raise it" + reached_from_here_ +
-                    (refusals.empty() ? "" : "; " + refusals));
+        throw_timeout(call, until, ranks_that_have_not_joined(),
+                      "join; start them within the limit or raise it" + reached_from_here_ +
+                          (refusals.empty() ? "" : "; " + refusals));
       }
       tell_progress([this] { return ranks_that_have_not_joined(); });
       pump(until, &newcomers);
@@ -188,7 +188,7 @@ class tcp_hub final : public bootstrap {
       stop_if_lost(call);
       if (parts_ + 1 == size_) break;
       if (until.passed()) {
-        give_up(call, until, ranks_without_part(), "take part; see what holds them up, or raise the limit");
+        throw_timeout(call, until, ranks_without_part(), "take part; see what holds them up, or raise the limit");
       }
       tell_progress([this] { return ranks_without_part(); });
       pump(until, nullptr);
@@ -348,8 +348,8 @@ class tcp_hub final : public bootstrap {
     return {};
   }
 
-  [[noreturn]] void give_up(const std::string& call, const deadline& until, const std::vector<int>& missing,
-                            const std::string& what) {
+  [[noreturn]] void throw_timeout(const std::string& call, const deadline& until, const std::vector<int>& missing,
+                                  const std::string& what) {
     fail_for_good(
         call, kind::timeout, kind::timeout, 0,
         "rank 0 timed out after " + until.limit_text() + " waiting for " + rank_list(missing) + " to " + what);
@@ -405,7 +405,7 @@ class tcp_hub final : public bootstrap {
   void hand_over(const std::string& call, const deadline& until) {
     while (unsent_ != 0) {
       if (until.passed()) {
-        give_up(call, until, ranks_where([](const peer& p) { return p.waits_to_send; }), "read the result");
+        throw_timeout(call, until, ranks_where([](const peer& p) { return p.waits_to_send; }), "read the result");
       }
       pump(until, nullptr);
     }

@@ -238,7 +238,7 @@ class tcp_spoke final : public bootstrap {
         if (const auto tell = root_left_ ? idle_watch::report() : report_of(0, broken_->text)) tell();
         broken_->raise(call);
       }
-      if (until.passed()) give_up(call, until, waits_for);
+      if (until.passed()) throw_timeout(call, until, waits_for);
       pollfd entries[] = {{stream_->descriptor(), static_cast<short>(stream_->unsent() ? POLLIN | POLLOUT : POLLIN), 0},
                           {notices_.descriptor(), POLLIN, 0}};
       if (::poll(entries, 2, last_word.value_or(until).poll_milliseconds()) < 0 && errno != EINTR) {
@@ -314,7 +314,7 @@ class tcp_spoke final : public bootstrap {
   }
 
   /// Notifies rank 0, which notifies the others.
-  [[noreturn]] void give_up(const std::string& call, const deadline& until, const std::string& waits_for) {
+  [[noreturn]] void throw_timeout(const std::string& call, const deadline& until, const std::string& waits_for) {
     const bool on_root = waits_for.empty();
     const std::string text = "rank " + std::to_string(rank_) + " timed out after " + until.limit_text() +
                              " waiting for " + (on_root ? "rank 0" : waits_for) +
