@@ -439,6 +439,8 @@ TEST_CASE("numbers of proxies, and their processors, are refused by name where t
     require_said(create("DEVCOMM_GIN_PROXIES", std::to_string(1 + comm.rank())),
                  "rank 1 uses 2 proxies and rank 0 1; set DEVCOMM_GIN_PROXIES alike on all ranks");
     require_said(create("DEVCOMM_GIN_PROXIES", "0"), "a number of threads from 1 to 64");
+    require_said(create("DEVCOMM_GIN_PROXIES", comm.rank() == 1 ? "1" : ""),
+                 "rank 1 uses 1 proxies and rank 0 as many as its processors allow; set DEVCOMM_GIN_PROXIES alike");
     // One rank's mistake: the other is told, and both go on to their next calls.
     require_said(create("DEVCOMM_GIN_PROXIES", comm.rank() == 1 ? "several" : "1"),
                  comm.rank() == 1 ? "create_device_comm (rank 1 of 2): DEVCOMM_GIN_PROXIES is \"several\""

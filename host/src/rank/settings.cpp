@@ -112,10 +112,10 @@ std::optional<std::string> wanted_payload(const environment& variables) {
   return text;
 }
 
-std::uint32_t wanted_proxies(const environment& variables) {
+std::optional<std::uint32_t> wanted_proxies(const environment& variables) {
   constexpr int most = 64;
   const auto wanted = integer_variable(variables, "DEVCOMM_GIN_PROXIES", 1, most, "a number of threads from 1 to 64");
-  return static_cast<std::uint32_t>(wanted.value_or(1));
+  return wanted ? std::optional(static_cast<std::uint32_t>(*wanted)) : std::nullopt;
 }
 
 std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci) {

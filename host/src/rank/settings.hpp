@@ -7,6 +7,8 @@
 #include "device/backend.hpp"
 #include "util/environment.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -43,8 +45,14 @@ inline constexpr const char* default_provider = "tcp;ofi_rxm";
 [[nodiscard]] std::string wanted_card(const environment& variables);
 /// How `DEVCOMM_GIN_PAYLOAD` wants payload to go: "direct" or "staged"; nothing where it is unset.
 [[nodiscard]] std::optional<std::string> wanted_payload(const environment& variables);
-/// Threads that serve the contexts of a communicator over libfabric: `DEVCOMM_GIN_PROXIES`, or 1.
-[[nodiscard]] std::uint32_t wanted_proxies(const environment& variables);
+/// Threads that serve the contexts of a communicator over libfabric: `DEVCOMM_GIN_PROXIES`, or nothing where it is
+/// unset.
+[[nodiscard]] std::optional<std::uint32_t> wanted_proxies(const environment& variables);
+/// How many are taken then: one for two processors of each rank, from 1 to 4. `ranks` of the host share `processors`.
+[[nodiscard]] constexpr std::uint32_t default_proxies(std::size_t processors, std::size_t ranks) {
+  constexpr std::size_t max_proxies = 4;
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(processors / ranks / 2, 1, max_proxies));
+}
 /// Processors of GIN's threads: `DEVCOMM_GIN_CPUS`; none: any. `pci` is the place of the rank's device.
 [[nodiscard]] std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci);
 /// Whether this library was built with libfabric; the reason says how to have that.

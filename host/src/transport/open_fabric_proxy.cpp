@@ -7,6 +7,7 @@
 #include "transport/fabric_thread.hpp"
 #include "transport/libfabric.hpp"
 #include "util/call_text.hpp"
+#include "util/cpu_list.hpp"
 #include "util/environment.hpp"
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,6 +31,7 @@ namespace {
 /// once.
 struct endpoint_terms {
   std::uint32_t threads;
+  std::uint32_t is_wish;   ///< `threads` is what `DEVCOMM_GIN_PROXIES` says
   std::uint32_t straight;  ///< whether payload goes from and to device memory
   std::uint32_t carried;   ///< as `fabric_endpoint::card::carried`
   std::uint32_t address_bytes;
@@ -144,6 +147,34 @@ network_state::opened open_thread(const rank_context& context) {
           straight.available};
 }
 
+/// As many as the environment wants, or else as the processors of this rank allow.
+std::uint32_t threads_of(const rank_context& context, const std::optional<std::uint32_t>& wanted) {
+  refuse_shm(context, wanted.value_or(1));
+  if (wanted || context.network.provider == "shm") return wanted.value_or(1);
+  const auto rank = static_cast<std::size_t>(context.rank());
+  const auto is_here = [&](const rank_info& peer) { return peer.host == context.peers[rank].host; };
+  const auto ranks = std::count_if(context.peers.begin(), context.peers.end(), is_here);
+  const std::vector<int> named = wanted_cpus_of(context);
+  return default_proxies(named.empty() ? usable_cpu_count() : named.size(), static_cast<std::size_t>(ranks));
+}
+
+/// The same on all ranks; throws where they want different numbers.
+std::uint32_t agreed_threads(const std::string& start, const std::vector<endpoint_terms>& all) {
+  std::uint32_t fewest = all[0].threads;
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const endpoint_terms& theirs = all[rank];
+    if (theirs.is_wish != all[0].is_wish || (theirs.is_wish != 0 && theirs.threads != all[0].threads)) {
+      const auto said = [](const endpoint_terms& one) {
+        return one.is_wish != 0 ? std::to_string(one.threads) : std::string("as many as its processors allow");
+      };
+      throw invalid_argument(start + ": rank " + std::to_string(rank) + " uses " + said(theirs) +
+                             " proxies and rank 0 " + said(all[0]) + "; set DEVCOMM_GIN_PROXIES alike on all ranks");
+    }
+    fewest = std::min(fewest, theirs.threads);
+  }
+  return fewest;
+}
+
 /// *Collective*: one more endpoint, connected to those of the other ranks.
 void add_thread(rank_context& context, const std::string& call) {
   network_state& network = context.network;
@@ -151,20 +182,16 @@ void add_thread(rank_context& context, const std::string& call) {
   fabric_endpoint::card own{};
   const bool is_first = network.threads.empty();
   const std::vector<endpoint_terms> terms = context.agree.gather(call, [&] {
-    if (is_first) network.wanted_threads = wanted_proxies(process_variables());
-    refuse_shm(context, network.wanted_threads);
+    const auto wanted = wanted_proxies(process_variables());
+    const std::uint32_t threads = is_first ? threads_of(context, wanted) : network.wanted_threads;
     made = open_thread(context);
     own = made.thread->own_card();
-    return endpoint_terms{network.wanted_threads, made.straight ? 1u : 0u, static_cast<std::uint32_t>(own.carried),
-                          own.address.bytes};
+    return endpoint_terms{threads, is_first && wanted ? 1u : 0u, made.straight ? 1u : 0u,
+                          static_cast<std::uint32_t>(own.carried), own.address.bytes};
   });
+  network.wanted_threads = agreed_threads(call_text(call, context.rank(), context.size()), terms);
   std::uint32_t longest = 0;
   for (std::size_t rank = 0; rank < terms.size(); ++rank) {
-    if (terms[rank].threads != terms[0].threads) {
-      throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(rank) +
-                             " uses " + std::to_string(terms[rank].threads) + " proxies and rank 0 " +
-                             std::to_string(terms[0].threads) + "; set DEVCOMM_GIN_PROXIES alike on all ranks");
-    }
     made.straight = made.straight && terms[rank].straight != 0;
     longest = std::max(longest, terms[rank].address_bytes);
   }

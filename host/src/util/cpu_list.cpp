@@ -61,6 +61,12 @@ std::vector<int> usable_cpus(const std::vector<int>& wanted) {
   return usable;
 }
 
+std::size_t usable_cpu_count() {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+  return static_cast<std::size_t>(CPU_COUNT(&allowed));
+}
+
 void stay_on(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
   cpu_set_t set;

@@ -2,6 +2,7 @@
 /// Processors of the host, and threads that stay on some of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +20,9 @@ namespace devcomm::host::detail {
 
 /// Those of `wanted` on which this thread may run.
 [[nodiscard]] std::vector<int> usable_cpus(const std::vector<int>& wanted);
+
+/// How many processors this thread may run on; at least 1.
+[[nodiscard]] std::size_t usable_cpu_count();
 
 /// This thread runs on `cpus` alone from here on; anywhere where there are none.
 void stay_on(const std::vector<int>& cpus);

@@ -1,5 +1,6 @@
 // The proxy's thread: that it ends, also where the fabric does not let it.
 #include <device/backend.hpp>
+#include <rank/settings.hpp>
 #include <transport/fabric_thread.hpp>
 #include <transport/shared_file.hpp>
 
@@ -266,6 +267,11 @@ TEST_CASE("a proxy's thread takes no signals, and ends at once where nothing was
   proxy.reset();
   CHECK(std::chrono::steady_clock::now() - begun < 1s);
 }
+
+// 2 ranks on 16 processors, as for which four were measured; many ranks on few.
+static_assert(default_proxies(16, 2) == 4 && default_proxies(64, 8) == 4 && default_proxies(256, 8) == 4);
+static_assert(default_proxies(12, 2) == 3 && default_proxies(8, 2) == 2 && default_proxies(6, 2) == 1);
+static_assert(default_proxies(2, 2) == 1 && default_proxies(1, 8) == 1);
 
 TEST_CASE("files that killed processes have left in /dev/shm are deleted, and no others") {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / name_of_shared_file();
