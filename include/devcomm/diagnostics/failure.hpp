@@ -81,13 +81,13 @@ struct failure_record {
   launch_contract theirs;
   call_contract my_call;
   call_contract their_call;
-  message_shape my_message;
-  message_shape their_message;
   uint32_t peer_index;    ///< the peer's; another one only between groups of one rank
   uint32_t among_groups;  ///< 1: among groups of one rank, known by their mailboxes
   wait_condition condition = wait_condition::epoch;
-  uint32_t window =
-      0;  ///< 1 more than the id of the window of which `index` is an 8-byte word; 0: `index` is no such word
+  /// 1 more than the id of the window of which `index` is an 8-byte word; 0: `index` is no such word
+  uint32_t window = 0;
+  message_shape my_message{};
+  message_shape their_message{};
 };
 
 static_assert(sizeof(failure_record) == 224, "read by the host library");
