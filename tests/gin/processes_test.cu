@@ -425,7 +425,7 @@ TEST_CASE("numbers of proxies, and their processors, are refused by name where t
   const auto ends = devcomm_test::on_processes(2, [](auto bootstrap) {
     host::communicator comm(std::move(bootstrap), {.lsa_size = 1});
     const auto create = [&](const char* variable, const std::string& value) {
-      ::setenv(variable, value.c_str(), 1);
+      if (!value.empty()) ::setenv(variable, value.c_str(), 1);
       auto needs = comm.requirements();
       static_cast<void>(needs.add(gin::contexts{comm.world(), 4}));
       const std::string said =
