@@ -15,27 +15,21 @@
 namespace devcomm::host::detail {
 namespace {
 
-struct choice {
-  std::int32_t color;
-  std::int32_t key;
-};
-
 struct child_address {
   /// `unique_id` of the child whose rank 0 this is; empty within one process. In place of the secret it has the label
   /// from which ranks derive that, where they share one.
   std::array<char, 256> id{};
 };
 
-/// Ranks of the parent that form the child of `rank`, in the child's order.
-std::vector<int> members_of_child(const std::vector<choice>& choices, int rank) {
+/// Ranks of the parent that give the same `color`, in the child's order: by `key`, then by rank.
+std::vector<int> members_of_child(const rank_context& parent, const std::string& call, int color, int key) {
+  const auto keys = parent.agree.gather_group(call, name_of_group("color " + std::to_string(color)),
+                                              [&] { return static_cast<std::int32_t>(key); });
+  std::vector<std::pair<std::int32_t, int>> order;
+  for (std::size_t i = 0; i < keys.ranks.size(); ++i) order.emplace_back(keys.parts[i], keys.ranks[i]);
+  std::sort(order.begin(), order.end());
   std::vector<int> members;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (choices[i].color == choices[static_cast<std::size_t>(rank)].color) members.push_back(static_cast<int>(i));
-  }
-  std::sort(members.begin(), members.end(), [&](int a, int b) {
-    return std::pair(choices[static_cast<std::size_t>(a)].key, a) <
-           std::pair(choices[static_cast<std::size_t>(b)].key, b);
-  });
+  for (const auto& [its_key, rank] : order) members.push_back(rank);
   return members;
 }
 
@@ -43,8 +37,7 @@ std::vector<int> members_of_child(const std::vector<choice>& choices, int rank) 
 
 child_bootstrap plan_child(rank_context& parent, const std::string& call, int color, int key) {
   const std::uint64_t number = ++parent.children;
-  const auto choices = parent.agree.gather(call, [&] { return choice{color, key}; });
-  const std::vector<int> members = members_of_child(choices, parent.rank());
+  const std::vector<int> members = members_of_child(parent, call, color, key);
   const int size = static_cast<int>(members.size());
   const int root = members.front();
   const int rank = static_cast<int>(std::find(members.begin(), members.end(), parent.rank()) - members.begin());
@@ -52,7 +45,7 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
   const auto all = [&](auto holds) { return std::all_of(members.begin(), members.end(), holds); };
   const bool one_process = all([&](int member) { return parent.same_process(member); });
 
-  const auto child_addresses = parent.agree.gather(call, [&] {
+  const auto address = parent.agree.gather_group(call, name_of_group("child of rank " + std::to_string(root)), [&] {
     child_address mine;
     if (color < 0 || rank != 0) return mine;
     if (one_process) {
@@ -84,7 +77,8 @@ child_bootstrap plan_child(rank_context& parent, const std::string& call, int co
   if (one_process) {
     return [process = parent.process, child, rank] { return process->take_bootstrap(child, rank); };
   }
-  std::array<char, 256> text = child_addresses[static_cast<std::size_t>(root)].id;
+  const auto at_root = std::find(address.ranks.begin(), address.ranks.end(), root) - address.ranks.begin();
+  std::array<char, 256> text = address.parts[static_cast<std::size_t>(at_root)].id;
   text.back() = '\0';
   const unique_id sent = unique_id::parse(text.data());
   const auto secret = parent.agree.derive_secret(sent.secret()).value_or(sent.secret());

@@ -67,7 +67,8 @@ class fabric {
   /// The network card, as the fabric calls it; empty where it has none.
   [[nodiscard]] virtual std::string card() const { return {}; }
   [[nodiscard]] virtual fabric_address address() const = 0;
-  /// Peers have the numbers of their addresses from here on. Called once.
+  /// Peers are reached by the numbers of their addresses from here on, but those whose address is empty: called again
+  /// with that, and the others as they were.
   virtual void connect(std::span<const fabric_address> peers) = 0;
   /// Whether it moves payload from and to the memory of devices by itself, and never by calls that wait for kernels.
   [[nodiscard]] virtual capability to_devices() const = 0;

@@ -6,6 +6,7 @@
 #include "rank/window_table.hpp"
 #include "transport/fabric.hpp"
 #include "transport/fabric_message.hpp"
+#include "transport/peer_reads.hpp"
 
 #include <array>
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -77,8 +79,15 @@ class fabric_endpoint {
   fabric_endpoint& operator=(const fabric_endpoint&) = delete;
 
   [[nodiscard]] card own_card() const { return {fabric_->address(), secret_, about_.carried}; }
-  /// From here on peers are reached; `cards` by rank.
+  /// From here on peers are reached; `cards` by rank, without addresses where they are not known yet. With them it is
+  /// called again.
   void connect(const std::vector<card>& cards);
+  // As those of `peer_reads`.
+  [[nodiscard]] remote_address offer(std::vector<std::byte> bytes) {
+    return peer_reads_.offer(*fabric_, std::move(bytes));
+  }
+  void begin_reads(const std::vector<peer_reads::part>& parts) { peer_reads_.begin(*fabric_, parts); }
+  [[nodiscard]] std::optional<std::vector<std::byte>> take_reads() { return peer_reads_.take(); }
 
   [[nodiscard]] int rank() const { return about_.rank; }
   [[nodiscard]] std::size_t ranks() const { return cards_.size(); }
@@ -154,6 +163,7 @@ class fabric_endpoint {
   std::uint32_t next_number_ = 0;            // after all that were attached
   std::array<endpoint_user*, 256> named_{};  // whose writes have names, by the last eight bits of its number
   std::map<std::uint32_t, std::unique_ptr<fabric_region>> regions_;  // by window
+  peer_reads peer_reads_;
   std::vector<std::byte> receive_bytes_;
   std::unique_ptr<fabric_region> receive_memory_;
   std::vector<std::byte> carried_;                             // by the message that is handled

@@ -28,6 +28,8 @@ using clock = std::chrono::steady_clock;
 
 /// What ranks owe to each other takes microseconds. Of a peer that is gone nobody may know here.
 constexpr std::chrono::seconds shutdown_limit(1);
+/// For the thread to let the endpoint go.
+constexpr std::chrono::seconds connect_limit(10);
 /// For the notice itself, of a rank whose waits have ended for longer than `shutdown_limit`.
 constexpr std::chrono::milliseconds last_word_limit(100);
 
@@ -163,6 +165,9 @@ class fabric_thread::core final : public window_table::watcher {
   }
 
   void attach(const std::shared_ptr<service>& one);
+  /// As `visit`; throws where the thread does not let the endpoint go within `limit`, or has closed it.
+  template <class Use>
+  void use_endpoint(std::chrono::milliseconds limit, const Use& use);
   /// Where the thread does not let it go, it is left alone.
   void remove(const std::shared_ptr<service>& one);
   void added(std::uint32_t window) noexcept override;
@@ -243,16 +248,13 @@ bool fabric_thread::core::nobody_waits() {
   return std::all_of(serving_.begin(), serving_.end(), [](const auto& each) { return each->waits_have_ended(); });
 }
 
-void fabric_thread::core::attach(const std::shared_ptr<service>& one) {
-  const std::chrono::milliseconds limit = one->limit();
+template <class Use>
+void fabric_thread::core::use_endpoint(std::chrono::milliseconds limit, const Use& use) {
   bool is_closed = false;
   const bool visited = visit([&](clock::duration waited) { return waited > limit; },
                              [&] {
                                is_closed = endpoint_.port() == nullptr;
-                               if (is_closed) return;
-                               one->attach();
-                               const std::lock_guard lock(serving_mutex_);
-                               serving_.push_back(one);
+                               if (!is_closed) use();
                              });
   if (is_closed) {
     throw system_error(
@@ -262,6 +264,14 @@ void fabric_thread::core::attach(const std::shared_ptr<service>& one) {
     throw system_error(endpoint_.name() + " has not come back from a call for " + std::to_string(limit.count()) +
                        " ms; set DEVCOMM_GIN_PROVIDER to another provider");
   }
+}
+
+void fabric_thread::core::attach(const std::shared_ptr<service>& one) {
+  use_endpoint(one->limit(), [&] {
+    one->attach();
+    const std::lock_guard lock(serving_mutex_);
+    serving_.push_back(one);
+  });
 }
 
 void fabric_thread::core::remove(const std::shared_ptr<service>& one) {
@@ -356,10 +366,30 @@ fabric_thread::~fabric_thread() {
 
 fabric_endpoint::card fabric_thread::own_card() const { return core_->endpoint().own_card(); }
 
+remote_address fabric_thread::offer(std::vector<std::byte> bytes) { return core_->endpoint().offer(std::move(bytes)); }
+
 void fabric_thread::connect(const std::vector<fabric_endpoint::card>& cards) {
+  if (thread_.joinable()) {
+    core_->use_endpoint(connect_limit, [&] { core_->endpoint().connect(cards); });
+    return;
+  }
   core_->endpoint().connect(cards);
   core_->windows().add_watcher(*core_);
   thread_ = quiet_thread([own = core_] { own->run(); });
+}
+
+std::vector<std::byte> fabric_thread::read_from_peers(const std::vector<peer_reads::part>& parts,
+                                                      std::chrono::milliseconds limit) {
+  core_->use_endpoint(limit, [&] { core_->endpoint().begin_reads(parts); });
+  const deadline until(limit);
+  for (std::optional<std::vector<std::byte>> found; !until.passed();
+       std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+    core_->use_endpoint(limit, [&] { found = core_->endpoint().take_reads(); });
+    if (found) return std::move(*found);
+  }
+  throw timeout_error("the addresses of the network could not be read from peers within " +
+                      std::to_string(limit.count()) + " ms; set DEVCOMM_ADDRESS or DEVCOMM_INTERFACE to a network " +
+                      "on which all hosts reach each other");
 }
 
 std::shared_ptr<fabric_thread::service> fabric_thread::serve(service_settings asked) {

@@ -54,8 +54,13 @@ class fabric_thread {
 
   /// For the other ranks, before they `connect`.
   [[nodiscard]] fabric_endpoint::card own_card() const;
-  /// From here on the thread runs, and reaches peers.
+  /// As that of `fabric_endpoint`. Called before the thread runs.
+  [[nodiscard]] remote_address offer(std::vector<std::byte> bytes);
+  /// From here on the thread runs, and reaches those peers whose `cards` have addresses. Called again with the others'.
   void connect(const std::vector<fabric_endpoint::card>& cards);
+  /// What they offer, one behind the other. Throws `timeout_error`, and `system_error` where a peer is not reached.
+  [[nodiscard]] std::vector<std::byte> read_from_peers(const std::vector<peer_reads::part>& parts,
+                                                       std::chrono::milliseconds limit);
 
   /// Kernels may post from here on.
   [[nodiscard]] std::shared_ptr<service> serve(service_settings asked);

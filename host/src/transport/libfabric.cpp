@@ -149,15 +149,15 @@ class endpoint final : public fabric {
   }
 
   void connect(std::span<const fabric_address> peers) override {
-    for (const fabric_address& each : peers) {
-      fi_addr_t number = FI_ADDR_UNSPEC;
-      const int inserted = ::fi_av_insert(peers_.get(), each.name.data(), 1, &number, 0, nullptr);
+    numbers_.resize(peers.size(), FI_ADDR_UNSPEC);
+    for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+      if (numbers_[rank] != FI_ADDR_UNSPEC || peers[rank].bytes == 0) continue;
+      const int inserted = ::fi_av_insert(peers_.get(), peers[rank].name.data(), 1, &numbers_[rank], 0, nullptr);
       if (inserted != 1) {
-        throw system_error("fi_av_insert of " + name() + " does not take the address of rank " +
-                           std::to_string(numbers_.size()) + (inserted < 0 ? ": " + calls_.text_of(inserted) : "") +
+        throw system_error("fi_av_insert of " + name() + " does not take the address of rank " + std::to_string(rank) +
+                           (inserted < 0 ? ": " + calls_.text_of(inserted) : "") +
                            "; let DEVCOMM_ADDRESS or DEVCOMM_INTERFACE name addresses of one network on all hosts");
       }
-      numbers_.push_back(number);
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include "rank/settings.hpp"
 #include "transport/choose_provider.hpp"
+#include "transport/exchange_cards.hpp"
 #include "transport/fabric_thread.hpp"
 #include "transport/libfabric.hpp"
 #include "util/call_text.hpp"
@@ -15,12 +16,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -179,37 +178,23 @@ std::uint32_t agreed_threads(const std::string& start, const std::vector<endpoin
 void add_thread(rank_context& context, const std::string& call) {
   network_state& network = context.network;
   network_state::opened made;
-  fabric_endpoint::card own{};
   const bool is_first = network.threads.empty();
   const std::vector<endpoint_terms> terms = context.agree.gather(call, [&] {
     const auto wanted = wanted_proxies(process_variables());
     const std::uint32_t threads = is_first ? threads_of(context, wanted) : network.wanted_threads;
     made = open_thread(context);
-    own = made.thread->own_card();
+    const fabric_endpoint::card own = made.thread->own_card();
     return endpoint_terms{threads, is_first && wanted ? 1u : 0u, made.straight ? 1u : 0u,
                           static_cast<std::uint32_t>(own.carried), own.address.bytes};
   });
   network.wanted_threads = agreed_threads(call_text(call, context.rank(), context.size()), terms);
-  std::uint32_t longest = 0;
-  for (std::size_t rank = 0; rank < terms.size(); ++rank) {
-    made.straight = made.straight && terms[rank].straight != 0;
-    longest = std::max(longest, terms[rank].address_bytes);
-  }
-  // Of each rank: its secret, and its address.
-  const std::size_t bytes = sizeof own.secret + longest;
-  const std::vector<std::byte> all = context.agree.gather_bytes(call, bytes, [&](std::span<std::byte> mine) {
-    std::memcpy(mine.data(), &own.secret, sizeof own.secret);
-    std::memcpy(mine.data() + sizeof own.secret, own.address.name.data(), own.address.bytes);
-  });
   std::vector<fabric_endpoint::card> cards(terms.size());
   for (std::size_t rank = 0; rank < terms.size(); ++rank) {
-    const std::byte* const theirs = all.data() + rank * bytes;
+    made.straight = made.straight && terms[rank].straight != 0;
     cards[rank].carried = terms[rank].carried;
     cards[rank].address.bytes = terms[rank].address_bytes;
-    std::memcpy(&cards[rank].secret, theirs, sizeof own.secret);
-    std::memcpy(cards[rank].address.name.data(), theirs + sizeof own.secret, terms[rank].address_bytes);
   }
-  context.agree.together(call, [&] { made.thread->connect(cards); });
+  static_cast<void>(exchange_cards(context.agree, call, *made.thread, cards, card_grid(terms.size())));
   network.threads.push_back(std::move(made));
 }
 

@@ -83,6 +83,30 @@ TEST_CASE("rank 0 sends each rank what concerns its own host, however many hosts
   CHECK(many.allocate <= few.allocate + 100);
 }
 
+TEST_CASE("for a split rank 0 sends each rank what concerns its own child, however many there are") {
+  const auto sent_for_split = [](int ranks) {
+    std::uint64_t least = ~std::uint64_t{0};
+    for (int i = 0; i < 3; ++i) {
+      const auto ends = on_processes(ranks, [&](auto bootstrap) {
+        host::communicator comm(bootstrap);
+        const std::uint64_t before = sent_bytes();
+        const auto pair = comm.split(comm.rank() / 2, -comm.rank());
+        const std::uint64_t after = sent_bytes();
+        require(pair->size() == 2 && pair->rank() == 1 - comm.rank() % 2, "a child is ordered by keys");
+        comm.barrier();
+        if (comm.rank() == 0) throw broken(std::to_string((after - before) / static_cast<std::uint64_t>(ranks - 1)));
+      });
+      CAPTURE(ends[0]);
+      least = std::min<std::uint64_t>(least, std::stoull(ends[0].substr(ends[0].find(": ") + 2)));
+    }
+    return least;
+  };
+  const std::uint64_t few = sent_for_split(4);
+  const std::uint64_t many = sent_for_split(16);
+  CAPTURE(few, many);
+  CHECK(many <= few + 16);
+}
+
 #if defined(DEVCOMM_HAVE_LIBFABRIC)
 TEST_CASE("rank 0 sends each rank the addresses of all once for a communicator, and they are short") {
   struct counts {

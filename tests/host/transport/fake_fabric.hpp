@@ -120,10 +120,10 @@ class fake_fabric final : public detail::fabric {
     return own;
   }
   void connect(std::span<const detail::fabric_address> peers) override {
-    for (const detail::fabric_address& each : peers) {
-      int peer = 0;
-      std::memcpy(&peer, each.name.data(), sizeof peer);
-      net_.endpoints[number_].peers.push_back(peer);
+    std::vector<int>& known = net_.endpoints[number_].peers;
+    known.assign(peers.size(), -1);
+    for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+      if (peers[rank].bytes != 0) std::memcpy(&known[rank], peers[rank].name.data(), sizeof known[rank]);
     }
   }
   [[nodiscard]] devcomm::host::capability to_devices() const override { return {}; }

@@ -1,27 +1,38 @@
 // What the transport makes of what providers of libfabric want and offer, of strangers, and of a library that is too
 // old.
+#include <devcomm/host/bootstrap.hpp>
 #include <devcomm/host/error.hpp>
 
 #include <device/backend.hpp>
+#include <rank/agreement.hpp>
+#include <transport/exchange_cards.hpp>
 #include <transport/fabric_engine.hpp>
+#include <transport/fabric_thread.hpp>
 #include <transport/libfabric.hpp>
 #include <transport/libfabric_choice.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -363,5 +374,94 @@ TEST_CASE("a library that is too old is refused with its file, its version and w
     const std::string file = std::string(DEVCOMM_OLD_LIBFABRIC) + "/libfabric.so.1";
     CHECK_THAT(refusal.what(), ContainsSubstring(file + " is libfabric 1.11; install libfabric 1.17 or newer"));
     CHECK_THAT(refusal.what(), ContainsSubstring("or take " + file + " out of the search path (LD_LIBRARY_PATH)"));
+  }
+}
+
+namespace {
+
+std::unique_ptr<fabric_thread> open_thread(int rank, int ranks) {
+  return std::make_unique<fabric_thread>(current_backend(),
+                                         fabric_thread::settings{rank, 0, {}, static_cast<std::uint32_t>(ranks), false},
+                                         std::make_shared<window_table>(), open_libfabric(over_loopback(ranks)));
+}
+
+/// Calls `rank(number, agree)` on threads.
+template <class Rank>
+void on_ranks(int count, const Rank& rank) {
+  const auto bootstraps = host::thread_bootstraps(count);
+  std::vector<std::thread> threads;
+  for (int number = 0; number < count; ++number) {
+    threads.emplace_back([&, number] {
+      const agreement agree(bootstraps[static_cast<std::size_t>(number)], current_backend(), 10s);
+      rank(number, agree);
+    });
+  }
+  for (std::thread& each : threads) each.join();
+}
+
+}  // namespace
+
+TEST_CASE("ranks read from their column the cards of the rows that the bootstrap does not send them") {
+  constexpr int count = 11;
+  const auto rows = GENERATE(std::size_t{1}, std::size_t{3}, std::size_t{4});
+  const card_grid grid(count, rows);
+  std::vector<std::unique_ptr<fabric_thread>> threads;
+  std::vector<fabric_endpoint::card> wanted;
+  for (int rank = 0; rank < count; ++rank) {
+    threads.push_back(open_thread(rank, count));
+    wanted.push_back(threads.back()->own_card());
+  }
+  std::vector<fabric_endpoint::card> terms(count);
+  for (auto& each : terms) each.address.bytes = wanted[0].address.bytes;
+  std::vector<std::vector<fabric_endpoint::card>> found(count);
+  on_ranks(count, [&](int rank, const agreement& agree) {
+    const auto place = static_cast<std::size_t>(rank);
+    found[place] = exchange_cards(agree, "create_device_comm", *threads[place], terms, grid);
+  });
+  for (const auto& each : found) {
+    REQUIRE(each.size() == wanted.size());
+    for (std::size_t rank = 0; rank < wanted.size(); ++rank) {
+      CHECK(std::memcmp(&each[rank].secret, &wanted[rank].secret, sizeof wanted[rank].secret) == 0);
+      CHECK(each[rank].address.bytes == wanted[rank].address.bytes);
+      CHECK(each[rank].address.name == wanted[rank].address.name);
+    }
+  }
+}
+
+TEST_CASE("cards that cannot be read from a peer end the exchange with an error that names it, or in its time") {
+  const auto here = open_thread(0, 2);
+  const auto peer = open_thread(1, 2);
+  const std::vector<fabric_endpoint::card> cards = {here->own_card(), peer->own_card()};
+  const remote_address offered = peer->offer(std::vector<std::byte>(64, std::byte{7}));
+  here->connect(cards);
+  // The peer's thread does not run yet.
+  CHECK_THROWS_AS(here->read_from_peers({{1, offered, 64}}, 100ms), host::timeout_error);
+  const auto late = open_thread(0, 2);
+  late->connect({late->own_card(), cards[1]});
+  peer->connect(cards);
+  CHECK(late->read_from_peers({{1, offered, 64}, {1, offered, 8}}, 10s) == std::vector<std::byte>(72, std::byte{7}));
+  CHECK_THROWS_WITH(late->read_from_peers({{1, {offered.key + 1, offered.address}, 64}}, 10s),
+                    ContainsSubstring("reading the addresses of the network from rank 1: "));
+}
+
+TEST_CASE("a grid has each rank in one row and one column, and each column a rank in each row") {
+  for (std::size_t ranks = 1; ranks < 600; ++ranks) {
+    const card_grid grid(ranks);
+    CAPTURE(ranks, grid.rows());
+    CHECK((grid.rows() == 1) == (ranks <= 64));
+    CHECK(grid.first_of(0) == 0);
+    CHECK(grid.first_of(grid.rows()) == ranks);
+    std::size_t columns = ranks;
+    for (std::size_t row = 0; row < grid.rows(); ++row) {
+      columns = std::min(columns, grid.first_of(row + 1) - grid.first_of(row));
+    }
+    for (std::size_t row = 0; row < grid.rows(); ++row) {
+      std::set<std::size_t> found;
+      for (std::size_t rank = grid.first_of(row); rank < grid.first_of(row + 1); ++rank) {
+        if (grid.row_of(rank) != row) FAIL("rank " << rank << " is in row " << grid.row_of(rank));
+        found.insert(grid.column_of(rank));
+      }
+      if (found.size() != columns || *found.rbegin() != columns - 1) FAIL("a column is missing in row " << row);
+    }
   }
 }
