@@ -28,71 +28,95 @@ class card_bytes {
   std::size_t longest_ = 0;
 };
 
+std::vector<fabric_endpoint::card> read_cards(const std::vector<fabric_endpoint::card>& terms,
+                                              std::span<const std::byte> bytes) {
+  const card_bytes format(terms);
+  std::vector<fabric_endpoint::card> cards = terms;
+  for (std::size_t i = 0; i < cards.size(); ++i) format.read(bytes.subspan(i * format.each()), cards[i]);
+  return cards;
+}
+
+/// Where the parent of this rank has its table, and the parent's card. Two rounds of the bootstrap, as a rank is a
+/// child in one family and the parent of another: levels of parents are even in the first and odd in the second.
+struct family {
+  remote_address table;
+  std::vector<std::byte> card;
+};
+
+family gather_family(const agreement& agree, const std::string& call, const card_tree& tree, remote_address own_table,
+                     std::span<const std::byte> own_card) {
+  const int self = agree.rank();
+  const int parent = tree.parent_of(self);
+  family found;
+  for (int parity = 0; parity < 2; ++parity) {
+    const bool is_parent = tree.level_of(self) % 2 == parity;
+    const std::size_t bytes = sizeof own_table + own_card.size();
+    const auto members = agree.gather_group_bytes(call, 0, bytes, [&](std::span<std::byte>, std::span<std::byte> mine) {
+      // Children say nothing.
+      if (is_parent) {
+        std::memcpy(mine.data(), &own_table, sizeof own_table);
+        std::memcpy(mine.data() + sizeof own_table, own_card.data(), own_card.size());
+      }
+      return name_of_group("family of rank " + std::to_string(is_parent ? self : parent));
+    });
+    if (is_parent || self == 0) continue;
+    const std::byte* const said = members.group.parts.data();  // the parent is the first
+    std::memcpy(&found.table, said, sizeof found.table);
+    found.card.assign(said + sizeof found.table, said + bytes);
+  }
+  return found;
+}
+
 }  // namespace
 
-card_grid::card_grid(std::size_t ranks) : ranks_(ranks), rows_(1) {
-  constexpr std::size_t max_row = 64;
-  if (ranks > max_row) rows_ = static_cast<std::size_t>(std::sqrt(static_cast<double>(ranks)));
+std::vector<fabric_endpoint::card> exchange_cards_of_few(const agreement& agree, const std::string& call,
+                                                         fabric_thread& thread,
+                                                         const std::vector<fabric_endpoint::card>& terms) {
+  const card_bytes format(terms);
+  const std::vector<fabric_endpoint::card> cards =
+      read_cards(terms, agree.gather_bytes(call, format.each(),
+                                           [&](std::span<std::byte> mine) { format.write(thread.own_card(), mine); }));
+  agree.together(call, [&] { thread.connect(cards, agree.limit_of_work()); });
+  return cards;
 }
 
 std::vector<fabric_endpoint::card> exchange_cards(const agreement& agree, const std::string& call,
                                                   fabric_thread& thread,
-                                                  const std::vector<fabric_endpoint::card>& terms,
-                                                  const card_grid& grid) {
-  const auto self = static_cast<std::size_t>(agree.rank());
-  const std::size_t own_row = grid.row_of(self);
+                                                  const std::vector<fabric_endpoint::card>& terms, card_tree tree) {
+  const int self = agree.rank();
+  const int level = tree.level_of(self);
   const card_bytes format(terms);
-  const std::size_t bytes = format.each();
-  std::vector<fabric_endpoint::card> known(terms.size());
-  const auto learn = [&](std::size_t first, std::size_t count, std::span<const std::byte> from) {
-    for (std::size_t i = 0; i < count; ++i) {
-      known[first + i] = terms[first + i];
-      format.read(from.subspan(i * bytes, bytes), known[first + i]);
-    }
-  };
-  const auto length_of = [&](std::size_t row) { return grid.first_of(row + 1) - grid.first_of(row); };
-
-  const auto row = agree.gather_group_bytes(call, 0, bytes, [&](std::span<std::byte>, std::span<std::byte> mine) {
-    format.write(thread.own_card(), mine);
-    return name_of_group("row " + std::to_string(own_row));
+  std::vector<std::byte> own(format.each());
+  const auto at_root = agree.gather_group_bytes(call, 0, own.size(), [&](std::span<std::byte>, auto mine) {
+    format.write(thread.own_card(), own);
+    std::copy(own.begin(), own.end(), mine.begin());
+    return bootstrap::for_first_rank;
   });
-  learn(grid.first_of(own_row), length_of(own_row), row.group.parts);
-  if (grid.rows() > 1) {
-    const std::size_t column_bytes = sizeof(remote_address) + bytes;
-    const auto column =
-        agree.gather_group_bytes(call, 0, column_bytes, [&](std::span<std::byte>, std::span<std::byte> mine) {
-          const remote_address offered = thread.offer(row.group.parts);
-          std::memcpy(mine.data(), &offered, sizeof offered);
-          format.write(thread.own_card(), mine.subspan(sizeof offered));
-          return name_of_group("column " + std::to_string(grid.column_of(self)));
-        });
-    std::vector<peer_reads::part> parts;
-    std::size_t next_row = 0;  // the first of the column in each is asked
-    for (std::size_t i = 0; i < column.group.ranks.size(); ++i) {
-      const int peer = column.group.ranks[i];
-      const std::size_t its_row = grid.row_of(static_cast<std::size_t>(peer));
-      if (its_row < next_row) continue;
-      next_row = its_row + 1;
-      if (its_row == own_row) continue;
-      const auto said = std::span(column.group.parts).subspan(i * column_bytes, column_bytes);
-      remote_address offered;
-      std::memcpy(&offered, said.data(), sizeof offered);
-      learn(static_cast<std::size_t>(peer), 1, said.subspan(sizeof offered));
-      parts.push_back({peer, offered, length_of(its_row) * bytes});
+  remote_address table;
+  agree.together(call, [&] {
+    table = thread.offer_table(terms.size() * own.size());
+    if (self == 0) thread.fill_table(at_root.group.parts);
+  });
+  const family found = gather_family(agree, call, tree, table, own);
+  const int parent = tree.parent_of(self);
+  agree.together(call, [&] {
+    std::vector<fabric_endpoint::card> known(terms.size());
+    if (self != 0) {
+      fabric_endpoint::card& its = known[static_cast<std::size_t>(parent)];
+      its = terms[static_cast<std::size_t>(parent)];
+      format.read(found.card, its);
     }
-    agree.together(call, [&] { thread.connect(known); });
+    thread.connect(known, agree.limit_of_work());
+  });
+  std::vector<std::byte> all = at_root.group.parts;
+  for (int now = 1; now < tree.levels(); ++now) {
     agree.together(call, [&] {
-      const std::vector<std::byte> all = thread.read_from_peers(parts, agree.limit_of_work());
-      std::size_t start = 0;
-      for (const peer_reads::part& each : parts) {
-        const std::size_t its_row = grid.row_of(static_cast<std::size_t>(each.peer));
-        learn(grid.first_of(its_row), length_of(its_row), std::span(all).subspan(start, each.bytes));
-        start += each.bytes;
-      }
+      if (now == level) all = thread.read_table(parent, found.table, agree.limit_of_work());
     });
   }
-  agree.together(call, [&] { thread.connect(known); });
-  return known;
+  const std::vector<fabric_endpoint::card> cards = read_cards(terms, all);
+  agree.together(call, [&] { thread.connect(cards, agree.limit_of_work()); });
+  return cards;
 }
 
 }  // namespace devcomm::host::detail

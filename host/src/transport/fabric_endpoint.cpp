@@ -69,7 +69,7 @@ void fabric_endpoint::close(const std::string& why) {
   numbers_.clear();
   named_ = {};
   regions_.clear();
-  peer_reads_.close();
+  table_.close();
   notice_memory_.reset();
   receive_memory_.reset();
   fabric_.reset();
@@ -116,7 +116,7 @@ bool fabric_endpoint::poll() {
     switch (of.kind) {
       case token_kind::received: handle_received(of.slot, each); break;
       case token_kind::notice: free_notices_.push_back(of.slot); break;
-      case token_kind::peer_read: peer_reads_.handle_read(of.slot, each.error); break;
+      case token_kind::table: table_.handle_read(each.error); break;
       case token_kind::sent:
         if (is_users) user->handle_sent(of.slot, each.error);
         break;
@@ -127,7 +127,7 @@ bool fabric_endpoint::poll() {
         throw system_error(name_ + " completes what it was not given" + (each.error.empty() ? "" : ": " + each.error));
     }
   }
-  peer_reads_.step(*fabric_);
+  table_.step(*fabric_);
   send_notices();
   return count != 0;
 }

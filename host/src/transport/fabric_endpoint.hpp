@@ -6,7 +6,7 @@
 #include "rank/window_table.hpp"
 #include "transport/fabric.hpp"
 #include "transport/fabric_message.hpp"
-#include "transport/peer_reads.hpp"
+#include "transport/peer_table.hpp"
 
 #include <array>
 #include <atomic>
@@ -15,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -82,12 +81,10 @@ class fabric_endpoint {
   /// From here on peers are reached; `cards` by rank, without addresses where they are not known yet. With them it is
   /// called again.
   void connect(const std::vector<card>& cards);
-  // As those of `peer_reads`.
-  [[nodiscard]] remote_address offer(std::vector<std::byte> bytes) {
-    return peer_reads_.offer(*fabric_, std::move(bytes));
-  }
-  void begin_reads(const std::vector<peer_reads::part>& parts) { peer_reads_.begin(*fabric_, parts); }
-  [[nodiscard]] std::optional<std::vector<std::byte>> take_reads() { return peer_reads_.take(); }
+  /// What it has before peers are known.
+  [[nodiscard]] peer_table& table() { return table_; }
+  /// As that of `peer_table`.
+  [[nodiscard]] remote_address offer_table(std::size_t bytes) { return table_.offer(*fabric_, bytes); }
 
   [[nodiscard]] int rank() const { return about_.rank; }
   [[nodiscard]] std::size_t ranks() const { return cards_.size(); }
@@ -163,7 +160,7 @@ class fabric_endpoint {
   std::uint32_t next_number_ = 0;            // after all that were attached
   std::array<endpoint_user*, 256> named_{};  // whose writes have names, by the last eight bits of its number
   std::map<std::uint32_t, std::unique_ptr<fabric_region>> regions_;  // by window
-  peer_reads peer_reads_;
+  peer_table table_;
   std::vector<std::byte> receive_bytes_;
   std::unique_ptr<fabric_region> receive_memory_;
   std::vector<std::byte> carried_;                             // by the message that is handled

@@ -28,8 +28,6 @@ using clock = std::chrono::steady_clock;
 
 /// What ranks owe to each other takes microseconds. Of a peer that is gone nobody may know here.
 constexpr std::chrono::seconds shutdown_limit(1);
-/// For the thread to let the endpoint go.
-constexpr std::chrono::seconds connect_limit(10);
 /// For the notice itself, of a rank whose waits have ended for longer than `shutdown_limit`.
 constexpr std::chrono::milliseconds last_word_limit(100);
 
@@ -366,11 +364,13 @@ fabric_thread::~fabric_thread() {
 
 fabric_endpoint::card fabric_thread::own_card() const { return core_->endpoint().own_card(); }
 
-remote_address fabric_thread::offer(std::vector<std::byte> bytes) { return core_->endpoint().offer(std::move(bytes)); }
+remote_address fabric_thread::offer_table(std::size_t bytes) { return core_->endpoint().offer_table(bytes); }
 
-void fabric_thread::connect(const std::vector<fabric_endpoint::card>& cards) {
+void fabric_thread::fill_table(std::vector<std::byte> bytes) { core_->endpoint().table().fill(std::move(bytes)); }
+
+void fabric_thread::connect(const std::vector<fabric_endpoint::card>& cards, std::chrono::milliseconds limit) {
   if (thread_.joinable()) {
-    core_->use_endpoint(connect_limit, [&] { core_->endpoint().connect(cards); });
+    core_->use_endpoint(limit, [&] { core_->endpoint().connect(cards); });
     return;
   }
   core_->endpoint().connect(cards);
@@ -378,18 +378,17 @@ void fabric_thread::connect(const std::vector<fabric_endpoint::card>& cards) {
   thread_ = quiet_thread([own = core_] { own->run(); });
 }
 
-std::vector<std::byte> fabric_thread::read_from_peers(const std::vector<peer_reads::part>& parts,
-                                                      std::chrono::milliseconds limit) {
-  core_->use_endpoint(limit, [&] { core_->endpoint().begin_reads(parts); });
+std::vector<std::byte> fabric_thread::read_table(int peer, remote_address from, std::chrono::milliseconds limit) {
+  core_->use_endpoint(limit, [&] { core_->endpoint().table().begin_read(peer, from); });
   const deadline until(limit);
   for (std::optional<std::vector<std::byte>> found; !until.passed();
        std::this_thread::sleep_for(std::chrono::microseconds(50))) {
-    core_->use_endpoint(limit, [&] { found = core_->endpoint().take_reads(); });
+    core_->use_endpoint(limit, [&] { found = core_->endpoint().table().found(); });
     if (found) return std::move(*found);
   }
-  throw timeout_error("the addresses of the network could not be read from peers within " +
-                      std::to_string(limit.count()) + " ms; set DEVCOMM_ADDRESS or DEVCOMM_INTERFACE to a network " +
-                      "on which all hosts reach each other");
+  throw timeout_error("the addresses of the network could not be read from rank " + std::to_string(peer) + " within " +
+                      until.limit_text() +
+                      "; set DEVCOMM_ADDRESS or DEVCOMM_INTERFACE to a network on which all hosts reach each other");
 }
 
 std::shared_ptr<fabric_thread::service> fabric_thread::serve(service_settings asked) {

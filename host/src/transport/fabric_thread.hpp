@@ -54,13 +54,15 @@ class fabric_thread {
 
   /// For the other ranks, before they `connect`.
   [[nodiscard]] fabric_endpoint::card own_card() const;
-  /// As that of `fabric_endpoint`. Called before the thread runs.
-  [[nodiscard]] remote_address offer(std::vector<std::byte> bytes);
-  /// From here on the thread runs, and reaches those peers whose `cards` have addresses. Called again with the others'.
-  void connect(const std::vector<fabric_endpoint::card>& cards);
-  /// What they offer, one behind the other. Throws `timeout_error`, and `system_error` where a peer is not reached.
-  [[nodiscard]] std::vector<std::byte> read_from_peers(const std::vector<peer_reads::part>& parts,
-                                                       std::chrono::milliseconds limit);
+  // As those of `peer_table`, before the thread runs.
+  [[nodiscard]] remote_address offer_table(std::size_t bytes);
+  void fill_table(std::vector<std::byte> bytes);
+  /// From here on the thread runs, and reaches those peers whose `cards` have addresses. Called again with the others';
+  /// then the thread has to let the endpoint go within `limit`.
+  void connect(const std::vector<fabric_endpoint::card>& cards, std::chrono::milliseconds limit);
+  /// The table of `peer`, which has offered it at `from`, and has it. Throws `timeout_error`, and `system_error` where
+  /// the peer cannot be reached.
+  [[nodiscard]] std::vector<std::byte> read_table(int peer, remote_address from, std::chrono::milliseconds limit);
 
   /// Kernels may post from here on.
   [[nodiscard]] std::shared_ptr<service> serve(service_settings asked);

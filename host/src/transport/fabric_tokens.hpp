@@ -9,7 +9,7 @@
 namespace devcomm::host::detail {
 
 /// From 1 on: a fabric gives 0 for an error that belongs to no operation.
-enum class token_kind : std::uint8_t { received = 1, sent, moved, notice, peer_read };
+enum class token_kind : std::uint8_t { received = 1, sent, moved, notice, table };
 
 struct token_parts {
   token_kind kind;

@@ -194,7 +194,13 @@ void add_thread(rank_context& context, const std::string& call) {
     cards[rank].carried = terms[rank].carried;
     cards[rank].address.bytes = terms[rank].address_bytes;
   }
-  static_cast<void>(exchange_cards(context.agree, call, *made.thread, cards, card_grid(terms.size())));
+  constexpr int few = 256;  // to whom rank 0 sends 3 MB together
+  constexpr int children = 16;
+  if (context.size() <= few) {
+    static_cast<void>(exchange_cards_of_few(context.agree, call, *made.thread, cards));
+  } else {
+    static_cast<void>(exchange_cards(context.agree, call, *made.thread, cards, {context.size(), children}));
+  }
   network.threads.push_back(std::move(made));
 }
 

@@ -133,7 +133,7 @@ struct served {
   served(const std::shared_ptr<window_table>& windows, std::unique_ptr<fabric> reached, std::chrono::milliseconds limit,
          const std::function<void(const std::string&)>& fail, const std::function<bool()>& ended)
       : thread(current_backend(), {0, 0, {}, 2, false}, windows, std::move(reached)) {
-    thread.connect({thread.own_card(), {}});
+    thread.connect({thread.own_card(), {}}, limit);
     service = thread.serve({0, one_context(), 0, limit, fail, false, ended});
   }
   ~served() { thread.end(service); }

@@ -20,7 +20,6 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -29,7 +28,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -401,22 +399,21 @@ void on_ranks(int count, const Rank& rank) {
 
 }  // namespace
 
-TEST_CASE("ranks read from their column the cards of the rows that the bootstrap does not send them") {
-  constexpr int count = 11;
-  const auto rows = GENERATE(std::size_t{1}, std::size_t{3}, std::size_t{4});
-  const card_grid grid(count, rows);
+TEST_CASE("ranks read from their parents the cards that the bootstrap does not send them") {
+  const int count = GENERATE(1, 2, 11);
+  const card_tree tree{count, GENERATE(1, 2, 3, 16)};
   std::vector<std::unique_ptr<fabric_thread>> threads;
   std::vector<fabric_endpoint::card> wanted;
   for (int rank = 0; rank < count; ++rank) {
     threads.push_back(open_thread(rank, count));
     wanted.push_back(threads.back()->own_card());
   }
-  std::vector<fabric_endpoint::card> terms(count);
+  std::vector<fabric_endpoint::card> terms(wanted.size());
   for (auto& each : terms) each.address.bytes = wanted[0].address.bytes;
-  std::vector<std::vector<fabric_endpoint::card>> found(count);
+  std::vector<std::vector<fabric_endpoint::card>> found(wanted.size());
   on_ranks(count, [&](int rank, const agreement& agree) {
     const auto place = static_cast<std::size_t>(rank);
-    found[place] = exchange_cards(agree, "create_device_comm", *threads[place], terms, grid);
+    found[place] = exchange_cards(agree, "create_device_comm", *threads[place], terms, tree);
   });
   for (const auto& each : found) {
     REQUIRE(each.size() == wanted.size());
@@ -432,36 +429,21 @@ TEST_CASE("cards that cannot be read from a peer end the exchange with an error 
   const auto here = open_thread(0, 2);
   const auto peer = open_thread(1, 2);
   const std::vector<fabric_endpoint::card> cards = {here->own_card(), peer->own_card()};
-  const remote_address offered = peer->offer(std::vector<std::byte>(64, std::byte{7}));
-  here->connect(cards);
+  const remote_address offered = peer->offer_table(64);
+  const std::vector<std::byte> table(64, std::byte{7});
+  peer->fill_table(table);
+  static_cast<void>(here->offer_table(64));
+  here->connect(cards, 10s);
   // The peer's thread does not run yet.
-  CHECK_THROWS_AS(here->read_from_peers({{1, offered, 64}}, 100ms), host::timeout_error);
+  CHECK_THROWS_AS(here->read_table(1, offered, 100ms), host::timeout_error);
+  peer->connect(cards, 10s);
   const auto late = open_thread(0, 2);
-  late->connect({late->own_card(), cards[1]});
-  peer->connect(cards);
-  CHECK(late->read_from_peers({{1, offered, 64}, {1, offered, 8}}, 10s) == std::vector<std::byte>(72, std::byte{7}));
-  CHECK_THROWS_WITH(late->read_from_peers({{1, {offered.key + 1, offered.address}, 64}}, 10s),
+  static_cast<void>(late->offer_table(64));
+  late->connect({late->own_card(), cards[1]}, 10s);
+  CHECK(late->read_table(1, offered, 10s) == table);
+  const auto wrong = open_thread(0, 2);
+  static_cast<void>(wrong->offer_table(64));
+  wrong->connect({wrong->own_card(), cards[1]}, 10s);
+  CHECK_THROWS_WITH(wrong->read_table(1, {offered.key + 1, offered.address}, 10s),
                     ContainsSubstring("reading the addresses of the network from rank 1: "));
-}
-
-TEST_CASE("a grid has each rank in one row and one column, and each column a rank in each row") {
-  for (std::size_t ranks = 1; ranks < 600; ++ranks) {
-    const card_grid grid(ranks);
-    CAPTURE(ranks, grid.rows());
-    CHECK((grid.rows() == 1) == (ranks <= 64));
-    CHECK(grid.first_of(0) == 0);
-    CHECK(grid.first_of(grid.rows()) == ranks);
-    std::size_t columns = ranks;
-    for (std::size_t row = 0; row < grid.rows(); ++row) {
-      columns = std::min(columns, grid.first_of(row + 1) - grid.first_of(row));
-    }
-    for (std::size_t row = 0; row < grid.rows(); ++row) {
-      std::set<std::size_t> found;
-      for (std::size_t rank = grid.first_of(row); rank < grid.first_of(row + 1); ++rank) {
-        if (grid.row_of(rank) != row) FAIL("rank " << rank << " is in row " << grid.row_of(rank));
-        found.insert(grid.column_of(rank));
-      }
-      if (found.size() != columns || *found.rbegin() != columns - 1) FAIL("a column is missing in row " << row);
-    }
-  }
 }
