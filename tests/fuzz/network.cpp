@@ -182,7 +182,7 @@ struct rank_under_test {
     endpoint->connect(std::vector<fabric_endpoint::card>(ranks, endpoint->own_card()));
     fabric_engine::surroundings about{device_comm, queues, [](const std::string&) {}, std::chrono::hours(1)};
     about.staged.memory = &memory;
-    about.staged.copies = std::make_unique<copies>();
+    about.staged.engine = std::make_unique<copies>();
     about.staged.shape.bounce_buffer_count = 4;
     about.staged.shape.bounce_buffer_bytes = 1024;
     engine = std::make_unique<fabric_engine>(std::move(about), *endpoint);

@@ -21,29 +21,16 @@ using gin::operation_kind;
 using gin::signal_change;
 using gin::strength;
 
-bool is_strong(const gin::descriptor_head& head) {
-  return head.change != signal_change::none && head.covers == strength::strong;
-}
-
-bool has_message(const gin::descriptor_head& head, bool carries) {
-  return carries || head.kind == operation_kind::put_value || head.change != signal_change::none;
-}
-
 }  // namespace
 
 fabric_engine::fabric_engine(surroundings about, fabric_endpoint& at)
     : about_(std::move(about)),
       at_(at),
       fragment_bytes_(std::min(max_fragment_bytes, at_.largest_transfer())),
-      links_(at_.ranks()),
+      connections_(at_.ranks()),
       fragments_(static_cast<std::size_t>(max_bytes / max_fragment_bytes) * 8),
-      sends_(send_buffers),
-      send_bytes_(send_buffers * at_.buffer_bytes()),
-      copies_(std::move(about_.staged.copies)) {
-  for (std::size_t i = fragments_.size(); i > 0; --i) free_fragments_.push_back(i - 1);
-  for (std::size_t i = sends_.size(); i > 0; --i) free_sends_.push_back(i - 1);
-  if (copies_) divide_bounce_buffers();
-}
+      sends_(send_buffers, at_.buffer_bytes()),
+      copies_(std::move(about_.staged), at_) {}
 
 fabric_engine::~fabric_engine() {
   if (!has_fabric_) return;
@@ -53,12 +40,13 @@ fabric_engine::~fabric_engine() {
 
 void fabric_engine::attach() {
   fabric& reached = *at_.port();
-  // Where one is refused, the others go before the thread goes on.
-  auto messages = reached.add_buffers(send_bytes_);
-  auto own = bounce_buffers_ ? reached.add_buffers(bounce_buffers_->memory()) : nullptr;
-  if (inbound_) inbound_region_ = reached.add_memory(static_cast<char*>(inbound_->data()), inbound_total_, {});
-  send_memory_ = std::move(messages);
-  own_region_ = std::move(own);
+  sends_.attach(reached);
+  try {
+    copies_.attach(reached);
+  } catch (...) {
+    sends_.detach();  // before the thread goes on
+    throw;
+  }
   index_ = at_.attach(*this, about_.number);
   has_fabric_ = true;
 }
@@ -66,34 +54,32 @@ void fabric_engine::attach() {
 void fabric_engine::end() {
   failed_ = true;
   at_.end(about_.number);
-  inbound_region_.reset();
-  copies_.reset();
+  copies_.end();
   // None is under way any more that would keep a window.
   staging_work_.clear();
-  for (link& each : links_) each.begun.clear();
+  for (connection& each : connections_) each.received.begun().clear();
   for (fragment& each : fragments_) each.copy = {};
 }
 
 bool fabric_engine::is_with_fabric() const {
   const auto moves = [](const fragment& each) { return each.of != nullptr && each.at == fragment_stage::moving; };
-  return has_fabric_ &&
-         (free_sends_.size() != sends_.size() || std::any_of(fragments_.begin(), fragments_.end(), moves));
+  return has_fabric_ && (!sends_.all_free() || std::any_of(fragments_.begin(), fragments_.end(), moves));
 }
 
 void fabric_engine::lose_fabric(const std::string& why) {
   if (!failed_ && !why.empty()) about_.fail(why);
   end();
-  own_region_.reset();
-  send_memory_.reset();
+  copies_.detach();
+  sends_.detach();
   has_fabric_ = false;
 }
 
 bool fabric_engine::step() {
   if (!has_fabric_) return false;
-  bool any = copies_ && handle_copies();
+  bool any = copies_.has_engine() && handle_copies();
   if (!failed_ && take_posted()) any = true;
   if (!failed_ && issue()) any = true;
-  if (copies_) copies_->watch();
+  if (copies_.has_engine()) copies_.watch();
   if (send_messages()) any = true;
   if (!failed_) check_limits();
   drop_inactive();
@@ -102,14 +88,15 @@ bool fabric_engine::step() {
 
 bool fabric_engine::idle() const {
   if (!has_fabric_) return true;
-  if (free_sends_.size() != sends_.size()) return false;
+  if (!sends_.all_free()) return false;
   if (!staging_work_.empty()) return false;
-  const auto owes = [](const link& each) {
+  const auto owes = [](const connection& each) {
     // A write that is awaited may never come, and nobody is owed that it is waited for.
-    const bool moves = !each.begun.empty() && !each.refused && !each.begun.front().awaits_write;
+    const fifo<begun_change>& begun = each.received.begun();
+    const bool moves = !begun.empty() && !each.refused && !begun.front().awaits_write;
     return each.owes || !each.answers.empty() || moves;
   };
-  if (std::any_of(links_.begin(), links_.end(), owes)) return false;
+  if (std::any_of(connections_.begin(), connections_.end(), owes)) return false;
   return failed_ || is_done();
 }
 
@@ -120,14 +107,14 @@ bool fabric_engine::has_posted() const {
 bool fabric_engine::is_done() const { return operations_.empty() && !has_posted(); }
 
 bool fabric_engine::is_done_by_peers() const {
-  const auto is_over = [this](const operation& each) {
-    return links_[each.posted.head.peer].has_left && is_done_by_peer(each);
+  const auto is_over = [this](const fabric_operation& each) {
+    return connections_[each.posted.head.peer].has_left && is_done_by_peer(each);
   };
   return std::all_of(operations_.begin(), operations_.end(), is_over) && !has_posted();
 }
 
 void fabric_engine::send_shutdown_notice() {
-  for (link& each : links_) {
+  for (connection& each : connections_) {
     if (!each.met || each.has_left) continue;
     fabric_message last;
     last.kind = message_kind::leave;
@@ -138,18 +125,20 @@ void fabric_engine::send_shutdown_notice() {
 
 bool fabric_engine::has_parted() const {
   if (!has_fabric_) return true;
-  const auto knows = [](const link& each) { return !each.leave_sent || each.has_left || each.leave_heard; };
-  return std::all_of(links_.begin(), links_.end(), knows);
+  const auto knows = [](const connection& each) { return !each.leave_sent || each.has_left || each.leave_heard; };
+  return std::all_of(connections_.begin(), connections_.end(), knows);
 }
 
 bool fabric_engine::uses(const fabric_region& memory) const {
-  const auto use = [&](const operation& each) { return each.region == &memory && (is_moving(each) || !failed_); };
+  const auto use = [&](const fabric_operation& each) {
+    return each.region == &memory && (is_moving(each) || !failed_);
+  };
   return std::any_of(operations_.begin(), operations_.end(), use);
 }
 
 bool fabric_engine::take_away(const fabric_region& memory, const std::string& why) {
   bool moves = false;
-  for (const operation& each : operations_) {
+  for (const fabric_operation& each : operations_) {
     if (each.region != &memory) continue;
     fail(each, why);
     moves = moves || is_moving(each);
@@ -168,9 +157,9 @@ bool fabric_engine::take_posted() {
     network_queue& queue = *about_.queues[context];
     for (int taken = 0; taken < 16 && queue.has_next() && !failed_; ++taken) {
       const std::uint32_t peer = queue.next_peer();
-      if (peer < links_.size()) {  // else it fails
-        if (!may_take(links_[peer].held.operations, max_in_flight - operations_.size())) break;
-        ++links_[peer].held.operations;
+      if (peer < connections_.size()) {  // else it fails
+        if (!may_take(connections_[peer].held.operations, max_in_flight - operations_.size())) break;
+        ++connections_[peer].held.operations;
       }
       operations_.emplace_back();
       operations_.back().context = context;
@@ -184,29 +173,28 @@ bool fabric_engine::take_posted() {
   return any;
 }
 
-void fabric_engine::begin(operation& one) {
+void fabric_engine::begin(fabric_operation& one) {
   const gin::descriptor_head& head = one.posted.head;
   const std::string why = why_impossible(one.posted, about_.queues[one.context]->layout());
   if (!why.empty()) return fail(one, why);
   if (head.kind == operation_kind::put_value) one.posted.what.bytes = head.value_bytes;
-  link& to = link_to(one);
-  if (is_own(to) && !copies_) return do_here(one);
+  connection& to = connection_to(one);
+  if (is_own(to) && !copies_.has_engine()) return do_here(one);
   if (to.has_left) return fail_because_it_left(one);
   if (to.lanes.empty()) to.lanes.resize(about_.queues.size());
   to.lanes[one.context].push_back(&one);
   one.is_in_lane = true;
-  const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
-  if (!moves) return arrived(one);
+  if (!one.moves()) return arrived(one);
   if (begin_to_carry(one)) return;
   const std::uint32_t window = upper(one.posted.what.windows);
   if (is_own(to)) {
     remote_window here;
     const own_memory found =
-        with_own(window, 0, 0, [&](const window_table::entry& memory) { here.bytes = memory.bytes; });
+        with_own(at_.windows(), window, 0, 0, [&](const window_table::entry& memory) { here.bytes = memory.bytes; });
     here.why = found.why;
     return begin_to_move(one, here);
   }
-  const auto [place, is_new] = to.places.try_emplace(window);
+  const auto [place, is_new] = to.windows.try_emplace(window);
   if (place->second.is_known) return begin_to_move(one, place->second);
   place->second.waiting.push_back(&one);
   if (!is_new) return;
@@ -216,13 +204,13 @@ void fabric_engine::begin(operation& one) {
   to.outgoing.push_back({question, &one});
 }
 
-bool fabric_engine::begin_to_carry(operation& one) {
+bool fabric_engine::begin_to_carry(fabric_operation& one) {
   const gin::descriptor& what = one.posted.what;
-  link& to = link_to(one);
+  connection& to = connection_to(one);
   if (one.posted.head.kind != operation_kind::put || is_own(to)) return false;
   if (what.bytes == 0 || what.bytes > at_.card_of(one.posted.head.peer).carried) return false;
   const own_memory found =
-      with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
+      with_own(at_.windows(), lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
         one.is_staged = at_.stages(memory);
         one.carries = one.is_staged || !memory.on_device;
         if (!one.carries) return;
@@ -244,25 +232,27 @@ bool fabric_engine::begin_to_carry(operation& one) {
 
 /// Where the host reaches all windows. Everything earlier to this rank is done: so are the signals that may not
 /// overtake it.
-void fabric_engine::do_here(operation& one) {
+void fabric_engine::do_here(fabric_operation& one) {
   const gin::descriptor& what = one.posted.what;
   const gin::descriptor_head& head = one.posted.head;
   network_queue& queue = *about_.queues[one.context];
-  const bool moves = head.kind == operation_kind::put || head.kind == operation_kind::get;
+  const bool moves = one.moves();
   if (head.kind != operation_kind::signal && head.kind != operation_kind::fence) {
     char* remote = nullptr;
-    own_memory found = with_own(upper(what.windows), what.remote, what.bytes, [&](const window_table::entry& theirs) {
-      remote = theirs.local + what.remote;
-      if (!moves) std::memcpy(remote, &what.value, what.bytes);
-    });
+    own_memory found =
+        with_own(at_.windows(), upper(what.windows), what.remote, what.bytes, [&](const window_table::entry& theirs) {
+          remote = theirs.local + what.remote;
+          if (!moves) std::memcpy(remote, &what.value, what.bytes);
+        });
     const std::string whose = "rank " + std::to_string(at_.rank());
     if (found.why != refusal::none) return fail_at_window(one, whose, false, found);
     if (moves) {
-      found = with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& mine) {
-        char* const local = mine.local + what.local;
-        const bool puts = head.kind == operation_kind::put;
-        std::memmove(puts ? remote : local, puts ? local : remote, what.bytes);
-      });
+      found =
+          with_own(at_.windows(), lower(what.windows), what.local, what.bytes, [&](const window_table::entry& mine) {
+            char* const local = mine.local + what.local;
+            const bool puts = head.kind == operation_kind::put;
+            std::memmove(puts ? remote : local, puts ? local : remote, what.bytes);
+          });
     }
     if (found.why != refusal::none) return fail_at_window(one, "this rank", true, found);
   }
@@ -272,7 +262,7 @@ void fabric_engine::do_here(operation& one) {
   complete(one);
 }
 
-void fabric_engine::begin_to_move(operation& one, const remote_window& at) {
+void fabric_engine::begin_to_move(fabric_operation& one, const remote_window& at) {
   const gin::descriptor& what = one.posted.what;
   const std::string whose = "rank " + std::to_string(one.posted.head.peer);
   if (at.why != refusal::none) return fail_at_window(one, whose, false, {at.why, 0, at.code});
@@ -281,13 +271,14 @@ void fabric_engine::begin_to_move(operation& one, const remote_window& at) {
   }
   own_memory found;
   try {
-    found = with_own(lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
-      if (what.bytes == 0) return;
-      one.is_staged = at_.stages(memory) || is_own(link_to(one));
-      if (one.is_staged) return;
-      one.region = &at_.region_of(lower(what.windows), memory);
-      one.local = memory.local + what.local;
-    });
+    found =
+        with_own(at_.windows(), lower(what.windows), what.local, what.bytes, [&](const window_table::entry& memory) {
+          if (what.bytes == 0) return;
+          one.is_staged = at_.stages(memory) || is_own(connection_to(one));
+          if (one.is_staged) return;
+          one.region = &at_.region_of(lower(what.windows), memory);
+          one.local = memory.local + what.local;
+        });
   } catch (const registration_error& problem) {
     return fail(one, problem.what());
   }
@@ -298,10 +289,10 @@ void fabric_engine::begin_to_move(operation& one, const remote_window& at) {
   one.progressed = clock::now();
   one.out = 0;
   if (what.bytes == 0) return arrived(one);
-  link_to(one).movers.push_back(&one);
+  connection_to(one).movers.push_back(&one);
 }
 
-void fabric_engine::fail_at_window(const operation& one, const std::string& whose, bool is_local,
+void fabric_engine::fail_at_window(const fabric_operation& one, const std::string& whose, bool is_local,
                                    const own_memory& found) {
   const gin::descriptor& what = one.posted.what;
   const std::uint32_t window = is_local ? lower(what.windows) : upper(what.windows);
@@ -315,7 +306,7 @@ void fabric_engine::fail_at_window(const operation& one, const std::string& whos
                             "window " + std::to_string(window_number(window)) + " of " + whose, found.bytes));
 }
 
-void fabric_engine::arrived(operation& one) {
+void fabric_engine::arrived(fabric_operation& one) {
   if (one.data_is_ordered) {
     complete_if_done(one);
   } else {
@@ -323,29 +314,29 @@ void fabric_engine::arrived(operation& one) {
   }
 }
 
-void fabric_engine::put_in_order(operation& one) {
+void fabric_engine::put_in_order(fabric_operation& one) {
   const std::uint32_t context = one.context;
   const std::uint32_t peer = one.posted.head.peer;
   one.data_is_ordered = true;
-  if (!has_message(one.posted.head, one.carries)) {
+  if (!one.wants_message()) {
     leave_lane(one);
     complete_if_done(one);
   }
   review(context, peer);
 }
 
-void fabric_engine::leave_lane(operation& one) {
-  fifo<operation*>& lane = link_to(one).lanes[one.context];
+void fabric_engine::leave_lane(fabric_operation& one) {
+  fifo<fabric_operation*>& lane = connection_to(one).lanes[one.context];
   lane.erase(std::find(lane.begin(), lane.end(), &one));
   one.is_in_lane = false;
-  one.has_message = has_message(one.posted.head, one.carries);
+  one.has_message = one.wants_message();
 }
 
 void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
-  link& to = activate(links_[peer]);
-  const fifo<operation*>& lane = to.lanes[context];
+  connection& to = activate(connections_[peer]);
+  const fifo<fabric_operation*>& lane = to.lanes[context];
   for (std::size_t i = 0; i < lane.size();) {
-    operation& one = *lane[i];
+    fabric_operation& one = *lane[i];
     const auto message = one.data_is_ordered ? message_to_leave_with(one, false) : std::nullopt;
     if (message) {
       to.outgoing.push_back({*message, &one});
@@ -356,15 +347,15 @@ void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
   }
 }
 
-std::optional<fabric_message> fabric_engine::message_to_leave_with(const operation& one, bool overtakes) const {
+std::optional<fabric_message> fabric_engine::message_to_leave_with(const fabric_operation& one, bool overtakes) const {
   const gin::descriptor& what = one.posted.what;
   const gin::descriptor_head& head = one.posted.head;
-  const auto gets = [](const operation* each) { return each->posted.head.kind == operation_kind::get; };
-  if (gets(&one) || !has_message(head, one.carries)) return {};
-  if (is_strong(head)) {
+  const auto gets = [](const fabric_operation* each) { return each->gets(); };
+  if (one.gets() || !one.wants_message()) return {};
+  if (one.is_strong()) {
     // What was posted before it has data that is not in order, or a strong signal that waits, as long as it is in the
     // lane; what has left may have its message in `outgoing`.
-    const fifo<operation*>& lane = link_to(one).lanes[one.context];
+    const fifo<fabric_operation*>& lane = connection_to(one).lanes[one.context];
     if (overtakes || *std::find_if_not(lane.begin(), lane.end(), gets) != &one) return {};
   }
   fabric_message change;
@@ -385,17 +376,16 @@ std::optional<fabric_message> fabric_engine::message_to_leave_with(const operati
   return change;
 }
 
-void fabric_engine::complete_if_done(operation& one) {
-  const bool moves = one.posted.head.kind == operation_kind::put || one.posted.head.kind == operation_kind::get;
-  const bool is_moved = !moves || (one.carries && !one.is_staged) || one.issued == one.posted.what.bytes;
+void fabric_engine::complete_if_done(fabric_operation& one) {
+  const bool is_moved = !one.moves() || (one.carries && !one.is_staged) || one.issued == one.posted.what.bytes;
   if (!one.is_in_lane && !one.has_message && one.pending == 0 && is_moved) complete(one);
 }
 
-void fabric_engine::complete(operation& one) {
+void fabric_engine::complete(fabric_operation& one) {
   network_queue& queue = *about_.queues[one.context];
   if (one.posted.head.counts) queue.add(queue.layout().counter(upper(one.posted.what.actions)), 1);
   queue.complete(one.posted.number, one.posted.head.peer);
-  --link_to(one).held.operations;
+  --connection_to(one).held.operations;
   operations_.erase(one.self);
 }
 
@@ -407,10 +397,10 @@ bool fabric_engine::issue() {
   // smaller ones would take the room whenever a little is free. Who waits for the fabric or for a peer's bounce buffers
   // is passed over, as nobody else has what it waits for; so is a peer that has its share.
   for (std::size_t passed = 0; passed < active_.size() && !failed_;) {
-    first_link_ %= active_.size();
-    link& to = *active_[first_link_];
+    first_connection_ %= active_.size();
+    connection& to = *active_[first_connection_];
     const bool waits =
-        !to.ready.empty() || (!to.movers.empty() && to.movers.front()->peer_stages && to.free_inbound.empty());
+        !to.ready.empty() || (!to.movers.empty() && to.movers.front()->peer_stages && to.inbound.free.empty());
     const bool begins = !waits && !to.movers.empty() && has_share(to);
     if (begins) {
       if (!has_room(to)) return any;
@@ -419,7 +409,7 @@ bool fabric_engine::issue() {
     }
     any = any || begins;
     passed = begins ? 0 : passed + 1;
-    ++first_link_;
+    ++first_connection_;
   }
   return any;
 }
@@ -428,7 +418,7 @@ bool fabric_engine::give_ready() {
   bool any = false;
   for (std::size_t passed = 0; passed < active_.size() && !failed_;) {
     first_ready_ %= active_.size();
-    link& to = *active_[first_ready_];
+    connection& to = *active_[first_ready_];
     const bool taken = !to.ready.empty() && give_to_fabric(to);
     any = any || taken;
     passed = taken ? 0 : passed + 1;
@@ -437,76 +427,60 @@ bool fabric_engine::give_ready() {
   return any;
 }
 
-std::uint64_t fabric_engine::bytes_of_next_fragment(const link& to) const {
-  const operation& one = *to.movers.front();
+std::uint64_t fabric_engine::bytes_of_next_fragment(const connection& to) const {
+  const fabric_operation& one = *to.movers.front();
   std::uint64_t bytes = std::min(fragment_bytes_, one.posted.what.bytes - one.issued);
-  if (one.is_staged) bytes = std::min<std::uint64_t>(bytes, bounce_buffers_->buffer_bytes());
-  if (one.peer_stages) bytes = std::min<std::uint64_t>(bytes, to.inbound_bytes);
+  if (one.is_staged) bytes = std::min<std::uint64_t>(bytes, copies_.own().buffer_bytes());
+  if (one.peer_stages) bytes = std::min<std::uint64_t>(bytes, to.inbound.bytes);
   return bytes;
 }
 
-bool fabric_engine::has_share(const link& to) const {
+bool fabric_engine::has_share(const connection& to) const {
   // A peer that has none waits for its turn, see `has_room`.
   const auto share = [](std::uint64_t held, std::uint64_t left, std::uint64_t more) {
     return held == 0 || may_take(held, left, more);
   };
-  const std::uint64_t bytes_left = max_bytes - std::min(bytes_in_flight_, max_bytes);
-  return share(to.held.fragments, free_fragments_.size(), 1) &&
+  const std::uint64_t bytes_left = max_bytes - std::min(fragments_.bytes(), max_bytes);
+  return share(to.held.fragments, fragments_.free(), 1) &&
          share(to.held.bytes, bytes_left, bytes_of_next_fragment(to)) &&
-         (!to.movers.front()->is_staged || share(to.held.bounce_buffers, bounce_buffers_->free(), 1));
+         (!to.movers.front()->is_staged || share(to.held.bounce_buffers, copies_.own().free(), 1));
 }
 
-bool fabric_engine::has_room(const link& to) const {
-  if (free_fragments_.empty() || (to.movers.front()->is_staged && !bounce_buffers_->has_free())) return false;
-  return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes_of_next_fragment(to) <= max_bytes;
+bool fabric_engine::has_room(const connection& to) const {
+  if (fragments_.free() == 0 || (to.movers.front()->is_staged && !copies_.own().has_free())) return false;
+  return fragments_.bytes() == 0 || fragments_.bytes() + bytes_of_next_fragment(to) <= max_bytes;
 }
 
-void fabric_engine::begin_fragment(link& to) {
-  operation& one = *to.movers.front();
-  const bool gets = one.posted.head.kind == operation_kind::get;
-  const std::size_t number = free_fragments_.back();
-  const std::uint64_t bytes = bytes_of_next_fragment(to);
-  free_fragments_.pop_back();
-  fragment& next = fragments_[number] = {};
-  next.of = &one;
-  next.bytes = bytes;
-  next.offset = one.issued;
-  next.serial = ++serials_;
-  if (one.is_staged) next.own = bounce_buffers_->take();
+void fabric_engine::begin_fragment(connection& to) {
+  fabric_operation& one = *to.movers.front();
+  const std::size_t number = fragments_.add(one, bytes_of_next_fragment(to));
+  fragment& next = fragments_[number];
+  if (one.is_staged) next.own = copies_.own().take();
+  if (one.peer_stages) next.inbound = to.inbound.take(number);
   ++to.held.fragments;
-  to.held.bytes += bytes;
+  to.held.bytes += next.bytes;
   to.held.bounce_buffers += next.own ? 1 : 0;
-  if (one.peer_stages) {
-    next.inbound = to.free_inbound.back();
-    to.free_inbound.pop_back();
-    to.inbound_users[*next.inbound] = number;
-  }
-  bytes_in_flight_ += bytes;
-  one.issued += bytes;
-  ++one.pending;
   one.progressed = clock::now();
   if (one.issued == one.posted.what.bytes) to.movers.pop_front();
 
-  if (one.is_staged && (!gets || is_own(to))) {
+  if (one.is_staged && (!one.gets() || is_own(to))) {
     begin_copy(number, fragment_stage::reading);
-  } else if (gets && one.peer_stages) {
+  } else if (one.gets() && one.peer_stages) {
     ask(number, message_kind::stage_out);
   } else {
     to.ready.push_back(number);
   }
 }
 
-bool fabric_engine::give_to_fabric(link& to) {
+bool fabric_engine::give_to_fabric(connection& to) {
   const std::size_t number = to.ready.front();
   fragment& next = fragments_[number];
-  operation& one = *next.of;
+  fabric_operation& one = *next.of;
   const auto peer = static_cast<int>(one.posted.head.peer);
   const remote_address there =
-      next.inbound
-          ? remote_address{to.inbound.key, to.inbound.address + std::uint64_t{*next.inbound} * to.inbound_bytes}
-          : remote_address{one.remote.key, one.remote.address + next.offset};
-  const std::span<char> here(next.own ? bounce_buffers_->at(*next.own) : one.local + next.offset, next.bytes);
-  const fabric_region& region = next.own ? *own_region_ : *one.region;
+      next.inbound ? to.inbound.at(*next.inbound) : remote_address{one.remote.key, one.remote.address + next.offset};
+  const std::span<char> here(next.own ? copies_.own().at(*next.own) : one.local + next.offset, next.bytes);
+  const fabric_region& region = next.own ? copies_.own_region() : *one.region;
   const std::uint64_t token = make_token(token_kind::moved, index_, number);
   std::optional<std::uint32_t> name;
   if (one.write != payload_write::none) {
@@ -515,9 +489,8 @@ bool fabric_engine::give_to_fabric(link& to) {
                .pack(at_.card_of(one.posted.head.peer).secret);
   }
   try {
-    const bool taken = one.posted.head.kind == operation_kind::get
-                           ? at_.port()->read(peer, here, region, there, token)
-                           : at_.port()->write(peer, here, region, there, token, name);
+    const bool taken = one.gets() ? at_.port()->read(peer, here, region, there, token)
+                                  : at_.port()->write(peer, here, region, there, token, name);
     if (!taken) return false;
   } catch (const system_error& problem) {
     fail_in_fabric(one, problem.what());
@@ -530,25 +503,25 @@ bool fabric_engine::give_to_fabric(link& to) {
   return true;
 }
 
-bool fabric_engine::announce(link& to, std::size_t number) {
+bool fabric_engine::announce(connection& to, std::size_t number) {
   fragment& next = fragments_[number];
   if (next.change) return true;
-  if (to.unacknowledged.size() == max_unacknowledged) return false;
-  operation& one = *next.of;
+  if (to.sent.is_full()) return false;
+  fabric_operation& one = *next.of;
   const bool is_last = one.announced + next.bytes == one.posted.what.bytes;
   const auto message = is_last ? message_to_leave_with(one, !to.outgoing.empty()) : std::nullopt;
   fabric_message change = message.value_or(fabric_message{});
   change.kind = message_kind::change;
   change.context = one.context;
-  change.sequence = to.next;
+  change.sequence = to.sent.next();
   change.write = one.write;
   change.window = upper(one.posted.what.windows);
   change.offset = one.posted.what.remote + next.offset;
   change.bytes = next.bytes;
   change.slot = next.inbound.value_or(0);
   if (!send(static_cast<int>(one.posted.head.peer), change, &one) || failed_) return false;
-  next.change = to.next++;
-  to.unacknowledged.push_back({&one, message.has_value(), number});
+  next.change = to.sent.next();
+  to.sent.add({&one, message.has_value(), number});
   one.announced += next.bytes;
   one.progressed = clock::now();
   ++one.out;
@@ -557,7 +530,7 @@ bool fabric_engine::announce(link& to, std::size_t number) {
   return true;
 }
 
-bool fabric_engine::is_done_by_peer(const operation& one) const {
+bool fabric_engine::is_done_by_peer(const fabric_operation& one) const {
   if (one.is_in_lane || one.has_message || one.announced == 0) return false;
   const auto awaited = [&](const fragment& each) { return each.of == &one && !each.is_acknowledged; };
   return one.announced == one.posted.what.bytes && std::none_of(fragments_.begin(), fragments_.end(), awaited);
@@ -572,22 +545,22 @@ bool fabric_engine::send_messages() {
 }
 
 void fabric_engine::drop_inactive() {
-  std::erase_if(active_, [](link* each) {
+  std::erase_if(active_, [](connection* each) {
     each->is_active = each->has_work();
     return !each->is_active;
   });
 }
 
-bool fabric_engine::send_messages(int peer, link& to) {
+bool fabric_engine::send_messages(int peer, connection& to) {
   bool any = false;
   if (is_own(to)) {
     for (; !failed_ && !to.outgoing.empty(); to.outgoing.pop_front(), any = true) {
       fabric_message& change = to.outgoing.front().message;
-      if (to.unacknowledged.size() == max_unacknowledged) return any;
-      change.sequence = to.next++;
+      if (to.sent.is_full()) return any;
+      change.sequence = to.sent.next();
       change.sender = static_cast<std::uint32_t>(peer);
       ++to.outgoing.front().of->out;
-      to.unacknowledged.push_back({to.outgoing.front().of});
+      to.sent.add({to.outgoing.front().of});
       static_cast<void>(begin_next_change(to, change, {}));
     }
     return any;
@@ -604,24 +577,23 @@ bool fabric_engine::send_messages(int peer, link& to) {
   while (!failed_ && !to.has_left && !to.outgoing.empty()) {
     posted_message& next = to.outgoing.front();
     const bool changes = next.message.kind == message_kind::change;
-    if (changes && to.unacknowledged.size() == max_unacknowledged) break;  // the peer may wait for an acknowledgment
-    if (changes) next.message.sequence = to.next;
+    if (changes && to.sent.is_full()) break;  // the peer may wait for an acknowledgment
+    if (changes) next.message.sequence = to.sent.next();
     if (!send(peer, next.message, next.of)) return any;
     next.of->progressed = clock::now();
     ++next.of->out;
     if (changes) {
-      ++to.next;
-      to.unacknowledged.push_back({next.of});
+      to.sent.add({next.of});
     } else if (next.message.kind == message_kind::ask_for_key) {
-      to.places[next.message.window].is_asked = true;
+      to.windows[next.message.window].is_asked = true;
     } else {
-      fragments_[to.inbound_users[next.message.slot]].is_sent = true;
+      fragments_[*to.inbound.users[next.message.slot]].is_sent = true;
     }
     to.outgoing.pop_front();
     any = true;
   }
   if (!to.owes || to.acknowledging) return any;
-  if (is_acknowledgment_due(to)) {
+  if (to.is_acknowledgment_due()) {
     fabric_message done;
     done.kind = message_kind::acknowledge;
     to.acknowledging = send(peer, done, nullptr);
@@ -630,31 +602,26 @@ bool fabric_engine::send_messages(int peer, link& to) {
   return true;  // there is something to do, soon
 }
 
-bool fabric_engine::is_acknowledgment_due(const link& to) {
-  if (changes_done_for(to) - to.said_done >= max_unacknowledged / 4) return true;
-  return clock::now() - to.owes_since >= acknowledged_after;
-}
-
-bool fabric_engine::send(int peer, const fabric_message& message, operation* of) {
-  link& to = links_[static_cast<std::size_t>(peer)];
+bool fabric_engine::send(int peer, const fabric_message& message, fabric_operation* of) {
+  connection& to = connections_[static_cast<std::size_t>(peer)];
   const std::size_t kept = of != nullptr ? answer_buffers : 0;
-  const std::size_t left = free_sends_.size() - std::min(free_sends_.size(), kept);
+  const std::size_t left = sends_.free() - std::min(sends_.free(), kept);
   if (!may_take(to.held.sends, left)) return false;
-  const std::size_t slot = free_sends_.back();
+  const std::size_t slot = sends_.next();
   to.met = true;
   sent_message& sent = sends_[slot];
   sent = {message, peer, of};
   sent.message.secret = at_.card_of(static_cast<std::size_t>(peer)).secret;
   sent.message.device_comm = about_.number;
-  sent.message.changes_done = changes_done_for(to);
+  sent.message.changes_done = to.received.done();
   sent.message.sender = static_cast<std::uint32_t>(at_.rank());
   const std::size_t carried = message.kind == message_kind::change ? of->carried.size() : 0;
-  const std::span<std::byte> buffer = send_buffer(slot).first(sizeof sent.message + carried);
+  const std::span<std::byte> buffer = sends_.bytes(slot).first(sizeof sent.message + carried);
   std::memcpy(buffer.data(), &sent.message, sizeof sent.message);
   if (carried != 0) std::memcpy(buffer.data() + sizeof sent.message, of->carried.data(), carried);
   try {
-    if (!at_.port()->send(peer, buffer, *send_memory_, make_token(token_kind::sent, index_, slot))) return false;
-    free_sends_.pop_back();
+    if (!at_.port()->send(peer, buffer, sends_.region(), make_token(token_kind::sent, index_, slot))) return false;
+    sends_.take();
     ++to.held.sends;
     to.said_done = sent.message.changes_done;
     to.owes = false;
@@ -681,13 +648,13 @@ void fabric_engine::check_limits() {
   // machine, lets it stand still again and again, and must not keep the limits away.
   const bool again = std::exchange(stood_still_, !first && since > 10 * often);
   if (const clock::duration most = about_.limit / 4; !first && since > most) {
-    for (link& each : links_) each.heard += since - most;
-    for (operation& each : operations_) each.progressed += since - most;
+    for (connection& each : connections_) each.heard += since - most;
+    for (fabric_operation& each : operations_) each.progressed += since - most;
   }
   if (stood_still_ && !again) return;
   const std::chrono::milliseconds alone = about_.limit + about_.limit / 2;
-  for (const operation& each : operations_) {
-    const link& to = link_to(each);
+  for (const fabric_operation& each : operations_) {
+    const connection& to = connection_to(each);
     const bool silent = now - std::max(each.progressed, to.heard) > about_.limit;
     const bool is_in_line = each.has_message || each.announced != 0;
     const clock::time_point progressed = is_in_line ? std::max(each.progressed, to.acknowledged_at) : each.progressed;
@@ -720,12 +687,12 @@ void fabric_engine::check_limits() {
   }
 }
 
-void fabric_engine::fail_in_fabric(const operation& one, const std::string& error) {
+void fabric_engine::fail_in_fabric(const fabric_operation& one, const std::string& error) {
   const std::string peer = "rank " + std::to_string(one.posted.head.peer);
   fail(one, error + "; see what " + peer + " says, and whether the network between it and this host is up");
 }
 
-void fabric_engine::fail(const operation& one, const std::string& why) {
+void fabric_engine::fail(const fabric_operation& one, const std::string& why) {
   if (failed_) return;
   failed_ = true;
   about_.fail(text_of_operation(at_.rank(), about_.first_context + one.context, one.posted.head) + ": " + why);

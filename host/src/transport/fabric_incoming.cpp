@@ -16,7 +16,7 @@ namespace devcomm::host::detail {
 using gin::signal_change;
 
 void fabric_engine::handle_message(const fabric_message& message, std::span<const std::byte> carried) {
-  link& from = activate(links_[message.sender]);
+  connection& from = activate(connections_[message.sender]);
   from.met = true;
   from.has_spoken = true;
   from.heard = clock::now();
@@ -36,36 +36,31 @@ void fabric_engine::handle_message(const fabric_message& message, std::span<cons
 }
 
 void fabric_engine::handle_change(const fabric_message& message, std::span<const std::byte> carried) {
-  link& from = links_[message.sender];
+  connection& from = connections_[message.sender];
   const auto drop_change = [&](const char* what) {
     drop("message " + std::to_string(message.sequence) + " of rank " + std::to_string(message.sender) + what);
   };
-  if (message.sequence < from.expected || from.early.contains(message.sequence)) return drop_change(" came before");
-  // Values of changes that are under way lie in places that are used again once these are acknowledged.
-  const std::uint64_t done = changes_done_for(from);
-  if (message.sequence - done >= max_unacknowledged) return drop_change(" is far ahead of what it may send");
+  if (from.received.came_before(message.sequence)) return drop_change(" came before");
+  if (from.received.is_far_ahead(message.sequence)) return drop_change(" is far ahead of what it may send");
   if (from.refused) return;
   const bool peer_stages = message.write == payload_write::to_bounce_buffer;
-  if (peer_stages && (message.slot >= inbound_count_ || message.bytes > inbound_bytes_)) {
+  if (peer_stages && !copies_.has_inbound(message.slot, message.bytes)) {
     return drop_change(" uses a bounce buffer that it may not use");
   }
-  if (message.sequence != from.expected) {
-    from.early.emplace(message.sequence, early_change{message, {carried.begin(), carried.end()}});
-    return;
-  }
+  if (message.sequence != from.received.expected())
+    return from.received.keep({message, {carried.begin(), carried.end()}});
   bool goes_on = begin_next_change(from, message, carried);
-  while (goes_on && !from.early.empty() && from.early.begin()->first == from.expected) {
-    const early_change& next = from.early.begin()->second;
-    goes_on = begin_next_change(from, next.change, next.carried);
-    if (goes_on) from.early.erase(from.early.begin());
+  for (const received_change* next = nullptr; goes_on && (next = from.received.next_kept()) != nullptr;) {
+    goes_on = begin_next_change(from, next->change, next->carried);
+    if (goes_on) from.received.drop_kept(next->change.sequence);
   }
 }
 
-bool fabric_engine::begin_next_change(link& from, const fabric_message& change, std::span<const std::byte> carried) {
+bool fabric_engine::begin_next_change(connection& from, const fabric_message& change,
+                                      std::span<const std::byte> carried) {
   const own_memory found = begin_change(from, change, carried);
   if (found.why == refusal::none) {
-    ++from.expected;
-    from.early_writes.erase(from.early_writes.begin(), from.early_writes.lower_bound(from.expected));
+    from.received.advance();
     finish_changes(from);
     return true;
   }
@@ -73,7 +68,7 @@ bool fabric_engine::begin_next_change(link& from, const fabric_message& change, 
   return false;
 }
 
-void fabric_engine::refuse(link& from, const fabric_message& change, const own_memory& found) {
+void fabric_engine::refuse(connection& from, const fabric_message& change, const own_memory& found) {
   fabric_message no;
   no.kind = message_kind::refuse;
   no.sender = change.sender;
@@ -84,76 +79,74 @@ void fabric_engine::refuse(link& from, const fabric_message& change, const own_m
   if (is_own(from)) {
     handle_refusal(from, no);
   } else {
-    send_answer(from, no);
+    from.send_answer(no);
   }
 }
 
 void fabric_engine::refuse_writes_to(std::uint32_t window) {
-  for (link& each : links_) {
+  for (connection& each : connections_) {
     if (each.refused) continue;
     const auto waits = [&](const begun_change& what) {
       return what.awaits_write && what.change.write == payload_write::in_place && what.change.window == window;
     };
-    const auto first = std::find_if(each.begun.begin(), each.begun.end(), waits);
-    if (first != each.begun.end()) refuse(activate(each), first->change, {refusal::no_window});
+    const fifo<begun_change>& begun = each.received.begun();
+    const auto first = std::find_if(begun.begin(), begun.end(), waits);
+    if (first != begun.end()) refuse(activate(each), first->change, {refusal::no_window});
   }
 }
 
-fabric_engine::own_memory fabric_engine::begin_change(link& from, const fabric_message& change,
-                                                      std::span<const std::byte> carried) {
+own_memory fabric_engine::begin_change(connection& from, const fabric_message& change,
+                                       std::span<const std::byte> carried) {
   if (change.context >= about_.queues.size()) return {refusal::no_signal};
   const gin::queue_layout& layout = about_.queues[change.context]->layout();
   if (change.signal_change != signal_change::none && change.signal >= layout.signals) return {refusal::no_signal};
   begun_change next{change, {{refusal::none}, {}, {}}};
   if (change.write != payload_write::none) {
-    const own_memory found = with_own(change.window, change.offset, change.bytes, [](const window_table::entry&) {});
+    const own_memory found =
+        with_own(at_.windows(), change.window, change.offset, change.bytes, [](const window_table::entry&) {});
     if (found.why != refusal::none) return found;
-    next.awaits_write = from.early_writes.erase(change.sequence) == 0;
+    next.awaits_write = !from.received.take_write(change.sequence);
     if (!next.awaits_write) {
       next.value = from_inbound(change);
       if (next.value.found.why != refusal::none) return next.value.found;
     }
-    from.begun.push_back(std::move(next));
+    from.received.add(std::move(next));
     return {refusal::none};
   }
   const auto value = carried.empty() ? std::as_bytes(std::span(&change.value, 1)).first(change.value_bytes) : carried;
   if (!value.empty()) {
-    const std::byte* pinned = value.data();
-    if (values_) {
-      const std::size_t place = change.sender * max_unacknowledged + change.sequence % max_unacknowledged;
-      std::byte* const at = static_cast<std::byte*>(values_->data()) + place * value_bytes();
-      std::memcpy(at, value.data(), value.size());
-      pinned = at;
+    std::byte* from_there = const_cast<std::byte*>(value.data());
+    if (std::byte* const pinned = copies_.value_at(change.sender, change.sequence)) {
+      std::memcpy(pinned, value.data(), value.size());
+      from_there = pinned;
     }
-    char* const from_there = reinterpret_cast<char*>(const_cast<std::byte*>(pinned));
-    next.value = copy_window(change.window, change.offset, value.size(), from_there, true);
+    next.value = copies_.begin(change.window, change.offset, value.size(), reinterpret_cast<char*>(from_there), true);
     if (next.value.found.why != refusal::none) return next.value.found;
   }
-  from.begun.push_back(std::move(next));
+  from.received.add(std::move(next));
   return {refusal::none};
 }
 
-fabric_engine::window_copy fabric_engine::from_inbound(const fabric_message& change) {
+window_copy fabric_engine::from_inbound(const fabric_message& change) {
   if (change.write != payload_write::to_bounce_buffer) return {{refusal::none}, {}, {}};
-  char* const pinned = static_cast<char*>(inbound_->data()) + inbound_offset(change.sender, change.slot);
-  return copy_window(change.window, change.offset, change.bytes, pinned, true);
+  char* const pinned = copies_.inbound_at(change.sender, change.slot);
+  return copies_.begin(change.window, change.offset, change.bytes, pinned, true);
 }
 
 void fabric_engine::handle_arrival(std::uint32_t sender, std::uint32_t low) {
   const auto strange = [&](const char* why) {
     drop("a write that rank " + std::to_string(sender) + " may have made " + why);
   };
-  link& from = activate(links_[sender]);
-  const std::uint64_t done = changes_done_for(from);
-  const std::uint64_t sequence = done + ((low - done) & 0xff);
-  if (sequence - done >= max_unacknowledged) return strange("is far from what it may write");
+  connection& from = activate(connections_[sender]);
+  const std::uint64_t sequence = from.received.number_of(low);
+  if (from.received.is_far_ahead(sequence)) return strange("is far from what it may write");
   from.heard = clock::now();
   if (from.refused) return;
-  if (sequence >= from.expected) {
-    if (!from.early_writes.insert(sequence).second) strange("came before");
+  if (sequence >= from.received.expected()) {
+    if (!from.received.keep_write(sequence)) strange("came before");
     return;
   }
-  begun_change& next = from.begun[sequence - done];
+  begun_change& next = from.received[sequence];
   if (!next.awaits_write) return strange("came before");
   window_copy value = from_inbound(next.change);
   if (value.found.why != refusal::none) return refuse(from, next.change, value.found);
@@ -162,10 +155,11 @@ void fabric_engine::handle_arrival(std::uint32_t sender, std::uint32_t low) {
   finish_changes(from);
 }
 
-void fabric_engine::finish_changes(link& from) {
-  while (!from.begun.empty() && !from.begun.front().awaits_write && is_done(from.begun.front().value)) {
-    const fabric_message change = from.begun.front().change;
-    from.begun.pop_front();
+void fabric_engine::finish_changes(connection& from) {
+  fifo<begun_change>& begun = from.received.begun();
+  while (!begun.empty() && !begun.front().awaits_write && copies_.is_done(begun.front().value)) {
+    const fabric_message change = begun.front().change;
+    begun.pop_front();
     network_queue& queue = *about_.queues[change.context];
     const std::uint32_t word = queue.layout().signal(change.signal);
     if (change.signal_change == signal_change::add) queue.add(word, change.signal_value);
@@ -179,44 +173,41 @@ void fabric_engine::finish_changes(link& from) {
   }
   if (!from.refused && !from.has_left) return;
   // What is behind a change that is not done is not done either, but windows may go when nothing moves there.
-  for (begun_change& each : from.begun) {
-    if (is_done(each.value)) each.value = {};
+  for (begun_change& each : begun) {
+    if (copies_.is_done(each.value)) each.value = {};
   }
 }
 
-void fabric_engine::finish_oldest(link& to) {
-  const sent_change done = to.unacknowledged.front();
-  to.unacknowledged.pop_front();
-  operation& one = *done.of;
+void fabric_engine::finish_oldest(connection& to) {
+  const sent_change done = to.sent.take_oldest();
+  fabric_operation& one = *done.of;
   --one.out;
   one.progressed = to.acknowledged_at = clock::now();
   if (done.is_message) one.has_message = false;
-  if (done.fragment == none) return complete_if_done(one);
-  fragment& brought = fragments_[done.fragment];
+  if (!done.fragment) return complete_if_done(one);
+  fragment& brought = fragments_[*done.fragment];
   if (brought.of != &one) return;  // it has ended with the rank's operations
   brought.is_acknowledged = true;
-  if (brought.at == fragment_stage::unacknowledged) end(done.fragment);
+  if (brought.at == fragment_stage::unacknowledged) end(*done.fragment);
 }
 
-bool fabric_engine::handle_acknowledgment(link& from, const fabric_message& message) {
-  const std::uint64_t oldest = from.next - from.unacknowledged.size();
-  if (message.changes_done > from.next) {
+bool fabric_engine::handle_acknowledgment(connection& from, const fabric_message& message) {
+  if (message.changes_done > from.sent.next()) {
     drop("rank " + std::to_string(message.sender) + " acknowledges what it was not sent");
     return false;
   }
   // Messages may overtake each other.
-  for (std::uint64_t number = oldest; number < message.changes_done; ++number) {
+  while (from.sent.oldest() < message.changes_done) {
     finish_oldest(from);
   }
   return true;
 }
 
-void fabric_engine::handle_refusal(link& from, const fabric_message& message) {
-  const std::uint64_t oldest = from.next - from.unacknowledged.size();
-  if (message.sequence < oldest || message.sequence >= from.next) {
+void fabric_engine::handle_refusal(connection& from, const fabric_message& message) {
+  if (!from.sent.has(message.sequence)) {
     return drop("rank " + std::to_string(message.sender) + " refuses what it was not sent");
   }
-  const operation& one = *from.unacknowledged[message.sequence - oldest].of;
+  const fabric_operation& one = *from.sent[message.sequence].of;
   const std::string whose = "rank " + std::to_string(message.sender);
   if (message.why == refusal::no_signal) {
     return fail(
@@ -227,19 +218,20 @@ void fabric_engine::handle_refusal(link& from, const fabric_message& message) {
   fail_at_window(one, whose, false, {message.why, message.bytes, message.code});
 }
 
-void fabric_engine::answer(link& to, std::uint32_t window) {
+void fabric_engine::answer(connection& to, std::uint32_t window) {
   fabric_message where;
   where.kind = message_kind::remote_key;
   where.window = window;
   try {
-    const own_memory found = with_own(window, 0, 0, [&](const window_table::entry& memory) {
+    const own_memory found = with_own(at_.windows(), window, 0, 0, [&](const window_table::entry& memory) {
       const bool names = at_.names_writes_to(about_.number);
       if (at_.stages(memory)) {
         if (names) where.write = payload_write::to_bounce_buffer;
-        where.key = inbound_region_->key();
-        where.base = inbound_region_->base() + inbound_offset(rank_of(to), 0);
-        where.buffers = inbound_count_;
-        where.buffer_bytes = inbound_bytes_;
+        const remote_address first = copies_.inbound_of(rank_of(to));
+        where.key = first.key;
+        where.base = first.address;
+        where.buffers = copies_.inbound_count();
+        where.buffer_bytes = copies_.inbound_bytes();
         return;
       }
       // For a device's memory the fabric reports when it is written, and not when a notified host may signal that.
@@ -256,12 +248,12 @@ void fabric_engine::answer(link& to, std::uint32_t window) {
     at_.report("rank " + std::to_string(rank_of(to)) + " is refused window " + std::to_string(window_number(window)) +
                ": " + problem.what());
   }
-  send_answer(to, where);
+  to.send_answer(where);
 }
 
-void fabric_engine::handle_remote_key(link& from, const fabric_message& message) {
-  const auto asked = from.places.find(message.window);
-  if (asked == from.places.end() || !asked->second.is_asked || asked->second.is_known) {
+void fabric_engine::handle_remote_key(connection& from, const fabric_message& message) {
+  const auto asked = from.windows.find(message.window);
+  if (asked == from.windows.end() || !asked->second.is_asked || asked->second.is_known) {
     return drop("rank " + std::to_string(message.sender) + " sends the key of a window, and was not asked for it");
   }
   remote_window& place = asked->second;
@@ -270,27 +262,26 @@ void fabric_engine::handle_remote_key(link& from, const fabric_message& message)
   if (place.write == (place.peer_stages ? payload_write::in_place : payload_write::to_bounce_buffer)) {
     return drop("rank " + std::to_string(message.sender) + " sends the key of a window that cannot be written");
   }
-  if (place.peer_stages && from.inbound_users.empty()) {
+  if (place.peer_stages && !from.inbound.are_known()) {
     constexpr std::uint32_t max_buffers = 1 << 16;
     if (message.buffers > max_buffers || message.buffer_bytes == 0) {
       return drop("rank " + std::to_string(message.sender) + " sends bounce buffers of an impossible size");
     }
-    from.inbound = {message.key, message.base};
-    from.inbound_bytes = message.buffer_bytes;
-    from.inbound_users.assign(message.buffers, none);
-    for (std::uint32_t i = message.buffers; i > 0; --i) from.free_inbound.push_back(i - 1);
+    from.inbound = {{message.key, message.base}, message.buffer_bytes};
+    from.inbound.users.resize(message.buffers);
+    for (std::uint32_t i = message.buffers; i > 0; --i) from.inbound.free.push_back(i - 1);
   }
   place.is_known = true;
   place.why = message.why;
   place.place = {message.key, message.base};
   place.bytes = message.bytes;
   place.code = message.code;
-  for (operation* const each : std::exchange(place.waiting, {})) {
+  for (fabric_operation* const each : std::exchange(place.waiting, {})) {
     if (!failed_) begin_to_move(*each, place);
   }
 }
 
-void fabric_engine::handle_shutdown_notice(link& from, const fabric_message& message) {
+void fabric_engine::handle_shutdown_notice(connection& from, const fabric_message& message) {
   if (!std::exchange(from.has_left, true) && about_.departed) about_.departed(static_cast<int>(message.sender));
   from.owes = false;  // it waits for nothing any more but that this is heard
   from.again = {};
@@ -301,7 +292,7 @@ void fabric_engine::handle_shutdown_notice(link& from, const fabric_message& mes
     heard.kind = message_kind::leave_heard;
     from.answers.push_back(heard);
   }
-  const auto is_open = [&](const operation& each) {
+  const auto is_open = [&](const fabric_operation& each) {
     return each.posted.head.peer == message.sender && !is_done_by_peer(each);
   };
   const auto open = std::find_if(operations_.begin(), operations_.end(), is_open);
@@ -310,9 +301,9 @@ void fabric_engine::handle_shutdown_notice(link& from, const fabric_message& mes
 
 void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   const sent_message sent = sends_[slot];
-  free_sends_.push_back(slot);
+  sends_.give_back(slot);
   const bool acknowledges = sent.message.kind == message_kind::acknowledge;
-  link& to = activate(links_[static_cast<std::size_t>(sent.peer)]);
+  connection& to = activate(connections_[static_cast<std::size_t>(sent.peer)]);
   --to.held.sends;
   if (acknowledges) to.acknowledging = false;
   if (error.empty()) return;
@@ -321,7 +312,7 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
     to.owes = false;          // the last that this rank has to say
   } else if (!to.has_left) {  // what it said of the peer's changes may be lost
     to.said_done = 0;
-    to.owes = changes_done_for(to) != 0;
+    to.owes = to.received.done() != 0;
     to.owes_since = {};
   }
   if (sent.of == nullptr) {
@@ -335,17 +326,17 @@ void fabric_engine::handle_sent(std::size_t slot, const std::string& error) {
   // What the fabric does not know may have been done all the same.
   bool open = false;
   switch (sent.message.kind) {
-    case message_kind::ask_for_key: open = !to.places[sent.message.window].is_known; break;
+    case message_kind::ask_for_key: open = !to.windows[sent.message.window].is_known; break;
     case message_kind::stage_in:
     case message_kind::stage_out: open = fragment_of(to, sent.message).has_value(); break;
-    default: open = sent.message.sequence >= to.next - to.unacknowledged.size();
+    default: open = sent.message.sequence >= to.sent.oldest();
   }
   if (open) fail_in_fabric(*sent.of, error);
 }
 
 void fabric_engine::handle_moved(std::size_t slot, const std::string& error) {
-  operation& one = *fragments_[slot].of;
-  link_to(one).heard = clock::now();
+  fabric_operation& one = *fragments_[slot].of;
+  connection_to(one).heard = clock::now();
   // What the peer has acknowledged is there.
   if (!error.empty() && !fragments_[slot].is_acknowledged) fail_in_fabric(one, error);
   --one.out;
