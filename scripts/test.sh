@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh          the quick round: source checks, simulator-only build and most of its tests;
 #                            under 8 minutes on 2 idle cores. Says at its end what it left out
-#   scripts/test.sh full     everything (what CI runs; docs/testing.md has the times)
+#   scripts/test.sh full     everything (what CI runs; docs/internals/testing.md has the times)
 #   scripts/test.sh STAGE... only these stages; their names are listed below
 #   DEVCOMM_CUDA=0 scripts/test.sh full    without GPU parts
 #   DEVCOMM_ADDRESS_BUILDS="g++:Debug clang++:Release" scripts/test.sh address    these builds of the examples too

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds tests/package/consumer against an installation (find) or the sources (fetch) and, in simulator
 # mode, runs it. A GPU consumer is built only. With an installation, the same for the project of that mode
-# that docs/testing.md shows.
+# that docs/package.md shows.
 #
 #   package_test.sh find|fetch sim|gpu
 set -euo pipefail
@@ -65,7 +65,7 @@ fi
 block=$([ "$mode" = sim ] && echo 1 || echo 2)
 mkdir "$WORK/documented"
 awk -v wanted="$block" '/^## Package/ { here = 1 } here && /^```$/ { inside = 0 } inside && block == wanted { print }
-  here && /^```cmake$/ { inside = 1; ++block }' "$SOURCE_DIR/docs/testing.md" >"$WORK/documented/CMakeLists.txt"
+  here && /^```cmake$/ { inside = 1; ++block }' "$SOURCE_DIR/docs/package.md" >"$WORK/documented/CMakeLists.txt"
 cp "$here/consumer/consumer.cu" "$WORK/documented/all_reduce.cu"
 "$CMAKE" -S "$WORK/documented" -B "$WORK/documented/build" -G "$GENERATOR" "-DCMAKE_PREFIX_PATH=$WORK/moved"
 "$CMAKE" --build "$WORK/documented/build" -j 2
