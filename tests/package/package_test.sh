@@ -64,7 +64,7 @@ fi
 [ "$way" = find ] || exit 0
 block=$([ "$mode" = sim ] && echo 1 || echo 2)
 mkdir "$WORK/documented"
-awk -v wanted="$block" '/^## Package/ { here = 1 } here && /^```$/ { inside = 0 } inside && block == wanted { print }
+awk -v wanted="$block" '/^# Package/ { here = 1 } here && /^```$/ { inside = 0 } inside && block == wanted { print }
   here && /^```cmake$/ { inside = 1; ++block }' "$SOURCE_DIR/docs/package.md" >"$WORK/documented/CMakeLists.txt"
 cp "$here/consumer/consumer.cu" "$WORK/documented/all_reduce.cu"
 "$CMAKE" -S "$WORK/documented" -B "$WORK/documented/build" -G "$GENERATOR" "-DCMAKE_PREFIX_PATH=$WORK/moved"
