@@ -58,7 +58,7 @@ def bodies(text, opening):
     for i, line in enumerate(lines):
         if not re.match(opening, line):
             continue
-        while i < len(lines) and not lines[i].endswith("{") and not lines[i].endswith(";"):
+        while i < len(lines) and not lines[i].endswith(("{", "}", ";")):
             i += 1
         if i == len(lines) or not lines[i].endswith("{"):
             continue
@@ -70,7 +70,7 @@ def bodies(text, opening):
 
 def long_functions(text):
     starts = r"(?:  )?(?!(?:class|struct|union|enum|namespace|template|if|for|while|switch|else|do|return|public|private)\b)[A-Za-z_\[~].*\("
-    return [(name, len(body)) for name, body in bodies(text, starts) if len(body) > MAX_FUNCTION]
+    return [(name, len(body)) for name, body in bodies(text, starts) if len(body) > MAX_FUNCTION and " = " not in name]
 
 
 def members(body):

@@ -63,7 +63,8 @@ class channel_all_reduce final : public device_algorithm {
     if (Protocol == protocol::simple) wanted.packs = Way::simple_packs;
     if (is_simulated()) wanted.packs = 60;  // so that small messages take several steps, too
     fifos_ = needs.add(wanted);
-    if (const host::capability& lines = comm().properties().ll128; needs.needs_ll128() && !lines.available) {
+    if (const host::capability& lines = comm().properties().ll128;
+        needs.required(demand::ll128) != 0 && !lines.available) {
       obstacle_ = std::string("no FIFOs with LL128: ") + lines.reason;
       return;
     }

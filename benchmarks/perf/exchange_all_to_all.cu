@@ -68,7 +68,8 @@ class ends_algorithm final : public device_algorithm {
     needs.lsa_barriers(max_blocks);
     mailboxes_ = needs.add(lsa::mailboxes_for<Session>(
         needs.lsa(), max_blocks, is_simulated() ? packets::simulated_room : packets::channel_room));
-    if (const host::capability& lines = comm().properties().ll128; needs.needs_ll128() && !lines.available) {
+    if (const host::capability& lines = comm().properties().ll128;
+        needs.required(demand::ll128) != 0 && !lines.available) {
       obstacle_ = "no LL128 mailboxes: " + lines.reason;
       return;
     }
@@ -287,7 +288,8 @@ class pieces_algorithm final : public device_algorithm {
                                : is_simulated() ? packets::simulated_room
                                                 : packets::channel_room;
     mailboxes_ = needs.add(lsa::mailboxes_for<Session>(needs.lsa(), max_blocks, room));
-    if (const host::capability& lines = comm().properties().ll128; needs.needs_ll128() && !lines.available) {
+    if (const host::capability& lines = comm().properties().ll128;
+        needs.required(demand::ll128) != 0 && !lines.available) {
       obstacle_ = "no LL128 mailboxes: " + lines.reason;
       return;
     }

@@ -139,7 +139,8 @@ class ping_pong_packets final : public ping_pong_algorithm {
   explicit ping_pong_packets(const rank_context& context) : ping_pong_algorithm(context) {
     requirements needs = comm().requirements();
     mailboxes_ = needs.add(lsa::mailboxes_for<Session<block>>(needs.lsa(), max_blocks, room()));
-    if (const host::capability& lines = comm().properties().ll128; needs.needs_ll128() && !lines.available) {
+    if (const host::capability& lines = comm().properties().ll128;
+        needs.required(demand::ll128) != 0 && !lines.available) {
       obstacle_ = "no " + protocol() + " mailboxes: " + lines.reason;
       return;
     }

@@ -11,10 +11,6 @@ namespace lsa {
 struct barriers;
 }  // namespace lsa
 
-namespace multimem {
-enum class policy : uint32_t;
-}  // namespace multimem
-
 namespace detail {
 
 /// `bytes` rounded up to lines of 128.
@@ -53,7 +49,7 @@ struct buffer_handle {
 };
 
 /// What was asked for, beside its offset and size. It enters the fingerprint, so that ranks which ask for different
-/// things are told so.
+/// things get an error.
 struct resource_shape {
   uint64_t first;
   uint64_t second = 0;
@@ -65,6 +61,14 @@ struct resource_shape {
 enum class implicit_resource : uint32_t {
   lsa_barriers,  ///< `device_comm::lsa_barriers`
   trace,         ///< `resource_header::trace`
+};
+
+/// What features need of the host and its links beside memory. Creation of the device communicator fails, and says why,
+/// where there is none.
+enum class demand : uint32_t {
+  ll128,        ///< links between ranks keep lines of 128 bytes whole
+  whole_world,  ///< the LSA team is the world, see `lsa::whole_world`
+  multicast,    ///< of the resource window; its value is a `multimem::policy`
 };
 
 /// Signals of each context of the network that a feature has to itself, see `requirements::add_signals`. Plain data,
@@ -183,14 +187,10 @@ class requirements {
     asked_[static_cast<uint32_t>(which)] += asked_[static_cast<uint32_t>(which)] < 2 ? 1u : 0u;
     implicit_[static_cast<uint32_t>(which)] = handle;
   }
-  /// Creation of the device communicator fails where links between ranks do not keep lines of 128 bytes whole.
-  DEVCOMM_HOST_DEVICE constexpr void require_ll128() { needs_ll128_ = true; }
-  /// Creation of the device communicator fails where the LSA team is not the world, see `lsa::whole_world`.
-  DEVCOMM_HOST_DEVICE constexpr void require_whole_world() { whole_world_ = true; }
-  /// Multimem on the resource window, see `multimem::resources`. The strictest of all that ask wins.
-  DEVCOMM_HOST_DEVICE constexpr void require_multimem(devcomm::multimem::policy asked) {
-    constexpr devcomm::multimem::policy none{};
-    if (multimem_ == none || (asked != none && asked < multimem_)) multimem_ = asked;
+  /// 0 asks for nothing; of several other values the smallest, which is the strictest, holds.
+  DEVCOMM_HOST_DEVICE constexpr void require(demand what, uint32_t value = 1) {
+    uint32_t& asked = demands_[static_cast<uint32_t>(what)];
+    if (asked == 0 || (value != 0 && value < asked)) asked = value;
   }
 
   /// Takes `count` signals of each context of the network for one feature alone. They lie behind the kernel's own,
@@ -228,11 +228,8 @@ class requirements {
     return implicit_[static_cast<uint32_t>(which)];
   }
   DEVCOMM_HOST_DEVICE constexpr team lsa() const { return lsa_; }
-  /// Whether something needs links that keep lines of 128 bytes whole.
-  DEVCOMM_HOST_DEVICE constexpr bool needs_ll128() const { return needs_ll128_; }
-  DEVCOMM_HOST_DEVICE constexpr bool whole_world() const { return whole_world_; }
-  /// What was asked of multimem for the resource window; 0 is nothing.
-  DEVCOMM_HOST_DEVICE constexpr devcomm::multimem::policy multimem() const { return multimem_; }
+  /// 0 where nothing was required.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t required(demand what) const { return demands_[static_cast<uint32_t>(what)]; }
   DEVCOMM_HOST_DEVICE constexpr const network_request& network() const { return network_; }
   /// Whether resource `which` was asked for more than once.
   DEVCOMM_HOST_DEVICE constexpr bool is_ambiguous(implicit_resource which) const {
@@ -252,10 +249,8 @@ class requirements {
   uint64_t fingerprint_ = 0xcbf29ce484222325u;
   implicit_handle implicit_[2]{};
   uint32_t asked_[2]{};  // how often, up to 2
-  bool needs_ll128_ = false;
-  bool whole_world_ = false;
+  uint32_t demands_[3]{};
   uint16_t owner_;
-  devcomm::multimem::policy multimem_{};
   network_request network_{};
 };
 

@@ -9,6 +9,7 @@ namespace devcomm {
 
 namespace multimem {
 struct automatic;
+struct window_record;
 template <class T, class Mode>
 class ptr;
 }  // namespace multimem
@@ -24,15 +25,18 @@ inline constexpr uint32_t window_ids_of_communicator = 1u << 22;
 /// caller allocated and registered is anywhere on each rank, so addresses come from a table in
 /// device memory, one dependent load. Offsets are in bytes and the same on all ranks.
 struct window {
-  char* base;          ///< strided: slot of LSA member 0; table: null
-  char* const* table;  ///< table: address of each LSA member's memory; strided: null, or a `multimem::window_record`
-  char* local;         ///< this rank's memory
-  uint64_t stride;     ///< bytes from one slot to the next
-  uint64_t bytes;      ///< usable bytes on each rank
-  int32_t lsa_first;   ///< number of LSA member 0 in teams: its world rank, or see `first_lsa_number`
-  int32_t lsa_size;    ///< members that can be addressed
-  int32_t lsa_rank;    ///< this rank's index among them
-  uint32_t id;         ///< the same on all ranks
+  char* base;  ///< strided: slot of LSA member 0; table: null
+  union {
+    char* const* table;                        ///< table: address of each LSA member's memory
+    const multimem::window_record* multicast;  ///< strided: null where multimem was not asked for
+  };
+  char* local;        ///< this rank's memory
+  uint64_t stride;    ///< bytes from one slot to the next
+  uint64_t bytes;     ///< usable bytes on each rank
+  int32_t lsa_first;  ///< number of LSA member 0 in teams: its world rank, or see `first_lsa_number`
+  int32_t lsa_size;   ///< members that can be addressed
+  int32_t lsa_rank;   ///< this rank's index among them
+  uint32_t id;        ///< the same on all ranks
   /// World ranks of the LSA members, ascending, in device memory; null where they are consecutive from `lsa_first` on.
   const int32_t* lsa_ranks;
 

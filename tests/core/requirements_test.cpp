@@ -83,9 +83,9 @@ TEST_CASE("the strictest request for multimem wins") {
   const auto asked = [](policy first, policy second) {
     requirements needs(world_team(0, 4));
     needs.with(multimem::resources{first}).with(multimem::resources{second});
-    return needs.multimem();
+    return multimem::policy_of(needs);
   };
-  CHECK(requirements(world_team(0, 4)).multimem() == policy::none);
+  CHECK(multimem::policy_of(requirements(world_team(0, 4))) == policy::none);
   CHECK(asked(policy::none, policy::or_software) == policy::or_software);
   CHECK(asked(policy::or_software, policy::none) == policy::or_software);
   CHECK(asked(policy::or_software, policy::required) == policy::required);

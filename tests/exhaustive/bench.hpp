@@ -85,7 +85,7 @@ void on_bench(int ranks, bool check_launch, Needs needs, Body body) {
     requirements wants = comm.requirements();
     needs(wants);
     const auto device = comm.create_device_comm(wants);
-    const auto board = comm.allocate(board_words * sizeof(std::uint32_t), "board", wants.multimem());
+    const auto board = comm.allocate(board_words * sizeof(std::uint32_t), "board", multimem::policy_of(wants));
     bench::of_rank& mine = all.at(comm.rank());
     mine.comm = device.get();
     if (!check_launch) mine.comm.flags &= ~device_comm::check_launch;

@@ -37,10 +37,10 @@ TEST_CASE("a session's mailboxes are those of its protocol") {
              by_session.add(lsa::mailboxes_for<session_of_pairs<packet_protocol::ll>>(members, 2, 5))));
   CHECK(same(by_name.add(lsa::lamport_mailboxes{members, 2, 10}),
              by_session.add(lsa::mailboxes_for<session_of_pairs<packet_protocol::lamport>>(members, 2, 5))));
-  CHECK_FALSE(by_session.needs_ll128());
+  CHECK(by_session.required(demand::ll128) == 0);
   CHECK(same(by_name.add(lsa::ll128_mailboxes{members, 2, 34}),
              by_session.add(lsa::mailboxes_for<session_of_pairs<packet_protocol::ll128>>(members, 2, 17))));
-  CHECK(by_session.needs_ll128());
+  CHECK(by_session.required(demand::ll128) == 1);
   CHECK(by_name.fingerprint() == by_session.fingerprint());
 }
 

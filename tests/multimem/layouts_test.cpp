@@ -44,7 +44,7 @@ TEST_CASE("the words of a set of multimem barriers are apart, aligned and within
 TEST_CASE("multimem barriers ask for multimem on the resource window") {
   requirements needs(world_team(1, 4));
   const auto handle = needs.add(multimem::barriers{3, multimem::policy::required});
-  CHECK(needs.multimem() == multimem::policy::required);
+  CHECK(multimem::policy_of(needs) == multimem::policy::required);
   CHECK(handle.count == 3);
   CHECK(handle.members == 4);
   CHECK(handle.offset % 128 == 0);

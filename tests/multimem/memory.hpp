@@ -60,16 +60,10 @@ class memory {
   memory& operator=(const memory&) = delete;
 
   [[nodiscard]] devcomm::window window(int rank) const {
-    return {slots_->base(),
-            reinterpret_cast<char* const*>(records_[static_cast<std::size_t>(rank)]->data()),
-            at(rank),
-            stride_,
-            bytes_,
-            0,
-            ranks_,
-            rank,
-            77,
-            nullptr};
+    return {slots_->base(), {.multicast = record(rank)}, at(rank), stride_, bytes_, 0, ranks_, rank, 77, nullptr};
+  }
+  [[nodiscard]] devcomm::multimem::window_record* record(int rank) const {
+    return reinterpret_cast<devcomm::multimem::window_record*>(records_[static_cast<std::size_t>(rank)]->data());
   }
   [[nodiscard]] char* at(int rank) const { return slots_->base() + stride_ * static_cast<std::size_t>(rank); }
   [[nodiscard]] int ranks() const { return ranks_; }

@@ -191,7 +191,7 @@ template <class Mode>
 __global__ void make_mistake(window place, mistake which) {
   if (place.lsa_rank != 0) return;
   window changed = place;
-  if (which == mistake::no_record) changed.table = nullptr;
+  if (which == mistake::no_record) changed.multicast = nullptr;
   if (which == mistake::other_memory) {
     const detail::multimem_words<16> words{};
     arch::multimem_store<16, true, memory_order::relaxed, scope::system>(place.local, words);
@@ -328,11 +328,9 @@ TEST_CASE("a multimem store of one element of 8 bytes is whole") {
 
 TEST_CASE("a multicast address of another number of ranks is refused") {
   memory shared(2, 4096);
-  const multimem::window_record wrong{reinterpret_cast<const multimem::window_record*>(shared.window(0).table)->address,
-                                      3};
+  const multimem::window_record wrong{shared.record(0)->address, 3};
   for (int r = 0; r < 2; ++r)
-    devcomm::host::detail::current_backend().copy(r, const_cast<char**>(shared.window(r).table), &wrong, sizeof wrong,
-                                                  std::chrono::seconds(60));
+    devcomm::host::detail::current_backend().copy(r, shared.record(r), &wrong, sizeof wrong, std::chrono::seconds(60));
   sim::clear_failure();
   CHECK(multimem_test::run_all(shared, make_mistake<multimem::automatic>, 1, mistake::none) != cudaSuccess);
   CHECK(contains(sim::last_failure(), "reaches another number of ranks than its LSA team has"));
@@ -389,7 +387,7 @@ TEST_CASE("a member without memory behind a multicast address, or with some that
     range->map(0, *object, granule, all);
     const multimem::window_record record{range->base(), 2};
     for (int r = 0; r < 2; ++r) {
-      devices.copy(r, const_cast<char**>(shared.window(r).table), &record, sizeof record, std::chrono::seconds(60));
+      devices.copy(r, shared.record(r), &record, sizeof record, std::chrono::seconds(60));
     }
     sim::clear_failure();
     CHECK(multimem_test::run_all(shared, make_mistake<multimem::hardware>, 1, mistake::none) != cudaSuccess);

@@ -34,8 +34,7 @@ __global__ void add_up(device_comm comm, window memory, std::uint32_t* out, int 
     multimem::fence_alias();
   }
   if (mistake == multimem_mistake::plain_load) {
-    const auto* const record = reinterpret_cast<const multimem::window_record*>(memory.table);
-    out[mine] = reinterpret_cast<const std::uint32_t*>(record->address)[mine];
+    out[mine] = reinterpret_cast<const std::uint32_t*>(memory.multicast->address)[mine];
   } else if (mistake == multimem_mistake::other_type) {
     const float total = all.as<float>().load_reduce<sum, 4>();  // the words are no floats
     out[mine] = static_cast<std::uint32_t>(total);

@@ -64,14 +64,14 @@ void check_once(const requirements& needs, implicit_resource which, const std::s
                          advice);
 }
 
-void check_implicit(const rank_context&, const requirements& needs) {
+void check_implicit(const requirements& needs) {
   check_once(needs, implicit_resource::lsa_barriers, "lsa_barriers",
              "ask once for all, or add lsa::barriers{team, count} and give the session its handle");
   check_once(needs, implicit_resource::trace, "tracing", "add it once");
 }
 
-void check_whole_world(const rank_context& context, const requirements& needs) {
-  if (!needs.whole_world() || context.lsa.size == context.size()) return;
+void check_whole_world(const rank_context& context) {
+  if (context.lsa.size == context.size()) return;
   throw not_supported("the requirements have lsa::whole_world, and the LSA team is " +
                       std::to_string(context.lsa.size) + " of " + std::to_string(context.size()) +
                       " ranks (from rank " + std::to_string(context.lsa_ranks.front()) +
@@ -79,18 +79,27 @@ void check_whole_world(const rank_context& context, const requirements& needs) {
                       "smaller DEVCOMM_LSA_SIZE, or use a kernel that crosses LSA teams");
 }
 
-void check_ll128(const rank_context& context, const requirements& needs) {
-  if (!needs.needs_ll128() || context.properties.ll128.available) return;
+void check_ll128(const rank_context& context) {
+  if (context.properties.ll128.available) return;
   throw not_supported("the requirements have LL128 mailboxes, whose lines of 128 bytes would not stay whole: " +
                       context.properties.ll128.reason + "; ask for LL or Lamport mailboxes");
 }
 
+/// What is demanded of the resource window's multicast is seen to when it is allocated.
+constexpr struct {
+  demand what;
+  void (*check)(const rank_context&);
+} checks[] = {{demand::whole_world, check_whole_world}, {demand::ll128, check_ll128}};
+
 }  // namespace
 
 void check_requirements(const rank_context& context, const requirements& needs) {
-  for (const auto check : {check_team, check_implicit, check_whole_world, check_network, check_ll128}) {
-    check(context, needs);
+  check_team(context, needs);
+  check_implicit(needs);
+  for (const auto& each : checks) {
+    if (needs.required(each.what) != 0) each.check(context);
   }
+  check_network(context, needs);
 }
 
 void compare_requirements(const rank_context& context, const std::string& call, const requirements& needs,

@@ -1,6 +1,7 @@
 #include "communicator/device_communicator_state.hpp"
 
 #include <devcomm/host/error.hpp>
+#include <devcomm/multimem/resources.hpp>
 
 #include "communicator/check_requirements.hpp"
 #include "diagnostics/unreceived_steps.hpp"
@@ -23,7 +24,7 @@ namespace devcomm::host {
 
 static_assert(sizeof(failure_log) == 16 + failure_log::capacity * sizeof(failure_record),
               "kernels of the program write it: change device_comm::layout_version with it");
-static_assert(sizeof(devcomm::requirements) == 136,
+static_assert(sizeof(devcomm::requirements) == 144,
               "the program makes it: change device_comm::layout_version with its layout");
 
 namespace {
@@ -79,10 +80,10 @@ device_communicator::state::state(detail::rank_context& context, const std::stri
   detail::compare_requirements(context, call, needs, requests);
   // The watchdog's part of device memory follows the requirements'.
   const std::uint64_t places = devcomm::detail::round_up_to_line(needs.bytes());
-  resources_ =
-      detail::allocate_window(context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
-                              "resources of device communicator " + std::to_string(number_),
-                              {.multimem = needs.multimem(), .alike = detail::same_size::in_teams_of_one_size});
+  resources_ = detail::allocate_window(
+      context, call, watch ? places + sizeof(wait_slots) : needs.bytes(),
+      "resources of device communicator " + std::to_string(number_),
+      {.multimem = multimem::policy_of(needs), .alike = detail::same_size::in_teams_of_one_size});
 
   comm_ = device_comm_of(context, needs, resources_.window, comm_.failures);
   context.agree.together(call, [&] {

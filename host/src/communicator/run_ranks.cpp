@@ -54,7 +54,7 @@ class first_error {
   [[nodiscard]] int rank() const { return rank_; }
 
  private:
-  /// `heard`: another rank's failure was known to this one, whose kernels may have given up for that.
+  /// `heard`: another rank's failure was known to this one, whose kernels may have ended because of it.
   [[nodiscard]] bool follows_from_another(bool heard) const {
     try {
       throw;

@@ -29,6 +29,7 @@ std::vector<int> members_of_child(const rank_context& parent, const std::string&
   for (std::size_t i = 0; i < keys.ranks.size(); ++i) order.emplace_back(keys.parts[i], keys.ranks[i]);
   std::sort(order.begin(), order.end());
   std::vector<int> members;
+  members.reserve(order.size());
   for (const auto& [its_key, rank] : order) members.push_back(rank);
   return members;
 }

@@ -232,7 +232,7 @@ class allocation_steps {
       context_.devices.copy(context_.device, state.table->data(), &record, sizeof record,
                             context_.agree.limit_of_work());
     });
-    state.window.table = reinterpret_cast<char* const*>(state.table->data());
+    state.window.multicast = reinterpret_cast<const devcomm::multimem::window_record*>(state.table->data());
     state.multimem = context_.properties.multicast;
     if (!has_multicast()) {
       state.multimem.reason = "in software, by loads from and stores to each member: " + state.multimem.reason;

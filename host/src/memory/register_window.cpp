@@ -20,6 +20,20 @@ struct registration_note {
   std::uint64_t pieces = 0;
 };
 
+/// The most pieces that a rank registers; throws where ranks register different sizes.
+std::size_t max_pieces_of(const rank_context& context, const std::string& call,
+                          const std::vector<registration_note>& notes) {
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < notes.size(); ++i) {
+    most = std::max(most, static_cast<std::size_t>(notes[i].pieces));
+    if (notes[i].bytes == notes[0].bytes) continue;
+    throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
+                           " registers " + std::to_string(notes[i].bytes) + " bytes and rank 0 " +
+                           std::to_string(notes[0].bytes) + "; register the same size on every rank");
+  }
+  return most;
+}
+
 }  // namespace
 
 window_state register_window(rank_context& context, const std::string& call, void* local, std::size_t bytes,
@@ -36,14 +50,7 @@ window_state register_window(rank_context& context, const std::string& call, voi
     }
     return std::pair(registration_note{bytes, mine.pieces}, mine);
   });
-  std::size_t most = 0;
-  for (std::size_t i = 0; i < notes.size(); ++i) {
-    most = std::max(most, static_cast<std::size_t>(notes[i].pieces));
-    if (notes[i].bytes == notes[0].bytes) continue;
-    throw invalid_argument(call_text(call, context.rank(), context.size()) + ": rank " + std::to_string(i) +
-                           " registers " + std::to_string(notes[i].bytes) + " bytes and rank 0 " +
-                           std::to_string(notes[0].bytes) + "; register the same size on every rank");
-  }
+  const std::size_t most = max_pieces_of(context, call, notes);
   const bool is_mapped = !mapped.pieces.empty();
   mapped_steps pieces(context, number, most);
   if (most != 0) pieces.exchange(call, std::move(mapped));

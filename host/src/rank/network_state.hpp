@@ -1,5 +1,5 @@
 /// \file network_state.hpp
-/// What a communicator knows of the network between its ranks, and shares among its device communicators.
+/// The network between the ranks of a communicator, which its device communicators share.
 #pragma once
 
 #include <devcomm/host/properties.hpp>

@@ -157,33 +157,7 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
     link to;
     to.ranks = to.all_ranks = peers[i].ranks;
     to.place = i;
-    if (i < own) {
-      unique_fd socket = new_socket();
-      const timeval send_limit{std::max<time_t>(1, limit.count() / 1000), 0};
-      ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &send_limit, sizeof send_limit);
-      sockaddr_un where;
-      const socklen_t bytes = fill_address(peers[i].address, where);
-      const auto fail_to_connect = [&] {
-        const int error = errno;
-        const std::string text = "links between processes: connecting to the process of " + rank_list(peers[i].ranks) +
-                                 " failed: " + std::strerror(error) + "; look for that process's own error";
-        // It listened before, so it has ended.
-        if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE) {
-          throw remote_error(text, peers[i].ranks.front());
-        }
-        throw system_error(text);
-      };
-      if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where), bytes) != 0) fail_to_connect();
-      ucred who{};
-      if (!same_user(socket.get(), who)) {
-        throw system_error("links between processes: the process of " + rank_list(peers[i].ranks) +
-                           " runs as another user; start all ranks as one user");
-      }
-      const message hello{message_kind::hello, 0, -1, static_cast<std::uint32_t>(own), 0, peers[i].address.token};
-      const ssize_t sent = ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
-      if (sent != static_cast<ssize_t>(sizeof hello)) fail_to_connect();
-      to.open(std::move(socket), who.pid);
-    }
+    if (i < own) open_link(to, peers[i], own, limit);
     to.number = links_.size();
     links_.push_back(std::move(to));
   }
@@ -192,7 +166,36 @@ void peer_links::connect(const std::vector<link_peer>& peers, std::size_t own, s
     return;
   }
   start();
+  wait_for_links(peers, until);
+}
 
+void peer_links::open_link(link& made, const link_peer& to, std::size_t own, std::chrono::milliseconds limit) {
+  unique_fd socket = new_socket();
+  const timeval send_limit{std::max<time_t>(1, limit.count() / 1000), 0};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &send_limit, sizeof send_limit);
+  sockaddr_un where;
+  const socklen_t bytes = fill_address(to.address, where);
+  const auto fail_to_connect = [&] {
+    const int error = errno;
+    const std::string text = "links between processes: connecting to the process of " + rank_list(to.ranks) +
+                             " failed: " + std::strerror(error) + "; look for that process's own error";
+    // It listened before, so it has ended.
+    if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE) throw remote_error(text, to.ranks.front());
+    throw system_error(text);
+  };
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where), bytes) != 0) fail_to_connect();
+  ucred who{};
+  if (!same_user(socket.get(), who)) {
+    throw system_error("links between processes: the process of " + rank_list(to.ranks) +
+                       " runs as another user; start all ranks as one user");
+  }
+  const message hello{message_kind::hello, 0, -1, static_cast<std::uint32_t>(own), 0, to.address.token};
+  const ssize_t sent = ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(sizeof hello)) fail_to_connect();
+  made.open(std::move(socket), who.pid);
+}
+
+void peer_links::wait_for_links(const std::vector<link_peer>& peers, const deadline& until) {
   std::unique_lock lock(mutex_);
   const auto all_stand = [&] {
     return std::all_of(links_.begin(), links_.end(), [](const link& l) { return l.socket.get() >= 0 || l.closed; });

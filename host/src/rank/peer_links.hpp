@@ -90,6 +90,10 @@ class peer_links {
   struct message;
 
   void listen();
+  /// Connects to a process that listens.
+  static void open_link(link& made, const link_peer& to, std::size_t own, std::chrono::milliseconds limit);
+  /// Returns when all processes have connected.
+  void wait_for_links(const std::vector<link_peer>& peers, const deadline& until);
   void start();
   void read_all();
   void accept_connection();

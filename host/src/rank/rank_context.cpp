@@ -86,7 +86,24 @@ void rank_context::start(const std::string& call, const communicator_options& gi
   domain = {peers[static_cast<std::size_t>(rank())].host, cards.ranks};
   if (std::any_of(notes.begin(), notes.end(), [](const device_note& each) { return each.spans; })) join_domain(call);
 
-  watches_ = cards.ranks.size() != peers.size();
+  form_team(call, cards.ranks);
+
+  agree.together(call, [&] {
+    choose_handle();
+    nvlink = nvlink_of_team();
+    properties.ll128 = ll128_capability();
+    properties.multicast = multicast_of_team();
+    properties.network = network_of_world();
+    properties.pinned_host = pinned_of_team();
+    properties.cuda_ipc = ipc_of_team();
+    properties.own_device = own_device();
+    aborts->explain_timeouts(cause_of_timeouts());
+    devices.make_current(device);
+  });
+}
+
+void rank_context::form_team(const std::string& call, const std::vector<int>& neighbors) {
+  watches_ = neighbors.size() != peers.size();
   std::string obstacle;
   std::vector<reach> row;
   const auto gather_summaries = [&](const std::function<void()>& before) {
@@ -95,8 +112,8 @@ void rank_context::start(const std::string& call, const communicator_options& gi
       return summarize(row);
     });
   };
-  std::vector<reach_summary> summaries = gather_summaries([&, &watched = cards.ranks] {
-    if (watches_) watch_other_hosts(watched);
+  std::vector<reach_summary> summaries = gather_summaries([&] {
+    if (watches_) watch_other_hosts(neighbors);
     process->add(rank(), aborts);
     if (local_ranks.front() == rank()) connect_links();
     row = reachable(obstacle);
@@ -114,19 +131,6 @@ void rank_context::start(const std::string& call, const communicator_options& gi
     granularity = std::max(granularity, static_cast<std::size_t>(each.granularity));
   }
   choose_lsa(call, counted(&reach_summary::unreachable) ? gather_rows(call, row, most) : whole_domain(), obstacle);
-
-  agree.together(call, [&] {
-    choose_handle();
-    nvlink = nvlink_of_team();
-    properties.ll128 = ll128_capability();
-    properties.multicast = multicast_of_team();
-    properties.network = network_of_world();
-    properties.pinned_host = pinned_of_team();
-    properties.cuda_ipc = ipc_of_team();
-    properties.own_device = own_device();
-    aborts->explain_timeouts(cause_of_timeouts());
-    devices.make_current(device);
-  });
 }
 
 void rank_context::choose_number(const std::string& call, std::uint32_t first, bool is_chosen) {
@@ -428,8 +432,7 @@ reach_matrix rank_context::gather_rows(const std::string& call, const std::vecto
   return found;
 }
 
-void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row, std::size_t most,
-                                std::string& obstacle) {
+std::vector<int> rank_context::gather_triers(const std::string& call, const std::vector<reach>& row, std::size_t most) {
   const std::vector<int>& neighbors = domain.ranks;
   const auto rows = agree.gather_group_bytes(call, 0, most, [&](std::span<std::byte>, std::span<std::byte> mine) {
     for (std::size_t i = 0; i < neighbors.size(); ++i) {
@@ -438,11 +441,18 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row
     return domain.name;
   });
   const auto place = std::find(neighbors.begin(), neighbors.end(), rank()) - neighbors.begin();
-  std::vector<int> triers;  // of this rank's device
+  std::vector<int> triers;
   for (std::size_t i = 0; i < neighbors.size(); ++i) {
     const std::byte theirs = rows.group.parts[i * most + static_cast<std::size_t>(place)];
     if (static_cast<reach>(theirs) == reach::untried) triers.push_back(neighbors[i]);
   }
+  return triers;
+}
+
+void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row, std::size_t most,
+                                std::string& obstacle) {
+  const std::vector<int>& neighbors = domain.ranks;
+  const std::vector<int> triers = gather_triers(call, row, most);
   const deadline until(agree.limit());
   std::size_t bytes = 0;
   for (const device_info& card : device_infos) bytes = std::max(bytes, static_cast<std::size_t>(card.granularity));
@@ -484,27 +494,30 @@ void rank_context::try_to_reach(const std::string& call, std::vector<reach>& row
       if (common == handle_kind::file_descriptor) {
         descriptor = process->links().take_memory(static_cast<std::uint64_t>(rank()), peer, until, window_piece::trial);
       }
-      try {
-        const offer& theirs = offers[static_cast<std::size_t>(peer)];
-        const auto bytes_of_handle =
-            std::span(theirs.bytes).first(std::min<std::size_t>(theirs.count, theirs.bytes.size()));
-        const auto memory = descriptor ? devices.import_descriptor(device, descriptor.get(), bytes)
-                                       : devices.import_bytes(device, common, bytes_of_handle, bytes);
-        const auto range = devices.reserve(bytes);
-        range->map(0, *memory, std::span(&device, 1));
-        answer = reach::load_store;
-      } catch (const error& e) {
-        answer = reach::none;
-        if (obstacle.empty()) {
-          obstacle = "the device of rank " + std::to_string(peer) + ", which " +
-                     (peers[static_cast<std::size_t>(peer)].host == peers[static_cast<std::size_t>(rank())].host
-                          ? "this process does not see"
-                          : "is on another host of the NVLink domain") +
-                     ", was tried: " + std::string(e.what());
-        }
-      }
+      const offer& theirs = offers[static_cast<std::size_t>(peer)];
+      const auto exported = std::span(theirs.bytes).first(std::min<std::size_t>(theirs.count, theirs.bytes.size()));
+      const std::string problem = try_memory(common, descriptor, exported, bytes);
+      answer = problem.empty() ? reach::load_store : reach::none;
+      if (problem.empty() || !obstacle.empty()) continue;
+      const bool is_here = peers[static_cast<std::size_t>(peer)].host == peers[static_cast<std::size_t>(rank())].host;
+      obstacle = "the device of rank " + std::to_string(peer) + ", which " +
+                 (is_here ? "this process does not see" : "is on another host of the NVLink domain") +
+                 ", was tried: " + problem;
     }
   });
+}
+
+std::string rank_context::try_memory(handle_kind kind, const unique_fd& descriptor, std::span<const std::byte> exported,
+                                     std::size_t bytes) {
+  try {
+    const auto memory = descriptor ? devices.import_descriptor(device, descriptor.get(), bytes)
+                                   : devices.import_bytes(device, kind, exported, bytes);
+    const auto range = devices.reserve(bytes);
+    range->map(0, *memory, std::span(&device, 1));
+    return {};
+  } catch (const error& problem) {
+    return problem.what();
+  }
 }
 
 void rank_context::choose_lsa(const std::string& call, const reach_matrix& reached, const std::string& obstacle) {

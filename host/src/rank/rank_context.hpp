@@ -14,10 +14,13 @@
 #include "rank/topology.hpp"
 #include "rank/window_table.hpp"
 #include "util/process_stamp.hpp"
+#include "util/unique_fd.hpp"
 #include "util/unwinding.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,6 +111,8 @@ struct rank_context {
   rank_context(const std::string& call, std::shared_ptr<bootstrap> ranks, const communicator_options& given,
                const rank_context* parent);
   void start(const std::string& call, const communicator_options& given, const rank_context* parent);
+  /// *Collective*: finds out whom this rank reaches, and chooses its LSA team. `neighbors`: the ranks of its host.
+  void form_team(const std::string& call, const std::vector<int>& neighbors);
   /// Takes the options; returns the clique.
   [[nodiscard]] int take_options(const communicator_options& given, const rank_context* parent);
   /// *Collective*: has `first` where that `is_chosen`, and else the next number that is free in all processes.
@@ -137,8 +142,15 @@ struct rank_context {
   [[nodiscard]] reach_summary summarize(const std::vector<reach>& row) const;
   /// *Collective*: learns of the ranks of its NVLink domain that are on other hosts.
   void join_domain(const std::string& call);
+  /// *Collective*: the ranks of the domain that try to reach this one's device.
+  [[nodiscard]] std::vector<int> gather_triers(const std::string& call, const std::vector<reach>& row,
+                                               std::size_t most);
   /// *Collective*: tries what is `untried` in `row`, this rank's. No domain has more than `most` ranks.
   void try_to_reach(const std::string& call, std::vector<reach>& row, std::size_t most, std::string& obstacle);
+  /// Maps a peer's memory, by the descriptor where there is one, and else by the bytes of its handle; says why it
+  /// cannot, or nothing.
+  [[nodiscard]] std::string try_memory(handle_kind kind, const unique_fd& descriptor,
+                                       std::span<const std::byte> exported, std::size_t bytes);
   /// Bits of the kinds of handles that a rank of the domain and this one can exchange.
   [[nodiscard]] std::uint32_t handles_offered(int peer) const;
   [[nodiscard]] handle_kind handle_with(int peer) const;

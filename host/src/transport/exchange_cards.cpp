@@ -73,7 +73,7 @@ std::vector<fabric_endpoint::card> exchange_cards_of_few(const agreement& agree,
                                                          fabric_thread& thread,
                                                          const std::vector<fabric_endpoint::card>& terms) {
   const card_bytes format(terms);
-  const std::vector<fabric_endpoint::card> cards =
+  std::vector<fabric_endpoint::card> cards =
       read_cards(terms, agree.gather_bytes(call, format.each(),
                                            [&](std::span<std::byte> mine) { format.write(thread.own_card(), mine); }));
   agree.together(call, [&] { thread.connect(cards, agree.limit_of_work()); });
@@ -114,7 +114,7 @@ std::vector<fabric_endpoint::card> exchange_cards(const agreement& agree, const 
       if (now == level) all = thread.read_table(parent, found.table, agree.limit_of_work());
     });
   }
-  const std::vector<fabric_endpoint::card> cards = read_cards(terms, all);
+  std::vector<fabric_endpoint::card> cards = read_cards(terms, all);
   agree.together(call, [&] { thread.connect(cards, agree.limit_of_work()); });
   return cards;
 }

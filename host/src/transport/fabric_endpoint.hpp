@@ -63,7 +63,7 @@ class fabric_endpoint {
   struct surroundings {
     int rank;
     std::shared_ptr<const window_table> windows;
-    std::function<void(const std::string&)> report;  ///< told of messages that are dropped
+    std::function<void(const std::string&)> report;  ///< called with why a message is dropped
     std::size_t carried = 0;      ///< bytes of a put that a message carries, at most; less where messages are short
     int device = 0;               ///< of windows that are `on_device`
     bool fabric_reaches = false;  ///< these

@@ -19,7 +19,6 @@ namespace {
 
 using gin::operation_kind;
 using gin::signal_change;
-using gin::strength;
 
 }  // namespace
 

@@ -79,14 +79,14 @@ class fabric_engine final : public endpoint_user {
   struct surroundings {
     std::uint32_t number;                                 ///< of the device communicator, the same on all ranks
     std::vector<std::unique_ptr<network_queue>>& queues;  ///< of its contexts
-    /// Told of the first operation that cannot be done; nothing is posted to peers after it, but peers are answered.
+    /// Called for the first operation that cannot be done; nothing is posted to peers after it, but peers are answered.
     std::function<void(const std::string&)> fail;
     std::chrono::milliseconds limit;  ///< for an operation, from its latest progress on
     std::uint32_t first_context = 0;  ///< what the first of `queues` is called in texts
     /// For windows that are `on_device`. Where the fabric reaches them, pinned memory is for values, and for what a
     /// rank does to itself.
     window_copies::settings staged{};
-    /// Told when a peer that this rank has met has ended, all of whose operations are done.
+    /// Called when a peer that this rank has met has ended, all of whose operations are done.
     std::function<void(int rank)> departed{};
   };
 

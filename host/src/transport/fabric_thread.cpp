@@ -334,7 +334,7 @@ void fabric_thread::core::removed(std::uint32_t window) noexcept {
           "rank " + std::to_string(given_.rank) + ": window " + std::to_string(window_number(window)) +
           " is freed, and " + endpoint_.name() + " has not come back from a call for " +
           std::to_string(longest.count()) +
-          " ms: its device communicator is given up; destroy it, or set DEVCOMM_GIN_PROVIDER to another provider");
+          " ms: its device communicator is abandoned; destroy it, or set DEVCOMM_GIN_PROVIDER to another provider");
       each->leave_alone();
     }
   }

@@ -139,7 +139,7 @@ struct fifos {
   uint32_t slots = 4;
 
   DEVCOMM_HOST_DEVICE constexpr fifo_handle<Protocol> add_to(requirements& needs) const {
-    if (Protocol == protocol::ll128 && members.size > 1) needs.require_ll128();
+    if (Protocol == protocol::ll128 && members.size > 1) needs.require(demand::ll128);
     const auto size = static_cast<uint32_t>(members.size);
     const uint32_t rounded = power_of_two(slots);
     const uint64_t of_slots =

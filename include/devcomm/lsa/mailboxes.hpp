@@ -95,7 +95,7 @@ struct mailboxes {
   uint32_t packets;
 
   DEVCOMM_HOST_DEVICE constexpr mailbox_handle<Protocol> add_to(requirements& needs) const {
-    if (Protocol == packet_protocol::ll128 && members.size > 1) needs.require_ll128();
+    if (Protocol == packet_protocol::ll128 && members.size > 1) needs.require(demand::ll128);
     const uint32_t rounded = Protocol == packet_protocol::ll128 ? ll128_unit::whole(packets) : packets;
     const auto size = static_cast<uint32_t>(members.size);
     const uint64_t bytes = mailbox_layout{count, size, rounded}.bytes();

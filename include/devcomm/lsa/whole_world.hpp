@@ -13,7 +13,7 @@ namespace devcomm::lsa {
 /// and says how large the LSA team is.
 struct whole_world {
   DEVCOMM_HOST_DEVICE constexpr resource_handle add_to(requirements& needs) const {
-    needs.require_whole_world();
+    needs.require(demand::whole_world);
     return needs.add_items(0, 1, {1}, 0, 0);
   }
 };

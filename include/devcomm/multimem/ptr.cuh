@@ -76,13 +76,12 @@ class ptr {
   /// All members' memory at `offset` bytes. *Requires*, but in software, that multimem was asked of the window.
   DEVCOMM_DEVICE explicit ptr(const window& memory, uint64_t offset = 0) : memory_(memory), offset_(offset) {
     if constexpr (!is_software) {
-      DEVCOMM_ASSERT(memory.base == nullptr || memory.table != nullptr,
+      DEVCOMM_ASSERT(memory.base == nullptr || memory.multicast != nullptr,
                      "multimem was not asked of this window: allocate it with multimem_policy::required or "
                      "multimem_policy::or_software, or take a pointer of multimem::software");
-      if (memory.base != nullptr && memory.table != nullptr) {
-        const auto* const record = reinterpret_cast<const window_record*>(memory.table);
-        address_ = record->address;
-        DEVCOMM_ASSERT(record->members == static_cast<uint64_t>(memory.lsa_size),
+      if (memory.base != nullptr && memory.multicast != nullptr) {
+        address_ = memory.multicast->address;
+        DEVCOMM_ASSERT(memory.multicast->members == static_cast<uint64_t>(memory.lsa_size),
                        "this window's multicast address reaches another number of ranks than its LSA team has");
       }
       DEVCOMM_ASSERT((!detail::is_same<Mode, hardware> || address_ != nullptr),

@@ -6,8 +6,7 @@
 
 namespace devcomm::multimem {
 
-/// In device memory of each rank, where the `table` of a strided window points; a strided window without multimem has
-/// no table. Written once, before the window is handed out.
+/// In device memory of each rank, see `window::multicast`. Written once, before the window is handed out.
 struct window_record {
   char* address;     ///< multicast address of the window's first byte; null where multimem is in software
   uint64_t members;  ///< ranks that a store to `address` reaches

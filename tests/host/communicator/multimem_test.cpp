@@ -24,9 +24,9 @@ void allow_multicast() {
 }
 
 multimem::window_record multimem_of(const window& w) {
-  require(w.base != nullptr && w.table != nullptr, "a window with multimem is strided and has a record");
+  require(w.base != nullptr && w.multicast != nullptr, "a window with multimem is strided and has a record");
   multimem::window_record record{};
-  std::memcpy(&record, w.table, sizeof record);
+  std::memcpy(&record, w.multicast, sizeof record);
   require(record.members == static_cast<std::uint64_t>(w.lsa_size), "its members are those of the team");
   return record;
 }

@@ -23,9 +23,9 @@ constexpr std::size_t bytes = 100003;
 constexpr std::size_t multicast_granule = 256 << 10;
 
 multimem::window_record record_of(const window& w) {
-  require(w.base != nullptr && w.table != nullptr, "a window with multimem is strided and has a record");
+  require(w.base != nullptr && w.multicast != nullptr, "a window with multimem is strided and has a record");
   multimem::window_record record{};
-  std::memcpy(&record, w.table, sizeof record);
+  std::memcpy(&record, w.multicast, sizeof record);
   return record;
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("a window with multimem is bound by all members and has one multicast 
           require(held.device_memory == job.inside, "a record for each device");
           exchange(comm, w);
           const auto plain = comm.allocate(64);
-          require(plain.window().table == nullptr && !plain.multimem().available, "others have none");
+          require(plain.window().multicast == nullptr && !plain.multimem().available, "others have none");
           require(contains(plain.multimem().reason, "was not asked for"), "and say why: " + plain.multimem().reason);
           comm.barrier();
         }
@@ -299,7 +299,7 @@ TEST_CASE("resources of a device communicator have multimem where it is asked fo
       const auto device = comm.create_device_comm(needs);
       require(record_of(device.get().resources).address != nullptr, "resources have an address");
       const auto without = comm.create_device_comm(comm.requirements());
-      require(without.get().resources.table == nullptr, "others have none");
+      require(without.get().resources.multicast == nullptr, "others have none");
       comm.barrier();
     }
     comm.barrier();

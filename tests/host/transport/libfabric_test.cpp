@@ -378,9 +378,9 @@ TEST_CASE("a library that is too old is refused with its file, its version and w
 namespace {
 
 std::unique_ptr<fabric_thread> open_thread(int rank, int ranks) {
-  return std::make_unique<fabric_thread>(current_backend(),
-                                         fabric_thread::settings{rank, 0, {}, static_cast<std::uint32_t>(ranks), false},
-                                         std::make_shared<window_table>(), open_libfabric(over_loopback(ranks)));
+  return std::make_unique<fabric_thread>(
+      current_backend(), fabric_thread::settings{rank, 0, {}, static_cast<std::uint32_t>(ranks), false},
+      std::make_shared<window_table>(), open_libfabric(over_loopback(static_cast<std::size_t>(ranks))));
 }
 
 /// Calls `rank(number, agree)` on threads.

@@ -283,7 +283,7 @@ class tcp_spoke final : public bootstrap {
         if (heard->what == kind::lost) return report_of(heard->culprit, heard->text);
       } else if (got->type == frame_type::leave) {
         root_left_ = true;
-      } else if (!broken_) {  // else of a round that this rank has given up
+      } else if (!broken_) {  // else of a round that this rank has left
         stream_->close("it sent a message that has no place here");
       }
     }
