@@ -4,6 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
 #include <cstring>
@@ -183,6 +184,52 @@ TEST_CASE("a rank that timed out arrives nowhere again, in this launch and in la
           test::require(seen[i] == seen[barrier * threads], "the threads of a block disagree");
         }
         test::require(check_throws(device_comm), "check does not know of the failure");
+        comm.barrier();
+      },
+      impatient());
+}
+
+namespace {
+
+__global__ void meet_times(device_comm comm, unsigned rounds, bool apart) {
+  lsa::barrier_session barrier{block{}, comm, 0};
+  for (unsigned round = 0; round < rounds; ++round) {
+    if (apart) {
+      barrier.arrive();
+      barrier.wait();
+    } else {
+      barrier.sync();
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "of a group with fewer threads than peers, those whose own peers came arrive no more when another timed out") {
+  constexpr int ranks = 4;
+  const bool apart = GENERATE(false, true);
+  test::on_ranks(
+      ranks,
+      [apart](host::communicator& comm) {
+        const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(1));
+        const bool is_last = comm.rank() + 1 == ranks;
+        comm.barrier();
+        launch(meet_times, {.grid = 1, .block = 2, .stream = cudaStreamPerThread}, device_comm.get(), is_last ? 1u : 3u,
+               apart);
+        test::finish("meet_times");
+        comm.barrier();
+        const auto barriers = device_comm.get().lsa_barriers;
+        const lsa::barrier_layout layout{barriers.count, barriers.members};
+        for (std::uint32_t writer = 0; writer + 1 < ranks && !is_last; ++writer) {
+          if (writer == static_cast<std::uint32_t>(comm.rank())) continue;
+          std::uint32_t arrivals = 0;
+          const char* const flag = device_comm.get().resources.local + barriers.offset + layout.flag(0, writer);
+          check_cuda(cudaMemcpy(&arrivals, flag, sizeof arrivals, cudaMemcpyDeviceToHost), "cudaMemcpy");
+          test::require(arrivals == 2, "rank " + std::to_string(writer) + " arrived " + std::to_string(arrivals) +
+                                           " times, and the second time it timed out");
+        }
+        test::require(is_last || check_throws(device_comm), "check does not know of the failure");
         comm.barrier();
       },
       impatient());
