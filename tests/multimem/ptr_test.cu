@@ -357,7 +357,7 @@ TEST_CASE("an access to registered memory that a member has at no multiple of it
       sim::clear_failure();
       check_cuda(cudaSetDevice(0), "cudaSetDevice");
       launch(kernel, {.grid = 1, .block = 1, .stream = cudaStreamPerThread},
-             window{nullptr, table.get(), shared.at(0), 0, 4080, 0, 2, 0, 78, nullptr});
+             window{nullptr, {table.get()}, shared.at(0), 0, 4080, 0, 2, 0, 78, nullptr});
       const std::string text = cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess ? "" : sim::last_failure();
       sim::clear_failure();
       return text;

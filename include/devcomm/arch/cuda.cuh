@@ -3,7 +3,6 @@
 #pragma once
 
 #include <devcomm/arch/cuda_memory.cuh>
-#include <devcomm/arch/cuda_multimem.cuh>
 #include <devcomm/arch/observed.hpp>
 #include <devcomm/arch/trap.cuh>
 #include <devcomm/config.hpp>

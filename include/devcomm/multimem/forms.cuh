@@ -2,6 +2,7 @@
 /// What a multicast address can do, checked while compiling: each refusal says what to use instead.
 #pragma once
 
+#include <devcomm/arch/multimem.cuh>
 #include <devcomm/arch/multimem_forms.hpp>
 #include <devcomm/data/pack.cuh>
 #include <devcomm/data/reduction.cuh>

@@ -13,7 +13,7 @@
 #include <devcomm/detail/report.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
-#include <devcomm/lsa/detail/members.cuh>
+#include <devcomm/lsa/detail/packet_members.cuh>
 #include <devcomm/lsa/mailboxes.hpp>
 
 namespace devcomm::detail {

@@ -19,8 +19,8 @@
 #include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/diagnostics/trace_span.cuh>
 #include <devcomm/group.cuh>
-#include <devcomm/lsa/detail/members.cuh>
 #include <devcomm/lsa/detail/packet_contracts.cuh>
+#include <devcomm/lsa/detail/packet_members.cuh>
 #include <devcomm/lsa/mailboxes.hpp>
 
 namespace devcomm::detail {

@@ -344,5 +344,4 @@ inline void note_post(const uint64_t* word) { sim::note_post(word); }
 
 }  // namespace devcomm::arch
 
-#include <devcomm/simulator/arch_lines.cuh>     // IWYU pragma: export
-#include <devcomm/simulator/arch_multimem.cuh>  // IWYU pragma: export
+#include <devcomm/simulator/arch_lines.cuh>  // IWYU pragma: export

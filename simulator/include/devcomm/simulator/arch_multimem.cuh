@@ -1,6 +1,6 @@
 /// \file arch_multimem.cuh
 /// Accesses to multicast addresses in the simulator; see devcomm/arch/arch.cuh for what each function
-/// guarantees. Included at the end of arch.cuh.
+/// guarantees. Included behind arch.cuh.
 ///
 /// A multicast address is a range without memory. An access to it is one to each member's memory at the address by
 /// which kernels of this process reach it, so that race detectors and delays of stores see each, in an order drawn from
