@@ -33,12 +33,13 @@
 /// before or after it. A wait that repeats `load_lines` may sleep until the last 8 bytes of one of its lines change.
 /// `join_warp()` comes before: lanes that have gone separate ways go on together. None of them orders anything else.
 ///
-/// Multicast. `multimem_load_reduce<operation, T, Bytes, plain, order, scope>(p)`, `multimem_store<Bytes, plain, order,
-/// scope>(p, words)` and `multimem_reduce<operation, T, Bytes, order, scope>(p, words)`, of the forms in
-/// multimem_forms.hpp: to multicast addresses, and nothing else goes to these. Each member's memory is accessed for
-/// itself, in any order; each element is whole. `plain` accesses are ordered by barriers only, as plain ones to other
-/// memory. `fence_alias()`: orders this thread's accesses to memory by its multicast address and by others.
-/// `multimem_type_of<T>`; `has_multimem`, `has_small_multimem`: whether the target has these, and for 8-bit types.
+/// Multicast, in multimem.cuh. `multimem_load_reduce<operation, T, Bytes, plain, order, scope>(p)`,
+/// `multimem_store<Bytes, plain, order, scope>(p, words)` and `multimem_reduce<operation, T, Bytes, order,
+/// scope>(p, words)`, of the forms in multimem_forms.hpp: to multicast addresses, and nothing else goes to these.
+/// Each member's memory is accessed for itself, in any order; each element is whole. `plain` accesses are ordered
+/// by barriers only, as plain ones to other memory. `fence_alias()`: orders this thread's accesses to memory by its
+/// multicast address and by others. `multimem_type_of<T>`; `has_multimem`, `has_small_multimem`: whether the target
+/// has these, and for 8-bit types.
 ///
 /// Numbers. `smaller(a, b)`, `larger(a, b)` of floating-point numbers: a number rather than NaN, and -0 is below +0.
 /// `multiply(a, b)`: rounded by itself, never fused with a sum. `is_small_float<T>`: whether `T` is one of CUDA's
