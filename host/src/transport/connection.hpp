@@ -177,7 +177,7 @@ struct connection {
   std::map<std::uint32_t, remote_window> windows;  ///< the peer's
   fifo<fabric_operation*> movers;                  ///< have fragments to issue
   /// By context, once it is used, in order: what is neither complete nor a sent message.
-  std::vector<fifo<fabric_operation*>> lanes;
+  std::vector<fifo<fabric_operation*>> send_queues;
   fifo<std::size_t> ready;  ///< fragments for the fabric
   peer_bounce_buffers inbound;
   held_shares held;

@@ -4,11 +4,9 @@
 
 #include "transport/fabric_tokens.hpp"
 #include "transport/operation_text.hpp"
-#include "util/random.hpp"
 #include "util/window_number.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -180,9 +178,9 @@ void fabric_engine::begin(fabric_operation& one) {
   connection& to = connection_to(one);
   if (is_own(to) && !copies_.has_engine()) return do_here(one);
   if (to.has_left) return fail_because_it_left(one);
-  if (to.lanes.empty()) to.lanes.resize(about_.queues.size());
-  to.lanes[one.context].push_back(&one);
-  one.is_in_lane = true;
+  if (to.send_queues.empty()) to.send_queues.resize(about_.queues.size());
+  to.send_queues[one.context].push_back(&one);
+  one.is_queued = true;
   if (!one.moves()) return arrived(one);
   if (begin_to_carry(one)) return;
   const std::uint32_t window = upper(one.posted.what.windows);
@@ -318,28 +316,28 @@ void fabric_engine::put_in_order(fabric_operation& one) {
   const std::uint32_t peer = one.posted.head.peer;
   one.data_is_ordered = true;
   if (!one.wants_message()) {
-    leave_lane(one);
+    leave_send_queue(one);
     complete_if_done(one);
   }
   review(context, peer);
 }
 
-void fabric_engine::leave_lane(fabric_operation& one) {
-  fifo<fabric_operation*>& lane = connection_to(one).lanes[one.context];
-  lane.erase(std::find(lane.begin(), lane.end(), &one));
-  one.is_in_lane = false;
+void fabric_engine::leave_send_queue(fabric_operation& one) {
+  fifo<fabric_operation*>& send_queue = connection_to(one).send_queues[one.context];
+  send_queue.erase(std::find(send_queue.begin(), send_queue.end(), &one));
+  one.is_queued = false;
   one.has_message = one.wants_message();
 }
 
 void fabric_engine::review(std::uint32_t context, std::uint32_t peer) {
   connection& to = activate(connections_[peer]);
-  const fifo<fabric_operation*>& lane = to.lanes[context];
-  for (std::size_t i = 0; i < lane.size();) {
-    fabric_operation& one = *lane[i];
+  const fifo<fabric_operation*>& send_queue = to.send_queues[context];
+  for (std::size_t i = 0; i < send_queue.size();) {
+    fabric_operation& one = *send_queue[i];
     const auto message = one.data_is_ordered ? message_to_leave_with(one, false) : std::nullopt;
     if (message) {
       to.outgoing.push_back({*message, &one});
-      leave_lane(one);
+      leave_send_queue(one);
     } else {
       ++i;
     }
@@ -353,9 +351,9 @@ std::optional<fabric_message> fabric_engine::message_to_leave_with(const fabric_
   if (one.gets() || !one.wants_message()) return {};
   if (one.is_strong()) {
     // What was posted before it has data that is not in order, or a strong signal that waits, as long as it is in the
-    // lane; what has left may have its message in `outgoing`.
-    const fifo<fabric_operation*>& lane = connection_to(one).lanes[one.context];
-    if (overtakes || *std::find_if_not(lane.begin(), lane.end(), gets) != &one) return {};
+    // send queue; what has left may have its message in `outgoing`.
+    const fifo<fabric_operation*>& send_queue = connection_to(one).send_queues[one.context];
+    if (overtakes || *std::find_if_not(send_queue.begin(), send_queue.end(), gets) != &one) return {};
   }
   fabric_message change;
   change.kind = message_kind::change;
@@ -377,7 +375,7 @@ std::optional<fabric_message> fabric_engine::message_to_leave_with(const fabric_
 
 void fabric_engine::complete_if_done(fabric_operation& one) {
   const bool is_moved = !one.moves() || (one.carries && !one.is_staged) || one.issued == one.posted.what.bytes;
-  if (!one.is_in_lane && !one.has_message && one.pending == 0 && is_moved) complete(one);
+  if (!one.is_queued && !one.has_message && one.pending == 0 && is_moved) complete(one);
 }
 
 void fabric_engine::complete(fabric_operation& one) {
@@ -524,13 +522,13 @@ bool fabric_engine::announce(connection& to, std::size_t number) {
   one.announced += next.bytes;
   one.progressed = clock::now();
   ++one.out;
-  if (message) leave_lane(one);
+  if (message) leave_send_queue(one);
   if (is_last) put_in_order(one);
   return true;
 }
 
 bool fabric_engine::is_done_by_peer(const fabric_operation& one) const {
-  if (one.is_in_lane || one.has_message || one.announced == 0) return false;
+  if (one.is_queued || one.has_message || one.announced == 0) return false;
   const auto awaited = [&](const fragment& each) { return each.of == &one && !each.is_acknowledged; };
   return one.announced == one.posted.what.bytes && std::none_of(fragments_.begin(), fragments_.end(), awaited);
 }

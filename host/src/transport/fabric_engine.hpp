@@ -185,14 +185,14 @@ class fabric_engine final : public endpoint_user {
   void arrived(fabric_operation& one);
   /// What is sent from here on is behind its data at the peer: so may its message be.
   void put_in_order(fabric_operation& one);
-  /// The message with which an operation whose data is in order leaves its lane; `overtakes` says that it would be sent
-  /// before what is in `outgoing`. None where there is no message, or where it has to wait for others.
+  /// The message with which an operation whose data is in order leaves its send queue; `overtakes` says that it would
+  /// be sent before what is in `outgoing`. None where there is no message, or where it has to wait for others.
   [[nodiscard]] std::optional<fabric_message> message_to_leave_with(const fabric_operation& one, bool overtakes) const;
   /// Its message, if it has one, is on its way.
-  void leave_lane(fabric_operation& one);
+  void leave_send_queue(fabric_operation& one);
   /// Where nothing of it is left to be waited for.
   void complete_if_done(fabric_operation& one);
-  /// Sends the messages of a lane that may be sent.
+  /// Sends the messages of a send queue that may be sent.
   void review(std::uint32_t context, std::uint32_t peer);
   void complete(fabric_operation& one);
   void fail_at_window(const fabric_operation& one, const std::string& whose, bool is_local, const own_memory& found);

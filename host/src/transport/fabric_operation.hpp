@@ -22,7 +22,7 @@ struct fabric_operation {
   posted_operation posted{};
   std::list<fabric_operation>::iterator self;
   bool data_is_ordered = false;  ///< it is at the peer before what messages from here on say
-  bool is_in_lane = false;
+  bool is_queued = false;
   bool has_message = false;  ///< which is not acknowledged
   bool carries = false;      ///< which carries its data
   std::vector<std::byte> carried;
