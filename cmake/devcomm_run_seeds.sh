@@ -9,7 +9,7 @@
 #   --env NAME=VALUE   for the program; may come more than once
 #   --default NAME=VALUE   the same, where neither --env nor the environment sets it
 #   --late STEPS       with every second seed, the even ones, DEVCOMM_SIM_STORE_DELAY=STEPS, where nothing sets it
-#   --fails-with RE    for programs with a planted mistake: succeeds when runs fail, and each that does prints
+#   --fails-with RE    for programs with a mistake: succeeds when runs fail, and each that does prints
 #                      something that matches the extended regular expression
 #   --at-least N       with --fails-with: in how many runs (1); 'all' for every run
 #

@@ -24,7 +24,7 @@ case ${1:-quick} in
   quick)
     stages=("${quick_stages[@]}")
     left_out=(
-      "GPU programs and kernels compiled by nvcc, benchmarks, MPI, and the tests in tests/{exhaustive,mutant,mutation,planted,"
+      "GPU programs and kernels compiled by nvcc, benchmarks, MPI, and the tests in tests/{exhaustive,mutation,mistakes,"
       "  soak,package,docs}: scripts/test.sh release"
       "other compilers than the default one: scripts/test.sh compilers"
       "race detector, mutants, ThreadSanitizer, AddressSanitizer, clang-tidy: scripts/test.sh race mutation thread address tidy"
@@ -60,7 +60,7 @@ if wanted_any quick release compilers race mutation thread address tidy; then pa
 # Its tests on several hosts, which are network namespaces.
 if wanted_any quick release; then packages+=(iproute2); fi
 if wanted_any race mutation thread address; then packages+=(lld); fi
-if wanted_any checks mutation; then packages+=(python3); fi
+if wanted_any checks release mutation thread; then packages+=(python3); fi
 if wanted_any thread address tidy; then packages+=(clang libclang-rt-dev); fi
 if wanted tidy; then packages+=(libcatch2-dev clang-tidy python3); fi
 if wanted release; then packages+=(libopenmpi-dev openmpi-bin python3-matplotlib); fi

@@ -11,7 +11,7 @@ import re
 import sys
 
 FOLDERS = ("tests", "examples", "benchmarks")
-FOR_SIMULATOR_ALONE = ("tests/mistakes", "tests/simulator", "tests/race", "tests/planted", "tests/mutant", "tests/exhaustive")
+FOR_SIMULATOR_ALONE = ("tests/mistakes", "tests/simulator", "tests/race", "tests/exhaustive")
 MOST = 65536 // 255
 THREADS = re.compile(r"\b\w*(?:threads|block)\w*(?:\s*=\s*|\{)(\d+)u?\b")
 KERNEL = re.compile(r"__global__\s+(?!void\s+__launch_bounds__)(?:void\s+)?(\w+)")

@@ -1,10 +1,15 @@
 /// Runs one mistake, or the same program without it:
 ///
 ///     mistakes NAME [right]
-#include "mistakes/barrier_mistakes.cuh"
-#include "mistakes/memory_mistakes.cuh"
-#include "mistakes/packet_mistakes.cuh"
-#include "mistakes/program_mistakes.cuh"
+#include "mistakes/barrier_programs.cuh"
+#include "mistakes/gin_kernels.cuh"
+#include "mistakes/host_programs.cuh"
+#include "mistakes/memory_kernels.cuh"
+#include "mistakes/memory_programs.cuh"
+#include "mistakes/multimem_kernels.cuh"
+#include "mistakes/order_kernels.cuh"
+#include "mistakes/packet_programs.cuh"
+#include "mistakes/wait_kernels.cuh"
 
 #include <cstdio>
 #include <cstdlib>
@@ -25,15 +30,20 @@ void unseen_launch_error(communicator& comm, bool wrong) {
   check_cuda(cudaDeviceSynchronize(), "write_numbers");
 }
 
+std::vector<mistake> all_mistakes() {
+  std::vector<mistake> all{{"unseen_launch_error", unseen_launch_error}};
+  for (const auto& more : {barrier_programs(), memory_programs(), packet_programs(), host_programs(), order_kernels(),
+                           wait_kernels(), memory_kernels(), multimem_kernels(), gin_kernels()})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 }  // namespace
 }  // namespace mistakes
 
 int main(int argc, char** argv) {
-  std::vector<mistakes::mistake> all = mistakes::barrier_mistakes();
-  for (const auto& more : {mistakes::memory_mistakes(), mistakes::packet_mistakes(), mistakes::program_mistakes()})
-    all.insert(all.end(), more.begin(), more.end());
-  all.push_back({"unseen_launch_error", mistakes::unseen_launch_error});
   const bool wrong = !(argc == 3 && std::strcmp(argv[2], "right") == 0);
+  const auto all = mistakes::all_mistakes();
   for (const mistakes::mistake& one : all) {
     if (argc < 2 || argc > (wrong ? 2 : 3) || std::strcmp(argv[1], one.name) != 0) continue;
     if (wrong && one.variable != nullptr) setenv(one.variable, one.value, 1);

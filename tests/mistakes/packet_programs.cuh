@@ -1,4 +1,4 @@
-/// \file packet_mistakes.cuh
+/// \file packet_programs.cuh
 /// Mailboxes, signals, FIFOs and collectives.
 #pragma once
 
@@ -190,7 +190,7 @@ void other_call(communicator& comm, bool wrong) {
   finish(device);
 }
 
-std::vector<mistake> packet_mistakes() {
+std::vector<mistake> packet_programs() {
   return {{"lamport_twice", lamport_twice},     {"mailbox_too_small", mailbox_too_small},
           {"packet_not_sent", packet_not_sent}, {"other_needs", other_needs},
           {"relaxed_signal", relaxed_signal},   {"took_too_much", took_too_much},

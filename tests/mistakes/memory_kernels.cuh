@@ -1,10 +1,10 @@
-/// \file memory_bugs.cuh
+/// \file memory_kernels.cuh
 /// Wrong places and wrong values: indices, epochs, lifetimes.
 #pragma once
 
-#include "planted/planted.hpp"
+#include "mistakes/mistakes.hpp"
 
-namespace planted {
+namespace mistakes {
 namespace {
 
 using namespace devcomm;
@@ -127,19 +127,6 @@ void out_of_bounds(const bench& b) {
   check_cuda(cudaFree(array), "cudaFree");
 }
 
-/// The same behind a peer's part of a window.
-__global__ void fill_peer(device_comm comm, sym_ptr<std::uint32_t> array, std::uint64_t count, bool wrong) {
-  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  const std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x + count - planted::words;
-  array.lsa((comm.rank + 1) % comm.lsa_size)[wrong ? i + 1 : i] = 1;
-  barrier.sync();
-}
-void out_of_window(const bench& b) {
-  const host::symmetric_memory memory = b.ranks.allocate(3000, "array");
-  launch(fill_peer, bench::config(), b.comm(), memory.pointer<std::uint32_t>(), memory.bytes() / 4, b.wrong);
-  b.finish();
-}
-
 /// A function for global memory gets an address of shared memory.
 __global__ void copy_staged(std::uint32_t* out, bool wrong) {
   __shared__ __align__(16) std::uint32_t staged[threads];
@@ -169,15 +156,6 @@ void use_after_free(const bench& b) {
   if (!b.wrong) check_cuda(cudaFree(array), "cudaFree");
 }
 
-/// A window that nobody frees.
-void leaked_window(const bench& b) {
-  auto* memory = new host::symmetric_memory(b.ranks.allocate(4096, "leaked"));
-  launch(fill, bench::config(), memory->pointer<std::uint32_t>().local(), words, false);
-  b.finish();
-  if (!b.wrong) delete memory;
-  memory = nullptr;
-}
-
 /// A device communicator that nobody destroys.
 void leaked_device_comm(const bench& b) {
   auto* device = new host::device_communicator(b.ranks.create_device_comm(b.ranks.requirements().lsa_barriers(1)));
@@ -185,18 +163,12 @@ void leaked_device_comm(const bench& b) {
   device = nullptr;
 }
 
-std::vector<bug> memory_bugs() {
-  return {{"stale_epoch", stale_epoch},
-          {"epoch_wrap", epoch_wrap},
-          {"wrong_peer", wrong_peer},
-          {"uninitialized_read", uninitialized_read},
-          {"out_of_bounds", out_of_bounds},
-          {"out_of_window", out_of_window},
-          {"shared_as_global", shared_as_global},
-          {"use_after_free", use_after_free},
-          {"leaked_window", leaked_window},
-          {"leaked_device_comm", leaked_device_comm}};
+std::vector<mistake> memory_kernels() {
+  return {{"stale_epoch", stale_epoch},       {"epoch_wrap", epoch_wrap},
+          {"wrong_peer", wrong_peer},         {"uninitialized_read", uninitialized_read},
+          {"out_of_bounds", out_of_bounds},   {"shared_as_global", shared_as_global},
+          {"use_after_free", use_after_free}, {"leaked_device_comm", leaked_device_comm}};
 }
 
 }  // namespace
-}  // namespace planted
+}  // namespace mistakes

@@ -1,4 +1,4 @@
-/// \file program_mistakes.cuh
+/// \file host_programs.cuh
 /// Host code around kernels: errors that nobody looks at, lifetimes, ranks that fail, the environment.
 #pragma once
 
@@ -106,7 +106,7 @@ void leaked_window(communicator& comm, bool wrong) {
 }
 
 /// A sum over all ranks, by a kernel that reaches its LSA team only.
-__global__ void sum_ranks(device_comm comm, sym_ptr<int> numbers, int* out) {
+__global__ void sum_of_ranks(device_comm comm, sym_ptr<int> numbers, int* out) {
   lsa::barrier_session barrier{block{}, comm, 0};
   if (threadIdx.x == 0) *numbers.local() = 1 + comm.rank;
   barrier.sync();
@@ -121,21 +121,21 @@ void several_lsa_teams(communicator& comm, bool wrong) {
   const auto device = comm.create_device_comm(needs);
   const auto numbers = comm.allocate(sizeof(int), "numbers");
   const auto out = comm.allocate(sizeof(int), "out");
-  launch(sum_ranks, {.block = 32}, device.get(), numbers.pointer<int>(), out.pointer<int>().local());
+  launch(sum_of_ranks, {.block = 32}, device.get(), numbers.pointer<int>(), out.pointer<int>().local());
   finish(device);
 }
 void several_lsa_teams_unsaid(communicator& comm, bool wrong) {
   const auto device = comm.create_device_comm(comm.requirements().lsa_barriers(1));
   const auto numbers = comm.allocate(sizeof(int), "numbers");
   const auto out = comm.allocate(sizeof(int), "out");
-  launch(sum_ranks, {.block = 32}, device.get(), numbers.pointer<int>(), out.pointer<int>().local());
+  launch(sum_of_ranks, {.block = 32}, device.get(), numbers.pointer<int>(), out.pointer<int>().local());
   finish(device);
   expect(comm, out.pointer<int>().local(), 1, [&](int) { return wrong ? 10 : comm.rank() < 2 ? 3 : 7; });
 }
 
 void environment_is_read(communicator& comm, bool) { comm.barrier(); }
 
-std::vector<mistake> program_mistakes() {
+std::vector<mistake> host_programs() {
   return {{"missing_synchronize", missing_synchronize},
           {"unseen_failure", unseen_failure},
           {"lost_addition", lost_addition, 1},

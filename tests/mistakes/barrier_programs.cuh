@@ -1,4 +1,4 @@
-/// \file barrier_mistakes.cuh
+/// \file barrier_programs.cuh
 /// Barriers, and what each launch must have in common.
 #pragma once
 
@@ -9,21 +9,19 @@ namespace {
 
 using namespace devcomm;
 
-constexpr unsigned blocks = 2;
-constexpr unsigned threads = 32;
-constexpr int count = blocks * threads;
+constexpr int board_words = static_cast<int>(words);
 
 /// Runs `kernel(comm, numbers, out, wrong)`, which gives every rank its next rank's numbers plus one.
 template <class Kernel>
 void read_next_rank(communicator& comm, Kernel kernel, bool wrong) {
   const auto device = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
-  const auto numbers = comm.allocate(count * sizeof(int), "numbers");
-  const auto out = comm.allocate(count * sizeof(int), "out");
+  const auto numbers = comm.allocate(board_words * sizeof(int), "numbers");
+  const auto out = comm.allocate(board_words * sizeof(int), "out");
   launch(kernel, {.grid = blocks, .block = threads}, device.get(), numbers.pointer<int>(), out.pointer<int>().local(),
          wrong);
   finish(device);
   const int next = (comm.rank() + 1) % comm.size();
-  expect(comm, out.pointer<int>().local(), count, [&](int i) { return 100 * next + i; });
+  expect(comm, out.pointer<int>().local(), board_words, [&](int i) { return 100 * next + i; });
   comm.barrier();
 }
 
@@ -102,7 +100,7 @@ __global__ void leaves_early(device_comm comm, int elements, bool wrong) {
 }
 void half_group(communicator& comm, bool wrong) {
   const auto device = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
-  launch(leaves_early, {.grid = blocks, .block = threads}, device.get(), count - 10, wrong);
+  launch(leaves_early, {.grid = blocks, .block = threads}, device.get(), board_words - 10, wrong);
   finish(device);
 }
 
@@ -254,7 +252,7 @@ void too_many_blocks_cooperative(communicator& comm, bool wrong) {
   check_cuda(cudaDeviceSynchronize(), "meet_in_grid");
 }
 
-std::vector<mistake> barrier_mistakes() {
+std::vector<mistake> barrier_programs() {
   return {{"forgotten_barrier", forgotten_barrier},
           {"relaxed_barrier", relaxed_barrier},
           {"mistaken_launch", mistaken_launch},

@@ -1,10 +1,10 @@
-/// \file gin_bugs.cuh
+/// \file gin_kernels.cuh
 /// Mistakes with operations of the network, between the ranks of one process.
 #pragma once
 
-#include "planted/planted.hpp"
+#include "mistakes/mistakes.hpp"
 
-namespace planted {
+namespace mistakes {
 namespace {
 
 using namespace devcomm;
@@ -187,7 +187,7 @@ void gin_barrier_no_get_fence(const bench& b) { meet_with(b, gin_mistake::no_get
 
 }  // namespace
 
-inline std::vector<bug> gin_bugs() {
+inline std::vector<mistake> gin_kernels() {
   return {{"gin_no_flush", gin_no_flush},
           {"gin_no_wait", gin_no_wait},
           {"gin_weak_signal", gin_weak_signal},
@@ -201,4 +201,4 @@ inline std::vector<bug> gin_bugs() {
           {"gin_barrier_no_get_fence", gin_barrier_no_get_fence}};
 }
 
-}  // namespace planted
+}  // namespace mistakes

@@ -1,8 +1,7 @@
-/// Small kernels with a mistake that shows in few interleavings.
+/// Small kernels with a mistake that shows in few interleavings, each explored until one fails:
 ///
-///   bugs explore NAME      until it fails: status 1
-///   bugs right NAME        the same without the mistake: status 0 if no interleaving fails
-///   bugs sample NAME RUNS  prints how many of so many seeds show the mistake
+///     explored NAME [right]        status 0 if none does
+///     explored NAME sample RUNS    prints how many of so many seeds show the mistake
 #include "exhaustive/bench.hpp"
 
 #include <cstdio>
@@ -368,11 +367,13 @@ int sample(const bug& which, std::uint64_t runs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string what = argc > 2 ? argv[1] : "";
+  const std::string name = argc > 1 ? argv[1] : "";
+  const std::string what = argc > 2 ? argv[2] : "";
   for (const bug& which : bugs) {
-    if (argc <= 2 || std::string(argv[2]) != which.name) continue;
-    if (what == "sample" && argc > 3) return sample(which, std::strtoull(argv[3], nullptr, 10));
-    const bool wrong = what == "explore";
+    if (name != which.name) continue;
+    if (what == "sample" && argc == 4) return sample(which, std::strtoull(argv[3], nullptr, 10));
+    if (argc > 3 || (argc == 3 && what != "right")) break;
+    const bool wrong = what.empty();
     const auto result = explore(
         which.ranks, {}, false, [&](requirements& needs) { add_needs(which, needs); },
         [&](const bench& b) { run_once(which, b, wrong); });
@@ -380,6 +381,6 @@ int main(int argc, char** argv) {
                 result.failure.c_str());
     return result.complete ? EXIT_SUCCESS : EXIT_FAILURE;
   }
-  std::fprintf(stderr, "usage: bugs explore|right NAME, or bugs sample NAME RUNS\n");
-  return 2;
+  for (const bug& which : bugs) std::puts(which.name);
+  return argc == 1 ? 0 : 2;
 }

@@ -1,10 +1,10 @@
-/// \file order_bugs.cuh
+/// \file order_kernels.cuh
 /// Accesses that nothing orders: orders too weak, fences and barriers left out, barriers of others.
 #pragma once
 
-#include "planted/planted.hpp"
+#include "mistakes/mistakes.hpp"
 
-namespace planted {
+namespace mistakes {
 namespace {
 
 using namespace devcomm;
@@ -43,6 +43,25 @@ void exchange_with(const bench& b, memory_order before) {
 void release_weakened(const bench& b) { exchange_with(b, b.wrong ? memory_order::acquire : memory_order::acq_rel); }
 void launch_order(const bench& b) { exchange_with(b, b.wrong ? lsa::at_launch : memory_order::acq_rel); }
 void acquire_weakened(const bench& b) { exchange_with(b, b.wrong ? memory_order::release : memory_order::acq_rel); }
+void both_weakened(const bench& b) { exchange_with(b, b.wrong ? memory_order::relaxed : memory_order::acq_rel); }
+
+/// This rank's epochs are 0 again before the second launch, so that the arrivals of the first end its waits.
+void epochs_reset(const bench& b) {
+  const output out(words);
+  launch(exchange, bench::config(), b.comm(), b.board, out.get(), memory_order::acq_rel);
+  b.finish();
+  if (b.wrong) {
+    const resource_handle barriers = b.comm().lsa_barriers;
+    for (unsigned index = 0; index < blocks; ++index) {
+      const auto epoch = barriers.offset + lsa::barrier_layout{barriers.count, barriers.members}.epoch(index);
+      check_cuda(cudaMemsetAsync(b.comm().resources.local + epoch, 0, 4, cudaStreamPerThread), "cudaMemsetAsync");
+    }
+    test::finish("cudaMemsetAsync");
+  }
+  b.ranks.barrier();
+  launch(exchange, bench::config(), b.comm(), b.board, out.get(), memory_order::acq_rel);
+  b.finish();
+}
 
 /// A word and then a flag to the next rank, by CUDA's own relaxed atomics and fences. The flag of each block
 /// lies behind the words.
@@ -51,8 +70,8 @@ __global__ void message(device_comm comm, board words, std::uint32_t* out, bool 
   const int next = (comm.rank + 1) % comm.lsa_size;
   words.lsa(next)[blockIdx.x] = 70 + blockIdx.x;
   if (fence_before) __threadfence_system();
-  atomicExch_system(words.lsa(next) + planted::words + blockIdx.x, 1u);
-  while (atomicAdd_system(words.local() + planted::words + blockIdx.x, 0u) == 0) {
+  atomicExch_system(words.lsa(next) + mistakes::words + blockIdx.x, 1u);
+  while (atomicAdd_system(words.local() + mistakes::words + blockIdx.x, 0u) == 0) {
   }
   if (fence_after) __threadfence_system();
   out[blockIdx.x] = words.local()[blockIdx.x];
@@ -70,7 +89,7 @@ void missing_acquire_fence(const bench& b) { send_message(b, true, !b.wrong); }
 __global__ void message_at(device_comm comm, board words, std::uint32_t* out, bool device_fence, bool device_atomic) {
   if (threadIdx.x != 0) return;
   const int next = (comm.rank + 1) % comm.lsa_size;
-  std::uint32_t* const flag = words.lsa(next) + planted::words + blockIdx.x;
+  std::uint32_t* const flag = words.lsa(next) + mistakes::words + blockIdx.x;
   words.lsa(next)[blockIdx.x] = 70 + blockIdx.x;
   if (device_fence) {
     __threadfence();
@@ -82,7 +101,7 @@ __global__ void message_at(device_comm comm, board words, std::uint32_t* out, bo
   } else {
     atomicExch_system(flag, 1u);
   }
-  while (atomicAdd_system(words.local() + planted::words + blockIdx.x, 0u) == 0) {
+  while (atomicAdd_system(words.local() + mistakes::words + blockIdx.x, 0u) == 0) {
   }
   __threadfence_system();
   out[blockIdx.x] = words.local()[blockIdx.x];
@@ -100,7 +119,7 @@ void narrow_atomic(const bench& b) { send_message_at(b, false, b.wrong); }
 __global__ void pass_to_block(board words, std::uint32_t* out, bool wrong) {
   if (threadIdx.x != 0) return;
   const unsigned next = (blockIdx.x + 1) % gridDim.x;
-  std::uint32_t* const flags = words.local() + planted::words;
+  std::uint32_t* const flags = words.local() + mistakes::words;
   words.local()[next] = 70 + next;
   wrong ? __threadfence_block() : __threadfence();
   atomicExch(flags + next, 1u);
@@ -260,7 +279,7 @@ __global__ void stream_words(device_comm comm, board words, std::uint32_t* out, 
   const team ranks = comm.lsa();
   const int next = (ranks.rank + 1) % ranks.size;
   const int previous = (ranks.rank + ranks.size - 1) % ranks.size;
-  const sym_ptr<std::uint64_t> flags = (words + planted::words).as<std::uint64_t>() + std::int64_t{2} * blockIdx.x;
+  const sym_ptr<std::uint64_t> flags = (words + mistakes::words).as<std::uint64_t>() + std::int64_t{2} * blockIdx.x;
   lsa::signal_session data{block{}, comm, flags};
   lsa::signal_session credit{block{}, comm, flags + 1};
   const board mine = words + static_cast<std::int64_t>(blockIdx.x) * blockDim.x;
@@ -350,24 +369,29 @@ void missing_group_sync(const bench& b) {
   b.expect(out, [&](std::uint32_t i) { return next_value(b, 0, i); });
 }
 
-/// The words are filled again while peers may still read them.
-__global__ void refill(device_comm comm, board words, std::uint32_t* out, std::uint32_t rounds, bool wrong) {
+/// The words are filled again; wrong without a barrier that orders that after the peers' reads.
+__global__ void refill(device_comm comm, board words, std::uint32_t* out, std::uint32_t rounds, bool waits,
+                       memory_order order) {
   const unsigned mine = blockIdx.x * blockDim.x + threadIdx.x;
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   for (std::uint32_t round = 0; round < rounds; ++round) {
     words.local()[mine] = value(comm, round);
     barrier.sync();
-    out[round * planted::words + mine] = next_word(comm, words);
-    if (!wrong) barrier.sync();
+    out[round * mistakes::words + mine] = next_word(comm, words);
+    if (waits) barrier.sync(order);
   }
   barrier.sync();
 }
-void buffer_reuse(const bench& b) {
+void refill_with(const bench& b, bool waits, memory_order order) {
   constexpr std::uint32_t rounds = 3;
   const output out(rounds * words);
-  launch(refill, bench::config(), b.comm(), b.board, out.get(), rounds, b.wrong);
+  launch(refill, bench::config(), b.comm(), b.board, out.get(), rounds, waits, order);
   b.finish();
   b.expect(out, [&](std::uint32_t i) { return next_value(b, i / words, i % words); });
+}
+void buffer_reuse(const bench& b) { refill_with(b, !b.wrong, memory_order::acq_rel); }
+void second_barrier_weakened(const bench& b) {
+  refill_with(b, true, b.wrong ? memory_order::relaxed : memory_order::acq_rel);
 }
 
 /// The kernel ends while peers may still read this rank's words, which the next launch fills again.
@@ -376,17 +400,25 @@ __global__ void leave_early(device_comm comm, board words, std::uint32_t* out, s
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   words.local()[mine] = value(comm, round);
   barrier.sync();
-  out[round * planted::words + mine] = next_word(comm, words);
+  out[round * mistakes::words + mine] = next_word(comm, words);
   if (!wrong) barrier.sync();
 }
-void missing_final_barrier(const bench& b) {
+template <class Wrong>
+void launch_in_a_row(const bench& b, Wrong wrong) {
   constexpr std::uint32_t launches = 3;
   const output out(launches * words);
   for (std::uint32_t round = 0; round < launches; ++round) {
-    launch(leave_early, bench::config(), b.comm(), b.board, out.get(), round, b.wrong);
+    launch(leave_early, bench::config(), b.comm(), b.board, out.get(), round, wrong(round));
   }
   b.finish();
   b.expect(out, [&](std::uint32_t i) { return next_value(b, i / words, i % words); });
+}
+void missing_final_barrier(const bench& b) {
+  launch_in_a_row(b, [&](std::uint32_t) { return b.wrong; });
+}
+/// The arrivals of its next launch are taken for those that it left out.
+void one_rank_leaves(const bench& b) {
+  launch_in_a_row(b, [&](std::uint32_t round) { return b.wrong && b.ranks.rank() == 1 && round == 0; });
 }
 
 /// Blocks of one rank use each other's barriers.
@@ -420,10 +452,13 @@ void missing_host_wait(const bench& b) {
   test::require(found == 5, "wrong result: the host found " + std::to_string(found) + ", expected 5");
 }
 
-std::vector<bug> order_bugs() {
+std::vector<mistake> order_kernels() {
   return {{"release_weakened", release_weakened},
           {"launch_order", launch_order},
           {"acquire_weakened", acquire_weakened},
+          {"both_weakened", both_weakened},
+          {"second_barrier_weakened", second_barrier_weakened},
+          {"epochs_reset", epochs_reset},
           {"missing_release_fence", missing_release_fence},
           {"missing_acquire_fence", missing_acquire_fence},
           {"narrow_fence", narrow_fence},
@@ -443,9 +478,10 @@ std::vector<bug> order_bugs() {
           {"missing_group_sync", missing_group_sync},
           {"buffer_reuse", buffer_reuse},
           {"missing_final_barrier", missing_final_barrier},
+          {"one_rank_leaves", one_rank_leaves},
           {"wrong_barrier_index", wrong_barrier_index},
           {"missing_host_wait", missing_host_wait}};
 }
 
 }  // namespace
-}  // namespace planted
+}  // namespace mistakes

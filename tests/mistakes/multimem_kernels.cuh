@@ -1,10 +1,10 @@
-/// \file multimem_bugs.cuh
+/// \file multimem_kernels.cuh
 /// Mistakes with multicast addresses, on a simulated NVLink switch.
 #pragma once
 
-#include "planted/planted.hpp"
+#include "mistakes/mistakes.hpp"
 
-namespace planted {
+namespace mistakes {
 namespace {
 
 using namespace devcomm;
@@ -131,10 +131,10 @@ void multimem_wrong_count(const bench& b) {
 
 }  // namespace
 
-inline std::vector<bug> multimem_bugs() {
+inline std::vector<mistake> multimem_kernels() {
   return {{"multimem_no_barrier", multimem_no_barrier}, {"multimem_reused_early", multimem_reused_early},
           {"multimem_plain_load", multimem_plain_load}, {"multimem_mixed_types", multimem_mixed_types},
           {"multimem_alias", multimem_alias},           {"multimem_wrong_count", multimem_wrong_count}};
 }
 
-}  // namespace planted
+}  // namespace mistakes

@@ -1,11 +1,11 @@
-/// \file wait_bugs.cuh
+/// \file wait_kernels.cuh
 /// Ranks and threads that do not meet: order of barriers, early exits, lost notices, divergence, launches that
 /// differ.
 #pragma once
 
-#include "planted/planted.hpp"
+#include "mistakes/mistakes.hpp"
 
-namespace planted {
+namespace mistakes {
 namespace {
 
 using namespace devcomm;
@@ -38,7 +38,7 @@ void early_exit(const bench& b) {
 
 /// Every block counts itself in on rank 0, several times, and rank 0 waits for all. A load and a store, both atomic,
 /// are no atomic addition: of two at a time one is lost.
-__global__ void count_in(device_comm comm, sym_ptr<std::uint32_t> counter, bool wrong) {
+__global__ void count_ranks_in(device_comm comm, sym_ptr<std::uint32_t> counter, bool wrong) {
   if (threadIdx.x != 0) return;
   std::uint32_t* const count = counter.lsa(0);
   constexpr unsigned times = 16;
@@ -54,7 +54,7 @@ __global__ void count_in(device_comm comm, sym_ptr<std::uint32_t> counter, bool 
   }
 }
 void lost_notice(const bench& b) {
-  launch(count_in, bench::config(), b.comm(), b.board, b.wrong);
+  launch(count_ranks_in, bench::config(), b.comm(), b.board, b.wrong);
   b.finish();
 }
 
@@ -74,46 +74,12 @@ void divergence(const bench& b) {
   b.expect(out, [](std::uint32_t) { return threads * (threads - 1) / 2; });
 }
 
-/// An arrival that no wait follows.
-__global__ void arrive_only(device_comm comm, bool wrong) {
-  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
-  barrier.arrive();
-  if (!wrong) barrier.wait();
-}
-void arrive_without_wait(const bench& b) {
-  launch(arrive_only, bench::config(), b.comm(), b.wrong);
-  b.finish();
-}
-
-/// One rank launches another grid than the rest.
-__global__ void meet(device_comm comm) { lsa::barrier_session{block{}, comm, blockIdx.x}.sync(); }
-void mismatched_launch(const bench& b) {
-  launch_config config = bench::config();
-  if (b.wrong && b.ranks.rank() == 1) config.grid = blocks - 1;
-  launch(meet, config, b.comm());
-  b.finish();
-}
-
-/// Two groups of a block share one barrier.
-__global__ void meet_by_tile(device_comm comm, bool wrong) {
-  lsa::barrier_session{tile<16>{}, comm, wrong ? 0u : threadIdx.x / 16}.sync();
-}
-void shared_barrier(const bench& b) {
-  launch_config config = bench::config();
-  config.grid = 1;
-  launch(meet_by_tile, config, b.comm(), b.wrong);
-  b.finish();
-}
-
-std::vector<bug> wait_bugs() {
+std::vector<mistake> wait_kernels() {
   return {{"barrier_order", barrier_order},
           {"early_exit", early_exit},
           {"lost_notice", lost_notice},
-          {"divergence", divergence},
-          {"arrive_without_wait", arrive_without_wait},
-          {"mismatched_launch", mismatched_launch},
-          {"shared_barrier", shared_barrier}};
+          {"divergence", divergence}};
 }
 
 }  // namespace
-}  // namespace planted
+}  // namespace mistakes

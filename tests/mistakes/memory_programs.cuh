@@ -1,4 +1,4 @@
-/// \file memory_mistakes.cuh
+/// \file memory_programs.cuh
 /// Windows, registered memory, and pointers that a kernel or the host must not use.
 #pragma once
 
@@ -191,7 +191,7 @@ void uninitialized(communicator& comm, bool wrong) {
   check_cuda(cudaFree(sums), "cudaFree");
 }
 
-std::vector<mistake> memory_mistakes() {
+std::vector<mistake> memory_programs() {
   return {{"past_end", past_end},
           {"far_past_end", far_past_end},
           {"offset_past_end", offset_past_end},
