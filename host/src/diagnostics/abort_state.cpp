@@ -57,7 +57,7 @@ struct every_state {
 };
 
 /// Never destroyed: communicators may be left when the process ends.
-every_state& all() {
+every_state& all_states() {
   static auto& only = *new every_state;
   return only;
 }
@@ -83,22 +83,22 @@ void expect_failed_end() noexcept {
 }  // namespace
 
 abort_state::abort_state(int rank, int size) : rank_(rank), size_(size) {
-  const std::lock_guard lock(all().mutex);
-  all().states.insert(this);
+  const std::lock_guard lock(all_states().mutex);
+  all_states().states.insert(this);
 }
 
 abort_state::~abort_state() {
   {
-    const std::lock_guard lock(all().mutex);
-    all().states.erase(this);
+    const std::lock_guard lock(all_states().mutex);
+    all_states().states.erase(this);
   }
   if (report_unseen()) expect_failed_end();
 }
 
 bool abort_state::report_all_unseen() noexcept {
-  const std::lock_guard lock(all().mutex);
+  const std::lock_guard lock(all_states().mutex);
   bool any = false;
-  for (const abort_state* each : all().states) any = each->report_unseen() || any;
+  for (const abort_state* each : all_states().states) any = each->report_unseen() || any;
   return any;
 }
 

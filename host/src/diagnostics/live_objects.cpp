@@ -15,7 +15,7 @@ struct every_list {
 };
 
 /// Never destroyed: objects may be left when the process ends.
-every_list& all() {
+every_list& all_lists() {
   static auto& only = *new every_list;
   return only;
 }
@@ -23,13 +23,13 @@ every_list& all() {
 }  // namespace
 
 live_objects::live_objects(int rank, int size) : rank_(rank), size_(size) {
-  const std::lock_guard lock(all().mutex);
-  all().lists.insert(this);
+  const std::lock_guard lock(all_lists().mutex);
+  all_lists().lists.insert(this);
 }
 
 live_objects::~live_objects() {
-  const std::lock_guard lock(all().mutex);
-  all().lists.erase(this);
+  const std::lock_guard lock(all_lists().mutex);
+  all_lists().lists.erase(this);
 }
 
 void live_objects::report(const char* when) noexcept {
@@ -45,9 +45,9 @@ void live_objects::report(const char* when) noexcept {
 void live_objects::report_left() noexcept { report("is alive when its communicator is destroyed; destroy it first"); }
 
 std::size_t live_objects::report_all() noexcept {
-  const std::lock_guard lock(all().mutex);
+  const std::lock_guard lock(all_lists().mutex);
   std::size_t count = 0;
-  for (live_objects* each : all().lists) {
+  for (live_objects* each : all_lists().lists) {
     each->report("was never destroyed");
     count += each->items_.size();
   }

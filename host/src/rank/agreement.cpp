@@ -62,7 +62,7 @@ bool is_remote(const std::exception_ptr& failure) noexcept {
 
 /// The rank that ends sends the reason to its processes' peers, and the bootstrap reports that it is gone: which of the
 /// two arrives first is left to chance.
-constexpr std::chrono::milliseconds reason_limit(200);
+constexpr std::chrono::milliseconds loss_limit(200);
 
 /// For as long as it lives, the calling thread waits for other ranks.
 class waiting_host {
@@ -150,7 +150,7 @@ std::exception_ptr agreement::note_loss(const std::exception_ptr& loss, const st
   } catch (...) {
     return loss;  // nobody is known to be gone
   }
-  if (!aborts_ || !aborts_->wait_for_loss(reason_limit)) return loss;
+  if (!aborts_ || !aborts_->wait_for_loss(loss_limit)) return loss;
   *lost_ = aborts_->lost_rank();
   return failure_of([&] { aborts_->require_peers(); }, start);
 }

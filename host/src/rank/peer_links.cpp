@@ -27,8 +27,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-enum class message_kind : std::uint32_t { hello = 0x64636c31, memory, leave, abandon, abort, depart };
-
 constexpr std::size_t max_pending = 64;
 
 // The poller's tags of events. The number of a link, or a pending connection's descriptor, is in the lower half.
@@ -81,7 +79,8 @@ unique_fd watch_process(pid_t pid) {
 }  // namespace
 
 struct peer_links::message {
-  message_kind kind;
+  enum class type : std::uint32_t { hello = 0x64636c31, memory, leave, abandon, abort, depart };
+  type kind;
   std::int32_t rank;
   std::int32_t culprit;
   std::uint32_t place;  // of the sender; for memory, the `window_piece`
@@ -189,7 +188,7 @@ void peer_links::open_link(link& made, const link_peer& to, std::size_t own, std
     throw system_error("links between processes: the process of " + rank_list(to.ranks) +
                        " runs as another user; start all ranks as one user");
   }
-  const message hello{message_kind::hello, 0, -1, static_cast<std::uint32_t>(own), 0, to.address.token};
+  const message hello{message::type::hello, 0, -1, static_cast<std::uint32_t>(own), 0, to.address.token};
   const ssize_t sent = ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(sizeof hello)) fail_to_connect();
   made.open(std::move(socket), who.pid);
@@ -346,7 +345,7 @@ void peer_links::read_hello(int descriptor) {
   message hello{};
   const ssize_t got = ::recv(descriptor, &hello, sizeof hello, MSG_DONTWAIT);
   const bool right =
-      got == static_cast<ssize_t>(sizeof hello) && hello.kind == message_kind::hello && hello.token == address_.token;
+      got == static_cast<ssize_t>(sizeof hello) && hello.kind == message::type::hello && hello.token == address_.token;
   unwatch(from->socket);
   const std::lock_guard lock(mutex_);
   const auto to = std::find_if(links_.begin(), links_.end(),
@@ -396,24 +395,24 @@ bool peer_links::read_link(link& from) {
     const std::string text = what.text.data();
 
     std::unique_lock lock(mutex_);
-    if (what.kind == message_kind::memory) {
+    if (what.kind == message::type::memory) {
       if (what.number < first_kept_) continue;
       inbox_[{what.number, what.rank, static_cast<window_piece>(what.place)}] = std::move(descriptor);
       changed_.notify_all();
-    } else if (what.kind == message_kind::leave) {
+    } else if (what.kind == message::type::leave) {
       std::erase(from.ranks, what.rank);
       if (what.culprit != what.rank) from.culprit = what.culprit;
       // The loss of a rank that has a link to this process is detected on that link.
       if (what.culprit < 0 || (what.culprit != what.rank && link_of(what.culprit) != nullptr)) continue;
       lock.unlock();
       lost_(what.culprit, text);
-    } else if (what.kind == message_kind::abandon && abandoned_) {
+    } else if (what.kind == message::type::abandon && abandoned_) {
       lock.unlock();
       abandoned_(what.rank, what.number, text);
-    } else if (what.kind == message_kind::abort && aborted_) {
+    } else if (what.kind == message::type::abort && aborted_) {
       lock.unlock();
       aborted_(what.rank, text);
-    } else if (what.kind == message_kind::depart && departed_) {
+    } else if (what.kind == message::type::depart && departed_) {
       lock.unlock();
       departed_(what.rank, what.number);
     }
@@ -489,7 +488,7 @@ void peer_links::send_memory(int receiver, std::uint64_t number, int rank, int d
                              window_piece piece) {
   link* const to = link_of(receiver);
   if (to == nullptr) throw system_error("links between processes: no link to rank " + std::to_string(receiver));
-  send(*to, {message_kind::memory, rank, -1, static_cast<std::uint32_t>(piece), number, {}}, descriptor, until);
+  send(*to, {message::type::memory, rank, -1, static_cast<std::uint32_t>(piece), number, {}}, descriptor, until);
 }
 
 void peer_links::throw_if_left_for_a_loss(const link& gone, int rank) {
@@ -529,23 +528,23 @@ void peer_links::forget_memory(std::uint64_t number) {
 }
 
 void peer_links::leave(int rank, int culprit, const std::string& text) noexcept {
-  message what{message_kind::leave, rank, culprit, 0, 0, {}};
+  message what{message::type::leave, rank, culprit, 0, 0, {}};
   what.set_text(text);
   send_to_all(what);
 }
 
 void peer_links::abandon(int rank, std::uint64_t number, const std::string& text) noexcept {
-  message what{message_kind::abandon, rank, rank, 0, number, {}};
+  message what{message::type::abandon, rank, rank, 0, number, {}};
   what.set_text(text);
   send_to_all(what);
 }
 
 void peer_links::depart(int rank, std::uint64_t number) noexcept {
-  send_to_all({message_kind::depart, rank, -1, 0, number, {}});
+  send_to_all({message::type::depart, rank, -1, 0, number, {}});
 }
 
 void peer_links::abort(int rank, const std::string& text) noexcept {
-  message what{message_kind::abort, rank, rank, 0, 0, {}};
+  message what{message::type::abort, rank, rank, 0, 0, {}};
   what.set_text(text);
   send_to_all(what);
 }
