@@ -12,8 +12,8 @@
 # Headers of CCCL (<cuda/atomic>, <cub/block/block_reduce.cuh> and their like), which kernels may use, are taken from CCCL
 # when given, from DEVCOMM_CCCL_INCLUDE_DIR, or from a CUDA toolkit; without them kernels do without.
 #
-# Python 3 rewrites what is CUDA and not C++ (devcomm_translate.py): launches by <<<>>> in the .cu sources, and the
-# inline PTX of CUB's headers. Without Python, both stay as they are, and do not compile.
+# Python 3 rewrites what is CUDA and not C++ (devcomm_translate.py): launches by <<<>>> and inline PTX in the .cu sources,
+# and the inline PTX of CUB's headers. Without Python, both stay as they are, and do not compile.
 
 find_path(DEVCOMM_CCCL_INCLUDE_DIR cuda/std/version
   HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_PATH
@@ -31,7 +31,11 @@ function(devcomm_translated_cub cccl result)
     return()
   endif()
   set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/devcomm_translate.py")
-  file(SHA1 "${script}" script_hash)
+  set(script_hash "")
+  foreach(part IN ITEMS translate ptx tokens)
+    file(SHA1 "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/devcomm_${part}.py" hash)
+    string(APPEND script_hash "${hash}")
+  endforeach()
   file(SHA1 "${cccl}/cub/version.cuh" version_hash)
   string(SHA1 tag "${cccl}${script_hash}${version_hash}")
   string(SUBSTRING "${tag}" 0 8 tag)
@@ -84,7 +88,8 @@ function(devcomm_wrap_kernels target path wrapper)
     file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${path}\"\n" @ONLY)
     return()
   endif()
-  set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/devcomm_translate.py")
+  set(folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
+  set(script "${folder}/devcomm_translate.py")
   if(NOT EXISTS "${wrapper}" AND NOT launches)  # for tools that read it before it is built
     file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${path}\"\n" @ONLY)
   endif()
@@ -95,7 +100,7 @@ function(devcomm_wrap_kernels target path wrapper)
   add_custom_command(OUTPUT "${wrapper}" BYPRODUCTS "${wrapper}.options"
     COMMAND ${translator} "${script}" launches "${path}" "${wrapper}"
       "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>"
-    DEPENDS "${path}" "${script}" DEPFILE "${wrapper}.d" COMMENT "Preparing ${path} for the simulator" VERBATIM)
+    DEPENDS "${path}" "${script}" "${folder}/devcomm_ptx.py" "${folder}/devcomm_tokens.py" DEPFILE "${wrapper}.d" COMMENT "Preparing ${path} for the simulator" VERBATIM)
   # Whether loops over volatile memory are interrupted.
   set_property(SOURCE "${wrapper}" APPEND PROPERTY COMPILE_OPTIONS "@${wrapper}.options")
 endfunction()

@@ -23,12 +23,6 @@ else
 fi
 
 log=$build.log
-quietly() { # COMMAND...
-  "$@" >>"$log" 2>&1 || {
-    cat "$log" >&2
-    fail "this failed, see above: $*"
-  }
-}
 mkdir -p build
 rm -f "$log"
 say "building ${targets[*]} (log: $log)"

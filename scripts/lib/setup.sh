@@ -8,6 +8,7 @@
 #   python_with_matplotlib     a python3 that has it; non-zero where there is none
 #   use_ccache                 has ccache, where it is installed, keep what is compiled
 #   find_cuda                  sets cuda_root (empty when there is no toolkit) and gpu_count
+#   quietly COMMAND...         its output goes to the file $log, and is shown where it fails
 #   say TEXT, fail TEXT        a line of progress; an error with what to do, and exit 1
 
 say() { printf -- '-- %s\n' "$*"; }
@@ -15,6 +16,14 @@ say() { printf -- '-- %s\n' "$*"; }
 fail() {
   printf 'error: %s\n' "$*" >&2
   exit 1
+}
+
+quietly() { # COMMAND...
+  # shellcheck disable=SC2154 # the script that sources this sets it
+  "$@" >>"$log" 2>&1 || {
+    cat "$log" >&2
+    fail "this failed, see above: $*"
+  }
 }
 
 is_installed() {

@@ -55,6 +55,7 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_SIM_CHECK_SIDES", "simulator",
      "1: the race detector reports hosts that access device memory, and kernels that access the host's heap"},
     {"DEVCOMM_SIM_DEVICES", "simulator", "number of GPUs, which more ranks than that share"},
+    {"DEVCOMM_SIM_ARCH", "simulator", "compute capability of the GPUs: 90 for sm_90"},
     {"DEVCOMM_SIM_MULTIPROCESSORS", "simulator", "multiprocessors of a GPU"},
     {"DEVCOMM_SIM_MULTICAST", "simulator",
      "whether the GPUs have an NVLink switch, and in which order it reaches members"},

@@ -73,6 +73,7 @@ settings settings_from_environment() {
   s.devices = static_cast<int>(number_variable("DEVCOMM_SIM_DEVICES", 8, 1, max_units));
   s.named_devices = variable("DEVCOMM_SIM_DEVICES") != nullptr;
   s.multiprocessors = static_cast<int>(number_variable("DEVCOMM_SIM_MULTIPROCESSORS", 32, 1, max_units));
+  s.arch = static_cast<int>(number_variable("DEVCOMM_SIM_ARCH", 90, 70, 999));
   s.stack_bytes = number_variable("DEVCOMM_SIM_STACK", sanitized ? 262144 : 65536, 16384, max_stack) / 4096 * 4096;
   s.watchdog = number_variable("DEVCOMM_SIM_WATCHDOG_MS", 30000, 0, max_milliseconds) * millisecond;
   s.grace = number_variable("DEVCOMM_SIM_GRACE_MS", 10000, 0, max_milliseconds) * millisecond;

@@ -24,6 +24,7 @@ struct settings {
   int devices;
   bool named_devices;  ///< more ranks than those share them
   int multiprocessors;
+  int arch;  ///< compute capability times ten
   size_t stack_bytes;
   uint64_t watchdog;             ///< nanoseconds of real time; 0: none
   uint64_t grace;                ///< nanoseconds of real time

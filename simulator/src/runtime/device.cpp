@@ -67,8 +67,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   p.maxThreadsDim[2] = 64;
   p.maxGridSize[0] = INT_MAX;
   p.maxGridSize[1] = p.maxGridSize[2] = 65535;
-  p.major = 9;
-  p.minor = 0;
+  p.major = the_engine().config.arch / 10;
+  p.minor = the_engine().config.arch % 10;
   p.multiProcessorCount = the_engine().config.multiprocessors;
   p.unifiedAddressing = 1;
   p.maxThreadsPerMultiProcessor = gpu_limits::threads_per_multiprocessor;

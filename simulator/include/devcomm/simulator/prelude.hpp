@@ -17,6 +17,12 @@
 // The build puts it where a file defines a __device__ or __constant__ variable.
 #define DEVCOMM_SIMULATOR_OF_EACH_GPU __attribute__((section("devcomm_of_each_gpu")))
 
+// What __CUDA_ARCH__ and __CUDACC__ become in the files of users: headers of others must not take this for nvcc.
+#if !defined(DEVCOMM_SIMULATOR_CUDA_ARCH)
+#  define DEVCOMM_SIMULATOR_CUDA_ARCH 900
+#endif
+#define DEVCOMM_SIMULATOR_CUDACC 13
+
 // A block is an OS thread.
 #define __shared__ thread_local
 

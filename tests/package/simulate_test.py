@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""devcomm-simulate on files as users have them: what it says, its exit statuses, and what it builds anew."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+WORK = pathlib.Path(os.environ["WORK"])
+PROGRAM = WORK / "installed/bin/devcomm-simulate"
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("DEVCOMM_")} | {"XDG_CACHE_HOME": str(WORK / "cache")}
+
+# Each GPU gives its number to the next; signals are inline PTX in a header, and the launch is in another.
+MAIN = """
+#include "launch.cuh"
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+int main(int argc, char** argv) {
+  int devices = 0;
+  cudaGetDeviceCount(&devices);
+  unsigned *memory[16], *out[16];
+  for (int d = 0; d < devices; ++d) {
+    cudaSetDevice(d);
+    cudaMalloc(&memory[d], 1024);
+    cudaMemset(memory[d], 0, 1024);
+    cudaMalloc(&out[d], 256);
+    cudaDeviceSynchronize();
+    for (int p = 0; p < devices; ++p) if (p != d) cudaDeviceEnablePeerAccess(p, 0);
+  }
+  for (int d = 0; d < devices; ++d) {
+    cudaSetDevice(d);
+    launch(memory[d], memory[(d + 1) % devices], out[d], d);
+  }
+  for (int d = 0; d < devices; ++d) {
+    cudaSetDevice(d);
+    if (cudaDeviceSynchronize() != cudaSuccess) return 3;
+    unsigned got[64];
+    cudaMemcpy(got, out[d], 256, cudaMemcpyDeviceToHost);
+    for (unsigned i = 0; i < 64; ++i)
+      if (got[i] != 100u * ((d + devices - 1) % devices) + i) return 1;
+  }
+  std::printf("%d devices, %s\\n", devices, argc > 1 ? argv[1] : "no argument");
+  if (argc > 1 && std::strcmp(argv[1], "fails") == 0) return 5;
+  if (argc > 1 && std::strcmp(argv[1], "says") == 0) std::printf("FAILED\\n");
+  if (argc > 1 && std::strcmp(argv[1], "hangs") == 0) for (;;) {}
+  if (argc > 1 && std::strcmp(argv[1], "crashes") == 0) std::abort();
+  const char* lsa = std::getenv("DEVCOMM_LSA_SIZE");
+  if (lsa != nullptr) std::printf("LSA teams of %s\\n", lsa);
+}
+"""
+LAUNCH = """
+#pragma once
+#include <signals.cuh>
+__global__ void exchange(unsigned* mine, unsigned* peer, unsigned* out, int rank) {
+  const unsigned i = threadIdx.x;
+  peer[i] = 100 * rank + i;
+  __syncthreads();
+  if (i == 0) signal(peer + 64);
+  if (i == 0) wait(mine + 64);
+  __syncthreads();
+  out[i] = mine[i];
+}
+inline void launch(unsigned* mine, unsigned* peer, unsigned* out, int rank) { exchange<<<1, 64>>>(mine, peer, out, rank); }
+"""
+SIGNALS = """
+#pragma once
+__device__ inline void signal(unsigned* flag) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
+#endif
+#if __CUDA_ARCH__ >= 1000
+  asm volatile("tcgen05.wait::ld.sync.aligned;");
+#endif
+}
+__device__ inline void wait(const unsigned* flag) {
+  unsigned seen = 0;
+  do {
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
+  } while (seen == 0);
+}
+"""
+MACROS = r"""
+#pragma once
+#define DEFINE_STORE(order, scope)                                                                    \
+  __device__ inline void store_##order(unsigned* flag, unsigned value) {                              \
+    asm volatile("st." #order "." #scope ".global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory"); \
+  }
+DEFINE_STORE(ORDER, sys)
+#define LOAD_OF "ld.acquire."
+__device__ inline void signal(unsigned* flag) { store_ORDER(flag, 1); }
+__device__ inline void wait(const unsigned* flag) {
+  unsigned seen = 0;
+  do {
+    asm volatile(LOAD_OF "sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
+  } while (seen == 0);
+}
+"""
+failed = 0
+
+
+def complain(text, ran=None):
+    global failed
+    failed = 1
+    print(text)
+    if ran is not None:
+        print(f"it ended with {ran.returncode} and said\n{ran.stdout}{ran.stderr}")
+
+
+def simulate(*words, source="ring.cu", **variables):
+    return subprocess.run([PROGRAM, *([source] if source else []), *words], cwd=WORK, env=ENVIRONMENT | variables,
+                          capture_output=True, text=True, timeout=200)  # fmt: skip
+
+
+def expect(what, status, texts, ran):
+    said = ran.stdout + ran.stderr
+    missing = [text for text in texts if not re.search(text, said)]
+    if ran.returncode != status or missing:
+        complain(f"{what}: expected {status} and {missing or 'nothing more'}", ran)
+    return said
+
+
+def write(name, text):
+    path = WORK / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+shutil.rmtree(WORK, ignore_errors=True)
+subprocess.run([os.environ["CMAKE"], "--install", os.environ["BUILD_DIR"], "--prefix", WORK / "installed"], check=True,
+               stdout=subprocess.DEVNULL)  # fmt: skip
+write("ring.cu", MAIN)
+write("include/launch.cuh", LAUNCH)
+write("include/signals.cuh", SIGNALS)
+
+# A right program, and what is reused.
+said = expect("a right program", 0, ["built for plain, race", r"plain +ranks 2 +seed 1 +passed", r"race +ranks 4 +seed 2 +passed",
+                                     "8 runs: 8 passed"], simulate("-I", "include", "--seeds", "2"))  # fmt: skip
+expect("the same again", 0, ["built for plain, race in 0"], simulate("-I", "include", "--seeds", "2"))
+expect("arguments", 0, ["2 devices, a b", "LSA teams of 1"],
+       simulate("-I", "include", "--plain", "--verbose", "--ranks", "2", "--hosts", "2", "--seed", "7", "--", "a b"))
+
+# Each way in which a run may end.
+expect("a failure", 1, ["exit status 5", "-- to repeat: devcomm-simulate ring.cu -I .*include --plain --ranks 2 --seed 1 -- fails"],
+       simulate("-Iinclude", "--plain", "--ranks=2", "--seeds", "1", "--", "fails"))  # fmt: skip
+expect("a crash", 1, ["SIGABRT"], simulate("-Iinclude", "--plain", "--ranks", "2", "--seeds", "1", "--", "crashes"))
+expect("a failure that is said", 1, ["ranks 2 .* failed .*exit status 0"],
+       simulate("-Iinclude", "--plain", "--ranks", "2", "--seeds", "1", "--fails-with", "^FAILED|FAILED$", "--", "says"))
+expect("a hang", 5, [r"timeout +1\.", "did not end in time"],
+       simulate("-Iinclude", "--plain", "--ranks", "2", "--seeds", "1", "--timeout", "1", "--", "hangs"))
+
+# A header changes: a release becomes relaxed, a race. Its report names the user's own lines.
+write("include/signals.cuh", SIGNALS.replace("st.release", "st.relaxed"))
+ran = simulate("-I", "include", "--race", "--ranks", "2", "--seeds", "2", "--json", "result.json")
+said = expect("a race", 4, ["data race", r"include/launch\.cuh:6 in exchange", r"include/launch\.cuh:11 in exchange", "2 race"], ran)
+result = json.loads((WORK / "result.json").read_text())
+if result["status"] != 4 or [run["result"] for run in result["runs"]] != ["race", "race"] or "data race" not in result["runs"][0]["output"]:
+    complain(f"the JSON file has {result}")
+command = re.search(r"-- to repeat: (.*)", said)
+again = subprocess.run(command[1].replace("devcomm-simulate", str(PROGRAM), 1), shell=True, cwd=WORK, env=ENVIRONMENT,
+                       capture_output=True, text=True)  # fmt: skip
+expect("the command that repeats it", 4, ["1 runs: 1 race"], again)
+write("include/signals.cuh", SIGNALS)
+
+# Inline PTX that the preprocessor puts together, in definitions and in statements.
+for order, status in (("release", 0), ("relaxed", 4)):
+    write("include/signals.cuh", MACROS.replace("ORDER", order))
+    expect(f"macros, {order}", status, ["1 runs"], simulate("-I", "include", "--race", "--ranks", "2", "--seeds", "1"))
+write("include/signals.cuh", SIGNALS)
+
+# What does not compile names file and line, and no word that the user has not written.
+said = expect("another GPU", 3, [r"signals\.cuh:8:.*the simulator has no such PTX: tcgen05\.wait::ld\.sync\.aligned"],
+              simulate("-Iinclude", "--plain", "--arch", "sm_100"))  # fmt: skip
+write("broken.cu", "__global__ void k();\nint main() {\n  k<<<1, 1;\n}\n")
+expect("a launch that is not closed", 3, [r"broken\.cu:3: error: '<<<' is not closed"], simulate(source="broken.cu"))
+write("broken.cu", "int main() {\n  return nothing;\n}\n")
+expect("a mistake in C++", 3, [r"broken\.cu:2:.*nothing"], simulate(source="broken.cu"))
+
+# AddressSanitizer, a second source, libraries, volatile as plain memory.
+write("past.cu", "__global__ void k(int* p) { p[threadIdx.x] = helper(); }\n".replace("helper()", "7") + """
+#include <cstdlib>
+int helper();
+int main() {
+  int* p = nullptr;
+  cudaMalloc(&p, 100);
+  k<<<1, 32>>>(p);
+  return cudaDeviceSynchronize() == cudaSuccess ? helper() : 1;
+}
+""")
+write("helper.cpp", "#include <cmath>\nint helper() { return static_cast<int>(std::floor(VALUE)); }\n")
+expect("an access past the end", 1, ["AddressSanitizer", r"past\.cu:1"],
+       simulate("helper.cpp", "-DVALUE=0.5", "-lm", "--address", "--ranks", "1", "--seeds", "1", source="past.cu"))
+write("poll.cu", """
+__global__ void k(volatile int* flag, int* data) {
+  if (threadIdx.x == 32) { data[0] = 5; __threadfence(); flag[0] = 1; }
+  if (threadIdx.x == 0) { while (flag[0] == 0) {} __threadfence(); data[1] = data[0]; }
+}
+int main() {
+  int* p = nullptr;
+  cudaMalloc(&p, 100);
+  cudaMemset(p, 0, 100);
+  k<<<1, 64>>>(p, p + 8);
+  int found[2];
+  cudaMemcpy(found, p + 8, 8, cudaMemcpyDeviceToHost);
+  return found[1] == 5 ? 0 : 1;
+}
+""")
+expect("volatile as relaxed", 0, ["2 passed"], simulate("--race", "--ranks", "1", "--seeds", "2", source="poll.cu"))
+expect("volatile as plain", 4, ["data race"],
+       simulate("--race", "--ranks", "1", "--seeds", "2", "--volatile", "plain", source="poll.cu"))
+
+# Wrong command lines say what to do.
+for words, text in ((["--ranks", "two"], "--ranks takes a whole number from 1"), (["--sedes", "3"], "unknown option '--sedes'"),
+                    (["-I", "nowhere"], "no such folder"), (["--schedule", "best"], "--schedule takes one of random, pct"),
+                    (["--fails-with", "("], "takes a regular expression"), (["--hosts", "3"], "choose others by --ranks"),
+                    (["--arch", "90x"], "takes a GPU as sm_90"), (["--seeds"], "nothing follows --seeds"),
+                    (["extra"], "'extra' is no source"), (["other.cu"], "no file other.cu"),
+                    (["--replay", "none"], "there is no file none")):  # fmt: skip
+    expect(" ".join(words), 2, [text], simulate(*words))
+expect("no source", 2, ["give a .cu file"], simulate(source=None))
+expect("no compiler", 2, ["there is no C\\+\\+ compiler 'no-such-compiler'"], simulate("-Iinclude", CXX="no-such-compiler"))
+expect("help", 0, ["--volatile KIND", "Exit status: 0 all runs passed"], simulate("--help", source=None))
+
+# Ctrl-C ends it, and what it runs, at once.
+process = subprocess.Popen([PROGRAM, "ring.cu", "-Iinclude", "--plain", "--ranks", "2", "--", "hangs"], cwd=WORK, env=ENVIRONMENT,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)  # fmt: skip
+process.stdout.readline()  # built
+time.sleep(1)
+os.killpg(process.pid, signal.SIGINT)
+try:
+    process.wait(5)
+except subprocess.TimeoutExpired:
+    complain("Ctrl-C does not end it")
+    os.killpg(process.pid, signal.SIGKILL)
+left = subprocess.run(["pgrep", "-f", str(WORK / "cache")], capture_output=True, text=True).stdout
+if process.returncode != 130 or left:
+    complain(f"after Ctrl-C it ended with {process.returncode}, and left {left or 'nothing'}")
+sys.exit(failed)
