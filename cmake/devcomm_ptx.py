@@ -475,17 +475,16 @@ class Code:
         pointer = self.address(operands[1], access.space)
         for hint in access.hints:
             self.call(guard, "note_load", hint, pointer, f"{access.count} * sizeof({access.type})")
-        if access.order:
-            for i, each in enumerate(targets):
-                self.assign(each, f"{HELPERS}load<{access.type}, {access.arguments()}>({pointer}, {i})", guard)
-        elif access.count == 1:
+        if access.count == 1 and not access.order:
             self.assign(targets[0], f"{HELPERS}weak<{access.type}>({pointer})", guard)
-        else:
-            vector = f"devcomm_vector_{len(self.declarations)}"
-            self.declarations.append(f"{HELPERS}vector<{access.type}, {access.count}> {vector}{{}};")
-            self.lines.append(f"{guard}{vector} = {HELPERS}load_vector<{access.type}, {access.count}>({pointer});")
-            for i, each in enumerate(targets):
-                self.assign(each, f"{vector}.at[{i}]", guard)
+            return
+        vector = f"devcomm_vector_{len(self.declarations)}"
+        self.declarations.append(f"{HELPERS}vector<{access.type}, {access.count}> {vector}{{}};")
+        strong = f", {access.arguments()}" if access.order else ""
+        load = f"{'load' if access.order else 'load_vector'}<{access.type}, {access.count}{strong}>({pointer})"
+        self.lines.append(f"{guard}{vector} = {HELPERS}{load};")
+        for i, each in enumerate(targets):
+            self.assign(each, f"{vector}.at[{i}]", guard)
 
     def do_st(self, parts, kind, operands, guard):
         access = Access(parts)
@@ -493,14 +492,11 @@ class Code:
         if access.others or len(values) != access.count:
             raise Unknown
         pointer = self.address(operands[0], access.space)
-        if access.order:
-            for i, each in enumerate(values):
-                self.call(guard, f"store<{access.type}, {access.arguments()}>", pointer, str(i), each)
-        elif access.count == 1:
+        if access.count == 1 and not access.order:
             self.lines.append(f"{guard}{HELPERS}weak<{access.type}>({pointer}) = {values[0]};")
-        else:
-            vector = f"{HELPERS}vector<{access.type}, {access.count}>{{{{{', '.join(values)}}}}}"
-            self.call(guard, "store_vector", pointer, vector)
+            return
+        vector = f"{HELPERS}vector<{access.type}, {access.count}>{{{{{', '.join(values)}}}}}"
+        self.call(guard, f"store<{access.arguments()}>" if access.order else "store_vector", pointer, vector)
 
     def do_atom(self, parts, kind, operands, guard):
         access = Access([p for p in parts if p not in ("noftz", "ftz")])

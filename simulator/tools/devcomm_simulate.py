@@ -9,6 +9,7 @@ what runs (several may be given; plain and race where none is)
   --plain               the program, with its own check of results
   --race                with the race detector; every second seed with late stores
   --address             with AddressSanitizer and UndefinedBehaviorSanitizer
+  --explore             in every interleaving of its kernels, with the race detector; for a few threads
 how often
   --ranks 1,2,4,8       numbers of ranks, and of simulated GPUs (2,4)
   --hosts N             hosts that the ranks are spread over (1)
@@ -53,6 +54,7 @@ RACE_STATUS = 66  # of a program with race reports
 SCHEDULES = ("random", "pct", "slow_rank", "slow_block", "starve_warp", "mixed")
 LATE_STORES = 1024  # steps
 SHOWN_LINES = 40
+EXPLORING_MAIN = "explore_main.cpp"
 
 
 def fail(status, text):
@@ -133,7 +135,7 @@ class Options:
             if word in ("-h", "--help"):
                 print(__doc__)
                 sys.exit(0)
-            if word in ("--plain", "--race", "--address"):
+            if word in ("--plain", "--race", "--address", "--explore"):
                 self.modes.append(word[2:])
             elif word == "--verbose":
                 self.verbose = True
@@ -219,7 +221,7 @@ class Options:
                 fail(WRONG_ARGUMENTS, f"{ranks} ranks cannot be spread over {self.hosts} hosts evenly; choose others by --ranks")
         self.modes = list(dict.fromkeys(self.modes)) or ["plain", "race"]
         if self.replay and (len(self.modes) > 1 or len(self.ranks) > 1):
-            fail(WRONG_ARGUMENTS, "--replay repeats one run: give its mode, as --race, and its number of ranks, as --ranks 2")
+            fail(WRONG_ARGUMENTS, "--replay repeats one run: give its mode, as --race or --explore, and its number of ranks, as --ranks 2")
 
 
 # --- building ---
@@ -355,7 +357,7 @@ class Builder:
             words += ["-include", "devcomm/simulator/prelude.hpp", "-Wno-unknown-pragmas", "-Wno-uninitialized"]
             words += [] if self.is_clang else ["-Wno-maybe-uninitialized"]
             words += ["-fsanitize-coverage=trace-pc"] if self.polls else []
-        if mode == "race" and is_kernel:
+        if mode in ("race", "explore") and is_kernel:
             words += ["-fsanitize=thread"]
             if o.volatile == "relaxed":
                 words += ["-mllvm", "-tsan-distinguish-volatile=1"] if self.is_clang else ["--param=tsan-distinguish-volatile=1"]
@@ -388,6 +390,8 @@ class Builder:
             self.run([*options, "-x", "c++-cpp-output", "-c", str(whole), "-o", str(target)])
         else:
             self.run([*command, "-x", "c++", "-c", str(text), "-o", str(target)])
+        if mode == "explore" and path.name != EXPLORING_MAIN:
+            self.run(["objcopy", "--redefine-sym", "main=devcomm_user_main", str(target)])
         return target, True
 
     def link(self, mode, objects):
@@ -396,7 +400,7 @@ class Builder:
         given = [str(pathlib.Path(s).resolve()) for s in self.options.sources if pathlib.Path(s).suffix in (".o", ".a")]
         parts = ["simulator", "host_core"]
         wanted = ["_ZN7devcomm4host6detail15current_backendEv"]
-        if mode == "race":
+        if mode in ("race", "explore"):
             parts.insert(0, "simulator_race")
             wanted += ["devcomm_simulator_race_port", "__tsan_init", "memcpy", "pthread_create"]
         command = [str(i.package / "devcomm_link_shared.sh"), *self.compiler, *map(str, objects), *given, "-o", str(program)]
@@ -413,6 +417,8 @@ class Builder:
         self.translate()
         sources = [s for s in self.options.sources if pathlib.Path(s).suffix not in (".o", ".a")]
         jobs = [(mode, source) for mode in self.options.modes for source in sources]
+        if "explore" in self.options.modes:
+            jobs.append(("explore", str(self.installation.package / EXPLORING_MAIN)))
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             made = list(pool.map(lambda job: self.compile(*job), jobs))
             programs = {}
@@ -453,11 +459,15 @@ class Runner:
         self.guard = threading.Lock()
         self.stopped = False
 
+    @staticmethod
+    def has_races(run):
+        return run.mode in ("race", "explore")
+
     def environment(self, run):
         o = self.options
         dropped = r"DEVCOMM_(RANK|SIZE|LOCAL_RANK|LOCAL_SIZE|ROOT|RANKS|LSA_SIZE)$|RANK$|OMPI_COMM_WORLD_RANK$|SLURM_PROCID$"
         result = {key: value for key, value in os.environ.items() if not re.match(dropped, key)}
-        for key, value in {"DEVCOMM_SIM_SCHEDULE": o.schedule, "DEVCOMM_SIM_CHECK_SIDES": "1" if run.mode == "race" else "0",
+        for key, value in {"DEVCOMM_SIM_SCHEDULE": o.schedule, "DEVCOMM_SIM_CHECK_SIDES": "1" if self.has_races(run) else "0",
                            "ASAN_OPTIONS": "detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1"}.items():  # fmt: skip
             result.setdefault(key, value)
         result |= {"DEVCOMM_RANKS": str(run.ranks), "DEVCOMM_SIM_DEVICES": str(run.ranks), "DEVCOMM_SIM_SEED": str(run.seed),
@@ -492,7 +502,7 @@ class Runner:
         run.output = data.decode("utf-8", errors="replace")
         if not run.result:
             said = self.options.fails_with is not None and self.options.fails_with.search(run.output) is not None
-            is_race = run.mode == "race" and run.status == RACE_STATUS
+            is_race = self.has_races(run) and run.status == RACE_STATUS
             run.result = "race" if is_race else "failed" if run.status != 0 or said else "passed"
         return run
 
@@ -518,8 +528,11 @@ def repeat_command(options, run):
     words += [f"--std={options.standard}"] if options.standard != defaults.standard else []
     words += [f"--{run.mode}", "--ranks", str(run.ranks)]
     words += ["--hosts", str(options.hosts)] if options.hosts > 1 else []
-    words += ["--seed", str(run.seed)]
-    words += ["--replay", options.replay] if options.replay else []
+    words += ["--seed", str(run.seed)] if run.mode != "explore" else []
+    schedule = options.replay
+    if run.mode == "explore" and run.result in ("failed", "race") and "to repeat it: DEVCOMM_SIM_REPLAY=" in run.output:
+        schedule = f"devcomm-schedule-ranks{run.ranks}.txt"
+    words += ["--replay", schedule] if schedule else []
     for name in ("schedule", "volatile", "timeout"):
         if getattr(options, name) != getattr(defaults, name):
             words += [f"--{name}", str(getattr(options, name))]
@@ -541,7 +554,8 @@ def run_all(options, runner):
     """All runs in their order; prints a line for each as it ends, and the output of the first of its kind that fails."""
     seeds = [options.seed if options.seed is not None else 1] if options.seed is not None or options.replay else \
         range(1, options.seeds + 1)
-    runs = [Run(mode, ranks, seed) for mode in options.modes for ranks in options.ranks for seed in seeds]
+    runs = [Run(mode, ranks, seed) for mode in options.modes for ranks in options.ranks
+            for seed in (seeds if mode != "explore" else [1])]
     shown = set()
     done = 0
     progress = sys.stdout.isatty()
@@ -552,12 +566,14 @@ def run_all(options, runner):
                 if progress:
                     print("\r\033[K", end="")
                 detail = "" if run.result == "passed" else f"  {run.ending()}"
+                if found := run.mode == "explore" and re.search(r"^\d+ executions.*", run.output, re.MULTILINE):
+                    detail += f"  {found[0]}"
                 print(f"{run.mode:8} ranks {run.ranks:<3} seed {run.seed:<4} {run.result:8} {run.seconds:6.2f} s{detail}", flush=True)
-                if options.verbose or (run.result != "passed" and (run.mode, run.ranks, run.result) not in shown):
+                if options.verbose or (run.result != "passed" and (run.mode, run.result) not in shown):
                     if run.output.strip():
                         print(run.output.rstrip() if options.verbose else shorten(run.output))
                     if run.result != "passed":
-                        shown.add((run.mode, run.ranks, run.result))
+                        shown.add((run.mode, run.result))
                         print(f"-- to repeat: {repeat_command(options, run)}", flush=True)
                 if progress:
                     print(f"{done} of {len(runs)} runs", end="", flush=True)

@@ -328,6 +328,27 @@ TEST_CASE("the lanes of a warp wait for lines in step") {
   }
 }
 
+TEST_CASE("memory that the body allocates is fresh, and at the same addresses, in each execution") {
+  std::set<unsigned*> addresses;
+  int runs = 0;
+  const auto result = sim::explore({.schedule_file = ""}, [&] {
+    unsigned* kept = nullptr;  // until the next execution
+    unsigned* freed = nullptr;
+    devcomm::check_cuda(cudaMalloc(&kept, 64), "cudaMalloc");
+    devcomm::check_cuda(cudaMallocHost(&freed, 64), "cudaMallocHost");
+    if (freed[0] != ~0u) throw std::runtime_error("memory has what an execution before has left");
+    freed[0] = 0;
+    run(write_together, {.grid = 2, .block = 2}, freed);
+    addresses.insert({kept, freed});
+    devcomm::check_cuda(cudaFreeHost(freed), "cudaFreeHost");
+    ++runs;
+  });
+  CHECK(result.complete);
+  CHECK(result.failure.empty());
+  CHECK(runs == 24);
+  CHECK(addresses.size() == 2);
+}
+
 TEST_CASE("an exploration that ends early says why") {
   const shared_array<unsigned> memory(words);
   const auto race = [&] {

@@ -100,6 +100,52 @@ __device__ inline void wait(const unsigned* flag) {
   } while (seen == 0);
 }
 """
+PACKETS = r"""
+#include <cuda_runtime.h>
+__device__ void put(uint4* to, unsigned value, unsigned flag) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %1, %2};" ::"l"(to), "r"(value), "r"(flag) : "memory");
+}
+__device__ unsigned take(const uint4* from, unsigned flag) {
+  unsigned a, b, c, d;
+  do {
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(from) : "memory");
+#ifdef ONE_FLAG
+  } while (b != flag);
+#else
+  } while (b != flag || d != flag);
+#endif
+  return a == c ? a : 0;
+}
+__global__ void exchange(uint4* mine, uint4* peer, unsigned* out, unsigned rank) {
+  unsigned sum = 0;
+  for (unsigned round = 1; round <= 2; ++round) {
+    put(peer + round % 2, 10 * round + rank, round);
+    sum += take(mine + round % 2, round);
+  }
+  *out = sum;
+}
+int main() {
+  uint4* packets[2];
+  unsigned* out[2];
+  for (int d = 0; d < 2; ++d) {
+    cudaSetDevice(d);
+    cudaMalloc(&packets[d], 32);
+    cudaMemset(packets[d], 0, 32);
+    cudaMalloc(&out[d], 4);
+    cudaDeviceSynchronize();
+  }
+  for (unsigned d = 0; d < 2; ++d) {
+    cudaSetDevice(d);
+    exchange<<<1, 1>>>(packets[d], packets[1 - d], out[d], d);
+  }
+  for (unsigned d = 0; d < 2; ++d) {
+    unsigned sum = 0;
+    cudaSetDevice(d);
+    if (cudaMemcpy(&sum, out[d], 4, cudaMemcpyDeviceToHost) != cudaSuccess || sum != 30 + 2 * (1 - d)) return 1;
+  }
+  return 0;
+}
+"""
 failed = 0
 
 
@@ -171,6 +217,17 @@ for order, status in (("release", 0), ("relaxed", 4)):
     write("include/signals.cuh", MACROS.replace("ORDER", order))
     expect(f"macros, {order}", status, ["1 runs"], simulate("-I", "include", "--race", "--ranks", "2", "--seeds", "1"))
 write("include/signals.cuh", SIGNALS)
+
+# Every interleaving: packets whose halves may come apart. One flag for both is wrong in few orders.
+write("packets.cu", PACKETS)
+expect("all interleavings", 0, [r"explore +ranks 2 .*passed .* executions, which are all"],
+       simulate("--explore", "--ranks", "2", source="packets.cu"))
+said = expect("an interleaving that fails", 1, ["execution [0-9]+ fails: the program ended with status 1"],
+              simulate("-DONE_FLAG", "--explore", "--ranks", "2", source="packets.cu"))
+command = re.search(r"-- to repeat: (.*--replay devcomm-schedule-ranks2.txt)", said)
+again = subprocess.run(command[1].replace("devcomm-simulate", str(PROGRAM), 1), shell=True, cwd=WORK, env=ENVIRONMENT,
+                       capture_output=True, text=True)  # fmt: skip
+expect("the schedule that repeats it", 1, ["1 executions", "the program ended with status 1"], again)
 
 # What does not compile names file and line, and no word that the user has not written.
 said = expect("another GPU", 3, [r"signals\.cuh:8:.*the simulator has no such PTX: tcgen05\.wait::ld\.sync\.aligned"],

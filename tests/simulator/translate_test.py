@@ -1,4 +1,4 @@
-"""What devcomm_translate.py says of launches that it cannot rewrite, and what it leaves alone."""
+"""What devcomm_translate.py says of what it cannot rewrite, and what it leaves alone."""
 
 import pathlib
 import subprocess
@@ -19,6 +19,8 @@ LEFT_ALONE = [
     'const char* s = "k<<<1, 1>>>()";\nconst char* r = R"x(k<<<1>>>("))x";\nint n = 1\'000;\n',
     "std::map<int, std::vector<std::vector<int>>> m;\n",
     "template <> bool operator<<<int>(int);\n",
+    'void f() { asm volatile("pause" ::: "memory"); asm volatile("" ::: "memory"); }\n',
+    'asm(".globl name");\nint asm_of(int asm_);\n',
 ]
 
 failed = 0
@@ -70,5 +72,16 @@ with tempfile.TemporaryDirectory() as folder:
     ran = run("void f() {\n  k<T, (1 > 2)>\n    <<<g, b>>>(\n      a);\n}\n")
     if ran.returncode != 0 or result.read_text().count("\n") != 6:
         print(f"lines change: {ran.stderr}{result.read_text()}")
+        failed = 1
+    pieces = ('asm volatile("{\\n"\n  " .reg .u32 a;\\n"  // one\n  " mov.u32 a, %0;\\n}"\n  :: "r"(x) /* two\n three */);\nint last;\n')
+    ran = run(f"void f(int x) {{\n{pieces}}}\n")
+    if ran.returncode != 0 or "asm" in result.read_text() or result.read_text().split("\n")[7] != "int last;":
+        print(f"lines of inline PTX change: {ran.stderr}{result.read_text()}")
+        failed = 1
+    unknown = run('void f() {\n  asm("wgmma.fence.sync.aligned;");\n  asm("ld.acquire.u32 %0, [%1], 5;" : "=z"(a) : "l"(p));\n}\n')
+    said = result.read_text().split("\n")
+    errors = [line for line in said if line.startswith("void devcomm_no_ptx_") and "the simulator has no such PTX: " in line]
+    if unknown.returncode != 0 or len(errors) != 2 or "#line 1" not in said or "::devcomm_no_ptx_" not in said[said.index("#line 1") + 2]:
+        print(f"what is not known does not stop the build: {unknown.stderr}{result.read_text()}")
         failed = 1
 sys.exit(failed)

@@ -17,6 +17,7 @@
 #include <devcomm/simulator/detail/execution.hpp>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace devcomm::simulator::detail {
@@ -131,29 +132,32 @@ void limit_sleep(fiber& f) {
   f.reads_clock = false;
 }
 
-/// A load of the same word by the same instruction that finds the same value is an unsuccessful poll.
-void loaded_exploring(fiber& f, const watch& seen, const void* call_site) {
+/// A load of the same words by the same instruction that finds the same values is an unsuccessful poll.
+void loaded_exploring(fiber& f, std::span<const watch> words, const void* call_site) {
   if (f.labels) return;
   const engine& e = f.home->simulation;
   watch_list& list = f.watches;
-  const bool same = remember(f, seen);
-  if (f.label != nullptr) {
-    if (e.explored_by != nullptr) e.explored_by->touches(f, seen.address, seen.bytes, false, seen.value);
-    return;
-  }
   const sanitizer::unobserved hidden;
-  const size_t entry = list.cursor == 0 ? list.entries.size() - 1 : list.cursor - 1;
-  f.call_sites.resize(std::max(f.call_sites.size(), entry + 1));
-  const bool again = same && f.call_sites[entry] == call_site;
-  f.call_sites[entry] = call_site;
-  if (again) {
+  bool same = true;
+  bool again = true;
+  for (const watch& seen : words) {
+    same = remember(f, seen) && same;
+    if (f.label != nullptr) continue;
+    const size_t entry = list.cursor == 0 ? list.entries.size() - 1 : list.cursor - 1;
+    f.call_sites.resize(std::max(f.call_sites.size(), entry + 1));
+    again = again && f.call_sites[entry] == call_site;
+    f.call_sites[entry] = call_site;
+  }
+  for (const watch& seen : words) {
     if (e.explored_by != nullptr) e.explored_by->touches(f, seen.address, seen.bytes, false, seen.value);
+  }
+  if (f.label != nullptr) return;
+  if (same && again) {
     if (list.repeats++ == 0) f.wait_start = e.now;
     limit_sleep(f);
     sleep_on_memory(f);
     return;
   }
-  if (e.explored_by != nullptr) e.explored_by->touches(f, seen.address, seen.bytes, false, seen.value);
   if (!same) list.repeats = list.retries = 0;
   preempt();
 }
@@ -187,7 +191,8 @@ void loaded(const void* address, std::size_t bytes, uint64_t value) {
   if (f == nullptr) return;
   count_access(address);
   if (exploring(*f)) {
-    loaded_exploring(*f, {address, value, static_cast<uint32_t>(bytes)}, __builtin_return_address(0));
+    const watch seen{address, value, static_cast<uint32_t>(bytes)};
+    loaded_exploring(*f, {&seen, 1}, __builtin_return_address(0));
     return;
   }
   watch_list& list = f->watches;
@@ -208,6 +213,15 @@ void loaded(const void* address, std::size_t bytes, uint64_t value) {
     list.retries = 0;
   }
   preempt();
+}
+
+bool loads_at_once() noexcept { return this_fiber != nullptr && exploring(*this_fiber); }
+
+void loaded_at_once(const uint64_t* address, const uint64_t* values, int count) {
+  if (!loads_at_once()) return;
+  watch words[max_loaded_at_once];
+  for (int i = 0; i < count; ++i) words[i] = {address + i, values[i], sizeof *address};
+  loaded_exploring(*this_fiber, {words, static_cast<size_t>(count)}, __builtin_return_address(0));
 }
 
 void stored(const void* address, std::size_t bytes) {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 extern "C" __attribute__((weak)) const char* __asan_locate_address(void* address, char* name, size_t name_bytes,
                                                                    void** region, size_t* region_bytes);
@@ -45,6 +46,36 @@ std::map<int, size_t>& taken() {
   static auto& only = *new std::map<int, size_t>;
   return only;
 }
+
+/// Where what an exploration's body allocates lies: the same in each execution.
+struct execution_memory {
+  bool on = false;
+  uint64_t older = 0;  ///< the last allocation that is not the body's
+  size_t next = 0;
+  std::vector<std::pair<void*, size_t>> ranges;
+};
+execution_memory& of_execution() {
+  static auto& only = *new execution_memory;
+  return only;
+}
+uint64_t allocations = 0;
+
+/// Addresses without access.
+void* new_range(size_t mapped) {
+  execution_memory& e = of_execution();
+  if (e.on && e.next < e.ranges.size()) {
+    if (e.ranges[e.next].second == mapped) return e.ranges[e.next++].first;
+    for (size_t i = e.next; i < e.ranges.size(); ++i) munmap(e.ranges[i].first, e.ranges[i].second);
+    e.ranges.resize(e.next);
+  }
+  void* const range = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (e.on && range != MAP_FAILED) {
+    e.ranges.emplace_back(range, mapped);
+    ++e.next;
+  }
+  return range;
+}
+bool is_of_execution(const record& r) { return of_execution().on && r.number > of_execution().older; }
 
 size_t whole_pages(size_t bytes) { return (bytes + page - 1) / page * page; }
 
@@ -122,20 +153,19 @@ void* allocate(memory_kind kind, int device, size_t bytes) {
   }
   // Guard pages on both sides, so that accesses out of bounds fault.
   const size_t mapped = data + 2 * page;
-  void* const range = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const range = new_range(mapped);
   if (range == MAP_FAILED) {
     close(file);
     return nullptr;
   }
   auto* const base = static_cast<char*>(range) + page;
   if (mmap(base, data, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
-    munmap(range, mapped);
+    if (!of_execution().on) munmap(range, mapped);
     close(file);
     return nullptr;
   }
   for (size_t i = 0; i < data; i += 8) *reinterpret_cast<volatile uint64_t*>(base + i) = ~uint64_t{0};
   sanitizer::poison(base + bytes, data - bytes);
-  static uint64_t allocations = 0;
   table()[base] = {kind, device, bytes, file, mapped, ++allocations};
   if (kind == memory_kind::pinned) add_host_range(base, bytes);
   sanitizer::watch(base, bytes, kind == memory_kind::pinned ? "pinned memory" : "device memory", device);
@@ -151,9 +181,35 @@ bool release(memory_kind kind, void* pointer) {
   if (kind == memory_kind::pinned) remove_host_range(pointer);
   sanitizer::unpoison(pointer, whole_pages(r.bytes));
   sanitizer::forget(pointer, r.bytes);
-  retire_range(static_cast<char*>(pointer) - page, r.mapped);
+  char* const range = static_cast<char*>(pointer) - page;
+  if (is_of_execution(r)) {  // the next execution wants it
+    mmap(range, r.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  } else {
+    retire_range(range, r.mapped);
+  }
   close(r.descriptor);
   return true;
+}
+
+void begin_executions() {
+  of_execution().on = true;
+  of_execution().older = allocations;
+}
+void restart_execution() {
+  std::vector<std::pair<char*, memory_kind>> left;
+  for (const auto& [base, r] : table()) {
+    if (r.mapped != 0 && is_of_execution(r)) left.emplace_back(base, r.kind);
+  }
+  for (const auto& [base, kind] : left) release(kind, base);
+  of_execution().older = allocations;
+  of_execution().next = 0;
+}
+void end_executions() {
+  execution_memory& e = of_execution();
+  for (const auto& [range, mapped] : e.ranges) {
+    if (kind_of(static_cast<char*>(range) + page) == memory_kind::unknown) munmap(range, mapped);
+  }
+  e = {};
 }
 
 memory_kind kind_of(const void* pointer, int* device) {

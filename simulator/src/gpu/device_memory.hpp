@@ -52,6 +52,12 @@ void return_device_memory(int device, size_t bytes);
 /// "4 bytes past the end of 64 bytes of device 2"; empty when the address is in or near no allocation.
 [[nodiscard]] std::string describe_allocation(const void* address);
 
+/// Of an exploration, whose executions find the memory that they allocate at the same addresses: it begins; an
+/// execution begins, and what the one before has left is freed; it ends.
+void begin_executions();
+void restart_execution();
+void end_executions();
+
 inline constexpr size_t device_memory_bytes = size_t{64} << 30;
 
 }  // namespace devcomm::simulator::detail

@@ -3,6 +3,7 @@
 #include <devcomm/simulator/simulator.hpp>
 
 #include "engine/explorer.hpp"
+#include "gpu/device_memory.hpp"
 #include "runtime/simulation.hpp"
 #include "runtime/stream.hpp"
 
@@ -30,11 +31,13 @@ class rules {
     }
     the_engine().explored_by = who;
     the_engine().order.begin_exploring(who);
+    detail::begin_executions();
   }
   ~rules() {
     const engine_guard hold;
     the_engine().explored_by = nullptr;
     the_engine().order.end_exploring();
+    detail::end_executions();
   }
   rules(const rules&) = delete;
   rules& operator=(const rules&) = delete;
@@ -48,6 +51,7 @@ std::string run(const std::function<void()>& body) {
     const engine_guard hold;
     for (detail::background_work* const one : the_engine().background_tasks) one->restore();
     the_engine().restart();
+    detail::restart_execution();
     the_engine().launches_of_device.clear();
     the_engine().order.count_from_start();
   }
@@ -153,8 +157,8 @@ exploration_result explore(const explore_options& options, const std::function<v
   } while (who.end());
   if (who.search().irregular()) {
     result.failure = "execution " + std::to_string(who.search().executions()) +
-                     " does not repeat an earlier one: the body must start from the same state each time, in memory "
-                     "that was allocated before, and must not depend on time";
+                     " does not repeat an earlier one: the body must start from the same state each time, and "
+                     "must not depend on time, nor on addresses";
   }
   result.executions = who.search().executions();
   result.redundant = who.search().redundant();

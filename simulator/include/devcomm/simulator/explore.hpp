@@ -33,9 +33,11 @@ struct exploration_result {
 ///
 /// `body` launches kernels, waits for them, and throws when a result is wrong. A launch that fails, a deadlock, and, in
 /// programs with the race detector, a new report count as failures, unless `body` calls `clear_failure` for one that
-/// is expected. *Requires* that it starts from the same state each time, in memory that was allocated before,
-/// and does the same whenever its kernels do; that it does not ask whether kernels are done without waiting; and that
-/// no other host thread uses the CUDA runtime meanwhile, but those that `body` starts and joins.
+/// is expected. *Requires* that it starts from the same state each time and does the same whenever its kernels
+/// do, in memory that was allocated before, or that it allocates by `cudaMalloc` and the like (it is freed when the
+/// next execution begins, and found at the same addresses; windows are not); that it does not ask whether kernels are
+/// done without waiting; and that no other host thread uses the CUDA runtime meanwhile, but those that `body` starts
+/// and joins.
 ///
 /// A step of a thread goes from one such operation to the next. A wait of devcomm polls all its words in one step. An
 /// unsuccessful poll is not a step, nor is a second load in a row by the same instruction that finds the same value.

@@ -41,6 +41,11 @@ void preempt();
 /// (host) Follows a strong load of 1, 2, 4 or 8 bytes: `value` is what it found. A thread that keeps
 /// finding the same sleeps until that memory changes.
 void loaded(const void* address, std::size_t bytes, uint64_t value);
+/// (host) Whether the words of a vector are loaded without a point between them at which another thread may run, as in
+/// explorations, where a poll is one step; then `loaded_at_once` follows, with the words and what was found there.
+[[nodiscard]] bool loads_at_once() noexcept;
+inline constexpr int max_loaded_at_once = 4;
+void loaded_at_once(const uint64_t* address, const uint64_t* values, int count);
 /// (host) Follows a strong operation that changed so many bytes of memory.
 void stored(const void* address, std::size_t bytes);
 

@@ -161,7 +161,7 @@ struct alignas(sizeof(T) * Count) vector {
 template <class T, int Count>
 DEVCOMM_SIMULATOR_OF_CALLER void check_vector(const void* address) {
   if (reinterpret_cast<std::uintptr_t>(address) % (sizeof(T) * Count) != 0)
-    fail_misuse("a vector access to an address that is no multiple of the vector's size");
+    fail_misuse("an access to an address that is no multiple of its size");
 }
 template <class T, int Count>
 DEVCOMM_SIMULATOR_OF_CALLER vector<T, Count> load_vector(const void* address) {
@@ -181,21 +181,45 @@ using bits_like = std::conditional_t<
     sizeof(T) == 8, std::uint64_t,
     std::conditional_t<sizeof(T) == 4, std::uint32_t, std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
 
-/// Strong accesses to element `i`; those of a vector are several, in any order for other threads.
-template <class T, int Order, atomic_scope Scope>
-DEVCOMM_SIMULATOR_OF_CALLER T load(const void* address, int i) {
+/// What a strong access reads or writes at once: all of it, or 8 bytes of a vector. PTX promises no more than elements;
+/// GPUs do this much, and packets with a flag beside each datum rely on it.
+template <class T, int Count>
+using piece = std::conditional_t<sizeof(T) * Count >= 8, std::uint64_t, bits_like<vector<T, Count>>>;
+
+template <class T, int Count, int Order, atomic_scope Scope>
+DEVCOMM_SIMULATOR_OF_CALLER vector<T, Count> load(const void* address) {
+  check_vector<T, Count>(address);
   const at_scope<Scope> here;
-  const auto* const word = static_cast<const bits_like<T>*>(address) + i;
-  const bits_like<T> bits = __atomic_load_n(word, Order);
-  loaded(word, sizeof(T), static_cast<std::uint64_t>(bits));
-  return as<T>(bits);
+  const auto* const word = static_cast<const piece<T, Count>*>(address);
+  vector<T, Count> value;
+  constexpr int pieces = sizeof value / sizeof *word;
+  if constexpr (pieces > 1) {
+    if (loads_at_once()) {
+      std::uint64_t found[pieces];
+      for (int i = 0; i < pieces; ++i) found[i] = __atomic_load_n(word + i, Order);
+      loaded_at_once(word, found, pieces);
+      __builtin_memcpy(&value, found, sizeof value);
+      return value;
+    }
+  }
+  for (int i = 0; i < pieces; ++i) {
+    const piece<T, Count> bits = __atomic_load_n(word + i, Order);
+    loaded(word + i, sizeof bits, static_cast<std::uint64_t>(bits));
+    __builtin_memcpy(reinterpret_cast<char*>(&value) + static_cast<std::size_t>(i) * sizeof bits, &bits, sizeof bits);
+  }
+  return value;
 }
-template <class T, int Order, atomic_scope Scope>
-DEVCOMM_SIMULATOR_OF_CALLER void store(void* address, int i, T value) {
+template <int Order, atomic_scope Scope, class T, int Count>
+DEVCOMM_SIMULATOR_OF_CALLER void store(void* address, const vector<T, Count>& value) {
+  check_vector<T, Count>(address);
   const at_scope<Scope> here;
-  auto* const word = static_cast<bits_like<T>*>(address) + i;
-  __atomic_store_n(word, as<bits_like<T>>(value), Order);
-  stored(word, sizeof(T));
+  auto* const word = static_cast<piece<T, Count>*>(address);
+  for (std::size_t i = 0; i < sizeof value / sizeof *word; ++i) {
+    piece<T, Count> bits;
+    __builtin_memcpy(&bits, reinterpret_cast<const char*>(&value) + i * sizeof bits, sizeof bits);
+    __atomic_store_n(word + i, bits, Order);
+    stored(word + i, sizeof bits);
+  }
 }
 
 /// Replaces element `i` by `next` of it; returns what it was. An update that changes nothing counts as a load.
