@@ -142,7 +142,8 @@ TEST_CASE("rank 0 sends each rank the addresses of all once for a communicator, 
   const counts few = measured(4);
   const counts many = measured(12);
   CAPTURE(few.first, many.first, few.second, many.second);
-  CHECK(many.first - few.first <= 8 * 48);  // a secret of 16 bytes and an address of 16 or 28
+  CHECK(many.first - few.first <=
+        8 * 64);  // a secret of 16 bytes, an address of 16 or 28, and some notes of who is late
   CHECK(many.second <= few.second + 8 * 4);
 }
 #endif
