@@ -3,6 +3,7 @@
 #include <devcomm/host/error.hpp>
 
 #include "../host/communicator/rank_harness.hpp"
+#include "diagnostics/abort_state.hpp"
 #include "diagnostics/wait_report.hpp"
 #include "diagnostics/watchdog_settings.hpp"
 #include "diagnostics/watched_waits.hpp"
@@ -12,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace devcomm;
@@ -295,4 +297,31 @@ TEST_CASE("a watched device communicator leaves nothing behind") {
     if (first) CHECK(now.threads == first->threads);
     if (first) CHECK(now.descriptors == first->descriptors);
   }
+}
+
+TEST_CASE("where a peer's windows are gone because another rank has died, check names that rank") {
+  failure_log log{};
+  host::detail::abort_state aborts(0, 3);
+  aborts.attach(&log, 1);
+  aborts.fail(&log, "put to rank 2: rank 2 has no window 4");
+  std::thread news([&] {
+    std::this_thread::sleep_for(50ms);  // which comes by another connection
+    aborts.lose(1, "rank 1 is gone");
+  });
+  int named = -1;
+  try {
+    aborts.check(&log);
+  } catch (const host::remote_error& error) {
+    named = error.rank();
+  }
+  news.join();
+  CHECK(named == 1);
+}
+
+TEST_CASE("a failure of the network that no rank's end explains is thrown as it is") {
+  failure_log log{};
+  host::detail::abort_state aborts(0, 3);
+  aborts.attach(&log, 1);
+  aborts.fail(&log, "put to rank 2: rank 2 has no window 4");
+  CHECK_THROWS_AS(aborts.check(&log), host::kernel_error);
 }

@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t max_past_bytes = std::size_t{1} << 16;
 /// Device communicators that peers abandoned: those made longest ago are forgotten first.
 constexpr std::size_t max_given_up = 64;
-/// A rank that aborts a device communicator because of an exception sends the reason a moment later, when it leaves.
+/// A rank that aborts a device communicator because of an exception sends the reason a moment later, when it leaves;
+/// and where the network fails since a peer has freed its windows, that peer may have left because of another's end.
 constexpr std::chrono::milliseconds reason_limit(300);
 
 void end_waits(failure_log& log) noexcept {
@@ -303,7 +304,8 @@ void abort_state::check(const failure_log* only) const {
 void abort_state::throw_first(const failure_log* only, const std::string& broken) const {
   std::unique_lock lock(mutex_);
   const std::string call = call_text("check", rank_, size_);
-  if (given_up(only) != nullptr) lost_.wait_for(lock, reason_limit, [&] { return lost_rank() >= 0; });
+  if (given_up(only) != nullptr || has_network_failure(only))
+    lost_.wait_for(lock, reason_limit, [&] { return lost_rank() >= 0; });
   const loss* const aborter = aborted_by_ && !aborted_here_ ? &*aborted_by_ : nullptr;
   const int lost = lost_rank();
   // Who leaves after another rank's abort leaves because of it.
@@ -344,6 +346,12 @@ int abort_state::departed(const failure_log* only) const {
     if (const int rank = departed_peer(*each.log); rank >= 0) return rank;
   }
   return -1;
+}
+
+bool abort_state::has_network_failure(const failure_log* only) const {
+  return std::any_of(logs_.begin(), logs_.end(), [only](const attached& each) {
+    return !each.network_failure.empty() && (only == nullptr || each.log == only);
+  });
 }
 
 std::string abort_state::fetch_network_failure(const failure_log* only) const {
