@@ -310,8 +310,9 @@ void abort_state::throw_first(const failure_log* only, const std::string& broken
   const int lost = lost_rank();
   // Who leaves after another rank's abort leaves because of it.
   if (lost >= 0 && (aborter == nullptr || aborter->rank == lost)) {
+    const std::string failed = fetch_network_failure(only);  // because of that
     throw remote_error(call + ": " + lost_text_ + "; destroy this communicator and start again without that rank" +
-                           fetch_sentences(only),
+                           (failed.empty() ? "" : "\n  " + failed) + fetch_sentences(only),
                        lost);
   }
   if (const loss* const gone = given_up(only); gone != nullptr && lost < 0) {
@@ -323,7 +324,7 @@ void abort_state::throw_first(const failure_log* only, const std::string& broken
         aborter->rank);
   }
   if (const std::string failed = fetch_network_failure(only); !failed.empty()) {
-    throw kernel_error(call + failed + fetch_sentences(only));
+    throw kernel_error(call + ": " + failed + fetch_sentences(only));
   }
   if (const int gone = departed(only); gone >= 0) {
     throw remote_error(call + ": rank " + std::to_string(gone) +
@@ -358,7 +359,7 @@ std::string abort_state::fetch_network_failure(const failure_log* only) const {
   for (attached& each : logs_) {
     if (each.network_failure.empty() || (only != nullptr && each.log != only)) continue;
     each.network_seen = true;
-    return ": " + each.network_failure;
+    return each.network_failure;
   }
   return {};
 }

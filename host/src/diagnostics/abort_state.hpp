@@ -123,7 +123,7 @@ class abort_state {
   [[nodiscard]] const loss* given_up(const failure_log* only) const;
   /// Whether the network could not do something for `only` or any. Call it with `mutex_`.
   [[nodiscard]] bool has_network_failure(const failure_log* only) const;
-  /// Of `only` or any: ": " and what the network could not do, which is seen then; empty for nothing. Call it with
+  /// Of `only` or any: what the network could not do, which is seen then; empty for nothing. Call it with
   /// `mutex_`.
   [[nodiscard]] std::string fetch_network_failure(const failure_log* only) const;
   /// Of all device communicators, past and present, or of `only`; they are seen then. Call it with `mutex_`.

@@ -183,7 +183,8 @@ bool release(memory_kind kind, void* pointer) {
   sanitizer::forget(pointer, r.bytes);
   char* const range = static_cast<char*>(pointer) - page;
   if (is_of_execution(r)) {  // the next execution wants it
-    mmap(range, r.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    constexpr int kept = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    static_cast<void>(mmap(range, r.mapped, PROT_NONE, kept, -1, 0));  // where it cannot, it stays as it is
   } else {
     retire_range(range, r.mapped);
   }
