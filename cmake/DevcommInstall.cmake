@@ -77,7 +77,10 @@ if(TARGET devcomm_simulator)
     "${PROJECT_SOURCE_DIR}/cmake/devcomm_run_seeds.sh"
     "${PROJECT_SOURCE_DIR}/cmake/devcomm_translate.py"
     DESTINATION "${DEVCOMM_PACKAGE_DIR}")
-  install(FILES "${PROJECT_SOURCE_DIR}/simulator/tools/explore_main.cpp" "${PROJECT_SOURCE_DIR}/cmake/devcomm_ptx.py" "${PROJECT_SOURCE_DIR}/cmake/devcomm_tokens.py"
+  install(FILES
+    "${PROJECT_SOURCE_DIR}/cmake/devcomm_ptx.py"
+    "${PROJECT_SOURCE_DIR}/cmake/devcomm_tokens.py"
+    "${PROJECT_SOURCE_DIR}/simulator/tools/explore_main.cpp"
     DESTINATION "${DEVCOMM_PACKAGE_DIR}")
   install(PROGRAMS "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_simulate.py" DESTINATION "${CMAKE_INSTALL_BINDIR}"
     RENAME devcomm-simulate)

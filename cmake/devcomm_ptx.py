@@ -305,15 +305,17 @@ class Code:
     do_shr = do_shl
 
     def of_words(self, parts, kind, operands, guard):
-        name = parts[0]
-        if name == "shf":
-            name = f"shf_{parts[1]}<{str(parts[2] == 'wrap').lower()}>"
+        name = HELPERS + parts[0]
+        if parts[0] == "shf":
+            name += f"_{parts[1]}<{str(parts[2] == 'wrap').lower()}>"
         elif len(parts) > 2:
             raise Unknown
+        elif parts[0] == "prmt":
+            name = "__byte_perm"
         if kind not in ("b32", "u32"):
             raise Unknown
         values = ", ".join(self.value(o, "u32") for o in operands[1:])
-        self.assign(operands[0], f"{HELPERS}{name}({values})", guard)
+        self.assign(operands[0], f"{name}({values})", guard)
 
     do_bfe = do_bfi = do_prmt = do_lop3 = do_shf = of_words
 
@@ -387,10 +389,10 @@ class Code:
         self.lines.append(f"{guard}goto {self.label(operands[0])};")
 
     def do_trap(self, parts, kind, operands, guard):
-        self.call(guard, "trap")
+        self.lines.append(f"{guard}__trap();")
 
     def do_nanosleep(self, parts, kind, operands, guard):
-        self.call(guard, "nanosleep", self.value(operands[0], "u32"))
+        self.lines.append(f"{guard}__nanosleep({self.value(operands[0], 'u32')});")
 
     def do_griddepcontrol(self, parts, kind, operands, guard):
         self.call(guard, {"wait": "wait_for_prior_launch", "launch_dependents": "allow_dependent_launch"}[parts[1]])
@@ -408,7 +410,7 @@ class Code:
     def do_bar(self, parts, kind, operands, guard):
         rest = [p for p in parts[1:] if p not in ("cta", "aligned")]
         if rest[0] == "warp":
-            self.call(guard, "sync_warp", self.value(operands[0], "u32"))
+            self.lines.append(f"{guard}__syncwarp({self.value(operands[0], 'u32')});")
         elif rest == ["sync"]:
             self.call(guard, "block_barrier", *(self.value(o, "u32") for o in operands))
         elif rest[0] == "red" and len(operands) in (3, 4):
@@ -422,7 +424,7 @@ class Code:
     do_barrier = do_bar
 
     def do_vote(self, parts, kind, operands, guard):
-        if parts[1] != "sync" and parts[-2] != "sync" and parts[2] != "sync":
+        if parts[1] != "sync":
             raise Unknown
         mode = next(p for p in parts[1:] if p in ("ballot", "all", "any"))
         predicate = operands[1]
@@ -440,7 +442,7 @@ class Code:
     def do_elect(self, parts, kind, operands, guard):
         lane, _, predicate = operands[0].partition("|")
         mask = self.value(operands[1], "u32")
-        self.call(guard, "sync_warp", mask)
+        self.lines.append(f"{guard}__syncwarp({mask});")
         self.assign(lane, f"{HELPERS}first_lane({mask})", guard)
         self.assign(predicate, f"{HELPERS}first_lane({mask}) == {HELPERS}special_laneid()", guard)
 

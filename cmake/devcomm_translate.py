@@ -239,7 +239,10 @@ def translate(text, leaves_macros=False):
 UNSEEN_LOADS = {"volatile", "__ldcv", "__ldcg", "__ldlu"}
 
 
-def polls_unseen(tokens):
+def polls_unseen(text):
+    if not UNSEEN_LOADS.intersection(re.findall(r"\w+", text)):
+        return False
+    tokens = tokens_of(text)
     for i, t in enumerate(tokens):
         if t.kind == "name" and t.text in UNSEEN_LOADS:
             previous = before(tokens, i)
@@ -278,7 +281,7 @@ def launches(source, target, folders=""):
         sys.exit(f"{source}:{problem.line}: error: {problem}")
     name = quoted(source)
     result = f'#include "{name}"\n' if translated == text else f'#line 1 "{name}"\n{translated}'
-    unseen = any(UNSEEN_LOADS.intersection(re.findall(r"\w+", t)) and polls_unseen(tokens_of(t)) for t in texts.values())
+    unseen = any(polls_unseen(t) for t in texts.values())
     pathlib.Path(target).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(f"{target}.options").write_text("-fsanitize-coverage=trace-pc\n" if unseen else "\n")
     names = [str(path).replace(" ", "\\ ") for path in texts]

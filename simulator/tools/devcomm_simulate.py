@@ -311,8 +311,7 @@ class Builder:
             except translator.Problem as problem:
                 raise NotCompiled(f"{path}:{problem.line}: error: {problem}") from problem
             write_if_changed(overlay / str(path).lstrip("/"), f'#line 1 "{translator.quoted(path)}"\n{translated}')
-            if translator.UNSEEN_LOADS.intersection(re.findall(r"\w+", text)):
-                self.polls = self.polls or translator.polls_unseen(translator.tokens_of(text))
+            self.polls = self.polls or translator.polls_unseen(text)
             self.has_macros = self.has_macros or translator.has_asm(translated)
         if self.cccl and (self.cccl / "cub/version.cuh").exists() and not (self.cub / "complete").exists():
             translator.ptx(self.cccl, self.cub)
@@ -375,7 +374,7 @@ class Builder:
         target = self.folder / mode / f"{path.name}.{tag}.o"
         dependencies = target.with_suffix(".d")
         if self.is_current(target, dependencies):
-            return target, False
+            return target
         target.parent.mkdir(exist_ok=True)
         options = [*self.compile_options(mode, is_kernel), f"-iquote{path.parent}"]
         command = [*options, "-MD", "-MF", str(dependencies), "-MT", str(target)]
@@ -392,30 +391,28 @@ class Builder:
             self.run([*command, "-x", "c++", "-c", str(text), "-o", str(target)])
         if mode == "explore" and path.name != EXPLORING_MAIN:
             self.run(["objcopy", "--redefine-sym", "main=devcomm_user_main", str(target)])
-        return target, True
+        return target
 
-    def link(self, mode, objects):
+    def link(self, mode, program, objects):
         i = self.installation
-        program = self.folder / mode / pathlib.Path(self.options.sources[0]).stem
-        given = [str(pathlib.Path(s).resolve()) for s in self.options.sources if pathlib.Path(s).suffix in (".o", ".a")]
         parts = ["simulator", "host_core"]
         wanted = ["_ZN7devcomm4host6detail15current_backendEv"]
         if mode in ("race", "explore"):
             parts.insert(0, "simulator_race")
             wanted += ["devcomm_simulator_race_port", "__tsan_init", "memcpy", "pthread_create"]
-        command = [str(i.package / "devcomm_link_shared.sh"), *self.compiler, *map(str, objects), *given, "-o", str(program)]
+        command = [str(i.package / "devcomm_link_shared.sh"), *self.compiler, *map(str, objects), "-o", str(program)]
         command += ["-fsanitize=address,undefined"] if mode == "address" else []
         command += [f"-Wl,-u,{name}" for name in wanted]
         # By their files, in which the script looks for shared memory.
         libraries = [str(i.libraries / f"libdevcomm_{part}.a") for part in parts]
         command += [*self.options.linker, "-Wl,--start-group", *libraries, "-Wl,--end-group", "-lpthread", "-ldl"]
         self.run(command)
-        return program
 
     def build(self):
         """The program of each mode."""
         self.translate()
-        sources = [s for s in self.options.sources if pathlib.Path(s).suffix not in (".o", ".a")]
+        given = [pathlib.Path(s).resolve() for s in self.options.sources if pathlib.Path(s).suffix in (".o", ".a")]
+        sources = [s for s in self.options.sources if pathlib.Path(s).resolve() not in given]
         jobs = [(mode, source) for mode in self.options.modes for source in sources]
         if "explore" in self.options.modes:
             jobs.append(("explore", str(self.installation.package / EXPLORING_MAIN)))
@@ -423,11 +420,15 @@ class Builder:
             made = list(pool.map(lambda job: self.compile(*job), jobs))
             programs = {}
             for mode in self.options.modes:
-                objects = [target for (of, _), (target, _) in zip(jobs, made) if of == mode]
-                changed = any(new for (of, _), (_, new) in zip(jobs, made) if of == mode)
-                program = self.folder / mode / pathlib.Path(sources[0]).stem
-                programs[mode] = program if program.exists() and not changed else pool.submit(self.link, mode, objects)
-            return {mode: p.result() if isinstance(p, concurrent.futures.Future) else p for mode, p in programs.items()}
+                objects = [target for (of, _), target in zip(jobs, made) if of == mode] + given
+                program = self.folder / mode / pathlib.Path(self.options.sources[0]).stem
+                program.parent.mkdir(exist_ok=True)
+                links = not program.exists() or any(o.stat().st_mtime_ns > program.stat().st_mtime_ns for o in objects)
+                programs[mode] = program, pool.submit(self.link, mode, program, objects) if links else None
+            for _, linking in programs.values():
+                if linking:
+                    linking.result()
+            return {mode: program for mode, (program, _) in programs.items()}
 
 
 # --- running ---
@@ -460,14 +461,14 @@ class Runner:
         self.stopped = False
 
     @staticmethod
-    def has_races(run):
+    def detects_races(run):
         return run.mode in ("race", "explore")
 
     def environment(self, run):
         o = self.options
         dropped = r"DEVCOMM_(RANK|SIZE|LOCAL_RANK|LOCAL_SIZE|ROOT|RANKS|LSA_SIZE)$|RANK$|OMPI_COMM_WORLD_RANK$|SLURM_PROCID$"
         result = {key: value for key, value in os.environ.items() if not re.match(dropped, key)}
-        for key, value in {"DEVCOMM_SIM_SCHEDULE": o.schedule, "DEVCOMM_SIM_CHECK_SIDES": "1" if self.has_races(run) else "0",
+        for key, value in {"DEVCOMM_SIM_SCHEDULE": o.schedule, "DEVCOMM_SIM_CHECK_SIDES": "1" if self.detects_races(run) else "0",
                            "ASAN_OPTIONS": "detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1"}.items():  # fmt: skip
             result.setdefault(key, value)
         result |= {"DEVCOMM_RANKS": str(run.ranks), "DEVCOMM_SIM_DEVICES": str(run.ranks), "DEVCOMM_SIM_SEED": str(run.seed),
@@ -502,7 +503,7 @@ class Runner:
         run.output = data.decode("utf-8", errors="replace")
         if not run.result:
             said = self.options.fails_with is not None and self.options.fails_with.search(run.output) is not None
-            is_race = self.has_races(run) and run.status == RACE_STATUS
+            is_race = self.detects_races(run) and run.status == RACE_STATUS
             run.result = "race" if is_race else "failed" if run.status != 0 or said else "passed"
         return run
 
@@ -552,8 +553,9 @@ def shorten(output):
 
 def run_all(options, runner):
     """All runs in their order; prints a line for each as it ends, and the output of the first of its kind that fails."""
-    seeds = [options.seed if options.seed is not None else 1] if options.seed is not None or options.replay else \
-        range(1, options.seeds + 1)
+    seeds = range(1, 2 if options.replay else options.seeds + 1)
+    if options.seed is not None:
+        seeds = [options.seed]
     runs = [Run(mode, ranks, seed) for mode in options.modes for ranks in options.ranks
             for seed in (seeds if mode != "explore" else [1])]
     shown = set()
@@ -577,7 +579,7 @@ def run_all(options, runner):
                         print(f"-- to repeat: {repeat_command(options, run)}", flush=True)
                 if progress:
                     print(f"{done} of {len(runs)} runs", end="", flush=True)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, BrokenPipeError):
             runner.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -632,5 +634,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):  # also by who reads its output, and goes
         os._exit(INTERRUPTED)

@@ -237,6 +237,19 @@ expect("a launch that is not closed", 3, [r"broken\.cu:3: error: '<<<' is not cl
 write("broken.cu", "int main() {\n  return nothing;\n}\n")
 expect("a mistake in C++", 3, [r"broken\.cu:2:.*nothing"], simulate(source="broken.cu"))
 
+# Lanes of a warp at two instructions of one barrier, each named by the user's line.
+write("lanes.cu", """__global__ void k() {
+  if (threadIdx.x % 2 == 0) {
+    asm volatile("bar.sync 0;");
+  } else {
+    asm volatile("bar.sync 0;");
+  }
+}
+int main() { k<<<1, 32>>>(); return cudaDeviceSynchronize() == cudaSuccess ? 0 : 1; }
+""")
+expect("two barriers of one warp", 1, ["one warp are at two calls of __syncthreads", r"lanes\.cu:3", r"lanes\.cu:5"],
+       simulate("--plain", "--ranks", "1", "--seeds", "1", source="lanes.cu"))
+
 # AddressSanitizer, a second source, libraries, volatile as plain memory.
 write("past.cu", "__global__ void k(int* p) { p[threadIdx.x] = helper(); }\n".replace("helper()", "7") + """
 #include <cstdlib>

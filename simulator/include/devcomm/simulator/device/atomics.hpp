@@ -22,7 +22,7 @@ struct bits_of<double> {
 };
 
 /// Replaces `*p` by `next(*p)`; returns what it was. An update that changes nothing counts as a load.
-template <atomic_scope Scope, class Bits, class T, class Next>
+template <atomic_scope Scope, class Bits, int Order = __ATOMIC_RELAXED, class T, class Next>
 DEVCOMM_SIMULATOR_OF_CALLER T update(T* p, Next next) {
   const at_scope<Scope> here;
   auto* word = reinterpret_cast<Bits*>(p);
@@ -30,7 +30,7 @@ DEVCOMM_SIMULATOR_OF_CALLER T update(T* p, Next next) {
   Bits wanted;
   do {
     wanted = static_cast<Bits>(to_bits<T>(next(from_bits<T>(seen))));
-  } while (!__atomic_compare_exchange_n(word, &seen, wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  } while (!__atomic_compare_exchange_n(word, &seen, wanted, false, Order, __ATOMIC_RELAXED));
   if (wanted == seen) {
     loaded(p, sizeof(T), static_cast<uint64_t>(seen));
   } else {

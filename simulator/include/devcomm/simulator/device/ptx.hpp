@@ -4,6 +4,7 @@
 
 #include <devcomm/simulator/detail/execution.hpp>
 #include <devcomm/simulator/detail/scope.hpp>
+#include <devcomm/simulator/device/atomics.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 
 #include <cstdint>
@@ -193,6 +194,7 @@ DEVCOMM_SIMULATOR_OF_CALLER vector<T, Count> load(const void* address) {
   const auto* const word = static_cast<const piece<T, Count>*>(address);
   vector<T, Count> value;
   constexpr int pieces = sizeof value / sizeof *word;
+  static_assert(pieces <= max_loaded_at_once, "PTX has no such vector");
   if constexpr (pieces > 1) {
     if (loads_at_once()) {
       std::uint64_t found[pieces];
@@ -222,33 +224,15 @@ DEVCOMM_SIMULATOR_OF_CALLER void store(void* address, const vector<T, Count>& va
   }
 }
 
-/// Replaces element `i` by `next` of it; returns what it was. An update that changes nothing counts as a load.
-template <class T, int Order, atomic_scope Scope, class Next>
-DEVCOMM_SIMULATOR_OF_CALLER T update(void* address, int i, Next next) {
-  const at_scope<Scope> here;
-  auto* const word = static_cast<bits_like<T>*>(address) + i;
-  bits_like<T> seen = __atomic_load_n(word, __ATOMIC_RELAXED);
-  bits_like<T> wanted;
-  do {
-    wanted = as<bits_like<T>>(static_cast<T>(next(as<T>(seen))));
-  } while (!__atomic_compare_exchange_n(word, &seen, wanted, false, Order, __ATOMIC_RELAXED));
-  if (wanted == seen) {
-    loaded(word, sizeof(T), static_cast<std::uint64_t>(seen));
-  } else {
-    stored(word, sizeof(T));
-  }
-  return as<T>(seen);
-}
-
 template <class T>
 using wrapping =
     typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::enable_if<true, T>>::type;
 
-#define DEVCOMM_SIMULATOR_PTX_ATOMIC(name, expression)                                                           \
-  template <class T, int Order, atomic_scope Scope>                                                              \
-  DEVCOMM_SIMULATOR_OF_CALLER T atomic_##name(void* address, int i, T value) {                                   \
-    return update<T, Order, Scope>(address, i,                                                                   \
-                                   [value]([[maybe_unused]] T old) -> T { return static_cast<T>(expression); }); \
+#define DEVCOMM_SIMULATOR_PTX_ATOMIC(name, expression)                                                              \
+  template <class T, int Order, atomic_scope Scope>                                                                 \
+  DEVCOMM_SIMULATOR_OF_CALLER T atomic_##name(void* address, int i, T value) {                                      \
+    return update<Scope, bits_like<T>, Order>(                                                                      \
+        static_cast<T*>(address) + i, [value]([[maybe_unused]] T old) -> T { return static_cast<T>(expression); }); \
   }
 DEVCOMM_SIMULATOR_PTX_ATOMIC(add, static_cast<wrapping<T>>(old) + static_cast<wrapping<T>>(value))
 DEVCOMM_SIMULATOR_PTX_ATOMIC(and, old& value)
@@ -262,7 +246,8 @@ DEVCOMM_SIMULATOR_PTX_ATOMIC(dec, old == 0 || old > value ? value : old - 1)
 #undef DEVCOMM_SIMULATOR_PTX_ATOMIC
 template <class T, int Order, atomic_scope Scope>
 DEVCOMM_SIMULATOR_OF_CALLER T atomic_cas(void* address, int i, T expected, T desired) {
-  return update<T, Order, Scope>(address, i, [=](T old) { return old == expected ? desired : old; });
+  return update<Scope, bits_like<T>, Order>(static_cast<T*>(address) + i,
+                                            [=](T old) { return old == expected ? desired : old; });
 }
 
 template <int Order, atomic_scope Scope>
@@ -274,9 +259,10 @@ using detail::fence_alias;
 
 // --- barriers, warps, launches ---
 
-DEVCOMM_SIMULATOR_OF_CALLER void block_barrier(unsigned barrier) {
+/// Of all threads of the block. Barrier 0 is that of `__syncthreads`, whose calls are identified by their lines.
+inline void block_barrier(unsigned barrier, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (barrier == 0) {
-    aligned_block_barrier(false, __builtin_FILE(), __builtin_LINE());
+    aligned_block_barrier(false, file, line);
   } else {
     detail::block_barrier(barrier, 0, false);
   }
@@ -291,10 +277,7 @@ inline bool barrier_or(unsigned barrier, unsigned threads, bool predicate) {
 inline bool barrier_and(unsigned barrier, unsigned threads, bool predicate) {
   return barrier_popc(barrier, threads, !predicate) == 0;
 }
-inline void sync_warp(unsigned mask) { warp_meet(warp_operation::sync, mask, 0, 0); }
 inline unsigned first_lane(unsigned mask) { return static_cast<unsigned>(__builtin_ctz(mask)); }
-inline void nanosleep(unsigned nanoseconds) { sleep_for(nanoseconds); }
-inline void trap() { fail_misuse("trap"); }
 using detail::allow_dependent_launch;
 using detail::wait_for_prior_launch;
 
@@ -345,17 +328,6 @@ inline unsigned bfi(unsigned bits, unsigned into, unsigned start, unsigned count
   count &= 0xffu;
   const unsigned mask = shl(count >= 32 ? ~0u : (1u << count) - 1, start);
   return (into & ~mask) | (shl(bits, start) & mask);
-}
-inline unsigned prmt(unsigned a, unsigned b, unsigned selector) {
-  const unsigned long long bytes = pack(a, b);
-  unsigned result = 0;
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned chosen = selector >> (4 * i) & 0xfu;
-    unsigned byte = static_cast<unsigned>(bytes >> (8 * (chosen & 7u))) & 0xffu;
-    if ((chosen & 8u) != 0) byte = (byte & 0x80u) != 0 ? 0xffu : 0;
-    result |= byte << (8 * i);
-  }
-  return result;
 }
 inline unsigned lop3(unsigned a, unsigned b, unsigned c, unsigned table) {
   unsigned result = 0;
