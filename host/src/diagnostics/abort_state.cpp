@@ -304,7 +304,7 @@ void abort_state::check(const failure_log* only) const {
 void abort_state::throw_first(const failure_log* only, const std::string& broken) const {
   std::unique_lock lock(mutex_);
   const std::string call = call_text("check", rank_, size_);
-  if (given_up(only) != nullptr || has_network_failure(only))
+  if (given_up(only) != nullptr || log_with_network_failure(only) != nullptr)
     lost_.wait_for(lock, reason_limit, [&] { return lost_rank() >= 0; });
   const loss* const aborter = aborted_by_ && !aborted_here_ ? &*aborted_by_ : nullptr;
   const int lost = lost_rank();
@@ -349,19 +349,18 @@ int abort_state::departed(const failure_log* only) const {
   return -1;
 }
 
-bool abort_state::has_network_failure(const failure_log* only) const {
-  return std::any_of(logs_.begin(), logs_.end(), [only](const attached& each) {
+abort_state::attached* abort_state::log_with_network_failure(const failure_log* only) const {
+  const auto found = std::find_if(logs_.begin(), logs_.end(), [only](const attached& each) {
     return !each.network_failure.empty() && (only == nullptr || each.log == only);
   });
+  return found != logs_.end() ? &*found : nullptr;
 }
 
 std::string abort_state::fetch_network_failure(const failure_log* only) const {
-  for (attached& each : logs_) {
-    if (each.network_failure.empty() || (only != nullptr && each.log != only)) continue;
-    each.network_seen = true;
-    return each.network_failure;
-  }
-  return {};
+  attached* const found = log_with_network_failure(only);
+  if (found == nullptr) return {};
+  found->network_seen = true;
+  return found->network_failure;
 }
 
 std::string abort_state::fetch_sentences(const failure_log* only) const {

@@ -121,8 +121,9 @@ class abort_state {
   /// Of the first device communicator that a peer abandoned, `only` or any; null if there is none. Call it with
   /// `mutex_`.
   [[nodiscard]] const loss* given_up(const failure_log* only) const;
-  /// Whether the network could not do something for `only` or any. Call it with `mutex_`.
-  [[nodiscard]] bool has_network_failure(const failure_log* only) const;
+  /// Of `only` or any: the first for which the network could not do something; null if there is none. Call it with
+  /// `mutex_`.
+  [[nodiscard]] attached* log_with_network_failure(const failure_log* only) const;
   /// Of `only` or any: what the network could not do, which is seen then; empty for nothing. Call it with
   /// `mutex_`.
   [[nodiscard]] std::string fetch_network_failure(const failure_log* only) const;
