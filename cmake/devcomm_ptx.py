@@ -561,9 +561,22 @@ def shown(template):
     return re.sub(r"\s+", " ", re.sub(MODIFIER + "#?", "", template)).strip().replace("\\", "\\\\").replace('"', '\\"')
 
 
+# What to do about instructions that the simulator does not have.
+WITHOUT = {
+    r"wgmma|mma|ldmatrix|stmatrix|tcgen05": "tensor cores; compute with plain instructions where DEVCOMM_SIMULATOR is defined",
+    r"cp|mbarrier": "asynchronous copies yet; copy with plain loads and stores where DEVCOMM_SIMULATOR is defined",
+    r"mapa|barrier\.cluster|getctarank": "thread block clusters; take one block where DEVCOMM_SIMULATOR is defined",
+    r"tex|tld4|sust|suld": "textures; load from global memory where DEVCOMM_SIMULATOR is defined",
+}
+
+
 def refusal(template, declarations):
     """What takes the place of a statement with an instruction that is not known. With `declarations` it stops the build."""
     text = f"the simulator has no such PTX: {shown(template)}"
+    for instructions, hint in WITHOUT.items():
+        if re.search(rf"(?:^|[;\\s{{}}])(?:{instructions})\b", without_comments(template)):
+            text += f" (it has no {hint})"
+            break
     if declarations is None:
         return f'do {{ ::devcomm::simulator::detail::fail_misuse("{text}"); }} while (false)'
     name = f"devcomm_no_ptx_{zlib.crc32(text.encode())}"

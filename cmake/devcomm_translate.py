@@ -225,6 +225,23 @@ def rename_macros(text):
     return "".join(OF_NVCC.get(t.text, t.text) if t.kind == "name" else t.text for t in tokens_of(text))
 
 
+def aligned_shared(text):
+    """`__shared__ alignas(16) T name`, which is no C++, has the compiler's own word for it."""
+    if "__shared__" not in text or "alignas" not in text:
+        return text
+    tokens = tokens_of(text)
+    for i, t in enumerate(tokens):
+        if t.text != "alignas" or t.kind != "name":
+            continue
+        previous = before(tokens, i)
+        while previous >= 0 and tokens[previous].text in ("const", "volatile", "static", "extern"):
+            previous = before(tokens, previous)
+        if previous >= 0 and tokens[previous].text == "__shared__":
+            t.text = "__attribute__((aligned"
+            tokens[matching(tokens, after(tokens, i))].text = ")))"
+    return "".join(t.text for t in tokens)
+
+
 def translate(text, leaves_macros=False):
     """The text of a user's file for the simulator; as it is if nothing in it needs that. With `leaves_macros` inline PTX
     that macros make stays for `translate_preprocessed`."""
@@ -232,7 +249,7 @@ def translate(text, leaves_macros=False):
         declarations = {"#include <devcomm/simulator/device/ptx_multimem.hpp>"} if "multimem." in text else set()
         text = translate_ptx(text, declarations, leaves_macros) or text
         text = "".join(f"{each}\n" for each in sorted(declarations)) + ("#line 1\n" if declarations else "") + text
-    text = rename_macros(text)
+    text = aligned_shared(rename_macros(text))
     return translate_launches(text) or text
 
 

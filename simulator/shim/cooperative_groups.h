@@ -36,6 +36,7 @@ class lane_set {
   unsigned thread_rank() const {
     return static_cast<unsigned>(__popc(mask_ & ((1u << devcomm::simulator::detail::own_lane()) - 1u)));
   }
+  [[nodiscard]] unsigned lanes() const { return mask_; }
   int any(int predicate) const { return __any_sync(mask_, predicate); }
   int all(int predicate) const { return __all_sync(mask_, predicate); }
   unsigned ballot(int predicate) const { return ranks_of(__ballot_sync(mask_, predicate)); }
@@ -125,6 +126,15 @@ DEVCOMM_SIMULATOR_CONVERGENT inline coalesced_group coalesced_threads() {
   return coalesced_group(devcomm::simulator::detail::converged_lanes(__builtin_return_address(0)));
 }
 
+/// Those of a group that give the same label.
+template <class T>
+coalesced_group labeled_partition(const detail::lane_set& group, T label) {
+  return coalesced_group(__match_any_sync(group.lanes(), label));
+}
+inline coalesced_group binary_partition(const detail::lane_set& group, bool predicate) {
+  return labeled_partition(group, predicate ? 1 : 0);
+}
+
 /// All threads of a launch; only a cooperative one can synchronize.
 class grid_group {
  public:
@@ -141,6 +151,12 @@ class grid_group {
   static dim3 block_index() { return blockIdx; }
 };
 inline grid_group this_grid() { return {}; }
+
+/// By one thread of the group.
+template <class Group, class Function, class... Arguments>
+void invoke_one(const Group& group, Function&& function, Arguments&&... arguments) {
+  if (group.thread_rank() == 0) static_cast<Function&&>(function)(static_cast<Arguments&&>(arguments)...);
+}
 
 template <class Group>
 void sync(const Group& group) {

@@ -15,6 +15,7 @@
 #include <devcomm/simulator/device/atomics.hpp>
 #include <devcomm/simulator/device/math.hpp>
 #include <devcomm/simulator/device/ptx.hpp>
+#include <devcomm/simulator/device/refused.hpp>
 #include <devcomm/simulator/device/threads.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 
@@ -36,6 +37,46 @@ cudaError_t cudaMallocHost(T** pointer, std::size_t bytes) {
 template <class T>
 cudaError_t cudaHostAlloc(T** pointer, std::size_t bytes, unsigned int flags) {
   return cudaHostAlloc(reinterpret_cast<void**>(pointer), bytes, flags);
+}
+
+namespace devcomm::simulator::detail {
+cudaError_t copy_to_symbol(void* symbol, const void* source, std::size_t bytes, cudaStream_t stream, bool wait);
+cudaError_t copy_from_symbol(void* destination, const void* symbol, std::size_t bytes, cudaStream_t stream, bool wait);
+template <class T>
+char* place_in(const T& symbol, std::size_t offset) {
+  return const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
+}
+}  // namespace devcomm::simulator::detail
+
+/// `__device__` and `__constant__` variables of the current device.
+template <class T>
+cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* source, std::size_t bytes, std::size_t offset = 0,
+                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
+  using namespace devcomm::simulator::detail;
+  return copy_to_symbol(place_in(symbol, offset), source, bytes, nullptr, true);
+}
+template <class T>
+cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* source, std::size_t bytes, std::size_t offset,
+                                    cudaMemcpyKind, cudaStream_t stream = nullptr) {
+  using namespace devcomm::simulator::detail;
+  return copy_to_symbol(place_in(symbol, offset), source, bytes, stream, false);
+}
+template <class T>
+cudaError_t cudaMemcpyFromSymbol(void* destination, const T& symbol, std::size_t bytes, std::size_t offset = 0,
+                                 cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+  using namespace devcomm::simulator::detail;
+  return copy_from_symbol(destination, place_in(symbol, offset), bytes, nullptr, true);
+}
+template <class T>
+cudaError_t cudaMemcpyFromSymbolAsync(void* destination, const T& symbol, std::size_t bytes, std::size_t offset,
+                                      cudaMemcpyKind, cudaStream_t stream = nullptr) {
+  using namespace devcomm::simulator::detail;
+  return copy_from_symbol(destination, place_in(symbol, offset), bytes, stream, false);
+}
+template <class T>
+cudaError_t cudaGetSymbolSize(std::size_t* bytes, const T&) {
+  *bytes = sizeof(T);
+  return cudaSuccess;
 }
 
 template <class... Parameters, class... Arguments>

@@ -1,10 +1,12 @@
 /// Allocation, copies and fills, as stream operations.
+#include "gpu/device_globals.hpp"
 #include "gpu/device_memory.hpp"
 #include "runtime/graph.hpp"
 #include "runtime/host_thread.hpp"
 #include "runtime/simulation.hpp"
 
 #include <cstring>
+#include <vector>
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -28,6 +30,49 @@ class copy_operation final : public operation {
   const void* from_;
   size_t bytes_;
   std::unique_ptr<char[]> staged_;
+};
+
+/// Rows of `width` bytes, so many bytes apart at both ends.
+class copy_rows final : public operation {
+ public:
+  struct side {
+    char* at;
+    size_t pitch;
+  };
+  copy_rows(side to, side from, size_t width, size_t height) : to_(to), from_(from), width_(width), height_(height) {}
+  int run(task&) override {
+    for (size_t i = 0; i < height_; ++i) std::memmove(to_.at + i * to_.pitch, from_.at + i * from_.pitch, width_);
+    return 0;
+  }
+
+ private:
+  side to_;
+  side from_;
+  size_t width_;
+  size_t height_;
+};
+
+/// To or from a `__device__` or `__constant__` variable of the current device.
+class copy_of_symbol final : public operation {
+ public:
+  copy_of_symbol(int device, void* to, const void* from, size_t bytes)
+      : device_(device), to_(to), from_(from), bytes_(bytes) {}
+  void stage() {
+    staged_.assign(static_cast<const char*>(from_), static_cast<const char*>(from_) + bytes_);
+    from_ = staged_.data();
+  }
+  int run(task&) override {
+    use_globals_of(device_);
+    std::memmove(to_, from_, bytes_);
+    return 0;
+  }
+
+ private:
+  int device_;
+  void* to_;
+  const void* from_;
+  size_t bytes_;
+  std::vector<char> staged_;
 };
 
 class fill_operation final : public operation {
@@ -75,6 +120,34 @@ cudaError_t copy(stream_state* s, void* to, const void* from, size_t bytes, cuda
   task_ref t;
   if (const cudaError_t error = give(*s, std::move(work), &t); error != cudaSuccess) return error;
   return wait_for_destination ? static_cast<cudaError_t>(synchronize(*s)) : cudaSuccess;
+}
+
+cudaError_t copy_2d(stream_state* s, copy_rows::side to, copy_rows::side from, size_t width, size_t height,
+                    cudaMemcpyKind kind, bool wait) {
+  if (s == nullptr) return cudaErrorInvalidResourceHandle;
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+  if (width > to.pitch || width > from.pitch) return cudaErrorInvalidPitchValue;
+  if (width == 0 || height == 0) return lasting_error();
+  if (to.at == nullptr || from.at == nullptr) return cudaErrorInvalidValue;
+  const bool in_capture = s->recording != nullptr;
+  if (wait && in_capture) return refuse_in_capture(*s);
+  const bool waits = wait || (!in_capture && (pageable(to.at) || pageable(from.at)));
+  if (const cudaError_t error = give(*s, std::make_unique<copy_rows>(to, from, width, height)); error != cudaSuccess)
+    return error;
+  return waits ? static_cast<cudaError_t>(synchronize(*s)) : cudaSuccess;
+}
+
+cudaError_t copy_symbol(stream_state* s, void* to, const void* from, size_t bytes, bool to_symbol, bool wait) {
+  if (s == nullptr) return cudaErrorInvalidResourceHandle;
+  if (bytes == 0) return lasting_error();
+  if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
+  const bool in_capture = s->recording != nullptr;
+  if (wait && in_capture) return refuse_in_capture(*s);
+  auto work = std::make_unique<copy_of_symbol>(current_device(), to, from, bytes);
+  if (to_symbol && !wait && !in_capture && pageable(from)) work->stage();
+  const bool waits = wait || (!to_symbol && !in_capture && pageable(to));
+  if (const cudaError_t error = give(*s, std::move(work)); error != cudaSuccess) return error;
+  return waits ? static_cast<cudaError_t>(synchronize(*s)) : cudaSuccess;
 }
 
 cudaError_t fill(stream_state* s, void* to, int value, size_t bytes, bool wait) {
@@ -127,6 +200,15 @@ cudaError_t drop(memory_kind kind, void* pointer) {
 }
 
 }  // namespace
+
+cudaError_t copy_to_symbol(void* symbol, const void* source, std::size_t bytes, cudaStream_t stream, bool wait) {
+  const engine_guard hold;
+  return keep(copy_symbol(find_stream(stream), symbol, source, bytes, true, wait));
+}
+cudaError_t copy_from_symbol(void* destination, const void* symbol, std::size_t bytes, cudaStream_t stream, bool wait) {
+  const engine_guard hold;
+  return keep(copy_symbol(find_stream(stream), destination, symbol, bytes, false, wait));
+}
 
 extern "C" {
 
@@ -208,6 +290,19 @@ cudaError_t cudaMemcpyPeerAsync(void* destination, int, const void* source, int,
                                 cudaStream_t stream) {
   const engine_guard hold;
   return keep(copy(find_stream(stream), destination, source, bytes, cudaMemcpyDeviceToDevice, false));
+}
+cudaError_t cudaMemcpy2D(void* destination, std::size_t destination_pitch, const void* source, std::size_t source_pitch,
+                         std::size_t width, std::size_t height, cudaMemcpyKind kind) {
+  const engine_guard hold;
+  return keep(copy_2d(find_stream(nullptr), {static_cast<char*>(destination), destination_pitch},
+                      {static_cast<char*>(const_cast<void*>(source)), source_pitch}, width, height, kind, true));
+}
+cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
+                              std::size_t source_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  const engine_guard hold;
+  return keep(copy_2d(find_stream(stream), {static_cast<char*>(destination), destination_pitch},
+                      {static_cast<char*>(const_cast<void*>(source)), source_pitch}, width, height, kind, false));
 }
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
   const engine_guard hold;

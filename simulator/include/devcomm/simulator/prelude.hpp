@@ -23,6 +23,14 @@
 #endif
 #define DEVCOMM_SIMULATOR_CUDACC 13
 
+#define __managed__ _Pragma("GCC error \"the simulator has no managed memory; take memory of cudaMallocHost\"")
+#define __cluster_dims__(...) \
+  _Pragma("GCC error \"the simulator has no thread block clusters; leave them out #if defined(DEVCOMM_SIMULATOR)\"")
+
+#if !defined(__clang__)
+#  define __builtin_assume(condition) static_cast<void>(0)
+#endif
+
 // A block is an OS thread.
 #define __shared__ thread_local
 

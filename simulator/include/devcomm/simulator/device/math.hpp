@@ -54,6 +54,20 @@ inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __frsqrt_rn(float x) { return rsqrtf(x); }
 inline float __fsqrt_rn(float x) { return std::sqrt(x); }
+inline float __frcp_rn(float x) { return 1.0f / x; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
+inline float __exp10f(float x) { return std::pow(10.0f, x); }
+inline float __log10f(float x) { return std::log10(x); }
+inline float __tanf(float x) { return std::tan(x); }
+inline void __sincosf(float x, float* sine, float* cosine) {
+  *sine = std::sin(x);
+  *cosine = std::cos(x);
+}
+inline float rcbrtf(float x) { return 1.0f / std::cbrt(x); }
+inline float sinpif(float x) { return static_cast<float>(std::sin(static_cast<double>(x) * 3.14159265358979323846)); }
+inline float cospif(float x) { return static_cast<float>(std::cos(static_cast<double>(x) * 3.14159265358979323846)); }
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
@@ -78,6 +92,51 @@ DEVCOMM_SIMULATOR_HALVES(__vminu2, uint16_t, <)
 DEVCOMM_SIMULATOR_HALVES(__vmaxs2, int16_t, >)
 DEVCOMM_SIMULATOR_HALVES(__vmaxu2, uint16_t, >)
 #undef DEVCOMM_SIMULATOR_HALVES
+inline unsigned long long __brevll(unsigned long long x) {
+  return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 |
+         __brev(static_cast<unsigned>(x >> 32));
+}
+inline int __mulhi(int a, int b) { return static_cast<int>((int64_t{a} * b) >> 32); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return static_cast<unsigned long long>((static_cast<unsigned __int128>(a) * b) >> 64);
+}
+inline long long __mul64hi(long long a, long long b) {
+  return static_cast<long long>((static_cast<__int128>(a) * b) >> 64);
+}
+inline int __mul24(int a, int b) {
+  return static_cast<int>(static_cast<unsigned>(a << 8 >> 8) * static_cast<unsigned>(b << 8 >> 8));
+}
+inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
+inline int __hadd(int a, int b) { return static_cast<int>((int64_t{a} + b) >> 1); }
+inline int __rhadd(int a, int b) { return static_cast<int>((int64_t{a} + b + 1) >> 1); }
+inline unsigned __uhadd(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} + b) >> 1); }
+inline unsigned __sad(int a, int b, unsigned c) {
+  return c + (a > b ? static_cast<unsigned>(a) - static_cast<unsigned>(b)
+                    : static_cast<unsigned>(b) - static_cast<unsigned>(a));
+}
+inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return c + (a > b ? a - b : b - a); }
+/// Of `high` and `low` in a row: 32 bits, shifted by `by` modulo 32, or, with `c` at the end, by at most 32.
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
+  return static_cast<unsigned>(((uint64_t{high} << 32 | low) << (by & 31u)) >> 32);
+}
+inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned by) {
+  return static_cast<unsigned>(((uint64_t{high} << 32 | low) << (by < 32 ? by : 32u)) >> 32);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+  return static_cast<unsigned>((uint64_t{high} << 32 | low) >> (by & 31u));
+}
+inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned by) {
+  return static_cast<unsigned>((uint64_t{high} << 32 | low) >> (by < 32 ? by : 32u));
+}
+/// Sums of products of the bytes of two words.
+inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 4; ++i) c += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
+  return c;
+}
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+  for (int i = 0; i < 4; ++i) c += (a >> (8 * i) & 0xffu) * (b >> (8 * i) & 0xffu);
+  return c;
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} * b) >> 32); }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
@@ -106,6 +165,21 @@ inline float __int_as_float(int x) { return devcomm::simulator::detail::same_bit
 inline float __uint_as_float(unsigned x) { return devcomm::simulator::detail::same_bits<float>(x); }
 inline long long __double_as_longlong(double x) { return devcomm::simulator::detail::same_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return devcomm::simulator::detail::same_bits<double>(x); }
+inline double __hiloint2double(int high, int low) {
+  return __longlong_as_double(
+      static_cast<long long>(static_cast<uint64_t>(static_cast<unsigned>(high)) << 32 | static_cast<unsigned>(low)));
+}
+inline int __double2hiint(double x) { return static_cast<int>(__double_as_longlong(x) >> 32); }
+inline int __double2loint(double x) { return static_cast<int>(__double_as_longlong(x)); }
+inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
+inline double __int2double_rn(int x) { return static_cast<double>(x); }
+inline float __double2float_rn(double x) { return static_cast<float>(x); }
+inline unsigned __float2uint_rz(float x) { return static_cast<unsigned>(x); }
+inline unsigned __float2uint_rn(float x) { return static_cast<unsigned>(std::nearbyint(x)); }
+inline int __float2int_rd(float x) { return static_cast<int>(std::floor(x)); }
+inline int __float2int_ru(float x) { return static_cast<int>(std::ceil(x)); }
+inline int __double2int_rn(double x) { return static_cast<int>(std::nearbyint(x)); }
+inline int __double2int_rz(double x) { return static_cast<int>(x); }
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
 inline int __float2int_rz(float x) { return static_cast<int>(x); }

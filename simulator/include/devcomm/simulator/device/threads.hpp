@@ -59,6 +59,20 @@ __attribute__((always_inline)) inline T __ldg(const T* p) {
   return *p;
 }
 
+/// Of what kind of memory an address is. Those of shared memory count from where the block's begins.
+inline unsigned __isShared(const void* p) { return devcomm::simulator::detail::shared_of_block.contains(p); }
+inline unsigned __isLocal(const void* p) { return devcomm::simulator::detail::stacks_of_block.contains(p); }
+inline unsigned __isConstant(const void*) { return 0; }  // an ordinary variable here
+inline unsigned __isGlobal(const void* p) { return __isShared(p) == 0 && __isLocal(p) == 0; }
+inline std::size_t __cvta_generic_to_shared(const void* p) {
+  return reinterpret_cast<std::uintptr_t>(p) - devcomm::simulator::detail::shared_of_block.first;
+}
+inline void* __cvta_shared_to_generic(std::size_t address) {
+  return reinterpret_cast<void*>(devcomm::simulator::detail::shared_of_block.first + address);
+}
+inline std::size_t __cvta_generic_to_global(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+inline void* __cvta_global_to_generic(std::size_t address) { return reinterpret_cast<void*>(address); }
+
 // Cache hints change nothing here.
 #define DEVCOMM_SIMULATOR_LOAD(name)                                  \
   template <class T, class = devcomm::simulator::detail::loadable<T>> \

@@ -88,6 +88,28 @@ inline unsigned __match_all_sync(unsigned mask, T value, int* all) {
   return *all != 0 ? equal : 0;
 }
 
+#define DEVCOMM_SIMULATOR_REDUCE(name, T, expression)                                         \
+  inline T name(unsigned mask, T value) {                                                     \
+    T a = value;                                                                              \
+    bool first = true;                                                                        \
+    for (unsigned rest = mask; rest != 0; rest &= rest - 1) {                                 \
+      const T b = devcomm::simulator::detail::shuffle_from(mask, value, __builtin_ctz(rest)); \
+      a = first ? b : static_cast<T>(expression);                                             \
+      first = false;                                                                          \
+    }                                                                                         \
+    return a;                                                                                 \
+  }
+DEVCOMM_SIMULATOR_REDUCE(__reduce_add_sync, unsigned, a + b)
+DEVCOMM_SIMULATOR_REDUCE(__reduce_add_sync, int, static_cast<unsigned>(a) + static_cast<unsigned>(b))
+DEVCOMM_SIMULATOR_REDUCE(__reduce_min_sync, unsigned, a < b ? a : b)
+DEVCOMM_SIMULATOR_REDUCE(__reduce_min_sync, int, a < b ? a : b)
+DEVCOMM_SIMULATOR_REDUCE(__reduce_max_sync, unsigned, a > b ? a : b)
+DEVCOMM_SIMULATOR_REDUCE(__reduce_max_sync, int, a > b ? a : b)
+DEVCOMM_SIMULATOR_REDUCE(__reduce_and_sync, unsigned, a& b)
+DEVCOMM_SIMULATOR_REDUCE(__reduce_or_sync, unsigned, a | b)
+DEVCOMM_SIMULATOR_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
+#undef DEVCOMM_SIMULATOR_REDUCE
+
 inline void __syncwarp(unsigned mask = 0xffffffffu) {
   using namespace devcomm::simulator::detail;
   warp_meet(warp_operation::sync, mask, 0, 0);
