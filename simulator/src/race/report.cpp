@@ -28,11 +28,13 @@ std::string readable(const char* mangled) {
   return result;
 }
 
-/// One line for each call; the outermost, usually the kernel, last.
+/// One line for each call; the outermost, usually the kernel, last. Without the simulator's own: of a copy nothing is
+/// left.
 std::string lines(const record& r) {
   std::string text;
   // The address is where the call of the hook returns to.
   for (const source_line& line : lines_of(r.code() - 1)) {
+    if (line.function.starts_with("devcomm::simulator::detail::")) continue;
     text += "      at " + line.location + (line.function.empty() ? "" : " in " + line.function) + "\n";
   }
   return text;
