@@ -572,10 +572,10 @@ WITHOUT = {
 
 def refusal(template, declarations):
     """What takes the place of a statement with an instruction that is not known. With `declarations` it stops the build."""
-    text = f"the simulator has no such PTX: {shown(template)}"
+    text = "the simulator has no such PTX: " + shown(template).rstrip("; ")
     for instructions, hint in WITHOUT.items():
         if re.search(rf"(?:^|[;\\s{{}}])(?:{instructions})\b", without_comments(template)):
-            text += f" (it has no {hint})"
+            text += f"; it has no {hint}"
             break
     if declarations is None:
         return f'do {{ ::devcomm::simulator::detail::fail_misuse("{text}"); }} while (false)'
