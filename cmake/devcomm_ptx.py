@@ -22,12 +22,14 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 UNORDERED = {"equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}
 ORDERS = {"relaxed": "relaxed", "volatile": "relaxed", "mmio": "relaxed", "acquire": "acquire", "release": "release",
           "acq_rel": "acq_rel", "sc": "seq_cst"}  # fmt: skip
-SCOPES = {"cta": "block", "cluster": "block", "gpu": "device", "gl": "device", "sys": "system"}  # clusters are of one block
-SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared"}
+SCOPES = {"cta": "block", "cluster": "cluster", "gpu": "device", "gl": "device", "sys": "system"}
+SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "shared::cluster": "cluster"}
 CACHES = {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "evict_first", "evict_last"}
 SPECIAL = {"tid", "ntid", "ctaid", "nctaid", "laneid", "warpid", "nwarpid", "clock", "clock_hi", "clock64",
            "globaltimer", "globaltimer_lo", "globaltimer_hi", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt",
-           "lanemask_ge", "dynamic_smem_size"}  # fmt: skip
+           "lanemask_ge", "dynamic_smem_size", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
+           "clusterid", "nclusterid", "is_explicit_cluster"}  # fmt: skip
+BULK_TYPES = {"f16": "__half", "bf16": "__nv_bfloat16"}
 MODIFIER = "MODIFIER:"  # what follows is the C++ text of a modifier that only the preprocessor knows
 # Host code has `asm` too; these begin what is no PTX.
 OF_HOSTS = {"pause", "rep", "mfence", "lfence", "sfence", "rdtsc", "rdtscp", "cpuid", "yield", "isb", "dmb", "mrs", "clflush",
@@ -97,6 +99,7 @@ class Code:
         self.operands = operands  # names of C++ variables
         self.scopes = [{}]  # registers of each open brace
         self.registers = 0
+        self.predicates = set()
         self.labels = {}
         self.declarations = []
         self.lines = []
@@ -114,6 +117,8 @@ class Code:
 
     def register(self, name, kind):
         self.scopes[-1][name] = f"devcomm_register_{self.registers}"
+        if kind == "pred":
+            self.predicates.add(name)
         self.declarations.append(f"[[maybe_unused]] {TYPES[kind]} devcomm_register_{self.registers}{{}};")
         self.registers += 1
 
@@ -408,6 +413,9 @@ class Code:
     # barriers and warps
 
     def do_bar(self, parts, kind, operands, guard):
+        if "cluster" in parts:
+            name = {"arrive": "arrive_at_cluster", "wait": "wait_for_cluster"}[parts[2]]
+            return self.call(guard, name, str("relaxed" not in parts).lower())
         rest = [p for p in parts[1:] if p not in ("cta", "aligned")]
         if rest[0] == "warp":
             self.lines.append(f"{guard}__syncwarp({self.value(operands[0], 'u32')});")
@@ -420,8 +428,20 @@ class Code:
             self.assign(operands[0], f"{HELPERS}barrier_{rest[1]}({self.value(operands[1], 'u32')}, {threads}, {vote})", guard)
         else:
             raise Unknown
+        return None
 
     do_barrier = do_bar
+
+    # clusters
+
+    def do_mapa(self, parts, kind, operands, guard):
+        form, register = ("mapped_address", "u32") if "shared::cluster" in parts else ("mapped_generic", kind)
+        place, rank = self.value(operands[1], register), self.value(operands[2], "u32")
+        self.assign(operands[0], f"{HELPERS}{form}({place}, {rank})", guard)
+
+    def do_getctarank(self, parts, kind, operands, guard):
+        form, register = ("rank_of_address", "u32") if "shared::cluster" in parts else ("rank_of_generic", kind)
+        self.assign(operands[0], f"{HELPERS}{form}({self.value(operands[1], register)})", guard)
 
     def do_vote(self, parts, kind, operands, guard):
         if parts[1] != "sync":
@@ -461,6 +481,10 @@ class Code:
     def do_fence(self, parts, kind, operands, guard):
         if parts[1:] == ["proxy", "alias"]:
             return self.call(guard, "fence_alias")
+        if parts[1:3] == ["proxy", "async"] and set(parts[3:]) <= set(SPACES):
+            return self.call(guard, "fence_async")
+        if parts[1:] == ["mbarrier_init", "release", "cluster"]:
+            return None  # mbarriers are known to copies from the start
         order = ORDERS[parts[1]] if parts[1] not in SCOPES else "acq_rel"
         if len(parts) > 3 or order == "relaxed":
             raise Unknown
@@ -489,16 +513,20 @@ class Code:
             self.assign(each, f"{vector}.at[{i}]", guard)
 
     def do_st(self, parts, kind, operands, guard):
-        access = Access(parts)
+        barrier = operands[2] if parts[1] == "async" else None
+        access = Access([p for p in parts if not barrier or p not in ("async", "mbarrier::complete_tx::bytes")])
         values = [self.value(v, kind) for v in self.pack_of(operands[1])]
         if access.others or len(values) != access.count:
             raise Unknown
         pointer = self.address(operands[0], access.space)
-        if access.count == 1 and not access.order:
+        if access.count == 1 and not access.order and not barrier:
             self.lines.append(f"{guard}{HELPERS}weak<{access.type}>({pointer}) = {values[0]};")
             return
         vector = f"{HELPERS}vector<{access.type}, {access.count}>{{{{{', '.join(values)}}}}}"
-        self.call(guard, f"store<{access.arguments()}>" if access.order else "store_vector", pointer, vector)
+        if barrier:
+            self.call(guard, "store_async", pointer, vector, self.address(barrier, "cluster"))
+        else:
+            self.call(guard, f"store<{access.arguments()}>" if access.order else "store_vector", pointer, vector)
 
     def do_atom(self, parts, kind, operands, guard):
         access = Access([p for p in parts if p not in ("noftz", "ftz")])
@@ -519,6 +547,127 @@ class Code:
                 self.lines.append(f"{guard}{call};")
 
     do_red = do_atom
+
+    # asynchronous copies
+
+    def do_cp(self, parts, kind, operands, guard):
+        if parts[1:3] == ["async", "bulk"] or parts[1:4] == ["reduce", "async", "bulk"]:
+            return self.bulk_copy(parts, operands, guard)
+        if parts[1] != "async":
+            raise Unknown
+        if parts[2] == "commit_group":
+            return self.call(guard, "commit_elements")
+        if parts[2] == "wait_group":
+            return self.call(guard, "await_elements", self.value(operands[0], "u32"))
+        if parts[2] == "wait_all":
+            return self.call(guard, "await_all_elements")
+        if parts[2:4] == ["mbarrier", "arrive"]:
+            at = self.address(operands[0], "shared" if any(p in SPACES for p in parts) else "generic")
+            return self.call(guard, "mbarrier_arrive_after_elements", at, str("noinc" not in parts).lower())
+        if parts[2] not in ("ca", "cg"):
+            raise Unknown
+        if "L2::cache_hint" in parts:
+            operands = operands[:-1]
+        size = used = self.value(operands[2], "u32")
+        if len(operands) > 3 and operands[3] in self.predicates:  # leaves the source out
+            used = f"{self.name(operands[3])} ? 0u : {size}"
+        elif len(operands) > 3:
+            used = self.value(operands[3], "u32")
+        to, source = self.address(operands[0], "shared"), self.address(operands[1], "global")
+        return self.call(guard, "copy_element", to, source, size, used)
+
+    def bulk_copy(self, parts, operands, guard):
+        if "commit_group" in parts:
+            return self.call(guard, "commit_bulk")
+        if "wait_group" in parts:
+            return self.call(guard, "await_bulk", self.value(operands[0], "u32"), str("read" in parts).lower())
+        if "prefetch" in parts:
+            return None
+        if "cp_mask" in parts or "ignore_oob" in parts:
+            raise Unknown
+        if "L2::cache_hint" in parts:
+            operands = operands[:-1]
+        if "tensor" in parts:
+            return self.tensor_copy(parts, operands, guard)
+        to_space, from_space = (SPACES[p] for p in parts if p in SPACES)
+        to, source = self.address(operands[0], to_space), self.address(operands[1], from_space)
+        size = self.value(operands[2], "u32")
+        name = '"' + ".".join(parts[: parts.index("bulk") + 1]) + '"'
+        reduction = ""
+        if parts[1] == "reduce":
+            (operation,) = (p for p in parts[4:-1] if p in ATOMICS)
+            if operation in ("exch", "cas"):
+                raise Unknown
+            operation = "bit_" * (operation in ("and", "or", "xor")) + operation
+            reduction = f", {HELPERS}reduce_bulk<{BULK_TYPES.get(parts[-1]) or TYPES[parts[-1]]}, {HELPERS}bulk_operation::{operation}>"
+        if "bulk_group" in parts:
+            self.lines.append(f"{guard}{HELPERS}copy_bulk({name}, {to}, {source}, {size}, nullptr{reduction});")
+        elif "multicast::cluster" in parts:
+            where = [self.value(o.strip("[] "), "u32") for o in (operands[0], operands[3])]
+            self.call(guard, "copy_bulk_to_many", name, where[0], source, size, where[1], self.value(operands[4], "u32"))
+        elif "mbarrier::complete_tx::bytes" in parts:
+            barrier = self.address(operands[3], "cluster")
+            self.lines.append(f"{guard}{HELPERS}copy_bulk({name}, {to}, {source}, {size}, {barrier}{reduction});")
+        else:
+            raise Unknown
+        return None
+
+    def tensor_copy(self, parts, operands, guard):
+        if {"im2col", "tile::gather4", "tile::scatter4", "im2col::w", "im2col::w::128"} & set(parts):
+            raise Unknown
+        loads = "bulk_group" not in parts
+        shared, box = operands[:2] if loads else operands[1::-1]
+        map_at, coordinates = split(box.strip()[1:-1])
+        given = self.pack_of(coordinates)
+        name = '"' + ".".join(parts[: parts.index("tensor") + 1]) + '"'
+        where = f"devcomm_coordinates_{len(self.declarations)}"
+        self.declarations.append(f"int {where}[{len(given)}]{{}};")
+        self.lines += [f"{where}[{i}] = {self.value(c, 's32')};" for i, c in enumerate(given)]
+        tensor = self.value(map_at, "u64")
+        if parts[1] == "reduce":
+            (operation,) = (p for p in parts if p in ATOMICS)
+            operation = "bit_" * (operation in ("and", "or", "xor")) + operation
+            self.call(guard, f"reduce_tensor<{HELPERS}bulk_operation::{operation}>", name, tensor, where,
+                      self.address(shared, "shared"))  # fmt: skip
+        elif "multicast::cluster" in parts:
+            places = [self.value(o.strip("[] "), "u32") for o in (shared, operands[2])]
+            self.call(guard, "copy_tensor_to_many", name, tensor, where, *places, self.value(operands[3], "u32"))
+        else:
+            barrier = self.address(operands[2], "cluster") if loads else "nullptr"
+            self.call(guard, "copy_tensor", name, tensor, where, self.address(shared, "cluster"), str(loads).lower(), barrier)
+
+    # mbarriers
+
+    def do_mbarrier(self, parts, kind, operands, guard):
+        if parts[1] == "pending_count":
+            return self.assign(operands[0], f"{HELPERS}mbarrier_pending({self.value(operands[1], 'u64')})", guard)
+        spaces = [SPACES[p] for p in parts if p in SPACES]
+        waits = parts[1] in ("test_wait", "try_wait")
+        returns = waits or parts[1] in ("arrive", "arrive_drop") and not operands[0].startswith("[")
+        at = self.address(operands[1 if returns else 0], spaces[0] if spaces else "generic")
+        given = operands[2 if returns else 1 :]
+        if parts[1] == "init":
+            self.call(guard, "mbarrier_init", at, self.value(given[0], "u32"))
+        elif parts[1] == "inval":
+            self.call(guard, "mbarrier_inval", at)
+        elif parts[1] in ("expect_tx", "complete_tx"):
+            self.call(guard, "mbarrier_expect", at, f"{'-' * (parts[1] == 'complete_tx')}static_cast<long long>({self.value(given[0], 'u32')})")
+        elif parts[1] in ("arrive", "arrive_drop"):
+            number = self.value(given[0], "u32") if given else "1u"
+            count, size = ("1u", number) if "expect_tx" in parts else (number, "0")
+            call = (f"{HELPERS}mbarrier_arrive({at}, {count}, {size}, {str(parts[1] == 'arrive_drop').lower()}, "
+                    f"{str('relaxed' not in parts).lower()})")  # fmt: skip
+            if returns:
+                self.assign(operands[0], call, guard)
+            else:
+                self.lines.append(f"{guard}static_cast<void>({call});")
+        elif waits:
+            form, phase = ("test_parity", "u32") if "parity" in parts else ("test", "u64")
+            acquires = str("relaxed" not in parts).lower()
+            self.assign(operands[0], f"{HELPERS}mbarrier_{form}({at}, {self.value(given[0], phase)}, {acquires})", guard)
+        else:
+            raise Unknown
+        return None
 
     def do_multimem(self, parts, kind, operands, guard):
         access = Access([p for p in parts[1:] if not p.startswith("acc::")])
@@ -564,8 +713,6 @@ def shown(template):
 # What to do about instructions that the simulator does not have.
 WITHOUT = {
     r"wgmma|mma|ldmatrix|stmatrix|tcgen05": "tensor cores; compute with plain instructions where DEVCOMM_SIMULATOR is defined",
-    r"cp|mbarrier": "asynchronous copies yet; copy with plain loads and stores where DEVCOMM_SIMULATOR is defined",
-    r"mapa|barrier\.cluster|getctarank": "thread block clusters; take one block where DEVCOMM_SIMULATOR is defined",
     r"tex|tld4|sust|suld": "textures; load from global memory where DEVCOMM_SIMULATOR is defined",
 }
 

@@ -119,6 +119,20 @@ def kernel_bodies(tokens):
                 break
 
 
+def cluster_dims(tokens):
+    """Where `__cluster_dims__(...)` is in front of a kernel's body, and the body's brace."""
+    bodies = [first for first, _ in kernel_bodies(tokens)]
+    directives = in_directives(tokens)
+    for i, t in enumerate(tokens):
+        if t.kind != "name" or t.text != "__cluster_dims__" or i in directives:
+            continue
+        last = matching(tokens, after(tokens, i))
+        body = next((b for b in bodies if b > i), None)
+        if body is None or any(between.text == ";" for between in tokens[last:body]):
+            raise Problem(t.line, "__cluster_dims__ is read where the kernel is defined, not where it is declared")
+        yield i, last, body
+
+
 def opens_nested(tokens, brace):
     """Whether `brace` opens the body of a lambda or of a local class."""
     i = before(tokens, brace)
@@ -181,11 +195,16 @@ def translate_launches(text):
         previous = before(tokens, i)
         if t.text == "<<<" and not (previous >= 0 and tokens[previous].text == "operator"):
             launches.append(i)
-    if not launches and not returns and not variables:
+    clusters = list(cluster_dims(tokens)) if "__cluster_dims__" in text else []
+    if not launches and not returns and not variables and not clusters:
         return None
     insert = {}  # text before a token
     replace = {i: "return ::devcomm::simulator::detail::return_at(__LINE__)" for i in returns}
     replace |= {i: f"{tokens[i].text} DEVCOMM_SIMULATOR_OF_EACH_GPU" for i in variables}
+    for first, last, body in clusters:
+        given = one_line(tokens[first + 1 : last + 1])
+        replace |= {i: "\n" * tokens[i].text.count("\n") for i in range(first, last + 1)}
+        replace[body] = f"{{ ::devcomm::simulator::detail::use_clusters{given};"
     for launch in launches:
         start = kernel_start(tokens, launch)
         end = launch_end(tokens, launch)
@@ -306,7 +325,20 @@ def launches(source, target, folders=""):
     pathlib.Path(target).write_text(result, encoding="utf-8", errors="surrogateescape")
 
 
-# --- CUB ---
+# --- CCCL ---
+
+# Of libcu++, what is written for devices alone.
+OF_DEVICES = ("cuda/barrier", "cuda/pipeline", "cuda/ptx", "cuda/__barrier/*.h", "cuda/__memcpy_async/*.h",
+              "cuda/__ptx/**/*.h", "cuda/std/chrono", "cuda/std/__chrono/*.h",
+              "cuda/std/__thread/threading_support_pthread.h")  # fmt: skip
+OF_DEVICE_COMPILERS = {
+    "__CUDA_ARCH__": "DEVCOMM_SIMULATOR_CUDA_ARCH",
+    "__CUDA_ARCH_FEAT_SM90_ALL": "DEVCOMM_SIMULATOR_CUDACC",
+    "_CCCL_HAS_CUDA_COMPILER": "DEVCOMM_SIMULATOR_HAS_CUDA_COMPILER",
+    "__cccl_lib_experimental_ctk12_cp_async_exposure": "DEVCOMM_SIMULATOR_CUDACC",
+    "__cccl_ptx_isa": "860",  # 8.6
+}
+HIGHEST_SM = 90
 
 
 def qualify_aliases(text):
@@ -319,14 +351,66 @@ def align_storage(text):
     return re.sub(r"^(\s*)(?=DeviceWord storage\[WORDS\];)", r"\1alignas(T) ", text, flags=re.MULTILINE)
 
 
+def yield_in_kernels(text):
+    """Threads that wait sleep in simulated time, and let others run."""
+    runtime = "::devcomm::simulator::detail::"
+    text = text.replace("while (nanosleep(", f"if ({runtime}in_kernel()) __nanosleep(static_cast<unsigned>(__ns.count()));\n  else while (nanosleep(")
+    return text.replace("sched_yield();", f"if ({runtime}in_kernel()) {runtime}preempt(); else sched_yield();")
+
+
+def holds_on_device(condition):
+    if match := re.fullmatch(r"NV_PROVIDES_SM_(\d+)", condition):
+        return int(match[1]) <= HIGHEST_SM
+    return condition in ("NV_IS_DEVICE", "NV_ANY_TARGET", f"NV_IS_EXACTLY_SM_{HIGHEST_SM}")
+
+
+def choose_targets(text):
+    """NV_IF_TARGET and its like as the device's branch."""
+    while match := re.search(r"\bNV_(IF_TARGET|IF_ELSE_TARGET|DISPATCH_TARGET)\s*\(", text):
+        tokens = tokens_of(text[match.end() - 1 :])
+        last = matching(tokens, 0)
+        parts = [[]]
+        depth = 0
+        for t in tokens[1:last]:
+            depth += t.text in ("(", "{", "[")
+            depth -= t.text in (")", "}", "]")
+            if t.text == "," and depth == 0 and (match[1] == "DISPATCH_TARGET" or len(parts) < 3):
+                parts.append([])
+            else:
+                parts[-1].append(t)
+        parts = ["".join(t.text for t in part).strip() for part in parts]
+        if match[1] != "DISPATCH_TARGET":
+            parts = [*parts[:2], "NV_ANY_TARGET", *parts[2:]] if len(parts) > 2 else parts
+        chosen = next((code for condition, code in zip(parts[::2], parts[1::2]) if holds_on_device(condition)), "")
+        if chosen.startswith("(") and matching(tokens_of(chosen), 0) == len(tokens_of(chosen)) - 1:
+            chosen = chosen[1:-1]
+        end = match.end() - 1 + sum(len(t.text) for t in tokens[: last + 1])
+        lines = text[match.start() : end].count("\n") - chosen.count("\n")
+        text = f"{text[: match.start()]}{{{chosen};}}" + "\n" * lines + text[end:]
+    return text
+
+
+def as_on_devices(text):
+    tokens = tokens_of(choose_targets(text))
+    return "".join(OF_DEVICE_COMPILERS.get(t.text, t.text) if t.kind == "name" else t.text for t in tokens)
+
+
 def ptx(folder, target):
+    """Copies of those of CCCL's headers that need to be rewritten."""
     root = pathlib.Path(folder)
-    for header in sorted((root / "cub").rglob("*.cuh")):
+    headers = {h: False for h in (root / "cub").rglob("*.cuh")}
+    headers |= {h: True for pattern in OF_DEVICES for h in root.glob(pattern)}
+    for header, of_devices in sorted(headers.items()):
         text = header.read_text(encoding="utf-8", errors="surrogateescape")
         try:
-            translated = align_storage(qualify_aliases(translate_ptx(text) or text if "asm" in text else text))
+            translated = yield_in_kernels(as_on_devices(text)) if of_devices else text
+            if header.name.startswith("tcgen05"):  # thousands of instructions of later GPUs, none of which is there
+                translated = ""
+            translated = align_storage(qualify_aliases(translate_ptx(translated) or translated if "asm" in text else translated))
         except Problem as problem:
             sys.exit(f"{header}:{problem.line}: error: {problem}")
+        if header.name.startswith("multimem") and header.parent.name == "instructions":
+            translated = f"#include <devcomm/simulator/device/ptx_multimem.hpp>\n{translated}"
         if translated == text:
             continue
         out = pathlib.Path(target) / header.relative_to(root)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <devcomm/simulator/detail/cluster.hpp>
 
 #include <type_traits>
 
@@ -151,6 +152,40 @@ class grid_group {
   static dim3 block_index() { return blockIdx; }
 };
 inline grid_group this_grid() { return {}; }
+
+/// All threads of a cluster of blocks, or of the block where the launch has no clusters.
+class cluster_group {
+ public:
+  struct arrival_token {};
+  static void sync() {
+    barrier_arrive();
+    barrier_wait();
+  }
+  static arrival_token barrier_arrive() {
+    devcomm::simulator::detail::arrive_at_cluster(true);
+    return {};
+  }
+  static void barrier_wait() { devcomm::simulator::detail::wait_for_cluster(true); }
+  static void barrier_wait(arrival_token&&) { barrier_wait(); }
+  static unsigned block_rank() { return devcomm::simulator::detail::own_place_in_cluster().rank; }
+  static dim3 block_index() { return devcomm::simulator::detail::own_place_in_cluster().index; }
+  static dim3 dim_blocks() { return devcomm::simulator::detail::own_place_in_cluster().blocks; }
+  static unsigned num_blocks() { return dim_blocks().x * dim_blocks().y * dim_blocks().z; }
+  static dim3 dim_threads() {
+    return {dim_blocks().x * blockDim.x, dim_blocks().y * blockDim.y, dim_blocks().z * blockDim.z};
+  }
+  static unsigned num_threads() { return num_blocks() * thread_block::size(); }
+  static unsigned size() { return num_threads(); }
+  static unsigned thread_rank() { return block_rank() * thread_block::size() + thread_block::thread_rank(); }
+  template <class T>
+  static T* map_shared_rank(T* pointer, unsigned rank) {
+    return static_cast<T*>(devcomm::simulator::detail::mapped_pointer(pointer, rank));
+  }
+  static unsigned query_shared_rank(const void* pointer) {
+    return devcomm::simulator::detail::rank_of_pointer(pointer);
+  }
+};
+inline cluster_group this_cluster() { return {}; }
 
 /// By one thread of the group.
 template <class Group, class Function, class... Arguments>

@@ -19,6 +19,11 @@
 #include <devcomm/simulator/device/threads.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 
+// As nvcc has them in every file.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <memory>
 #include <utility>
 

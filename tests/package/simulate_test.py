@@ -255,13 +255,10 @@ MAIN_OF = "\n__global__ void k(float* p) {{ {device} }}\nint main() {{ {host} k<
 for device, host, text in (
         ("", "float* p; cudaMallocManaged(&p, 4);", r"refused\.cu:3:.*no managed memory; take cudaMallocHost"),
         ('asm volatile("wgmma.fence.sync.aligned;");', "", r"refused\.cu:2:.*wgmma\.fence.* it has no tensor cores; compute with"),
-        ('asm volatile("cp.async.commit_group;");', "", r"refused\.cu:2:.*no asynchronous copies yet"),
         ("p[0] = tex1Dfetch<float>(0, 1);", "", r"refused\.cu:2:.*no textures; load from global memory"),
         ("", "cudaGraph_t g; cudaGraphCreate(&g, 0);", r"refused\.cu:3:.*capture a stream")):  # fmt: skip
     write("refused.cu", MAIN_OF.format(device=device, host=host))
     expect(f"refused: {device}{host}", 3, [text], simulate("--plain", source="refused.cu"))
-write("refused.cu", "__global__ void __cluster_dims__(2, 1, 1) k() {}\nint main() { return 0; }\n")
-expect("clusters", 3, [r"refused\.cu:1:.*no thread block clusters"], simulate("--plain", source="refused.cu"))
 
 # AddressSanitizer, a second source, libraries, volatile as plain memory.
 write("past.cu", "__global__ void k(int* p) { p[threadIdx.x] = helper(); }\n".replace("helper()", "7") + """

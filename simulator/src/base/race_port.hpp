@@ -35,6 +35,9 @@ struct race_port {
   /// step later.
   void (*take_operation)(void* identity, uint32_t context, uint64_t number, const void* word);
   void (*describe_operation)(void* identity, uint32_t context, uint64_t number, int peer, bool puts);
+  /// `identity` is an asynchronous copy that the running thread issues. Reports call it `what`, which outlives it. What
+  /// goes through the asynchronous proxy sees other threads' writes behind a fence of that.
+  void (*begin_copy)(void* identity, const char* what, bool async_proxy);
   /// The calling OS thread runs block `block` of the launch `identity`; its threads are lanes of the group.
   /// `key` is the same in every run of a seed.
   uint32_t (*new_block)(void* launch, uint64_t block, uint32_t threads, uint64_t key);
@@ -65,8 +68,8 @@ struct race_port {
   void (*stores_are_one)(bool on);
   /// The running thread's accesses are by a multicast address, until this ends.
   void (*multicast)(bool on);
-  /// Orders its accesses by multicast addresses and by others.
-  void (*alias_fence)();
+  /// Orders its accesses by multicast addresses and by others, or with `async` those that bulk copies make later.
+  void (*proxy_fence)(bool async);
   /// The running thread stops: memory gets back its latest values.
   void (*restore_memory)();
 };

@@ -103,6 +103,12 @@ inline void take_operation(void* id, uint32_t context, uint64_t number, const vo
 inline void describe_operation(void* id, uint32_t context, uint64_t number, int peer, bool puts) {
   if (exact()) exact_port().describe_operation(id, context, number, peer, puts);
 }
+/// That of an asynchronous copy which the running thread issues.
+inline void* new_copy_identity(const char* what, bool async_proxy) {
+  void* const id = new_identity();
+  if (exact()) exact_port().begin_copy(id, what, async_proxy);
+  return id;
+}
 inline void drop_identity(void* id) {
   if (id == nullptr) return;
   if (exact()) {
@@ -152,7 +158,10 @@ inline void multicast(bool on) {
   if (exact()) exact_port().multicast(on);
 }
 inline void alias_fence() {
-  if (exact()) exact_port().alias_fence();
+  if (exact()) exact_port().proxy_fence(false);
+}
+inline void async_fence() {
+  if (exact()) exact_port().proxy_fence(true);
 }
 /// Another thread may load: memory gets back the latest values, where the running thread was shown older ones.
 inline void restore_memory() {

@@ -5,6 +5,7 @@
 #include "base/futex.hpp"
 #include "base/sanitizer.hpp"
 #include "base/stack.hpp"
+#include "engine/copies.hpp"
 #include "engine/fiber.hpp"
 #include "gpu/static_shared.hpp"
 
@@ -16,6 +17,7 @@
 namespace devcomm::simulator::detail {
 
 class engine;
+struct cluster;
 struct grid;
 
 /// One of the sixteen barriers of a block.
@@ -72,6 +74,10 @@ class block : public scheduled_block {
   bool started = false;
   long thread_id = 0;   ///< the system's, once it has run
   int world_rank = -1;  ///< of the latest session of one of its threads
+  memory_range shared_range{};
+  uint32_t shares = 0;            ///< once its shared memory is there
+  cluster* in_cluster = nullptr;  ///< once the kernel uses clusters
+  sanitizer::cell ended_cell;     ///< in a cluster: released by each thread at its end
 
   /// Body of the OS thread.
   void run();
@@ -94,6 +100,7 @@ class block : public scheduled_block {
 
  private:
   void prepare();
+  void await_cluster();
   void clean_up();
   static void* thread_main(void* self);
 

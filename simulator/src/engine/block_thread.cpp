@@ -1,5 +1,7 @@
 #include "engine/block.hpp"
 
+#include "engine/cluster.hpp"
+
 #include "base/context.hpp"
 #include "engine/engine.hpp"
 #include "engine/explorer.hpp"
@@ -104,6 +106,7 @@ void fiber_main() {
   if (g.failed) leave_fibers();
   guarded(f, [&] {
     b.suspend(f, fiber_state::finished);
+    leave_cluster(b, f);
     b.exited(f);
   });
   if (explorer* const e = b.simulation.explored_by) e->ended(f);
@@ -126,6 +129,14 @@ void check_shared_memory(block& b) {
   fail_grid(b.launch, 719);
 }
 
+/// Fails the launch of `b` when copies still use its shared memory.
+void check_copies(block& b) {
+  const std::string wrong = b.simulation.copies.end_block(b);
+  if (wrong.empty()) return;
+  b.simulation.record_failure(describe_block(b) + ", " + describe_kernel(b.launch) + ": " + wrong, false);
+  fail_grid(b.launch, 719);
+}
+
 }  // namespace
 
 void block::prepare() {
@@ -134,6 +145,7 @@ void block::prepare() {
   poison_static_shared();
   shared_memory::poison(shape.dynamic_bytes);
   note_shared_range(shared_memory::start(), shape.dynamic_bytes);
+  shared_range = shared_of_block;
   stacks_.allocate(threads, simulation.config.stack_bytes);
   stacks_of_block = {reinterpret_cast<std::uintptr_t>(stacks_.bottom(0)), stacks_.bytes() * threads};
   fibers.resize(threads);
@@ -166,6 +178,20 @@ void block::prepare() {
     add(f);
     warps[i / 32].live |= 1u << (i % 32);
   }
+  share_with_cluster(*this);
+}
+
+/// Its threads have exited, and so must those of its cluster before it ends.
+void block::await_cluster() {
+  const bool all = end_in_cluster(*this);
+  if (!all) {
+    simulation.dispatcher_turn.give();
+    my_turn.await();
+  } else if (in_cluster != nullptr) {
+    for (block* each : in_cluster->blocks) {
+      if (each != this) simulation.ending_blocks.push_back(each);
+    }
+  }
 }
 
 void block::run() {
@@ -182,7 +208,9 @@ void block::run() {
       e.order.started(*this);
       enter_fibers(e.choose_fiber(*this));
       this_fiber = nullptr;
+      if (!launch.failed) check_copies(*this);
       if (!launch.failed) check_shared_memory(*this);
+      if (!launch.failed) await_cluster();
       clean_up();
     }
     if (ready) e.remove_ready_block(*this);
@@ -194,6 +222,7 @@ void block::run() {
 
 void block::clean_up() {
   engine& e = simulation;
+  e.copies.forget(*this);
   for (fiber& f : fibers) {
     if (f.state == fiber_state::polling || f.state == fiber_state::sleeping) e.remove_waiting(f);
     forget_sessions(f);

@@ -4,6 +4,7 @@
 #include "engine/task_order.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace devcomm::simulator::detail {
 
@@ -32,6 +33,9 @@ void dispatcher::run() {
     if (!e.ready_blocks.empty()) {
       idle_since_ = 0;
       run_blocks();
+    } else if (e.copies.any()) {
+      e.copies.run(true);
+      e.peek();
     } else if (!e.grids.empty()) {
       if (!network_goes_on()) quiescence();
     } else {
@@ -104,6 +108,7 @@ void dispatcher::start_tasks() {
         g->completion = &t->completed;
         g->prior_runs = t->prior && !t->prior->done ? 1 : 0;
         g->identity = id;
+        if (shape->cluster_blocks() > 1) begin_clusters(*g);
         e.grids.push_back(g);
         __atomic_store_n(&e.grid_count, static_cast<uint32_t>(e.grids.size()), __ATOMIC_RELAXED);
         continue;
@@ -124,16 +129,35 @@ void dispatcher::start_blocks() {
 
 void dispatcher::start_blocks(grid& g) {
   while (!g.failed && g.next_block < g.shape.blocks()) {
-    const int multiprocessor = engine_.gpus.take(g.device, engine_.config.multiprocessors, g.shape);
-    if (multiprocessor < 0) return;
-    auto* b = new block(g, g.next_block++, multiprocessor);
-    g.running.push_back(b);
-    engine_.add_ready_block(*b);
-    b->start();
+    const bool beyond = g.next_block < g.must_start;
+    const uint32_t together = beyond ? 1 : g.shape.cluster_blocks();
+    std::vector<int> taken;
+    while (taken.size() < together) {
+      const int one = engine_.gpus.take(g.device, engine_.config.multiprocessors, g.shape, beyond);
+      if (one < 0) break;
+      taken.push_back(one);
+    }
+    if (taken.size() < together) {
+      for (const int one : taken) engine_.gpus.give_back(g.device, one, g.shape);
+      return;
+    }
+    for (const int multiprocessor : taken) {
+      const uint64_t rank = g.order.empty() ? g.next_block : g.order[g.next_block];
+      ++g.next_block;
+      auto* b = new block(g, rank, multiprocessor);
+      if (g.shape.cluster_blocks() > 1) join_cluster(*b);
+      g.running.push_back(b);
+      engine_.add_ready_block(*b);
+      b->start();
+    }
   }
 }
 
 void dispatcher::join_blocks() {
+  for (block* b : std::exchange(engine_.ending_blocks, {})) {
+    b->my_turn.give();
+    engine_.dispatcher_turn.await();
+  }
   for (block* b : engine_.finished_blocks) {
     b->join();
     engine_.ended_threads_[engine_.ended_++ % engine::ended_kept] = b->thread_id;

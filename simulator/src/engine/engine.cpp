@@ -33,6 +33,7 @@ engine::engine(const settings& first, std::unique_ptr<schedule_log> log, void (*
       dispatch_(dispatch),
       background_random_(config.seed) {
   sanitizer::set_store_delay(config.store_delay, config.seed, &steps);
+  copies.restart(config.seed);
 }
 
 void engine::restart() {
@@ -43,6 +44,7 @@ void engine::restart() {
   launches = 0;
   last_peek_ = steps;
   background_random_ = random_choice(config.seed);
+  copies.restart(config.seed);
   background_step_ = steps;
   sanitizer::set_store_delay(shared_with_processes ? 0 : config.store_delay, config.seed, &steps);
 }

@@ -8,6 +8,7 @@
 
 #include "base/futex.hpp"
 #include "base/random.hpp"
+#include "engine/copies.hpp"
 #include "engine/session_table.hpp"
 #include "engine/settings.hpp"
 #include "gpu/multiprocessors.hpp"
@@ -156,6 +157,7 @@ class engine {
   explorer* explored_by = nullptr;  ///< of the exploration that runs, or null
   session_table sessions;
   multiprocessors gpus;
+  copy_engine copies{*this};
   uint64_t unfinished_tasks = 0;
   uint64_t unfinished_launches = 0;  ///< of them
   std::map<int, uint64_t> unfinished_of_device;
@@ -188,6 +190,7 @@ class engine {
   uint32_t grid_count = 0;              ///< of them; read by threads without the lock
   std::vector<long> observers;          ///< host threads that only observe, and never act
   std::vector<long> awaiting_ranks;     ///< host threads that act again once all ranks have come
+  std::vector<block*> ending_blocks;    ///< whose clusters have ended: they go with their next turn
   std::vector<block*> finished_blocks;  ///< to be joined by the dispatcher
 
   /// Nanoseconds of simulated time that one scheduling step takes.

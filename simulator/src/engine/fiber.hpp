@@ -11,12 +11,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace devcomm::simulator::detail {
 
 class block;
 struct session;
+struct thread_copies;
 
 inline constexpr uint32_t barrier_of_grid = 16;  ///< as a fiber's `barrier`, behind those of its block
 
@@ -101,9 +103,12 @@ struct fiber : scheduled_thread {
   const void* call_site = nullptr;
   const char* aligned_file = nullptr;  ///< of the call of `__syncthreads` in which it waits
   int aligned_line = 0;
-  int return_line = 0;  ///< of the `return` by which it leaves the kernel early
+  uint64_t cluster_phase = 0;  ///< one more than the phase of the cluster's barrier at which it has arrived; 0: at none
+  int return_line = 0;         ///< of the `return` by which it leaves the kernel early
 
   uint64_t multicasts = 0;  ///< accesses to multicast addresses so far
+
+  std::unique_ptr<thread_copies> copies;  ///< asynchronous ones, once there is one
 
   std::vector<session*> sessions;  ///< that it is in, oldest first
 };

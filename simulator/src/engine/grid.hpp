@@ -3,12 +3,15 @@
 #pragma once
 
 #include "base/sanitizer.hpp"
+#include "engine/cluster.hpp"
 #include "gpu/launch_shape.hpp"
 
 #include <devcomm/simulator/detail/launch.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -30,7 +33,10 @@ struct grid {
   uint64_t number = 0;     ///< of this launch since the seed was set, from 1
   uint64_t of_device = 0;  ///< of this launch among all of its device, from 1
 
-  uint64_t next_block = 0;  ///< the first one not started
+  uint64_t next_block = 0;      ///< how many have started
+  std::vector<uint64_t> order;  ///< in which they start; empty: by their index
+  uint64_t must_start = 0;      ///< so many do although the GPU is full: others of their clusters run
+  std::map<uint64_t, std::unique_ptr<cluster>> clusters;  ///< by index
   std::vector<block*> running;
 
   /// Barriers and channels that allow one session per launch, and have had it.
@@ -51,6 +57,9 @@ struct grid {
   sanitizer::cell* completion = nullptr;  ///< released by every thread at its end
   void* identity = nullptr;               ///< ThreadSanitizer's; parent of the threads' identities
 };
+
+/// The blocks of each cluster start together from now on, also those of clusters of which one has started.
+void begin_clusters(grid& g);
 
 /// The block lets the next launch start.
 void allow_next(block& b);

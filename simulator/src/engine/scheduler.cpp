@@ -94,6 +94,7 @@ void engine::reschedule() {
   if (!self.interrupted) self.spins = false;
   self.runs_unseen = std::exchange(self.interrupted, false);
   order.stopped(self);
+  if (copies.due(steps)) copies.run(false);
   const bool interrupted = lock.contended() || dispatcher_wanted || steps >= step_limit;
   if (interrupted || b.runnable.empty() || order.leaves(b, ready_blocks, steps)) {
     block* next = choose();
@@ -115,6 +116,10 @@ block* engine::choose() {
   if (dispatcher_wanted || steps >= step_limit) return nullptr;
   if (!waiting.empty() && (ready_blocks.empty() || order.poll_due(steps - last_peek_, waiting.size()))) {
     last_peek_ = steps;
+    peek();
+  }
+  while (ready_blocks.empty() && copies.any()) {
+    copies.run(true);
     peek();
   }
   if (order.explores() && network_is_next()) return nullptr;

@@ -127,7 +127,10 @@ class taker {
       one.words.push_back({"", last_seen(*f.label, words.front().value)});
     if (one.reason == wait_reason::memory) {
       for (size_t i = 0; i < std::min(words.size(), words_kept); ++i) {
-        one.words.push_back({describe_address(words[i].address), words[i].value});
+        std::string barrier = engine_.copies.describe_mbarrier(words[i].address);
+        if (barrier.empty()) barrier = describe_cluster_barrier(*f.home, words[i].address);
+        one.words.push_back(
+            {barrier.empty() ? describe_address(words[i].address) : barrier, words[i].value, !barrier.empty()});
       }
       one.more_words = words.size() - one.words.size();
     }

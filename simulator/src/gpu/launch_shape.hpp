@@ -15,12 +15,17 @@ struct launch_shape {
   dim3 grid;
   dim3 block;
   size_t dynamic_bytes = 0;
+  dim3 cluster{1, 1, 1};
   bool cooperative = false;
   bool programmatic = false;  ///< may start before the launch before it in its stream has ended
 
   [[nodiscard]] uint64_t blocks() const { return uint64_t{grid.x} * grid.y * grid.z; }
   [[nodiscard]] uint32_t threads() const { return block.x * block.y * block.z; }
+  [[nodiscard]] uint32_t cluster_blocks() const { return cluster.x * cluster.y * cluster.z; }
 };
+
+/// Why a grid cannot have clusters of that dimension; null if it can.
+[[nodiscard]] const char* wrong_cluster(const dim3& grid, const dim3& cluster);
 
 /// Sets the built-in variables that are the same for all threads of the block which the calling OS thread runs.
 void set_block_variables(const dim3& grid, const dim3& block, uint64_t block_rank);

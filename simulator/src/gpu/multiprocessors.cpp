@@ -26,7 +26,7 @@ uint32_t blocks_at_once(const launch_shape& shape) {
       {blocks_per_multiprocessor, threads_per_multiprocessor / threads, shared_per_multiprocessor / shared_of(shape)});
 }
 
-int multiprocessors::take(int device, int count, const launch_shape& shape) {
+int multiprocessors::take(int device, int count, const launch_shape& shape, bool beyond) {
   const auto d = static_cast<size_t>(device);
   if (devices_.size() <= d) devices_.resize(d + 1);
   device_state& state = devices_[d];
@@ -36,10 +36,9 @@ int multiprocessors::take(int device, int count, const launch_shape& shape) {
   for (size_t tried = 0; tried < state.all.size(); ++tried) {
     const size_t index = (state.next + tried) % state.all.size();
     multiprocessor& m = state.all[index];
-    if (m.blocks + 1 > blocks_per_multiprocessor || m.threads + threads > threads_per_multiprocessor ||
-        m.shared + shared > shared_per_multiprocessor) {
-      continue;
-    }
+    const bool full = m.blocks + 1 > blocks_per_multiprocessor || m.threads + threads > threads_per_multiprocessor ||
+                      m.shared + shared > shared_per_multiprocessor;
+    if (full && !beyond) continue;
     ++m.blocks;
     m.threads += threads;
     m.shared += shared;

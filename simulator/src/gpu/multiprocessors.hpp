@@ -27,8 +27,8 @@ inline constexpr uint32_t shared_reserved_per_block = 1024;
 class multiprocessors {
  public:
   /// Reserves what one block needs; the index of the multiprocessor, or -1 when the device is full. A device has as
-  /// many as `count` says the first time.
-  [[nodiscard]] int take(int device, int count, const launch_shape& shape);
+  /// many as `count` says the first time. `beyond`: one that is full takes it, too.
+  [[nodiscard]] int take(int device, int count, const launch_shape& shape, bool beyond);
   void give_back(int device, int index, const launch_shape& shape);
 
  private:

@@ -2,6 +2,10 @@
 
 #include "base/sanitizer.hpp"
 
+#include <devcomm/simulator/detail/execution.hpp>
+
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <string>
 
@@ -75,3 +79,12 @@ bool intact(size_t bytes) {
 }  // namespace shared_memory
 
 }  // namespace devcomm::simulator::detail
+
+/// Objects in a block's shared memory are not destroyed: it goes with the block.
+extern "C" int __cxa_thread_atexit(void (*destroy)(void*), void* object, void* library) {
+  using devcomm::simulator::detail::shared_of_block;
+  if (shared_of_block.contains(object)) return 0;
+  using function = int(void (*)(void*), void*, void*);
+  static auto* const real = reinterpret_cast<function*>(dlsym(RTLD_NEXT, "__cxa_thread_atexit"));
+  return real(destroy, object, library);
+}

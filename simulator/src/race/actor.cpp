@@ -31,9 +31,9 @@ stamp actor::publish() {
   return s;
 }
 
-void actor::alias_fence() {
+void actor::proxy_fence(clock_reference fenced_clocks::*which) {
   const stamp s = publish();
-  join(fenced, s);
+  join(fenced.*which, s);
 }
 
 void actor::acquire(const stamp& s) {
@@ -84,7 +84,7 @@ void actor::release_fence() {
 }
 
 void actor::forget_fences() {
-  fenced = clock_reference();
+  fenced = fenced_clocks();
   for (publication& f : fences) f = publication();
   pending.clear();
   for (loaded& each : values) each = loaded();
@@ -162,7 +162,7 @@ void variable::add(const publication& p) {
 void variable::publish(actor& a, bool releases) {
   if (a.tells_launch) {
     stamp begin;  // nobody's own: it replaces no later publication of this thread
-    begin.base = begin.fenced = a.at_launch;
+    begin.base = begin.fenced.alias = a.at_launch;
     add({begin, a.at(), a.scope, false, false, a.code});
   }
   if (releases) {

@@ -65,7 +65,7 @@ struct value_history {
 
 struct actor {
   clock_reference known;        ///< what others did that is ordered before what this one does next
-  clock_reference fenced;       ///< of that and its own, what comes before an alias fence that is ordered so, too
+  fenced_clocks fenced;         ///< of that and its own
   clock_reference at_launch;    ///< what was known when its kernel began
   uint32_t group = 0;           ///< 0: none yet
   uint32_t width = 1;           ///< threads of the group
@@ -90,6 +90,7 @@ struct actor {
 
   bool tells_launch = false;  ///< its atomic operations publish what was known when its kernel began
   bool multicast = false;     ///< what it accesses, it accesses by a multicast address
+  bool async_proxy = false;   ///< a bulk copy: sees what others wrote behind a fence of proxies
 
   bool at_once = false;    ///< its stores are seen at one time
   uint64_t one_store = 0;  ///< the number of these stores, once there is one
@@ -98,8 +99,8 @@ struct actor {
   publication fences[3];             ///< published by each strong store after a release fence; by scope
   std::vector<publication> pending;  ///< found by relaxed loads; joined by an acquire fence
 
-  /// What it did and knows is ordered with what follows by another address of the same memory.
-  void alias_fence();
+  /// What it did and knows is ordered with what follows by another address of the same memory, or by bulk copies.
+  void proxy_fence(clock_reference fenced_clocks::*which);
   void begin_one(bool on) {
     at_once = on;
     one_store = 0;
@@ -192,14 +193,14 @@ class sync_point {
   void acquire(actor& a);
   [[nodiscard]] clock_reference& known() { return known_; }
   /// The end of a launch, which `known` has, is a fence of all that it did.
-  void forget_fences() { fenced_ = clock_reference(); }
+  void forget_fences() { fenced_ = fenced_clocks(); }
 
  private:
   static uint64_t sync_points;
 
   uint64_t number_ = ++sync_points;
   clock_reference known_;
-  clock_reference fenced_;
+  fenced_clocks fenced_;
   // Most threads of a barrier have the same clock: what was joined already, and the result.
   static constexpr size_t kept = 16;
   std::vector<clock_reference> released_;

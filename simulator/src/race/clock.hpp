@@ -93,11 +93,24 @@ void drop_groups(clock_reference& c, Predicate gone) {
   if (left->entries.size() != c->entries.size()) c = left;
 }
 
+/// Of what a thread knows and has done, what comes before a fence between two ways to one memory that is ordered so,
+/// too.
+struct fenced_clocks {
+  clock_reference alias;  ///< between two addresses: `fence.proxy.alias`
+  clock_reference async;  ///< before asynchronous copies: `fence.proxy.async`
+
+  bool operator==(const fenced_clocks& other) const { return alias == other.alias && async == other.async; }
+};
+inline void join(fenced_clocks& c, const fenced_clocks& other) {
+  join(c.alias, other.alias);
+  join(c.async, other.async);
+}
+
 /// What one thread publishes at one moment: its clock with its own epoch. Costs one reference.
 struct stamp {
   clock_reference base;
-  clock_reference fenced;  ///< what an alias fence has ordered, of what it knows
-  uint32_t group = 0;      ///< 0: the thread has no epoch of its own
+  fenced_clocks fenced;
+  uint32_t group = 0;  ///< 0: the thread has no epoch of its own
   uint32_t width = 0;
   uint32_t lane = 0;
   uint32_t epoch = 0;

@@ -83,11 +83,21 @@ bool detector::known_done(const record& r, const clock_reference& known) const {
 }
 
 bool detector::fenced(const record& r, const actor& after) const {
-  if (epoch_of(after.fenced, r.group, r.lane()) >= r.epoch) return true;
+  if (epoch_of(after.fenced.alias, r.group, r.lane()) >= r.epoch) return true;
+  // Copies and the host see launches that have ended.
+  return groups[after.group].width == 0 || of_ended_launch(r, after);
+}
+
+bool detector::of_ended_launch(const record& r, const actor& after) const {
   const group_facts& g = groups[r.group];
-  if (g.width == 0 || groups[after.group].width == 0) return true;  // copies and the host see launches that have ended
+  if (g.width == 0) return true;
   const task_facts& t = tasks[g.task];
   return epoch_of(after.known, t.chain, 0) >= t.epoch;
+}
+
+bool detector::lacks_async_fence(const record& r, const record& now, const actor& after) const {
+  if (!after.async_proxy || !r.writes() || (r.bytes() & now.bytes()) == 0) return false;
+  return epoch_of(after.fenced.async, r.group, r.lane()) < r.epoch && !of_ended_launch(r, after);
 }
 
 void detector::read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code) {
@@ -114,14 +124,15 @@ bool detector::races(const record& earlier, const record& now) const {
                              static_cast<reach>(now.scope()));
 }
 
-place detector::place_of(const record& r) const {
+place detector::place_of(const record& r) const { return {r.group, task_of(r).device}; }
+
+const task_facts& detector::task_of(const record& r) const {
   const group_facts& g = groups[r.group];
-  if (g.width != 0) return {r.group, tasks[g.task].device};
-  int device = -1;
+  uint32_t task = g.task;
   for (const auto& [first, number] : g.tasks) {
-    if (first <= r.epoch) device = tasks[number].device;
+    if (first <= r.epoch) task = number;
   }
-  return {r.group, device};
+  return tasks[task];
 }
 
 namespace {
@@ -137,13 +148,32 @@ bool is_in_history(const record& r, const actor& a, uintptr_t address) {
 }  // namespace
 
 void detector::take_operation(const actor& a, uint32_t context, uint64_t number, uintptr_t word) {
-  constexpr size_t most = 512;
-  std::vector<network_operation>& own = operations[a.group];
-  if (own.size() == most) own.erase(own.begin(), own.begin() + most / 2);
   network_operation taken{a.epoch, context, number, {}, posts[word]};
   if (const publication* const post = variable_at(word, -1).released(); post != nullptr)
     taken.posted = record::make(post->what.group, post->what.lane, post->what.epoch, post->code, 0, 0);
-  own.push_back(taken);
+  keep_operation(a, taken);
+}
+
+void detector::begin_copy(actor& copy, actor& by, const char* what, bool async_proxy) {
+  copy.acquire(by.publish());
+  copy.device = by.device;
+  copy.async_proxy = async_proxy;
+  task_facts facts;
+  facts.device = by.device;
+  facts.copy = what;
+  join_chain(copy, facts);
+  network_operation issued{};
+  issued.epoch = copy.epoch;
+  issued.posted = record::make(by.group, by.lane, by.epoch, 0, 0, 0);
+  issued.poster.take();
+  keep_operation(copy, issued);
+}
+
+void detector::keep_operation(const actor& a, const network_operation& one) {
+  constexpr size_t most = 512;
+  std::vector<network_operation>& own = operations[a.group];
+  if (own.size() == most) own.erase(own.begin(), own.begin() + most / 2);
+  own.push_back(one);
 }
 
 void detector::describe_operation(const actor& a, uint32_t context, uint64_t number, int peer, bool puts) {
@@ -183,6 +213,7 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
           [&](const record& r) {
             const bool before = ordered(r, a) || (!now.is_atomic() && is_in_history(r, a, address));
             if (before && needs_alias_fence(r, now) && !fenced(r, a)) report_alias(r, now, address);
+            if (before && lacks_async_fence(r, now, a)) report_async(r, now, address);
             return before;
           },
           [&](const record& r) {

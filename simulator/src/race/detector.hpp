@@ -23,6 +23,7 @@ namespace devcomm::simulator::race {
 struct task_facts {
   int device = -1;               ///< -1: the host
   const void* kernel = nullptr;  ///< null: a copy or a fill
+  const char* copy = nullptr;    ///< what an asynchronous copy is called; null: something else
   uint32_t chain = 0;            ///< its group
   uint32_t epoch = running;      ///< who knows its chain so far knows that it is done
 
@@ -30,7 +31,7 @@ struct task_facts {
   [[nodiscard]] bool done() const { return epoch != running; }
 };
 
-/// What the network does for a kernel.
+/// What the network does for a kernel, or an asynchronous copy.
 struct network_operation {
   uint32_t epoch;  ///< of its group when it was taken
   uint32_t context;
@@ -104,6 +105,8 @@ class detector {
   [[nodiscard]] uint32_t new_counter();
   void take_operation(const actor& a, uint32_t context, uint64_t number, uintptr_t word);
   void describe_operation(const actor& a, uint32_t context, uint64_t number, int peer, bool puts);
+  /// `copy` is an asynchronous copy that `by` issues.
+  void begin_copy(actor& copy, actor& by, const char* what, bool async_proxy);
   /// The launch or copy `a` is complete: `known` gets that as a single entry.
   void finish_task(const actor& a, clock_reference& known);
   /// Forgets of each block what follows from its launch's end.
@@ -113,9 +116,13 @@ class detector {
   [[nodiscard]] bool known_done(const record& r, const clock_reference& known) const;
   /// Whether an alias fence, or the end of a launch, is between `r` and what `after` does next.
   [[nodiscard]] bool fenced(const record& r, const actor& after) const;
+  /// Whether `after`, a bulk copy, need not see `r`, which is ordered before it.
+  [[nodiscard]] bool lacks_async_fence(const record& r, const record& now, const actor& after) const;
   void report(const record& earlier, const record& now, const actor& by, uintptr_t address);
   /// Accesses by a multicast address and by another, ordered, but without a fence between them.
   void report_alias(const record& earlier, const record& now, uintptr_t address);
+  /// A bulk copy after a write that it need not see.
+  void report_async(const record& earlier, const record& now, uintptr_t address);
   void report_not_coherent(const record& earlier, const record& now, uintptr_t address);
   void report_side(const record& now, uintptr_t address, const char* what, const char* advice);
   /// `by` frees memory. One of the accesses that it does not know to be over is reported, and those that come later.
@@ -123,7 +130,8 @@ class detector {
   void report_ended(const record& use, const record& end, uintptr_t address);
   [[nodiscard]] bool races(const record& earlier, const record& now) const;
   [[nodiscard]] place place_of(const record& r) const;
-  /// Of an access by the network; null for others, and where it is long ago.
+  [[nodiscard]] const task_facts& task_of(const record& r) const;
+  /// Of an access by the network or an asynchronous copy; null for others, and where it is long ago.
   [[nodiscard]] const network_operation* operation_of(const record& r) const;
   /// Lines that say where in the program it is: of what the network does, where that was posted.
   [[nodiscard]] std::string where(const record& r) const;
@@ -156,6 +164,9 @@ class detector {
   bool checks_sides = false;  ///< set once
 
  private:
+  void keep_operation(const actor& a, const network_operation& one);
+  [[nodiscard]] bool of_ended_launch(const record& r, const actor& after) const;
+
   struct access_size {
     uint64_t code;
     uint64_t bytes;

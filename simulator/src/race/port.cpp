@@ -80,6 +80,11 @@ void take_operation(void* id, uint32_t context, uint64_t number, const void* wor
   const guard hold;
   d.take_operation(as_actor(id), context, number, reinterpret_cast<uintptr_t>(word));
 }
+void begin_copy(void* id, const char* what, bool async_proxy) {
+  detector& d = the_detector();
+  const guard hold;
+  d.begin_copy(as_actor(id), self(), what, async_proxy);
+}
 void describe_operation(void* id, uint32_t context, uint64_t number, int peer, bool puts) {
   detector& d = the_detector();
   const guard hold;
@@ -95,7 +100,7 @@ void* new_thread(void* launch, uint32_t group, uint32_t lane) {
   const guard hold;
   auto* a = new actor;
   a->host = false;
-  a->known = a->at_launch = a->fenced = as_actor(launch).known;  // ends of launches are fences
+  a->known = a->at_launch = a->fenced.alias = as_actor(launch).known;  // ends of launches are fences
   a->group = group;
   a->width = d.groups[group].width;
   a->lane = lane;
@@ -106,7 +111,7 @@ void* new_thread(void* launch, uint32_t group, uint32_t lane) {
 void begins_again() {
   const guard hold;
   self().at_launch = self().known;
-  self().fenced = self().known;
+  self().fenced.alias = self().fenced.async = self().known;
 }
 
 void watch(const void* base, size_t bytes, const char* kind, int device, const char* name) {
@@ -144,9 +149,9 @@ void set_store_delay(uint64_t longest, uint64_t seed, const uint64_t* step) {
 }
 void stores_are_one(bool on) { self().begin_one(on); }
 void multicast(bool on) { self().multicast = on; }
-void alias_fence() {
+void proxy_fence(bool async) {
   const guard hold;
-  self().alias_fence();
+  self().proxy_fence(async ? &fenced_clocks::async : &fenced_clocks::alias);
 }
 void restore() { the_detector().buffer.restore(); }
 
@@ -172,35 +177,20 @@ void name_rank(int device, int rank) {
 }  // namespace devcomm::simulator::race
 
 extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_port = {
-    devcomm::simulator::race::identity,
-    devcomm::simulator::race::set_identity,
-    devcomm::simulator::race::new_identity,
-    devcomm::simulator::race::drop_identity,
-    devcomm::simulator::race::ignore,
-    devcomm::simulator::race::release,
-    devcomm::simulator::race::acquire,
-    devcomm::simulator::race::acquire_as,
-    devcomm::simulator::race::clear,
-    devcomm::simulator::race::begin_task,
-    devcomm::simulator::race::end_task,
-    devcomm::simulator::race::note_post,
-    devcomm::simulator::race::take_operation,
-    devcomm::simulator::race::describe_operation,
-    devcomm::simulator::race::new_block,
-    devcomm::simulator::race::new_thread,
-    devcomm::simulator::race::begins_again,
-    devcomm::simulator::race::watch,
-    devcomm::simulator::race::forget,
-    devcomm::simulator::race::end_memory,
-    devcomm::simulator::race::name,
-    devcomm::simulator::race::reports,
-    devcomm::simulator::race::last_report,
-    devcomm::simulator::race::clear_reports,
-    devcomm::simulator::race::set_exit_status,
-    devcomm::simulator::race::name_rank,
-    devcomm::simulator::race::set_store_delay,
-    devcomm::simulator::race::stores_are_one,
-    devcomm::simulator::race::multicast,
-    devcomm::simulator::race::alias_fence,
-    devcomm::simulator::race::restore,
+    devcomm::simulator::race::identity,       devcomm::simulator::race::set_identity,
+    devcomm::simulator::race::new_identity,   devcomm::simulator::race::drop_identity,
+    devcomm::simulator::race::ignore,         devcomm::simulator::race::release,
+    devcomm::simulator::race::acquire,        devcomm::simulator::race::acquire_as,
+    devcomm::simulator::race::clear,          devcomm::simulator::race::begin_task,
+    devcomm::simulator::race::end_task,       devcomm::simulator::race::note_post,
+    devcomm::simulator::race::take_operation, devcomm::simulator::race::describe_operation,
+    devcomm::simulator::race::begin_copy,     devcomm::simulator::race::new_block,
+    devcomm::simulator::race::new_thread,     devcomm::simulator::race::begins_again,
+    devcomm::simulator::race::watch,          devcomm::simulator::race::forget,
+    devcomm::simulator::race::end_memory,     devcomm::simulator::race::name,
+    devcomm::simulator::race::reports,        devcomm::simulator::race::last_report,
+    devcomm::simulator::race::clear_reports,  devcomm::simulator::race::set_exit_status,
+    devcomm::simulator::race::name_rank,      devcomm::simulator::race::set_store_delay,
+    devcomm::simulator::race::stores_are_one, devcomm::simulator::race::multicast,
+    devcomm::simulator::race::proxy_fence,    devcomm::simulator::race::restore,
 };

@@ -76,13 +76,15 @@ std::string detector::where(const record& r) const {
   if (operation == nullptr) return lines(r);
   if (operation->posted.empty()) return {};
   const std::string outside = operation->poster.outside();
-  return "    posted by " + describe(operation->posted) + "\n" +
+  return (task_of(r).copy != nullptr ? "    issued by " : "    posted by ") + describe(operation->posted) + "\n" +
          (outside.empty() ? lines(operation->posted) : "      at " + outside + "\n");
 }
 
 const network_operation* detector::operation_of(const record& r) const {
   const auto found = operations.find(r.group);
   if (found == operations.end()) return nullptr;
+  const task_facts& t = task_of(r);
+  if (t.device != detail::network_device && t.copy == nullptr) return nullptr;
   const network_operation* latest = nullptr;
   for (const network_operation& each : found->second) {
     if (each.epoch <= r.epoch) latest = &each;
@@ -162,13 +164,8 @@ std::string detector::describe(uintptr_t address) const {
 
 std::string detector::describe(const record& r) const {
   const group_facts& g = groups[r.group];
-  uint32_t task = g.task;
-  if (g.width == 0) {
-    for (const auto& [first, number] : g.tasks) {
-      if (first <= r.epoch) task = number;
-    }
-  }
-  const task_facts& t = tasks[task];
+  const task_facts& t = task_of(r);
+  if (t.copy != nullptr) return t.copy;
   if (t.device == detail::network_device) {
     const network_operation* const operation = operation_of(r);
     if (operation == nullptr) return "the network";
@@ -223,6 +220,13 @@ void detector::report_alias(const record& earlier, const record& now, uintptr_t 
   say(text_of(earlier, now, address, "missing fence between two addresses of one memory", "after the earlier ") +
       "  one of them is by a multicast address: the later need not see the earlier; call "
       "multimem::fence_alias() between the two, in one of the threads, or synchronize by a multimem::barrier_session\n");
+}
+
+void detector::report_async(const record& earlier, const record& now, uintptr_t address) {
+  if (!is_news(reported_aliases, earlier, now)) return;
+  say(text_of(earlier, now, address, "missing fence before a bulk copy", "after the earlier ") +
+      "  bulk copies use the async proxy, and need not see what threads wrote before: execute fence.proxy.async "
+      "between the two, in the thread that wrote, before it tells others\n");
 }
 
 void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address) {

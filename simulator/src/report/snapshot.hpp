@@ -47,6 +47,7 @@ struct session_wait {
 struct polled_word {
   std::string address;  ///< "byte 128 of the 4096 of window 'weights' of rank 1"
   uint64_t value;
+  bool is_mbarrier = false;  ///< `address` says what it lacks
 };
 
 struct thread_snapshot {

@@ -103,7 +103,8 @@ std::string describe_wait(const snapshot& all, const thread_snapshot& t) {
     case wait_reason::memory: {
       std::string text = "polls";
       for (const polled_word& word : t.words) {
-        text += (&word == t.words.data() ? " " : ", ") + word.address + ", which stays " + std::to_string(word.value);
+        text += (&word == t.words.data() ? " " : ", ") + word.address;
+        if (!word.is_mbarrier) text += ", which stays " + std::to_string(word.value);
       }
       if (t.more_words > 0) text += ", and " + std::to_string(t.more_words) + " words more";
       return text;

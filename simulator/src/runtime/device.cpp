@@ -12,7 +12,10 @@
 #include <cstdio>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
+
+extern "C" void cuTensorMapEncodeTiled();  // engine/tensor_copy.cpp
 
 namespace devcomm::simulator::detail {
 namespace {
@@ -162,6 +165,18 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long /*flags*/,
+                                    cudaDriverEntryPointQueryResult* result) {
+  const bool known = std::string_view(symbol) == "cuTensorMapEncodeTiled";
+  *function = known ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled) : nullptr;
+  if (result != nullptr) *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return keep(known || result != nullptr ? cudaSuccess : cudaErrorSymbolNotFound);
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int /*version*/,
+                                             unsigned long long flags, cudaDriverEntryPointQueryResult* result) {
+  return cudaGetDriverEntryPoint(symbol, function, flags, result);
 }
 }
 

@@ -70,9 +70,11 @@ cudaError_t check(const launch_shape& shape, const void* function) {
     return cudaErrorInvalidConfiguration;
   }
   if (shape.dynamic_bytes > shared_limit(function)) return cudaErrorInvalidValue;
+  const uint64_t at_once = uint64_t{blocks_at_once(shape)} * static_cast<uint64_t>(the_engine().config.multiprocessors);
+  if (wrong_cluster(g, shape.cluster) != nullptr || shape.cluster_blocks() > at_once)
+    return cudaErrorInvalidClusterSize;
   if (shape.cooperative) {
-    const uint64_t room = uint64_t{blocks_at_once(shape)} * static_cast<uint64_t>(the_engine().config.multiprocessors);
-    if (shape.blocks() > room) return cudaErrorCooperativeLaunchTooLarge;
+    if (shape.blocks() > at_once) return cudaErrorCooperativeLaunchTooLarge;
   }
   return cudaSuccess;
 }
@@ -105,6 +107,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::unique_ptr<kernel_call
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& a = config.attrs[i];
     if (a.id == cudaLaunchAttributeCooperative) shape.cooperative = a.val.cooperative != 0;
+    if (a.id == cudaLaunchAttributeClusterDimension)
+      shape.cluster = dim3(a.val.clusterDim.x, a.val.clusterDim.y, a.val.clusterDim.z);
     if (a.id == cudaLaunchAttributeProgrammaticStreamSerialization)
       shape.programmatic = a.val.programmaticStreamSerializationAllowed != 0;
   }
@@ -117,7 +121,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::unique_ptr<kernel_call
 
 cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attribute, int value) {
   const engine_guard hold;
-  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;  // a hint
+  // Hints, and what is not held back here.
+  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout ||
+      attribute == cudaFuncAttributeNonPortableClusterSizeAllowed)
+    return cudaSuccess;
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
       value > static_cast<int>(gpu_limits::shared_per_block_opt_in)) {
     return keep(cudaErrorInvalidValue);

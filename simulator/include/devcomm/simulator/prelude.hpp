@@ -24,8 +24,10 @@
 #define DEVCOMM_SIMULATOR_CUDACC 13
 
 #define __managed__ _Pragma("GCC error \"the simulator has no managed memory; take memory of cudaMallocHost\"")
+// Python rewrites it in .cu files, and devcomm-simulate in headers, too.
 #define __cluster_dims__(...) \
-  _Pragma("GCC error \"the simulator has no thread block clusters; leave them out #if defined(DEVCOMM_SIMULATOR)\"")
+  _Pragma(                    \
+      "GCC error \"__cluster_dims__ in a header needs devcomm-simulate; launch with cudaLaunchAttributeClusterDimension\"")
 
 #if !defined(__clang__)
 #  define __builtin_assume(condition) static_cast<void>(0)
@@ -38,6 +40,8 @@
 #define CCCL_DISABLE_CTK_COMPATIBILITY_CHECK
 #define CCCL_DISABLE_FP16_SUPPORT
 #define CCCL_DISABLE_BF16_SUPPORT
+// In those that are for devices alone, of which the build makes copies.
+#define DEVCOMM_SIMULATOR_HAS_CUDA_COMPILER() 1
 
 #include <cuda_runtime.h>
 #include <devcomm/simulator/detail/atomic_hook.hpp>

@@ -5,8 +5,9 @@
 
 namespace devcomm::simulator::detail {
 
-/// With the race detector's values.
-enum class atomic_scope : unsigned char { block = 1, device = 2, system = 3 };
+/// With the race detector's values, to which a cluster is a block where it has one, else a device.
+enum class atomic_scope : unsigned char { block = 1, device = 2, system = 3, cluster = 4 };
+[[nodiscard]] bool clusters_are_blocks() noexcept;
 
 }  // namespace devcomm::simulator::detail
 
@@ -63,12 +64,16 @@ template <atomic_scope Scope>
 class at_scope {
  public:
 #if defined(DEVCOMM_SIMULATOR_SCOPES)
-  at_scope() : before_(set(static_cast<unsigned char>(Scope))) {}
+  at_scope() : before_(set(static_cast<unsigned char>(known()))) {}
   at_scope(const at_scope&) : at_scope() {}
   at_scope& operator=(const at_scope&) = delete;
   ~at_scope() { set(before_); }
 
  private:
+  static atomic_scope known() {
+    if (Scope != atomic_scope::cluster) return Scope;
+    return clusters_are_blocks() ? atomic_scope::block : atomic_scope::device;
+  }
   static unsigned char set(unsigned char scope) {
     return devcomm_simulator_race_scope != nullptr ? devcomm_simulator_race_scope(scope) : scope;
   }

@@ -2,8 +2,11 @@
 /// Instructions of PTX as functions: what `devcomm_ptx.py` makes of inline PTX.
 #pragma once
 
+#include <devcomm/simulator/detail/cluster.hpp>
+#include <devcomm/simulator/detail/copies.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 #include <devcomm/simulator/detail/scope.hpp>
+#include <devcomm/simulator/detail/tensor_map.hpp>
 #include <devcomm/simulator/device/atomics.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 
@@ -139,6 +142,10 @@ DEVCOMM_SIMULATOR_OF_CALLER void* at_shared(unsigned long long address, long lon
     fail_misuse("an instruction for shared memory has an address that is not in the block's shared memory");
   return at;
 }
+/// Of shared memory of the block, or of another one of its cluster.
+inline void* at_cluster(unsigned long long address, long long offset) {
+  return shared_of_cluster(static_cast<std::uint32_t>(address + static_cast<unsigned long long>(offset)));
+}
 
 // --- memory ---
 
@@ -256,6 +263,149 @@ DEVCOMM_SIMULATOR_OF_CALLER void fence() {
   __atomic_thread_fence(Order);
 }
 using detail::fence_alias;
+
+// --- asynchronous copies ---
+
+DEVCOMM_SIMULATOR_OF_CALLER void copy_element(void* to, const void* from, unsigned bytes, unsigned used) {
+  detail::copy_element(to, from, bytes, used);
+}
+using detail::await_all_elements;
+using detail::await_bulk;
+using detail::await_elements;
+using detail::commit_bulk;
+using detail::commit_elements;
+using detail::fence_async;
+
+/// Of a bulk copy: its addresses and size.
+inline void check_bulk(const void* to, const void* from, unsigned bytes) {
+  if (bytes % 16 != 0) fail_misuse("a bulk copy has a size that is no multiple of 16 bytes");
+  if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 != 0)
+    fail_misuse("a bulk copy has an address that is no multiple of 16 bytes");
+}
+inline void copy_bulk(const char* instruction, void* to, const void* from, unsigned bytes, void* mbarrier,
+                      copy_reduction reduces = nullptr) {
+  check_bulk(to, from, bytes);
+  if (bytes == 0 && mbarrier != nullptr) return;
+  const copy_piece piece{to, from, bytes};
+  detail::copy_bulk(instruction, &piece, 1, reduces, mbarrier);
+}
+
+enum class bulk_operation { add, min, max, inc, dec, bit_and, bit_or, bit_xor };
+inline void copy_bulk_to_many(const char* instruction, unsigned to, const void* from, unsigned bytes, unsigned mbarrier,
+                              unsigned blocks) {
+  for (unsigned rest = blocks; rest != 0; rest &= rest - 1) {
+    const auto rank = static_cast<std::uint32_t>(__builtin_ctz(rest));
+    copy_bulk(instruction, shared_of_cluster(mapped_address(to, rank)), from, bytes,
+              shared_of_cluster(mapped_address(mbarrier, rank)));
+  }
+}
+template <int Rank>
+void copy_tensor(const char* instruction, unsigned long long map, const int (&coordinates)[Rank], void* shared,
+                 bool loads, void* mbarrier) {
+  detail::copy_tensor(instruction, reinterpret_cast<const void*>(map), coordinates, Rank, shared, loads, nullptr,
+                      mbarrier);
+}
+template <int Rank>
+void copy_tensor_to_many(const char* instruction, unsigned long long map, const int (&coordinates)[Rank],
+                         unsigned shared, unsigned mbarrier, unsigned blocks) {
+  for (unsigned rest = blocks; rest != 0; rest &= rest - 1) {
+    const auto rank = static_cast<std::uint32_t>(__builtin_ctz(rest));
+    copy_tensor(instruction, map, coordinates, shared_of_cluster(mapped_address(shared, rank)), true,
+                shared_of_cluster(mapped_address(mbarrier, rank)));
+  }
+}
+template <class T, int Count>
+void store_async(void* to, const vector<T, Count>& value, void* mbarrier) {
+  detail::store_async(to, &value, sizeof value, mbarrier);
+}
+
+/// Each element is changed atomically, at scope `.gpu`, in no order.
+template <class T, bulk_operation Operation>
+void reduce_bulk(void* to, const void* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes / sizeof(T); ++i) {
+    T value;
+    __builtin_memcpy(&value, static_cast<const char*>(from) + i * sizeof(T), sizeof value);
+    static_cast<void>(
+        update<atomic_scope::device, bits_like<T>, __ATOMIC_RELAXED>(static_cast<T*>(to) + i, [value](T old) -> T {
+          using o = bulk_operation;
+          if constexpr (Operation == o::add) return static_cast<T>(old + value);
+          if constexpr (Operation == o::min) return value < old ? value : old;
+          if constexpr (Operation == o::max) return value > old ? value : old;
+          if constexpr (std::is_integral_v<T>) {
+            if constexpr (Operation == o::inc) return old >= value ? T{0} : static_cast<T>(old + 1);
+            if constexpr (Operation == o::dec) return old == 0 || old > value ? value : static_cast<T>(old - 1);
+            if constexpr (Operation == o::bit_and) return old & value;
+            if constexpr (Operation == o::bit_or) return old | value;
+            if constexpr (Operation == o::bit_xor) return old ^ value;
+          }
+          return old;
+        }));
+  }
+}
+
+template <bulk_operation Operation>
+copy_reduction reduction_of_tensor(const void* map) {
+  switch (type_of_tensor(map)) {  // CUtensorMapDataType
+    case 2: return reduce_bulk<std::uint32_t, Operation>;
+    case 3: return reduce_bulk<std::int32_t, Operation>;
+    case 4: return reduce_bulk<std::uint64_t, Operation>;
+    case 5: return reduce_bulk<std::int64_t, Operation>;
+    case 7: return reduce_bulk<float, Operation>;
+    case 8: return reduce_bulk<double, Operation>;
+    default: fail_misuse("the simulator has no reduction into tensors of this type");
+  }
+}
+template <bulk_operation Operation, int Rank>
+void reduce_tensor(const char* instruction, unsigned long long map, const int (&coordinates)[Rank], void* shared) {
+  const auto* const at = reinterpret_cast<const void*>(map);
+  detail::copy_tensor(instruction, at, coordinates, Rank, shared, false, reduction_of_tensor<Operation>(at), nullptr);
+}
+
+// --- mbarriers ---
+
+/// The race detector's view of an operation on the barrier's word, in which the runtime keeps what it is.
+DEVCOMM_SIMULATOR_OF_CALLER void* mbarrier_changed(void* at) {
+  static_cast<void>(__atomic_fetch_add(static_cast<std::uint64_t*>(at), std::uint64_t{0}, __ATOMIC_RELAXED));
+  return at;
+}
+DEVCOMM_SIMULATOR_OF_CALLER void mbarrier_init(void* at, unsigned count) {
+  *static_cast<std::uint64_t*>(at) = 0;
+  initialize_mbarrier(at, count);
+}
+DEVCOMM_SIMULATOR_OF_CALLER void mbarrier_inval(void* at) { invalidate_mbarrier(mbarrier_changed(at)); }
+DEVCOMM_SIMULATOR_OF_CALLER unsigned long long mbarrier_arrive(void* at, unsigned count, long long bytes, bool drop,
+                                                               bool releases) {
+  return arrive_at_mbarrier(mbarrier_changed(at), count, bytes, drop, releases);
+}
+DEVCOMM_SIMULATOR_OF_CALLER void mbarrier_expect(void* at, long long bytes) {
+  expect_at_mbarrier(mbarrier_changed(at), bytes);
+}
+DEVCOMM_SIMULATOR_OF_CALLER void mbarrier_arrive_after_elements(void* at, bool counted) {
+  arrive_after_elements(mbarrier_changed(at), counted);
+}
+DEVCOMM_SIMULATOR_OF_CALLER bool mbarrier_test(void* at, unsigned long long state, bool acquires) {
+  static_cast<void>(__atomic_load_n(static_cast<const std::uint64_t*>(at), __ATOMIC_RELAXED));
+  return mbarrier_left(at, state, acquires);
+}
+DEVCOMM_SIMULATOR_OF_CALLER bool mbarrier_test_parity(void* at, unsigned parity, bool acquires) {
+  static_cast<void>(__atomic_load_n(static_cast<const std::uint64_t*>(at), __ATOMIC_RELAXED));
+  return mbarrier_passed(at, parity, acquires);
+}
+inline unsigned mbarrier_pending(unsigned long long state) { return pending_of(state); }
+
+// --- clusters ---
+
+using detail::arrive_at_cluster;
+using detail::mapped_address;
+using detail::rank_of_address;
+using detail::wait_for_cluster;
+inline unsigned long long mapped_generic(unsigned long long pointer, unsigned rank) {
+  return reinterpret_cast<unsigned long long>(mapped_pointer(reinterpret_cast<const void*>(pointer), rank));
+}
+inline unsigned rank_of_generic(unsigned long long pointer) {
+  return rank_of_pointer(reinterpret_cast<const void*>(pointer));
+}
+inline bool is_cluster(unsigned long long address) { return is_in_cluster(reinterpret_cast<const void*>(address)); }
 
 // --- barriers, warps, launches ---
 
@@ -379,6 +529,21 @@ inline unsigned long long special_globaltimer() { return clock_now(); }
 inline unsigned special_globaltimer_lo() { return static_cast<unsigned>(clock_now()); }
 inline unsigned special_globaltimer_hi() { return static_cast<unsigned>(clock_now() >> 32); }
 inline unsigned special_dynamic_smem_size() { return static_cast<unsigned>(dynamic_shared_bytes()); }
+inline unsigned special_cluster_ctarank() { return own_place_in_cluster().rank; }
+inline unsigned special_cluster_nctarank() {
+  const dim3 blocks = own_place_in_cluster().blocks;
+  return blocks.x * blocks.y * blocks.z;
+}
+inline bool special_is_explicit_cluster() { return !clusters_are_blocks(); }
+#define DEVCOMM_SIMULATOR_CLUSTER_REGISTERS(x)                                                     \
+  inline unsigned special_cluster_ctaid_##x() { return own_place_in_cluster().index.x; }           \
+  inline unsigned special_cluster_nctaid_##x() { return own_place_in_cluster().blocks.x; }         \
+  inline unsigned special_clusterid_##x() { return blockIdx.x / own_place_in_cluster().blocks.x; } \
+  inline unsigned special_nclusterid_##x() { return gridDim.x / own_place_in_cluster().blocks.x; }
+DEVCOMM_SIMULATOR_CLUSTER_REGISTERS(x)
+DEVCOMM_SIMULATOR_CLUSTER_REGISTERS(y)
+DEVCOMM_SIMULATOR_CLUSTER_REGISTERS(z)
+#undef DEVCOMM_SIMULATOR_CLUSTER_REGISTERS
 inline unsigned special_laneid() { return static_cast<unsigned>(own_lane()); }
 inline unsigned special_lanemask_eq() { return 1u << own_lane(); }
 inline unsigned special_lanemask_lt() { return special_lanemask_eq() - 1; }

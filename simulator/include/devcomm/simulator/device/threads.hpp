@@ -2,6 +2,7 @@
 /// CUDA's barriers, fences, clocks and plain accesses with a cache hint, for the simulator.
 #pragma once
 
+#include <devcomm/simulator/detail/cluster.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 #include <devcomm/simulator/detail/scope.hpp>
 
@@ -63,6 +64,7 @@ __attribute__((always_inline)) inline T __ldg(const T* p) {
 inline unsigned __isShared(const void* p) { return devcomm::simulator::detail::shared_of_block.contains(p); }
 inline unsigned __isLocal(const void* p) { return devcomm::simulator::detail::stacks_of_block.contains(p); }
 inline unsigned __isConstant(const void*) { return 0; }  // an ordinary variable here
+inline unsigned __isClusterShared(const void* p) { return devcomm::simulator::detail::is_in_cluster(p); }
 inline unsigned __isGlobal(const void* p) { return __isShared(p) == 0 && __isLocal(p) == 0; }
 inline std::size_t __cvta_generic_to_shared(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p) - devcomm::simulator::detail::shared_of_block.first;
