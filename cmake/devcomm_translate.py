@@ -330,7 +330,7 @@ def launches(source, target, folders=""):
 # Of libcu++, what is written for devices alone.
 OF_DEVICES = ("cuda/barrier", "cuda/pipeline", "cuda/ptx", "cuda/__barrier/*.h", "cuda/__memcpy_async/*.h",
               "cuda/__ptx/**/*.h", "cuda/std/chrono", "cuda/std/__chrono/*.h",
-              "cuda/std/__thread/threading_support_pthread.h")  # fmt: skip
+              "cuda/std/__thread/threading_support_pthread.h", "cub/detail/strong_*.cuh")  # fmt: skip
 OF_DEVICE_COMPILERS = {
     "__CUDA_ARCH__": "DEVCOMM_SIMULATOR_CUDA_ARCH",
     "__CUDA_ARCH_FEAT_SM90_ALL": "DEVCOMM_SIMULATOR_CUDACC",
@@ -338,11 +338,13 @@ OF_DEVICE_COMPILERS = {
     "__cccl_lib_experimental_ctk12_cp_async_exposure": "DEVCOMM_SIMULATOR_CUDACC",
     "__cccl_ptx_isa": "860",  # 8.6
 }
+LAUNCHER = "thrust/system/cuda/detail/core/triple_chevron_launch.h"
 HIGHEST_SM = 90
 
 
 def qualify_aliases(text):
     """`using BlockExchange = BlockExchange<...>` in a class: GCC refuses a name that changes its meaning there."""
+    text = re.sub(r"\busing (empty_problem_init_t)(\s*=\s*)\1(?=<)", r"using \1\2detail::reduce::\1", text)
     return re.sub(r"\busing (\w+)(\s*=\s*)\1(?=<)", r"using \1\2CUB_NS_QUALIFIER::\1", text)
 
 
@@ -364,8 +366,8 @@ def holds_on_device(condition):
     return condition in ("NV_IS_DEVICE", "NV_ANY_TARGET", f"NV_IS_EXACTLY_SM_{HIGHEST_SM}")
 
 
-def choose_targets(text):
-    """NV_IF_TARGET and its like as the device's branch."""
+def choose_targets(text, for_both=False):
+    """NV_IF_TARGET and its like as the device's branch; `for_both`: who runs it takes a branch for devices or hosts."""
     while match := re.search(r"\bNV_(IF_TARGET|IF_ELSE_TARGET|DISPATCH_TARGET)\s*\(", text):
         tokens = tokens_of(text[match.end() - 1 :])
         last = matching(tokens, 0)
@@ -382,6 +384,11 @@ def choose_targets(text):
         if match[1] != "DISPATCH_TARGET":
             parts = [*parts[:2], "NV_ANY_TARGET", *parts[2:]] if len(parts) > 2 else parts
         chosen = next((code for condition, code in zip(parts[::2], parts[1::2]) if holds_on_device(condition)), "")
+        if for_both and parts[0] in ("NV_IS_DEVICE", "NV_IS_HOST"):
+            branches = [parts[1], parts[3] if len(parts) > 3 else "()"]
+            device, host = branches if parts[0] == "NV_IS_DEVICE" else branches[::-1]
+            chosen = (f"if (::devcomm::simulator::detail::in_kernel()) {{ {device.strip()[1:-1]}; }} "
+                      f"else {{ {host.strip()[1:-1]}; }}")  # fmt: skip
         if chosen.startswith("(") and matching(tokens_of(chosen), 0) == len(tokens_of(chosen)) - 1:
             chosen = chosen[1:-1]
         end = match.end() - 1 + sum(len(t.text) for t in tokens[: last + 1])
@@ -399,6 +406,7 @@ def ptx(folder, target):
     """Copies of those of CCCL's headers that need to be rewritten."""
     root = pathlib.Path(folder)
     headers = {h: False for h in (root / "cub").rglob("*.cuh")}
+    headers |= {root / LAUNCHER: False}
     headers |= {h: True for pattern in OF_DEVICES for h in root.glob(pattern)}
     for header, of_devices in sorted(headers.items()):
         text = header.read_text(encoding="utf-8", errors="surrogateescape")
@@ -409,6 +417,15 @@ def ptx(folder, target):
             translated = align_storage(qualify_aliases(translate_ptx(translated) or translated if "asm" in text else translated))
         except Problem as problem:
             sys.exit(f"{header}:{problem.line}: error: {problem}")
+        if header == root / LAUNCHER:
+            translated = translate_launches(text)
+        elif header.name == "grid_queue.cuh":
+            translated = choose_targets(text, for_both=True)
+        elif header.name == "util_device.cuh":
+            translated = translated.replace("_CCCL_HAS_CUDA_COMPILER()", "DEVCOMM_SIMULATOR_HAS_CUDA_COMPILER()")
+        elif header.name == "util_arch.cuh":  # kernels are compiled for one architecture
+            translated = text.replace("__CUDA_ARCH__", "DEVCOMM_SIMULATOR_CUDA_ARCH").replace(
+                "!defined(DEVCOMM_SIMULATOR_CUDA_ARCH)", "0")  # fmt: skip
         if header.name.startswith("multimem") and header.parent.name == "instructions":
             translated = f"#include <devcomm/simulator/device/ptx_multimem.hpp>\n{translated}"
         if translated == text:

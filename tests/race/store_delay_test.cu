@@ -356,6 +356,16 @@ unsigned stale(kernel k, unsigned grid = 2, unsigned block = 1) {
   return outcomes(k, {.grid = grid, .block = block}, found_some);
 }
 
+/// Each thread adds to a word under a lock.
+__global__ void count_locked(board* b) {
+  for (int i = 0; i < 3; ++i) {
+    while (arch::exchange<acquire, scope::system>(b->flag.word, 1u) != 0) {
+    }
+    b->found[0] = b->found[0] + 1;
+    store<release>(b->flag.word, 0u);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("what is ordered is seen") {
@@ -455,6 +465,11 @@ TEST_CASE("two threads that store and then load may both find old values, unless
   // found: whether the other's word was old when it was loaded.
   const auto both_new = [](const board& b) { return b.found[1] == 0 && b.found[2] == 0; };
   CHECK(outcomes(load_then_store, two, both_new) == 0);
+}
+
+TEST_CASE("no store comes between the read and the write of a change") {
+  // Were the unlocking store to come there, the lock would stay taken.
+  CHECK(outcomes(count_locked, {.grid = 4, .block = 1}, [](const board& b) { return b.found[0] != 12; }) == 0);
 }
 
 TEST_CASE("delays repeat from the seed, and without them no store is delayed") {

@@ -52,10 +52,10 @@ class operation {
     buffer_->observe(a_, address_, bytes_);
   }
   /// `before`: what was there, or null if it still is.
-  void replaces(int order, const void* before) {
+  void replaces(int order, const void* before, bool change = false) {
     if (buffer_ == nullptr) return;
     if (order == __ATOMIC_SEQ_CST) buffer_->sequential_fence(a_);
-    buffer_->store(a_, address_, bytes_, at_, before);
+    buffer_->store(a_, address_, bytes_, at_, before, change);
   }
   /// Whether the store takes effect before a delayed one, which overwrites it.
   template <class T>
@@ -188,7 +188,7 @@ T atomic_change(volatile T* p, int order, const void* code, Next next) {
   const guard hold;
   operation o(p, true, code);
   o.observe(order);
-  o.replaces(order, nullptr);
+  o.replaces(order, nullptr, true);
   o.change(order);
   T old = read(p);
   while (!swap_if(p, old, static_cast<T>(next(old)))) {
@@ -205,7 +205,7 @@ bool atomic_compare_exchange(volatile T* p, T& expected, T desired, int order, i
   operation o(p, success, code);
   o.observe(success ? order : failure);
   if (success) {
-    o.replaces(order, &expected);
+    o.replaces(order, &expected, true);
     o.change(order);
   } else {
     o.load(failure);

@@ -38,7 +38,8 @@ uint64_t store_buffer::delay(actor& a) const {
   return std::min(longest_, random.next() >> (64 - 1 - random.below(bits)));
 }
 
-void store_buffer::store(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before) {
+void store_buffer::store(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before,
+                         bool change) {
   const bool by_kernel = a.group != 0 && detector_.groups[a.group].width != 0;
   const bool continues = a.at_once && a.one_store != 0;
   const uint64_t delayed = continues ? a.one_delay : by_kernel && bytes <= 16 ? delay(a) : 0;
@@ -66,7 +67,7 @@ void store_buffer::store(actor& a, uintptr_t address, size_t bytes, const variab
     }
     const uintptr_t eight = cell / 8 * 8;
     const bool wide = address <= eight && eight + 8 <= address + bytes;
-    r = {number, *step_ + delayed, value, a.group, a.lane, a.epoch, wide, a.at_once};
+    r = {number, *step_ + delayed, value, a.group, a.lane, a.epoch, wide, a.at_once, change};
     if (at != nullptr && cell == address / 4 * 4) p->keep_older(address, {number, *at});
   });
 }
@@ -79,7 +80,7 @@ variable* store_buffer::come_before(actor& a, uintptr_t address, const uint32_t 
   if (all == nullptr) return nullptr;
   replaced* const r = &all[address % page::bytes / 4];
   const bool whole = bytes == 8 ? r[0].wide && r[1].store == r[0].store : !r[0].wide;
-  if (r[0].store == 0 || r[0].line || !whole || visible(r[0], a)) return nullptr;
+  if (r[0].store == 0 || r[0].line || r[0].change || !whole || visible(r[0], a)) return nullptr;
   if (epoch_of(released_, r[0].group, r[0].lane) >= r[0].epoch) return nullptr;
   detail::random_choice random(seed_ ^ detector_.groups[a.group].key ^ uint64_t{a.lane} << 40 ^ ++a.stores);
   if ((random.next() & 1) != 0) return nullptr;

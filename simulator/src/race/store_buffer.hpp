@@ -39,6 +39,7 @@ struct replaced {
   uint32_t epoch = 0;
   bool wide = false;  ///< it stored all eight bytes that these are half of
   bool line = false;  ///< one of several stores that are seen at one time
+  bool change = false;  ///< it has read what was before: no other store comes between
 };
 
 /// What was published at an atomic variable before one store to it.
@@ -58,7 +59,7 @@ class store_buffer {
 
   /// `a` stores there; `at` is the variable of an atomic access, as it is before. `before` is what was there, or
   /// null as long as memory has it.
-  void store(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before);
+  void store(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before, bool change = false);
   /// An atomic store of `value` by `a`, unordered with a store that is still delayed, may take effect before that one:
   /// memory stays as it is, and those who do not see the delayed store yet find `value`. Returns the variable of the
   /// word as they find it; null if the store takes effect now.

@@ -14,6 +14,10 @@ namespace devcomm::simulator::detail {
 class engine_guard {
  public:
   engine_guard() {
+    if (in_kernel()) {
+      fail_misuse(
+          "a kernel calls the CUDA runtime, and the simulator has no launches or copies by kernels; do this on the host");
+    }
     the_engine().lock.lock();
     the_engine().hosts_moved = true;
   }
