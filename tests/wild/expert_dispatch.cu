@@ -126,9 +126,8 @@ int main() {
   const auto posts = gpus::allocate<queue>(1);
   int wrong = 0;
   for (int call = 0; call < calls; ++call) {
-    gpus::on_each([&](int gpu) {
-      dispatch<<<blocks, warps * 32>>>(boxes, out, states.of[gpu], posts.of[gpu], gpu, n);
-    });
+    gpus::on_each(
+        [&](int gpu) { dispatch<<<blocks, warps * 32>>>(boxes, out, states.of[gpu], posts.of[gpu], gpu, n); });
     gpus::synchronize();  // as the engine does between steps
     gpus::on_each([&](int gpu) {
       const auto sums = gpus::download(out.of[gpu], static_cast<size_t>(n) * width);

@@ -1,5 +1,5 @@
-// A barrier over pads of signals, as symmetric memory in PyTorch has it: a signal is put by changing 0 to 1 in the peer's
-// pad, and waited for by changing 1 to 0 in the own one.
+// A barrier over pads of signals, as symmetric memory in PyTorch has it: a signal is put by changing 0 to 1 in the
+// peer's pad, and waited for by changing 1 to 0 in the own one.
 //
 // options: --ranks 4
 // bug 1: two groups of ranks with a rank in common use the same slots of the pad
@@ -35,7 +35,8 @@ __device__ void put(unsigned* at) {
 __device__ void wait(unsigned* at) {
   cuda::atomic_ref<unsigned, cuda::thread_scope_system> signal(*at);
   unsigned expected = 1;
-  while (!signal.compare_exchange_weak(expected, 0, cuda::memory_order_acquire, cuda::memory_order_relaxed)) expected = 1;
+  while (!signal.compare_exchange_weak(expected, 0, cuda::memory_order_acquire, cuda::memory_order_relaxed))
+    expected = 1;
 }
 
 __device__ void barrier(gpus::peers<pad> pads, unsigned members, int group, int channel, int rank) {

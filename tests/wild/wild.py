@@ -116,19 +116,26 @@ def headline(report):
 
 
 def table(simulate, programs, seeds):
+    head = "of 20 seeds | a run | report |\n"
+    public = "| what was wrong | seen in | program, `-DBUG=` | mode | " + head + "|---|---|---|---|---|---|---|\n"
+    planted = "| what is wrong | program, `-DBUG=` | mode | " + head + "|---|---|---|---|---|---|\n"
     failed = False
     for program in programs:
         wrong = check_right(simulate, program, 50)
+        print(f"{program.name}: {wrong or 'right, no report in 50 seeds'}", file=sys.stderr, flush=True)
         failed |= bool(wrong)
-        print(f"## {program.name}\n\n{program.description}\n\nRight, 50 seeds: {wrong or 'no report'}\n")
-        print("| bug | seen in | mode | of 20 seeds | a run | report |\n|---|---|---|---|---|---|")
         for bug in program.bugs:
             runs, reports = reports_of(simulate, program, bug, seeds)
+            seeds_found = {r["seed"] for r in runs if re.search(bug.report, r["output"], re.DOTALL)}
             seconds = sum(r["seconds"] for r in runs) / len(runs)
             said = headline(reports[0]).replace("|", "\\|") if reports else "not found"
             failed |= not reports
-            print(f"| {bug.text} | {bug.seen_in} | {bug.mode} | {len(reports)} | {seconds:.2f} s | {said} |")
-        print(flush=True)
+            row = f"{program.name}, {bug.number} | {bug.mode} | {len(seeds_found)} | {seconds:.2f} s | {said} |\n"
+            if bug.seen_in:
+                public += f"| {bug.text} | {bug.seen_in} | {row}"
+            else:
+                planted += f"| {bug.text} | {row}"
+    print(f"{public}\n{planted}")
     return failed
 
 

@@ -72,7 +72,8 @@ void wait_for(const uint32_t& word) {
   }
 }
 
-/// Waits for all committed groups but the latest `pending`; those that are done are forgotten.
+/// Waits for all committed groups but the latest `pending`. Those that are done are forgotten: who waits for the group
+/// behind one sees what that wrote, too.
 void await(thread_copies::groups& all, size_t pending, bool reads_only) {
   const size_t committed = all.empty() ? 0 : all.size() - 1;
   const size_t awaited = committed - std::min(committed, pending);
@@ -83,7 +84,16 @@ void await(thread_copies::groups& all, size_t pending, bool reads_only) {
     each.waited = true;
   }
   const sanitizer::unobserved hidden;
-  while (all.size() > 1 && all.front()->waited && all.front()->unwritten == 0) all.pop_front();
+  while (all.size() > 1 && all.front()->waited && all.front()->unwritten == 0) {
+    void* const before = sanitizer::identity();
+    sanitizer::become(all.front()->identity);
+    if (all.front()->used) {
+      sanitizer::acquire(all.front()->written);
+      sanitizer::release(all[1]->written);
+    }
+    sanitizer::become(before);
+    all.pop_front();
+  }
 }
 
 }  // namespace

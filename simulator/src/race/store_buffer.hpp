@@ -37,8 +37,8 @@ struct replaced {
   uint32_t group = 0;  ///< who stored
   uint32_t lane = 0;
   uint32_t epoch = 0;
-  bool wide = false;  ///< it stored all eight bytes that these are half of
-  bool line = false;  ///< one of several stores that are seen at one time
+  bool wide = false;    ///< it stored all eight bytes that these are half of
+  bool line = false;    ///< one of several stores that are seen at one time
   bool change = false;  ///< it has read what was before: no other store comes between
 };
 
