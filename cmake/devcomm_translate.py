@@ -261,6 +261,15 @@ def aligned_shared(text):
     return "".join(t.text for t in tokens)
 
 
+def pragmas_of_macros(text):
+    """`#define UNROLL #pragma unroll`, which nvcc takes."""
+    def as_operator(match):
+        quoted_pragma = match[2].strip().replace("\\", "\\\\").replace('"', '\\"')
+        return f'{match[1]}_Pragma("{quoted_pragma}")'
+
+    return re.sub(r"^([^\S\n]*#[^\S\n]*define[^\S\n]+\w+[^\S\n]+)#[^\S\n]*pragma\b([^\n]*)$", as_operator, text, flags=re.MULTILINE)
+
+
 def translate(text, leaves_macros=False):
     """The text of a user's file for the simulator; as it is if nothing in it needs that. With `leaves_macros` inline PTX
     that macros make stays for `translate_preprocessed`."""
@@ -268,7 +277,7 @@ def translate(text, leaves_macros=False):
         declarations = {"#include <devcomm/simulator/device/ptx_multimem.hpp>"} if "multimem." in text else set()
         text = translate_ptx(text, declarations, leaves_macros) or text
         text = "".join(f"{each}\n" for each in sorted(declarations)) + ("#line 1\n" if declarations else "") + text
-    text = aligned_shared(rename_macros(text))
+    text = aligned_shared(rename_macros(pragmas_of_macros(text)))
     return translate_launches(text) or text
 
 

@@ -2,6 +2,7 @@
 /// The CUDA runtime and the device functions that the simulator implements. Used instead of the
 /// toolkit's headers, with and without a toolkit, so that both behave alike.
 #pragma once
+#define __CUDA_RUNTIME_H__  // the toolkit's own file is not read beside it
 
 #if !defined(DEVCOMM_SIMULATOR)
 #  error "this is the simulator's cuda_runtime.h: compile kernels through devcomm_simulate()"

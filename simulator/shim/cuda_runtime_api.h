@@ -1,6 +1,7 @@
 /// \file cuda_runtime_api.h
 /// The calls of the CUDA runtime that the simulator implements. What is not here fails to compile.
 #pragma once
+#define __CUDA_RUNTIME_API_H__  // the toolkit's own file is not read beside it
 
 #include <driver_types.h>
 

@@ -1,6 +1,7 @@
 /// \file driver_types.h
 /// Types of the CUDA runtime that the simulator knows, with CUDA's values.
 #pragma once
+#define __DRIVER_TYPES_H__  // the toolkit's own file is not read beside it
 
 #include <vector_types.h>
 

@@ -1,6 +1,7 @@
 /// \file vector_functions.h
 /// `make_float4` and the like.
 #pragma once
+#define __VECTOR_FUNCTIONS_H__  // the toolkit's own file is not read beside it
 
 #include <vector_types.h>
 

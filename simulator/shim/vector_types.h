@@ -1,6 +1,7 @@
 /// \file vector_types.h
 /// CUDA's small vectors, for the simulator.
 #pragma once
+#define __VECTOR_TYPES_H__  // the toolkit's own file is not read beside it
 
 #define DEVCOMM_SIMULATOR_VECTORS(T, name, align2, align4) \
   struct name##1 {                                         \

@@ -5,11 +5,13 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 using std::isfinite;
 using std::isinf;
 using std::isnan;
+using std::signbit;
 
 // CUDA's min and max mix signed and unsigned arguments as C does.
 #define DEVCOMM_SIMULATOR_MIN_MAX(A, B, R)                                                                         \
@@ -171,15 +173,33 @@ inline double __hiloint2double(int high, int low) {
 }
 inline int __double2hiint(double x) { return static_cast<int>(__double_as_longlong(x) >> 32); }
 inline int __double2loint(double x) { return static_cast<int>(__double_as_longlong(x)); }
-inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
-inline double __int2double_rn(int x) { return static_cast<double>(x); }
+
+namespace devcomm::simulator::detail {
+/// As GPUs convert: what is too large becomes the largest, and NaN 0.
+template <class To, class From>
+To saturated(From value) {
+  if (value != value) return 0;
+  constexpr To lowest = std::numeric_limits<To>::lowest();
+  constexpr To highest = std::numeric_limits<To>::max();
+  if (value <= static_cast<From>(lowest)) return lowest;
+  return value >= static_cast<From>(highest) ? highest : static_cast<To>(value);
+}
+}  // namespace devcomm::simulator::detail
+
+#define DEVCOMM_SIMULATOR_ROUND(From, To, name)                                                            \
+  inline To __##name##_rn(From x) { return devcomm::simulator::detail::saturated<To>(std::nearbyint(x)); } \
+  inline To __##name##_rz(From x) { return devcomm::simulator::detail::saturated<To>(std::trunc(x)); }     \
+  inline To __##name##_ru(From x) { return devcomm::simulator::detail::saturated<To>(std::ceil(x)); }      \
+  inline To __##name##_rd(From x) { return devcomm::simulator::detail::saturated<To>(std::floor(x)); }
+#define DEVCOMM_SIMULATOR_CONVERT(To, of_float, of_double)                     \
+  DEVCOMM_SIMULATOR_ROUND(float, To, float2##of_float)                         \
+  DEVCOMM_SIMULATOR_ROUND(double, To, double2##of_double)                      \
+  inline float __##of_float##2float_rn(To x) { return static_cast<float>(x); } \
+  inline double __##of_double##2double_rn(To x) { return static_cast<double>(x); }
+DEVCOMM_SIMULATOR_CONVERT(int, int, int)
+DEVCOMM_SIMULATOR_CONVERT(unsigned, uint, uint)
+DEVCOMM_SIMULATOR_CONVERT(long long, ll, ll)
+DEVCOMM_SIMULATOR_CONVERT(unsigned long long, ull, ull)
+#undef DEVCOMM_SIMULATOR_CONVERT
+#undef DEVCOMM_SIMULATOR_ROUND
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
-inline unsigned __float2uint_rz(float x) { return static_cast<unsigned>(x); }
-inline unsigned __float2uint_rn(float x) { return static_cast<unsigned>(std::nearbyint(x)); }
-inline int __float2int_rd(float x) { return static_cast<int>(std::floor(x)); }
-inline int __float2int_ru(float x) { return static_cast<int>(std::ceil(x)); }
-inline int __double2int_rn(double x) { return static_cast<int>(std::nearbyint(x)); }
-inline int __double2int_rz(double x) { return static_cast<int>(x); }
-inline float __int2float_rn(int x) { return static_cast<float>(x); }
-inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
-inline int __float2int_rz(float x) { return static_cast<int>(x); }

@@ -8,6 +8,7 @@
 #include <devcomm/simulator/detail/scope.hpp>
 #include <devcomm/simulator/detail/tensor_map.hpp>
 #include <devcomm/simulator/device/atomics.hpp>
+#include <devcomm/simulator/device/math.hpp>
 #include <devcomm/simulator/device/warp.hpp>
 
 #include <cstdint>
@@ -325,21 +326,27 @@ void reduce_bulk(void* to, const void* from, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes / sizeof(T); ++i) {
     T value;
     __builtin_memcpy(&value, static_cast<const char*>(from) + i * sizeof(T), sizeof value);
-    static_cast<void>(
-        update<atomic_scope::device, bits_like<T>, __ATOMIC_RELAXED>(static_cast<T*>(to) + i, [value](T old) -> T {
-          using o = bulk_operation;
-          if constexpr (Operation == o::add) return static_cast<T>(old + value);
-          if constexpr (Operation == o::min) return value < old ? value : old;
-          if constexpr (Operation == o::max) return value > old ? value : old;
-          if constexpr (std::is_integral_v<T>) {
-            if constexpr (Operation == o::inc) return old >= value ? T{0} : static_cast<T>(old + 1);
-            if constexpr (Operation == o::dec) return old == 0 || old > value ? value : static_cast<T>(old - 1);
-            if constexpr (Operation == o::bit_and) return old & value;
-            if constexpr (Operation == o::bit_or) return old | value;
-            if constexpr (Operation == o::bit_xor) return old ^ value;
-          }
-          return old;
-        }));
+    const auto reduced = [value](T old) -> T {
+      using o = bulk_operation;
+      if constexpr (Operation == o::add)
+        return static_cast<T>(static_cast<wrapping<T>>(old) + static_cast<wrapping<T>>(value));
+      if constexpr (Operation == o::min) return value < old ? value : old;
+      if constexpr (Operation == o::max) return value > old ? value : old;
+      if constexpr (std::is_integral_v<T>) {
+        if constexpr (Operation == o::inc) return old >= value ? T{0} : static_cast<T>(old + 1);
+        if constexpr (Operation == o::dec) return old == 0 || old > value ? value : static_cast<T>(old - 1);
+        if constexpr (Operation == o::bit_and) return old & value;
+        if constexpr (Operation == o::bit_or) return old | value;
+        if constexpr (Operation == o::bit_xor) return old ^ value;
+      }
+      return old;
+    };
+    // No thread runs this, so that none can run instead of it: built-ins of which the runtime hears nothing.
+    auto* const word = reinterpret_cast<bits_like<T>*>(static_cast<T*>(to) + i);
+    bits_like<T> old = __atomic_load_n(word, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(word, &old, as<bits_like<T>>(reduced(as<T>(old))), false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED)) {
+    }
   }
 }
 
@@ -495,15 +502,9 @@ unsigned shf_r(unsigned low, unsigned high, unsigned by) {
   const unsigned shift = Wraps ? by & 31u : (by < 32 ? by : 32);
   return static_cast<unsigned>(pack(low, high) >> shift);
 }
-/// Saturates; NaN is 0.
 template <class To, class From>
 To to_integer(From value) {
-  if (value != value) return 0;
-  constexpr To lowest = std::numeric_limits<To>::lowest();
-  constexpr To highest = std::numeric_limits<To>::max();
-  if (value <= static_cast<From>(lowest)) return lowest;
-  if (value >= static_cast<From>(highest)) return highest;
-  return static_cast<To>(value);
+  return saturated<To>(value);
 }
 
 // --- special registers ---

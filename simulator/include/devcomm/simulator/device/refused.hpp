@@ -30,6 +30,16 @@ cudaError_t cudaHostRegister(Arguments... arguments);
 #define DEVCOMM_SIMULATOR_NO_HANDLES                                                                                  \
   "the simulator has no CUDA handles between processes; put all GPUs into one process, or share memory by devcomm's " \
   "symmetric windows"
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+struct cudaIpcEventHandle_t {
+  char reserved[64];
+};
+#define cudaIpcMemLazyEnablePeerAccess 0x01
+template <class... Arguments>
+DEVCOMM_SIMULATOR_REFUSES(DEVCOMM_SIMULATOR_NO_HANDLES)
+cudaError_t cudaIpcGetEventHandle(Arguments... arguments);
 template <class... Arguments>
 DEVCOMM_SIMULATOR_REFUSES(DEVCOMM_SIMULATOR_NO_HANDLES)
 cudaError_t cudaIpcGetMemHandle(Arguments... arguments);

@@ -109,6 +109,17 @@ inline devcomm::simulator::detail::small_pair<T> __hfma2(devcomm::simulator::det
   return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
 template <class T, class = devcomm::simulator::detail::small<T>>
+inline T __hfma_relu(T a, T b, T c) {
+  const T sum = __hfma(a, b, c);
+  return sum < T(0.0f) ? T(0.0f) : sum;
+}
+template <class T, class = devcomm::simulator::detail::small<T>>
+inline devcomm::simulator::detail::small_pair<T> __hfma2_relu(devcomm::simulator::detail::small_pair<T> a,
+                                                              devcomm::simulator::detail::small_pair<T> b,
+                                                              devcomm::simulator::detail::small_pair<T> c) {
+  return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)};
+}
+template <class T, class = devcomm::simulator::detail::small<T>>
 inline bool __hisnan(T a) {
   return a != a;
 }

@@ -51,6 +51,10 @@ inline void __nanosleep(unsigned nanoseconds) { devcomm::simulator::detail::slee
 
 /// Ends the launch with an error.
 [[noreturn]] inline void __trap() { devcomm::simulator::detail::fail_misuse("__trap"); }
+inline void __brkpt() {
+  devcomm::simulator::detail::fail_misuse(
+      "__brkpt: a breakpoint, or what a library has where it was compiled for other GPUs");
+}
 
 /// Goes through a cache that nobody keeps up to date: the race detector reports what the kernel, or a peer meanwhile,
 /// has written.
