@@ -8,6 +8,7 @@
 #include <unwind.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <sstream>
@@ -78,12 +79,14 @@ std::vector<source_line> ask(const std::string& command) {
   std::vector<source_line> found;
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return found;
-  char text[4096];
+  char* text = nullptr;  // names of templates have any length
+  size_t room = 0;
   std::vector<std::string> lines;
-  while (fgets(text, sizeof text, pipe) != nullptr) {
+  while (getline(&text, &room, pipe) > 0) {
     text[std::strcspn(text, "\n")] = '\0';
     if (text[0] != '\0') lines.emplace_back(text);
   }
+  std::free(text);
   pclose(pipe);
   for (size_t i = 0; i + 1 < lines.size(); i += 2) {
     std::string location = lines[i + 1];
