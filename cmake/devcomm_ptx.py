@@ -29,7 +29,11 @@ SPECIAL = {"tid", "ntid", "ctaid", "nctaid", "laneid", "warpid", "nwarpid", "clo
            "globaltimer", "globaltimer_lo", "globaltimer_hi", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt",
            "lanemask_ge", "dynamic_smem_size", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
            "clusterid", "nclusterid", "is_explicit_cluster"}  # fmt: skip
-BULK_TYPES = {"f16": "__half", "bf16": "__nv_bfloat16"}
+HALVES = {"f16": "__half", "bf16": "__nv_bfloat16", "f16x2": "__half", "bf16x2": "__nv_bfloat16"}
+OF_PRODUCTS = {"f16": "__half", "bf16": "__nv_bfloat16", "tf32": "ptx::tf32", "s8": "std::int8_t", "u8": "std::uint8_t",
+               "e4m3": "ptx::e4m3", "e5m2": "ptx::e5m2"}  # fmt: skip
+ON_HALVES = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "min": "__hmin({0}, {1})",
+             "max": "__hmax({0}, {1})", "fma": "__hfma({0}, {1}, {2})", "neg": "-{0}", "abs": "__habs({0})"}  # fmt: skip
 MODIFIER = "MODIFIER:"  # what follows is the C++ text of a modifier that only the preprocessor knows
 # Host code has `asm` too; these begin what is no PTX.
 OF_HOSTS = {"pause", "rep", "mfence", "lfence", "sfence", "rdtsc", "rdtscp", "cpuid", "yield", "isb", "dmb", "mrs", "clflush",
@@ -246,7 +250,22 @@ class Code:
         else:
             self.assign(operands[0], self.value(operands[1], kind), guard)
 
+    def on_halves(self, parts, kind, operands, guard):
+        expression = ON_HALVES[parts[0]]
+        if "NaN" in parts:
+            expression = {"min": "__hmin_nan({0}, {1})", "max": "__hmax_nan({0}, {1})"}[parts[0]]
+        if set(parts[1:-1]) - {"rn", "ftz", "noftz", "NaN"}:
+            raise Unknown
+        values = [self.value(o, "u32" if kind.endswith("x2") else "u16") for o in operands[1:]]
+        names = [f"devcomm_half_{i}" for i in range(len(values))]
+        parameters = ", ".join(f"auto {name}" for name in names)
+        call = f"{HELPERS}on_halves<{HALVES[kind]}>([]({parameters}) {{ return {expression.format(*names)}; }}, "
+        call += ", ".join(values) + ")"
+        self.assign(operands[0], call, guard)
+
     def infix(self, parts, kind, operands, guard):
+        if kind in HALVES and parts[0] in ON_HALVES:
+            return self.on_halves(parts, kind, operands, guard)
         if "cc" in parts or "sat" in parts:
             raise Unknown
         a, b = (self.value(o, kind) for o in operands[1:3])
@@ -254,6 +273,7 @@ class Code:
             self.assign(operands[0], f"{a} {INFIX[parts[0]]} {b}", guard)
         else:
             self.assign(operands[0], f"static_cast<{TYPES[kind]}>({a} {INFIX[parts[0]]} {b})", guard)
+        return None
 
     do_add = do_sub = do_and = do_or = do_xor = do_div = do_rem = infix
 
@@ -261,7 +281,7 @@ class Code:
         if parts[1] in ("hi", "wide"):
             a, b = (self.value(o, kind) for o in operands[1:3])
             self.assign(operands[0], f"{HELPERS}mul_{parts[1]}({a}, {b})", guard)
-        elif parts[1] == "lo" or kind.startswith("f"):
+        elif parts[1] == "lo" or kind.startswith("f") or kind in HALVES:
             self.infix(parts, kind, operands, guard)
         else:
             raise Unknown
@@ -278,22 +298,29 @@ class Code:
         return None
 
     def do_fma(self, parts, kind, operands, guard):
+        if kind in HALVES:
+            return self.on_halves(parts, kind, operands, guard)
         if kind not in ("f32", "f64") or "sat" in parts:
             raise Unknown
         a, b, c = (self.value(o, kind) for o in operands[1:4])
-        self.assign(operands[0], f"__builtin_fma{'f' if kind == 'f32' else ''}({a}, {b}, {c})", guard)
+        return self.assign(operands[0], f"__builtin_fma{'f' if kind == 'f32' else ''}({a}, {b}, {c})", guard)
 
     def smaller_or_larger(self, parts, kind, operands, guard):
+        if kind in HALVES:
+            return self.on_halves(parts, kind, operands, guard)
         a, b = (self.value(o, kind) for o in operands[1:3])
-        self.assign(operands[0], f"{HELPERS}{parts[0]}imum({a}, {b})", guard)
+        return self.assign(operands[0], f"{HELPERS}{parts[0]}imum({a}, {b})", guard)
 
     do_min = do_max = smaller_or_larger
 
     def of_one(self, parts, kind, operands, guard):
+        if kind in HALVES and parts[0] in ON_HALVES:
+            return self.on_halves(parts, kind, operands, guard)
         expression = {"not": "~{}", "neg": "-{}", "abs": f"{HELPERS}absolute({{}})", "cnot": "({} == 0)"}[parts[0]]
         if kind == "pred":
             expression = "!{}"
-        self.assign(operands[0], f"static_cast<{TYPES[kind]}>({expression.format(self.value(operands[1], kind))})", guard)
+        value = expression.format(self.value(operands[1], kind))
+        return self.assign(operands[0], f"static_cast<{TYPES[kind]}>({value})", guard)
 
     do_not = do_neg = do_abs = do_cnot = of_one
 
@@ -326,6 +353,8 @@ class Code:
 
     def do_cvt(self, parts, kind, operands, guard):
         to = parts[-2]
+        if to in HALVES or kind in HALVES:
+            return self.convert_halves(parts, to, kind, operands, guard)
         value = self.value(operands[1], kind)
         rounding = {"rni": "__builtin_rint", "rzi": "__builtin_trunc", "rmi": "__builtin_floor", "rpi": "__builtin_ceil"}
         chosen = [rounding[p] for p in parts[1:-2] if p in rounding]
@@ -339,6 +368,19 @@ class Code:
             if chosen:
                 value = f"{chosen[0]}({value})"
             self.assign(operands[0], f"static_cast<{TYPES[to]}>({value})", guard)
+        return None
+
+    def convert_halves(self, parts, to, kind, operands, guard):
+        if set(parts[1:-2]) - {"rn", "ftz"}:
+            raise Unknown
+        if to == "f32" and not kind.endswith("x2"):
+            call = f"float_of_half<{HALVES[kind]}>({self.value(operands[1], 'u16')})"
+        elif kind == "f32":
+            call = f"{'halves_of_floats' if to.endswith('x2') else 'half_of_float'}<{HALVES[to]}>("
+            call += ", ".join(self.value(o, "f32") for o in operands[1:]) + ")"
+        else:
+            raise Unknown
+        self.assign(operands[0], HELPERS + call, guard)
 
     def do_cvta(self, parts, kind, operands, guard):
         space = next((SPACES[p] for p in parts[1:] if p in SPACES), None)
@@ -548,6 +590,51 @@ class Code:
 
     do_red = do_atom
 
+    # matrices
+
+    def do_mma(self, parts, kind, operands, guard):
+        shape = next(re.fullmatch(r"m16n8k(\d+)", p) for p in parts if p.startswith("m16n8k"))
+        to, of_a, of_b, of_c = parts[-4:]
+        if {"sp", "satfinite", "block_scale"} & set(parts) or to != of_c or to not in ("f32", "s32", "f16"):
+            raise Unknown
+        a, b, c = (self.pack_of(o) for o in operands[1:4])
+        sums = "int" if to == "s32" else "float"
+        types = [HELPERS.removesuffix("ptx::") + OF_PRODUCTS[t] if "ptx::" in OF_PRODUCTS[t] else OF_PRODUCTS[t] for t in (of_a, of_b)]
+        own = f"devcomm_fragments_{len(self.declarations)}"
+        self.declarations.append(f"{HELPERS}mma_fragments<{sums}, {len(a)}, {len(b)}> {own}{{}};")
+        for name, registers in (("a", a), ("b", b)):
+            self.lines += [f"{own}.{name}[{i}] = {self.value(r, 'u32')};" for i, r in enumerate(registers)]
+        if to == "f16":  # two sums in a register
+            for i, r in enumerate(c):
+                for j in (0, 1):
+                    self.lines.append(f"{own}.c[{2 * i + j}] = static_cast<float>({HELPERS}half_at<__half>({self.value(r, 'u32')}, {16 * j}));")
+        else:
+            self.lines += [f"{own}.c[{i}] = {self.value(r, to)};" for i, r in enumerate(c)]
+        self.lines.append(f"{guard}{HELPERS}mma<{types[0]}, {types[1]}, {shape[1]}>({own});")
+        for i, each in enumerate(self.pack_of(operands[0])):
+            if to == "f16":
+                self.assign(each, f"{HELPERS}halves_of_floats<__half>({own}.c[{2 * i + 1}], {own}.c[{2 * i}])", guard)
+            else:
+                self.assign(each, f"{own}.c[{i}]", guard)
+
+    def do_ldmatrix(self, parts, kind, operands, guard):
+        targets = self.pack_of(operands[0])
+        if "m8n8" not in parts or kind != "b16":
+            raise Unknown
+        vector = f"devcomm_vector_{len(self.declarations)}"
+        self.declarations.append(f"{HELPERS}vector<unsigned, {len(targets)}> {vector}{{}};")
+        call = f"load_matrices<{len(targets)}, {str('trans' in parts).lower()}>({self.address(operands[1], 'shared')})"
+        self.lines.append(f"{guard}{vector} = {HELPERS}{call};")
+        for i, each in enumerate(targets):
+            self.assign(each, f"{vector}.at[{i}]", guard)
+
+    def do_stmatrix(self, parts, kind, operands, guard):
+        if "m8n8" not in parts or kind != "b16":
+            raise Unknown
+        values = [self.value(v, "u32") for v in self.pack_of(operands[1])]
+        vector = f"{HELPERS}vector<unsigned, {len(values)}>{{{{{', '.join(values)}}}}}"
+        self.call(guard, f"store_matrices<{str('trans' in parts).lower()}>", self.address(operands[0], "shared"), vector)
+
     # asynchronous copies
 
     def do_cp(self, parts, kind, operands, guard):
@@ -599,7 +686,7 @@ class Code:
             if operation in ("exch", "cas"):
                 raise Unknown
             operation = "bit_" * (operation in ("and", "or", "xor")) + operation
-            reduction = f", {HELPERS}reduce_bulk<{BULK_TYPES.get(parts[-1]) or TYPES[parts[-1]]}, {HELPERS}bulk_operation::{operation}>"
+            reduction = f", {HELPERS}reduce_bulk<{HALVES.get(parts[-1]) or TYPES[parts[-1]]}, {HELPERS}bulk_operation::{operation}>"
         if "bulk_group" in parts:
             self.lines.append(f"{guard}{HELPERS}copy_bulk({name}, {to}, {source}, {size}, nullptr{reduction});")
         elif "multicast::cluster" in parts:
@@ -712,7 +799,7 @@ def shown(template):
 
 # What to do about instructions that the simulator does not have.
 WITHOUT = {
-    r"wgmma|mma|ldmatrix|stmatrix|tcgen05": "tensor cores; compute with plain instructions where DEVCOMM_SIMULATOR is defined",
+    r"wgmma|mma|tcgen05": "products of this kind; take mma.sync of 16 x 8 results, or plain instructions where DEVCOMM_SIMULATOR is defined",
     r"tex|tld4|sust|suld": "textures; load from global memory where DEVCOMM_SIMULATOR is defined",
 }
 

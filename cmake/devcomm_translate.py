@@ -275,6 +275,10 @@ def translate(text, leaves_macros=False):
     that macros make stays for `translate_preprocessed`."""
     if has_asm(text):
         declarations = {"#include <devcomm/simulator/device/ptx_multimem.hpp>"} if "multimem." in text else set()
+        if re.search(r"\.b?f16(x2)?\b", text):
+            declarations.add("#include <devcomm/simulator/device/ptx_halves.hpp>")
+        if re.search(r"\b(mma\.sync|ldmatrix|stmatrix)\b", text):
+            declarations.add("#include <devcomm/simulator/device/ptx_mma.hpp>")
         text = translate_ptx(text, declarations, leaves_macros) or text
         text = "".join(f"{each}\n" for each in sorted(declarations)) + ("#line 1\n" if declarations else "") + text
     text = aligned_shared(rename_macros(pragmas_of_macros(text)))

@@ -254,7 +254,7 @@ expect("two barriers of one warp", 1, ["one warp are at two calls of __syncthrea
 MAIN_OF = "\n__global__ void k(float* p) {{ {device} }}\nint main() {{ {host} k<<<1, 1>>>(nullptr); return 0; }}\n"
 for device, host, text in (
         ("", "float* p; cudaMallocManaged(&p, 4);", r"refused\.cu:3:.*no managed memory; take cudaMallocHost"),
-        ('asm volatile("wgmma.fence.sync.aligned;");', "", r"refused\.cu:2:.*wgmma\.fence.* it has no tensor cores; compute with"),
+        ('asm volatile("wgmma.fence.sync.aligned;");', "", r"refused\.cu:2:.*wgmma\.fence.* it has no products of this kind; take mma"),
         ("p[0] = tex1Dfetch<float>(0, 1);", "", r"refused\.cu:2:.*no textures; load from global memory"),
         ("", "cudaGraph_t g; cudaGraphCreate(&g, 0);", r"refused\.cu:3:.*capture a stream")):  # fmt: skip
     write("refused.cu", MAIN_OF.format(device=device, host=host))

@@ -1,4 +1,5 @@
 /// Inline PTX in a program, as GPUs run it: the simulator has C++ in its place, instruction by instruction.
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <devcomm/launch.hpp>
 
@@ -26,6 +27,63 @@ std::vector<u64> run(void (*kernel)(u64*, Parameters...), unsigned threads, Argu
   std::vector<u64> found(out, out + results);
   devcomm::check_cuda(cudaFreeHost(out), "cudaFreeHost");
   return found;
+}
+
+__global__ void halves(u64* all, float a, float b) {
+  auto* const out = reinterpret_cast<u32*>(all);
+  std::uint16_t half = 0;
+  float wide = 0;
+  asm volatile("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(a));
+  out[0] = half;
+  asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out[1]) : "f"(a), "f"(b));
+  asm volatile("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(half));
+  out[2] = static_cast<u32>(wide * 2);
+  asm volatile("add.rn.f16x2 %0, %1, %2;" : "=r"(out[3]) : "r"(0x3c004000u), "r"(0x3c003c00u));
+  asm volatile("fma.rn.bf16 %0, %1, %2, %3;"
+               : "=h"(half)
+               : "h"(std::uint16_t{0x4000}), "h"(std::uint16_t{0x4040}), "h"(std::uint16_t{0x3f80}));
+  out[4] = half;
+  asm volatile("max.f16x2 %0, %1, %2;" : "=r"(out[5]) : "r"(0x3c004000u), "r"(0x40003c00u));
+  asm volatile("neg.f16 %0, %1;" : "=h"(half) : "h"(std::uint16_t{0x3c00}));
+  out[6] = half;
+}
+
+int a_of(int row, int k) { return (row * 3 + k) % 7 - 3; }
+int b_of(int k, int column) { return (k * 5 + column) % 5 - 2; }
+
+/// The product of two matrices in shared memory, as kernels load them: A by rows, B by columns of a matrix in rows.
+__global__ void product(u64* all, int a_step, int b_step) {
+  __shared__ alignas(16) __half a[16][16];
+  __shared__ alignas(16) __half b[16][8];
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int i = lane; i < 256; i += 32)
+    a[i / 16][i % 16] = __float2half(static_cast<float>((i / 16 * a_step + i % 16) % 7 - 3));
+  for (int i = lane; i < 128; i += 32)
+    b[i / 8][i % 8] = __float2half(static_cast<float>((i / 8 * b_step + i % 8) % 5 - 2));
+  __syncthreads();
+  u32 of_a[4];
+  u32 of_b[2];
+  float c[4] = {};
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(of_a[0]), "=r"(of_a[1]), "=r"(of_a[2]), "=r"(of_a[3])
+               : "r"(static_cast<u32>(__cvta_generic_to_shared(&a[lane % 16][lane / 16 * 8]))));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(of_b[0]), "=r"(of_b[1])
+               : "r"(static_cast<u32>(__cvta_generic_to_shared(&b[lane % 16][0]))));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(of_a[0]), "r"(of_a[1]), "r"(of_a[2]), "r"(of_a[3]), "r"(of_b[0]), "r"(of_b[1]));
+  // The registers themselves, too: lane 4g + t has of A row g, elements 2t and 2t + 1 first, and of B column g.
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const auto in_a = [&](u32 bits, int row, int k) { return bits == *reinterpret_cast<const u32*>(&a[row][k]); };
+  const bool right =
+      in_a(of_a[0], g, 2 * t) && in_a(of_a[1], g + 8, 2 * t) && in_a(of_a[2], g, 2 * t + 8) &&
+      in_a(of_a[3], g + 8, 2 * t + 8) &&
+      static_cast<std::uint16_t>(of_b[1] >> 16) == *reinterpret_cast<const std::uint16_t*>(&b[2 * t + 9][g]);
+  auto* const out = reinterpret_cast<float*>(all);
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = right ? c[i] : -1000;
 }
 
 u32 bits(float value) {
@@ -65,6 +123,31 @@ __global__ void integers(u64* all, u32 a, u32 b, u32 c) {
   asm volatile("shf.r.clamp.b32 %0, %1, %2, %3;" : "=r"(out[i++]) : "r"(a), "r"(b), "r"(33u));
   asm volatile("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(out[i++]) : "r"(a), "r"(b), "r"(c));
   asm volatile("bfi.b32 %0, %1, %2, 4, 8;" : "=r"(out[i++]) : "r"(a), "r"(b));
+}
+
+TEST_CASE("warps multiply matrices") {
+  const std::vector<u64> all = run(product, 32, 3, 5);
+  const auto* const out = reinterpret_cast<const float*>(all.data());
+  for (int row = 0; row < 16; ++row) {
+    for (int column = 0; column < 8; ++column) {
+      int sum = 0;
+      for (int k = 0; k < 16; ++k) sum += a_of(row, k) * b_of(k, column);
+      CAPTURE(row, column);
+      CHECK(out[row * 8 + column] == static_cast<float>(sum));
+    }
+  }
+}
+
+TEST_CASE("PTX computes with halves") {
+  const std::vector<u64> all = run(halves, 1, 1.5f, -1.0f);
+  const auto* const out = reinterpret_cast<const u32*>(all.data());
+  CHECK(out[0] == 0x3e00);
+  CHECK(out[1] == 0x3fc0bf80);
+  CHECK(out[2] == 3);
+  CHECK(out[3] == 0x40004200);
+  CHECK(out[4] == 0x40e0);
+  CHECK(out[5] == 0x40004000);
+  CHECK(out[6] == 0xbc00);
 }
 
 TEST_CASE("integer instructions compute what GPUs compute") {

@@ -29,8 +29,8 @@ void set_word(void* at, uint64_t phase) {
   __atomic_store_n(static_cast<uint64_t*>(at), word_of(phase), __ATOMIC_RELAXED);
 }
 
-/// What is on no thread's stack is there until the copy reads it.
-bool shared_or_global(const void* from) { return !stacks_of_block.contains(from); }
+/// A value of the thread's own, which is gone when the copy would read it.
+bool is_local(const void* from) { return stacks_of_block.contains(from); }
 
 bool touches(const memory_range& range, const void* at) { return at != nullptr && range.contains(at); }
 
@@ -122,7 +122,7 @@ void copy_engine::begin(const char* instruction, const copy_piece* pieces, size_
       ++group->unread;
       ++group->unwritten;
     }
-    if (count == 1 && !shared_or_global(pieces->from)) read(*one);  // a value of st.async
+    if (count == 1 && is_local(pieces->from)) read(*one);  // of st.async
     under_way_.push_back(std::move(one));
     update_due();
   }
@@ -214,18 +214,19 @@ void copy_engine::finish(copy& c) {
   c.home = nullptr;
 }
 
-/// The arrivals that wait for the copy's group.
+/// The arrivals that wait for the copy's group, which is done.
 void copy_engine::arrive(const copy& c) {
-  for (void* const at : c.group->arrivals) {
-    const auto found = mbarriers_.find(at);
+  for (const auto& each : c.group->arrivals) {
+    const auto found = mbarriers_.find(each->at);
     if (found == mbarriers_.end()) continue;
     mbarrier& b = found->second;
     void* const before = sanitizer::identity();
     sanitizer::become(c.identity);
     sanitizer::release(b.cells[b.phase & 1]);
     sanitizer::become(before);
+    if (--each->groups != 0) continue;
     --b.pending;
-    complete(b, at);
+    complete(b, each->at);
   }
   c.group->arrivals.clear();
 }
@@ -293,19 +294,19 @@ void arrive_after_elements(void* at, bool counted) {
   if (counted) {
     if (++b.pending > largest_count) fail_misuse("an mbarrier counts at most 1048575 arrivals");
   }
-  // All groups so far must be done; the arrival is that of the last to be.
   thread_copies::groups& groups = copies_of(*this_fiber).elements;
-  copy_group* last = nullptr;
-  for (const auto& each : groups) {
-    if (each->unwritten > 0) last = each.get();
+  {
+    const sanitizer::unobserved hidden;
+    const auto arrival = std::make_shared<late_arrival>(late_arrival{at, 0});
+    for (const auto& each : groups) {
+      if (each->unwritten == 0) continue;
+      ++arrival->groups;
+      each->arrivals.push_back(arrival);
+    }
+    if (arrival->groups > 0) return;
   }
-  if (last == nullptr) {
-    for (const auto& each : groups) sanitizer::acquire(each->written);
-    static_cast<void>(arrive_at_mbarrier(at, 1, 0, false, true));
-    return;
-  }
-  const sanitizer::unobserved hidden;
-  last->arrivals.push_back(at);
+  for (const auto& each : groups) sanitizer::acquire(each->written);
+  static_cast<void>(arrive_at_mbarrier(at, 1, 0, false, true));
 }
 
 void copy_bulk(const char* instruction, const copy_piece* pieces, size_t count, copy_reduction reduces, void* barrier) {

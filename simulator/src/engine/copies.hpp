@@ -31,6 +31,12 @@ struct mbarrier {
   sanitizer::cell cells[2];  ///< of even and odd phases
 };
 
+/// An arrival at an mbarrier, once so many groups of copies are done.
+struct late_arrival {
+  void* at;
+  uint32_t groups;
+};
+
 /// Copies that a thread waits for together.
 struct copy_group {
   void* identity = nullptr;
@@ -40,7 +46,7 @@ struct copy_group {
   bool waited = false;     ///< the thread has waited at least until the sources were read
   sanitizer::cell read;
   sanitizer::cell written;
-  std::vector<void*> arrivals;  ///< mbarriers that get an arrival when all is done
+  std::vector<std::shared_ptr<late_arrival>> arrivals;
   ~copy_group() { sanitizer::drop_identity(identity); }
 };
 

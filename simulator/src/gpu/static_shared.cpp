@@ -124,7 +124,7 @@ void note_shared_range(const char* dynamic_start, size_t dynamic_bytes) {
   std::uintptr_t first = ~std::uintptr_t{0};
   std::uintptr_t end = 0;
   const auto include = [&](const char* base, size_t bytes) {
-    if (bytes == 0) return;
+    if (base == nullptr || bytes == 0) return;  // a launch may ask for more than its kernel has
     first = std::min(first, reinterpret_cast<std::uintptr_t>(base));
     end = std::max(end, reinterpret_cast<std::uintptr_t>(base) + bytes);
   };
