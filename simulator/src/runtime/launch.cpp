@@ -99,6 +99,7 @@ cudaError_t check_pointers(const kernel_call& call) {
 }  // namespace
 
 cudaError_t launch(const cudaLaunchConfig_t& config, std::unique_ptr<kernel_call> call) {
+  await_launches_at_end();
   const engine_guard hold;
   launch_shape shape;
   shape.grid = config.gridDim;

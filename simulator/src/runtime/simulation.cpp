@@ -26,6 +26,11 @@ engine& make_engine() {
   return *made;
 }
 
+class all_launches_done final : public condition {
+ public:
+  bool holds() override { return made->unfinished_launches == 0; }
+};
+
 /// Ends a program as failed that would end well without having seen whether its kernels were right.
 void report_unseen(int status, void*) {
   constexpr int unseen_status = 65;
@@ -34,9 +39,8 @@ void report_unseen(int status, void*) {
   {
     const engine_guard hold;
     const bool failed = !made->faults.empty();
-    const uint64_t unfinished = made->unfinished_launches;
     const char* const refused = unseen_refusal();
-    if (!failed && unfinished == 0 && refused == nullptr && !unseen_waits) return;
+    if (!failed && refused == nullptr && !unseen_waits) return;
     if (!failed && refused != nullptr) {
       std::fprintf(stderr,
                    "devcomm simulator: the program ends well although a launch by <<<>>> was refused: %s. Call "
@@ -52,11 +56,6 @@ void report_unseen(int status, void*) {
           returned ? "and calls have returned the error" : "as no call has returned the error",
           made->failure_text().c_str(),
           returned ? "; a test that expects the failure reads devcomm::simulator::last_failure()" : "");
-    } else if (unfinished != 0) {
-      std::fprintf(stderr,
-                   "devcomm simulator: the program ends before %llu of its launches have, so that nobody knows "
-                   "whether they are right. Synchronize with each stream, and check what that returns\n",
-                   static_cast<unsigned long long>(unfinished));
     }
   }
   static_cast<void>(host::detail::live_objects::report_all());
@@ -80,6 +79,20 @@ __attribute__((constructor(101))) void expect_end() {
 }
 
 }  // namespace
+
+void await_launches_at_end() {
+  static const bool once = [] {
+    // After the race detector's own, so before it.
+    return on_exit(
+               [](int status, void*) {
+                 const engine_guard hold;
+                 all_launches_done done;
+                 if (status == 0 && !made->order.explores()) made->host_wait(done);
+               },
+               nullptr) == 0;
+  }();
+  static_cast<void>(once);
+}
 
 engine& the_engine() {
   static auto& only = make_engine();

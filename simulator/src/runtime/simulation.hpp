@@ -10,6 +10,10 @@ namespace devcomm::simulator::detail {
 
 [[nodiscard]] engine& the_engine();
 
+/// A program that ends well waits for its launches before, so that reports say whether they were right. Called by each
+/// launch.
+void await_launches_at_end();
+
 /// Holds the engine's lock; for threads of hosts.
 class engine_guard {
  public:
