@@ -87,7 +87,7 @@ void mma_sync(fragment<accumulator, M, N, K, D>& d, const fragment<matrix_a, M, 
   using sum_type =
       std::conditional_t<std::is_integral_v<A>, int, std::conditional_t<std::is_same_v<A, double>, double, float>>;
   operands own{d, a, b, c};
-  devcomm::simulator::detail::ptx::as_warp(own, [](auto of) {
+  devcomm::simulator::detail::ptx::as_warp(own, [](auto of) DEVCOMM_SIMULATOR_ON_REGISTERS {
     constexpr int of_a = fragment<matrix_a, M, N, K, A, OfA>::num_elements;
     constexpr int of_b = fragment<matrix_b, M, N, K, B, OfB>::num_elements;
     constexpr int of_c = fragment<accumulator, M, N, K, C>::num_elements;

@@ -13,6 +13,9 @@ namespace devcomm::simulator::detail::ptx {
 
 inline constexpr unsigned whole_warp = ~0u;
 
+/// Of lambdas that act for a warp: registers of other lanes are no memory that could race.
+#define DEVCOMM_SIMULATOR_ON_REGISTERS __attribute__((no_sanitize("thread")))
+
 /// Calls `act(of)` once, by one lane, where `of(lane)` is what each lane of the warp has `given`.
 template <class Given, class Act>
 void as_warp(Given& given, Act act) {
@@ -69,7 +72,7 @@ template <class A, class B, int K, class Sum, int OfA, int OfB>
 void mma(mma_fragments<Sum, OfA, OfB>& own) {
   constexpr int n = in_register<A>;
   static_assert(OfA == K / (2 * n) && OfB == K / (4 * n), "the registers of this shape");
-  as_warp(own, [](auto of) {
+  as_warp(own, [](auto of) DEVCOMM_SIMULATOR_ON_REGISTERS {
     // Lane 4g + t has of A the rows g and g + 8, of B column g, and of the sums columns 2t and 2t + 1.
     decltype(element<A>(0u, 0)) a[16][K];
     decltype(element<B>(0u, 0)) b[K][8];
@@ -110,7 +113,7 @@ DEVCOMM_SIMULATOR_OF_CALLER vector<unsigned, Matrices> load_matrices(const void*
     const vector<unsigned, 4> bits = load_vector<unsigned, 4>(row);
     __builtin_memcpy(own.row, &bits, sizeof own.row);
   }
-  as_warp(own, [](auto of) {
+  as_warp(own, [](auto of) DEVCOMM_SIMULATOR_ON_REGISTERS {
     for (int m = 0; m < Matrices; ++m) {
       std::uint16_t rows[8][8];
       for (int r = 0; r < 8; ++r) __builtin_memcpy(rows[r], of(8 * m + r).row, sizeof rows[r]);
@@ -127,7 +130,7 @@ template <bool Transposed, int Matrices>
 DEVCOMM_SIMULATOR_OF_CALLER void store_matrices(void* row, const vector<unsigned, Matrices>& values) {
   matrix_rows<Matrices> own{};
   for (int m = 0; m < Matrices; ++m) own.registers[m] = values.at[m];
-  as_warp(own, [](auto of) {
+  as_warp(own, [](auto of) DEVCOMM_SIMULATOR_ON_REGISTERS {
     for (int m = 0; m < Matrices; ++m) {
       std::uint16_t rows[8][8];
       for (int lane = 0; lane < 32; ++lane) {
